@@ -1,0 +1,2 @@
+//! placeholder
+fn main() { println!("heat2d"); }

@@ -1,0 +1,2 @@
+//! The command `bellwether`.
+fn main() {}
