@@ -1,1 +1,21 @@
-//! runtime
+//! What one rank needs to reach another: start-up, memory, transports, messages, bells.
+//!
+//! Most programs use the crate `bellwether`, which re-exports this one.
+
+pub mod bootstrap;
+pub mod engine;
+mod error;
+pub mod memory;
+pub mod message;
+mod settings;
+pub mod sync;
+pub mod transport;
+pub mod vocabulary;
+mod world;
+
+pub use bytemuck::{Pod, Zeroable};
+
+pub use crate::error::{Error, Loss, Result};
+pub use crate::message::{Call, Context, HandlerId};
+pub use crate::settings::{Barrier, HugePages, KNOWN as KNOWN_SETTINGS, Known as KnownSetting, Settings};
+pub use crate::world::{Bell, Builder, Symmetric, Threads, World, threads};

@@ -1,0 +1,481 @@
+//! The memory of one job on one node, and the roster at its head: who is here, who sleeps, who is gone.
+//!
+//! One unnamed memory file holds it all. It belongs to the kernel: when the last rank is gone, so is the file.
+//!
+//! ```text
+//! | roster: Header, one RankRecord a rank | slot of rank 0 | slot of rank 1 | ...
+//! 0                                       header_len       + stride
+//! ```
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::thread::futex;
+
+use crate::error::{Error, Loss, Result};
+use crate::settings::{HugePages, Settings};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"bellwthr");
+const VERSION: u32 = 1;
+/// Slots begin at a multiple of this, so that huge pages fit.
+pub const HUGE_PAGE: usize = 2 << 20;
+/// Address space of one rank, unless the job is too large for it.
+const STRIDE_LOG2: u32 = 36;
+/// Address space of one job on one node, at most: well below the 128 TiB of a process.
+const SPAN_LOG2: u32 = 45;
+/// Ranks on one node, at most.
+pub const MAX_RANKS: usize = 1 << 16;
+
+/// Facts about the whole job.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Header {
+    magic: AtomicU64,
+    version: AtomicU32,
+    ranks: AtomicU32,
+    stride_log2: AtomicU32,
+    reserved_huge_pages: AtomicU32,
+    /// A supervisor watches the ranks and marks the dead.
+    supervised: AtomicU32,
+    /// Some rank has no expedited membarrier: every waker fences.
+    full_fence: AtomicU32,
+    /// Ranks that have arrived; a futex word.
+    arrived: AtomicU32,
+    /// Ranks that died or panicked.
+    lost: AtomicU32,
+    /// Ranks that left in good order.
+    left: AtomicU32,
+}
+
+/// What the others know of one rank.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct RankRecord {
+    state: AtomicU32,
+    /// The number that goes with the state: exit code or signal.
+    detail: AtomicU32,
+    pid: AtomicU32,
+    /// Where this rank has mapped the slots.
+    base: AtomicU64,
+    /// Digest of the rank's executable.
+    build: AtomicU64,
+    /// Digest of the settings that shape shared memory.
+    shape: AtomicU64,
+    sleep: SleepLine,
+}
+
+/// A line of its own: every ringer reads it, only a sleeper writes it.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct SleepLine {
+    word: AtomicU32,
+}
+
+/// What a rank tells about itself when it arrives.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival {
+    /// Address at which it has mapped the slots.
+    pub base: usize,
+    /// Digest of its executable.
+    pub build: u64,
+    /// Digest of the settings that shape shared memory.
+    pub shape: u64,
+}
+
+/// Where a rank is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum RankState {
+    /// Not seen yet.
+    Absent = 0,
+    /// In the job, part of every collective.
+    Running = 1,
+    /// Left in good order.
+    Left = 2,
+    /// Panicked.
+    Panicked = 3,
+    /// Exited without leaving.
+    Exited = 4,
+    /// Ended by a signal.
+    Signaled = 5,
+    /// Ended, nobody saw how.
+    Vanished = 6,
+}
+
+impl RankState {
+    fn from_word(word: u32) -> RankState {
+        match word {
+            0 => RankState::Absent,
+            1 => RankState::Running,
+            2 => RankState::Left,
+            3 => RankState::Panicked,
+            4 => RankState::Exited,
+            5 => RankState::Signaled,
+            _ => RankState::Vanished,
+        }
+    }
+}
+
+/// The job's memory file, with its roster mapped.
+#[derive(Debug)]
+pub struct JobMemory {
+    fd: OwnedFd,
+    roster: *mut u8,
+    roster_len: usize,
+    ranks: usize,
+}
+
+// SAFETY: the mapping lives as long as the value and is only touched through atomics.
+unsafe impl Send for JobMemory {}
+// SAFETY: as above.
+unsafe impl Sync for JobMemory {}
+
+impl JobMemory {
+    /// Makes the memory of a job of `ranks` ranks on this node.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for 0 or too many ranks; [`Error::Os`] if the kernel has no memory files.
+    pub fn create(ranks: usize, settings: &Settings) -> Result<JobMemory> {
+        if ranks == 0 || ranks > MAX_RANKS {
+            return Err(Error::InvalidArgument {
+                operation: "starting a job",
+                why: format!("{ranks} ranks asked; from 1 to {MAX_RANKS} fit on one node"),
+            });
+        }
+        let stride_log2 = STRIDE_LOG2.min(SPAN_LOG2 - ranks.next_power_of_two().ilog2());
+        let roster_len = roster_len(ranks);
+        let len = roster_len + (ranks << stride_log2);
+        let (fd, reserved) = match settings.huge_pages {
+            HugePages::Auto => match reserved_huge_pages(ranks, len) {
+                Some(fd) => (fd, true),
+                None => (memory_file(len, MemfdFlags::CLOEXEC)?, false),
+            },
+            HugePages::Off => (memory_file(len, MemfdFlags::CLOEXEC)?, false),
+        };
+        if !reserved {
+            rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, used_len(ranks) as u64)
+                .map_err(|e| Error::os("making the job's memory", "fallocate", e))?;
+        }
+        let job = Self::map(fd, ranks)?;
+        let header = job.header();
+        header.version.store(VERSION, Ordering::Relaxed);
+        header.ranks.store(ranks as u32, Ordering::Relaxed);
+        header.stride_log2.store(stride_log2, Ordering::Relaxed);
+        header.reserved_huge_pages.store(u32::from(reserved), Ordering::Relaxed);
+        // Pairs with the Acquire load in `from_fd`.
+        header.magic.store(MAGIC, Ordering::Release);
+        Ok(job)
+    }
+
+    /// Joins the job whose memory file was handed to this process.
+    ///
+    /// # Errors
+    /// [`Error::Start`] if the descriptor is not such a file, or not of this version.
+    pub fn from_fd(fd: OwnedFd, ranks: usize) -> Result<JobMemory> {
+        let wrong = |why: String| Error::Start(format!("the job descriptor {why}; start through `bellwether run`"));
+        let size = rustix::fs::fstat(&fd).map_err(|e| Error::os("joining the job", "fstat", e))?.st_size;
+        if ranks == 0 || ranks > MAX_RANKS || (size as usize) < roster_len(ranks) {
+            return Err(wrong(format!("holds {size} bytes, too few for {ranks} ranks")));
+        }
+        let job = Self::map(fd, ranks)?;
+        let header = job.header();
+        // Pairs with the Release store in `create`.
+        if header.magic.load(Ordering::Acquire) != MAGIC {
+            return Err(wrong("is not a Bellwether job".into()));
+        }
+        let version = header.version.load(Ordering::Relaxed);
+        if version != VERSION {
+            return Err(wrong(format!("has layout {version}, this program has {VERSION}")));
+        }
+        let there = header.ranks.load(Ordering::Relaxed);
+        if there as usize != ranks {
+            return Err(wrong(format!("is a job of {there} ranks, not {ranks}")));
+        }
+        Ok(job)
+    }
+
+    fn map(fd: OwnedFd, ranks: usize) -> Result<JobMemory> {
+        let roster_len = roster_len(ranks);
+        // SAFETY: a fresh shared mapping of a file that we hold; no address is asked for.
+        let roster = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                roster_len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &fd,
+                0,
+            )
+        }
+        .map_err(|e| Error::os("mapping the job's roster", "mmap", e))?;
+        Ok(JobMemory { fd, roster: roster.cast(), roster_len, ranks })
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the mapping starts with a Header, all of it atomics, for as long as self lives.
+        unsafe { &*self.roster.cast::<Header>() }
+    }
+
+    /// The memory file.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Ranks in the job.
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// Where the slot of rank 0 begins in the file.
+    pub fn slots_offset(&self) -> usize {
+        self.roster_len
+    }
+
+    /// Log2 of the distance from one slot to the next, in bytes.
+    pub fn stride_log2(&self) -> u32 {
+        self.header().stride_log2.load(Ordering::Relaxed)
+    }
+
+    /// Whether the file is made of the kernel's reserved huge pages.
+    pub fn reserved_huge_pages(&self) -> bool {
+        self.header().reserved_huge_pages.load(Ordering::Relaxed) != 0
+    }
+
+    /// Says that a parent watches the ranks and calls [`JobMemory::mark_lost`] when one dies.
+    pub fn set_supervised(&self) {
+        self.header().supervised.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether a parent watches the ranks.
+    pub fn supervised(&self) -> bool {
+        self.header().supervised.load(Ordering::Relaxed) != 0
+    }
+
+    /// Makes every waker of the job use a full fence: one rank has no expedited membarrier.
+    pub fn require_full_fence(&self) {
+        self.header().full_fence.store(1, Ordering::SeqCst);
+    }
+
+    /// Whether wakers must use a full fence.
+    pub fn full_fence(&self) -> bool {
+        self.header().full_fence.load(Ordering::SeqCst) != 0
+    }
+
+    fn record(&self, rank: usize) -> &RankRecord {
+        assert!(rank < self.ranks, "rank {rank} of {}", self.ranks);
+        // SAFETY: the roster holds one record a rank after the header, all of it atomics.
+        unsafe { &*self.roster.add(size_of::<RankRecord>()).cast::<RankRecord>().add(rank) }
+    }
+
+    /// Where `rank` is in its life.
+    pub fn rank_state(&self, rank: usize) -> RankState {
+        RankState::from_word(self.record(rank).state.load(Ordering::Acquire))
+    }
+
+    /// Process id of `rank`, once it has arrived.
+    pub fn pid(&self, rank: usize) -> u32 {
+        self.record(rank).pid.load(Ordering::Relaxed)
+    }
+
+    /// Address at which `rank` has mapped the slots, once it has arrived.
+    pub fn base(&self, rank: usize) -> usize {
+        self.record(rank).base.load(Ordering::Relaxed) as usize
+    }
+
+    /// Digest of the executable of `rank`, once it has arrived.
+    pub fn build(&self, rank: usize) -> u64 {
+        self.record(rank).build.load(Ordering::Relaxed)
+    }
+
+    /// Digest of the settings of `rank` that shape shared memory, once it has arrived.
+    pub fn shape(&self, rank: usize) -> u64 {
+        self.record(rank).shape.load(Ordering::Relaxed)
+    }
+
+    /// The word `rank` sleeps on: 1 while it sleeps or is about to.
+    pub fn sleep_word(&self, rank: usize) -> &AtomicU32 {
+        &self.record(rank).sleep.word
+    }
+
+    /// Enters `rank` in the roster.
+    ///
+    /// # Errors
+    /// [`Error::Start`] if that rank is taken.
+    pub fn arrive(&self, rank: usize, facts: Arrival) -> Result<()> {
+        let record = self.record(rank);
+        record.pid.store(std::process::id(), Ordering::Relaxed);
+        record.base.store(facts.base as u64, Ordering::Relaxed);
+        record.build.store(facts.build, Ordering::Relaxed);
+        record.shape.store(facts.shape, Ordering::Relaxed);
+        // Release pairs with the Acquire load in `rank_state`.
+        record
+            .state
+            .compare_exchange(RankState::Absent as u32, RankState::Running as u32, Ordering::Release, Ordering::Relaxed)
+            .map_err(|_| {
+                Error::Start(format!("rank {rank} has joined this job before; start the world once in a program"))
+            })?;
+        // Release pairs with the Acquire load in `await_all`.
+        self.header().arrived.fetch_add(1, Ordering::Release);
+        wake_all(&self.header().arrived);
+        Ok(())
+    }
+
+    /// Waits until every rank has arrived.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] if one died before.
+    pub fn await_all(&self) -> Result<()> {
+        let header = self.header();
+        loop {
+            // Pairs with the Release in `arrive`.
+            let arrived = header.arrived.load(Ordering::Acquire);
+            if arrived as usize >= self.ranks {
+                return Ok(());
+            }
+            if let Some((rank, cause)) = self.first_lost() {
+                return Err(Error::PeerLost { rank, cause, doing: "starting" });
+            }
+            sleep_on(&header.arrived, arrived, Some(Duration::from_millis(50)));
+        }
+    }
+
+    /// `rank` leaves in good order.
+    pub fn leave(&self, rank: usize) {
+        self.end(rank, RankState::Left, 0);
+    }
+
+    /// Marks `rank` as gone and wakes every sleeping rank, so that their waits end with [`Error::PeerLost`].
+    /// A rank that has left already stays as it is.
+    pub fn mark_lost(&self, rank: usize, cause: Loss) {
+        let (state, detail) = match cause {
+            Loss::Left => (RankState::Left, 0),
+            Loss::Panicked => (RankState::Panicked, 0),
+            Loss::Exited(code) => (RankState::Exited, code as u32),
+            Loss::Signaled(signal) => (RankState::Signaled, signal as u32),
+            Loss::Unknown => (RankState::Vanished, 0),
+        };
+        self.end(rank, state, detail);
+    }
+
+    fn end(&self, rank: usize, state: RankState, detail: u32) {
+        let record = self.record(rank);
+        let before = record.state.load(Ordering::Relaxed);
+        if before > RankState::Running as u32 {
+            return;
+        }
+        record.detail.store(detail, Ordering::Relaxed);
+        // Release pairs with the Acquire load in `rank_state`.
+        if record.state.compare_exchange(before, state as u32, Ordering::Release, Ordering::Relaxed).is_err() {
+            return;
+        }
+        let header = self.header();
+        let count = if state == RankState::Left { &header.left } else { &header.lost };
+        // Release pairs with the Acquire loads in `any_lost` and `any_left`.
+        count.fetch_add(1, Ordering::Release);
+        for rank in 0..self.ranks {
+            self.wake(rank);
+        }
+        wake_all(&header.arrived);
+    }
+
+    /// Wakes `rank` if it sleeps.
+    #[cold]
+    pub fn wake(&self, rank: usize) {
+        let word = self.sleep_word(rank);
+        if word.swap(0, Ordering::SeqCst) != 0 {
+            wake_all(word);
+        }
+    }
+
+    /// Whether any rank died or panicked.
+    pub fn any_lost(&self) -> bool {
+        // Pairs with the Release in `end`.
+        self.header().lost.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether any rank left in good order.
+    pub fn any_left(&self) -> bool {
+        // Pairs with the Release in `end`.
+        self.header().left.load(Ordering::Acquire) != 0
+    }
+
+    /// What became of `rank`, if it is gone.
+    pub fn loss(&self, rank: usize) -> Option<Loss> {
+        let state = self.rank_state(rank);
+        let detail = self.record(rank).detail.load(Ordering::Relaxed) as i32;
+        match state {
+            RankState::Absent | RankState::Running => None,
+            RankState::Left => Some(Loss::Left),
+            RankState::Panicked => Some(Loss::Panicked),
+            RankState::Exited => Some(Loss::Exited(detail)),
+            RankState::Signaled => Some(Loss::Signaled(detail)),
+            RankState::Vanished => Some(Loss::Unknown),
+        }
+    }
+
+    /// A rank that died or panicked, the lowest if there are several.
+    pub fn first_lost(&self) -> Option<(usize, Loss)> {
+        if !self.any_lost() {
+            return None;
+        }
+        (0..self.ranks).find_map(|rank| match self.loss(rank) {
+            None | Some(Loss::Left) => None,
+            Some(loss) => Some((rank, loss)),
+        })
+    }
+}
+
+impl Drop for JobMemory {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, unmapped once; nothing borrowed from it outlives self.
+        let _ = unsafe { rustix::mm::munmap(self.roster.cast(), self.roster_len) };
+    }
+}
+
+fn used_len(ranks: usize) -> usize {
+    const { assert!(size_of::<Header>() <= size_of::<RankRecord>()) };
+    (size_of::<RankRecord>() * (ranks + 1)).next_multiple_of(4096)
+}
+
+fn roster_len(ranks: usize) -> usize {
+    used_len(ranks).next_multiple_of(HUGE_PAGE)
+}
+
+fn memory_file(len: usize, flags: MemfdFlags) -> Result<OwnedFd> {
+    let fd = rustix::fs::memfd_create("bellwether", flags)
+        .map_err(|e| Error::os("making the job's memory", "memfd_create", e))?;
+    rustix::fs::ftruncate(&fd, len as u64).map_err(|e| Error::os("making the job's memory", "ftruncate", e))?;
+    Ok(fd)
+}
+
+/// A file of reserved huge pages, if the pool has enough of them to be worth it.
+fn reserved_huge_pages(ranks: usize, len: usize) -> Option<OwnedFd> {
+    let free: usize = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+        .ok()?
+        .trim()
+        .parse()
+        .ok()?;
+    // Below this the pool would only make the heap smaller.
+    if free < 1 + 32 * ranks {
+        return None;
+    }
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let fd = memory_file(len, flags).ok()?;
+    rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, roster_len(ranks) as u64).ok()?;
+    Some(fd)
+}
+
+/// Sleeps while `word` holds `value`, at most `limit`.
+pub fn sleep_on(word: &AtomicU32, value: u32, limit: Option<Duration>) {
+    let limit = limit.map(|d| rustix::fs::Timespec { tv_sec: d.as_secs() as i64, tv_nsec: d.subsec_nanos().into() });
+    // EAGAIN, EINTR and a time-out all mean: look again.
+    let _ = futex::wait(word, futex::Flags::empty(), value, limit.as_ref());
+}
+
+/// Wakes everyone who sleeps on `word`.
+pub fn wake_all(word: &AtomicU32) {
+    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+}

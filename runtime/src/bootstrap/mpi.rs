@@ -1,0 +1,1 @@
+//! MPI as the bootstrap.

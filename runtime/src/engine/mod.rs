@@ -1,0 +1,226 @@
+//! Progress and waiting: what turns the crank while a rank waits for something.
+
+mod liveness;
+mod wait;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+pub use self::wait::Patience;
+
+use crate::bootstrap::job::JobMemory;
+use crate::error::{Error, Result};
+use crate::memory::layout::{SlotLayout, Status};
+use crate::memory::node::NodeMemory;
+use crate::settings::Settings;
+use crate::transport::shm::{Interface, SHORT_MAX, Sent};
+
+/// Everything a rank drives: its memory, its messages, its waits. One thread owns it.
+pub struct Engine {
+    /// This rank.
+    pub rank: usize,
+    /// Ranks in the world.
+    pub size: usize,
+    /// The roster.
+    pub job: Arc<JobMemory>,
+    /// The mapped slots.
+    pub node: Arc<NodeMemory>,
+    /// Where things lie in a slot.
+    pub layout: SlotLayout,
+    /// What was set.
+    pub settings: Settings,
+    /// Messages in and out.
+    pub interface: Interface,
+    patience: Patience,
+    /// Messages that found no room, in the order they were sent.
+    pending: RefCell<VecDeque<Pending>>,
+    has_pending: Cell<bool>,
+    waits: Cell<u64>,
+    watch: OnceCell<liveness::Watch>,
+    fault: RefCell<Option<Error>>,
+}
+
+struct Pending {
+    to: usize,
+    id: u8,
+    bytes: Box<[u8]>,
+}
+
+impl Engine {
+    /// The engine of `rank`. Its slot is committed as `layout` says; nobody has arrived yet.
+    pub fn new(
+        rank: usize,
+        job: Arc<JobMemory>,
+        node: Arc<NodeMemory>,
+        layout: SlotLayout,
+        settings: Settings,
+    ) -> Engine {
+        let size = job.ranks();
+        let patience = Patience::new(size, settings.spin, job.supervised());
+        if !wait::register_membarrier() {
+            job.require_full_fence();
+        }
+        let interface = Interface::new(rank, Arc::clone(&job), Arc::clone(&node), layout, settings.message_memory);
+        Engine {
+            rank,
+            size,
+            job,
+            node,
+            layout,
+            settings,
+            interface,
+            patience,
+            pending: RefCell::default(),
+            has_pending: Cell::new(false),
+            waits: Cell::new(0),
+            watch: OnceCell::new(),
+            fault: RefCell::default(),
+        }
+    }
+
+    /// How this rank waits.
+    pub fn patience(&self) -> &Patience {
+        &self.patience
+    }
+
+    /// The first line of a rank's slot.
+    pub fn status(&self, rank: usize) -> &Status {
+        // SAFETY: every slot begins with its Status, all atomics, committed before the rank arrives.
+        unsafe { &*self.node.slot(rank).cast::<Status>() }
+    }
+
+    /// Delivers what has come, sends what had to wait, and tells how much it did. Never blocks.
+    ///
+    /// # Errors
+    /// What was wrong with a message that came in, once.
+    #[inline]
+    pub fn poll(&self) -> Result<usize> {
+        let mut done = self.interface.progress();
+        if self.has_pending.get() {
+            done += self.flush_pending();
+        }
+        if done != 0
+            && let Some(error) = self.take_fault()
+        {
+            return Err(error);
+        }
+        Ok(done)
+    }
+
+    fn take_fault(&self) -> Option<Error> {
+        self.interface.take_error().or_else(|| self.fault.borrow_mut().take())
+    }
+
+    /// Remembers an error that a handler met, for the next [`Engine::poll`].
+    #[cold]
+    pub fn set_fault(&self, error: Error) {
+        self.fault.borrow_mut().get_or_insert(error);
+    }
+
+    /// Sends `header` and `payload`, in a line if they fit, else in a block. [`Sent::NoRoom`] is back-pressure.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] for a message that can never fit, [`Error::PeerLost`] if the target is gone.
+    #[inline]
+    pub fn send(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
+        if self.job.any_lost() || self.job.any_left() {
+            self.check_alive(to, "sending a message")?;
+        }
+        if self.has_pending.get() && self.pending.borrow().iter().any(|p| p.to == to) {
+            return Ok(Sent::NoRoom);
+        }
+        self.transmit(to, id, header, payload)
+    }
+
+    #[inline(always)]
+    fn transmit(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
+        if payload.len() <= SHORT_MAX - 8 {
+            return Ok(self.interface.send_short(to, id, header, payload));
+        }
+        self.interface.send_block(to, id, payload.len() + 8, |body| {
+            // SAFETY: the block holds header and payload.
+            unsafe {
+                body.cast::<u64>().write(header);
+                crate::memory::copy::copy(body.add(8), payload.as_ptr(), payload.len());
+            }
+        })
+    }
+
+    /// Sends without ever refusing: a message that finds no room is kept, in order, and goes out from a later
+    /// [`Engine::poll`]. What is kept costs memory of this rank.
+    ///
+    /// # Errors
+    /// As [`Engine::send`].
+    pub fn send_or_keep(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
+        if self.send(to, id, header, payload)? == Sent::NoRoom {
+            let bytes = [&header.to_ne_bytes(), payload].concat().into();
+            self.pending.borrow_mut().push_back(Pending { to, id, bytes });
+            self.has_pending.set(true);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn flush_pending(&self) -> usize {
+        let mut sent = 0;
+        let mut blocked: Vec<usize> = Vec::new();
+        let waiting = std::mem::take(&mut *self.pending.borrow_mut());
+        let mut kept = VecDeque::new();
+        for message in waiting {
+            if blocked.contains(&message.to) {
+                kept.push_back(message);
+                continue;
+            }
+            if self.job.loss(message.to).is_some() {
+                continue;
+            }
+            let (header, payload) = message.bytes.split_at(8);
+            let header = u64::from_ne_bytes(header.try_into().expect("split at 8"));
+            match self.transmit(message.to, message.id, header, payload) {
+                Ok(Sent::Done) => sent += 1,
+                Ok(Sent::NoRoom) => {
+                    blocked.push(message.to);
+                    kept.push_back(message);
+                }
+                Err(error) => self.set_fault(error),
+            }
+        }
+        let mut pending = self.pending.borrow_mut();
+        kept.append(&mut pending);
+        self.has_pending.set(!kept.is_empty());
+        *pending = kept;
+        sent
+    }
+
+    /// Whether messages are kept that found no room.
+    pub fn has_pending(&self) -> bool {
+        self.has_pending.get()
+    }
+
+    #[cold]
+    pub(crate) fn check_alive(&self, rank: usize, doing: &'static str) -> Result<()> {
+        match self.job.loss(rank) {
+            Some(cause) => Err(Error::PeerLost { rank, cause, doing }),
+            None => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// [`Error::RankOutOfRange`].
+    #[inline(always)]
+    pub fn check_rank(&self, rank: usize, operation: &'static str) -> Result<()> {
+        if rank < self.size { Ok(()) } else { Err(self.no_such_rank(rank, operation)) }
+    }
+
+    #[cold]
+    fn no_such_rank(&self, rank: usize, operation: &'static str) -> Error {
+        Error::RankOutOfRange { operation, rank, size: self.size }
+    }
+
+    /// # Errors
+    /// [`Error::InsideHandler`] if a handler is running.
+    pub fn check_outside_handler(&self, operation: &'static str) -> Result<()> {
+        if self.interface.delivering() { Err(Error::InsideHandler { operation }) } else { Ok(()) }
+    }
+}

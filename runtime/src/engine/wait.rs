@@ -1,0 +1,201 @@
+//! Waiting that adapts: look, then give up the core for a moment, then sleep until someone rings.
+//!
+//! A rank sleeps on one word of its own, whatever it waits for, since anything may come first: a bell, a message,
+//! a barrier flag, a death. It sets the word, makes every core see that (membarrier), looks once more, and sleeps.
+//! Ringers store, then load the word: no fence on their side (asymmetric Dekker; membarrier(2), GLOBAL_EXPEDITED).
+
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use super::Engine;
+use crate::bootstrap::job::sleep_on;
+use crate::error::{Error, Loss, Result};
+
+/// How long a wait looks before it yields, and yields before it sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Rounds of polling.
+    pub spins: u32,
+    /// Rounds of giving up the core.
+    pub yields: u32,
+    /// Longest sleep before it looks whether everyone is still alive.
+    pub nap: Duration,
+}
+
+impl Patience {
+    /// What suits `ranks` ranks on the cores this process may use.
+    pub fn new(ranks: usize, spins: Option<u32>, supervised: bool) -> Patience {
+        let cores = Patience::cores();
+        let crowded = ranks > cores;
+        Patience {
+            spins: spins.unwrap_or(if crowded { 8 } else { 2000 }),
+            yields: if crowded { 1 } else { 8 },
+            // A supervisor wakes sleepers when a rank dies; without one they look for themselves.
+            nap: Duration::from_millis(if supervised { 50 } else { 4 }),
+        }
+    }
+
+    /// Cores this process may run on.
+    pub fn cores() -> usize {
+        rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1) as usize)
+    }
+}
+
+/// Two looks this far apart, with every rank asleep, mean that nothing can happen any more.
+const STANDSTILL: Duration = Duration::from_millis(150);
+
+impl Engine {
+    /// Waits until `ready` holds, delivering messages meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after `limit`; [`Error::PeerLost`] if a rank died, or if one has left and all others
+    /// wait; errors of messages that came in; [`Error::InsideHandler`].
+    #[inline]
+    pub fn wait_until(
+        &self,
+        doing: &'static str,
+        limit: Option<Duration>,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<()> {
+        if ready() {
+            return Ok(());
+        }
+        self.check_outside_handler(doing)?;
+        let mut idle = 0;
+        while idle < self.patience.spins {
+            idle = if self.poll()? == 0 { idle + 1 } else { 0 };
+            if ready() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        self.wait_long(doing, limit, &mut ready)
+    }
+
+    #[cold]
+    fn wait_long(&self, doing: &'static str, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Result<()> {
+        let start = Instant::now();
+        let mut idle = 0;
+        let mut standstill = None;
+        let mut waiting = Waiting { engine: self, published: false };
+        loop {
+            let progressed = self.poll()? != 0;
+            if ready() {
+                return Ok(());
+            }
+            if progressed {
+                idle = 0;
+                waiting.clear();
+                continue;
+            }
+            if let Some((rank, cause)) = self.job.first_lost() {
+                return Err(Error::PeerLost { rank, cause, doing });
+            }
+            let left = match limit {
+                Some(limit) => match limit.checked_sub(start.elapsed()) {
+                    Some(left) if !left.is_zero() => left,
+                    _ => return Err(Error::TimedOut { doing, after: limit }),
+                },
+                None => Duration::MAX,
+            };
+            idle += 1;
+            if idle <= self.patience.yields {
+                rustix::thread::sched_yield();
+                continue;
+            }
+            if limit.is_none() {
+                waiting.publish();
+                if self.job.any_left() {
+                    self.check_standstill(doing, &mut standstill)?;
+                }
+            }
+            self.sleep(left, ready);
+        }
+    }
+
+    /// Sleeps until woken, at most a nap.
+    fn sleep(&self, left: Duration, ready: &mut dyn FnMut() -> bool) {
+        // Kept messages find room only when a receiver moves on, and receivers do not ring for that.
+        let nap = if self.has_pending() { Duration::from_micros(200) } else { self.patience.nap };
+        let word = self.job.sleep_word(self.rank);
+        word.store(1, Ordering::SeqCst);
+        if self.job.full_fence() {
+            fence(Ordering::SeqCst);
+        } else {
+            membarrier();
+        }
+        if !ready() && !self.interface.has_messages() && !self.job.any_lost() {
+            sleep_on(word, 1, Some(nap.min(left)));
+        }
+        word.store(0, Ordering::SeqCst);
+        if !self.job.supervised() {
+            self.look_for_dead();
+        }
+    }
+
+    /// If every rank has left or sleeps in a wait without limit, and has for a while, nobody is left to end it.
+    fn check_standstill(&self, doing: &'static str, seen: &mut Option<(Instant, Vec<u64>)>) -> Result<()> {
+        let others = || (0..self.size).filter(|rank| *rank != self.rank && self.job.loss(*rank).is_none());
+        let now: Vec<u64> = others().map(|rank| self.status(rank).waiting.load(Ordering::Acquire)).collect();
+        match seen {
+            Some((since, before)) if *before == now && !now.contains(&0) => {
+                // A rank that was rung but has not run yet has its word at 0.
+                let asleep = others().all(|rank| self.job.sleep_word(rank).load(Ordering::SeqCst) == 1);
+                if asleep && since.elapsed() >= STANDSTILL {
+                    let rank = (0..self.size)
+                        .find(|rank| self.job.loss(*rank) == Some(Loss::Left))
+                        .expect("somebody has left, or we would not look");
+                    return Err(Error::PeerLost { rank, cause: Loss::Left, doing });
+                }
+            }
+            _ => *seen = Some((Instant::now(), now)),
+        }
+        Ok(())
+    }
+}
+
+/// Tells the others that this rank sleeps in a wait without limit, under a number of its own.
+struct Waiting<'a> {
+    engine: &'a Engine,
+    published: bool,
+}
+
+impl Waiting<'_> {
+    fn publish(&mut self) {
+        if !self.published {
+            let number = self.engine.waits.get() + 1;
+            self.engine.waits.set(number);
+            self.engine.status(self.engine.rank).waiting.store(number, Ordering::Release);
+            self.published = true;
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.published {
+            self.engine.status(self.engine.rank).waiting.store(0, Ordering::Release);
+            self.published = false;
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+const REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
+const GLOBAL_EXPEDITED: i32 = 1 << 1;
+
+/// Lets other processes' barriers reach this one. Returns whether the kernel can; man page `membarrier(2)`.
+pub(super) fn register_membarrier() -> bool {
+    // SAFETY: takes two integers, touches no memory.
+    unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0 }
+}
+
+/// Makes every core that runs a registered process pass a full barrier.
+fn membarrier() {
+    // SAFETY: as above.
+    let done = unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL_EXPEDITED, 0, 0) };
+    debug_assert_eq!(done, 0, "registering worked, so this does");
+}

@@ -1,0 +1,255 @@
+//! The one error type. Every variant says what happened, where, and what to do about it.
+
+use std::time::Duration;
+
+/// What a Bellwether call returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong in a Bellwether call.
+///
+/// Errors are values: a dead peer, a full heap or a bad address never panics and never hangs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A rank number at or beyond the number of ranks.
+    #[error("{operation}: rank {rank} does not exist; this world has ranks 0 to {}", size - 1)]
+    RankOutOfRange {
+        /// The call that was made.
+        operation: &'static str,
+        /// The rank asked for.
+        rank: usize,
+        /// Ranks in the world.
+        size: usize,
+    },
+    /// A range that leaves the allocation it was meant for.
+    #[error(
+        "{operation} at rank {rank}: elements {start}..{} are outside the allocation, which has {available}",
+        start.saturating_add(*count)
+    )]
+    OutOfBounds {
+        /// The call that was made.
+        operation: &'static str,
+        /// The target rank.
+        rank: usize,
+        /// First element asked for.
+        start: usize,
+        /// Elements asked for.
+        count: usize,
+        /// Elements there are.
+        available: usize,
+    },
+    /// An address that is not mapped, or not accessible, in the target rank.
+    #[error(
+        "{operation}: {length} bytes at {address:#x} are not all accessible memory of rank {rank}; \
+         pass an address that is valid in that rank"
+    )]
+    BadAddress {
+        /// The call that was made.
+        operation: &'static str,
+        /// The rank in which the address was to be valid.
+        rank: usize,
+        /// The address.
+        address: usize,
+        /// Bytes asked for.
+        length: usize,
+    },
+    /// An address that is not a multiple of what the operation needs.
+    #[error("{operation} at rank {rank}: address {address:#x} must be a multiple of {alignment}")]
+    Misaligned {
+        /// The call that was made.
+        operation: &'static str,
+        /// The target rank.
+        rank: usize,
+        /// The address.
+        address: usize,
+        /// What it must be a multiple of.
+        alignment: usize,
+    },
+    /// The symmetric heap or the message memory cannot hold what was asked.
+    #[error(
+        "out of {what}: {asked} bytes asked at each rank, {free} free of {limit}; \
+         ask for less, free something, or raise {setting}"
+    )]
+    OutOfMemory {
+        /// Which memory.
+        what: &'static str,
+        /// Bytes asked for, each rank.
+        asked: usize,
+        /// Bytes free, each rank.
+        free: usize,
+        /// Bytes there could be, each rank.
+        limit: usize,
+        /// The setting that changes it.
+        setting: &'static str,
+    },
+    /// A rank died, panicked or left while this one still needed it.
+    #[error("{doing}: rank {rank} is gone: {cause}")]
+    PeerLost {
+        /// The rank that is gone.
+        rank: usize,
+        /// What became of it.
+        cause: Loss,
+        /// What this rank was doing.
+        doing: &'static str,
+    },
+    /// Two ranks do not agree on something they must agree on.
+    #[error("{what} differs between ranks: rank {rank} has {theirs}, rank {reference} has {ours}; {advice}")]
+    RanksDiffer {
+        /// What differs.
+        what: &'static str,
+        /// The rank that differs.
+        rank: usize,
+        /// The rank it was compared with.
+        reference: usize,
+        /// What the differing rank has.
+        theirs: String,
+        /// What the reference rank has.
+        ours: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A wait with a time limit ended without what it waited for.
+    #[error("{doing}: not done after {after:?}")]
+    TimedOut {
+        /// What this rank was doing.
+        doing: &'static str,
+        /// The limit.
+        after: Duration,
+    },
+    /// A blocking or collective call from inside a handler.
+    #[error("{operation} inside a handler: handlers can send, but not wait or enter a collective")]
+    InsideHandler {
+        /// The call that was made.
+        operation: &'static str,
+    },
+    /// A handler registered after communication began.
+    #[error(
+        "handler `{name}` registered after the first communication call: register all handlers, in the same order on every rank, before it"
+    )]
+    RegistrationClosed {
+        /// The handler's name.
+        name: String,
+    },
+    /// A message named a handler that the target does not have.
+    #[error("rank {from} called handler {id} at rank {rank}, which has {known} handlers: register it on every rank")]
+    UnknownHandler {
+        /// The calling rank.
+        from: usize,
+        /// The rank called.
+        rank: usize,
+        /// The handler number.
+        id: u64,
+        /// Handlers there are.
+        known: usize,
+    },
+    /// A message that the target could not take in.
+    #[error("message from rank {from}: {why}")]
+    BadMessage {
+        /// The rank that sent it.
+        from: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// More messages in flight than the transport holds; make progress and try again.
+    #[error("{operation} to rank {rank}: no room for another message now; poll and try again")]
+    WouldBlock {
+        /// The call that was made.
+        operation: &'static str,
+        /// The target rank.
+        rank: usize,
+    },
+    /// An argument that can never be right.
+    #[error("{operation}: {why}")]
+    InvalidArgument {
+        /// The call that was made.
+        operation: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+    /// The surroundings say that this is one task of several, but it came up alone.
+    #[error("{variable}={value}: this process was started as one of {value} tasks but came up alone; {advice}")]
+    StartedApart {
+        /// The environment variable that tells.
+        variable: &'static str,
+        /// Its value.
+        value: usize,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A setting that cannot be understood.
+    #[error("setting {name}={value:?}: {expected}")]
+    Setting {
+        /// The environment variable.
+        name: &'static str,
+        /// What it holds.
+        value: String,
+        /// What it should hold.
+        expected: &'static str,
+    },
+    /// The job could not be started.
+    #[error("starting: {0}")]
+    Start(String),
+    /// A rank reported a failure to all ([`crate::World::agree`]).
+    #[error("rank {rank}: {why}")]
+    Agreed {
+        /// The first rank that failed.
+        rank: usize,
+        /// Its own words.
+        why: String,
+    },
+    /// A call into MPI failed.
+    #[error("MPI: {call} returned {code}: {text}")]
+    Mpi {
+        /// The MPI function.
+        call: &'static str,
+        /// Its return code.
+        code: i32,
+        /// MPI's own words for it.
+        text: String,
+    },
+    /// A call into the operating system failed.
+    #[error("{doing}: {call}: {source}")]
+    Os {
+        /// What this rank was doing.
+        doing: &'static str,
+        /// The system call.
+        call: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+/// What became of a rank that is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// It exited with this code without leaving the world.
+    Exited(i32),
+    /// A signal ended it.
+    Signaled(i32),
+    /// It panicked.
+    Panicked,
+    /// It left the world in good order, too early for this rank.
+    Left,
+    /// It ended; nobody saw how.
+    Unknown,
+}
+
+impl std::fmt::Display for Loss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Loss::Exited(code) => write!(f, "it exited with code {code} without leaving the world"),
+            Loss::Signaled(signal) => write!(f, "signal {signal} ended it"),
+            Loss::Panicked => f.write_str("it panicked"),
+            Loss::Left => f.write_str("it left the world while others still needed it"),
+            Loss::Unknown => f.write_str("its process ended"),
+        }
+    }
+}
+
+impl Error {
+    /// Shorthand for a failed system call.
+    pub(crate) fn os(doing: &'static str, call: &'static str, errno: rustix::io::Errno) -> Self {
+        Error::Os { doing, call, source: errno.into() }
+    }
+}

@@ -1,0 +1,137 @@
+//! Where things lie in a rank's slot. All offsets count from the start of the slot.
+//!
+//! ```text
+//! | status, flags | exchange | handler digests | credits | lanes |   arena    |        heap         |
+//! 0                                                      control_len  arena + stride/4 ... stride
+//! ```
+//!
+//! Credits and lanes together keep to one budget however many ranks there are, so a receiver's memory does not
+//! grow with the square of the ranks of the node.
+
+use std::sync::atomic::AtomicU64;
+
+/// Bytes of a cache line.
+pub const LINE: usize = 64;
+/// What a rank tells all others about itself, on the first line of its slot.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Status {
+    /// Barriers this rank has entered.
+    pub entered: AtomicU64,
+    /// Bytes of its heap that are backed by memory.
+    pub heap_committed: AtomicU64,
+    /// Number of the wait this rank sleeps in without a time limit; 0: none.
+    pub waiting: AtomicU64,
+    /// Whether its handler table is complete.
+    pub sealed: AtomicU64,
+}
+
+/// Rounds a dissemination barrier can have: enough for 2^20 ranks.
+pub const BARRIER_ROUNDS: usize = 20;
+/// Bytes one rank contributes to one exchange.
+pub const EXCHANGE_LEN: usize = 2048;
+/// Handlers a rank can register.
+pub const MAX_HANDLERS: usize = 256;
+/// Bytes of one entry of the handler table as others see it: digest and name.
+pub const HANDLER_ENTRY: usize = 128;
+/// Bytes of lanes for one receiver, before every sender has its least.
+const LANE_BUDGET: usize = 256 << 10;
+/// Most slots of one lane.
+const LANE_DEPTH_MAX: usize = 256;
+/// Fewest slots of one lane, unless set otherwise.
+const LANE_DEPTH_MIN: usize = 4;
+
+/// The layout of every slot of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotLayout {
+    /// Two halves, used in turn; [`EXCHANGE_LEN`] each.
+    pub exchange: usize,
+    /// Count and entries of the handler table.
+    pub handlers: usize,
+    /// One line a sender: how much of its lane is consumed.
+    pub credits: usize,
+    /// One lane a sender.
+    pub lanes: usize,
+    /// Slots of a lane, a power of two.
+    pub lane_depth: usize,
+    /// End of all that is there from the start.
+    pub control_len: usize,
+    /// Blocks of larger messages that this rank sends.
+    pub arena: usize,
+    /// Bytes the arena may grow to.
+    pub arena_len: usize,
+    /// The symmetric heap.
+    pub heap: usize,
+    /// Bytes the heap may grow to.
+    pub heap_len: usize,
+}
+
+impl SlotLayout {
+    /// The layout for `ranks` ranks in slots of `stride` bytes; `depth` forces the lanes' depth.
+    pub fn new(ranks: usize, stride: usize, depth: Option<usize>) -> SlotLayout {
+        let exchange = (2 + BARRIER_ROUNDS) * LINE;
+        let handlers = exchange + 2 * EXCHANGE_LEN;
+        let credits = (handlers + LINE + MAX_HANDLERS * HANDLER_ENTRY).next_multiple_of(LINE);
+        let lanes = credits + ranks * LINE;
+        let lane_depth = depth.map(usize::next_power_of_two).unwrap_or_else(|| {
+            let fair = LANE_BUDGET / (LINE * ranks);
+            (fair + 1).next_power_of_two().div_ceil(2).clamp(LANE_DEPTH_MIN, LANE_DEPTH_MAX)
+        });
+        let control_len = (lanes + ranks * lane_depth * LINE).next_multiple_of(4096);
+        let arena = control_len.next_multiple_of(super::node::HUGE_PAGE);
+        let heap = (arena + stride / 4).next_multiple_of(super::node::HUGE_PAGE);
+        SlotLayout {
+            exchange,
+            handlers,
+            credits,
+            lanes,
+            lane_depth,
+            control_len,
+            arena,
+            arena_len: heap - arena,
+            heap,
+            heap_len: stride - heap,
+        }
+    }
+
+    /// The line of the central barrier, used in the slot of rank 0: arrivals, then the barriers done.
+    pub fn barrier_center(&self) -> usize {
+        LINE
+    }
+
+    /// The flag line of a round of the dissemination barrier.
+    pub fn barrier_flag(&self, round: usize) -> usize {
+        (2 + round) * LINE
+    }
+
+    /// Where the credit line for `sender` lies in the receiver's slot.
+    pub fn credit(&self, sender: usize) -> usize {
+        self.credits + sender * LINE
+    }
+
+    /// Where the lane from `sender` begins in the receiver's slot.
+    pub fn lane(&self, sender: usize) -> usize {
+        self.lanes + sender * self.lane_depth * LINE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receivers_lanes_keep_to_their_budget() {
+        let at = |ranks| SlotLayout::new(ranks, 1 << 36, None);
+        assert_eq!(at(2).lane_depth, LANE_DEPTH_MAX);
+        assert_eq!(at(16).lane_depth, 256);
+        assert_eq!(at(64).lane_depth, 64);
+        assert_eq!(at(1000).lane_depth, 4);
+        for ranks in [1, 2, 3, 16, 17, 64, 1000] {
+            let layout = at(ranks);
+            assert!(layout.lane_depth.is_power_of_two());
+            assert!(ranks * layout.lane_depth * LINE <= LANE_BUDGET);
+            assert!(layout.lane(ranks) <= layout.control_len && layout.control_len <= layout.arena);
+            assert!(layout.arena + layout.arena_len == layout.heap && layout.heap + layout.heap_len == 1 << 36);
+        }
+    }
+}

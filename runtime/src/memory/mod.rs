@@ -1,0 +1,8 @@
+//! What others may touch: the mapped slots of a node, the symmetric heap in them, and copies to and from them.
+
+pub mod copy;
+pub mod heap;
+pub mod layout;
+pub mod limits;
+pub mod node;
+pub mod outside;

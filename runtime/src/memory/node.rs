@@ -1,0 +1,200 @@
+//! The slots of all ranks of a node, mapped side by side, so that a peer's memory is a shift and an add away.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::FallocateFlags;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use super::limits;
+use crate::error::{Error, Result};
+
+/// Granularity of large commitments.
+pub const HUGE_PAGE: usize = 2 << 20;
+const PAGE: usize = 4096;
+
+/// Which pages the slots are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pages {
+    /// The kernel's reserved pool of 2 MiB pages.
+    Reserved,
+    /// Transparent huge pages, where a range is large enough.
+    Transparent,
+    /// Pages of 4 KiB: huge ones were not to be had, or not wanted.
+    Small,
+}
+
+impl std::fmt::Display for Pages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Pages::Reserved => "2 MiB pages from the reserved pool",
+            Pages::Transparent => "transparent 2 MiB pages for large ranges, 4 KiB elsewhere",
+            Pages::Small => "4 KiB pages",
+        })
+    }
+}
+
+/// What to map.
+#[derive(Debug, Clone, Copy)]
+pub struct Slots {
+    /// Where the first slot begins in the file.
+    pub offset: usize,
+    /// How many there are.
+    pub count: usize,
+    /// Log2 of a slot's bytes.
+    pub stride_log2: u32,
+    /// The file is made of reserved huge pages.
+    pub reserved: bool,
+    /// Transparent huge pages are wanted.
+    pub transparent: bool,
+}
+
+/// The mapping. Ranks that are threads share one; processes have one each, at different addresses.
+#[derive(Debug)]
+pub struct NodeMemory {
+    base: *mut u8,
+    len: usize,
+    slots: Slots,
+    pages: Pages,
+    fd: std::os::fd::OwnedFd,
+}
+
+// SAFETY: a mapping is valid from every thread; what is stored in it is touched through atomics and raw copies.
+unsafe impl Send for NodeMemory {}
+// SAFETY: as above.
+unsafe impl Sync for NodeMemory {}
+
+impl NodeMemory {
+    /// Maps all slots of the job's memory file. Reserves address space, not memory.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if the address space is limited (`ulimit -v`).
+    pub fn map(fd: BorrowedFd<'_>, slots: Slots) -> Result<NodeMemory> {
+        let len = slots.count << slots.stride_log2;
+        let fd = fd.try_clone_to_owned().map_err(|source| Error::Os {
+            doing: "mapping the segments",
+            call: "dup",
+            source,
+        })?;
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                &fd,
+                slots.offset as u64,
+            )
+        }
+        .map_err(|e| match e {
+            rustix::io::Errno::NOMEM => Error::OutOfMemory {
+                what: "address space",
+                asked: 1 << slots.stride_log2,
+                free: 0,
+                limit: 0,
+                setting: "the limit on virtual memory (ulimit -v)",
+            },
+            other => Error::os("mapping the segments", "mmap", other),
+        })?
+        .cast::<u8>();
+        let pages = if slots.reserved {
+            Pages::Reserved
+        } else if slots.transparent && transparent_offered() {
+            // SAFETY: advice on our own mapping; it changes no content.
+            match unsafe { rustix::mm::madvise(base.cast(), len, Advice::LinuxHugepage) } {
+                Ok(()) => Pages::Transparent,
+                Err(_) => Pages::Small,
+            }
+        } else {
+            Pages::Small
+        };
+        Ok(NodeMemory { base, len, slots, pages, fd })
+    }
+
+    /// Address of the first slot.
+    #[inline(always)]
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Log2 of a slot's bytes.
+    #[inline(always)]
+    pub fn stride_log2(&self) -> u32 {
+        self.slots.stride_log2
+    }
+
+    /// Address of `slot` in this process.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    #[inline(always)]
+    pub fn slot(&self, slot: usize) -> *mut u8 {
+        assert!(slot < self.slots.count);
+        // SAFETY: inside the mapping, as just checked.
+        unsafe { self.base.add(slot << self.slots.stride_log2) }
+    }
+
+    /// Which pages the slots are made of.
+    pub fn pages(&self) -> Pages {
+        self.pages
+    }
+
+    /// Bytes by which commitments grow.
+    pub fn granule(&self, wanted: usize) -> usize {
+        if self.pages == Pages::Reserved || wanted >= HUGE_PAGE { HUGE_PAGE } else { PAGE }
+    }
+
+    /// Backs bytes `from..to` of `slot` with memory, before anyone touches them: where memory is short this is an
+    /// error here, not a SIGBUS later. `sharers` ranks are about to do the same.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], naming `what` and the `setting` that limits it.
+    pub fn commit(
+        &self,
+        slot: usize,
+        from: usize,
+        to: usize,
+        sharers: usize,
+        what: &'static str,
+        setting: &'static str,
+    ) -> Result<()> {
+        let bytes = to - from;
+        let full = |free| Error::OutOfMemory { what, asked: bytes, free, limit: free, setting };
+        if self.pages != Pages::Reserved && bytes >= HUGE_PAGE {
+            let available = limits::available();
+            // A hundredth is kept for everything else.
+            let each = (available - available / 100) / sharers.max(1);
+            if bytes > each {
+                return Err(full(each));
+            }
+        }
+        if self.pages == Pages::Transparent && bytes >= HUGE_PAGE {
+            // SAFETY: inside the mapping of a slot that is ours to grow.
+            let range = unsafe { self.slot(slot).add(from) };
+            // SAFETY: populating our own mapping changes no content. fallocate would give small pages here.
+            let done = unsafe { rustix::mm::madvise(range.cast(), bytes, Advice::LinuxPopulateWrite) };
+            if done.is_ok() {
+                return Ok(());
+            }
+        }
+        let offset = self.slots.offset + (slot << self.slots.stride_log2) + from;
+        rustix::fs::fallocate(self.fd.as_fd(), FallocateFlags::empty(), offset as u64, bytes as u64).map_err(
+            |e| match e {
+                rustix::io::Errno::NOSPC | rustix::io::Errno::NOMEM => full(limits::available().min(bytes - 1)),
+                other => Error::os("growing a segment", "fallocate", other),
+            },
+        )
+    }
+}
+
+impl Drop for NodeMemory {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; whatever points into it holds a reference to self.
+        let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
+    }
+}
+
+fn transparent_offered() -> bool {
+    std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+        .is_ok_and(|modes| !modes.contains("[never]") && !modes.contains("[deny]"))
+}

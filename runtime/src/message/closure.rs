@@ -1,0 +1,287 @@
+//! Closures as active messages: no registration, no macro.
+//!
+//! A closure that captures nothing has no bytes, so nothing of it needs to travel but the place of the code that
+//! calls it: a small function made by the compiler for that closure's type, found again at the target by its
+//! distance from an anchor (see [`super::code`]).
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::rc::Rc;
+
+use bytemuck::Pod;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::code::CodeOffset;
+use super::{Context, Messages, id};
+use crate::error::{Error, Result};
+
+/// Takes the context and the argument bytes, and gives the answer's bytes.
+type Shim = fn(&Context<'_>, &[u8]) -> std::result::Result<Vec<u8>, String>;
+
+/// Calls whose answer has not come, and answers that nobody has taken.
+#[derive(Default)]
+pub(super) struct Calls {
+    next: Cell<u64>,
+    open: RefCell<std::collections::HashMap<u64, Option<Vec<u8>>>>,
+}
+
+/// How arguments and results become bytes.
+trait Encoding<T> {
+    fn encode(value: &T) -> Result<Vec<u8>>;
+    fn decode(bytes: &[u8]) -> std::result::Result<T, String>;
+}
+
+struct Postcard;
+
+impl<T: Serialize + DeserializeOwned> Encoding<T> for Postcard {
+    fn encode(value: &T) -> Result<Vec<u8>> {
+        postcard::to_stdvec(value).map_err(|error| Error::InvalidArgument {
+            operation: "remote call",
+            why: format!("{} cannot be serialised: {error}", std::any::type_name::<T>()),
+        })
+    }
+
+    fn decode(bytes: &[u8]) -> std::result::Result<T, String> {
+        postcard::from_bytes(bytes).map_err(|error| format!("{} expected: {error}", std::any::type_name::<T>()))
+    }
+}
+
+struct Plain;
+
+impl<T: Pod> Encoding<T> for Plain {
+    fn encode(value: &T) -> Result<Vec<u8>> {
+        Ok(bytemuck::bytes_of(value).to_vec())
+    }
+
+    fn decode(bytes: &[u8]) -> std::result::Result<T, String> {
+        bytemuck::try_pod_read_unaligned(bytes).map_err(|error| {
+            format!("{} expected, which has {} bytes: {error}", std::any::type_name::<T>(), size_of::<T>())
+        })
+    }
+}
+
+/// Compiles only for a closure without captures.
+struct CapturesNothing<F>(PhantomData<F>);
+
+impl<F> CapturesNothing<F> {
+    const CHECK: () = assert!(
+        size_of::<F>() == 0,
+        "a closure sent to another rank must not capture anything: pass what it needs as arguments"
+    );
+}
+
+/// The function that stands for closure `F` on every rank.
+fn shim<E, A, R, F>(context: &Context<'_>, bytes: &[u8]) -> std::result::Result<Vec<u8>, String>
+where
+    E: Encoding<A> + Encoding<R>,
+    F: Fn(&Context<'_>, A) -> R + Copy,
+{
+    let () = CapturesNothing::<F>::CHECK;
+    // SAFETY: F has no bytes and is Copy, and the caller at the other rank held one: this makes no value that was
+    // not there.
+    let function = unsafe { std::mem::zeroed::<F>() };
+    let result = function(context, E::decode(bytes)?);
+    E::encode(&result).map_err(|error| error.to_string())
+}
+
+fn place_of(shim: Shim) -> Result<u64> {
+    CodeOffset::of(shim as usize).map(CodeOffset::to_bits).ok_or_else(|| Error::InvalidArgument {
+        operation: "remote call",
+        why: "the closure is not part of the executable (it comes from a shared library), so other ranks cannot \
+              find it; register a handler instead"
+            .into(),
+    })
+}
+
+fn find(bits: u64) -> std::result::Result<Shim, String> {
+    let address = CodeOffset::from_bits(bits).address().ok_or("a remote call to a place where no code is")?;
+    // SAFETY: every rank runs the same executable (checked at the start), so a shim of that type lies here.
+    Ok(unsafe { std::mem::transmute::<usize, Shim>(address) })
+}
+
+pub(super) fn install(messages: &Rc<Messages>) {
+    let interface = &messages.engine.interface;
+    let weak = Rc::downgrade(messages);
+    interface.set_handler(
+        id::INVOKE,
+        Box::new(move |message| {
+            let Some(messages) = weak.upgrade() else { return };
+            let (header, arguments) = message.data().split_at(8);
+            let place = u64::from_ne_bytes(header.try_into().expect("split at 8"));
+            if let Err(why) = find(place).and_then(|shim| shim(&messages.context(message.from), arguments)) {
+                messages.fault(message.from, why);
+            }
+        }),
+    );
+    let weak = Rc::downgrade(messages);
+    interface.set_handler(
+        id::CALL,
+        Box::new(move |message| {
+            let Some(messages) = weak.upgrade() else { return };
+            let Some((head, arguments)) = message.data().split_first_chunk::<16>() else {
+                return messages.fault(message.from, "a remote call without a number");
+            };
+            let word = |at: usize| u64::from_ne_bytes(head[at..at + 8].try_into().expect("eight bytes"));
+            let answer = find(word(0)).and_then(|shim| shim(&messages.context(message.from), arguments));
+            let answer = match answer {
+                Ok(bytes) => [&[0], bytes.as_slice()].concat(),
+                Err(why) => [&[1], why.as_bytes()].concat(),
+            };
+            if let Err(error) = messages.engine.send_or_keep(message.from, id::ANSWER, word(8), &answer) {
+                messages.engine.set_fault(error);
+            }
+        }),
+    );
+    let weak = Rc::downgrade(messages);
+    interface.set_handler(
+        id::ANSWER,
+        Box::new(move |message| {
+            let Some(messages) = weak.upgrade() else { return };
+            let (number, answer) = message.data().split_at(8);
+            let number = u64::from_ne_bytes(number.try_into().expect("split at 8"));
+            if let Some(slot) = messages.calls.open.borrow_mut().get_mut(&number) {
+                *slot = Some(answer.to_vec());
+            }
+        }),
+    );
+}
+
+impl Messages {
+    /// Runs `function` at rank `to`, with arguments by serde; see `World::invoke`.
+    pub fn invoke<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
+    where
+        A: Serialize + DeserializeOwned,
+        F: Fn(&Context<'_>, A) + Copy + Send + 'static,
+    {
+        let _ = function;
+        self.start(to, id::INVOKE, shim::<Postcard, A, (), F>, &[], &<Postcard as Encoding<A>>::encode(&arguments)?)
+    }
+
+    /// As [`Messages::invoke`], with plain-old-data arguments.
+    pub fn invoke_plain<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
+    where
+        A: Pod,
+        F: Fn(&Context<'_>, A) + Copy + Send + 'static,
+    {
+        let _ = function;
+        let place = place_of(plain_shim::<A, F>)?;
+        self.engine.check_rank(to, "remote call")?;
+        self.send(to, id::INVOKE, place, bytemuck::bytes_of(&arguments))
+    }
+
+    /// Runs `function` at rank `to` and gives a handle to its result; see `World::call`.
+    pub fn call<A, R, F>(self: &Rc<Self>, to: usize, arguments: A, function: F) -> Result<Call<R>>
+    where
+        A: Serialize + DeserializeOwned,
+        R: Serialize + DeserializeOwned,
+        F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
+    {
+        let _ = function;
+        self.begin::<Postcard, A, R>(to, shim::<Postcard, A, R, F>, &arguments)
+    }
+
+    /// As [`Messages::call`], with plain-old-data arguments and result.
+    pub fn call_plain<A, R, F>(self: &Rc<Self>, to: usize, arguments: A, function: F) -> Result<Call<R>>
+    where
+        A: Pod,
+        R: Pod,
+        F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
+    {
+        let _ = function;
+        self.begin::<Plain, A, R>(to, shim::<Plain, A, R, F>, &arguments)
+    }
+
+    fn begin<E, A, R>(self: &Rc<Self>, to: usize, shim: Shim, arguments: &A) -> Result<Call<R>>
+    where
+        E: Encoding<A> + Encoding<R>,
+    {
+        let bytes = <E as Encoding<A>>::encode(arguments)?;
+        let number = self.calls.next.get();
+        self.calls.next.set(number + 1);
+        self.calls.open.borrow_mut().insert(number, None);
+        let call =
+            Call { messages: Rc::clone(self), number, to, decode: <E as Encoding<R>>::decode, result: PhantomData };
+        self.start(to, id::CALL, shim, &number.to_ne_bytes(), &bytes)?;
+        Ok(call)
+    }
+
+    fn start(&self, to: usize, id: u8, shim: Shim, head: &[u8], arguments: &[u8]) -> Result<()> {
+        self.engine.check_rank(to, "remote call")?;
+        let place = place_of(shim)?;
+        if head.is_empty() {
+            return self.send(to, id, place, arguments);
+        }
+        self.send(to, id, place, &[head, arguments].concat())
+    }
+}
+
+fn plain_shim<A, F>(context: &Context<'_>, bytes: &[u8]) -> std::result::Result<Vec<u8>, String>
+where
+    A: Pod,
+    F: Fn(&Context<'_>, A) + Copy,
+{
+    let () = CapturesNothing::<F>::CHECK;
+    // SAFETY: as in `shim`.
+    let function = unsafe { std::mem::zeroed::<F>() };
+    function(context, <Plain as Encoding<A>>::decode(bytes)?);
+    Ok(Vec::new())
+}
+
+/// A remote call under way. Dropping it gives up the answer, not the call.
+#[must_use = "wait for the result, or use `invoke` if there is none"]
+pub struct Call<R> {
+    messages: Rc<Messages>,
+    number: u64,
+    to: usize,
+    decode: fn(&[u8]) -> std::result::Result<R, String>,
+    result: PhantomData<fn() -> R>,
+}
+
+impl<R> Call<R> {
+    /// Whether the answer is here. Polls.
+    ///
+    /// # Errors
+    /// As `World::poll`.
+    pub fn is_done(&self) -> Result<bool> {
+        self.messages.engine.poll()?;
+        Ok(self.answered())
+    }
+
+    fn answered(&self) -> bool {
+        matches!(self.messages.calls.open.borrow().get(&self.number), Some(Some(_)))
+    }
+
+    /// Waits for the result. Needs the target to poll or wait.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] if the target is gone; [`Error::BadMessage`] if it could not decode the arguments.
+    pub fn wait(self) -> Result<R> {
+        let engine = &self.messages.engine;
+        let mut lost = None;
+        engine.wait_until("waiting for the result of a remote call", None, || {
+            if self.answered() {
+                return true;
+            }
+            lost = engine.job.loss(self.to);
+            lost.is_some()
+        })?;
+        let answer = self.messages.calls.open.borrow_mut().remove(&self.number).flatten();
+        let Some(answer) = answer else {
+            let cause = lost.expect("the wait ended without an answer");
+            let doing = "waiting for the result of a remote call";
+            return Err(Error::PeerLost { rank: self.to, cause, doing });
+        };
+        match answer.split_first() {
+            Some((0, bytes)) => (self.decode)(bytes),
+            Some((_, why)) => Err(String::from_utf8_lossy(why).into_owned()),
+            None => Err("an empty answer".into()),
+        }
+        .map_err(|why| Error::BadMessage { from: self.to, why })
+    }
+}
+
+impl<R> Drop for Call<R> {
+    fn drop(&mut self) {
+        self.messages.calls.open.borrow_mut().remove(&self.number);
+    }
+}

@@ -1,0 +1,119 @@
+//! Active messages: code that runs at another rank, named by a handler number or by a closure.
+
+mod closure;
+pub mod code;
+mod context;
+mod memory_service;
+mod table;
+
+use std::any::{Any, TypeId};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+pub use self::closure::Call;
+pub use self::context::Context;
+pub use self::table::{HandlerFn, HandlerId};
+
+use self::closure::Calls;
+use self::table::Table;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+
+/// The ids that the runtime gives to its own kinds of message.
+pub(crate) mod id {
+    /// A registered handler; the header is its number.
+    pub const HANDLER: u8 = 0;
+    /// A closure without answer; the header is its code offset.
+    pub const INVOKE: u8 = 1;
+    /// A closure with an answer; as above, and the payload begins with the call's number.
+    pub const CALL: u8 = 2;
+    /// The answer; the header is the call's number.
+    pub const ANSWER: u8 = 3;
+    /// Bytes for an address outside segments.
+    pub const WRITE: u8 = 4;
+    /// A request for bytes at such an address.
+    pub const READ: u8 = 5;
+    /// The answer to it.
+    pub const READ_DONE: u8 = 6;
+    /// Adds one to a counter at such an address; the header is the address.
+    pub const RING: u8 = 7;
+}
+
+/// The messages of one rank: its handler table, its calls under way, and what handlers share.
+pub struct Messages {
+    engine: Rc<Engine>,
+    table: RefCell<Table>,
+    sealed: Cell<bool>,
+    /// Peers whose table was found equal to ours.
+    verified: RefCell<Box<[bool]>>,
+    calls: Calls,
+    state: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
+}
+
+impl Messages {
+    /// The messages of `engine`'s rank. Sets the engine's handlers, which live as long as both.
+    pub fn new(engine: Rc<Engine>) -> Rc<Messages> {
+        let size = engine.size;
+        let messages = Rc::new(Messages {
+            engine,
+            table: RefCell::default(),
+            sealed: Cell::new(false),
+            verified: RefCell::new(vec![false; size].into()),
+            calls: Calls::default(),
+            state: RefCell::default(),
+        });
+        messages.install_table();
+        closure::install(&messages);
+        memory_service::install(&messages);
+        messages
+    }
+
+    /// What drives these messages.
+    pub fn engine(&self) -> &Rc<Engine> {
+        &self.engine
+    }
+
+    /// A context for code that runs outside a handler, as if `from` had called.
+    fn context(&self, from: usize) -> Context<'_> {
+        Context::new(self, from)
+    }
+
+    /// Attaches a value that handlers find by its type. Replaces an earlier one of the same type.
+    pub fn set_state<T: 'static>(&self, value: T) {
+        self.state.borrow_mut().insert(TypeId::of::<T>(), Rc::new(value));
+    }
+
+    /// The attached value of this type.
+    pub fn state<T: 'static>(&self) -> Option<Rc<T>> {
+        self.state.borrow().get(&TypeId::of::<T>()).and_then(|value| Rc::clone(value).downcast().ok())
+    }
+
+    fn fault(&self, from: usize, why: impl ToString) {
+        self.engine.set_fault(Error::BadMessage { from, why: why.to_string() });
+    }
+
+    /// Sends, making room by polling where that is allowed; inside a handler the message is kept instead.
+    fn send(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
+        use crate::transport::shm::Sent;
+        if self.engine.interface.delivering() {
+            return self.engine.send_or_keep(to, id, header, payload);
+        }
+        if self.engine.send(to, id, header, payload)? == Sent::Done {
+            return Ok(());
+        }
+        let mut outcome = Ok(Sent::NoRoom);
+        self.engine.wait_until("waiting for room to send a message", None, || {
+            outcome = self.engine.send(to, id, header, payload);
+            !matches!(outcome, Ok(Sent::NoRoom))
+        })?;
+        outcome.map(drop)
+    }
+}
+
+/// The first `N` words of a message, and the rest.
+fn words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
+    let (head, rest) = bytes.split_at_checked(8 * N)?;
+    let word = |i: usize| u64::from_ne_bytes(head[8 * i..8 * i + 8].try_into().expect("eight bytes"));
+    Some((std::array::from_fn(word), rest))
+}

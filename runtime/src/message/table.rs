@@ -1,0 +1,195 @@
+//! The handler table: numbers that mean the same function on every rank, because every rank registered the same
+//! functions in the same order. Each rank shows its table to the others, and they look before they trust it.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use super::code::{CodeOffset, fnv};
+use super::{Context, Messages, id};
+use crate::error::{Error, Result};
+use crate::memory::copy;
+use crate::memory::layout::{HANDLER_ENTRY, LINE, MAX_HANDLERS};
+
+/// What runs when a message for a registered handler arrives: the context to answer in, and the payload.
+pub type HandlerFn = Rc<dyn Fn(&Context<'_>, &[u8])>;
+
+/// A registered handler's number, the same on every rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HandlerId(pub(crate) u32);
+
+impl HandlerId {
+    /// The number itself, counted from 0 in the order of registration.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The handler with this number. A number that nobody registered is an error at the target, not a wild jump.
+    pub fn from_number(number: u32) -> HandlerId {
+        HandlerId(number)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Table {
+    handlers: Vec<HandlerFn>,
+}
+
+const NAME_MAX: usize = HANDLER_ENTRY - 16;
+
+impl Messages {
+    pub(super) fn install_table(self: &Rc<Self>) {
+        let weak = Rc::downgrade(self);
+        self.engine.interface.set_handler(
+            id::HANDLER,
+            Box::new(move |message| {
+                let Some(messages) = weak.upgrade() else { return };
+                let (header, payload) = message.data().split_at(8);
+                let number = u64::from_ne_bytes(header.try_into().expect("split at 8"));
+                if let Err(error) = messages.seal().and_then(|()| messages.run(message.from, number, payload)) {
+                    messages.engine.set_fault(error);
+                }
+            }),
+        );
+    }
+
+    fn run(&self, from: usize, number: u64, payload: &[u8]) -> Result<()> {
+        if !self.verified.borrow()[from] {
+            self.verify(from)?;
+        }
+        let handler = usize::try_from(number).ok().and_then(|i| self.table.borrow().handlers.get(i).cloned());
+        let Some(handler) = handler else {
+            return Err(Error::UnknownHandler { from, rank: self.engine.rank, id: number, known: self.handlers() });
+        };
+        handler(&self.context(from), payload);
+        Ok(())
+    }
+
+    /// Handlers registered here.
+    pub fn handlers(&self) -> usize {
+        self.table.borrow().handlers.len()
+    }
+
+    /// Registers a handler under the next number. `code` is what makes it the same handler on another rank.
+    ///
+    /// # Errors
+    /// [`Error::RegistrationClosed`] once this rank has sent or taken its first message;
+    /// [`Error::InvalidArgument`] if the table is full.
+    pub fn register(&self, name: &str, code: usize, handler: HandlerFn) -> Result<HandlerId> {
+        if self.sealed.get() {
+            return Err(Error::RegistrationClosed { name: name.into() });
+        }
+        let mut table = self.table.borrow_mut();
+        let number = table.handlers.len();
+        if number == MAX_HANDLERS {
+            return Err(Error::InvalidArgument {
+                operation: "registering a handler",
+                why: format!("the table holds {MAX_HANDLERS} handlers, and `{name}` is one more"),
+            });
+        }
+        let place = CodeOffset::of(code).map_or(0, CodeOffset::to_bits);
+        let digest = fnv(name.bytes().chain(place.to_ne_bytes()));
+        let mut entry = [0u8; HANDLER_ENTRY];
+        let shown = name.floor_char_boundary(NAME_MAX);
+        entry[..8].copy_from_slice(&digest.to_ne_bytes());
+        entry[8..16].copy_from_slice(&(shown as u64).to_ne_bytes());
+        entry[16..16 + shown].copy_from_slice(&name.as_bytes()[..shown]);
+        // SAFETY: below MAX_HANDLERS, inside our own table; nobody reads it before it is sealed.
+        unsafe { copy::copy(self.entry_address(self.engine.rank, number), entry.as_ptr(), HANDLER_ENTRY) };
+        table.handlers.push(handler);
+        Ok(HandlerId(number as u32))
+    }
+
+    fn entry_address(&self, rank: usize, number: usize) -> *mut u8 {
+        let offset = self.engine.layout.handlers + LINE + number * HANDLER_ENTRY;
+        // SAFETY: inside the committed control area.
+        unsafe { self.engine.node.slot(rank).add(offset) }
+    }
+
+    /// Closes registration and shows the table to all.
+    ///
+    /// # Errors
+    /// None today; kept so that callers need not change when ranks of other nodes are told.
+    pub fn seal(&self) -> Result<()> {
+        if !self.sealed.replace(true) {
+            let sealed = &self.engine.status(self.engine.rank).sealed;
+            // Count plus one. Release pairs with the Acquire load in `verify`.
+            sealed.store(self.handlers() as u64 + 1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Compares the table of `rank` with ours, if that rank has closed its own.
+    ///
+    /// # Errors
+    /// [`Error::RanksDiffer`] with the first handler that differs.
+    pub fn verify(&self, rank: usize) -> Result<()> {
+        // Pairs with the Release store in `seal`.
+        let sealed = self.engine.status(rank).sealed.load(Ordering::Acquire);
+        if sealed == 0 {
+            return Ok(());
+        }
+        let (theirs, ours) = (sealed as usize - 1, self.handlers());
+        for number in 0..theirs.max(ours).min(MAX_HANDLERS) {
+            let a = (number < theirs).then(|| self.entry(rank, number));
+            let b = (number < ours).then(|| self.entry(self.engine.rank, number));
+            if a != b {
+                let show = |entry: Option<Entry>| entry.map_or("no handler".into(), |e| format!("`{}`", e.name));
+                return Err(Error::RanksDiffer {
+                    what: "the handler table",
+                    rank,
+                    reference: self.engine.rank,
+                    theirs: format!("{} as handler {number} of {theirs}", show(a)),
+                    ours: format!("{} of {ours}", show(b)),
+                    advice: "register the same handlers in the same order on every rank",
+                });
+            }
+        }
+        self.verified.borrow_mut()[rank] = true;
+        Ok(())
+    }
+
+    fn entry(&self, rank: usize, number: usize) -> Entry {
+        let mut bytes = [0u8; HANDLER_ENTRY];
+        // SAFETY: inside the committed control area of `rank`.
+        unsafe { copy::copy(bytes.as_mut_ptr(), self.entry_address(rank, number), HANDLER_ENTRY) };
+        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let len = (word(8) as usize).min(NAME_MAX);
+        Entry { digest: word(0), name: String::from_utf8_lossy(&bytes[16..16 + len]).into_owned() }
+    }
+
+    /// Sends `payload` to handler `handler` of rank `to`. The payload may be changed on return.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`]; [`Error::PeerLost`]; [`Error::OutOfMemory`] if the message can never fit;
+    /// [`Error::RanksDiffer`] if the target's table is another one.
+    #[inline]
+    pub fn send_to_handler(&self, to: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
+        self.engine.check_rank(to, "sending a message")?;
+        self.ready_for(to)?;
+        self.send(to, id::HANDLER, handler.0.into(), payload)
+    }
+
+    /// As [`Messages::send_to_handler`], but never waits for room: what finds none is kept and sent later.
+    pub fn post_to_handler(&self, to: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
+        self.engine.check_rank(to, "sending a message")?;
+        self.ready_for(to)?;
+        self.engine.send_or_keep(to, id::HANDLER, handler.0.into(), payload)
+    }
+
+    #[inline(always)]
+    fn ready_for(&self, to: usize) -> Result<()> {
+        if self.sealed.get() && self.verified.borrow()[to] { Ok(()) } else { self.get_ready_for(to) }
+    }
+
+    #[cold]
+    fn get_ready_for(&self, to: usize) -> Result<()> {
+        self.seal()?;
+        self.verify(to)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Entry {
+    digest: u64,
+    name: String,
+}

@@ -1,0 +1,332 @@
+//! Every setting, in one table: name, meaning, default, and where its value came from.
+
+use crate::error::{Error, Result};
+
+/// What can be set through `BELLWETHER_*` variables or in code.
+///
+/// `Settings::default()` is right for almost every program; a rank reads its environment with
+/// [`Settings::from_env`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Most bytes the symmetric heap of one rank may grow to. `None`: what the reserved address space holds.
+    pub heap_limit: Option<usize>,
+    /// Most bytes of larger messages one rank may have in flight.
+    pub message_memory: usize,
+    /// Whether huge pages are tried for segments.
+    pub huge_pages: HugePages,
+    /// Whether memory outside segments is reached by cross-memory attach.
+    pub cross_memory_attach: bool,
+    /// Slots of a message lane; `None`: by the number of ranks.
+    pub lane_depth: Option<usize>,
+    /// Rounds of polling before a waiting rank gives up its core; `None`: by ranks and cores.
+    pub spin: Option<u32>,
+    /// Which barrier.
+    pub barrier: Barrier,
+}
+
+/// Whether huge pages are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HugePages {
+    /// Reserved pages if there are any, else transparent ones if the kernel gives them, else small pages.
+    Auto,
+    /// Small pages only.
+    Off,
+}
+
+/// The barrier's algorithm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Barrier {
+    /// Dissemination while every rank has a core, central otherwise.
+    Auto,
+    /// Dissemination barrier (Hensgen, Finkel, Manber 1988): ⌈log2 n⌉ rounds, no shared counter.
+    Dissemination,
+    /// Central counter with one wake-up for all.
+    Central,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            heap_limit: None,
+            message_memory: 256 << 20,
+            huge_pages: HugePages::Auto,
+            cross_memory_attach: true,
+            lane_depth: None,
+            spin: None,
+            barrier: Barrier::Auto,
+        }
+    }
+}
+
+/// One row of the table of settings.
+pub struct Known {
+    /// The environment variable.
+    pub name: &'static str,
+    /// What it sets, with its unit.
+    pub meaning: &'static str,
+    /// The default, as one would write it.
+    pub default: &'static str,
+    /// Whether users set it; the rest pass facts from a parent to its ranks.
+    pub public: bool,
+    apply: fn(&mut Settings, &str) -> Option<()>,
+    expected: &'static str,
+    show: fn(&Settings) -> String,
+}
+
+impl Known {
+    /// The value in `settings`, as one would write it.
+    pub fn value(&self, settings: &Settings) -> String {
+        (self.show)(settings)
+    }
+}
+
+const SIZE: &str = "expected a size such as 512MiB or 2GiB";
+const SWITCH: &str = "expected on or off";
+const COUNT: &str = "expected a whole number";
+
+fn auto<T: ToString>(value: Option<T>) -> String {
+    value.map_or("auto".into(), |v| v.to_string())
+}
+
+fn on_off(value: bool) -> String {
+    if value { "on".into() } else { "off".into() }
+}
+
+/// Every variable that Bellwether reads.
+pub const KNOWN: &[Known] = &[
+    Known {
+        name: "BELLWETHER_HEAP_LIMIT",
+        meaning: "most bytes of symmetric heap, each rank",
+        default: "auto",
+        public: true,
+        apply: |s, v| {
+            s.heap_limit = Some(parse_size(v)?);
+            Some(())
+        },
+        expected: SIZE,
+        show: |s| s.heap_limit.map_or("auto".into(), show_size),
+    },
+    Known {
+        name: "BELLWETHER_MESSAGE_MEMORY",
+        meaning: "most bytes of larger messages in flight, each rank",
+        default: "256MiB",
+        public: true,
+        apply: |s, v| {
+            s.message_memory = parse_size(v)?;
+            Some(())
+        },
+        expected: SIZE,
+        show: |s| show_size(s.message_memory),
+    },
+    Known {
+        name: "BELLWETHER_HUGE_PAGES",
+        meaning: "try huge pages for segments: auto, off",
+        default: "auto",
+        public: true,
+        apply: |s, v| {
+            s.huge_pages = match v {
+                "auto" | "on" => HugePages::Auto,
+                "off" => HugePages::Off,
+                _ => return None,
+            };
+            Some(())
+        },
+        expected: "expected auto or off",
+        show: |s| match s.huge_pages {
+            HugePages::Auto => "auto".into(),
+            HugePages::Off => "off".into(),
+        },
+    },
+    Known {
+        name: "BELLWETHER_CMA",
+        meaning: "reach memory outside segments by cross-memory attach: on, off",
+        default: "on",
+        public: true,
+        apply: |s, v| {
+            s.cross_memory_attach = parse_switch(v)?;
+            Some(())
+        },
+        expected: SWITCH,
+        show: |s| on_off(s.cross_memory_attach),
+    },
+    Known {
+        name: "BELLWETHER_LANE_DEPTH",
+        meaning: "messages a lane between two ranks holds",
+        default: "auto",
+        public: true,
+        apply: |s, v| {
+            s.lane_depth = Some(v.parse().ok().filter(|n| (1..=1 << 16).contains(n))?);
+            Some(())
+        },
+        expected: "expected a whole number from 1 to 65536",
+        show: |s| auto(s.lane_depth),
+    },
+    Known {
+        name: "BELLWETHER_SPIN",
+        meaning: "rounds of polling before a waiting rank gives up its core",
+        default: "auto",
+        public: true,
+        apply: |s, v| {
+            s.spin = Some(v.parse().ok()?);
+            Some(())
+        },
+        expected: COUNT,
+        show: |s| auto(s.spin),
+    },
+    Known {
+        name: "BELLWETHER_BARRIER",
+        meaning: "barrier algorithm: auto, dissemination, central",
+        default: "auto",
+        public: true,
+        apply: |s, v| {
+            s.barrier = match v {
+                "auto" => Barrier::Auto,
+                "dissemination" => Barrier::Dissemination,
+                "central" => Barrier::Central,
+                _ => return None,
+            };
+            Some(())
+        },
+        expected: "expected auto, dissemination or central",
+        show: |s| match s.barrier {
+            Barrier::Auto => "auto".into(),
+            Barrier::Dissemination => "dissemination".into(),
+            Barrier::Central => "central".into(),
+        },
+    },
+    Known {
+        name: "BELLWETHER_RANKS",
+        meaning: "ranks to start when a program is run by itself",
+        default: "1",
+        public: true,
+        apply: |_, v| v.parse::<usize>().ok().filter(|n| *n > 0).map(drop),
+        expected: "expected a whole number above 0",
+        show: |_| std::env::var("BELLWETHER_RANKS").unwrap_or("1".into()),
+    },
+    internal("BELLWETHER_JOB"),
+    internal("BELLWETHER_TERM_WIDTH"),
+];
+
+const fn internal(name: &'static str) -> Known {
+    Known {
+        name,
+        meaning: "set by the launcher for its ranks",
+        default: "",
+        public: false,
+        apply: |_, _| Some(()),
+        expected: "",
+        show: |_| String::new(),
+    }
+}
+
+impl Settings {
+    /// The defaults, changed by the `BELLWETHER_*` variables that are set.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] names a variable whose value cannot be understood, and what was expected.
+    pub fn from_env() -> Result<Settings> {
+        let mut settings = Settings::default();
+        for known in KNOWN {
+            let Some(value) = std::env::var_os(known.name) else { continue };
+            let value = value.to_string_lossy();
+            if (known.apply)(&mut settings, &value).is_none() {
+                return Err(Error::Setting { name: known.name, value: value.into_owned(), expected: known.expected });
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Variables that look like ours but are not, each with the nearest name that is.
+    pub fn unknown_in_env() -> Vec<(String, &'static str)> {
+        std::env::vars_os()
+            .filter_map(|(name, _)| name.into_string().ok())
+            .filter(|name| name.starts_with("BELLWETHER_") && KNOWN.iter().all(|k| k.name != name))
+            .map(|name| {
+                let near = nearest(&name);
+                (name, near)
+            })
+            .collect()
+    }
+}
+
+fn nearest(name: &str) -> &'static str {
+    KNOWN
+        .iter()
+        .filter(|known| known.public)
+        .min_by_key(|known| edit_distance(name, known.name))
+        .expect("the table is not empty")
+        .name
+}
+
+/// Levenshtein distance, two rows at a time.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<u8> = b.bytes().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let substitute = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// A size such as `4096`, `64KiB`, `2G`.
+fn parse_size(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let number: usize = text[..digits].parse().ok()?;
+    let shift = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift)
+}
+
+fn parse_switch(text: &str) -> Option<bool> {
+    match text {
+        "on" | "1" | "true" | "yes" => Some(true),
+        "off" | "0" | "false" | "no" => Some(false),
+        _ => None,
+    }
+}
+
+/// A size as [`parse_size`] reads it.
+fn show_size(bytes: usize) -> String {
+    for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes != 0 && bytes.trailing_zeros() >= shift {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_as_they_are_shown() {
+        for bytes in [0, 1, 1023, 1024, 3 << 20, 5 << 30, (1 << 40) + 1] {
+            assert_eq!(parse_size(&show_size(bytes)), Some(bytes));
+        }
+        for bad in ["", "x", "12parsec", "-1", "99999999999999999999", "9999999999TiB"] {
+            assert_eq!(parse_size(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_name_is_told_its_neighbour() {
+        assert_eq!(nearest("BELLWETHER_HEAPLIMIT"), "BELLWETHER_HEAP_LIMIT");
+        assert_eq!(nearest("BELLWETHER_RANK"), "BELLWETHER_RANKS");
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+    }
+}

@@ -1,0 +1,111 @@
+//! The barrier: nobody leaves before all have entered.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::engine::{Engine, Patience};
+use crate::error::{Error, Loss, Result};
+use crate::settings;
+
+const DOING: &str = "barrier";
+
+/// This rank's part in all barriers of its world.
+#[derive(Debug)]
+pub struct Barrier {
+    /// Barriers entered so far.
+    epoch: Cell<u64>,
+    central: bool,
+}
+
+impl Barrier {
+    /// The barrier that the settings ask for.
+    pub fn new(engine: &Engine) -> Barrier {
+        let central = match engine.settings.barrier {
+            settings::Barrier::Central => true,
+            settings::Barrier::Dissemination => false,
+            // One wake-up for each rank beats log2 n of them when ranks share cores.
+            settings::Barrier::Auto => engine.size > Patience::cores(),
+        };
+        Barrier { epoch: Cell::new(0), central }
+    }
+
+    /// Enters, and returns when all ranks have entered. Delivers messages meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] if a rank died, or left without entering; [`Error::InsideHandler`].
+    pub fn enter(&self, engine: &Engine) -> Result<()> {
+        engine.check_outside_handler(DOING)?;
+        let epoch = self.epoch.get() + 1;
+        self.epoch.set(epoch);
+        engine.poll()?;
+        // Release: who sees that this rank entered, and left, sees what it wrote before.
+        engine.status(engine.rank).entered.store(epoch, Ordering::Release);
+        if engine.size == 1 {
+            return Ok(());
+        }
+        if self.central { central(engine, epoch) } else { dissemination(engine, epoch) }
+    }
+}
+
+/// In round k, rank r tells rank r + 2^k that all ranks it has heard of, and itself, have entered.
+fn dissemination(engine: &Engine, epoch: u64) -> Result<()> {
+    let (rank, size) = (engine.rank, engine.size);
+    let own = engine.node.slot(rank);
+    for round in 0..size.next_power_of_two().ilog2() as usize {
+        let partner = (rank + (1 << round)) % size;
+        let flag = engine.layout.barrier_flag(round);
+        // SAFETY: a committed line of the partner's slot, only written by this rank.
+        let theirs = unsafe { AtomicU64::from_ptr(engine.node.slot(partner).add(flag).cast()) };
+        // Pairs with the Acquire load below, at the partner.
+        theirs.store(epoch, Ordering::Release);
+        engine.interface.wake_if_asleep(partner);
+        // SAFETY: a committed line of our own slot.
+        let ours = unsafe { AtomicU64::from_ptr(own.add(flag).cast()) };
+        wait(engine, epoch, || ours.load(Ordering::Acquire) >= epoch)?;
+    }
+    Ok(())
+}
+
+/// Everyone counts up one word at rank 0; the last one opens the door.
+fn central(engine: &Engine, epoch: u64) -> Result<()> {
+    // SAFETY: the center line of rank 0's slot, only touched here.
+    let (arrivals, done) = unsafe {
+        let center = engine.node.slot(0).add(engine.layout.barrier_center()).cast::<u64>();
+        (AtomicU64::from_ptr(center), AtomicU64::from_ptr(center.add(1)))
+    };
+    // AcqRel: the last one to arrive has seen what everyone wrote before.
+    if arrivals.fetch_add(1, Ordering::AcqRel) + 1 == epoch * engine.size as u64 {
+        // Pairs with the Acquire load below.
+        done.store(epoch, Ordering::Release);
+        (0..engine.size).filter(|rank| *rank != engine.rank).for_each(|rank| engine.interface.wake_if_asleep(rank));
+        return Ok(());
+    }
+    wait(engine, epoch, || done.load(Ordering::Acquire) >= epoch)
+}
+
+fn wait(engine: &Engine, epoch: u64, mut ready: impl FnMut() -> bool) -> Result<()> {
+    let mut deserter = None;
+    engine.wait_until(DOING, None, || {
+        if ready() {
+            return true;
+        }
+        if engine.job.any_left() {
+            deserter = find_deserter(engine, epoch);
+            // It may have entered, and others gone on, since we looked.
+            return deserter.is_some();
+        }
+        false
+    })?;
+    match deserter {
+        Some(rank) if !ready() => Err(Error::PeerLost { rank, cause: Loss::Left, doing: DOING }),
+        _ => Ok(()),
+    }
+}
+
+/// A rank that left without entering this barrier.
+#[cold]
+fn find_deserter(engine: &Engine, epoch: u64) -> Option<usize> {
+    (0..engine.size).find(|rank| {
+        engine.job.loss(*rank) == Some(Loss::Left) && engine.status(*rank).entered.load(Ordering::Acquire) < epoch
+    })
+}

@@ -1,0 +1,183 @@
+//! Blocks for messages larger than a line. The sender fills a block of its own slot, the receiver reads it in
+//! place and marks it free; the sender takes it again when it needs one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+use crate::memory::heap::Heap;
+use crate::memory::layout::{LINE, SlotLayout};
+use crate::memory::node::NodeMemory;
+
+/// Blocks up to this size are kept in lists by size and never joined again.
+const SMALL_MAX: usize = 16 << 10;
+const SMALL_MIN: usize = 256;
+const CLASSES: usize = (SMALL_MAX / SMALL_MIN).ilog2() as usize + 1;
+/// Busy blocks looked at for each one asked.
+const GLANCE: usize = 4;
+const SETTING: &str = "BELLWETHER_MESSAGE_MEMORY";
+
+const IN_USE: u64 = 1;
+const RELEASED: u64 = 0;
+
+/// A block: where in the sender's slot its payload begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Offset of the payload in the sender's slot; the state line is the line before.
+    pub offset: usize,
+}
+
+/// The sender's side of its arena.
+#[derive(Debug)]
+pub struct Arena {
+    node: Arc<NodeMemory>,
+    slot: usize,
+    sharers: usize,
+    start: usize,
+    committed: usize,
+    heap: Heap,
+    free: [Vec<usize>; CLASSES],
+    busy: [VecDeque<usize>; CLASSES],
+    large: VecDeque<usize>,
+}
+
+impl Arena {
+    /// An arena in `slot` of at most `limit` bytes; `sharers` ranks of the node have one each.
+    pub fn new(node: Arc<NodeMemory>, layout: &SlotLayout, slot: usize, limit: usize, sharers: usize) -> Arena {
+        let limit = limit.clamp(SMALL_MAX, layout.arena_len) / LINE * LINE;
+        Arena {
+            node,
+            slot,
+            sharers,
+            start: layout.arena,
+            committed: 0,
+            heap: Heap::new(limit),
+            free: Default::default(),
+            busy: Default::default(),
+            large: VecDeque::new(),
+        }
+    }
+
+    /// A block for `len` bytes, or `None` if all memory is in messages that are still under way.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if it can never fit, or the machine has no more memory.
+    pub fn take(&mut self, len: usize) -> Result<Option<Block>> {
+        let too_large = Error::OutOfMemory {
+            what: "message memory",
+            asked: len,
+            free: self.heap.limit() - LINE,
+            limit: self.heap.limit(),
+            setting: SETTING,
+        };
+        let Some(bytes) = len.checked_add(LINE).filter(|bytes| *bytes <= self.heap.limit()) else {
+            return Err(too_large);
+        };
+        let offset = if bytes <= SMALL_MAX { self.take_small(bytes)? } else { self.take_large(bytes)? };
+        Ok(offset.map(|offset| {
+            self.state(offset).store(IN_USE, Ordering::Relaxed);
+            Block { offset: self.start + offset + LINE }
+        }))
+    }
+
+    /// Address of a block's payload.
+    pub fn payload(&self, block: Block) -> *mut u8 {
+        // SAFETY: a block lies in this rank's slot.
+        unsafe { self.node.slot(self.slot).add(block.offset) }
+    }
+
+    fn take_small(&mut self, bytes: usize) -> Result<Option<usize>> {
+        let class = bytes.div_ceil(SMALL_MIN).next_power_of_two().ilog2() as usize;
+        for _ in 0..GLANCE {
+            let Some(offset) = self.busy[class].pop_front() else { break };
+            if self.released(offset) {
+                self.free[class].push(offset);
+            } else {
+                self.busy[class].push_back(offset);
+            }
+        }
+        let offset = match self.free[class].pop() {
+            Some(offset) => Some(offset),
+            None => self.fresh(SMALL_MIN << class)?,
+        };
+        if let Some(offset) = offset {
+            self.busy[class].push_back(offset);
+        }
+        Ok(offset)
+    }
+
+    fn take_large(&mut self, bytes: usize) -> Result<Option<usize>> {
+        for _ in 0..self.large.len() {
+            let Some(offset) = self.large.pop_front() else { break };
+            if self.released(offset) {
+                self.heap.give_back(offset);
+            } else {
+                self.large.push_back(offset);
+            }
+        }
+        let offset = match self.fresh(bytes)? {
+            None => {
+                self.return_small();
+                self.fresh(bytes)?
+            }
+            some => some,
+        };
+        if let Some(offset) = offset {
+            self.large.push_back(offset);
+        }
+        Ok(offset)
+    }
+
+    /// Gives unused small blocks back, so that they can be joined into a large one.
+    #[cold]
+    fn return_small(&mut self) {
+        for class in 0..CLASSES {
+            for offset in std::mem::take(&mut self.free[class]) {
+                self.heap.give_back(offset);
+            }
+            for offset in std::mem::take(&mut self.busy[class]) {
+                if self.released(offset) {
+                    self.heap.give_back(offset);
+                } else {
+                    self.busy[class].push_back(offset);
+                }
+            }
+        }
+    }
+
+    fn fresh(&mut self, bytes: usize) -> Result<Option<usize>> {
+        let Some(offset) = self.heap.take(bytes, LINE) else { return Ok(None) };
+        let end = offset + bytes;
+        if end > self.committed {
+            let granule = self.node.granule(end - self.committed).max(64 << 10);
+            let to = end.next_multiple_of(granule);
+            let (from, to) = (self.start + self.committed, self.start + to);
+            if let Err(error) = self.node.commit(self.slot, from, to, self.sharers, "message memory", SETTING) {
+                self.heap.give_back(offset);
+                return Err(error);
+            }
+            self.committed = to - self.start;
+        }
+        Ok(Some(offset))
+    }
+
+    fn state(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: committed memory of our own slot, line-aligned, only ever touched as this atomic.
+        unsafe { AtomicU64::from_ptr(self.node.slot(self.slot).add(self.start + offset).cast()) }
+    }
+
+    fn released(&self, offset: usize) -> bool {
+        // Pairs with the Release store in `release`: the receiver has read all before we write again.
+        self.state(offset).load(Ordering::Acquire) == RELEASED
+    }
+}
+
+/// Gives a block back to its sender.
+///
+/// # Safety
+/// `payload` is the payload of a block that this receiver was given and has not released.
+pub unsafe fn release(payload: *const u8) {
+    // SAFETY: the state line lies before the payload. Pairs with the Acquire load in `Arena::released`.
+    unsafe { AtomicU64::from_ptr(payload.cast_mut().sub(LINE).cast()).store(RELEASED, Ordering::Release) };
+}

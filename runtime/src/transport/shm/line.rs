@@ -1,0 +1,223 @@
+//! A message lane: a ring of cache lines with one writer and one reader.
+//!
+//! The writer fills the body and then stores the head with Release; the reader loads the head with Acquire. The
+//! head carries the lap it was written in, so the reader knows a new line from an old one and nothing is cleared.
+//! The reader returns room by storing, now and then, how many lines it has consumed in the credit line, which the
+//! writer reads only when it thinks the lane full.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::memory::layout::LINE;
+
+/// Bytes of a message that fit in its line.
+pub const BODY: usize = LINE - 8;
+
+/// One slot of a lane.
+#[repr(C, align(64))]
+pub struct Line {
+    head: AtomicU64,
+    body: [u64; BODY / 8],
+}
+
+/// The word that makes a line a message: lap (16 bits), id (8), kind (8), length (32).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head(u64);
+
+/// How the payload travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// In the line itself.
+    Inline,
+    /// In a block of the sender's arena; the line holds offset and length.
+    Block,
+}
+
+impl Head {
+    #[inline(always)]
+    fn new(lap: u16, id: u8, kind: Kind, len: usize) -> Head {
+        Head(lap as u64 | (id as u64) << 16 | (kind as u64) << 24 | (len as u64) << 32)
+    }
+
+    #[inline(always)]
+    fn lap(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// The active-message id.
+    #[inline(always)]
+    pub fn id(self) -> u8 {
+        (self.0 >> 16) as u8
+    }
+
+    /// How the payload travels; `None` for bytes no sender of ours writes.
+    #[inline(always)]
+    pub fn kind(self) -> Option<Kind> {
+        match (self.0 >> 24) as u8 {
+            0 => Some(Kind::Inline),
+            1 => Some(Kind::Block),
+            _ => None,
+        }
+    }
+
+    /// Bytes in the line's body.
+    #[inline(always)]
+    pub fn len(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+}
+
+/// The lap of the message with this number. Never that of a fresh, zeroed line in the first lap.
+#[inline(always)]
+fn lap(number: u64, depth_log2: u32) -> u16 {
+    ((number >> depth_log2) as u16).wrapping_add(1)
+}
+
+/// The writing end.
+#[derive(Debug)]
+pub struct Writer {
+    lines: *mut Line,
+    credit: *const AtomicU64,
+    /// Messages written.
+    next: u64,
+    /// Messages that may be written before the credit must be read again.
+    limit: u64,
+    depth_log2: u32,
+}
+
+impl Writer {
+    /// # Safety
+    /// `lines` is a zeroed or continued lane of `1 << depth_log2` lines, `credit` its credit line; both stay
+    /// mapped while the writer lives, and there is no other writer.
+    pub unsafe fn new(lines: *mut u8, credit: *const u8, depth_log2: u32) -> Writer {
+        Writer { lines: lines.cast(), credit: credit.cast(), next: 0, limit: 1 << depth_log2, depth_log2 }
+    }
+
+    /// Whether a message can be written now.
+    #[inline(always)]
+    pub fn has_room(&mut self) -> bool {
+        self.next < self.limit || self.refresh()
+    }
+
+    #[cold]
+    fn refresh(&mut self) -> bool {
+        // SAFETY: mapped, by the word given to `new`. Pairs with the Release store in `Reader::publish`.
+        let consumed = unsafe { &*self.credit }.load(Ordering::Acquire);
+        self.limit = consumed + (1 << self.depth_log2);
+        self.next < self.limit
+    }
+
+    /// Writes a message whose body is made by `fill`; call only after [`Writer::has_room`] said yes.
+    #[inline(always)]
+    pub fn write(&mut self, id: u8, kind: Kind, len: usize, fill: impl FnOnce(*mut u8)) {
+        debug_assert!(self.next < self.limit && len <= BODY);
+        let index = self.next & ((1 << self.depth_log2) - 1);
+        let head = Head::new(lap(self.next, self.depth_log2), id, kind, len);
+        // SAFETY: inside the lane; the reader does not look at the body before the head is stored.
+        unsafe {
+            let line = self.lines.add(index as usize);
+            fill((&raw mut (*line).body).cast());
+            // Pairs with the Acquire load in `Reader::peek`.
+            (*line).head.store(head.0, Ordering::Release);
+        }
+        self.next += 1;
+    }
+}
+
+/// The reading end.
+#[derive(Debug)]
+pub struct Reader {
+    lines: *const Line,
+    credit: *const AtomicU64,
+    /// Messages read.
+    next: u64,
+    /// Messages whose room was given back.
+    published: u64,
+    depth_log2: u32,
+}
+
+impl Reader {
+    /// # Safety
+    /// As [`Writer::new`]; there is no other reader.
+    pub unsafe fn new(lines: *const u8, credit: *mut u8, depth_log2: u32) -> Reader {
+        Reader { lines: lines.cast(), credit: credit.cast(), next: 0, published: 0, depth_log2 }
+    }
+
+    /// The next message, if it is there: its head and its body.
+    #[inline(always)]
+    pub fn peek(&self) -> Option<(Head, *const u8)> {
+        let index = self.next & ((1 << self.depth_log2) - 1);
+        // SAFETY: inside the lane, mapped by the word given to `new`.
+        let line = unsafe { self.lines.add(index as usize) };
+        // SAFETY: as above. Pairs with the Release store in `Writer::write`.
+        let head = Head(unsafe { &(*line).head }.load(Ordering::Acquire));
+        if head.lap() != lap(self.next, self.depth_log2) {
+            return None;
+        }
+        // SAFETY: only the address is taken.
+        Some((head, unsafe { (&raw const (*line).body).cast() }))
+    }
+
+    /// Done with the message that [`Reader::peek`] showed: its line may be written again.
+    #[inline(always)]
+    pub fn advance(&mut self) {
+        self.next += 1;
+        // Half a lane at a time: the writer always has the other half, so it never waits for an unpublished credit.
+        if (self.next - self.published) << 1 >= 1 << self.depth_log2 {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        self.published = self.next;
+        // SAFETY: mapped, by the word given to `new`. Pairs with the Acquire load in `Writer::refresh`.
+        unsafe { &*self.credit }.store(self.next, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn laps_of_neighbours_differ_and_never_look_like_fresh_memory() {
+        assert_eq!(lap(0, 2), 1);
+        for number in [0u64, 3, 4, 1 << 17, (1 << 18) - 1, 1 << 18, u64::MAX >> 4] {
+            assert_ne!(lap(number, 2), lap(number + 4, 2));
+        }
+    }
+
+    #[test]
+    fn a_lane_of_any_depth_keeps_order_and_refuses_when_full() {
+        for depth_log2 in [0, 1, 3] {
+            let depth = 1usize << depth_log2;
+            let mut memory = Vec::new();
+            memory.resize_with(depth, || Line { head: AtomicU64::new(0), body: [0; 7] });
+            let credit = AtomicU64::new(0);
+            let lines = memory.as_mut_ptr().cast::<u8>();
+            // SAFETY: both live to the end of the loop body; one writer, one reader.
+            let (mut writer, mut reader) = unsafe {
+                let credit = (&raw const credit).cast_mut().cast::<u8>();
+                (Writer::new(lines, credit, depth_log2), Reader::new(lines, credit, depth_log2))
+            };
+            let (mut sent, mut seen) = (0u64, 0u64);
+            while seen < 1000 {
+                while writer.has_room() {
+                    // SAFETY: 8 bytes of a body.
+                    writer.write(7, Kind::Inline, 8, |body| unsafe { body.cast::<u64>().write(sent) });
+                    sent += 1;
+                }
+                assert!(sent - seen <= depth as u64);
+                let mut any = false;
+                while let Some((head, body)) = reader.peek() {
+                    assert_eq!((head.id(), head.kind(), head.len()), (7, Some(Kind::Inline), 8));
+                    // SAFETY: the message's body.
+                    assert_eq!(unsafe { body.cast::<u64>().read() }, seen);
+                    reader.advance();
+                    seen += 1;
+                    any = true;
+                }
+                assert!(any, "neither end could go on");
+            }
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Shared memory: messages between the ranks of one node, each sender with a lane of its own at each receiver.
+
+pub mod arena;
+pub mod line;
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
+
+use self::arena::Arena;
+use self::line::{BODY, Kind, Reader, Writer};
+use super::{Handler, MESSAGE_IDS};
+use crate::bootstrap::job::JobMemory;
+use crate::error::{Error, Result};
+use crate::memory::layout::SlotLayout;
+use crate::memory::node::NodeMemory;
+
+/// Most payload bytes of a message that travels in one cache line; the first 8 are the header.
+pub const SHORT_MAX: usize = BODY;
+const NOT_CONNECTED: u32 = u32::MAX;
+
+/// What one rank sends and receives messages with.
+pub struct Interface {
+    rank: usize,
+    job: Arc<JobMemory>,
+    node: Arc<NodeMemory>,
+    layout: SlotLayout,
+    /// Index into `peers`, or [`NOT_CONNECTED`]: 4 bytes for a peer never talked to.
+    links: UnsafeCell<Box<[u32]>>,
+    peers: UnsafeCell<Vec<Peer>>,
+    readers: UnsafeCell<Box<[Reader]>>,
+    /// The reader to look at first, so that no sender is favoured.
+    turn: Cell<usize>,
+    arena: RefCell<Arena>,
+    handlers: UnsafeCell<[Option<Handler>; MESSAGE_IDS]>,
+    delivering: Cell<bool>,
+    full_fence: Cell<bool>,
+    /// Messages that no handler could take, and why.
+    undeliverable: RefCell<Option<Error>>,
+}
+
+struct Peer {
+    writer: Writer,
+    sleep: *const AtomicU32,
+}
+
+/// A message under its handler's eyes.
+pub struct Delivery<'a> {
+    /// The sending rank.
+    pub from: usize,
+    data: *const u8,
+    len: usize,
+    block: bool,
+    taken: Cell<bool>,
+    node: &'a Arc<NodeMemory>,
+}
+
+impl Delivery<'_> {
+    /// The payload, header first.
+    #[inline(always)]
+    pub fn data(&self) -> &[u8] {
+        // SAFETY: the line or block stays as it is until the handler returns, or the retained value is dropped.
+        unsafe { std::slice::from_raw_parts(self.data, self.len) }
+    }
+
+    /// Keeps the payload beyond the handler: without a copy if it came in a block, else as a copy.
+    pub fn retain(&self) -> Retained {
+        if self.block && !self.taken.replace(true) {
+            Retained { data: self.data, len: self.len, node: Some(Arc::clone(self.node)), own: Box::default() }
+        } else {
+            let own: Box<[u8]> = self.data().into();
+            Retained { data: own.as_ptr(), len: own.len(), node: None, own }
+        }
+    }
+}
+
+/// A payload that outlives its handler. Dropping it gives the memory back to the sender.
+#[derive(Debug)]
+pub struct Retained {
+    data: *const u8,
+    len: usize,
+    /// Holds the mapping if the payload lies in a sender's block.
+    node: Option<Arc<NodeMemory>>,
+    #[expect(dead_code, reason = "owns what `data` points to when there is no block")]
+    own: Box<[u8]>,
+}
+
+impl std::ops::Deref for Retained {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the block is ours until we release it, or `own` holds the bytes.
+        unsafe { std::slice::from_raw_parts(self.data, self.len) }
+    }
+}
+
+impl Drop for Retained {
+    fn drop(&mut self) {
+        if self.node.is_some() {
+            // SAFETY: a block given to us, released once.
+            unsafe { arena::release(self.data) };
+        }
+    }
+}
+
+/// Whether a message went out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Sent {
+    /// On its way; the source may be changed.
+    Done,
+    /// Not taken: no room now. Poll and try again.
+    NoRoom,
+}
+
+impl Interface {
+    /// The interface of `rank`, whose slot is committed as `layout` says.
+    pub fn new(
+        rank: usize,
+        job: Arc<JobMemory>,
+        node: Arc<NodeMemory>,
+        layout: SlotLayout,
+        message_memory: usize,
+    ) -> Interface {
+        let ranks = job.ranks();
+        let slot = node.slot(rank);
+        let depth_log2 = layout.lane_depth.ilog2();
+        let readers = (0..ranks)
+            // SAFETY: every rank's control area is committed before it arrives; this rank alone reads its lanes.
+            .map(|from| unsafe { Reader::new(slot.add(layout.lane(from)), slot.add(layout.credit(from)), depth_log2) })
+            .collect();
+        Interface {
+            rank,
+            links: UnsafeCell::new(vec![NOT_CONNECTED; ranks].into()),
+            peers: UnsafeCell::default(),
+            readers: UnsafeCell::new(readers),
+            turn: Cell::new(0),
+            arena: RefCell::new(Arena::new(Arc::clone(&node), &layout, rank, message_memory, ranks)),
+            handlers: UnsafeCell::new([const { None }; MESSAGE_IDS]),
+            delivering: Cell::new(false),
+            full_fence: Cell::new(job.full_fence()),
+            undeliverable: RefCell::default(),
+            job,
+            node,
+            layout,
+        }
+    }
+
+    /// Looks again whether wakers must fence; call when all ranks have arrived.
+    pub fn note_fence_mode(&self) {
+        self.full_fence.set(self.job.full_fence());
+    }
+
+    /// Sets what runs for messages with this id.
+    ///
+    /// # Panics
+    /// If the id is not below [`MESSAGE_IDS`], or from inside a handler.
+    pub fn set_handler(&self, id: u8, handler: Handler) {
+        assert!(!self.delivering.get(), "handlers are set outside handlers");
+        // SAFETY: not delivering, so nothing borrows the table; self is not Sync.
+        unsafe { (&mut *self.handlers.get())[id as usize] = Some(handler) };
+    }
+
+    #[inline(always)]
+    fn peer(&self, rank: usize) -> &mut Peer {
+        // SAFETY: links and peers are only touched here and in `connect`, on one thread, and no borrow of them
+        // outlives the call that took it: filling a line never calls back.
+        unsafe {
+            let link = (&*self.links.get())[rank];
+            let link = if link == NOT_CONNECTED { self.connect(rank) } else { link };
+            (&mut *self.peers.get()).get_unchecked_mut(link as usize)
+        }
+    }
+
+    #[cold]
+    fn connect(&self, rank: usize) -> u32 {
+        let slot = self.node.slot(rank);
+        // SAFETY: the peer committed its control area before it arrived; this rank alone writes this lane.
+        let writer = unsafe {
+            Writer::new(
+                slot.add(self.layout.lane(self.rank)),
+                slot.add(self.layout.credit(self.rank)),
+                self.layout.lane_depth.ilog2(),
+            )
+        };
+        // SAFETY: see `peer`.
+        let (links, peers) = unsafe { (&mut *self.links.get(), &mut *self.peers.get()) };
+        peers.push(Peer { writer, sleep: self.job.sleep_word(rank) });
+        links[rank] = (peers.len() - 1) as u32;
+        links[rank]
+    }
+
+    /// Sends a message that fits in a line: `header`, then `payload`, at most [`SHORT_MAX`] bytes together.
+    #[inline(always)]
+    pub fn send_short(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Sent {
+        debug_assert!(payload.len() <= SHORT_MAX - 8);
+        let peer = self.peer(to);
+        if !peer.writer.has_room() {
+            return Sent::NoRoom;
+        }
+        let len = payload.len();
+        peer.writer.write(id, Kind::Inline, len + 8, |body| {
+            // SAFETY: header and payload fit in the body.
+            unsafe {
+                body.cast::<u64>().write(header);
+                copy_short(body.add(8), payload.as_ptr(), len);
+            }
+        });
+        // SAFETY: the roster is mapped while `job` lives.
+        self.wake(unsafe { &*peer.sleep }, to);
+        Sent::Done
+    }
+
+    /// Sends a message of any length: `fill` writes all `len` bytes, header included, at the address it gets.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if it can never fit.
+    pub fn send_block(&self, to: usize, id: u8, len: usize, fill: impl FnOnce(*mut u8)) -> Result<Sent> {
+        let peer = self.peer(to);
+        if !peer.writer.has_room() {
+            return Ok(Sent::NoRoom);
+        }
+        let mut arena = self.arena.borrow_mut();
+        let Some(block) = arena.take(len)? else { return Ok(Sent::NoRoom) };
+        fill(arena.payload(block));
+        peer.writer.write(id, Kind::Block, 16, |body| {
+            // SAFETY: two words fit in the body.
+            unsafe {
+                body.cast::<u64>().write(block.offset as u64);
+                body.cast::<u64>().add(1).write(len as u64);
+            }
+        });
+        // SAFETY: the roster is mapped while `job` lives.
+        self.wake(unsafe { &*peer.sleep }, to);
+        Ok(Sent::Done)
+    }
+
+    /// Wakes `rank` if it sleeps; call after what it waits for is stored.
+    #[inline(always)]
+    pub fn wake_if_asleep(&self, rank: usize) {
+        self.wake(self.job.sleep_word(rank), rank);
+    }
+
+    #[inline(always)]
+    fn wake(&self, sleep: &AtomicU32, rank: usize) {
+        // The sleeper sets its word and then runs a barrier on every core (membarrier), so that program order is
+        // enough here: either it sees what was stored, or we see that it sleeps.
+        if self.full_fence.get() {
+            fence(Ordering::SeqCst);
+        } else {
+            compiler_fence(Ordering::SeqCst);
+        }
+        if sleep.load(Ordering::Relaxed) != 0 {
+            self.job.wake(rank);
+        }
+    }
+
+    /// Whether a message is waiting to be delivered.
+    pub fn has_messages(&self) -> bool {
+        // SAFETY: a shared look; readers are only changed while delivering, on this thread.
+        unsafe { &*self.readers.get() }.iter().any(|reader| reader.peek().is_some())
+    }
+
+    /// Delivers waiting messages, at most a lane's depth from each sender, and tells how many. Inside a handler it
+    /// does nothing: handlers do not nest.
+    #[inline]
+    pub fn progress(&self) -> usize {
+        if self.delivering.replace(true) {
+            return 0;
+        }
+        let _guard = Delivering(&self.delivering);
+        // SAFETY: `delivering` was false, so this is the only borrow of readers; handlers cannot come back here.
+        let readers = unsafe { &mut *self.readers.get() };
+        let first = self.turn.get();
+        let mut delivered = 0;
+        for step in 0..readers.len() {
+            let from = if first + step < readers.len() { first + step } else { first + step - readers.len() };
+            let mut burst = self.layout.lane_depth;
+            while let Some((head, body)) = readers[from].peek() {
+                let finish = Advance(&mut readers[from]);
+                self.deliver(from, head, body);
+                drop(finish);
+                delivered += 1;
+                burst -= 1;
+                if burst == 0 {
+                    break;
+                }
+            }
+        }
+        self.turn.set(if first + 1 < readers.len() { first + 1 } else { 0 });
+        delivered
+    }
+
+    #[inline(always)]
+    fn deliver(&self, from: usize, head: line::Head, body: *const u8) {
+        let (data, len, block) = match head.kind() {
+            Some(Kind::Inline) if head.len() <= BODY => (body, head.len(), false),
+            Some(Kind::Block) => match self.block(from, body) {
+                Some((data, len)) => (data, len, true),
+                None => return self.refuse(from, "a block outside the sender's message memory".into()),
+            },
+            _ => return self.refuse(from, "a line that no sender of this version writes".into()),
+        };
+        let message = Delivery { from, data, len, block, taken: Cell::new(false), node: &self.node };
+        // SAFETY: the table is not changed while delivering.
+        match unsafe { &*self.handlers.get() }.get(head.id() as usize) {
+            Some(Some(handler)) => handler(&message),
+            _ => self.refuse(from, format!("no handler for message id {}", head.id())),
+        }
+        if block && !message.taken.get() {
+            // SAFETY: the block was given to us and nobody kept it.
+            unsafe { arena::release(data) };
+        }
+    }
+
+    fn block(&self, from: usize, body: *const u8) -> Option<(*const u8, usize)> {
+        // SAFETY: two words of the line's body.
+        let (offset, len) = unsafe { (*body.cast::<u64>() as usize, *body.cast::<u64>().add(1) as usize) };
+        let arena = self.layout.arena..self.layout.arena + self.layout.arena_len;
+        if !arena.contains(&offset) || offset.checked_add(len)? > arena.end || !offset.is_multiple_of(64) {
+            return None;
+        }
+        // SAFETY: inside the sender's slot, as just checked.
+        Some((unsafe { self.node.slot(from).add(offset) }, len))
+    }
+
+    #[cold]
+    fn refuse(&self, from: usize, why: String) {
+        self.undeliverable.borrow_mut().get_or_insert(Error::BadMessage { from, why });
+    }
+
+    /// Takes the first message error since the last call.
+    pub fn take_error(&self) -> Option<Error> {
+        self.undeliverable.borrow_mut().take()
+    }
+
+    /// Whether a handler is running.
+    pub fn delivering(&self) -> bool {
+        self.delivering.get()
+    }
+}
+
+/// Copies up to 48 bytes in whole words where it can; the body behind `to` has room for the last word's rest.
+///
+/// # Safety
+/// `from` has `len` bytes; `to` is a line's body behind the header.
+#[inline(always)]
+unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller's word.
+    unsafe {
+        match len {
+            0 => {}
+            8 => to.cast::<u64>().write(from.cast::<u64>().read_unaligned()),
+            _ => std::ptr::copy_nonoverlapping(from, to, len),
+        }
+    }
+}
+
+struct Delivering<'a>(&'a Cell<bool>);
+
+impl Drop for Delivering<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// Consumes the line even if the handler panics.
+struct Advance<'a>(&'a mut Reader);
+
+impl Drop for Advance<'_> {
+    fn drop(&mut self) {
+        self.0.advance();
+    }
+}

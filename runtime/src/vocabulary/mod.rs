@@ -1,0 +1,1 @@
+//! Other systems' own calls, thin over the world.

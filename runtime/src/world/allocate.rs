@@ -1,0 +1,148 @@
+//! Collective allocation of symmetric memory. Rank 0 keeps the books; every rank backs its own part.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{World, differ};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::memory::heap::Heap;
+use crate::memory::layout::LINE;
+
+const SETTING: &str = "BELLWETHER_HEAP_LIMIT";
+const WHAT: &str = "symmetric heap";
+
+/// What a rank knows of the symmetric heap.
+#[derive(Debug)]
+pub(super) struct Allocator {
+    /// Only at rank 0.
+    books: Option<Heap>,
+    limit: usize,
+    committed: usize,
+    calls: u64,
+}
+
+impl Allocator {
+    pub(super) fn new(engine: &Engine) -> Allocator {
+        let room = engine.layout.heap_len;
+        let limit = engine.settings.heap_limit.unwrap_or(room).min(room) / LINE * LINE;
+        Allocator { books: (engine.rank == 0).then(|| Heap::new(limit)), limit, committed: 0, calls: 0 }
+    }
+}
+
+/// A block of symmetric memory: the same offset in every rank's slot. Given back when every rank has dropped it.
+#[derive(Debug)]
+pub(crate) struct Block {
+    engine: Rc<Engine>,
+    /// Offset of the first byte in every slot.
+    pub(crate) offset: usize,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Engine(rank {} of {})", self.rank, self.size)
+    }
+}
+
+/// The line before a block at rank 0 counts the ranks that have dropped it.
+fn drops(engine: &Engine, offset: usize) -> &AtomicU64 {
+    // SAFETY: the line before a live block is part of the heap and only touched as this atomic.
+    unsafe { AtomicU64::from_ptr(engine.node.slot(0).add(offset - LINE).cast()) }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire load in `reclaim`: the memory is not reused before this rank is done.
+        drops(&self.engine, self.offset).fetch_add(1, Ordering::Release);
+    }
+}
+
+impl World {
+    /// Takes `bytes` zeroed bytes, aligned to a cache line, at the same offset in every slot. Collective.
+    pub(crate) fn allocate(&self, bytes: usize, operation: &'static str) -> Result<Block> {
+        self.engine.check_outside_handler(operation)?;
+        let mut allocator = self.allocator.borrow_mut();
+        allocator.calls += 1;
+        let request = [bytes as u64, allocator.calls];
+        let mut requests = Vec::with_capacity(self.size());
+        self.exchange(bytemuck::bytes_of(&request), |_, theirs| {
+            requests.push(bytemuck::pod_read_unaligned::<[u64; 2]>(theirs));
+        })?;
+        if let Some(rank) = requests.iter().position(|theirs| *theirs != requests[0]) {
+            let advice = "allocation is collective: every rank must ask for the same, in the same order";
+            return Err(differ("the size in bytes of an allocation", rank, requests[rank][0], requests[0][0], advice));
+        }
+        // Offset and largest free range, as rank 0 has them.
+        let mut answer = [u64::MAX, 0];
+        if let Some(books) = &mut allocator.books {
+            reclaim(&self.engine, books);
+            answer[1] = books.largest_free() as u64;
+            if let Some(offset) = bytes.checked_add(LINE).and_then(|total| books.take(total, LINE)) {
+                answer[0] = offset as u64;
+            }
+        }
+        let mine = answer;
+        self.exchange(bytemuck::bytes_of(&mine), |rank, theirs| {
+            if rank == 0 {
+                answer = bytemuck::pod_read_unaligned(theirs);
+            }
+        })?;
+        let [offset, free] = answer.map(|word| word as usize);
+        if offset == usize::MAX {
+            return Err(Error::OutOfMemory {
+                what: WHAT,
+                asked: bytes,
+                free: free.saturating_sub(LINE),
+                limit: allocator.limit,
+                setting: SETTING,
+            });
+        }
+        let start = offset;
+        let backed = self.back(&mut allocator, start, start + LINE + bytes);
+        let mut failed = None;
+        self.exchange(&[u8::from(backed.is_err())], |rank, theirs| {
+            if theirs[0] != 0 && failed.is_none() {
+                failed = Some(rank);
+            }
+        })?;
+        if let Some(rank) = failed {
+            if let Some(books) = &mut allocator.books {
+                books.give_back(start);
+            }
+            backed?;
+            return Err(Error::Agreed { rank, why: format!("{operation}: no memory for {bytes} bytes") });
+        }
+        Ok(Block { engine: Rc::clone(&self.engine), offset: self.engine.layout.heap + start + LINE })
+    }
+
+    /// Backs bytes `from..to` of this rank's heap with memory, and zeroes them.
+    fn back(&self, allocator: &mut Allocator, from: usize, to: usize) -> Result<()> {
+        let engine = &self.engine;
+        let heap = engine.layout.heap;
+        let used = allocator.committed;
+        if to > used {
+            let granule = engine.node.granule(to - used);
+            let end = to.next_multiple_of(granule).min(engine.layout.heap_len);
+            engine.node.commit(engine.rank, heap + used, heap + end, engine.size, WHAT, SETTING)?;
+            allocator.committed = end;
+            engine.status(engine.rank).heap_committed.store(end as u64, Ordering::Release);
+        }
+        // What was committed just now is zero already.
+        if from < used {
+            // SAFETY: committed memory of our own slot, in a block that nobody has a handle to yet.
+            unsafe { libc::memset(engine.node.slot(engine.rank).add(heap + from).cast(), 0, to.min(used) - from) };
+        }
+        Ok(())
+    }
+}
+
+/// Gives back the blocks that every rank has dropped.
+fn reclaim(engine: &Engine, books: &mut Heap) {
+    let heap = engine.layout.heap;
+    let dropped: Vec<usize> = books
+        .taken()
+        // Pairs with the Release in `Block::drop`.
+        .filter(|start| drops(engine, heap + start + LINE).load(Ordering::Acquire) == engine.size as u64)
+        .collect();
+    dropped.into_iter().for_each(|start| books.give_back(start));
+}

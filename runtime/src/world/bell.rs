@@ -1,0 +1,84 @@
+//! The handle to a bell.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::World;
+use super::allocate::Block;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::sync::bell::{Words, words_len};
+
+/// A counter at every rank, that any rank rings to say that something has happened there.
+///
+/// Ringing adds one and is never lost. Whoever sees a ring sees everything the ringer put there before. The count
+/// only grows: wait for the next number instead of resetting it. There is no way to look without polling, so a loop
+/// over [`Bell::count`] always delivers messages.
+///
+/// A bell has one word for each ringer, so ringing is one store, and costs the target a read of a line for every
+/// eight ranks of the world.
+pub struct Bell {
+    words: Words,
+    engine: Rc<Engine>,
+    #[expect(dead_code, reason = "gives the memory back")]
+    block: Block,
+}
+
+impl World {
+    /// Makes a bell, with a count of 0 at every rank. Collective.
+    ///
+    /// # Errors
+    /// As [`World::alloc`].
+    pub fn bell(&self) -> Result<Bell> {
+        let block = self.allocate(words_len(self.size()), "bell")?;
+        Ok(Bell { words: Words { offset: block.offset }, engine: Rc::clone(self.engine()), block })
+    }
+}
+
+impl Bell {
+    /// Adds one to the count at `rank`. Never blocks; nothing is needed from the target.
+    ///
+    /// # Errors
+    /// [`crate::Error::RankOutOfRange`].
+    #[inline(always)]
+    pub fn ring(&self, rank: usize) -> Result<()> {
+        self.engine.check_rank(rank, "ring")?;
+        self.words.ring(&self.engine, rank);
+        Ok(())
+    }
+
+    /// Polls, and tells how often this rank's bell has been rung.
+    ///
+    /// # Errors
+    /// As [`World::poll`].
+    #[inline]
+    pub fn count(&self) -> Result<u64> {
+        self.engine.poll()?;
+        Ok(self.words.count(&self.engine))
+    }
+
+    /// Waits until the bell has been rung at least `target` times in all, and tells how often it has. Delivers
+    /// messages meanwhile.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerLost`] if a rank died, or if one has left and all others wait;
+    /// [`crate::Error::InsideHandler`].
+    #[inline]
+    pub fn wait(&self, target: u64) -> Result<u64> {
+        self.words.wait(&self.engine, target, None)
+    }
+
+    /// As [`Bell::wait`], for at most `limit`.
+    ///
+    /// # Errors
+    /// As [`Bell::wait`], and [`crate::Error::TimedOut`].
+    pub fn wait_timeout(&self, target: u64, limit: Duration) -> Result<u64> {
+        self.words.wait(&self.engine, target, Some(limit))
+    }
+}
+
+impl std::fmt::Debug for Bell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Bell(rung {} times)", self.words.count(&self.engine))
+    }
+}

@@ -1,0 +1,129 @@
+//! Small collectives over the exchange boards. Results are the same on every rank, bit for bit, because every rank
+//! combines the same contributions in the order of the ranks.
+
+use bytemuck::Pod;
+
+use super::{World, differ};
+use crate::error::{Error, Result};
+use crate::memory::layout::EXCHANGE_LEN;
+
+/// Room for data behind the length that goes with each board.
+const DATA: usize = EXCHANGE_LEN - 8;
+const ADVICE: &str = "every rank must take part with the same length";
+
+impl World {
+    /// Shows `mine` to all ranks and returns everyone's, in the order of the ranks. Collective; same length on every
+    /// rank.
+    ///
+    /// # Errors
+    /// [`Error::RanksDiffer`] for other lengths; as [`World::barrier`].
+    pub fn allgather<T: Pod>(&self, mine: &[T]) -> Result<Vec<T>> {
+        let mut all = vec![T::zeroed(); mine.len() * self.size()];
+        self.rounds(mine, "the length of an allgather", |rank, start, part| {
+            let at = rank * mine.len() + start;
+            all[at..at + part.len()].copy_from_slice(part);
+        })?;
+        Ok(all)
+    }
+
+    /// Combines `values` of all ranks element by element, in the order of the ranks; the result replaces `values`
+    /// everywhere. Collective; same length on every rank.
+    ///
+    /// # Errors
+    /// As [`World::allgather`].
+    pub fn allreduce<T: Pod>(&self, values: &mut [T], combine: impl Fn(T, T) -> T) -> Result<()> {
+        let mine = values.to_vec();
+        self.rounds(&mine, "the length of an allreduce", |rank, start, part| {
+            for (value, theirs) in values[start..].iter_mut().zip(part) {
+                *value = if rank == 0 { *theirs } else { combine(*value, *theirs) };
+            }
+        })
+    }
+
+    /// Adds up `values` of all ranks; see [`World::allreduce`].
+    ///
+    /// # Errors
+    /// As [`World::allgather`].
+    pub fn allreduce_sum<T: Pod + std::ops::Add<Output = T>>(&self, values: &mut [T]) -> Result<()> {
+        self.allreduce(values, |a, b| a + b)
+    }
+
+    /// Copies `values` of rank `root` to all ranks. Collective; same length on every rank.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`]; as [`World::allgather`].
+    pub fn broadcast<T: Pod>(&self, root: usize, values: &mut [T]) -> Result<()> {
+        self.engine.check_rank(root, "broadcast")?;
+        let mine = values.to_vec();
+        self.rounds(&mine, "the length of a broadcast", |rank, start, part| {
+            if rank == root {
+                values[start..start + part.len()].copy_from_slice(part);
+            }
+        })
+    }
+
+    /// Passes `mine` through the boards, as many elements at a time as fit; `see` gets rank, first index and part.
+    fn rounds<T: Pod>(&self, mine: &[T], what: &'static str, mut see: impl FnMut(usize, usize, &[T])) -> Result<()> {
+        const { assert!(size_of::<T>() <= DATA && size_of::<T>() > 0, "an element fits in an exchange") };
+        let step = DATA / size_of::<T>();
+        let mut start = 0;
+        loop {
+            let part = &mine[start..mine.len().min(start + step)];
+            let mut board = Vec::with_capacity(8 + size_of_val(part));
+            board.extend_from_slice(&(mine.len() as u64).to_ne_bytes());
+            board.extend_from_slice(bytemuck::cast_slice(part));
+            // Boards are of equal length only if the lengths agree, so those come first, from a fixed place.
+            board.resize(EXCHANGE_LEN, 0);
+            let mut lengths = Vec::with_capacity(self.size());
+            let mut scratch = vec![T::zeroed(); part.len()];
+            self.exchange(&board, |rank, theirs| {
+                let (length, data) = theirs.split_at(8);
+                lengths.push(u64::from_ne_bytes(length.try_into().expect("split at 8")));
+                bytemuck::cast_slice_mut::<T, u8>(&mut scratch).copy_from_slice(&data[..size_of_val(part)]);
+                see(rank, start, &scratch);
+            })?;
+            if let Some(rank) = lengths.iter().position(|length| *length != lengths[0]) {
+                return Err(differ(what, rank, lengths[rank], lengths[0], ADVICE));
+            }
+            start += part.len();
+            if start == mine.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Shows this rank's address of something to all, and returns everyone's. Collective. An address that another
+    /// rank can use with the raw calls of [`crate::vocabulary::cheetah`].
+    ///
+    /// # Errors
+    /// As [`World::barrier`].
+    pub fn exchange_addresses<T>(&self, address: *const T) -> Result<Vec<usize>> {
+        self.allgather(&[address as usize])
+    }
+
+    /// Agrees on an outcome: `Ok` if all ranks bring `Ok`, else the first failing rank and its text. Collective.
+    /// Lets one rank read and check the input for all.
+    ///
+    /// # Errors
+    /// [`Error::Agreed`] on every rank, with the first failure's rank and text; as [`World::barrier`].
+    pub fn agree(&self, mine: std::result::Result<(), String>) -> Result<()> {
+        let mut board = [0u8; EXCHANGE_LEN];
+        if let Err(why) = mine {
+            let shown = why.floor_char_boundary(DATA);
+            board[..8].copy_from_slice(&(1 + shown as u64).to_ne_bytes());
+            board[8..8 + shown].copy_from_slice(&why.as_bytes()[..shown]);
+        }
+        let mut first = None;
+        self.exchange(&board, |rank, theirs| {
+            let word = u64::from_ne_bytes(theirs[..8].try_into().expect("eight bytes")) as usize;
+            if word != 0 && first.is_none() {
+                let end = 8 + (word - 1).min(DATA);
+                first = Some((rank, String::from_utf8_lossy(&theirs[8..end]).into_owned()));
+            }
+        })?;
+        match first {
+            None => Ok(()),
+            Some((rank, why)) => Err(Error::Agreed { rank, why }),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The world: what a rank holds, and the calls that need all of it.
+
+mod allocate;
+mod bell;
+mod collective;
+mod start;
+mod symmetric;
+mod threads;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytemuck::Pod;
+use serde::{Serialize, de::DeserializeOwned};
+
+pub use self::bell::Bell;
+pub use self::start::Builder;
+pub use self::symmetric::Symmetric;
+pub use self::threads::{Threads, threads};
+
+use self::allocate::Allocator;
+use crate::engine::Engine;
+use crate::error::{Error, Loss, Result};
+use crate::message::{Call, Context, HandlerId, Messages};
+use crate::sync::barrier::Barrier;
+use crate::sync::exchange::Exchange;
+
+/// A rank's place in a running job, and its way to all other ranks.
+///
+/// A world is a value: ranks may be processes or threads, and one process may have several worlds in turn. It
+/// belongs to one thread. Dropping it leaves the job; ranks that still wait for this one then get
+/// [`Error::PeerLost`]. Dropping it in a panic tells them so.
+///
+/// # Examples
+/// ```
+/// # fn main() -> bellwether_runtime::Result<()> {
+/// bellwether_runtime::threads(3, |world| {
+///     let next = (world.rank() + 1) % world.size();
+///     let mailbox = world.alloc::<u64>(1)?;
+///     let bell = world.bell()?;
+///     mailbox.put_bell(next, 0, world.rank() as u64, &bell)?;
+///     bell.wait(1)?;
+///     assert_eq!(mailbox.load(0) as usize, (world.rank() + 2) % 3);
+///     world.barrier()
+/// })?
+/// .into_iter()
+/// .collect()
+/// # }
+/// ```
+pub struct World {
+    engine: Rc<Engine>,
+    messages: Rc<Messages>,
+    barrier: Barrier,
+    exchange: Exchange,
+    allocator: RefCell<Allocator>,
+    #[cfg(feature = "mpi")]
+    mpi: Option<crate::bootstrap::mpi::Session>,
+}
+
+impl World {
+    /// Starts the world: joins the job this process was started in, or makes one.
+    ///
+    /// Collective over all ranks of the job. In this order: the job of `bellwether run`; the ranks that
+    /// `BELLWETHER_RANKS=n` asks for, as copies of this program (this call then does not return in the first
+    /// process: it watches the copies and exits with their status); the ranks of mpirun or srun, in builds with the
+    /// feature `mpi`; else one rank alone.
+    ///
+    /// # Errors
+    /// [`Error::RanksDiffer`] if a rank runs another executable or has other settings; [`Error::StartedApart`] if
+    /// the surroundings say that this is one task of several, and it came up alone.
+    pub fn start() -> Result<World> {
+        Self::builder().start()
+    }
+
+    /// A world to be started with handlers or settings.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// This rank's number, from 0.
+    #[inline]
+    pub fn rank(&self) -> usize {
+        self.engine.rank
+    }
+
+    /// How many ranks there are.
+    #[inline]
+    pub fn size(&self) -> usize {
+        self.engine.size
+    }
+
+    /// Delivers messages that have come, and sends those that had to wait. Never blocks. Returns how many.
+    ///
+    /// # Errors
+    /// What was wrong with a message that came in.
+    #[inline]
+    pub fn poll(&self) -> Result<usize> {
+        self.engine.poll()
+    }
+
+    /// Waits until every rank has called this. Collective. Delivers messages meanwhile.
+    ///
+    /// The dissemination barrier of Hensgen, Finkel and Manber while each rank has a core, a central counter
+    /// otherwise; `BELLWETHER_BARRIER` forces one.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] if a rank died, or left without calling this; [`Error::InsideHandler`].
+    pub fn barrier(&self) -> Result<()> {
+        self.barrier.enter(&self.engine)
+    }
+
+    /// Polls until `ready` holds.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] if a rank died, or if one has left and all others wait; [`Error::InsideHandler`].
+    pub fn wait_until(&self, ready: impl FnMut() -> bool) -> Result<()> {
+        self.engine.wait_until("waiting", None, ready)
+    }
+
+    /// Polls until `ready` holds, for at most `limit`.
+    ///
+    /// # Errors
+    /// As [`World::wait_until`], and [`Error::TimedOut`].
+    pub fn wait_until_for(&self, limit: Duration, ready: impl FnMut() -> bool) -> Result<()> {
+        self.engine.wait_until("waiting", Some(limit), ready)
+    }
+
+    /// Orders this rank's puts: those before are visible everywhere before those after. Local.
+    ///
+    /// This is the one statement of fence semantics: a put is visible at the target when a bell rung, a message
+    /// sent, a barrier entered or a fence called after it is. Between two puts with none of these there is no order.
+    pub fn fence(&self) {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    }
+
+    /// Sends `payload` to a handler registered with [`Builder::handler`]. The payload may be changed on return.
+    /// Runs when the target polls or waits. Without room it polls until there is some.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`]; [`Error::PeerLost`]; [`Error::OutOfMemory`] for a message that can never fit.
+    #[inline]
+    pub fn send(&self, to: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
+        self.messages.send_to_handler(to, handler, payload)
+    }
+
+    /// Runs a closure that captures nothing at rank `to`, with `arguments` by serde. There is no answer.
+    ///
+    /// It runs when the target polls or waits. A closure that captures does not compile:
+    ///
+    /// ```compile_fail
+    /// # fn f(world: &bellwether_runtime::World) -> bellwether_runtime::Result<()> {
+    /// let captured = 5;
+    /// world.invoke(0, (), move |_, ()| println!("{captured}"))
+    /// # }
+    /// # bellwether_runtime::threads(1, |world| f(world)).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`World::send`]; [`Error::InvalidArgument`] if the arguments cannot be serialised.
+    pub fn invoke<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
+    where
+        A: Serialize + DeserializeOwned,
+        F: Fn(&Context<'_>, A) + Copy + Send + 'static,
+    {
+        self.messages.invoke(to, arguments, function)
+    }
+
+    /// As [`World::invoke`], with plain-old-data arguments: up to 48 bytes travel in one cache line, and nothing is
+    /// allocated.
+    pub fn invoke_plain<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
+    where
+        A: Pod,
+        F: Fn(&Context<'_>, A) + Copy + Send + 'static,
+    {
+        self.messages.invoke_plain(to, arguments, function)
+    }
+
+    /// Runs a closure that captures nothing at rank `to`, and gives a handle to its result.
+    ///
+    /// ```
+    /// bellwether_runtime::threads(2, |world| {
+    ///     let call = world.call(1, (20u32, String::from("!")), |ctx, (n, s)| format!("{}{s}", n + 1 + ctx.rank() as u32))?;
+    ///     assert_eq!(call.wait()?, "22!");
+    ///     world.barrier()
+    /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// # Ok::<(), bellwether_runtime::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`World::invoke`]. What goes wrong at the target comes from [`Call::wait`].
+    pub fn call<A, R, F>(&self, to: usize, arguments: A, function: F) -> Result<Call<R>>
+    where
+        A: Serialize + DeserializeOwned,
+        R: Serialize + DeserializeOwned,
+        F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
+    {
+        self.messages.call(to, arguments, function)
+    }
+
+    /// As [`World::call`], with plain-old-data arguments and result.
+    pub fn call_plain<A, R, F>(&self, to: usize, arguments: A, function: F) -> Result<Call<R>>
+    where
+        A: Pod,
+        R: Pod,
+        F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
+    {
+        self.messages.call_plain(to, arguments, function)
+    }
+
+    /// Attaches a value that handlers and remote closures of this rank find by its type ([`Context::state`]).
+    pub fn set_state<T: 'static>(&self, value: T) {
+        self.messages.set_state(value);
+    }
+
+    /// The value attached with [`World::set_state`].
+    pub fn state<T: 'static>(&self) -> Option<Rc<T>> {
+        self.messages.state()
+    }
+
+    /// Enters a last barrier, so that no rank is gone before all are done, and leaves. Collective.
+    ///
+    /// # Errors
+    /// As [`World::barrier`].
+    pub fn finish(self) -> Result<()> {
+        self.barrier()
+    }
+
+    /// Ends the whole job: tells all ranks that this one failed and exits with `code`.
+    pub fn abort(&self, code: i32, why: &str) -> ! {
+        eprintln!("rank {}: {why}", self.rank());
+        self.engine.job.mark_lost(self.engine.rank, Loss::Exited(code));
+        std::process::exit(code)
+    }
+
+    pub(crate) fn engine(&self) -> &Rc<Engine> {
+        &self.engine
+    }
+
+    pub(crate) fn messages(&self) -> &Rc<Messages> {
+        &self.messages
+    }
+
+    /// Shows `bytes` to all ranks and looks at theirs. Collective; every rank shows equally many.
+    pub(crate) fn exchange(&self, bytes: &[u8], mut see: impl FnMut(usize, &[u8])) -> Result<()> {
+        self.exchange.all(&self.engine, &self.barrier, bytes, |rank, board| see(rank, &board[..bytes.len()]))
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // What was sent but found no room still goes out, as long as the targets take it.
+        if !std::thread::panicking() {
+            let limit = Some(Duration::from_secs(1));
+            let flushed = self.engine.wait_until("leaving", limit, || !self.engine.has_pending());
+            if let Err(error) = flushed
+                && self.engine.has_pending()
+            {
+                tracing::warn!(rank = self.engine.rank, %error, "left with messages that found no room");
+            }
+            self.engine.job.leave(self.engine.rank);
+        } else {
+            self.engine.job.mark_lost(self.engine.rank, Loss::Panicked);
+        }
+    }
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "World(rank {} of {})", self.rank(), self.size())
+    }
+}
+
+/// A setting or argument that ranks must give alike.
+pub(crate) fn differ(what: &'static str, rank: usize, theirs: u64, ours: u64, advice: &'static str) -> Error {
+    Error::RanksDiffer { what, rank, reference: 0, theirs: theirs.to_string(), ours: ours.to_string(), advice }
+}

@@ -1,0 +1,187 @@
+//! Starting a world: joining the job's memory, arriving, and checking that all ranks agree.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::World;
+use super::allocate::Allocator;
+use crate::bootstrap::job::{Arrival, JobMemory};
+use crate::bootstrap::{self, Way};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::memory::layout::SlotLayout;
+use crate::memory::node::{NodeMemory, Slots};
+use crate::message::code::{build_digest, fnv};
+use crate::message::{Context, HandlerFn, HandlerId, Messages};
+use crate::settings::{HugePages, Settings};
+use crate::sync::barrier::Barrier;
+use crate::sync::exchange::Exchange;
+
+/// A world to be started: its handlers and settings.
+pub struct Builder {
+    handlers: Vec<(String, usize, HandlerFn)>,
+    settings: Option<Settings>,
+    place: Option<Place>,
+    open: bool,
+}
+
+/// A rank of a job whose memory is at hand.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) rank: usize,
+    pub(super) job: Arc<JobMemory>,
+    pub(super) node: Arc<NodeMemory>,
+}
+
+impl Place {
+    pub(super) fn of(rank: usize, job: JobMemory, settings: &Settings) -> Result<Place> {
+        let node = NodeMemory::map(
+            job.fd(),
+            Slots {
+                offset: job.slots_offset(),
+                count: job.ranks(),
+                stride_log2: job.stride_log2(),
+                reserved: job.reserved_huge_pages(),
+                transparent: settings.huge_pages == HugePages::Auto,
+            },
+        )?;
+        Ok(Place { rank, job: Arc::new(job), node: Arc::new(node) })
+    }
+}
+
+impl Builder {
+    pub(super) fn new() -> Builder {
+        Builder { handlers: Vec::new(), settings: None, place: None, open: false }
+    }
+
+    pub(super) fn at(place: Place, settings: Settings) -> Builder {
+        Builder { place: Some(place), settings: Some(settings), ..Builder::new() }
+    }
+
+    /// Uses these settings instead of the environment's.
+    pub fn settings(mut self, settings: Settings) -> Builder {
+        self.settings = Some(settings);
+        self
+    }
+
+    /// Leaves the handler table open until this rank's first message, for vocabularies that register after the start.
+    pub(crate) fn open_table(mut self) -> Builder {
+        self.open = true;
+        self
+    }
+
+    /// Registers what runs when a message for this handler arrives. The number is the same on every rank, so every
+    /// rank registers the same handlers in the same order; [`Builder::start`] checks it.
+    pub fn handler<F>(&mut self, name: &str, handler: F) -> HandlerId
+    where
+        F: Fn(&Context<'_>, &[u8]) + 'static,
+    {
+        let number = self.handlers.len() as u32;
+        let code = call::<F> as fn(&F, &Context<'_>, &[u8]) as usize;
+        self.handlers.push((name.into(), code, Rc::new(handler)));
+        HandlerId(number)
+    }
+
+    /// Starts the world; see [`World::start`]. Collective.
+    ///
+    /// # Errors
+    /// As [`World::start`]; [`Error::RanksDiffer`] if a rank registered other handlers.
+    pub fn start(self) -> Result<World> {
+        let settings = match &self.settings {
+            Some(settings) => settings.clone(),
+            None => {
+                for (name, near) in Settings::unknown_in_env() {
+                    tracing::warn!("{name} is not a setting of Bellwether; did you mean {near}?");
+                }
+                Settings::from_env()?
+            }
+        };
+        if let Some(place) = &self.place {
+            let place = place.clone();
+            return self.enter(place, settings);
+        }
+        match bootstrap::way()? {
+            Way::Spawned { rank, job } => {
+                let place = Place::of(rank, job, &settings)?;
+                self.enter(place, settings)
+            }
+            Way::Spawn(ranks) => bootstrap::spawn_copies(ranks, &settings),
+            #[cfg(feature = "mpi")]
+            Way::Mpi => {
+                let session = crate::bootstrap::mpi::Session::initialise()?;
+                self.start_over_mpi(session, settings)
+            }
+            Way::Alone => {
+                let place = Place::of(0, JobMemory::create(1, &settings)?, &settings)?;
+                self.enter(place, settings)
+            }
+        }
+    }
+
+    #[cfg(feature = "mpi")]
+    pub(super) fn start_over_mpi(self, session: crate::bootstrap::mpi::Session, settings: Settings) -> Result<World> {
+        let (rank, job) = session.join(&settings)?;
+        let place = Place::of(rank, job, &settings)?;
+        let mut world = self.enter(place, settings)?;
+        world.mpi = Some(session);
+        Ok(world)
+    }
+
+    fn enter(self, place: Place, settings: Settings) -> Result<World> {
+        let Place { rank, job, node } = place;
+        let layout = SlotLayout::new(job.ranks(), 1 << job.stride_log2(), settings.lane_depth);
+        node.commit(rank, 0, layout.control_len.next_multiple_of(node.granule(0)), job.ranks(), "memory to start", "")?;
+        let engine = Rc::new(Engine::new(rank, Arc::clone(&job), Arc::clone(&node), layout, settings));
+        let messages = Messages::new(Rc::clone(&engine));
+        for (name, code, handler) in self.handlers {
+            messages.register(&name, code, handler)?;
+        }
+        if !self.open {
+            messages.seal()?;
+        }
+        let shape = fnv(format!("{layout:?} {:?}", engine.settings.barrier).bytes());
+        let arrival = Arrival { base: node.base() as usize, build: build_digest(), shape };
+        job.arrive(rank, arrival)?;
+        let world = World {
+            barrier: Barrier::new(&engine),
+            exchange: Exchange::default(),
+            allocator: RefCell::new(Allocator::new(&engine)),
+            engine,
+            messages,
+            #[cfg(feature = "mpi")]
+            mpi: None,
+        };
+        job.await_all()?;
+        world.engine.interface.note_fence_mode();
+        world.compare()?;
+        Ok(world)
+    }
+}
+
+impl World {
+    /// Checks that every rank runs the same program, with the same shape of memory and the same handlers.
+    fn compare(&self) -> Result<()> {
+        let job = &self.engine.job;
+        for rank in 0..self.size() {
+            let differs = |what, theirs: u64, ours: u64, advice| {
+                let (theirs, ours) = (format!("{theirs:016x}"), format!("{ours:016x}"));
+                Error::RanksDiffer { what, rank, reference: 0, theirs, ours, advice }
+            };
+            if job.build(rank) != job.build(0) {
+                let advice = "start the same executable on every rank";
+                return Err(differs("the executable's build id", job.build(rank), job.build(0), advice));
+            }
+            if job.shape(rank) != job.shape(0) {
+                let advice = "set BELLWETHER_LANE_DEPTH and BELLWETHER_BARRIER alike on every rank";
+                return Err(differs("a setting that shapes shared memory", job.shape(rank), job.shape(0), advice));
+            }
+        }
+        (0..self.size()).try_for_each(|rank| self.messages.verify(rank))
+    }
+}
+
+/// What stands for a handler of type `F` in the table's digest.
+fn call<F: Fn(&Context<'_>, &[u8])>(handler: &F, context: &Context<'_>, payload: &[u8]) {
+    handler(context, payload);
+}

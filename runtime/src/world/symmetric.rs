@@ -1,0 +1,219 @@
+//! Typed symmetric memory: every rank has a part of the same length at the same offset.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::rc::Rc;
+
+use bytemuck::Pod;
+
+use super::allocate::Block;
+use super::{Bell, World};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::memory::copy;
+use crate::memory::layout::LINE;
+
+/// An array of `len` elements at every rank, that every rank can read and write, one-sided.
+///
+/// On one node a put is a bounds check and a store: no lock, no system call, and nothing needed from the target.
+/// A put returns when its source may be changed; when it is visible at the target is said at [`World::fence`].
+/// Elements are zero at first. Dropping the handle is local; the memory is used again when all ranks have dropped
+/// theirs.
+///
+/// The array is shared, so there is no slice of it: [`load`](Self::load), [`read`](Self::read) and their
+/// counterparts copy. Two ranks that write the same element without a bell, message or barrier between them leave
+/// one of the values there, or for elements larger than 8 bytes a mixture.
+pub struct Symmetric<T> {
+    block: Block,
+    engine: Rc<Engine>,
+    /// This array in the slot of rank 0.
+    base: *mut T,
+    stride_log2: u32,
+    size: usize,
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+impl World {
+    /// Allocates `len` zeroed elements at every rank. Collective: every rank asks for the same type and length.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], on all ranks, with what was asked, what is free and the setting that changes it;
+    /// [`Error::RanksDiffer`] if a rank asks for another size.
+    pub fn alloc<T: Pod>(&self, len: usize) -> Result<Symmetric<T>> {
+        const { assert!(align_of::<T>() <= LINE, "elements are aligned to at most a cache line") };
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(Error::InvalidArgument {
+            operation: "alloc",
+            why: format!("{len} elements of {} bytes exceed the address space", size_of::<T>()),
+        })?;
+        let block = self.allocate(bytes, "alloc")?;
+        let engine = Rc::clone(self.engine());
+        // SAFETY: inside the slot of rank 0.
+        let base = unsafe { engine.node.slot(0).add(block.offset) }.cast();
+        let (stride_log2, size) = (engine.node.stride_log2(), engine.size);
+        Ok(Symmetric { block, engine, base, stride_log2, size, len, elements: PhantomData })
+    }
+}
+
+impl<T: Pod> Symmetric<T> {
+    /// Elements at each rank.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// # Safety
+    /// `rank` is below the number of ranks, and `index` at most the length.
+    #[inline(always)]
+    unsafe fn at(&self, rank: usize, index: usize) -> *mut T {
+        // SAFETY: slots lie a stride apart, and the array at the same offset in each.
+        unsafe { self.base.byte_add(rank << self.stride_log2).add(index) }
+    }
+
+    /// Writes one element at `rank`.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
+    #[inline(always)]
+    pub fn put(&self, rank: usize, index: usize, value: T) -> Result<()> {
+        if rank < self.size && index < self.len {
+            // SAFETY: in range, as just checked; elements are aligned and only touched through `copy`.
+            unsafe { copy::store(self.at(rank, index), value) };
+            return Ok(());
+        }
+        Err(self.outside("put", rank, index, 1))
+    }
+
+    /// Reads one element of `rank`.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
+    #[inline(always)]
+    pub fn get(&self, rank: usize, index: usize) -> Result<T> {
+        if rank < self.size && index < self.len {
+            // SAFETY: as in `put`.
+            return Ok(unsafe { copy::load(self.at(rank, index)) });
+        }
+        Err(self.outside("get", rank, index, 1))
+    }
+
+    /// Writes one element at `rank`, then rings `bell` there: who sees the ring sees the element.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
+    #[inline(always)]
+    pub fn put_bell(&self, rank: usize, index: usize, value: T, bell: &Bell) -> Result<()> {
+        self.put(rank, index, value)?;
+        bell.ring(rank)
+    }
+
+    /// Writes `values` at `rank`, from element `start`.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then nothing was written.
+    #[inline]
+    pub fn put_slice(&self, rank: usize, start: usize, values: &[T]) -> Result<()> {
+        self.check("put_slice", rank, start, values.len())?;
+        // SAFETY: in range, as just checked; `values` is private memory, so nothing overlaps.
+        unsafe { copy::copy(self.at(rank, start).cast(), values.as_ptr().cast(), size_of_val(values)) };
+        Ok(())
+    }
+
+    /// Writes `values` at `rank`, then rings `bell` there: who sees the ring sees all of them.
+    ///
+    /// # Errors
+    /// As [`Symmetric::put_slice`]; then the bell is not rung.
+    #[inline]
+    pub fn put_slice_bell(&self, rank: usize, start: usize, values: &[T], bell: &Bell) -> Result<()> {
+        self.put_slice(rank, start, values)?;
+        bell.ring(rank)
+    }
+
+    /// Reads elements of `rank`, from `start`, into `values`.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then `values` is as before.
+    #[inline]
+    pub fn get_slice(&self, rank: usize, start: usize, values: &mut [T]) -> Result<()> {
+        self.check("get_slice", rank, start, values.len())?;
+        // SAFETY: as in `put_slice`.
+        unsafe { copy::copy(values.as_mut_ptr().cast(), self.at(rank, start).cast(), size_of_val(values)) };
+        Ok(())
+    }
+
+    /// This rank's own element.
+    ///
+    /// # Panics
+    /// If the index is out of bounds.
+    #[inline(always)]
+    pub fn load(&self, index: usize) -> T {
+        assert!(index < self.len, "element {index} of {}", self.len);
+        // SAFETY: in range, as just checked.
+        unsafe { copy::load(self.at(self.engine.rank, index)) }
+    }
+
+    /// Writes this rank's own element.
+    ///
+    /// # Panics
+    /// If the index is out of bounds.
+    #[inline(always)]
+    pub fn store(&self, index: usize, value: T) {
+        assert!(index < self.len, "element {index} of {}", self.len);
+        // SAFETY: in range, as just checked.
+        unsafe { copy::store(self.at(self.engine.rank, index), value) };
+    }
+
+    /// Copies this rank's own elements, from `start`, into `values`.
+    ///
+    /// # Panics
+    /// If the range is out of bounds.
+    pub fn read(&self, start: usize, values: &mut [T]) {
+        self.get_slice(self.engine.rank, start, values).expect("a range inside the array");
+    }
+
+    /// Copies `values` to this rank's own elements, from `start`.
+    ///
+    /// # Panics
+    /// If the range is out of bounds.
+    pub fn write(&self, start: usize, values: &[T]) {
+        self.put_slice(self.engine.rank, start, values).expect("a range inside the array");
+    }
+
+    /// This rank's own elements as addresses, for calls that take raw memory. Empty arrays give an empty range.
+    pub fn as_ptr_range(&self) -> Range<*mut T> {
+        // SAFETY: the array's bounds.
+        unsafe { self.at(self.engine.rank, 0)..self.at(self.engine.rank, self.len) }
+    }
+
+    /// Offset of the array in every rank's segment, in bytes.
+    pub fn offset(&self) -> usize {
+        self.block.offset
+    }
+
+    #[inline(always)]
+    fn check(&self, operation: &'static str, rank: usize, start: usize, count: usize) -> Result<()> {
+        if rank < self.size && start <= self.len && count <= self.len - start {
+            return Ok(());
+        }
+        Err(self.outside(operation, rank, start, count))
+    }
+
+    #[cold]
+    fn outside(&self, operation: &'static str, rank: usize, start: usize, count: usize) -> Error {
+        match self.engine.check_rank(rank, operation) {
+            Err(error) => error,
+            Ok(()) => Error::OutOfBounds { operation, rank, start, count, available: self.len },
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for Symmetric<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Symmetric<{}>({} at each of {} ranks)", std::any::type_name::<T>(), self.len, self.size)
+    }
+}

@@ -1,0 +1,106 @@
+//! Ranks as threads of this process: a whole SPMD program inside one test.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use super::start::Place;
+use super::{Builder, World};
+use crate::bootstrap::job::JobMemory;
+use crate::error::{Loss, Result};
+use crate::settings::Settings;
+
+/// Runs `program` on `ranks` ranks that are threads of this process, and returns what each returned, in order.
+///
+/// The same code as between processes runs on the same memory; only the ranks share an address space. Several such
+/// worlds may run at the same time.
+///
+/// # Errors
+/// [`crate::Error::InvalidArgument`] for 0 ranks; what [`World::start`] returns, of the first rank that failed to start.
+///
+/// # Panics
+/// With the first panic of a rank, after all have ended. The others see [`crate::Error::PeerLost`].
+///
+/// # Examples
+/// ```
+/// let ranks = bellwether_runtime::threads(4, |world| world.rank())?;
+/// assert_eq!(ranks, [0, 1, 2, 3]);
+/// # Ok::<(), bellwether_runtime::Error>(())
+/// ```
+pub fn threads<R: Send>(ranks: usize, program: impl Fn(&World) -> R + Sync) -> Result<Vec<R>> {
+    Threads::new(ranks).run(program)
+}
+
+/// Ranks as threads, with settings or handlers.
+#[derive(Debug, Clone)]
+pub struct Threads {
+    ranks: usize,
+    settings: Settings,
+}
+
+impl Threads {
+    /// `ranks` ranks with default settings. The environment is not looked at.
+    pub fn new(ranks: usize) -> Threads {
+        Threads { ranks, settings: Settings::default() }
+    }
+
+    /// Uses these settings on every rank.
+    pub fn settings(mut self, settings: Settings) -> Threads {
+        self.settings = settings;
+        self
+    }
+
+    /// Runs `program` on every rank; see [`threads`].
+    ///
+    /// # Errors
+    /// As [`threads`].
+    pub fn run<R: Send>(&self, program: impl Fn(&World) -> R + Sync) -> Result<Vec<R>> {
+        self.build(|builder| builder.start().map(|world| program(&world)))?.into_iter().collect()
+    }
+
+    /// Runs `program` on every rank with a builder, so that each rank can register handlers before it starts.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidArgument`] for 0 ranks; if the memory cannot be made.
+    pub fn build<R: Send>(&self, program: impl Fn(Builder) -> R + Sync) -> Result<Vec<R>> {
+        let first = Place::of(0, JobMemory::create(self.ranks, &self.settings)?, &self.settings)?;
+        first.job.set_supervised();
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let rank = |rank| {
+                let place = Place { rank, ..first.clone() };
+                let (settings, program) = (self.settings.clone(), &program);
+                move || {
+                    let job = place.job.clone();
+                    let outcome = catch_unwind(AssertUnwindSafe(|| program(Builder::at(place, settings))));
+                    // A rank that never started, or whose world is gone already, must not be waited for.
+                    job.mark_lost(rank, if outcome.is_err() { Loss::Panicked } else { Loss::Exited(0) });
+                    outcome
+                }
+            };
+            let start = |number| {
+                std::thread::Builder::new()
+                    .name(format!("rank {number}"))
+                    .spawn_scoped(scope, rank(number))
+                    .map_err(|_| number)
+            };
+            let mut handles = Vec::with_capacity(self.ranks);
+            for number in 0..self.ranks {
+                match start(number) {
+                    Ok(handle) => handles.push(handle),
+                    Err(number) => (number..self.ranks).for_each(|rank| first.job.mark_lost(rank, Loss::Unknown)),
+                }
+            }
+            handles.into_iter().map(|handle| handle.join().unwrap_or_else(Err)).collect()
+        });
+        let mut results = Vec::with_capacity(self.ranks);
+        let mut panics = Vec::new();
+        for outcome in outcomes {
+            match outcome {
+                Ok(result) => results.push(result),
+                Err(panic) => panics.push(panic),
+            }
+        }
+        match panics.into_iter().next() {
+            Some(panic) => resume_unwind(panic),
+            None => Ok(results),
+        }
+    }
+}
