@@ -35,12 +35,12 @@ pub enum Way {
     Alone,
 }
 
-/// Finds out how this process is to start.
+/// Finds out how this process is to start; `ranks` is what the program itself asks for, if nobody else does.
 ///
 /// # Errors
 /// [`Error::StartedApart`] if the surroundings say that this is one task of several, but nothing here can join them;
 /// [`Error::Start`] for a place that cannot be understood.
-pub fn way() -> Result<Way> {
+pub fn way(ranks: Option<usize>) -> Result<Way> {
     if let Some(place) = std::env::var_os(JOB_VARIABLE) {
         return spawned(&place.to_string_lossy());
     }
@@ -50,7 +50,10 @@ pub fn way() -> Result<Way> {
         // One rank asked for by name is one rank, whatever the surroundings say.
         return Ok(if ranks == 1 { Way::Alone } else { Way::Spawn(ranks) });
     }
-    surroundings::way()
+    match (surroundings::way()?, ranks) {
+        (Way::Alone, Some(ranks)) if ranks > 1 => Ok(Way::Spawn(ranks)),
+        (way, _) => Ok(way),
+    }
 }
 
 fn spawned(place: &str) -> Result<Way> {

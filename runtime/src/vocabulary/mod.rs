@@ -1,1 +1,3 @@
 //! Other systems' own calls, thin over the world.
+
+pub mod cheetah;

@@ -3,11 +3,12 @@
 mod allocate;
 mod bell;
 mod collective;
+mod raw;
 mod start;
 mod symmetric;
 mod threads;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use bytemuck::Pod;
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::bell::Bell;
+pub use self::raw::RawBells;
 pub use self::start::Builder;
 pub use self::symmetric::Symmetric;
 pub use self::threads::{Threads, threads};
@@ -54,6 +56,8 @@ pub struct World {
     barrier: Barrier,
     exchange: Exchange,
     allocator: RefCell<Allocator>,
+    /// Whether the kernel lets us reach memory outside segments, as far as we know.
+    attach_allowed: Cell<bool>,
     #[cfg(feature = "mpi")]
     mpi: Option<crate::bootstrap::mpi::Session>,
 }

@@ -1,6 +1,6 @@
 //! Starting a world: joining the job's memory, arriving, and checking that all ranks agree.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -24,6 +24,7 @@ pub struct Builder {
     settings: Option<Settings>,
     place: Option<Place>,
     open: bool,
+    ranks: Option<usize>,
 }
 
 /// A rank of a job whose memory is at hand.
@@ -52,7 +53,7 @@ impl Place {
 
 impl Builder {
     pub(super) fn new() -> Builder {
-        Builder { handlers: Vec::new(), settings: None, place: None, open: false }
+        Builder { handlers: Vec::new(), settings: None, place: None, open: false, ranks: None }
     }
 
     pub(super) fn at(place: Place, settings: Settings) -> Builder {
@@ -62,6 +63,12 @@ impl Builder {
     /// Uses these settings instead of the environment's.
     pub fn settings(mut self, settings: Settings) -> Builder {
         self.settings = Some(settings);
+        self
+    }
+
+    /// Starts this many ranks as copies of this program, if it was started by itself. `BELLWETHER_RANKS` wins.
+    pub fn ranks(mut self, ranks: usize) -> Builder {
+        self.ranks = Some(ranks);
         self
     }
 
@@ -101,7 +108,7 @@ impl Builder {
             let place = place.clone();
             return self.enter(place, settings);
         }
-        match bootstrap::way()? {
+        match bootstrap::way(self.ranks)? {
             Way::Spawned { rank, job } => {
                 let place = Place::of(rank, job, &settings)?;
                 self.enter(place, settings)
@@ -147,6 +154,7 @@ impl Builder {
             barrier: Barrier::new(&engine),
             exchange: Exchange::default(),
             allocator: RefCell::new(Allocator::new(&engine)),
+            attach_allowed: Cell::new(engine.settings.cross_memory_attach),
             engine,
             messages,
             #[cfg(feature = "mpi")]

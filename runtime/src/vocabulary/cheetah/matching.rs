@@ -1,0 +1,217 @@
+//! Cheetah's matching handlers: a send and a request meet by handler object, context and tag, whichever comes first.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use serde::de::DeserializeOwned;
+
+use super::Controller;
+use crate::error::{Error, Result};
+use crate::message::HandlerId;
+
+/// How a value of type `T` travels, chosen by a tag type, so that one type may have several ways.
+pub trait Serialize<T> {
+    /// Bytes that [`Serialize::pack`] will write, as far as that is known before.
+    fn size(value: &T) -> usize;
+    /// Appends the value to `bytes`.
+    ///
+    /// # Errors
+    /// Why it cannot be packed.
+    fn pack(value: &T, bytes: &mut Vec<u8>) -> std::result::Result<(), String>;
+    /// Makes the value again.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
+    fn unpack(bytes: &[u8]) -> std::result::Result<T, String>;
+    /// Called with the value when the request's handler is done with it.
+    fn cleanup(value: T) {
+        drop(value);
+    }
+}
+
+/// The default way: serde with postcard.
+#[derive(Debug, Clone, Copy)]
+pub struct Postcard;
+
+impl<T: serde::Serialize + DeserializeOwned> Serialize<T> for Postcard {
+    fn size(value: &T) -> usize {
+        postcard::experimental::serialized_size(value).unwrap_or(0)
+    }
+
+    fn pack(value: &T, bytes: &mut Vec<u8>) -> std::result::Result<(), String> {
+        *bytes = postcard::to_extend(value, std::mem::take(bytes)).map_err(|error| error.to_string())?;
+        Ok(())
+    }
+
+    fn unpack(bytes: &[u8]) -> std::result::Result<T, String> {
+        postcard::from_bytes(bytes).map_err(|error| error.to_string())
+    }
+}
+
+/// Handler object, context, tag.
+type Key = (u64, usize, i32);
+type Request = Box<dyn FnOnce(&[u8]) -> std::result::Result<(), String>>;
+
+/// What waits for its counterpart.
+#[derive(Default)]
+pub(super) struct Matching {
+    objects: u64,
+    messages: HashMap<Key, VecDeque<Box<[u8]>>>,
+    requests: HashMap<Key, VecDeque<Request>>,
+}
+
+/// The first function every controller registers.
+const FUNCTION: u32 = 0;
+const HEAD: usize = 16;
+
+pub(super) fn install(controller: &Controller) -> Result<()> {
+    let world = controller.world("setup")?;
+    let weak = Rc::downgrade(controller.inner("setup")?);
+    world.messages().register(
+        "cheetah matching",
+        0,
+        Rc::new(move |context, bytes| {
+            let (Some(inner), Some((head, payload))) = (weak.upgrade(), bytes.split_at_checked(HEAD)) else { return };
+            let word = |at: usize| u64::from_ne_bytes(head[at..at + 8].try_into().expect("eight bytes"));
+            let key = (word(0), context.from(), word(8) as i32);
+            let request = {
+                let mut matching = inner.matching.borrow_mut();
+                let request = take(&mut matching.requests, key);
+                if request.is_none() {
+                    matching.messages.entry(key).or_default().push_back(payload.into());
+                }
+                request
+            };
+            if let Some(Err(why)) = request.map(|request| request(payload)) {
+                Controller(Some(inner)).tell(Error::BadMessage { from: context.from(), why });
+            }
+        }),
+    )?;
+    Ok(())
+}
+
+/// A meeting point: messages sent through one object meet only requests made through the same object.
+///
+/// Objects are the same on all contexts by the order in which they are made.
+#[derive(Debug, Clone)]
+pub struct MatchingHandler {
+    controller: Controller,
+    object: u64,
+}
+
+impl MatchingHandler {
+    /// Makes the next object. Collective: every context makes the same objects in the same order.
+    ///
+    /// # Errors
+    /// As [`Controller::barrier`].
+    pub fn new(controller: &Controller) -> Result<MatchingHandler> {
+        let object = {
+            let mut matching = controller.inner("MatchingHandler")?.matching.borrow_mut();
+            matching.objects += 1;
+            matching.objects
+        };
+        controller.barrier()?;
+        Ok(MatchingHandler { controller: controller.clone(), object })
+    }
+
+    /// Sends a value to `to` under `tag`. Never waits. Values for one object, context and tag arrive in order.
+    ///
+    /// # Errors
+    /// As [`Controller::ainvoke`].
+    pub fn send<T: serde::Serialize + DeserializeOwned>(&self, to: usize, tag: i32, value: &T) -> Result<()> {
+        self.send_with::<Postcard, T>(to, tag, value)
+    }
+
+    /// As [`MatchingHandler::send`], packed as `S` says.
+    ///
+    /// # Errors
+    /// As [`Controller::ainvoke`].
+    pub fn send_with<S: Serialize<T>, T>(&self, to: usize, tag: i32, value: &T) -> Result<()> {
+        let mut bytes = Vec::with_capacity(HEAD + S::size(value));
+        bytes.extend_from_slice(&self.object.to_ne_bytes());
+        bytes.extend_from_slice(&i64::from(tag).to_ne_bytes());
+        S::pack(value, &mut bytes).map_err(|why| Error::InvalidArgument { operation: "send", why })?;
+        let world = self.controller.world("send")?;
+        world.messages().post_to_handler(to, HandlerId::from_number(FUNCTION), &bytes)?;
+        world.poll().map(drop)
+    }
+
+    /// Runs `handler` with the next value that `from` sends under `tag`: now if it is here, else when it comes. What
+    /// the handler needs locally it captures.
+    ///
+    /// # Errors
+    /// [`Error::BadMessage`] if the value is here and is not a `T`; as [`Controller::poll`].
+    pub fn request<T, F>(&self, from: usize, tag: i32, handler: F) -> Result<()>
+    where
+        T: serde::Serialize + DeserializeOwned + 'static,
+        F: FnOnce(&mut T) + 'static,
+    {
+        self.request_with::<Postcard, T, F>(from, tag, handler)
+    }
+
+    /// As [`MatchingHandler::request`], unpacked as `S` says.
+    ///
+    /// # Errors
+    /// As [`MatchingHandler::request`].
+    pub fn request_with<S, T, F>(&self, from: usize, tag: i32, handler: F) -> Result<()>
+    where
+        S: Serialize<T> + 'static,
+        T: 'static,
+        F: FnOnce(&mut T) + 'static,
+    {
+        let world = self.controller.world("request")?;
+        world.engine().check_rank(from, "request")?;
+        world.poll()?;
+        let request: Request = Box::new(move |bytes| {
+            let mut value = S::unpack(bytes)?;
+            handler(&mut value);
+            S::cleanup(value);
+            Ok(())
+        });
+        let key = (self.object, from, tag);
+        let message = {
+            let mut matching = self.controller.inner("request")?.matching.borrow_mut();
+            match take(&mut matching.messages, key) {
+                Some(message) => message,
+                None => {
+                    matching.requests.entry(key).or_default().push_back(request);
+                    return Ok(());
+                }
+            }
+        };
+        request(&message).map_err(|why| Error::BadMessage { from, why })
+    }
+
+    /// Requests to `context` that wait for their message, over all tags.
+    pub fn actions(&self, context: usize) -> usize {
+        self.count(context, |matching| matching.requests.iter().map(|(key, queue)| (*key, queue.len())).collect())
+    }
+
+    /// Messages from `context` that wait for their request, over all tags.
+    pub fn messages(&self, context: usize) -> usize {
+        self.count(context, |matching| matching.messages.iter().map(|(key, queue)| (*key, queue.len())).collect())
+    }
+
+    fn count(&self, context: usize, lengths: impl Fn(&Matching) -> Vec<(Key, usize)>) -> usize {
+        let Ok(inner) = self.controller.inner("count") else { return 0 };
+        let lengths = lengths(&inner.matching.borrow());
+        lengths.iter().filter(|(key, _)| (key.0, key.1) == (self.object, context)).map(|(_, length)| length).sum()
+    }
+}
+
+impl Controller {
+    fn tell(&self, error: Error) {
+        if let Ok(world) = self.world("tell") {
+            world.engine().set_fault(error);
+        }
+    }
+}
+
+fn take<T>(queues: &mut HashMap<Key, VecDeque<T>>, key: Key) -> Option<T> {
+    let queue = queues.get_mut(&key)?;
+    let first = queue.pop_front();
+    if queue.is_empty() {
+        queues.remove(&key);
+    }
+    first
+}

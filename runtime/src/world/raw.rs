@@ -1,0 +1,198 @@
+//! Put and get by address: any memory of a rank, in a segment or not.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use super::World;
+use crate::error::{Error, Result};
+use crate::memory::copy;
+use crate::memory::outside::{self, Direction, Refused};
+
+/// Which counters ring when a transfer by address is done. `None` rings nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RawBells<'a> {
+    /// In this rank: of a put, when the source may be changed; of a get, when the data is here.
+    pub local: Option<&'a AtomicI32>,
+    /// Address of an `i32` at the target: of a put, when the data is visible there; of a get, when the memory there
+    /// may be changed. In a segment it is rung at once, else when the target polls or waits.
+    pub remote: Option<usize>,
+}
+
+impl World {
+    /// Copies `source` to address `to` of `rank`. Segment memory is written directly; any other by cross-memory
+    /// attach, or, where the kernel allows none, by a message that the target takes in when it polls or waits.
+    /// Never waits for the target. `source` may be changed on return.
+    ///
+    /// # Safety
+    /// `to` and the remote bell are memory of `rank` that this program means to be written: from anything else the
+    /// target may crash. Addresses that are not mapped there are an error, not a crash.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`]; [`Error::BadAddress`]; [`Error::Misaligned`] for the remote bell;
+    /// [`Error::PeerLost`].
+    pub unsafe fn put_address(&self, rank: usize, to: usize, source: &[u8], bells: RawBells<'_>) -> Result<()> {
+        const NAME: &str = "put to an address";
+        self.check_transfer(NAME, rank, to, source.len(), bells)?;
+        let len = source.len();
+        let mut carried = false;
+        if len == 0 {
+        } else if let Some(target) = self.in_segment(rank, to, len) {
+            // SAFETY: backed segment memory, as just found; the caller means it to be written.
+            unsafe { copy::copy(target, source.as_ptr(), len) };
+        } else {
+            let source_start = source.as_ptr().cast_mut();
+            // SAFETY: only read when putting; the kernel checks the address at the target.
+            carried = !unsafe { self.attach(NAME, Direction::Put, rank, source_start, to, len) }?;
+            if carried {
+                self.messages.write_outside(rank, to, source, bells.remote.unwrap_or(0))?;
+            }
+        }
+        if let (Some(bell), false) = (bells.remote, carried) {
+            self.ring_address(rank, bell)?;
+        }
+        ring(bells.local);
+        Ok(())
+    }
+
+    /// Copies `len` bytes at address `from` of `rank` to `here`. As [`World::put_address`]; where the kernel allows no
+    /// cross-memory attach the data is here only when the local bell has rung.
+    ///
+    /// # Safety
+    /// `here` is valid for writing `len` bytes and not touched until the local bell has rung; the remote bell is as in
+    /// [`World::put_address`], and the local one lives until it has rung.
+    ///
+    /// # Errors
+    /// As [`World::put_address`].
+    pub unsafe fn get_address(
+        &self,
+        rank: usize,
+        from: usize,
+        here: *mut u8,
+        len: usize,
+        bells: RawBells<'_>,
+    ) -> Result<()> {
+        const NAME: &str = "get from an address";
+        self.check_transfer(NAME, rank, from, len, bells)?;
+        if len == 0 {
+        } else if let Some(source) = self.in_segment(rank, from, len) {
+            // SAFETY: backed segment memory; `here` is the caller's word.
+            unsafe { copy::copy(here, source, len) };
+            // Before the remote bell says that the memory there may be changed, the copy is done.
+            std::sync::atomic::fence(Ordering::SeqCst);
+        } else {
+            // SAFETY: `here` is the caller's word; the kernel checks the address at the target.
+            let done = unsafe { self.attach(NAME, Direction::Get, rank, here, from, len) }?;
+            if !done {
+                let local = bells.local.map_or(0, |bell| std::ptr::from_ref(bell) as usize);
+                let remote = bells.remote.unwrap_or(0);
+                // SAFETY: `here` and the local bell are the caller's word.
+                return unsafe { self.messages.read_outside(rank, from, len, here as usize, local, remote) };
+            }
+        }
+        if let Some(bell) = bells.remote {
+            self.ring_address(rank, bell)?;
+        }
+        ring(bells.local);
+        Ok(())
+    }
+
+    fn check_transfer(
+        &self,
+        operation: &'static str,
+        rank: usize,
+        address: usize,
+        length: usize,
+        bells: RawBells<'_>,
+    ) -> Result<()> {
+        self.engine.poll()?;
+        self.engine.check_rank(rank, operation)?;
+        if length > 0 && (address == 0 || address.checked_add(length).is_none()) {
+            return Err(Error::BadAddress { operation, rank, address, length });
+        }
+        match bells.remote {
+            Some(bell) if bell == 0 || !bell.is_multiple_of(align_of::<AtomicI32>()) => {
+                Err(Error::Misaligned { operation: "a remote bell", rank, address: bell, alignment: 4 })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where `len` bytes at `address` of `rank` are here, if they are backed heap memory of one slot.
+    fn in_segment(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
+        let engine = &self.engine;
+        let distance = address.checked_sub(engine.job.base(rank))?;
+        let slot = distance >> engine.node.stride_log2();
+        if slot >= engine.size {
+            return None;
+        }
+        let offset = distance - (slot << engine.node.stride_log2());
+        let start = offset.checked_sub(engine.layout.heap)?;
+        let committed = engine.status(slot).heap_committed.load(Ordering::Acquire) as usize;
+        // SAFETY: an offset inside the slot.
+        (start.checked_add(len)? <= committed).then(|| unsafe { engine.node.slot(slot).add(offset) })
+    }
+
+    /// Whether `address` of `rank` lies in the mapped slots, backed or not.
+    fn among_slots(&self, rank: usize, address: usize) -> bool {
+        let span = self.engine.size << self.engine.node.stride_log2();
+        address.checked_sub(self.engine.job.base(rank)).is_some_and(|distance| distance < span)
+    }
+
+    /// Moves bytes by cross-memory attach. `false`: the kernel does not allow it.
+    ///
+    /// # Safety
+    /// As [`outside::transfer`].
+    unsafe fn attach(
+        &self,
+        operation: &'static str,
+        direction: Direction,
+        rank: usize,
+        here: *mut u8,
+        address: usize,
+        length: usize,
+    ) -> Result<bool> {
+        if self.among_slots(rank, address) {
+            return Err(Error::BadAddress { operation, rank, address, length });
+        }
+        if !self.attach_allowed.get() {
+            self.engine.check_alive(rank, operation)?;
+            return Ok(false);
+        }
+        // SAFETY: the caller's word.
+        match unsafe { outside::transfer(direction, self.engine.job.pid(rank), here, address, length) } {
+            Ok(()) => Ok(true),
+            Err(Refused::BadAddress) => Err(Error::BadAddress { operation, rank, address, length }),
+            Err(Refused::Gone) => {
+                let cause = self.engine.job.loss(rank).unwrap_or(crate::error::Loss::Unknown);
+                Err(Error::PeerLost { rank, cause, doing: operation })
+            }
+            Err(Refused::NotPermitted) => {
+                tracing::info!(rank, "no cross-memory attach here: memory outside segments goes by message");
+                self.attach_allowed.set(false);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Adds one to the counter at address `bell` of `rank`: directly in a segment, else by a message.
+    fn ring_address(&self, rank: usize, bell: usize) -> Result<()> {
+        match self.in_segment(rank, bell, size_of::<AtomicI32>()) {
+            Some(word) => {
+                // SAFETY: backed and aligned; that a counter lies there is the caller's word. Release: who sees the
+                // ring sees the data.
+                unsafe { AtomicI32::from_ptr(word.cast()) }.fetch_add(1, Ordering::Release);
+                self.engine.interface.wake_if_asleep(rank);
+                Ok(())
+            }
+            None if self.among_slots(rank, bell) => {
+                Err(Error::BadAddress { operation: "a remote bell", rank, address: bell, length: 4 })
+            }
+            None => self.messages.ring_outside(rank, bell),
+        }
+    }
+}
+
+fn ring(bell: Option<&AtomicI32>) {
+    if let Some(bell) = bell {
+        bell.fetch_add(1, Ordering::Release);
+    }
+}
