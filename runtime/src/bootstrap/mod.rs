@@ -1,0 +1,3 @@
+//! How ranks come to be and find each other.
+
+pub mod launch;
