@@ -22,6 +22,8 @@ use crate::example::{self, Example};
 124 the time was over, 126 the program cannot be executed, 127 there is no such program, \
 2 wrong use, 0 all is well.
 
+A program finds its rank in BELLWETHER_RANK and the number of ranks in BELLWETHER_SIZE.
+
 Arguments after PROGRAM belong to the program. With --example, write its arguments last; \
 those that this command knows too, after `--`:
   bellwether run -n 4 ./my-program --tag        the program's --tag
@@ -92,6 +94,7 @@ impl Run {
         spec.tag = self.tag;
         spec.timeout = self.timeout;
         spec.grace = self.grace;
+        spec.adopt = true;
         let outcome = supervise(&spec, &mut NoHooks)?;
         // Statuses are below 256 for every cause; a program's own code is cut to 8 bits by the system.
         Ok(ExitCode::from((outcome.status() & 0xff) as u8))

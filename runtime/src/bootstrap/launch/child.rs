@@ -71,12 +71,14 @@ impl Spawner {
         for (i, arg) in spec.args.iter().enumerate() {
             args.push(c_string(arg.clone(), || format!("argument {}", i + 1))?);
         }
-        let added = |key: &OsString| spec.extra_env.iter().any(|(other, _)| other == key);
+        let size = (super::SIZE.into(), spec.ranks.to_string().into());
+        let extra = || spec.extra_env.iter().chain([&size]);
+        let added = |key: &OsString| extra().any(|(other, _)| other == key);
         // A rank must not start ranks of its own because we were told to.
         let ours = env::vars_os().filter(|(key, _)| {
             !added(key) && key != "BELLWETHER_RANKS" && key != super::TERM_WIDTH
         });
-        let env = ours.chain(spec.extra_env.iter().cloned()).map(variable);
+        let env = ours.chain(extra().cloned()).map(variable);
         let cpus = match spec.bind {
             Bind::None => Vec::new(),
             Bind::Core => allowed_cpus()?,
@@ -108,10 +110,9 @@ impl Spawner {
         rank_env: Vec<(OsString, OsString)>,
         streams: &Streams<'_>,
     ) -> Result<(Pid, OwnedFd), LaunchError> {
-        let own: Vec<CString> = rank_env
-            .into_iter()
-            .map(variable)
-            .collect::<Result<_, _>>()?;
+        let number = [(super::RANK.into(), rank.to_string().into())];
+        let own = number.into_iter().chain(rank_env).map(variable);
+        let own: Vec<CString> = own.collect::<Result<_, _>>()?;
         let replaced = |var: &&CString| !own.iter().any(|new| key(new) == key(var));
         let env = pointers(self.env.iter().filter(replaced).chain(&own));
         let args = pointers(self.args.iter());

@@ -35,6 +35,12 @@ pub use signals::signal_name;
 pub use spec::{Bind, Cause, Ended, Hooks, JobSpec, Membership, NoHooks, Outcome, RankEnd, Stdin};
 pub use supervise::supervise;
 
+/// The environment variable with a rank's number, for scripts that wrap a program.
+pub const RANK: &str = "BELLWETHER_RANK";
+
+/// The environment variable with the number of ranks, for scripts that wrap a program.
+pub const SIZE: &str = "BELLWETHER_SIZE";
+
 /// The environment variable by which ranks are told that their standard error ends up on a terminal,
 /// and how many columns that has. Absent when it does not.
 pub const TERM_WIDTH: &str = "BELLWETHER_TERM_WIDTH";

@@ -38,6 +38,10 @@ pub struct JobSpec<'a> {
     pub inherit: Option<BorrowedFd<'a>>,
     /// Where rank 0 reads its standard input from.
     pub stdin: Stdin,
+    /// This process has no other business than the job: it adopts what ranks leave behind, even what
+    /// has made itself a daemon, and ends that with the job. It may have no children of its own
+    /// started meanwhile, since those would be ended too.
+    pub adopt: bool,
 }
 
 impl<'a> JobSpec<'a> {
@@ -59,6 +63,7 @@ impl<'a> JobSpec<'a> {
             extra_env: Vec::new(),
             inherit: None,
             stdin: Stdin::FirstRank,
+            adopt: false,
         }
     }
 }

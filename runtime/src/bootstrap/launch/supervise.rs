@@ -46,8 +46,13 @@ pub fn supervise(spec: &JobSpec<'_>, hooks: &mut dyn Hooks) -> Result<Outcome, L
     // What we have written so far belongs before what the ranks will write.
     let _ = io::stdout().flush();
     let mut job = Supervisor::prepare(spec, hooks)?;
-    job.run()?;
-    Ok(job.finish())
+    match job.run() {
+        Ok(()) => Ok(job.finish()),
+        Err(error) => {
+            job.abandon();
+            Err(error)
+        }
+    }
 }
 
 /// A process that has been started.
@@ -83,7 +88,7 @@ struct Supervisor<'a, 'b> {
     deadline: Option<Instant>,
     // Dropped in this order: the group is killed, then what has left it.
     guardian: Guardian,
-    strays: Strays,
+    strays: Option<Strays>,
 }
 
 impl<'a, 'b> Supervisor<'a, 'b> {
@@ -93,7 +98,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     ) -> Result<Supervisor<'a, 'b>, LaunchError> {
         let files = limits::allow_files(spec.ranks)?;
         limits::keep_children();
-        let strays = Strays::adopt();
+        let strays = spec.adopt.then(Strays::adopt);
         let signals = SignalQueue::open()?;
         let guardian = Guardian::start()?;
         let mut spec_env = spec.clone();
@@ -157,6 +162,16 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             self.turn(wait)?;
             self.tick();
         }
+    }
+
+    /// Something the supervisor needs has failed: ends what has been started.
+    fn abandon(mut self) {
+        self.to_ranks(Signal::KILL);
+        for process in self.ranks.iter_mut().filter_map(|rank| rank.process.take()) {
+            let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
+        }
+        self.output.close_all();
+        self.output.flush();
     }
 
     fn to_start(&self) -> bool {
@@ -511,7 +526,11 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let first = own
             .or(self.failures.first())
             .map(|(_, cause)| cause.clone());
-        let cause = self.cause.or(first);
+        output.flush();
+        let fault = output.fault().map(|fault| Cause::OutputFailed {
+            errno: fault.raw_os_error(),
+        });
+        let cause = self.cause.or(first).or(fault);
         if let Some(cause) = &cause {
             let repeat = match cause {
                 Cause::Failed { rank, .. } | Cause::LeftEarly { rank, .. } => {
