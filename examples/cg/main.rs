@@ -1,2 +1,4 @@
 //! placeholder
-fn main() { println!("heat2d"); }
+fn main() {
+    println!("heat2d");
+}
