@@ -8,7 +8,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Everything that can go wrong in a Bellwether call.
 ///
 /// Errors are values: a dead peer, a full heap or a bad address never panics and never hangs.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A rank number at or beyond the number of ranks.
@@ -244,6 +244,13 @@ impl std::fmt::Display for Loss {
             Loss::Left => f.write_str("it left the world while others still needed it"),
             Loss::Unknown => f.write_str("its process ended"),
         }
+    }
+}
+
+/// The same words as `Display`: they are what a `main` that returns an error prints.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
     }
 }
 

@@ -1,14 +1,17 @@
 //! How ranks find each other: alone, spawned, as threads, or through MPI.
 
 pub mod job;
+pub mod launch;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod surroundings;
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use self::job::JobMemory;
-use crate::error::{Error, Result};
+use self::job::{JobMemory, RankState};
+use self::launch::{Ended, Hooks, JobSpec, LaunchError, Membership, Outcome};
+use crate::error::{Error, Loss, Result};
 use crate::settings::Settings;
 
 /// The variable by which a spawner tells a rank its place: `rank=2,ranks=4,fd=7`.
@@ -81,8 +84,80 @@ fn spawned(place: &str) -> Result<Way> {
     Ok(Way::Spawned { rank, job: JobMemory::from_fd(fd, ranks)? })
 }
 
-/// Starts `ranks` copies of this program and exits with their status.
-pub fn spawn_copies<T>(_ranks: usize, _settings: &Settings) -> Result<T> {
-    let _ = <OwnedFd as FromRawFd>::from_raw_fd;
-    todo!()
+/// Starts `ranks` copies of this program, watches them, and exits with the job's status.
+///
+/// # Errors
+/// [`Error::Start`] if they cannot be started. Otherwise this does not return.
+pub fn spawn_copies<T>(ranks: usize, settings: &Settings) -> Result<T> {
+    let program = std::env::current_exe().map_err(|source| Error::Os {
+        doing: "starting copies of this program",
+        call: "readlink",
+        source,
+    })?;
+    let mut job = OwnedJob::create(ranks, settings)?;
+    let mut spec = JobSpec::new(program, std::env::args_os().skip(1), ranks);
+    spec.name = RANKS_VARIABLE.into();
+    match job.supervise(spec) {
+        Ok(outcome) => std::process::exit(outcome.status()),
+        Err(error) => Err(Error::Start(error.to_string())),
+    }
+}
+
+/// A job whose ranks this process starts and watches.
+#[derive(Debug)]
+pub struct OwnedJob {
+    memory: JobMemory,
+}
+
+impl OwnedJob {
+    /// Makes the memory of a job of `ranks` ranks.
+    ///
+    /// # Errors
+    /// As [`JobMemory::create`].
+    pub fn create(ranks: usize, settings: &Settings) -> Result<OwnedJob> {
+        let memory = JobMemory::create(ranks, settings)?;
+        memory.set_supervised();
+        Ok(OwnedJob { memory })
+    }
+
+    /// Starts the ranks as `spec` says, hands them this job, and watches them to the end.
+    ///
+    /// # Errors
+    /// If they cannot be started.
+    pub fn supervise(&mut self, spec: JobSpec<'_>) -> std::result::Result<Outcome, LaunchError> {
+        let spec = JobSpec { inherit: Some(self.memory.fd()), ..spec };
+        launch::supervise(&spec, &mut Roster(&self.memory))
+    }
+}
+
+/// Tells ranks their place, and the roster who is gone.
+struct Roster<'a>(&'a JobMemory);
+
+impl Hooks for Roster<'_> {
+    fn rank_env(&mut self, rank: usize) -> Vec<(OsString, OsString)> {
+        let place = format!("rank={rank},ranks={},fd={}", self.0.ranks(), self.0.fd().as_raw_fd());
+        vec![(JOB_VARIABLE.into(), place.into())]
+    }
+
+    fn rank_ended(&mut self, rank: usize, ended: &Ended) {
+        let cause = match *ended {
+            Ended::Exited(code) => Loss::Exited(code),
+            Ended::Signaled(signal) => Loss::Signaled(signal),
+        };
+        self.0.mark_lost(rank, cause);
+    }
+
+    fn membership(&mut self, rank: usize) -> Membership {
+        match self.0.rank_state(rank) {
+            RankState::Left => Membership::Left,
+            // A program that is none of ours never arrives, and may end as it likes.
+            _ if self.0.pid(rank) == 0 => Membership::Absent,
+            _ => Membership::Joined,
+        }
+    }
+
+    fn is_consequence(&mut self, rank: usize) -> bool {
+        // It left with an error, as ranks do whose peer has panicked, though that peer's process still ends.
+        self.0.rank_state(rank) == RankState::Left && self.0.first_lost().is_some_and(|(lost, _)| lost != rank)
+    }
 }

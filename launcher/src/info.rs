@@ -1,0 +1,207 @@
+//! `bellwether info`: what this machine offers a job.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+/// Tell what this machine offers: CPUs, memory, huge pages, what ranks may do to each other.
+#[derive(Args)]
+pub struct Info {}
+
+impl Info {
+    /// Prints the table.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let rows = [
+            ("system", system()),
+            ("CPUs allowed", cpus()),
+            ("memory", memory()),
+            ("huge pages", huge_pages()),
+            ("transparent huge pages", transparent_huge_pages()),
+            ("memfd", possible("memfd_create", memfd())),
+            ("membarrier", possible("private expedited", membarrier())),
+            ("cross-memory attach", cross_memory_attach()),
+            ("open files", open_files()),
+            ("mpirun", in_path("mpirun")),
+            ("srun", in_path("srun")),
+        ];
+        let width = rows.iter().map(|(what, _)| what.len()).max().unwrap_or(0);
+        let mut text = String::new();
+        for (what, value) in rows {
+            text += &format!("{what:width$}  {value}\n");
+        }
+        use std::io::Write;
+        // A reader that has gone has seen enough.
+        let _ = std::io::stdout().write_all(text.as_bytes());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The first line of a small file of the kernel's.
+fn read(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+fn system() -> String {
+    let kernel = read("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into());
+    format!("Linux {kernel}, {}", std::env::consts::ARCH)
+}
+
+fn cpus() -> String {
+    let status = read("/proc/self/status").unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let list = list.unwrap_or_default().trim();
+    let count: usize = list.split(',').filter_map(cpus_in).sum();
+    let online = read("/sys/devices/system/cpu/online").unwrap_or_default();
+    let online: usize = online.split(',').filter_map(cpus_in).sum();
+    format!("{count} of {online} ({list})")
+}
+
+/// How many CPUs `2-5` or `7` stands for.
+fn cpus_in(range: &str) -> Option<usize> {
+    let (from, to) = range.split_once('-').unwrap_or((range, range));
+    let (from, to): (usize, usize) = (from.parse().ok()?, to.parse().ok()?);
+    Some(to.checked_sub(from)? + 1)
+}
+
+/// A value in kB from /proc/meminfo, or a count for those without a unit.
+fn meminfo(key: &str) -> Option<u64> {
+    let text = read("/proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn memory() -> String {
+    let (Some(total), Some(free)) = (meminfo("MemTotal"), meminfo("MemAvailable")) else {
+        return "unknown".into();
+    };
+    let mut text = format!("{}, {} available", size(total), size(free));
+    if let Some(limit) = cgroup_limit() {
+        text += &format!(", limited to {} by the control group", size(limit / 1024));
+    }
+    text
+}
+
+/// The memory limit of the control group this process is in, in bytes.
+fn cgroup_limit() -> Option<u64> {
+    let groups = read("/proc/self/cgroup")?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let path = format!("/sys/fs/cgroup{}/memory.max", group.trim_end_matches('/'));
+    read(&path)?.parse().ok()
+}
+
+/// kB for people.
+fn size(kb: u64) -> String {
+    match kb as f64 {
+        kb if kb >= 1024.0 * 1024.0 => format!("{:.1} GiB", kb / 1024.0 / 1024.0),
+        kb if kb >= 1024.0 => format!("{:.0} MiB", kb / 1024.0),
+        kb => format!("{kb:.0} KiB"),
+    }
+}
+
+fn huge_pages() -> String {
+    let mut pools = Vec::new();
+    for pool in fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten() {
+        let name = pool.file_name().to_string_lossy().into_owned();
+        let kb = name.strip_prefix("hugepages-").and_then(|n| n.strip_suffix("kB")?.parse().ok());
+        let count = |file| fs::read_to_string(pool.path().join(file)).ok()?.trim().parse::<u64>().ok();
+        if let (Some(kb), Some(all), Some(free)) = (kb, count("nr_hugepages"), count("free_hugepages")) {
+            pools.push((kb, all, free));
+        }
+    }
+    pools.sort_unstable();
+    if pools.is_empty() {
+        return "none: the kernel has no pool".into();
+    }
+    let words = pools.iter().map(|&(kb, all, free)| format!("{} pages: {free} of {all} free", size(kb)));
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// The chosen one of `always [madvise] never`.
+fn chosen(path: &str) -> String {
+    let text = read(path).unwrap_or_default();
+    let chosen = text.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'));
+    chosen.unwrap_or("unknown").to_owned()
+}
+
+fn transparent_huge_pages() -> String {
+    let private = chosen("/sys/kernel/mm/transparent_hugepage/enabled");
+    let shared = chosen("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    format!("{private} for private memory, {shared} for shared memory")
+}
+
+fn possible(how: &str, result: std::io::Result<()>) -> String {
+    match result {
+        Ok(()) => format!("yes ({how})"),
+        Err(error) => format!("no ({how}: {error})"),
+    }
+}
+
+fn memfd() -> std::io::Result<()> {
+    // SAFETY: the name is a C string literal; the descriptor, if any, is closed below.
+    let fd = unsafe { libc::memfd_create(c"bellwether".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: it has just been made and nobody else knows it.
+    unsafe { libc::close(fd) };
+    Ok(())
+}
+
+fn membarrier() -> std::io::Result<()> {
+    const QUERY: i32 = 0;
+    const PRIVATE_EXPEDITED: i64 = 1 << 3;
+    // SAFETY: the query takes plain numbers and changes nothing.
+    let commands = unsafe { libc::syscall(libc::SYS_membarrier, QUERY, 0, 0) };
+    match commands {
+        ..0 => Err(std::io::Error::last_os_error()),
+        bits if bits & PRIVATE_EXPEDITED != 0 => Ok(()),
+        _ => Err(std::io::ErrorKind::Unsupported.into()),
+    }
+}
+
+fn cross_memory_attach() -> String {
+    let scope = read("/proc/sys/kernel/yama/ptrace_scope");
+    match scope.as_deref() {
+        None => "yes, between processes of one user (no Yama in this kernel)".into(),
+        Some("0") => "yes, between processes of one user (Yama ptrace_scope 0)".into(),
+        Some("1") => "yes, where a rank allows it to its peers (Yama ptrace_scope 1)".into(),
+        Some(n) => format!("only with CAP_SYS_PTRACE (Yama ptrace_scope {n})"),
+    }
+}
+
+fn open_files() -> String {
+    let limits = read("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let mut words = line.unwrap_or_default().split_whitespace();
+    match (words.next(), words.next()) {
+        (Some(soft), Some(hard)) => format!("{soft}, may be raised to {hard}"),
+        _ => "unknown".into(),
+    }
+}
+
+fn in_path(program: &str) -> String {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found: Option<PathBuf> =
+        std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file());
+    found.map_or_else(|| "not in PATH".into(), |path| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!("0-3,7,10-11".split(',').filter_map(cpus_in).sum::<usize>(), 7);
+        assert_eq!(cpus_in(""), None);
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(size(4), "4 KiB");
+        assert_eq!(size(2048), "2 MiB");
+        assert_eq!(size(3 << 19), "1.5 GiB");
+    }
+}

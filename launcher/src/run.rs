@@ -1,0 +1,172 @@
+//! `bellwether run`: starts a job and stays until its last rank has ended.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use bellwether_runtime::Settings;
+use bellwether_runtime::bootstrap::OwnedJob;
+use bellwether_runtime::bootstrap::launch::{Bind, JobSpec, LaunchError};
+use clap::{Args, ValueEnum};
+
+use crate::example::{self, Example};
+
+/// Start a program on several ranks and wait for it.
+///
+/// What ranks print arrives here a whole line at a time. Standard input goes to rank 0. Signals sent
+/// to this command go to all ranks; a second Ctrl-C kills them. When a rank fails, the others are
+/// ended, what failed first is told, and its exit status becomes that of this command. Nothing the
+/// ranks started outlives it.
+#[derive(Args)]
+#[command(after_help = "Exit status: that of the first rank to fail (128 + N if signal N killed it); \
+124 the time was over, 126 the program cannot be executed, 127 there is no such program, \
+2 wrong use, 0 all is well.
+
+A program finds its rank in BELLWETHER_RANK and the number of ranks in BELLWETHER_SIZE.
+
+Arguments after PROGRAM belong to the program. With --example, write its arguments last; \
+those that this command knows too, after `--`:
+  bellwether run -n 4 ./my-program --tag        the program's --tag
+  bellwether run -n 4 --tag ./my-program        ours
+  bellwether run -n 4 --example heat2d -- --help")]
+pub struct Run {
+    /// How many ranks to start
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = ranks)]
+    ranks: usize,
+
+    /// Which CPUs a rank may use: `core` gives each rank one of its own, round and round, `none` leaves
+    /// that to the system
+    #[arg(long, value_enum, default_value = "none")]
+    bind: Binding,
+
+    /// Begin every line a rank prints with its number, as in `[2] hello`
+    #[arg(long)]
+    tag: bool,
+
+    /// End the job after this time: 90s, 500ms, 2m, 1h
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
+
+    /// After a failure, leave the other ranks this long to end by themselves
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "500ms")]
+    grace: Duration,
+
+    /// Build this example of the cargo workspace around the current folder, and run it
+    #[arg(long, value_name = "NAME")]
+    example: Option<String>,
+
+    /// Cargo features to build the example with
+    #[arg(long, value_name = "LIST", requires = "example")]
+    features: Vec<String>,
+
+    /// Cargo profile to build the example with [default: as this command was built]
+    #[arg(long, value_name = "NAME", requires = "example")]
+    profile: Option<String>,
+
+    /// The program (a path if it has a `/`, else looked up in PATH) and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required_unless_present = "example"
+    )]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Binding {
+    /// Rank i on the i-th CPU allowed, starting over after the last
+    Core,
+    /// All CPUs allowed
+    None,
+}
+
+impl Run {
+    /// Runs the job and gives its exit status.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let (program, args) = self.program()?;
+        let mut spec = JobSpec::new(program, args, self.ranks);
+        spec.bind = match self.bind {
+            Binding::Core => Bind::Core,
+            Binding::None => Bind::None,
+        };
+        spec.tag = self.tag;
+        spec.timeout = self.timeout;
+        spec.grace = self.grace;
+        spec.adopt = true;
+        let settings = Settings::from_env()?;
+        let outcome = OwnedJob::create(self.ranks, &settings)?.supervise(spec)?;
+        // Statuses are below 256 for every cause; a program's own code is cut to 8 bits by the system.
+        Ok(ExitCode::from((outcome.status() & 0xff) as u8))
+    }
+
+    fn program(&self) -> anyhow::Result<(OsString, Vec<OsString>)> {
+        if let Some(name) = &self.example {
+            let example = Example {
+                name,
+                features: &self.features,
+                profile: self.profile.as_deref().unwrap_or(example::OWN_PROFILE),
+            };
+            return Ok((example.build()?.into_os_string(), self.command.clone()));
+        }
+        let (program, args) = self.command.split_first().context("no program is named")?;
+        Ok((program.clone(), args.to_vec()))
+    }
+}
+
+/// The exit status for an error of this command.
+pub fn status_of(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<LaunchError>() {
+        Some(error) => error.status() as u8,
+        None => 2,
+    }
+}
+
+fn ranks(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("a job needs at least 1 rank".into()),
+        Ok(n) => Ok(n),
+        Err(_) => Err("expected a whole number of ranks, 1 or more".into()),
+    }
+}
+
+/// A time such as `90s`, `500ms`, `1.5m`, `2h`; without a unit, seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let scale = match unit {
+        "ms" => 0.001,
+        "s" | "" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("unknown unit `{unit}`: use ms, s, m or h")),
+    };
+    let wrong = || "expected a time such as 90s, 500ms, 2m or 1h".to_owned();
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * scale).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("60"), Ok(Duration::from_secs(60)));
+        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("2h"), Ok(Duration::from_secs(7200)));
+        for wrong in ["", "s", "-1s", "5 days", "1e400", "nan", "inf"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_ranks() {
+        assert_eq!(ranks("64"), Ok(64));
+        for wrong in ["0", "-1", "", "four", "1.5", "99999999999999999999999"] {
+            assert!(ranks(wrong).is_err(), "{wrong}");
+        }
+    }
+}

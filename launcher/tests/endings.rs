@@ -1,0 +1,234 @@
+//! How jobs end: well, badly, from outside, and what is said and left behind.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Done, Job, bellwether, own_sleep, processes_with, run, script, wait_for_processes};
+
+/// The report's status lines.
+fn statuses(done: &Done) -> Vec<&str> {
+    done.err.lines().filter(|line| line.starts_with("  rank ")).collect()
+}
+
+/// How often the first cause is told.
+fn headlines(done: &Done) -> usize {
+    done.err.lines().filter(|line| line.contains("failed first")).count()
+}
+
+#[test]
+fn a_job_that_ends_well_says_nothing() {
+    let done = run(bellwether(&["run", "-n", "4", "true"]));
+    assert_eq!((done.code(), done.out.as_str(), done.err.as_str()), (0, "", ""));
+}
+
+#[test]
+fn the_exit_status_is_that_of_the_rank() {
+    assert_eq!(run(script(1, &[], "exit 42")).code(), 42);
+    assert_eq!(run(script(1, &[], "kill -SEGV $$")).code(), 128 + libc::SIGSEGV);
+    assert_eq!(run(script(1, &[], "exit 255")).code(), 255);
+}
+
+#[test]
+fn the_first_cause_is_told_once_with_a_line_for_each_rank() {
+    // Rank 2 dies; the others notice and fail of it, as they would of a lost peer.
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    let dead = dir.path().join("dead");
+    let text = "case $BELLWETHER_RANK in \
+        2) sleep 0.2; echo 'out of cheese' >&2; touch \"$0\"; kill -9 $$;; \
+        3) sleep 60;; \
+        *) while ! [ -e \"$0\" ]; do sleep 0.01; done; sleep 0.1; \
+           for i in 1 2 3; do echo lost a peer >&2; done; exit 7;; esac";
+    let mut command = script(4, &[], text);
+    command.arg(&dead);
+    let done = run(command);
+    assert_eq!(done.code(), 137, "{}", done.err);
+    assert_eq!(headlines(&done), 1, "{}", done.err);
+    let head = done.err.lines().position(|line| line.contains("failed first")).expect("counted");
+    let report: Vec<_> = done.err.lines().skip(head).collect();
+    assert!(report[0].starts_with("bellwether: rank 2 (pid "), "{}", done.err);
+    assert!(report[0].contains("killed by signal 9 (SIGKILL) after 0."), "{}", done.err);
+    // Its words had scrolled by: they are told again.
+    assert_eq!(report[2], "    out of cheese", "{}", done.err);
+    let lines = statuses(&done);
+    assert_eq!(lines.len(), 4, "{}", done.err);
+    assert!(lines[0].starts_with("  rank 0: exit 7 after 0."), "{}", done.err);
+    assert!(lines[1].starts_with("  rank 1: exit 7 after 0."), "{}", done.err);
+    assert!(lines[2].starts_with("  rank 2: killed by signal 9 (SIGKILL)"), "{}", done.err);
+    assert!(lines[2].ends_with("  [first]"), "{}", done.err);
+    assert!(lines[3].starts_with("  rank 3: ended by the launcher (SIGTERM)"), "{}", done.err);
+    assert_eq!(done.err.matches("[first]").count(), 1);
+}
+
+#[test]
+fn words_just_printed_are_not_repeated() {
+    let text = "[ $BELLWETHER_RANK = 1 ] || exec sleep 60; sleep 0.1; echo no luck >&2; exit 5";
+    let done = run(script(2, &["--grace", "0s"], text));
+    assert_eq!(done.code(), 5);
+    assert_eq!(done.err.matches("no luck").count(), 1, "{}", done.err);
+}
+
+#[test]
+fn a_rank_killed_from_outside_ends_the_job() {
+    let text = "echo $BELLWETHER_RANK $$; sleep 60";
+    let mut job = Job::start(script(3, &["--grace", "50ms"], text));
+    job.wait_for_lines(3);
+    let out = job.out();
+    let line = out.lines().find_map(|line| line.strip_prefix("1 ")).expect("rank 1 has told");
+    let pid: i32 = line.parse().expect("a number");
+    // SAFETY: plain numbers.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+    let done = job.wait();
+    assert_eq!(done.code(), 137);
+    assert!(done.err.contains(&format!("rank 1 (pid {pid}) failed first")), "{}", done.err);
+}
+
+#[test]
+fn one_that_ignores_sigterm_is_killed() {
+    let text = "[ $BELLWETHER_RANK = 0 ] && { sleep 0.3; exit 3; }; trap '' TERM; while :; do sleep 1; done";
+    let done = run(script(2, &["--grace", "50ms"], text));
+    assert_eq!(done.code(), 3);
+    assert!(done.err.contains("  rank 1: ended by the launcher (SIGKILL)"), "{}", done.err);
+}
+
+#[test]
+fn the_time_limit_names_who_still_ran() {
+    let text = "[ $BELLWETHER_RANK = 1 ] && exit 0; sleep 60";
+    let done = run(script(4, &["--timeout", "0.4s"], text));
+    assert_eq!(done.code(), 124);
+    assert!(done.err.contains("longer than the 400ms"), "{}", done.err);
+    assert!(done.err.contains("still running: ranks 0, 2-3\n"), "{}", done.err);
+    assert_eq!(statuses(&done)[1], statuses(&done)[1].replace("exit 1", ""), "{}", done.err);
+    assert!(statuses(&done)[1].starts_with("  rank 1: exit 0 after"), "{}", done.err);
+}
+
+#[test]
+fn signals_reach_every_rank() {
+    for (signal, name) in [
+        (libc::SIGUSR1, "USR1"),
+        (libc::SIGUSR2, "USR2"),
+        (libc::SIGHUP, "HUP"),
+        (libc::SIGQUIT, "QUIT"),
+        (libc::SIGINT, "INT"),
+        (libc::SIGTERM, "TERM"),
+    ] {
+        let text = format!("trap 'echo got {name}; exit 0' {name}; echo ready; while :; do sleep 0.02; done");
+        let mut job = Job::start(script(3, &[], &text));
+        job.wait_for_lines(3);
+        job.signal(signal);
+        let done = job.wait();
+        assert_eq!(done.code(), 0, "{name}: {}", done.err);
+        assert_eq!(done.out.matches(&format!("got {name}")).count(), 3, "{}", done.out);
+    }
+}
+
+#[test]
+fn an_interrupted_job_says_so_in_one_line() {
+    let mut job = Job::start(script(3, &[], "echo ready; exec sleep 60"));
+    job.wait_for_lines(3);
+    job.signal(libc::SIGINT);
+    let done = job.wait();
+    assert_eq!(done.code(), 130);
+    assert_eq!(done.err, "bellwether: ended by SIGINT\n");
+}
+
+#[test]
+fn a_second_interrupt_kills() {
+    let text = "trap '' INT TERM; echo ready; while :; do sleep 1; done";
+    let mut job = Job::start(script(2, &["--grace", "1h"], text));
+    job.wait_for_lines(2);
+    job.signal(libc::SIGINT);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(job.is_running(), "one interrupt was enough");
+    job.signal(libc::SIGINT);
+    let done = job.wait();
+    assert_eq!(done.code(), 130);
+    assert_eq!(done.err, "bellwether: ended by SIGINT\n");
+}
+
+#[test]
+fn a_job_can_be_stopped_and_continued() {
+    let mut job = Job::start(script(2, &[], "echo ready; sleep 0.2; sleep 0.2; sleep 0.2; echo done"));
+    job.wait_for_lines(2);
+    job.signal(libc::SIGTSTP);
+    std::thread::sleep(Duration::from_millis(900));
+    assert!(!job.out().contains("done"), "ranks went on: {}", job.out());
+    job.signal(libc::SIGCONT);
+    let done = job.wait();
+    assert_eq!(done.code(), 0);
+    assert_eq!(done.out.matches("done").count(), 2);
+}
+
+#[test]
+fn no_process_outlives_a_killed_launcher() {
+    let sleep = own_sleep();
+    // Each rank has a child that ignores what can be ignored, and sleeps itself.
+    let text = "(trap '' HUP TERM INT; exec sleep \"$0\") & exec sleep \"$0\"";
+    let mut command = script(4, &[], text);
+    command.arg(&sleep);
+    let job = Job::start(command);
+    // Besides the eight sleepers, the launcher and its guardian have the word among their arguments.
+    wait_for_processes(&sleep, 10);
+    job.signal(libc::SIGKILL);
+    wait_for_processes(&sleep, 0);
+    assert!(!job.wait().status.success());
+}
+
+#[test]
+fn nothing_ranks_left_behind_outlives_the_job() {
+    let sleep = own_sleep();
+    // One child in the rank's group, one that has made itself a daemon; both hold the pipes.
+    let text = "sleep \"$0\" & setsid sleep \"$0\" & sleep 0.1; echo started";
+    let mut command = script(3, &[], text);
+    command.arg(&sleep);
+    let done = run(command);
+    assert_eq!(done.code(), 0, "{}", done.err);
+    assert_eq!(done.out, "started\n".repeat(3));
+    assert_eq!(processes_with(&sleep), 0);
+}
+
+#[test]
+fn a_program_that_cannot_start_is_told_and_nothing_runs() {
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["-n", "2", "./no-such-program"], 127, "cannot start `./no-such-program`: there is no such file in /"),
+        (&["-n", "2", "/no/such/program"], 127, "cannot start `/no/such/program`: there is no such file"),
+        (&["-n", "2", "no-such-program"], 127, "no folder of PATH has it"),
+        (&["-n", "2", "./Cargo.toml"], 126, "it is not executable (mode"),
+        (&["-n", "2", "./src"], 126, "it is a folder"),
+        (&["-n", "2"], 2, "<PROGRAM>"),
+    ];
+    for (args, status, words) in cases {
+        let mut command = bellwether(&["run"]);
+        command.args(args).current_dir(env!("CARGO_MANIFEST_DIR"));
+        let done = run(command);
+        assert_eq!(done.code(), status, "{args:?}: {}", done.err);
+        assert!(done.err.contains(words), "{args:?}: {}", done.err);
+    }
+}
+
+#[test]
+fn a_broken_program_is_told_from_a_missing_one() {
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    for (name, content, words) in [
+        ("text", "no program\n", "neither a program for this machine nor a script"),
+        ("script", "#!/no/such/shell\n", "the interpreter or loader it names does not exist"),
+    ] {
+        use std::os::unix::fs::PermissionsExt;
+        let path = dir.path().join(name);
+        std::fs::write(&path, content).expect("the folder is ours");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("the file is ours");
+        let done = run(bellwether(&["run", "-n", "2", path.to_str().expect("plain text")]));
+        assert_eq!(done.code(), 126, "{}", done.err);
+        assert!(done.err.contains(words), "{}", done.err);
+    }
+}
+
+#[test]
+fn numbers_of_ranks_that_make_no_sense() {
+    for number in ["0", "-3", "four", ""] {
+        let done = run(bellwether(&["run", "-n", number, "true"]));
+        assert_eq!(done.code(), 2, "{number}");
+        assert!(done.err.contains("--ranks <N>"), "{number}: {}", done.err);
+    }
+    assert!(run(bellwether(&["run", "-n", "0", "true"])).err.contains("at least 1 rank"));
+}

@@ -1,0 +1,86 @@
+//! `--example`: building and running by name.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Done, bellwether, run};
+
+/// A workspace of one package with one example that prints its arguments.
+fn workspace(root: &Path) {
+    fs::create_dir_all(root.join("demo/examples")).expect("the folder is ours");
+    fs::create_dir_all(root.join("demo/src")).expect("the folder is ours");
+    let write = |path: &str, text: &str| fs::write(root.join(path), text).expect("the folder is ours");
+    write("Cargo.toml", "[workspace]\nresolver = \"3\"\nmembers = [\"demo\"]\n");
+    let features = "[features]\nloud = []\n";
+    write("demo/Cargo.toml", &format!("[package]\nname = \"demo\"\nedition = \"2024\"\n{features}"));
+    write("demo/src/lib.rs", "");
+    write(
+        "demo/examples/hello.rs",
+        "fn main() {\n    let args: Vec<String> = std::env::args().skip(1).collect();\n    \
+         println!(\"{} {}\", if cfg!(feature = \"loud\") { \"HELLO\" } else { \"hello\" }, args.join(\" \"));\n}\n",
+    );
+}
+
+fn example(root: &Path, args: &[&str]) -> Done {
+    let mut command = bellwether(&["run", "-n", "2"]);
+    command.args(args).current_dir(root).env("CARGO_TARGET_DIR", root.join("target"));
+    command.env("CARGO_NET_OFFLINE", "true");
+    run(command)
+}
+
+#[test]
+fn builds_and_runs_an_example() {
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    workspace(dir.path());
+    let done = example(dir.path(), &["--example", "hello", "8", "--size", "9"]);
+    assert_eq!(done.code(), 0, "{}", done.err);
+    assert_eq!(done.out, "hello 8 --size 9\n".repeat(2));
+    let done = example(dir.path(), &["--example", "hello", "--size", "9"]);
+    assert_eq!(done.out, "hello --size 9\n".repeat(2), "{}", done.err);
+    let done = example(dir.path(), &["--example", "hello", "--tag", "--", "--tag"]);
+    assert_eq!(done.code(), 0, "{}", done.err);
+    assert!(done.out.contains("[0] hello --tag\n"), "{}", done.out);
+    let done = example(dir.path(), &["--example", "hello", "--features", "loud"]);
+    assert_eq!(done.out, "HELLO \n".repeat(2), "{}", done.err);
+}
+
+#[test]
+fn an_unknown_example_is_told_with_those_there_are() {
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    workspace(dir.path());
+    let done = example(dir.path(), &["--example", "goodbye"]);
+    assert_eq!(done.code(), 2);
+    assert!(done.err.contains("no example `goodbye` in the workspace"), "{}", done.err);
+    assert!(done.err.contains("there are: hello"), "{}", done.err);
+}
+
+#[test]
+fn without_a_workspace_it_says_what_it_needs() {
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    let done = example(dir.path(), &["--example", "hello"]);
+    assert_eq!(done.code(), 2);
+    assert!(done.err.contains("needs a cargo workspace around the current folder"), "{}", done.err);
+}
+
+#[test]
+fn an_example_that_does_not_compile_ends_there() {
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    workspace(dir.path());
+    fs::write(dir.path().join("demo/examples/hello.rs"), "fn main() { nonsense }").expect("ours");
+    let done = example(dir.path(), &["--example", "hello"]);
+    assert_eq!(done.code(), 2);
+    assert!(done.err.contains("could not build the example `hello`"), "{}", done.err);
+}
+
+#[test]
+fn info_and_help_print_something_useful() {
+    let done = run(bellwether(&["info"]));
+    assert_eq!(done.code(), 0);
+    for what in ["CPUs allowed", "memory", "huge pages", "memfd", "membarrier", "cross-memory attach"] {
+        assert!(done.out.lines().any(|line| line.starts_with(what)), "{what}: {}", done.out);
+    }
+    assert!(run(bellwether(&["--help"])).out.contains("bellwether run -n 4 --example heat2d"));
+    assert!(run(bellwether(&["run", "--help"])).out.contains("Exit status"));
+}

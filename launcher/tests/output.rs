@@ -1,0 +1,158 @@
+//! What ranks print and read.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+
+use common::{Job, bellwether, run, script};
+
+#[test]
+fn lines_arrive_whole() {
+    let pieces = "i=0; while [ $i -lt 20 ]; do \
+        printf \"<$BELLWETHER_RANK aaaa\"; printf 'bbbb'; printf 'cccc>\\n'; i=$((i+1)); done";
+    let done = run(script(8, &[], pieces));
+    assert_eq!(done.code(), 0);
+    assert_eq!(done.out.lines().count(), 160);
+    for line in done.out.lines() {
+        assert!(line.starts_with('<') && line.ends_with("aaaabbbbcccc>"), "{line}");
+        assert_eq!(line.len(), "<0 aaaabbbbcccc>".len(), "{line}");
+    }
+}
+
+#[test]
+fn tags_name_the_rank_on_both_streams() {
+    let done = run(script(3, &["--tag"], "echo \"I am $BELLWETHER_RANK of $BELLWETHER_SIZE\"; echo oops >&2"));
+    let mut out: Vec<_> = done.out.lines().collect();
+    out.sort_unstable();
+    assert_eq!(out, ["[0] I am 0 of 3", "[1] I am 1 of 3", "[2] I am 2 of 3"]);
+    let mut err: Vec<_> = done.err.lines().collect();
+    err.sort_unstable();
+    assert_eq!(err, ["[0] oops", "[1] oops", "[2] oops"]);
+}
+
+#[test]
+fn untagged_output_passes_as_it_is() {
+    let done = run(script(1, &[], r"printf 'a\r\nb\r[##]\r[###]\n\001\377\n\nend'"));
+    assert_eq!(done.out, "a\r\nb\r[##]\r[###]\n\u{1}\u{fffd}\n\nend\n");
+}
+
+#[test]
+fn a_long_line_comes_through_whole() {
+    let done = run(script(1, &[], "head -c 3500000 /dev/zero | tr '\\0' x"));
+    assert_eq!(done.out.len(), 3_500_001);
+    assert!(done.out.ends_with("xx\n"));
+}
+
+#[test]
+fn nothing_is_lost_at_the_end() {
+    // More than fits a pipe, written by ranks that end at once.
+    let done = run(script(4, &[], "seq 1 60000"));
+    assert_eq!(done.out.lines().count(), 240_000);
+}
+
+#[test]
+fn input_goes_to_rank_0() {
+    let command = script(3, &["--tag"], "echo \"got $(cat)\"");
+    let done = Job::feed(command, b"one\ntwo\n").wait();
+    let mut out: Vec<_> = done.out.lines().collect();
+    out.sort_unstable();
+    assert_eq!(out, ["[0] got one", "[0] two", "[1] got ", "[2] got "]);
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_job_quietly() {
+    let mut child = bellwether(&["run", "-n", "2", "yes"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command was built for this test");
+    let mut reader = BufReader::new(child.stdout.take().expect("it was asked for"));
+    let mut line = String::new();
+    reader.read_line(&mut line).expect("there is a line");
+    assert_eq!(line, "y\n");
+    drop(reader);
+    let mut stderr = child.stderr.take().expect("it was asked for");
+    let mut err = String::new();
+    stderr.read_to_string(&mut err).expect("it is text");
+    assert_eq!(err, "");
+    assert_eq!(child.wait().expect("it is our child").code(), Some(128 + libc::SIGPIPE));
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    let mut command = script(2, &[], "while echo hello; do sleep 0.01; done");
+    let full = std::fs::File::create("/dev/full").expect("every Linux has it");
+    command.stdout(full).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the command was built for this test");
+    let mut err = String::new();
+    child.stderr.take().expect("it was asked for").read_to_string(&mut err).expect("it is text");
+    assert!(err.contains("cannot write to standard output: No space left"), "{err}");
+    assert_eq!(child.wait().expect("it is our child").code(), Some(1));
+}
+
+#[test]
+fn a_reader_that_sleeps_does_not_stop_the_clock() {
+    let mut child = bellwether(&["run", "-n", "2", "--timeout", "300ms", "yes"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command was built for this test");
+    let mut err = BufReader::new(child.stderr.take().expect("it was asked for"));
+    let mut line = String::new();
+    // Nobody has read from standard output when this comes.
+    err.read_line(&mut line).expect("there is a line");
+    assert!(line.contains("still running: ranks 0-1"), "{line}");
+    let mut out = Vec::new();
+    child.stdout.take().expect("it was asked for").read_to_end(&mut out).expect("it ends");
+    assert!(out.ends_with(b"y\n"));
+    assert_eq!(child.wait().expect("it is our child").code(), Some(124));
+}
+
+#[test]
+fn two_hundred_ranks() {
+    let done = run(script(200, &[], "echo $BELLWETHER_RANK"));
+    assert_eq!(done.code(), 0, "{}", done.err);
+    let mut ranks: Vec<usize> = done.out.lines().map(|line| line.parse().expect("a number")).collect();
+    ranks.sort_unstable();
+    assert!(ranks.into_iter().eq(0..200));
+}
+
+#[test]
+fn more_ranks_than_the_soft_limit_on_files() {
+    let command = "ulimit -Sn 64; exec \"$0\" run -n 40 sh -c 'ulimit -Sn'";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", command, env!("CARGO_BIN_EXE_bellwether")]);
+    let done = run(shell);
+    assert_eq!(done.code(), 0, "{}", done.err);
+    // Ranks have the limit the user has.
+    assert_eq!(done.out, "64\n".repeat(40));
+}
+
+#[test]
+fn more_ranks_than_the_hard_limit_on_files() {
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "ulimit -n 64; exec \"$0\" run -n 40 true", env!("CARGO_BIN_EXE_bellwether")]);
+    let done = run(shell);
+    assert_eq!(done.code(), 125);
+    assert!(done.err.contains("40 ranks need 248 open files, and this process may have 64"), "{}", done.err);
+}
+
+#[test]
+fn bound_ranks_have_one_cpu_each() {
+    let done = run(bellwether(&["run", "-n", "3", "--bind", "core", "grep", "Cpus_allowed_list", "/proc/self/status"]));
+    assert_eq!(done.out.lines().count(), 3);
+    for line in done.out.lines() {
+        let list = line.split_whitespace().last().expect("grep prints the key first");
+        assert!(list.parse::<usize>().is_ok(), "one CPU, not {list}");
+    }
+}
+
+#[test]
+fn ranks_start_with_clean_signals_and_descriptors() {
+    // Exactly what a program started without us has, and the job's memory.
+    let text = "grep -E 'SigBlk|SigIgn' /proc/self/status; ls -l /proc/self/fd | grep -vc memfd:bellwether";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", text]);
+    assert_eq!(run(script(1, &[], text)).out, run(shell).out);
+}

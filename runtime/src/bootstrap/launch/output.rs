@@ -1,0 +1,226 @@
+//! What the ranks print: from their pipes, line by line, to our own standard output and error.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
+
+use super::error::LaunchError;
+use super::lines::{LineCutter, Tail};
+use super::sink::{FULL, Sink};
+use super::token::{Source, Token};
+
+/// The most that is read from a rank that has ended: what its pipe holds is far less, but a child it
+/// left behind might never stop writing.
+const LAST_WORDS: usize = 4 << 20;
+
+/// A rank's output or error that may still have something to say.
+struct Stream {
+    pipe: OwnedFd,
+    lines: LineCutter,
+}
+
+/// All output of a job.
+pub(super) struct Output {
+    epoll: OwnedFd,
+    sinks: [Sink; 2],
+    /// The sink waits for room, and `epoll` tells when there is some.
+    armed: [bool; 2],
+    /// The sink is so full that the ranks' pipes are not read.
+    paused: [bool; 2],
+    streams: [HashMap<usize, Stream>; 2],
+    tails: HashMap<usize, LastLines>,
+    /// Lines passed on so far, of all ranks.
+    printed: usize,
+    tag: bool,
+    scratch: Vec<u8>,
+}
+
+/// The end of a rank's standard error, and when it was printed.
+#[derive(Default)]
+struct LastLines {
+    tail: Tail,
+    printed: usize,
+}
+
+impl Output {
+    pub(super) fn open(epoll: &OwnedFd, tag: bool) -> io::Result<Output> {
+        Ok(Output {
+            epoll: epoll.try_clone()?,
+            sinks: [Sink::new(io::stdout().as_fd())?, Sink::new(io::stderr().as_fd())?],
+            armed: [false; 2],
+            paused: [false; 2],
+            streams: Default::default(),
+            tails: HashMap::new(),
+            printed: 0,
+            tag,
+            scratch: vec![0; 64 * 1024],
+        })
+    }
+
+    /// Begins to read what a new rank prints.
+    pub(super) fn add(&mut self, rank: usize, pipes: [OwnedFd; 2]) -> Result<(), LaunchError> {
+        for (pipe, source) in pipes.into_iter().zip(Source::BOTH) {
+            fcntl_setfl(&pipe, OFlags::NONBLOCK).map_err(LaunchError::system("fcntl"))?;
+            if !self.paused[source.index()] {
+                self.watch(&pipe, rank, source).map_err(LaunchError::system("epoll_ctl"))?;
+            }
+            let tag = if self.tag { format!("[{rank}] ").into_bytes() } else { Vec::new() };
+            self.streams[source.index()].insert(rank, Stream { pipe, lines: LineCutter::new(tag) });
+        }
+        Ok(())
+    }
+
+    fn watch(&self, pipe: &OwnedFd, rank: usize, source: Source) -> rustix::io::Result<()> {
+        epoll::add(&self.epoll, pipe, Token::Pipe(source, rank).data(), epoll::EventFlags::IN)
+    }
+
+    /// Reads once from a pipe that has something, or has ended.
+    pub(super) fn readable(&mut self, source: Source, rank: usize) {
+        self.read(source, rank);
+    }
+
+    /// Reads all that is left from a rank that has ended.
+    pub(super) fn drain(&mut self, rank: usize) {
+        for source in Source::BOTH {
+            let mut total = 0;
+            while total < LAST_WORDS {
+                match self.read(source, rank) {
+                    0 => break,
+                    n => total += n,
+                }
+            }
+        }
+    }
+
+    /// Reads once and gives how much there was: 0 when there is nothing now or ever.
+    fn read(&mut self, source: Source, rank: usize) -> usize {
+        let Some(stream) = self.streams[source.index()].get_mut(&rank) else {
+            return 0;
+        };
+        let n = loop {
+            match rustix::io::read(&stream.pipe, &mut self.scratch) {
+                Ok(n) => break n,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return 0,
+                Err(_) => break 0,
+            }
+        };
+        if n == 0 {
+            self.close(source, rank);
+            return 0;
+        }
+        let data = &self.scratch[..n];
+        let out = self.sinks[source.index()].buffer();
+        let before = out.len();
+        let count = stream.lines.push(data, out);
+        self.printed += count;
+        if source == Source::Err && count > 0 {
+            let last = self.tails.entry(rank).or_default();
+            last.tail.push(&out[before..], stream.lines.tag());
+            last.printed = self.printed;
+        }
+        n
+    }
+
+    /// Ends a stream: its unfinished line is finished.
+    fn close(&mut self, source: Source, rank: usize) {
+        let Some(mut stream) = self.streams[source.index()].remove(&rank) else {
+            return;
+        };
+        let out = self.sinks[source.index()].buffer();
+        let before = out.len();
+        let count = stream.lines.finish(out);
+        self.printed += count;
+        if source == Source::Err && count > 0 {
+            let last = self.tails.entry(rank).or_default();
+            last.tail.push(&out[before..], stream.lines.tag());
+            last.printed = self.printed;
+        }
+        // Dropped here; the last copy of a pipe's end leaves the epoll set by itself.
+    }
+
+    /// Whether any rank's pipe is still open, at a child it left behind.
+    pub(super) fn any_open(&self) -> bool {
+        self.streams.iter().any(|streams| !streams.is_empty())
+    }
+
+    /// Takes what is left in all pipes and closes them.
+    pub(super) fn close_all(&mut self) {
+        for source in Source::BOTH {
+            let mut ranks: Vec<usize> = self.streams[source.index()].keys().copied().collect();
+            ranks.sort_unstable();
+            for rank in ranks {
+                self.drain(rank);
+                self.close(source, rank);
+            }
+        }
+    }
+
+    /// Writes what can be written, and holds the ranks up while too much waits.
+    pub(super) fn flush(&mut self) {
+        for source in Source::BOTH {
+            let i = source.index();
+            self.sinks[i].flush();
+            let backlog = self.sinks[i].backlog();
+            if (backlog > 0) != self.armed[i] {
+                let token = Token::Room(source).data();
+                let done = if backlog > 0 {
+                    epoll::add(&self.epoll, &self.sinks[i], token, epoll::EventFlags::OUT)
+                } else {
+                    epoll::delete(&self.epoll, &self.sinks[i])
+                };
+                self.armed[i] = backlog > 0 && done.is_ok();
+            }
+            if backlog > FULL && !self.paused[i] {
+                self.paused[i] = true;
+                for stream in self.streams[i].values() {
+                    let _ = epoll::delete(&self.epoll, &stream.pipe);
+                }
+            } else if backlog == 0 && self.paused[i] {
+                self.paused[i] = false;
+                for (&rank, stream) in &self.streams[i] {
+                    let _ = self.watch(&stream.pipe, rank, source);
+                }
+            }
+        }
+    }
+
+    /// Bytes that wait for our readers.
+    pub(super) fn backlog(&self) -> usize {
+        self.sinks.iter().map(Sink::backlog).sum()
+    }
+
+    /// Why our standard output takes nothing more, if so.
+    pub(super) fn fault(&self) -> Option<Errno> {
+        self.sinks[Source::Out.index()].fault()
+    }
+
+    /// Says nothing more.
+    pub(super) fn silence(&mut self) {
+        for sink in &mut self.sinks {
+            sink.close(Errno::PIPE);
+        }
+    }
+
+    /// Appends words of the supervisor's own to standard error.
+    pub(super) fn say(&mut self, words: &[u8]) {
+        self.sinks[Source::Err.index()].buffer().extend_from_slice(words);
+    }
+
+    /// The last lines of a rank's standard error, if so much was printed after them that the reader
+    /// may have lost sight of them.
+    pub(super) fn lost_lines(&self, rank: usize) -> Vec<&[u8]> {
+        match self.tails.get(&rank) {
+            Some(last) if self.printed > last.printed + 2 => last.tail.iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// How long pipes that outlive all ranks are listened to.
+pub(super) const LINGER: Duration = Duration::from_millis(100);

@@ -1,0 +1,168 @@
+//! What is said when a job did not end well: the first cause, then a line for each rank.
+
+use std::fmt::Write;
+use std::io;
+
+use super::signals::signal_name;
+use super::spec::{Cause, RankEnd};
+
+/// Up to this many ranks, each has a line of its own; beyond it, neighbours that ended alike share
+/// one.
+const LINES: usize = 64;
+
+/// The whole report. `last_lines` is what to repeat of the first cause's standard error.
+pub(super) fn words(name: &str, cause: &Cause, ranks: &[RankEnd], last_lines: &[&[u8]]) -> String {
+    let mut text = String::new();
+    let (head, first) = headline(cause, ranks);
+    if head.is_empty() {
+        return text;
+    }
+    line(&mut text, format_args!("{name}: {head}"));
+    if !last_lines.is_empty() {
+        line(&mut text, format_args!("{name}: the last lines of its standard error:"));
+        for last in last_lines {
+            line(&mut text, format_args!("    {}", String::from_utf8_lossy(last)));
+        }
+    }
+    // Of a job the user ended there is nothing to find out; of a single rank all has been said.
+    if ranks.len() > 1 && !matches!(cause, Cause::Signaled { .. } | Cause::OutputFailed { .. }) {
+        statuses(&mut text, ranks, first);
+    }
+    text
+}
+
+/// What happened, and to which rank first.
+fn headline(cause: &Cause, ranks: &[RankEnd]) -> (String, Option<usize>) {
+    let after = |rank: usize| ranks[rank].after.as_secs_f64();
+    match cause {
+        Cause::Failed { rank, pid, ended } => {
+            let words = format!("rank {rank} (pid {pid}) failed first: {ended} after {:.2} s", after(*rank));
+            (words, Some(*rank))
+        }
+        Cause::LeftEarly { rank, pid, joined } => {
+            let missing = if *joined { "without leaving the world" } else { "without joining the world" };
+            let words = format!(
+                "rank {rank} (pid {pid}) ended with exit 0 {missing} after {:.2} s, while others counted on it",
+                after(*rank)
+            );
+            (words, Some(*rank))
+        }
+        Cause::TimedOut { limit, running } => {
+            let noun = if running.len() == 1 { "rank" } else { "ranks" };
+            let words = format!(
+                "the job was ended: it ran longer than the {limit:?} it was allowed; still running: {noun} {}",
+                ranges(running)
+            );
+            (words, None)
+        }
+        Cause::Signaled { signal, .. } => (format!("ended by {}", signal_name(*signal)), None),
+        Cause::OutputFailed { errno: libc::EPIPE } => (String::new(), None),
+        Cause::OutputFailed { errno } => {
+            let error = io::Error::from_raw_os_error(*errno);
+            (format!("the job was ended: cannot write to standard output: {error}"), None)
+        }
+    }
+}
+
+fn statuses(text: &mut String, ranks: &[RankEnd], first: Option<usize>) {
+    let mut from = 0;
+    while from < ranks.len() {
+        let alike = |rank: usize| {
+            Some(rank) != first
+                && ranks[rank].ended == ranks[from].ended
+                && ranks[rank].told_to_end == ranks[from].told_to_end
+        };
+        let mut to = from + 1;
+        while ranks.len() > LINES && Some(from) != first && to < ranks.len() && alike(to) {
+            to += 1;
+        }
+        let what = status(&ranks[from]);
+        if to - from > 1 {
+            line(text, format_args!("  ranks {from}-{}: {}", to - 1, what.0));
+        } else {
+            let mark = if Some(from) == first { "  [first]" } else { "" };
+            line(text, format_args!("  rank {from}: {}{}{mark}", what.0, what.1));
+        }
+        from = to;
+    }
+}
+
+/// What became of a rank, and when.
+fn status(end: &RankEnd) -> (String, String) {
+    let after = format!(" after {:.2} s", end.after.as_secs_f64());
+    let Some(ended) = end.ended else {
+        return ("not started".into(), String::new());
+    };
+    let words = match end.told_to_end {
+        Some(signal) if ended == super::Ended::Signaled(signal) => {
+            format!("ended by the launcher ({})", signal_name(signal))
+        }
+        Some(signal) => format!("{ended}, told to end by the launcher ({})", signal_name(signal)),
+        None => ended.to_string(),
+    };
+    (words, after)
+}
+
+/// `0, 2-5` for 0, 2, 3, 4, 5.
+fn ranges(ranks: &[usize]) -> String {
+    let mut text = String::new();
+    let mut rest = ranks;
+    while let [from, ..] = *rest {
+        let run = rest.iter().enumerate().take_while(|&(i, &rank)| rank == from + i).count();
+        let comma = if text.is_empty() { "" } else { ", " };
+        let _ = match run {
+            1 => write!(text, "{comma}{from}"),
+            _ => write!(text, "{comma}{from}-{}", from + run - 1),
+        };
+        rest = &rest[run..];
+    }
+    text
+}
+
+fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{words}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::launch::Ended;
+    use std::time::Duration;
+
+    fn end(ended: Ended, told_to_end: Option<i32>) -> RankEnd {
+        RankEnd { ended: Some(ended), after: Duration::from_millis(310), told_to_end }
+    }
+
+    #[test]
+    fn names_the_first_once_and_every_rank() {
+        let ranks = [end(Ended::Exited(1), None), end(Ended::Signaled(9), None), end(Ended::Signaled(15), Some(15))];
+        let cause = Cause::Failed { rank: 1, pid: 77, ended: Ended::Signaled(9) };
+        let expected = "\
+bw: rank 1 (pid 77) failed first: killed by signal 9 (SIGKILL) after 0.31 s
+bw: the last lines of its standard error:
+    oh no
+  rank 0: exit 1 after 0.31 s
+  rank 1: killed by signal 9 (SIGKILL) after 0.31 s  [first]
+  rank 2: ended by the launcher (SIGTERM) after 0.31 s
+";
+        assert_eq!(words("bw", &cause, &ranks, &[b"oh no"]), expected);
+    }
+
+    #[test]
+    fn of_many_ranks_neighbours_share_a_line() {
+        let mut ranks = vec![end(Ended::Signaled(15), Some(15)); 1000];
+        ranks[500] = end(Ended::Exited(3), None);
+        let cause = Cause::Failed { rank: 500, pid: 77, ended: Ended::Exited(3) };
+        let text = words("bw", &cause, &ranks, &[]);
+        assert!(text.contains("  ranks 0-499: ended by the launcher (SIGTERM)\n"), "{text}");
+        assert!(text.contains("  rank 500: exit 3 after 0.31 s  [first]\n"), "{text}");
+        assert_eq!(text.lines().count(), 4, "{text}");
+    }
+
+    #[test]
+    fn ranges_are_short() {
+        assert_eq!(ranges(&[0, 2, 3, 4, 7]), "0, 2-4, 7");
+        assert_eq!(ranges(&[]), "");
+    }
+}

@@ -1,0 +1,469 @@
+//! The supervisor: one loop over everything that can happen to a job.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+
+use super::child::{Spawner, Streams};
+use super::ending::{Ending, Step};
+use super::error::LaunchError;
+use super::guardian::Guardian;
+use super::input::{Input, Pump, Wait};
+use super::limits;
+use super::output::{LINGER, Output};
+use super::report;
+use super::signals::SignalQueue;
+use super::spec::{Cause, Ended, Hooks, JobSpec, Membership, Outcome, RankEnd};
+use super::strays::Strays;
+use super::token::Token;
+
+/// How often things are looked at that nothing wakes us for.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A second Ctrl-C this soon after the first is the same one, sent to us twice.
+const SAME_PRESS: Duration = Duration::from_millis(100);
+
+/// Starts the ranks of a job, looks after them, and returns when the last has ended.
+///
+/// Ranks' output goes to this process's own, whole lines at a time; a failure is told on standard
+/// error before this returns. The calling thread does all the work and must live as long as the job:
+/// the kernel kills the ranks when it ends. Signals meant for the job are taken from this thread, so
+/// a program with other threads should hold them back there.
+///
+/// # Errors
+///
+/// The job could not be started or supervised; no rank is left running.
+pub fn supervise(spec: &JobSpec<'_>, hooks: &mut dyn Hooks) -> Result<Outcome, LaunchError> {
+    if spec.ranks == 0 {
+        return Err(LaunchError::NoRanks);
+    }
+    // What we have written so far belongs before what the ranks will write.
+    let _ = io::stdout().flush();
+    let mut job = Supervisor::prepare(spec, hooks)?;
+    match job.run() {
+        Ok(()) => Ok(job.finish()),
+        Err(error) => {
+            job.abandon();
+            Err(error)
+        }
+    }
+}
+
+/// A process that has been started.
+struct Rank {
+    pid: Pid,
+    /// Until it has ended.
+    process: Option<OwnedFd>,
+    started: Instant,
+    end: RankEnd,
+}
+
+struct Supervisor<'a, 'b> {
+    spec: &'a JobSpec<'b>,
+    hooks: &'a mut dyn Hooks,
+    spawner: Spawner,
+    epoll: OwnedFd,
+    signals: SignalQueue,
+    output: Output,
+    input: Input,
+    pump: Option<(Pump, Wait)>,
+    /// In the order in which they were started: rank r is number r.
+    ranks: Vec<Rank>,
+    live: usize,
+    ending: Ending,
+    /// Set once, by whatever ends the job first, unless that is a rank.
+    cause: Option<Cause>,
+    /// Ranks that failed, in the order of their deaths.
+    failures: Vec<(usize, Cause)>,
+    /// A rank that returned 0 without ever joining: a failure only if others do join.
+    absent: Option<usize>,
+    /// The last signal the user sent that usually ends a program.
+    interrupt: Option<(i32, Instant)>,
+    deadline: Option<Instant>,
+    // Dropped in this order: the group is killed, then what has left it.
+    guardian: Guardian,
+    strays: Option<Strays>,
+}
+
+impl<'a, 'b> Supervisor<'a, 'b> {
+    fn prepare(spec: &'a JobSpec<'b>, hooks: &'a mut dyn Hooks) -> Result<Supervisor<'a, 'b>, LaunchError> {
+        let files = limits::allow_files(spec.ranks)?;
+        limits::keep_children();
+        let strays = spec.adopt.then(Strays::adopt);
+        let signals = SignalQueue::open()?;
+        let guardian = Guardian::start()?;
+        let mut spec_env = spec.clone();
+        spec_env.extra_env.extend(limits::terminal_width());
+        let spawner = Spawner::new(&spec_env, guardian.group(), signals.mask_before(), files)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(LaunchError::system("epoll"))?;
+        let watch = |fd, token: Token| {
+            epoll::add(&epoll, fd, token.data(), epoll::EventFlags::IN).map_err(LaunchError::system("epoll_ctl"))
+        };
+        watch(signals.fd(), Token::Signal)?;
+        let (input, pump) = Input::open(spec.stdin)?;
+        if let Some(pump) = &pump {
+            watch(pump.terminal(), Token::Typed)?;
+        }
+        let output = Output::open(&epoll, spec.tag)
+            .map_err(|source| LaunchError::System { what: "copy of stdout and stderr", source })?;
+        Ok(Supervisor {
+            spec,
+            hooks,
+            spawner,
+            epoll,
+            signals,
+            output,
+            input,
+            pump: pump.map(|pump| (pump, Wait::Terminal)),
+            ranks: Vec::with_capacity(spec.ranks),
+            live: 0,
+            ending: Ending::new(),
+            cause: None,
+            failures: Vec::new(),
+            absent: None,
+            interrupt: None,
+            deadline: spec.timeout.and_then(|limit| Instant::now().checked_add(limit)),
+            guardian,
+            strays,
+        })
+    }
+
+    /// Runs the job until every rank has ended.
+    fn run(&mut self) -> Result<(), LaunchError> {
+        loop {
+            // Ranks are started between looks at those that run, so that a rank that dies early is
+            // noticed, and the rest not started.
+            let starting = self.to_start();
+            if starting {
+                self.start_next()?;
+            } else if self.live == 0 {
+                return Ok(());
+            }
+            let wait = if starting { Some(Duration::ZERO) } else { self.patience() };
+            self.turn(wait)?;
+            self.tick();
+        }
+    }
+
+    /// Something the supervisor needs has failed: ends what has been started.
+    fn abandon(mut self) {
+        self.to_ranks(Signal::KILL);
+        for process in self.ranks.iter_mut().filter_map(|rank| rank.process.take()) {
+            let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
+        }
+        self.output.close_all();
+        self.output.flush();
+    }
+
+    fn to_start(&self) -> bool {
+        self.ranks.len() < self.spec.ranks && !self.ending.begun()
+    }
+
+    fn start_next(&mut self) -> Result<(), LaunchError> {
+        let rank = self.ranks.len();
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(LaunchError::system("pipe"));
+        let (out, stdout) = pipe()?;
+        let (err, stderr) = pipe()?;
+        let rank_env = self.hooks.rank_env(rank);
+        let streams = Streams { stdin: self.input.of(rank), stdout: stdout.as_fd(), stderr: stderr.as_fd() };
+        let started = Instant::now();
+        let (pid, process) = self.spawner.spawn(rank, rank_env, &streams)?;
+        epoll::add(&self.epoll, &process, Token::Exit(rank).data(), epoll::EventFlags::IN)
+            .map_err(LaunchError::system("epoll_ctl"))?;
+        self.output.add(rank, [out, err])?;
+        if rank == 0 {
+            self.input.handed_out();
+        }
+        let end = RankEnd { ended: None, after: Duration::ZERO, told_to_end: None };
+        self.ranks.push(Rank { pid, process: Some(process), started, end });
+        self.live += 1;
+        Ok(())
+    }
+
+    /// How long nothing needs doing unless something happens.
+    fn patience(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let limit = self.deadline.filter(|_| !self.ending.told());
+        let in_background = matches!(self.pump, Some((_, Wait::Foreground)));
+        let tick = (self.absent.is_some() || in_background).then_some(now + TICK);
+        [limit, self.ending.deadline(), tick].into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
+    }
+
+    /// Waits for something to happen, at most so long, and deals with it.
+    fn turn(&mut self, wait: Option<Duration>) -> Result<(), LaunchError> {
+        let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), wait.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(LaunchError::system("epoll_wait")(errno)),
+        }
+        let tokens: Vec<Token> = events.iter().map(|event| Token::of(event.data)).collect();
+        // Deaths first: peers wait to be told. The kernel lists them in the order they happened.
+        for &token in &tokens {
+            if let Token::Exit(rank) = token {
+                self.reap(rank);
+            }
+        }
+        for token in tokens {
+            match token {
+                Token::Exit(_) | Token::Room(_) => {}
+                Token::Pipe(source, rank) => self.output.readable(source, rank),
+                Token::Signal => self.take_signals(),
+                Token::Typed | Token::TypedRoom => self.carry_input(),
+            }
+        }
+        self.output.flush();
+        Ok(())
+    }
+
+    /// Does what the clock demands.
+    fn tick(&mut self) {
+        let now = Instant::now();
+        if self.absent.is_some() {
+            self.judge_absent(now);
+        }
+        if let Some((_, Wait::Foreground)) = self.pump {
+            self.watch_input(Wait::Terminal);
+        }
+        if self.deadline.is_some_and(|at| now >= at) && !self.ending.told() {
+            let running = (0..self.ranks.len()).filter(|&r| self.ranks[r].process.is_some());
+            let limit = self.spec.timeout.unwrap_or_default();
+            let running = running.collect();
+            if !self.ending.begun() {
+                self.cause = Some(Cause::TimedOut { limit, running });
+            }
+            self.ending.shorten(now);
+        }
+        if let (Some(fault), false) = (self.output.fault(), self.ending.told()) {
+            let errno = fault.raw_os_error();
+            if !self.ending.begun() {
+                self.cause = Some(Cause::OutputFailed { errno });
+            }
+            if fault == Errno::PIPE {
+                // What ranks say about their broken pipes is no news to who broke them.
+                self.output.silence();
+            }
+            self.ending.shorten(now);
+        }
+        let signal = match self.ending.due(now) {
+            Step::Nothing => return,
+            Step::Terminate => Signal::TERM,
+            Step::Kill => Signal::KILL,
+        };
+        for rank in self.ranks.iter_mut().filter(|rank| rank.process.is_some()) {
+            rank.end.told_to_end = Some(signal.as_raw());
+        }
+        self.guardian_signal(signal);
+        // One that is stopped heeds SIGTERM only when it goes on.
+        self.guardian_signal(Signal::CONT);
+    }
+
+    /// To every process of the group: ranks that are scripts have children of their own.
+    fn guardian_signal(&self, signal: Signal) {
+        if signal != Signal::KILL {
+            return self.guardian.signal(signal);
+        }
+        // The guardian itself must stay until all have gone.
+        self.to_ranks(signal);
+    }
+
+    fn to_ranks(&self, signal: Signal) {
+        for process in self.ranks.iter().filter_map(|rank| rank.process.as_ref()) {
+            // It fails only for one that has just ended.
+            let _ = pidfd_send_signal(process, signal);
+        }
+    }
+
+    /// A rank's process has ended.
+    fn reap(&mut self, number: usize) {
+        let Some(process) = self.ranks[number].process.take() else {
+            return;
+        };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let ended = match waitid(WaitId::PidFd(process.as_fd()), options) {
+            Ok(None) | Err(Errno::INTR) => {
+                self.ranks[number].process = Some(process);
+                return;
+            }
+            Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => Ended::Exited(code),
+                (None, Some(signal)) => Ended::Signaled(signal),
+                (None, None) => Ended::Exited(1),
+            },
+            // Somebody else in this process has waited for it: how it ended is lost.
+            Err(_) => Ended::Exited(1),
+        };
+        self.hooks.rank_ended(number, &ended);
+        let now = Instant::now();
+        let _ = epoll::delete(&self.epoll, &process);
+        let rank = &mut self.ranks[number];
+        rank.end.ended = Some(ended);
+        rank.end.after = now - rank.started;
+        self.live -= 1;
+        if number == 0 {
+            self.pump = None;
+        }
+        self.output.drain(number);
+        if self.ending.told() {
+            return;
+        }
+        let pid = self.ranks[number].pid.as_raw_nonzero().get();
+        if !ended.success() {
+            return self.fail(number, Cause::Failed { rank: number, pid, ended }, now);
+        }
+        match self.hooks.membership(number) {
+            Membership::Left => {}
+            Membership::Absent => self.absent = self.absent.or(Some(number)),
+            Membership::Joined if self.others_go_on() => {
+                self.fail(number, Cause::LeftEarly { rank: number, pid, joined: true }, now);
+            }
+            Membership::Joined => {}
+        }
+    }
+
+    /// Whether there are ranks that a rank that has gone could be missed by.
+    fn others_go_on(&mut self) -> bool {
+        let hooks = &mut self.hooks;
+        let left = |rank| hooks.membership(rank) == Membership::Left;
+        let mut live = (0..self.ranks.len()).filter(|&r| self.ranks[r].process.is_some());
+        self.ranks.len() < self.spec.ranks || !live.all(left)
+    }
+
+    /// One rank never joined, and returned 0: a failure if another is in the world, or waits to be.
+    fn judge_absent(&mut self, now: Instant) {
+        let Some(absent) = self.absent else { return };
+        let mut live = (0..self.ranks.len()).filter(|&r| self.ranks[r].process.is_some());
+        if live.any(|rank| self.hooks.membership(rank) == Membership::Joined) {
+            self.absent = None;
+            let pid = self.ranks[absent].pid.as_raw_nonzero().get();
+            self.fail(absent, Cause::LeftEarly { rank: absent, pid, joined: false }, now);
+        }
+    }
+
+    fn fail(&mut self, rank: usize, cause: Cause, now: Instant) {
+        if let (Some((signal, _)), Cause::Failed { ended, .. }) = (self.interrupt, &cause)
+            && matches!(*ended, Ended::Exited(_)) | (*ended == Ended::Signaled(signal))
+            && !self.ending.begun()
+        {
+            self.cause = Some(Cause::Signaled { signal, status: ended.status() });
+        }
+        self.failures.push((rank, cause));
+        self.ending.begin(now, self.spec.grace);
+    }
+
+    /// Passes on the signals that have come.
+    fn take_signals(&mut self) {
+        while let Some(number) = self.signals.next() {
+            let Some(signal) = Signal::from_named_raw(number) else {
+                continue;
+            };
+            let now = Instant::now();
+            match signal {
+                // A user's own signal is for the program, not for the shell around it.
+                Signal::USR1 | Signal::USR2 => self.to_ranks(signal),
+                Signal::TSTP => {
+                    self.guardian.signal(signal);
+                    // SIGTSTP is held back here; this stops us as it would have.
+                    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+                }
+                Signal::CONT => self.guardian.signal(signal),
+                _ => {
+                    let again = matches!(self.interrupt, Some((libc::SIGINT, at)) if now - at > SAME_PRESS);
+                    if again && signal == Signal::INT {
+                        if !self.ending.begun() {
+                            let status = 128 + number;
+                            self.cause = Some(Cause::Signaled { signal: number, status });
+                        }
+                        self.ending.hurry(now);
+                    } else {
+                        self.guardian.signal(signal);
+                    }
+                    if !matches!(self.interrupt, Some((before, _)) if before == number) {
+                        self.interrupt = Some((number, now));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Carries what was typed to rank 0, and waits for what it needs to carry more.
+    fn carry_input(&mut self) {
+        let Some((pump, _)) = &mut self.pump else {
+            return;
+        };
+        let wait = pump.turn();
+        self.watch_input(wait);
+    }
+
+    fn watch_input(&mut self, wait: Wait) {
+        let Some((pump, before)) = &mut self.pump else {
+            return;
+        };
+        let events = epoll::EventFlags::IN;
+        let _ = match before {
+            Wait::Terminal => epoll::delete(&self.epoll, pump.terminal()),
+            Wait::Rank => epoll::delete(&self.epoll, pump.rank()),
+            _ => Ok(()),
+        };
+        let _ = match wait {
+            Wait::Terminal => epoll::add(&self.epoll, pump.terminal(), Token::Typed.data(), events),
+            Wait::Rank => {
+                let room = epoll::EventFlags::OUT;
+                epoll::add(&self.epoll, pump.rank(), Token::TypedRoom.data(), room)
+            }
+            Wait::Foreground | Wait::Over => Ok(()),
+        };
+        *before = wait;
+        if wait == Wait::Over {
+            // Closes the pipe: rank 0 sees the end of its input.
+            self.pump = None;
+        }
+    }
+
+    /// All ranks have ended: takes their last words, ends what they left behind, and tells the cause.
+    fn finish(mut self) -> Outcome {
+        let until = Instant::now() + LINGER;
+        while self.output.any_open() && !self.ending.begun() && Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.turn(Some(left)).is_err() {
+                break;
+            }
+        }
+        let Supervisor { spec, hooks, ranks, signals, mut output, epoll, .. } = self;
+        drop((self.guardian, self.strays));
+        output.close_all();
+        let mut ends: Vec<RankEnd> = ranks.iter().map(|rank| rank.end).collect();
+        let none = RankEnd { ended: None, after: Duration::ZERO, told_to_end: None };
+        ends.resize(spec.ranks, none);
+        let own = self.failures.iter().find(|(rank, _)| !hooks.is_consequence(*rank));
+        let first = own.or(self.failures.first()).map(|(_, cause)| cause.clone());
+        output.flush();
+        let fault = output.fault().map(|fault| Cause::OutputFailed { errno: fault.raw_os_error() });
+        let cause = self.cause.or(first).or(fault);
+        if let Some(cause) = &cause {
+            let repeat = match cause {
+                Cause::Failed { rank, .. } | Cause::LeftEarly { rank, .. } => output.lost_lines(*rank),
+                _ => Vec::new(),
+            };
+            let words = report::words(&spec.name, cause, &ends, &repeat);
+            output.say(words.as_bytes());
+        }
+        output.flush();
+        // The readers may take their time, but whoever sends a signal now means us.
+        while output.backlog() > 0 {
+            let mut events: Vec<epoll::Event> = Vec::with_capacity(8);
+            let waited = epoll::wait(&epoll, spare_capacity(&mut events), None);
+            if !matches!(waited, Ok(_) | Err(Errno::INTR)) || signals.next().is_some() {
+                break;
+            }
+            output.flush();
+        }
+        Outcome { cause, ranks: ends }
+    }
+}
