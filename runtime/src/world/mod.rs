@@ -1,6 +1,7 @@
 //! The world: what a rank holds, and the calls that need all of it.
 
 mod allocate;
+mod atomics;
 mod bell;
 mod collective;
 mod raw;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use bytemuck::Pod;
 use serde::{Serialize, de::DeserializeOwned};
 
+pub use self::atomics::AtomicElement;
 pub use self::bell::Bell;
 pub use self::raw::RawBells;
 pub use self::start::Builder;

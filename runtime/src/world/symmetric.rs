@@ -190,6 +190,23 @@ impl<T: Pod> Symmetric<T> {
         unsafe { self.at(self.engine.rank, 0)..self.at(self.engine.rank, self.len) }
     }
 
+    /// Address, in this process, of the array at `rank`: a direct pointer for calls that take raw memory, as
+    /// OpenSHMEM's `shmem_ptr`. `None` if that rank's memory cannot be mapped here, or does not exist.
+    pub fn ptr(&self, rank: usize) -> Option<*mut T> {
+        // SAFETY: an existing rank.
+        (rank < self.size).then(|| unsafe { self.at(rank, 0) })
+    }
+
+    /// The element, for an operation on it.
+    #[inline(always)]
+    pub(super) fn element(&self, operation: &'static str, rank: usize, index: usize) -> Result<*mut T> {
+        if rank < self.size && index < self.len {
+            // SAFETY: in range, as just checked.
+            return Ok(unsafe { self.at(rank, index) });
+        }
+        Err(self.outside(operation, rank, index, 1))
+    }
+
     /// Offset of the array in every rank's segment, in bytes.
     pub fn offset(&self) -> usize {
         self.block.offset

@@ -1,0 +1,102 @@
+//! Atomic operations on symmetric memory.
+
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use bytemuck::Pod;
+
+use super::Symmetric;
+use crate::error::Result;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Elements with atomic operations: 32- and 64-bit integers.
+pub trait AtomicElement: Pod + sealed::Sealed {
+    #[doc(hidden)]
+    unsafe fn fetch_add(at: *mut Self, value: Self) -> Self;
+    #[doc(hidden)]
+    unsafe fn fetch_and(at: *mut Self, value: Self) -> Self;
+    #[doc(hidden)]
+    unsafe fn fetch_or(at: *mut Self, value: Self) -> Self;
+    #[doc(hidden)]
+    unsafe fn fetch_xor(at: *mut Self, value: Self) -> Self;
+    #[doc(hidden)]
+    unsafe fn swap(at: *mut Self, value: Self) -> Self;
+    #[doc(hidden)]
+    unsafe fn compare_swap(at: *mut Self, expected: Self, new: Self) -> Self;
+}
+
+macro_rules! element {
+    ($($int:ty, $atomic:ty, [$($operation:ident),*];)*) => {$(
+        impl sealed::Sealed for $int {}
+        impl AtomicElement for $int {
+            $(#[inline(always)]
+            unsafe fn $operation(at: *mut Self, value: Self) -> Self {
+                // SAFETY: valid, aligned and only touched atomically, by the caller's word.
+                unsafe { <$atomic>::from_ptr(at) }.$operation(value, Ordering::AcqRel)
+            })*
+            #[inline(always)]
+            unsafe fn compare_swap(at: *mut Self, expected: Self, new: Self) -> Self {
+                // SAFETY: as above.
+                let word = unsafe { <$atomic>::from_ptr(at) };
+                match word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(old) | Err(old) => old,
+                }
+            }
+        }
+    )*};
+}
+
+element! {
+    u32, AtomicU32, [fetch_add, fetch_and, fetch_or, fetch_xor, swap];
+    i32, AtomicI32, [fetch_add, fetch_and, fetch_or, fetch_xor, swap];
+    u64, AtomicU64, [fetch_add, fetch_and, fetch_or, fetch_xor, swap];
+    i64, AtomicI64, [fetch_add, fetch_and, fetch_or, fetch_xor, swap];
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $operation:ident;)*) => {
+        /// Atomic operations. All ranks' operations on one element, and its owner's, are atomic to each other. They
+        /// complete before they return and need nothing from the target. Adding wraps around.
+        ///
+        /// # Errors
+        /// All of them: [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`].
+        impl<T: AtomicElement> Symmetric<T> {
+            $($(#[$doc])*
+            ///
+            /// # Errors
+            /// [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`].
+            #[inline(always)]
+            pub fn $operation(&self, rank: usize, index: usize, value: T) -> Result<T> {
+                let at = self.element(stringify!($operation), rank, index)?;
+                // SAFETY: an element of ours, only touched atomically.
+                Ok(unsafe { T::$operation(at, value) })
+            })*
+
+            /// Stores `new` if the element is `expected`; returns what it was before.
+            ///
+            /// # Errors
+            /// [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`].
+            #[inline(always)]
+            pub fn compare_swap(&self, rank: usize, index: usize, expected: T, new: T) -> Result<T> {
+                let at = self.element("compare_swap", rank, index)?;
+                // SAFETY: as above.
+                Ok(unsafe { T::compare_swap(at, expected, new) })
+            }
+        }
+    };
+}
+
+operations! {
+    /// Adds `value` to an element of `rank`; returns what it was before.
+    fetch_add;
+    /// Ands `value` into an element of `rank`; returns what it was before.
+    fetch_and;
+    /// Ors `value` into an element of `rank`; returns what it was before.
+    fetch_or;
+    /// Xors `value` into an element of `rank`; returns what it was before.
+    fetch_xor;
+    /// Stores `value` in an element of `rank`; returns what it was before.
+    swap;
+}
