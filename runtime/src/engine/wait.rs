@@ -41,6 +41,9 @@ impl Patience {
     }
 }
 
+/// Rounds of looking without a pause between them.
+const EAGER: u32 = 500;
+
 /// Two looks this far apart, with every rank asleep, mean that nothing can happen any more.
 const STANDSTILL: Duration = Duration::from_millis(150);
 
@@ -67,7 +70,10 @@ impl Engine {
             if ready() {
                 return Ok(());
             }
-            std::hint::spin_loop();
+            // A pause is as long as the way from core to core: not while the answer may be on that way.
+            if idle > EAGER {
+                std::hint::spin_loop();
+            }
         }
         self.wait_long(doing, limit, &mut ready)
     }

@@ -8,7 +8,6 @@ mod table;
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 pub use self::closure::Call;
@@ -43,12 +42,12 @@ pub(crate) mod id {
 /// The messages of one rank: its handler table, its calls under way, and what handlers share.
 pub struct Messages {
     engine: Rc<Engine>,
-    table: RefCell<Table>,
-    sealed: Cell<bool>,
-    /// Peers whose table was found equal to ours.
-    verified: RefCell<Box<[bool]>>,
+    table: Table,
+    /// Peers whose table was found equal to ours: one byte a rank.
+    verified: Box<[Cell<bool>]>,
     calls: Calls,
-    state: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
+    /// Few, so a search from the front is the quickest.
+    state: RefCell<Vec<(TypeId, Rc<dyn Any>)>>,
 }
 
 impl Messages {
@@ -57,9 +56,8 @@ impl Messages {
         let size = engine.size;
         let messages = Rc::new(Messages {
             engine,
-            table: RefCell::default(),
-            sealed: Cell::new(false),
-            verified: RefCell::new(vec![false; size].into()),
+            table: Table::default(),
+            verified: vec![Cell::new(false); size].into(),
             calls: Calls::default(),
             state: RefCell::default(),
         });
@@ -81,12 +79,16 @@ impl Messages {
 
     /// Attaches a value that handlers find by its type. Replaces an earlier one of the same type.
     pub fn set_state<T: 'static>(&self, value: T) {
-        self.state.borrow_mut().insert(TypeId::of::<T>(), Rc::new(value));
+        let mut state = self.state.borrow_mut();
+        state.retain(|(id, _)| *id != TypeId::of::<T>());
+        state.push((TypeId::of::<T>(), Rc::new(value)));
     }
 
     /// The attached value of this type.
     pub fn state<T: 'static>(&self) -> Option<Rc<T>> {
-        self.state.borrow().get(&TypeId::of::<T>()).and_then(|value| Rc::clone(value).downcast().ok())
+        let state = self.state.borrow();
+        let (_, value) = state.iter().find(|(id, _)| *id == TypeId::of::<T>())?;
+        Rc::clone(value).downcast().ok()
     }
 
     fn fault(&self, from: usize, why: impl ToString) {

@@ -1,6 +1,7 @@
 //! The handler table: numbers that mean the same function on every rank, because every rank registered the same
 //! functions in the same order. Each rank shows its table to the others, and they look before they trust it.
 
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -29,9 +30,11 @@ impl HandlerId {
     }
 }
 
+/// Grows until the rank seals it; from then on messages read it without a lock or a count.
 #[derive(Default)]
 pub(super) struct Table {
-    handlers: Vec<HandlerFn>,
+    growing: RefCell<Vec<HandlerFn>>,
+    sealed: OnceCell<Box<[HandlerFn]>>,
 }
 
 const NAME_MAX: usize = HANDLER_ENTRY - 16;
@@ -45,28 +48,30 @@ impl Messages {
                 let Some(messages) = weak.upgrade() else { return };
                 let (header, payload) = message.data().split_at(8);
                 let number = u64::from_ne_bytes(header.try_into().expect("split at 8"));
-                if let Err(error) = messages.seal().and_then(|()| messages.run(message.from, number, payload)) {
+                if let Err(error) = messages.run(message.from, number, payload) {
                     messages.engine.set_fault(error);
                 }
             }),
         );
     }
 
+    #[inline]
     fn run(&self, from: usize, number: u64, payload: &[u8]) -> Result<()> {
-        if !self.verified.borrow()[from] {
-            self.verify(from)?;
+        self.ready_for(from)?;
+        let handlers = self.table.sealed.get().expect("ready_for seals the table");
+        match handlers.get(number as usize) {
+            Some(handler) => handler(&self.context(from), payload),
+            None => {
+                let (rank, known) = (self.engine.rank, handlers.len());
+                return Err(Error::UnknownHandler { from, rank, id: number, known });
+            }
         }
-        let handler = usize::try_from(number).ok().and_then(|i| self.table.borrow().handlers.get(i).cloned());
-        let Some(handler) = handler else {
-            return Err(Error::UnknownHandler { from, rank: self.engine.rank, id: number, known: self.handlers() });
-        };
-        handler(&self.context(from), payload);
         Ok(())
     }
 
     /// Handlers registered here.
     pub fn handlers(&self) -> usize {
-        self.table.borrow().handlers.len()
+        self.table.sealed.get().map_or_else(|| self.table.growing.borrow().len(), |handlers| handlers.len())
     }
 
     /// Registers a handler under the next number. `code` is what makes it the same handler on another rank.
@@ -75,11 +80,11 @@ impl Messages {
     /// [`Error::RegistrationClosed`] once this rank has sent or taken its first message;
     /// [`Error::InvalidArgument`] if the table is full.
     pub fn register(&self, name: &str, code: usize, handler: HandlerFn) -> Result<HandlerId> {
-        if self.sealed.get() {
+        if self.table.sealed.get().is_some() {
             return Err(Error::RegistrationClosed { name: name.into() });
         }
-        let mut table = self.table.borrow_mut();
-        let number = table.handlers.len();
+        let mut handlers = self.table.growing.borrow_mut();
+        let number = handlers.len();
         if number == MAX_HANDLERS {
             return Err(Error::InvalidArgument {
                 operation: "registering a handler",
@@ -95,7 +100,7 @@ impl Messages {
         entry[16..16 + shown].copy_from_slice(&name.as_bytes()[..shown]);
         // SAFETY: below MAX_HANDLERS, inside our own table; nobody reads it before it is sealed.
         unsafe { copy::copy(self.entry_address(self.engine.rank, number), entry.as_ptr(), HANDLER_ENTRY) };
-        table.handlers.push(handler);
+        handlers.push(handler);
         Ok(HandlerId(number as u32))
     }
 
@@ -106,16 +111,14 @@ impl Messages {
     }
 
     /// Closes registration and shows the table to all.
-    ///
-    /// # Errors
-    /// None today; kept so that callers need not change when ranks of other nodes are told.
-    pub fn seal(&self) -> Result<()> {
-        if !self.sealed.replace(true) {
-            let sealed = &self.engine.status(self.engine.rank).sealed;
+    pub fn seal(&self) {
+        self.table.sealed.get_or_init(|| {
+            let handlers: Box<[_]> = self.table.growing.take().into();
             // Count plus one. Release pairs with the Acquire load in `verify`.
-            sealed.store(self.handlers() as u64 + 1, Ordering::Release);
-        }
-        Ok(())
+            let sealed = &self.engine.status(self.engine.rank).sealed;
+            sealed.store(handlers.len() as u64 + 1, Ordering::Release);
+            handlers
+        });
     }
 
     /// Compares the table of `rank` with ours, if that rank has closed its own.
@@ -144,7 +147,7 @@ impl Messages {
                 });
             }
         }
-        self.verified.borrow_mut()[rank] = true;
+        self.verified[rank].set(true);
         Ok(())
     }
 
@@ -177,14 +180,14 @@ impl Messages {
     }
 
     #[inline(always)]
-    fn ready_for(&self, to: usize) -> Result<()> {
-        if self.sealed.get() && self.verified.borrow()[to] { Ok(()) } else { self.get_ready_for(to) }
+    fn ready_for(&self, peer: usize) -> Result<()> {
+        if self.verified[peer].get() { Ok(()) } else { self.get_ready_for(peer) }
     }
 
     #[cold]
-    fn get_ready_for(&self, to: usize) -> Result<()> {
-        self.seal()?;
-        self.verify(to)
+    fn get_ready_for(&self, peer: usize) -> Result<()> {
+        self.seal();
+        self.verify(peer)
     }
 }
 

@@ -11,8 +11,11 @@ use crate::error::Result;
 /// count. The bell's count is their sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Words {
-    /// Where they begin in every slot.
-    pub offset: usize,
+    /// This ringer's word in the slot of rank 0.
+    mine: *mut u64,
+    /// All words in this rank's own slot.
+    here: *mut u64,
+    stride: usize,
 }
 
 /// Bytes of the words of a bell of `ranks` ringers.
@@ -21,14 +24,26 @@ pub fn words_len(ranks: usize) -> usize {
 }
 
 impl Words {
-    /// Adds one at `rank`. Everything this rank has put there before is visible to who sees the count.
+    /// The words at `offset` of every slot.
+    ///
+    /// # Safety
+    /// They are zeroed symmetric memory of [`words_len`] bytes that lives as long as the value and is used for nothing
+    /// else.
+    pub unsafe fn new(engine: &Engine, offset: usize) -> Words {
+        // SAFETY: the caller's word.
+        let (mine, here) = unsafe {
+            let mine = engine.node.slot(0).add(offset).cast::<u64>().add(engine.rank);
+            (mine, engine.node.slot(engine.rank).add(offset).cast())
+        };
+        Words { mine, here, stride: 1 << engine.node.stride_log2() }
+    }
+
+    /// Adds one at `rank`, which exists. Everything this rank has put there before is visible to who sees the count.
     #[inline(always)]
     pub fn ring(self, engine: &Engine, rank: usize) {
-        // SAFETY: inside a live allocation of the target's slot; this rank alone writes this word.
-        let word = unsafe {
-            let slot = engine.node.slot(rank).add(self.offset).cast::<u64>();
-            AtomicU64::from_ptr(slot.add(engine.rank))
-        };
+        debug_assert!(rank < engine.size);
+        // SAFETY: a live word, by the word given to `new`; this rank alone writes it.
+        let word = unsafe { AtomicU64::from_ptr(self.mine.byte_add(rank * self.stride)) };
         // A single writer needs no locked add. Release pairs with the Acquire load in `count`.
         word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
         engine.interface.wake_if_asleep(rank);
@@ -37,11 +52,9 @@ impl Words {
     /// Rings so far at this rank. Looks once, and delivers nothing.
     #[inline(always)]
     pub fn count(self, engine: &Engine) -> u64 {
-        // SAFETY: inside a live allocation of our own slot, one word a rank.
-        unsafe {
-            let words = engine.node.slot(engine.rank).add(self.offset).cast::<u64>();
-            (0..engine.size).map(|ringer| AtomicU64::from_ptr(words.add(ringer)).load(Ordering::Acquire)).sum()
-        }
+        // SAFETY: live words, one a rank, by the word given to `new`.
+        let word = |ringer| unsafe { AtomicU64::from_ptr(self.here.add(ringer)) };
+        (0..engine.size).map(|ringer| word(ringer).load(Ordering::Acquire)).sum()
     }
 
     /// Waits until the count is at least `target`, and tells what it is then.

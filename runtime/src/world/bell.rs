@@ -31,7 +31,9 @@ impl World {
     /// As [`World::alloc`].
     pub fn bell(&self) -> Result<Bell> {
         let block = self.allocate(words_len(self.size()), "bell")?;
-        Ok(Bell { words: Words { offset: block.offset }, engine: Rc::clone(self.engine()), block })
+        // SAFETY: the block is zeroed, has that many bytes, and lives in the bell.
+        let words = unsafe { Words::new(self.engine(), block.offset) };
+        Ok(Bell { words, engine: Rc::clone(self.engine()), block })
     }
 }
 

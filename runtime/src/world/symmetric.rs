@@ -28,7 +28,7 @@ pub struct Symmetric<T> {
     engine: Rc<Engine>,
     /// This array in the slot of rank 0.
     base: *mut T,
-    stride_log2: u32,
+    stride: usize,
     size: usize,
     len: usize,
     elements: PhantomData<T>,
@@ -50,8 +50,8 @@ impl World {
         let engine = Rc::clone(self.engine());
         // SAFETY: inside the slot of rank 0.
         let base = unsafe { engine.node.slot(0).add(block.offset) }.cast();
-        let (stride_log2, size) = (engine.node.stride_log2(), engine.size);
-        Ok(Symmetric { block, engine, base, stride_log2, size, len, elements: PhantomData })
+        let (stride, size) = (1 << engine.node.stride_log2(), engine.size);
+        Ok(Symmetric { block, engine, base, stride, size, len, elements: PhantomData })
     }
 }
 
@@ -72,7 +72,7 @@ impl<T: Pod> Symmetric<T> {
     #[inline(always)]
     unsafe fn at(&self, rank: usize, index: usize) -> *mut T {
         // SAFETY: slots lie a stride apart, and the array at the same offset in each.
-        unsafe { self.base.byte_add(rank << self.stride_log2).add(index) }
+        unsafe { self.base.byte_add(rank * self.stride).add(index) }
     }
 
     /// Writes one element at `rank`.
