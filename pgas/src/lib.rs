@@ -1,2 +1,43 @@
-//! placeholder
-pub use bellwether_runtime::*;
+//! Bellwether: a partitioned global address space for SPMD programs.
+//!
+//! A job is one program run as several *ranks*: threads of a test, processes of a machine, tasks of mpirun. They meet
+//! once, at [`World::start`]; from then on each reaches the others' memory by itself, one-sided.
+//!
+//! | to | use |
+//! | --- | --- |
+//! | share memory | [`World::alloc`] gives a [`Symmetric`] array, with an equal part at every rank |
+//! | read and write it from afar | [`Symmetric::put`], [`Symmetric::get`] and their slices; [`Symmetric::fetch_add`] and other atomics |
+//! | say that data is there | a [`Bell`]: [`Symmetric::put_bell`], [`Bell::wait`] |
+//! | run code elsewhere | [`World::call`] and [`World::invoke`] with a closure, [`World::send`] with a registered handler |
+//! | meet | [`World::barrier`], [`World::allreduce`], [`World::broadcast`], [`World::allgather`] |
+//! | test a whole program | [`threads`] |
+//! | write in Cheetah's words | [`cheetah`] |
+//!
+//! # Examples
+//! Each rank sends a row to its neighbour and rings; nobody receives.
+//! ```
+//! # fn main() -> bellwether::Result<()> {
+//! # bellwether::threads(4, |world| {
+//! // let world = bellwether::World::start()?;
+//! let next = (world.rank() + 1) % world.size();
+//! let halo = world.alloc::<f64>(100)?;
+//! let arrived = world.bell()?;
+//! halo.put_slice_bell(next, 0, &[world.rank() as f64; 100], &arrived)?;
+//! arrived.wait(1)?;
+//! let mut row = [0.0; 100];
+//! halo.read(0, &mut row);
+//! assert_eq!(row[99] as usize, (world.rank() + world.size() - 1) % world.size());
+//! world.barrier()
+//! # })?.into_iter().collect() }
+//! ```
+//!
+//! # What needs what
+//! Puts, gets, atomics and bells in symmetric memory need nothing from the target: it may compute or sleep. Messages
+//! and remote calls run when the target polls, waits or enters a collective. When a put is visible is said in one
+//! place, at [`World::fence`].
+
+pub use bellwether_runtime::vocabulary::cheetah;
+pub use bellwether_runtime::{
+    AtomicElement, Barrier, Bell, Builder, Call, Context, Error, HandlerId, HugePages, Loss, Pod, RawBells, Result,
+    Settings, Symmetric, Threads, World, Zeroable, threads,
+};
