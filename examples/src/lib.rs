@@ -5,6 +5,7 @@
 //! knows that there is more than one rank.
 
 pub mod cg;
+pub mod gather;
 pub mod heat;
 pub mod job;
 pub mod output;

@@ -54,6 +54,13 @@ impl Shares {
         Shares { starts }
     }
 
+    /// The same shares when each item consists of `parts`.
+    pub fn scaled(&self, parts: usize) -> Shares {
+        Shares {
+            starts: self.starts.iter().map(|start| start * parts).collect(),
+        }
+    }
+
     /// The shares that begin at `starts` (the last entry is the number of items).
     pub fn from_starts(starts: Vec<usize>) -> Shares {
         Shares { starts }

@@ -14,6 +14,7 @@ use bellwether::{Bell, Result, Symmetric, World};
 use super::plate::{Cell, INSULATED, Plate};
 use super::serial::Stop;
 use super::stencil::Band;
+use crate::gather::Gather;
 use crate::share::Shares;
 
 /// A neighbour's row as it arrives here.
@@ -48,12 +49,13 @@ impl Inbox {
 /// A plate shared by all ranks of a world.
 pub struct SharedPlate<'w> {
     world: &'w World,
-    width: usize,
     shares: Shares,
     band: Band,
     from_above: Inbox,
     from_below: Inbox,
-    gallery: Gallery,
+    /// The shares counted in cells.
+    cells: Shares,
+    gather: Gather,
     steps_done: u64,
 }
 
@@ -67,14 +69,15 @@ impl<'w> SharedPlate<'w> {
         world.broadcast(0, &mut size)?;
         let [width, height] = size.map(|side| side as usize);
         let shares = Shares::even(height, world.size());
+        let own_cells = shares.scaled(width);
         let cells = scatter_cells(world, plate, width, &shares)?;
         Ok(SharedPlate {
             world,
-            width,
             band: Band::new(width, alpha, &cells),
             from_above: Inbox::new(world, width)?,
             from_below: Inbox::new(world, width)?,
-            gallery: Gallery::new(world, width, &shares)?,
+            gather: Gather::new(world, &own_cells)?,
+            cells: own_cells,
             steps_done: 0,
             shares,
         })
@@ -171,12 +174,8 @@ impl<'w> SharedPlate<'w> {
     /// # Errors
     /// A rank was lost.
     pub fn gather(&mut self) -> Result<Option<Vec<f64>>> {
-        self.gallery.collect(
-            self.world,
-            self.width,
-            &self.shares,
-            self.band.temperatures(),
-        )
+        self.gather
+            .collect(self.world, &self.cells, self.band.temperatures())
     }
 }
 
@@ -184,7 +183,6 @@ impl<'w> SharedPlate<'w> {
 fn scatter_cells(
     world: &World,
     plate: Option<&Plate>,
-    width: usize,
     shares: &Shares,
 ) -> Result<Vec<Cell>> {
     let inbox: Symmetric<Cell> = world.alloc((shares.largest() + 2) * width)?;
@@ -206,55 +204,4 @@ fn scatter_cells(
     let mut cells = vec![INSULATED; (shares.of(world.rank()).len() + 2) * width];
     inbox.read(0, &mut cells)?;
     Ok(cells)
-}
-
-/// Where each rank lays its band out for rank 0 to fetch.
-struct Gallery {
-    band: Symmetric<f64>,
-    /// At rank 0: bands laid out, by all ranks together.
-    laid_out: Bell,
-    /// At the others: bands that rank 0 has fetched.
-    fetched: Bell,
-    collections: u64,
-}
-
-impl Gallery {
-    fn new(world: &World, width: usize, shares: &Shares) -> Result<Gallery> {
-        let band = world.alloc(shares.largest() * width)?;
-        Ok(Gallery {
-            band,
-            laid_out: world.bell()?,
-            fetched: world.bell()?,
-            collections: 0,
-        })
-    }
-
-    fn collect(
-        &mut self,
-        world: &World,
-        width: usize,
-        shares: &Shares,
-        own: &[f64],
-    ) -> Result<Option<Vec<f64>>> {
-        let before = self.collections;
-        self.collections += 1;
-        if world.rank() > 0 {
-            self.fetched.wait(before)?;
-            self.band.write(0, own)?;
-            self.laid_out.ring(0)?;
-            return Ok(None);
-        }
-        // A rank rings again only after `fetched`, so the count cannot mix two collections.
-        self.laid_out
-            .wait(self.collections * (world.size() as u64 - 1))?;
-        let mut all = own.to_vec();
-        all.resize(shares.starts()[world.size()] * width, 0.0);
-        for from in 1..world.size() {
-            let rows = shares.of(from);
-            self.band
-                .get_slice(from, 0, &mut all[rows.start * width..rows.end * width])?;
-            self.fetched.ring(from)?;
-        }
-        Ok(Some(all))
-    }
 }
