@@ -66,9 +66,5 @@ Exit code: 0 success, 1 failure while running, 2 wrong arguments or input.";
 
 fn tolerance(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if value > 0.0 && value < 1.0 {
-        Ok(value)
-    } else {
-        Err("must lie between 0 and 1".to_owned())
-    }
+    if value > 0.0 && value < 1.0 { Ok(value) } else { Err("must lie between 0 and 1".to_owned()) }
 }

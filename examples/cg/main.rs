@@ -36,21 +36,15 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
     let b = matrix.scatter_vector(root.as_ref().map(|root| root.b.as_slice()))?;
     report::begin(world, root.as_ref(), &matrix)?;
 
-    let stop = Stop {
-        tolerance: arguments.tolerance,
-        iterations: arguments.max_iterations,
-    };
+    let stop = Stop { tolerance: arguments.tolerance, iterations: arguments.max_iterations };
     let progress = Progress::new(world, 100, "percent of the digits asked for");
     let start = Instant::now();
     let solution = conjugate_gradients(&mut matrix, &b, stop, |iteration, residual| {
         if world.rank() == 0 {
-            progress
-                .set((100.0 * residual.log10() / stop.tolerance.log10()).clamp(0.0, 100.0) as u64);
+            progress.set((100.0 * residual.log10() / stop.tolerance.log10()).clamp(0.0, 100.0) as u64);
             let last = residual <= stop.tolerance || iteration == stop.iterations;
             if last || (iteration as u64).is_multiple_of(arguments.every) {
-                progress.say(format_args!(
-                    "iteration {iteration:>6}  |r|/|b| = {residual:.6e}"
-                ));
+                progress.say(format_args!("iteration {iteration:>6}  |r|/|b| = {residual:.6e}"));
             }
         }
     })?;
@@ -74,16 +68,7 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
         if arguments.check {
             report::check(&root, &x, &solution.residuals, stop, time)?;
         }
-        report::finish(
-            world,
-            root,
-            &x,
-            &solution,
-            stop,
-            reached,
-            time,
-            arguments.rhs.is_none(),
-        )
+        report::finish(world, root, &x, &solution, stop, reached, time, arguments.rhs.is_none())
     })?;
     Ok(())
 }
@@ -93,10 +78,7 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<Root> {
     let (name, matrix) = match &arguments.matrix {
         Some(path) => {
             let name = path.file_name().unwrap_or(path.as_os_str());
-            (
-                name.to_string_lossy().into_owned(),
-                problem::load_matrix(path)?,
-            )
+            (name.to_string_lossy().into_owned(), problem::load_matrix(path)?)
         }
         None => {
             let side = arguments.grid as usize;
@@ -112,18 +94,8 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<Root> {
         }
     };
     let plot = Output::claim(&arguments.output)?;
-    let solution = arguments
-        .solution
-        .as_deref()
-        .map(Output::claim)
-        .transpose()?;
-    Ok(Root {
-        name,
-        matrix,
-        b,
-        plot,
-        solution,
-    })
+    let solution = arguments.solution.as_deref().map(Output::claim).transpose()?;
+    Ok(Root { name, matrix, b, plot, solution })
 }
 
 fn not_definite(root: &Root, iterations: usize, curvature: f64) -> Failure {

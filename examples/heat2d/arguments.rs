@@ -73,28 +73,17 @@ Exit code: 0 success, 1 failure while running, 2 wrong arguments or input.";
 
 fn positive(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if value.is_finite() && value > 0.0 {
-        Ok(value)
-    } else {
-        Err("must be larger than 0".to_owned())
-    }
+    if value.is_finite() && value > 0.0 { Ok(value) } else { Err("must be larger than 0".to_owned()) }
 }
 
 fn stable(text: &str) -> Result<f64, String> {
     let value = positive(text)?;
-    if value <= stencil::MAX_ALPHA {
-        Ok(value)
-    } else {
-        Err(format!("must be at most {}", stencil::MAX_ALPHA))
-    }
+    if value <= stencil::MAX_ALPHA { Ok(value) } else { Err(format!("must be at most {}", stencil::MAX_ALPHA)) }
 }
 
 fn size(text: &str) -> Result<[usize; 2], String> {
     let (width, height) = text.split_once('x').ok_or("write it as 768x512")?;
-    let side = |text: &str| {
-        text.parse::<usize>()
-            .map_err(|_| "write it as 768x512".to_owned())
-    };
+    let side = |text: &str| text.parse::<usize>().map_err(|_| "write it as 768x512".to_owned());
     let size = [side(width)?, side(height)?];
     Plate::check_size(size[0], size[1]).map_err(|error| error.to_string())?;
     Ok(size)

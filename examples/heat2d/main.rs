@@ -33,27 +33,15 @@ struct Root {
 
 fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.save_plate {
-        job::on_root(world, || {
-            save_plate(path, arguments.size).map_err(Failure::Input)
-        })?;
+        job::on_root(world, || save_plate(path, arguments.size).map_err(Failure::Input))?;
         return Ok(());
     }
     let mut root = job::on_root(world, || prepare(&arguments).map_err(Failure::Input))?;
-    let stop = Stop {
-        steps: arguments.steps,
-        until_change: arguments.until_change,
-    };
-    let mut plate = SharedPlate::scatter(
-        world,
-        root.as_ref().map(|root| &root.plate),
-        arguments.alpha,
-    )?;
+    let stop = Stop { steps: arguments.steps, until_change: arguments.until_change };
+    let mut plate = SharedPlate::scatter(world, root.as_ref().map(|root| &root.plate), arguments.alpha)?;
 
     let progress = Progress::new(world, stop.steps, "steps");
-    let every = arguments
-        .frames
-        .is_some()
-        .then(|| arguments.every.unwrap_or((stop.steps / 50).max(1)));
+    let every = arguments.frames.is_some().then(|| arguments.every.unwrap_or((stop.steps / 50).max(1)));
     if every.is_some() {
         write_frame(world, &mut plate, root.as_ref())?;
     }
@@ -76,14 +64,7 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
             return Ok(());
         };
         if arguments.check {
-            report::check(
-                &root.plate,
-                &temperatures,
-                arguments.alpha,
-                stop,
-                steps,
-                time,
-            )?;
+            report::check(&root.plate, &temperatures, arguments.alpha, stop, steps, time)?;
         }
         report::finish(world, root, &temperatures, steps, time).map_err(Failure::Running)
     })?;
@@ -98,33 +79,19 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<Root> {
         None => floor::plate(width, height, arguments.hold),
     };
     if plate.free_cells() == 0 {
-        let name = arguments
-            .plate
-            .as_ref()
-            .map_or("the plate".into(), |path| path.display().to_string());
+        let name = arguments.plate.as_ref().map_or("the plate".into(), |path| path.display().to_string());
         anyhow::bail!("nothing can change in {name}: every cell is insulated or held (see --hold)");
     }
     if let Some(folder) = &arguments.frames {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
         Output::claim(&frame_path(folder, 0))?;
     }
-    Ok(Root {
-        plate,
-        output: Output::claim(&arguments.output)?,
-        frames: arguments.frames.clone(),
-    })
+    Ok(Root { plate, output: Output::claim(&arguments.output)?, frames: arguments.frames.clone() })
 }
 
 fn save_plate(path: &Path, [width, height]: [usize; 2]) -> anyhow::Result<()> {
-    Output::claim(path)?.write(&picture::encode_pixels(
-        width,
-        &floor::pixels(width, height),
-    )?)?;
-    say!(
-        "wrote {}: {width} x {height} pixels; white heats, black cools, blue insulates",
-        path.display()
-    );
+    Output::claim(path)?.write(&picture::encode_pixels(width, &floor::pixels(width, height))?)?;
+    say!("wrote {}: {width} x {height} pixels; white heats, black cools, blue insulates", path.display());
     Ok(())
 }
 
@@ -133,28 +100,15 @@ fn frame_path(folder: &Path, step: u64) -> PathBuf {
 }
 
 /// Writes the plate as it is now into the folder of frames.
-fn write_frame(
-    world: &World,
-    plate: &mut SharedPlate<'_>,
-    root: Option<&Root>,
-) -> Result<(), Failure> {
+fn write_frame(world: &World, plate: &mut SharedPlate<'_>, root: Option<&Root>) -> Result<(), Failure> {
     let step = plate.steps_done();
     let temperatures = plate.gather()?;
-    if let (
-        Some(temperatures),
-        Some(Root {
-            plate,
-            frames: Some(folder),
-            ..
-        }),
-    ) = (temperatures, root)
-    {
+    if let (Some(temperatures), Some(Root { plate, frames: Some(folder), .. })) = (temperatures, root) {
         let written = picture::draw(plate.width, &plate.cells, &temperatures)
             .and_then(|data| Output::claim(&frame_path(folder, step))?.write(&data));
         if let Err(error) = written {
             // The other ranks are computing and would wait for this one: the whole job ends here.
-            eprintln!("heat2d: {error:#}");
-            world.abort(1, "rank 0 cannot write a frame");
+            world.abort(1, &format!("{error:#}"));
         }
     }
     Ok(())

@@ -24,12 +24,7 @@ impl Gather {
     /// Out of memory, or a rank was lost.
     pub fn new(world: &World, shares: &Shares) -> Result<Gather> {
         let part = world.alloc(shares.largest())?;
-        Ok(Gather {
-            part,
-            laid_out: world.bell()?,
-            fetched: world.bell()?,
-            collections: 0,
-        })
+        Ok(Gather { part, laid_out: world.bell()?, fetched: world.bell()?, collections: 0 })
     }
 
     /// All shares in rank order on rank 0, `None` on the others. `own` is the calling rank's share. Every rank calls it
@@ -37,23 +32,17 @@ impl Gather {
     ///
     /// # Errors
     /// A rank was lost.
-    pub fn collect(
-        &mut self,
-        world: &World,
-        shares: &Shares,
-        own: &[f64],
-    ) -> Result<Option<Vec<f64>>> {
+    pub fn collect(&mut self, world: &World, shares: &Shares, own: &[f64]) -> Result<Option<Vec<f64>>> {
         let before = self.collections;
         self.collections += 1;
         if world.rank() > 0 {
             self.fetched.wait(before)?;
-            self.part.write(0, own)?;
+            self.part.write(0, own);
             self.laid_out.ring(0)?;
             return Ok(None);
         }
         // A rank rings again only after `fetched`, so the count cannot mix two collections.
-        self.laid_out
-            .wait(self.collections * (world.size() as u64 - 1))?;
+        self.laid_out.wait(self.collections * (world.size() as u64 - 1))?;
         let mut all = own.to_vec();
         all.resize(shares.starts()[world.size()], 0.0);
         for from in 1..world.size() {

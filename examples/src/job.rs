@@ -16,11 +16,19 @@ pub enum Failure {
     Input(anyhow::Error),
     /// Something went wrong while running: exit code 1.
     Running(anyhow::Error),
-    /// Rank 0 has already told the user; this rank ends silently with the same exit code.
+    /// Rank 0 has already told the user; all ranks end with this exit code.
     Told(u8),
 }
 
 impl Failure {
+    /// Writes the message to standard error, unless that has been done.
+    pub fn tell(&self) {
+        if !matches!(self, Failure::Told(_)) {
+            // Nobody may be reading; the exit code still tells.
+            let _ = writeln!(io::stderr().lock(), "error: {self}");
+        }
+    }
+
     /// The exit code of a process that ends for this reason.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -48,25 +56,27 @@ impl From<bellwether::Error> for Failure {
 
 /// Does `work` on rank 0 only; every rank waits for it and learns whether it went well.
 ///
-/// Collective. Rank 0 gets `Ok(Some(_))`, the others `Ok(None)`. When the work fails, rank 0 gets the error and the
-/// others [`Failure::Told`], so that every rank leaves the job in order and the user reads the message once.
+/// Collective. Rank 0 gets `Ok(Some(_))`, the others `Ok(None)`. When the work fails, rank 0 tells the user, and then all
+/// ranks get [`Failure::Told`]: the message is there, once, before any rank ends.
 ///
 /// # Errors
-/// What `work` returned, or that a rank was lost.
-pub fn on_root<T>(
-    world: &World,
-    work: impl FnOnce() -> Result<T, Failure>,
-) -> Result<Option<T>, Failure> {
-    let outcome = (world.rank() == 0).then(work).transpose();
-    let mut code = [outcome
-        .as_ref()
-        .err()
-        .map_or(0, |failure| u64::from(failure.exit_code()))];
+/// The work failed, or a rank was lost.
+pub fn on_root<T>(world: &World, work: impl FnOnce() -> Result<T, Failure>) -> Result<Option<T>, Failure> {
+    let mut code = [0];
+    let mut value = None;
+    if world.rank() == 0 {
+        match work() {
+            Ok(found) => value = Some(found),
+            Err(failure) => {
+                code = [failure.exit_code()];
+                failure.tell();
+            }
+        }
+    }
     world.broadcast(0, &mut code)?;
-    match (outcome, code[0]) {
-        (Ok(value), 0) => Ok(value),
-        (Ok(_), code) => Err(Failure::Told(u8::try_from(code).unwrap_or(1))),
-        (Err(failure), _) => Err(failure),
+    match code {
+        [0] => Ok(value),
+        [code] => Err(Failure::Told(code)),
     }
 }
 
@@ -75,52 +85,44 @@ pub fn on_root<T>(
 /// `--help`, and a wrong argument in a process that nobody launched, need no job and start none. Under a launcher every
 /// rank parses the same arguments: each joins the job, rank 0 prints the message, and all leave with the same code.
 pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> ExitCode {
-    let name = A::command().get_name().to_owned();
     let arguments = A::try_parse();
     if let Err(message) = &arguments
         && !launched()
     {
         message.exit();
     }
-    let world = match World::start() {
-        Ok(world) => world,
-        Err(error) => {
-            eprintln!("{name}: {error}");
-            return ExitCode::from(1);
+    let outcome = World::start().map_err(Failure::from).and_then(|world| {
+        match arguments {
+            Ok(arguments) => body(&world, arguments)?,
+            Err(message) => on_root(&world, || print(&message)).map(drop)?,
         }
-    };
-    let outcome = match arguments {
-        Ok(arguments) => body(&world, arguments),
-        Err(message) => {
-            if world.rank() == 0 {
-                // Printing can only fail when nobody reads; the exit code still tells.
-                let _ = message.print();
-            }
-            return ExitCode::from(u8::try_from(message.exit_code()).unwrap_or(2));
-        }
-    };
+        // Nobody leaves while another may still fetch from this rank's memory.
+        Ok(world.finish()?)
+    });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if !matches!(failure, Failure::Told(_)) {
-                eprintln!("{name}: {failure}");
-            }
+            failure.tell();
             ExitCode::from(failure.exit_code())
         }
     }
 }
 
+/// Prints what clap has to say: help is no failure, a wrong argument is.
+fn print(message: &clap::Error) -> Result<(), Failure> {
+    // Nobody may be reading; the exit code still tells.
+    let _ = message.print();
+    match message.exit_code() {
+        0 => Ok(()),
+        code => Err(Failure::Told(u8::try_from(code).unwrap_or(2))),
+    }
+}
+
 /// Whether a launcher (ours, mpirun, srun) started this process as one rank of several.
 fn launched() -> bool {
-    [
-        "BELLWETHER_JOB",
-        "OMPI_COMM_WORLD_SIZE",
-        "PMI_SIZE",
-        "PMIX_RANK",
-        "SLURM_NTASKS",
-    ]
-    .iter()
-    .any(|name| std::env::var_os(name).is_some())
+    ["BELLWETHER_JOB", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_NTASKS"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some())
 }
 
 /// Writes a line to standard output. A reader that has gone (`| head`) is no reason to panic.

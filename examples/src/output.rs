@@ -31,11 +31,7 @@ impl Output {
             .truncate(false)
             .open(path)
             .with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Output {
-            path: path.to_owned(),
-            file,
-            remove_on_drop: !existed,
-        })
+        Ok(Output { path: path.to_owned(), file, remove_on_drop: !existed })
     }
 
     /// Where the file is.

@@ -22,27 +22,18 @@ impl Progress {
     /// A bar that is full at `length`. `unit` names what is counted.
     pub fn new(world: &World, length: u64, unit: &str) -> Progress {
         let Some(target) = (world.rank() == 0).then(target).flatten() else {
-            return Progress {
-                bar: ProgressBar::hidden(),
-            };
+            return Progress { bar: ProgressBar::hidden() };
         };
         let bar = ProgressBar::with_draw_target(Some(length), target);
-        let template = format!(
-            "{{bar:30}} {{percent:>3}} %  {{pos}} of {{len}} {unit}  {{eta}} left  {{msg}}"
-        );
-        bar.set_style(
-            ProgressStyle::with_template(&template)
-                .unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
+        let template = format!("{{bar:30}} {{percent:>3}} %  {{pos}} of {{len}} {unit}  {{eta}} left  {{msg}}");
+        bar.set_style(ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_position(0);
         Progress { bar }
     }
 
     /// A bar that never draws, for serial reference runs and tests.
     pub fn hidden() -> Progress {
-        Progress {
-            bar: ProgressBar::hidden(),
-        }
+        Progress { bar: ProgressBar::hidden() }
     }
 
     /// Moves the bar to `position`.
@@ -79,15 +70,8 @@ fn target() -> Option<ProgressDrawTarget> {
     if io::stderr().is_terminal() {
         return Some(ProgressDrawTarget::stderr_with_hz(REDRAWS));
     }
-    let width = std::env::var("BELLWETHER_TERM_WIDTH")
-        .ok()?
-        .parse()
-        .ok()
-        .filter(|width| *width > 0)?;
-    Some(ProgressDrawTarget::term_like_with_hz(
-        Box::new(RemoteTerminal { width }),
-        REDRAWS,
-    ))
+    let width = std::env::var("BELLWETHER_TERM_WIDTH").ok()?.parse().ok().filter(|width| *width > 0)?;
+    Some(ProgressDrawTarget::term_like_with_hz(Box::new(RemoteTerminal { width }), REDRAWS))
 }
 
 /// The terminal behind the launcher's pipe, spoken to in ANSI sequences.
@@ -103,11 +87,7 @@ impl RemoteTerminal {
 
     fn step(&self, count: usize, direction: char) -> io::Result<()> {
         // A count of 0 would be read as 1.
-        if count == 0 {
-            Ok(())
-        } else {
-            self.send(format_args!("\x1b[{count}{direction}"))
-        }
+        if count == 0 { Ok(()) } else { self.send(format_args!("\x1b[{count}{direction}")) }
     }
 }
 

@@ -16,11 +16,7 @@ impl Shares {
     /// With more ranks than items, the last ranks get none; a rank with an item has its neighbours' items next to its own.
     pub fn even(items: usize, ranks: usize) -> Shares {
         let (each, extra) = (items / ranks, items % ranks);
-        Shares {
-            starts: (0..=ranks)
-                .map(|rank| rank * each + rank.min(extra))
-                .collect(),
-        }
+        Shares { starts: (0..=ranks).map(|rank| rank * each + rank.min(extra)).collect() }
     }
 
     /// Shares of equal weight, as far as whole items allow. `before[i]` is the weight of all items before item `i`; it
@@ -29,23 +25,13 @@ impl Shares {
     /// # Panics
     /// If `before` is empty.
     pub fn weighted(before: &[usize], ranks: usize) -> Shares {
-        let (&total, items) = (
-            before.last().expect("one entry more than items"),
-            before.len() - 1,
-        );
+        let (&total, items) = (before.last().expect("one entry more than items"), before.len() - 1);
         let cut = |rank: usize| {
             let goal = total as u128 * rank as u128 / ranks as u128;
             // The boundary nearest to the goal: the last one before it or the first one after it.
-            let after = before
-                .partition_point(|&weight| (weight as u128) < goal)
-                .min(items);
+            let after = before.partition_point(|&weight| (weight as u128) < goal).min(items);
             match after.checked_sub(1) {
-                Some(low)
-                    if goal - (before[low] as u128)
-                        < (before[after] as u128).saturating_sub(goal) =>
-                {
-                    low
-                }
+                Some(low) if goal - (before[low] as u128) < (before[after] as u128).saturating_sub(goal) => low,
                 _ => after,
             }
         };
@@ -56,9 +42,7 @@ impl Shares {
 
     /// The same shares when each item consists of `parts`.
     pub fn scaled(&self, parts: usize) -> Shares {
-        Shares {
-            starts: self.starts.iter().map(|start| start * parts).collect(),
-        }
+        Shares { starts: self.starts.iter().map(|start| start * parts).collect() }
     }
 
     /// The shares that begin at `starts` (the last entry is the number of items).
@@ -83,11 +67,7 @@ impl Shares {
 
     /// The size of the largest share.
     pub fn largest(&self) -> usize {
-        self.starts
-            .windows(2)
-            .map(|pair| pair[1] - pair[0])
-            .max()
-            .unwrap_or(0)
+        self.starts.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
     }
 }
 
@@ -126,9 +106,7 @@ mod tests {
         for items in [0, 1, 2, 5, 40, 1000] {
             let mut before = vec![0];
             for _ in 0..items {
-                state = state
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695_040_888_963_407);
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 before.push(before[before.len() - 1] + (state >> 60) as usize);
             }
             for ranks in 1..=9 {
@@ -138,10 +116,7 @@ mod tests {
                     let share = shares.of(rank);
                     let weight = before[share.end] - before[share.start];
                     // Each end is off by at most half an item of weight at most 15.
-                    assert!(
-                        weight <= before[items] / ranks + 16,
-                        "rank {rank} of {ranks}: {weight}"
-                    );
+                    assert!(weight <= before[items] / ranks + 16, "rank {rank} of {ranks}: {weight}");
                 }
             }
         }

@@ -50,11 +50,7 @@ impl Csr {
             }
         }
         let (columns, values) = sorted.into_iter().unzip();
-        Ok(Csr {
-            starts,
-            columns,
-            values,
-        })
+        Ok(Csr { starts, columns, values })
     }
 
     /// How many rows there are.
@@ -70,10 +66,7 @@ impl Csr {
     /// The nonzeros of a row: column and value.
     pub fn row(&self, row: usize) -> impl Iterator<Item = (u32, f64)> + '_ {
         let range = self.starts[row]..self.starts[row + 1];
-        self.columns[range.clone()]
-            .iter()
-            .copied()
-            .zip(self.values[range].iter().copied())
+        self.columns[range.clone()].iter().copied().zip(self.values[range].iter().copied())
     }
 
     /// The value at a place, if there is a nonzero.
@@ -88,13 +81,10 @@ impl Csr {
     pub fn asymmetry(&self) -> Option<(usize, u32, f64, Option<f64>)> {
         let differs = |(row, column, value): &(usize, u32, f64)| {
             let mirrored = self.get(*column as usize, *row as u32);
-            mirrored
-                .is_none_or(|other| (value - other).abs() > 1e-12 * value.abs().max(other.abs()))
+            mirrored.is_none_or(|other| (value - other).abs() > 1e-12 * value.abs().max(other.abs()))
         };
-        let mut entries = (0..self.rows()).flat_map(|row| {
-            self.row(row)
-                .map(move |(column, value)| (row, column, value))
-        });
+        let mut entries =
+            (0..self.rows()).flat_map(|row| self.row(row).map(move |(column, value)| (row, column, value)));
         let (row, column, value) = entries.find(differs)?;
         Some((row, column, value, self.get(column as usize, row as u32)))
     }
@@ -107,14 +97,8 @@ impl Csr {
         for row in 0..self.rows() {
             match self.get(row, row as u32) {
                 Some(value) if value > 0.0 => {}
-                Some(value) => bail!(
-                    "not positive definite: the diagonal entry of row {} is {value}",
-                    row + 1
-                ),
-                None => bail!(
-                    "not positive definite: row {} has no diagonal entry",
-                    row + 1
-                ),
+                Some(value) => bail!("not positive definite: the diagonal entry of row {} is {value}", row + 1),
+                None => bail!("not positive definite: row {} has no diagonal entry", row + 1),
             }
         }
         Ok(())
@@ -126,10 +110,7 @@ impl Csr {
     /// If `x` has no entry for some column, or `y` is too short.
     pub fn multiply(&self, x: &[f64], y: &mut [f64]) {
         for (row, y) in y.iter_mut().enumerate() {
-            *y = self
-                .row(row)
-                .map(|(column, value)| value * x[column as usize])
-                .sum();
+            *y = self.row(row).map(|(column, value)| value * x[column as usize]).sum();
         }
     }
 }

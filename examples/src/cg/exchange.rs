@@ -25,14 +25,8 @@ pub fn runs(wanted: &[usize], shares: &Shares) -> Vec<Run> {
         let owner = shares.owner(entry);
         let place = entry - shares.of(owner).start;
         match runs.last_mut() {
-            Some(run) if run.owner == owner && place <= run.start + run.len + GAP => {
-                run.len = place + 1 - run.start
-            }
-            _ => runs.push(Run {
-                owner,
-                start: place,
-                len: 1,
-            }),
+            Some(run) if run.owner == owner && place <= run.start + run.len + GAP => run.len = place + 1 - run.start,
+            _ => runs.push(Run { owner, start: place, len: 1 }),
         }
     }
     runs
@@ -67,16 +61,9 @@ impl Exchange {
         }
         world.barrier()?;
         let mut mine = vec![0; world.size()];
-        marks.read(0, &mut mine)?;
+        marks.read(0, &mut mine);
         let consumers = (0..world.size()).filter(|&rank| mine[rank] != 0).collect();
-        Ok(Exchange {
-            part,
-            ready: world.bell()?,
-            runs,
-            suppliers: owners.len() as u64,
-            consumers,
-            rounds: 0,
-        })
+        Ok(Exchange { part, ready: world.bell()?, runs, suppliers: owners.len() as u64, consumers, rounds: 0 })
     }
 
     /// How many entries one round fetches.
@@ -98,7 +85,7 @@ impl Exchange {
     /// A rank was lost.
     pub fn round(&mut self, own: &[f64], fetched: &mut [f64]) -> Result<()> {
         self.rounds += 1;
-        self.part.write(0, own)?;
+        self.part.write(0, own);
         for &consumer in &self.consumers {
             self.ready.ring(consumer)?;
         }
@@ -122,10 +109,7 @@ mod tests {
         let shares = Shares::from_starts(vec![0, 100, 200, 300]);
         let found = runs(&[1, 2, 18, 36, 99, 200, 201], &shares);
         let run = |owner, start, len| Run { owner, start, len };
-        assert_eq!(
-            found,
-            [run(0, 1, 18), run(0, 36, 1), run(0, 99, 1), run(2, 0, 2)]
-        );
+        assert_eq!(found, [run(0, 1, 18), run(0, 36, 1), run(0, 99, 1), run(2, 0, 2)]);
         assert_eq!(runs(&[], &shares), []);
     }
 }

@@ -27,19 +27,13 @@ pub fn parse(text: &str) -> Result<Csr> {
     let (_, banner) = lines.next().context("the file is empty")?;
     let header = parse_banner(banner)?;
     let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('%'));
-    let (line, size) = lines
-        .next()
-        .context("the file ends before the line with the matrix' size")?;
+    let (line, size) = lines.next().context("the file ends before the line with the matrix' size")?;
     let (rows, count) = parse_size(size, text.len()).with_context(|| format!("line {line}"))?;
 
-    let mut entries: Vec<Entry> =
-        Vec::with_capacity(if header.symmetric { 2 * count } else { count });
+    let mut entries: Vec<Entry> = Vec::with_capacity(if header.symmetric { 2 * count } else { count });
     let mut found = 0;
     for (line, text) in lines {
-        ensure!(
-            found < count,
-            "line {line}: more entries than the {count} that the file announces"
-        );
+        ensure!(found < count, "line {line}: more entries than the {count} that the file announces");
         let entry @ (row, column, value) =
             parse_entry(text, rows, header.pattern).with_context(|| format!("line {line}"))?;
         entries.push(entry);
@@ -48,10 +42,7 @@ pub fn parse(text: &str) -> Result<Csr> {
         }
         found += 1;
     }
-    ensure!(
-        found == count,
-        "the file ends after {found} of {count} entries (is it truncated?)"
-    );
+    ensure!(found == count, "the file ends after {found} of {count} entries (is it truncated?)");
     finish(rows, &entries, header)
 }
 
@@ -59,11 +50,7 @@ pub fn parse(text: &str) -> Result<Csr> {
 fn finish(rows: usize, entries: &[Entry], header: Header) -> Result<Csr> {
     let drawn: Vec<Entry>;
     let entries = if header.pattern {
-        drawn = entries
-            .iter()
-            .copied()
-            .filter(|(row, column, _)| row != column)
-            .collect();
+        drawn = entries.iter().copied().filter(|(row, column, _)| row != column).collect();
         &drawn
     } else {
         entries
@@ -71,24 +58,14 @@ fn finish(rows: usize, entries: &[Entry], header: Header) -> Result<Csr> {
     let matrix = match Csr::from_entries(rows, entries) {
         Ok(matrix) => matrix,
         Err((row, column)) => {
-            let both = if header.symmetric {
-                " (one side of the diagonal is enough)"
-            } else {
-                ""
-            };
-            bail!(
-                "the entry in row {}, column {} is given twice{both}",
-                row + 1,
-                column + 1
-            );
+            let both = if header.symmetric { " (one side of the diagonal is enough)" } else { "" };
+            bail!("the entry in row {}, column {} is given twice{both}", row + 1, column + 1);
         }
     };
     if let Some((row, column, value, mirrored)) = matrix.asymmetry() {
         let mirrored = mirrored.map_or("nothing".to_owned(), |value| value.to_string());
         let (row, column) = (row + 1, column + 1);
-        bail!(
-            "not symmetric: row {row}, column {column} has {value}, but row {column}, column {row} has {mirrored}"
-        );
+        bail!("not symmetric: row {row}, column {column} has {value}, but row {column}, column {row} has {mirrored}");
     }
     if header.pattern {
         return Ok(laplacian_plus_identity(&matrix));
@@ -99,40 +76,23 @@ fn finish(rows: usize, entries: &[Entry], header: Header) -> Result<Csr> {
 
 /// Reads the first line: `%%MatrixMarket matrix coordinate real symmetric`.
 fn parse_banner(line: &str) -> Result<Header> {
-    let words: Vec<String> = line
-        .split_ascii_whitespace()
-        .map(str::to_ascii_lowercase)
-        .collect();
+    let words: Vec<String> = line.split_ascii_whitespace().map(str::to_ascii_lowercase).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let [banner, object, format, field, symmetry] = words[..] else {
-        bail!(
-            "line 1: expected `{BANNER} matrix coordinate real symmetric`, found `{}`",
-            shorten(line)
-        );
+        bail!("line 1: expected `{BANNER} matrix coordinate real symmetric`, found `{}`", shorten(line));
     };
-    ensure!(
-        banner == BANNER.to_ascii_lowercase(),
-        "line 1: expected `{BANNER}`, found `{}`",
-        shorten(line)
-    );
-    ensure!(
-        object == "matrix",
-        "line 1: the file holds a {object}, not a matrix"
-    );
+    ensure!(banner == BANNER.to_ascii_lowercase(), "line 1: expected `{BANNER}`, found `{}`", shorten(line));
+    ensure!(object == "matrix", "line 1: the file holds a {object}, not a matrix");
     match format {
         "coordinate" => {}
-        "array" => bail!(
-            "line 1: a dense matrix (array format); this program needs a sparse one (coordinate format)"
-        ),
+        "array" => bail!("line 1: a dense matrix (array format); this program needs a sparse one (coordinate format)"),
         other => bail!("line 1: unknown format `{other}`; this program reads `coordinate`"),
     }
     let pattern = match field {
         "real" | "double" | "integer" => false,
         "pattern" => true,
         "complex" => bail!("line 1: a complex matrix; this program needs a real one"),
-        other => bail!(
-            "line 1: unknown kind of value `{other}`; this program reads real, integer and pattern"
-        ),
+        other => bail!("line 1: unknown kind of value `{other}`; this program reads real, integer and pattern"),
     };
     let symmetric = match symmetry {
         "general" => false,
@@ -153,32 +113,17 @@ fn parse_banner(line: &str) -> Result<Header> {
 fn parse_size(line: &str, bytes: usize) -> Result<(usize, usize)> {
     let numbers: Vec<usize> = line
         .split_ascii_whitespace()
-        .map(|word| {
-            word.parse()
-                .with_context(|| format!("`{}` is not a count", shorten(word)))
-        })
+        .map(|word| word.parse().with_context(|| format!("`{}` is not a count", shorten(word))))
         .collect::<Result<_>>()?;
     let [rows, columns, entries] = numbers[..] else {
-        bail!(
-            "expected three numbers (rows, columns, entries), found `{}`",
-            shorten(line)
-        );
+        bail!("expected three numbers (rows, columns, entries), found `{}`", shorten(line));
     };
-    ensure!(
-        rows == columns,
-        "the matrix has {rows} rows and {columns} columns; it must be square"
-    );
+    ensure!(rows == columns, "the matrix has {rows} rows and {columns} columns; it must be square");
     ensure!(rows > 0, "the matrix has no rows");
     ensure!(rows <= MAX_ROWS, "{rows} rows are more than {MAX_ROWS}");
     // The shortest entry is "1 1" and the end of its line; the last line may lack that.
-    ensure!(
-        entries <= bytes / 4 + 1,
-        "the file is too short for {entries} entries (is it truncated?)"
-    );
-    ensure!(
-        rows <= entries.max(bytes),
-        "{rows} rows cannot all have an entry among {entries}"
-    );
+    ensure!(entries <= bytes / 4 + 1, "the file is too short for {entries} entries (is it truncated?)");
+    ensure!(rows <= entries.max(bytes), "{rows} rows cannot all have an entry among {entries}");
     Ok((rows, entries))
 }
 
@@ -186,16 +131,9 @@ fn parse_size(line: &str, bytes: usize) -> Result<(usize, usize)> {
 fn parse_entry(line: &str, rows: usize, pattern: bool) -> Result<Entry> {
     let mut words = line.split_ascii_whitespace();
     let mut index = |what: &str| -> Result<u32> {
-        let word = words
-            .next()
-            .with_context(|| format!("the {what} is missing in `{}`", shorten(line)))?;
-        let index: usize = word
-            .parse()
-            .with_context(|| format!("`{}` is not a {what} number", shorten(word)))?;
-        ensure!(
-            (1..=rows).contains(&index),
-            "the {what} {index} is not between 1 and {rows}"
-        );
+        let word = words.next().with_context(|| format!("the {what} is missing in `{}`", shorten(line)))?;
+        let index: usize = word.parse().with_context(|| format!("`{}` is not a {what} number", shorten(word)))?;
+        ensure!((1..=rows).contains(&index), "the {what} {index} is not between 1 and {rows}");
         Ok((index - 1) as u32)
     };
     let (row, column) = (index("row")?, index("column")?);
@@ -213,17 +151,9 @@ fn parse_entry(line: &str, rows: usize, pattern: bool) -> Result<Entry> {
 
 /// Reads a finite number; Fortran's `1.0D+3` is one.
 pub fn parse_number(word: &str) -> Result<f64> {
-    let number = word
-        .parse()
-        .or_else(|_| word.replace(['d', 'D'], "e").parse::<f64>());
-    let number = number
-        .ok()
-        .with_context(|| format!("`{}` is not a number", shorten(word)))?;
-    ensure!(
-        number.is_finite(),
-        "`{}` is not a finite number",
-        shorten(word)
-    );
+    let number = word.parse().or_else(|_| word.replace(['d', 'D'], "e").parse::<f64>());
+    let number = number.ok().with_context(|| format!("`{}` is not a number", shorten(word)))?;
+    ensure!(number.is_finite(), "`{}` is not a finite number", shorten(word));
     Ok(number)
 }
 

@@ -23,27 +23,18 @@ struct Header {
 /// # Errors
 /// The text is not such a graph; the error names the line.
 pub fn parse(text: &str) -> Result<Csr> {
-    let mut lines = (1..)
-        .zip(text.lines())
-        .filter(|(_, line)| !line.starts_with('%'));
-    let (line, first) = lines
-        .next()
-        .context("the file has no line with the numbers of vertices and edges")?;
+    let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.starts_with('%'));
+    let (line, first) = lines.next().context("the file has no line with the numbers of vertices and edges")?;
     let header = parse_header(first, text.len()).with_context(|| format!("line {line}"))?;
 
     let mut entries: Vec<Entry> = Vec::with_capacity(2 * header.edges);
     let mut line_of: Vec<usize> = Vec::with_capacity(header.vertices);
     for (line, text) in lines {
         if line_of.len() == header.vertices {
-            ensure!(
-                text.trim().is_empty(),
-                "line {line}: more lines than the {} vertices announced",
-                header.vertices
-            );
+            ensure!(text.trim().is_empty(), "line {line}: more lines than the {} vertices announced", header.vertices);
             continue;
         }
-        parse_vertex(text, line_of.len(), header, &mut entries)
-            .with_context(|| format!("line {line}"))?;
+        parse_vertex(text, line_of.len(), header, &mut entries).with_context(|| format!("line {line}"))?;
         line_of.push(line);
     }
     ensure!(
@@ -55,31 +46,21 @@ pub fn parse(text: &str) -> Result<Csr> {
     let edges = match Csr::from_entries(header.vertices, &entries) {
         Ok(edges) => edges,
         Err((vertex, neighbour)) => {
-            bail!(
-                "line {}: the neighbour {} is given twice",
-                line_of[vertex as usize],
-                neighbour + 1
-            )
+            bail!("line {}: the neighbour {} is given twice", line_of[vertex as usize], neighbour + 1)
         }
     };
     if let Some((vertex, neighbour, weight, mirrored)) = edges.asymmetry() {
         let (line, other) = (line_of[vertex], line_of[neighbour as usize]);
         let (vertex, neighbour) = (vertex + 1, neighbour + 1);
         match mirrored {
-            None => bail!(
-                "line {line}: vertex {vertex} has the neighbour {neighbour}, but not so on line {other}"
-            ),
-            Some(mirrored) => bail!(
-                "line {line}: the edge to {neighbour} weighs {weight}, but {mirrored} on line {other}"
-            ),
+            None => bail!("line {line}: vertex {vertex} has the neighbour {neighbour}, but not so on line {other}"),
+            Some(mirrored) => {
+                bail!("line {line}: the edge to {neighbour} weighs {weight}, but {mirrored} on line {other}")
+            }
         }
     }
     let found = edges.nonzeros() / 2;
-    ensure!(
-        found == header.edges,
-        "the graph has {found} edges, but its first line announces {}",
-        header.edges
-    );
+    ensure!(found == header.edges, "the graph has {found} edges, but its first line announces {}", header.edges);
     Ok(edges)
 }
 
@@ -92,25 +73,13 @@ fn parse_header(line: &str, bytes: usize) -> Result<Header> {
         "expected the numbers of vertices and edges (and perhaps a format), found `{}`",
         shorten(line)
     );
-    let count = |word: &str| {
-        word.parse::<usize>()
-            .with_context(|| format!("`{}` is not a count", shorten(word)))
-    };
+    let count = |word: &str| word.parse::<usize>().with_context(|| format!("`{}` is not a count", shorten(word)));
     let (vertices, edges) = (count(words[0])?, count(words[1])?);
     ensure!(vertices > 0, "the graph has no vertices");
-    ensure!(
-        vertices <= MAX_ROWS,
-        "{vertices} vertices are more than {MAX_ROWS}"
-    );
-    ensure!(
-        vertices <= bytes,
-        "the file is too short for {vertices} vertices (is it truncated?)"
-    );
+    ensure!(vertices <= MAX_ROWS, "{vertices} vertices are more than {MAX_ROWS}");
+    ensure!(vertices <= bytes, "the file is too short for {vertices} vertices (is it truncated?)");
     // Each edge is there twice, and takes a digit and a separator each time.
-    ensure!(
-        edges <= bytes / 4 + 1,
-        "the file is too short for {edges} edges (is it truncated?)"
-    );
+    ensure!(edges <= bytes / 4 + 1, "the file is too short for {edges} edges (is it truncated?)");
 
     let format = words.get(2).copied().unwrap_or("0");
     ensure!(
@@ -123,33 +92,18 @@ fn parse_header(line: &str, bytes: usize) -> Result<Header> {
         Some(word) => count(word)?,
         None => 1,
     };
-    ensure!(
-        weights <= 1024,
-        "{weights} weights for each vertex are too many"
-    );
+    ensure!(weights <= 1024, "{weights} weights for each vertex are too many");
     let skip = usize::from(flag(2)) + if flag(1) { weights } else { 0 };
-    Ok(Header {
-        vertices,
-        edges,
-        skip,
-        edge_weights: flag(0),
-    })
+    Ok(Header { vertices, edges, skip, edge_weights: flag(0) })
 }
 
 /// Reads the line of a vertex.
 fn parse_vertex(line: &str, vertex: usize, header: Header, entries: &mut Vec<Entry>) -> Result<()> {
     let mut numbers = line.split_ascii_whitespace().map(|word| {
-        word.parse::<u64>().with_context(|| {
-            format!(
-                "`{}` is not a number without sign or fraction",
-                shorten(word)
-            )
-        })
+        word.parse::<u64>().with_context(|| format!("`{}` is not a number without sign or fraction", shorten(word)))
     });
     for _ in 0..header.skip {
-        numbers
-            .next()
-            .context("a size or weight of the vertex is missing")??;
+        numbers.next().context("a size or weight of the vertex is missing")??;
     }
     while let Some(neighbour) = numbers.next().transpose()? {
         ensure!(
@@ -158,15 +112,9 @@ fn parse_vertex(line: &str, vertex: usize, header: Header, entries: &mut Vec<Ent
             header.vertices
         );
         let neighbour = (neighbour - 1) as usize;
-        ensure!(
-            neighbour != vertex,
-            "vertex {} is its own neighbour",
-            vertex + 1
-        );
+        ensure!(neighbour != vertex, "vertex {} is its own neighbour", vertex + 1);
         let weight = if header.edge_weights {
-            numbers.next().with_context(|| {
-                format!("the weight of the edge to {} is missing", neighbour + 1)
-            })??
+            numbers.next().with_context(|| format!("the weight of the edge to {} is missing", neighbour + 1))??
         } else {
             1
         };

@@ -4,10 +4,7 @@ use super::csr::{Csr, Entry};
 
 /// The 5-point Laplacian of a square grid of `side` by `side` points with zero boundary: symmetric, positive definite.
 pub fn poisson(side: usize) -> Csr {
-    let mut matrix = Csr {
-        starts: vec![0],
-        ..Csr::default()
-    };
+    let mut matrix = Csr { starts: vec![0], ..Csr::default() };
     for (y, x) in (0..side).flat_map(|y| (0..side).map(move |x| (y, x))) {
         let here = y * side + x;
         let neighbours = [
@@ -34,11 +31,7 @@ pub fn laplacian_plus_identity(edges: &Csr) -> Csr {
     for row in 0..edges.rows() {
         let degree: f64 = edges.row(row).map(|(_, weight)| weight).sum();
         entries.push((row as u32, row as u32, degree + 1.0));
-        entries.extend(
-            edges
-                .row(row)
-                .map(|(column, weight)| (row as u32, column, -weight)),
-        );
+        entries.extend(edges.row(row).map(|(column, weight)| (row as u32, column, -weight)));
     }
     Csr::from_entries(edges.rows(), &entries).expect("a graph without loops gives each entry once")
 }
@@ -68,9 +61,7 @@ mod tests {
         for _ in 0..50 {
             let x: Vec<f64> = (0..matrix.rows())
                 .map(|_| {
-                    state = state
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1_442_695_040_888_963_407);
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     (state >> 11) as f64 / (1_u64 << 53) as f64 - 0.5
                 })
                 .collect();
@@ -89,14 +80,7 @@ mod tests {
 
     #[test]
     fn graph_laplacian_plus_identity_is_symmetric_positive_definite() {
-        let weights = [
-            (0, 1, 2.0),
-            (1, 0, 2.0),
-            (1, 2, 5.0),
-            (2, 1, 5.0),
-            (0, 3, 1.0),
-            (3, 0, 1.0),
-        ];
+        let weights = [(0, 1, 2.0), (1, 0, 2.0), (1, 2, 5.0), (2, 1, 5.0), (0, 3, 1.0), (3, 0, 1.0)];
         let matrix = laplacian_plus_identity(&Csr::from_entries(5, &weights).unwrap());
         looks_positive_definite(&matrix, 1.0);
         // The Laplacian's row sums are 0, the identity's 1.

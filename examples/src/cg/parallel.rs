@@ -31,10 +31,7 @@ impl<'w> SharedMatrix<'w> {
     pub fn scatter(world: &'w World, matrix: Option<&Csr>) -> Result<SharedMatrix<'w>> {
         let shares = share_rows(world, matrix)?;
         let mut rows = scatter_rows(world, matrix, &shares)?;
-        let (wanted, own) = (
-            wanted(&rows, &shares, world.rank()),
-            shares.of(world.rank()),
-        );
+        let (wanted, own) = (wanted(&rows, &shares, world.rank()), shares.of(world.rank()));
         let runs = runs(&wanted, &shares);
         // Where each run's entries come to lie in `vector`.
         let mut places = Vec::with_capacity(runs.len());
@@ -48,8 +45,7 @@ impl<'w> SharedMatrix<'w> {
             *column = if own.contains(&entry) {
                 entry - own.start
             } else {
-                let (start, place) =
-                    places[places.partition_point(|&(start, _)| start <= entry) - 1];
+                let (start, place) = places[places.partition_point(|&(start, _)| start <= entry) - 1];
                 place + entry - start
             } as u32;
         }
@@ -119,20 +115,13 @@ fn share_rows(world: &World, matrix: Option<&Csr>) -> Result<Shares> {
         starts = shares.starts().iter().map(|&start| start as u64).collect();
     }
     world.broadcast(0, &mut starts)?;
-    Ok(Shares::from_starts(
-        starts.into_iter().map(|start| start as usize).collect(),
-    ))
+    Ok(Shares::from_starts(starts.into_iter().map(|start| start as usize).collect()))
 }
 
 /// Gives each rank its rows, with columns in the whole matrix' numbering.
 fn scatter_rows(world: &World, matrix: Option<&Csr>, shares: &Shares) -> Result<Csr> {
-    let lengths: Option<Vec<u64>> = matrix.map(|matrix| {
-        matrix
-            .starts
-            .windows(2)
-            .map(|s| (s[1] - s[0]) as u64)
-            .collect()
-    });
+    let lengths: Option<Vec<u64>> =
+        matrix.map(|matrix| matrix.starts.windows(2).map(|s| (s[1] - s[0]) as u64).collect());
     let lengths = scatter(world, shares, lengths.as_deref())?;
     let mut starts = vec![0];
     for length in lengths {
@@ -141,37 +130,17 @@ fn scatter_rows(world: &World, matrix: Option<&Csr>, shares: &Shares) -> Result<
     // The nonzeros are shared as the rows are.
     let mut ends = vec![0_u64; world.size() + 1];
     if let Some(matrix) = matrix {
-        ends = shares
-            .starts()
-            .iter()
-            .map(|&row| matrix.starts[row] as u64)
-            .collect();
+        ends = shares.starts().iter().map(|&row| matrix.starts[row] as u64).collect();
     }
     world.broadcast(0, &mut ends)?;
     let nonzeros = Shares::from_starts(ends.into_iter().map(|end| end as usize).collect());
-    let columns = scatter(
-        world,
-        &nonzeros,
-        matrix.map(|matrix| matrix.columns.as_slice()),
-    )?;
-    let values = scatter(
-        world,
-        &nonzeros,
-        matrix.map(|matrix| matrix.values.as_slice()),
-    )?;
-    Ok(Csr {
-        starts,
-        columns,
-        values,
-    })
+    let columns = scatter(world, &nonzeros, matrix.map(|matrix| matrix.columns.as_slice()))?;
+    let values = scatter(world, &nonzeros, matrix.map(|matrix| matrix.values.as_slice()))?;
+    Ok(Csr { starts, columns, values })
 }
 
 /// Rank 0 puts each rank's share of `items` into its memory; returns the calling rank's.
-fn scatter<T: bellwether::Pod + Default>(
-    world: &World,
-    shares: &Shares,
-    items: Option<&[T]>,
-) -> Result<Vec<T>> {
+fn scatter<T: bellwether::Pod>(world: &World, shares: &Shares, items: Option<&[T]>) -> Result<Vec<T>> {
     let inbox: Symmetric<T> = world.alloc(shares.largest())?;
     let arrived = world.bell()?;
     if let Some(items) = items {
@@ -180,20 +149,15 @@ fn scatter<T: bellwether::Pod + Default>(
         }
     }
     arrived.wait(1)?;
-    let mut mine = vec![T::default(); shares.of(world.rank()).len()];
-    inbox.read(0, &mut mine)?;
+    let mut mine = vec![T::zeroed(); shares.of(world.rank()).len()];
+    inbox.read(0, &mut mine);
     Ok(mine)
 }
 
 /// The columns in `rows` that other ranks own, each once, rising.
 fn wanted(rows: &Csr, shares: &Shares, rank: usize) -> Vec<usize> {
     let own = shares.of(rank);
-    let mut wanted: Vec<usize> = rows
-        .columns
-        .iter()
-        .map(|&c| c as usize)
-        .filter(|c| !own.contains(c))
-        .collect();
+    let mut wanted: Vec<usize> = rows.columns.iter().map(|&c| c as usize).filter(|c| !own.contains(c)).collect();
     wanted.sort_unstable();
     wanted.dedup();
     wanted

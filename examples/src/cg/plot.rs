@@ -37,18 +37,10 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type DrawResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 fn draw(root: &Area<'_>, what: Convergence<'_>) -> DrawResult {
-    let points: Vec<(f64, f64)> = thin(what.residuals)
-        .filter_map(|(i, r)| Some((i as f64, logarithm(r)?)))
-        .collect();
+    let points: Vec<(f64, f64)> = thin(what.residuals).filter_map(|(i, r)| Some((i as f64, logarithm(r)?))).collect();
     let tolerance = logarithm(what.tolerance);
     let reached = logarithm(what.true_residual);
-    let heights = || {
-        points
-            .iter()
-            .map(|point| point.1)
-            .chain(tolerance)
-            .chain(reached)
-    };
+    let heights = || points.iter().map(|point| point.1).chain(tolerance).chain(reached);
     let low = heights().fold(0.0, f64::min).floor() - 0.5;
     let high = heights().fold(0.0, f64::max).ceil() + 0.5;
     let last = what.residuals.len().saturating_sub(1).max(1) as f64;
@@ -68,11 +60,7 @@ fn draw(root: &Area<'_>, what: Convergence<'_>) -> DrawResult {
         .y_labels((high - low) as usize + 1)
         .x_label_formatter(&|x| format!("{x:.0}"))
         .y_label_formatter(&|y| {
-            if y.fract() == 0.0 {
-                format!("1e{y:.0}")
-            } else {
-                String::new()
-            }
+            if y.fract() == 0.0 { format!("1e{y:.0}") } else { String::new() }
         })
         .label_style(("sans-serif", 14))
         .axis_desc_style(("sans-serif", 16))
@@ -84,12 +72,7 @@ fn draw(root: &Area<'_>, what: Convergence<'_>) -> DrawResult {
     let red = RGBColor(190, 40, 40);
     let green = RGBColor(30, 130, 70);
     if let Some(height) = tolerance {
-        let dashes = DashedLineSeries::new(
-            [(0.0, height), (last * 1.04, height)],
-            8,
-            5,
-            red.stroke_width(1),
-        );
+        let dashes = DashedLineSeries::new([(0.0, height), (last * 1.04, height)], 8, 5, red.stroke_width(1));
         chart
             .draw_series(dashes)?
             .label(format!("tolerance {:.0e}", what.tolerance))
@@ -127,11 +110,7 @@ fn logarithm(value: f64) -> Option<f64> {
 fn thin(residuals: &[f64]) -> impl Iterator<Item = (usize, f64)> + '_ {
     let every = residuals.len().div_ceil(MOST_POINTS).max(1);
     let last = residuals.len().saturating_sub(1);
-    residuals
-        .iter()
-        .copied()
-        .enumerate()
-        .filter(move |(i, _)| i.is_multiple_of(every) || *i == last)
+    residuals.iter().copied().enumerate().filter(move |(i, _)| i.is_multiple_of(every) || *i == last)
 }
 
 #[cfg(test)]
@@ -140,19 +119,8 @@ mod tests {
 
     #[test]
     fn draws_whatever_it_is_given() {
-        for residuals in [
-            vec![],
-            vec![0.0],
-            vec![1.0],
-            vec![1.0, 3.5, 1e-3, 0.0],
-            vec![f64::NAN, 1e-300],
-        ] {
-            let what = Convergence {
-                title: "a & b < c",
-                residuals: &residuals,
-                tolerance: 1e-8,
-                true_residual: 0.0,
-            };
+        for residuals in [vec![], vec![0.0], vec![1.0], vec![1.0, 3.5, 1e-3, 0.0], vec![f64::NAN, 1e-300]] {
+            let what = Convergence { title: "a & b < c", residuals: &residuals, tolerance: 1e-8, true_residual: 0.0 };
             let svg = convergence(what).unwrap();
             assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
             assert!(svg.contains("a &amp; b &lt; c"));

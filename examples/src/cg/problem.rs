@@ -19,14 +19,11 @@ pub const DEBIAN_GRAPHS: &str = "/usr/share/doc/libmetis-dev/examples/graphs";
 /// The file is absent or is neither; the error names it, and the line if there is one.
 pub fn load_matrix(path: &Path) -> Result<Csr> {
     let text = read_text(path)?;
-    let is_market =
-        text.starts_with(matrix_market::BANNER) || path.extension().is_some_and(|end| end == "mtx");
+    let is_market = text.starts_with(matrix_market::BANNER) || path.extension().is_some_and(|end| end == "mtx");
     if is_market {
-        matrix_market::parse(&text)
-            .with_context(|| format!("cannot use {} as a Matrix Market file", path.display()))
+        matrix_market::parse(&text).with_context(|| format!("cannot use {} as a Matrix Market file", path.display()))
     } else {
-        let edges = metis::parse(&text)
-            .with_context(|| format!("cannot use {} as a METIS graph", path.display()))?;
+        let edges = metis::parse(&text).with_context(|| format!("cannot use {} as a METIS graph", path.display()))?;
         Ok(model::laplacian_plus_identity(&edges))
     }
 }
@@ -36,8 +33,7 @@ pub fn load_matrix(path: &Path) -> Result<Csr> {
 /// # Errors
 /// The file is absent or is not such a vector; the error names it, and the line if there is one.
 pub fn load_vector(path: &Path, length: usize) -> Result<Vec<f64>> {
-    vector::parse(&read_text(path)?, length)
-        .with_context(|| format!("cannot use {} as a vector", path.display()))
+    vector::parse(&read_text(path)?, length).with_context(|| format!("cannot use {} as a vector", path.display()))
 }
 
 fn read_text(path: &Path) -> Result<String> {
@@ -54,6 +50,5 @@ fn read_text(path: &Path) -> Result<String> {
     if bytes.is_empty() {
         bail!("{name} is empty");
     }
-    String::from_utf8(bytes)
-        .map_err(|_| anyhow!("{name} is not a text file (if it is compressed, unpack it first)"))
+    String::from_utf8(bytes).map_err(|_| anyhow!("{name} is not a text file (if it is compressed, unpack it first)"))
 }

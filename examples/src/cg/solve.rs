@@ -82,12 +82,7 @@ impl Solution {
 /// in turn, so that the compiler can use vector registers.
 pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     let (a_fours, b_fours) = (a.chunks_exact(4), b.chunks_exact(4));
-    let tail: f64 = a_fours
-        .remainder()
-        .iter()
-        .zip(b_fours.remainder())
-        .map(|(a, b)| a * b)
-        .sum();
+    let tail: f64 = a_fours.remainder().iter().zip(b_fours.remainder()).map(|(a, b)| a * b).sum();
     let mut sums = [0.0; 4];
     for (a, b) in a_fours.zip(b_fours) {
         for lane in 0..4 {
@@ -144,11 +139,7 @@ pub fn conjugate_gradients(
         }
         residuals.push((square / norm).sqrt());
     };
-    Ok(Solution {
-        x,
-        residuals,
-        ending,
-    })
+    Ok(Solution { x, residuals, ending })
 }
 
 /// `|b - A x| / |b|`, computed from the solution itself; 0 if both are 0. Collective.
@@ -159,15 +150,8 @@ pub fn true_residual(matrix: &mut impl Matrix, b: &[f64], x: &[f64]) -> Result<f
     let mut image = vec![0.0; x.len()];
     matrix.multiply(x, &mut image)?;
     let difference: Vec<f64> = b.iter().zip(&image).map(|(b, image)| b - image).collect();
-    let (square, norm) = (
-        matrix.sum(dot(&difference, &difference))?,
-        matrix.sum(dot(b, b))?,
-    );
-    Ok(if square == 0.0 {
-        0.0
-    } else {
-        (square / norm).sqrt()
-    })
+    let (square, norm) = (matrix.sum(dot(&difference, &difference))?, matrix.sum(dot(b, b))?);
+    Ok(if square == 0.0 { 0.0 } else { (square / norm).sqrt() })
 }
 
 /// `a += factor * b`
@@ -182,10 +166,7 @@ mod tests {
     use super::super::model;
     use super::*;
 
-    const STOP: Stop = Stop {
-        tolerance: 1e-12,
-        iterations: 500,
-    };
+    const STOP: Stop = Stop { tolerance: 1e-12, iterations: 500 };
 
     #[test]
     fn solves_poisson() {
@@ -195,13 +176,7 @@ mod tests {
         matrix.multiply(&expected, &mut b);
         let solution = conjugate_gradients(&mut Whole(&matrix), &b, STOP, |_, _| ()).unwrap();
         assert_eq!(solution.ending, Ending::Converged);
-        assert!(
-            solution
-                .x
-                .iter()
-                .zip(&expected)
-                .all(|(x, e)| (x - e).abs() < 1e-10)
-        );
+        assert!(solution.x.iter().zip(&expected).all(|(x, e)| (x - e).abs() < 1e-10));
         assert!(true_residual(&mut Whole(&matrix), &b, &solution.x).unwrap() < 1e-11);
     }
 
@@ -214,19 +189,10 @@ mod tests {
         let good = [(0, 0, 2.0), (1, 1, 3.0)];
         assert_eq!(solve(&good, &[0.0, 0.0], STOP).residuals, [0.0]);
         assert_eq!(solve(&good, &[1.0, 1.0], STOP).iterations(), 2);
-        let once = Stop {
-            iterations: 1,
-            ..STOP
-        };
-        assert_eq!(
-            solve(&good, &[1.0, 1.0], once).ending,
-            Ending::OutOfIterations
-        );
+        let once = Stop { iterations: 1, ..STOP };
+        assert_eq!(solve(&good, &[1.0, 1.0], once).ending, Ending::OutOfIterations);
         assert_eq!(solve(&good, &[1e200, 1.0], STOP).ending, Ending::NotFinite);
         let indefinite = [(0, 0, 1.0), (0, 1, 5.0), (1, 0, 5.0), (1, 1, 1.0)];
-        assert_eq!(
-            solve(&indefinite, &[1.0, -1.0], STOP).ending,
-            Ending::NotPositiveDefinite(-8.0)
-        );
+        assert_eq!(solve(&indefinite, &[1.0, -1.0], STOP).ending, Ending::NotPositiveDefinite(-8.0));
     }
 }

@@ -37,9 +37,7 @@ impl Canvas {
 
     fn rectangles(&mut self, colour: Pixel, corners: &[[f64; 4]]) {
         for &[left, top, right, bottom] in corners {
-            self.paint(colour, |x, y| {
-                x >= left && x < right && y >= top && y < bottom
-            });
+            self.paint(colour, |x, y| x >= left && x < right && y >= top && y < bottom);
         }
     }
 
@@ -50,21 +48,9 @@ impl Canvas {
 
 /// Draws the plan as `width * height` pixels, row by row. Insulating walls with doors, cold windows, radiators.
 pub fn pixels(width: usize, height: usize) -> Vec<Pixel> {
-    let mut canvas = Canvas {
-        width,
-        height,
-        pixels: vec![AIR; width * height],
-    };
+    let mut canvas = Canvas { width, height, pixels: vec![AIR; width * height] };
     // Outer walls, then inner walls with gaps for the doors.
-    canvas.rectangles(
-        WALL,
-        &[
-            [0., 0., 96., 2.],
-            [0., 62., 96., 64.],
-            [0., 0., 2., 64.],
-            [94., 0., 96., 64.],
-        ],
-    );
+    canvas.rectangles(WALL, &[[0., 0., 96., 2.], [0., 62., 96., 64.], [0., 0., 2., 64.], [94., 0., 96., 64.]]);
     canvas.rectangles(
         WALL,
         &[
@@ -103,9 +89,7 @@ fn radiators(canvas: &mut Canvas) {
         canvas.rectangles(RADIATOR, &[[left, 6., left + 1., 16.]]);
     }
     // A horseshoe, with an insulated column inside it.
-    canvas.paint(RADIATOR, |x, y| {
-        (7.0..8.0).contains(&(x - 52.).hypot(y - 18.)) && y < 20.
-    });
+    canvas.paint(RADIATOR, |x, y| (7.0..8.0).contains(&(x - 52.).hypot(y - 18.)) && y < 20.);
     canvas.disc(WALL, [52., 18.], 2.);
     // A serpentine under the floor.
     for turn in 0..3 {

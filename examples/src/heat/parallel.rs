@@ -27,22 +27,19 @@ struct Inbox {
 
 impl Inbox {
     fn new(world: &World, width: usize) -> Result<Inbox> {
-        Ok(Inbox {
-            rows: world.alloc(2 * width)?,
-            arrived: world.bell()?,
-        })
+        Ok(Inbox { rows: world.alloc(2 * width)?, arrived: world.bell()? })
     }
 
     /// Puts `row` of time `step` into this inbox of rank `to`.
     fn send(&self, to: usize, step: u64, row: &[f64]) -> Result<()> {
-        self.rows
-            .put_slice_bell(to, (step % 2) as usize * row.len(), row, &self.arrived)
+        self.rows.put_slice_bell(to, (step % 2) as usize * row.len(), row, &self.arrived)
     }
 
     /// Waits for the neighbour's row of time `step` and copies it out.
     fn receive(&self, step: u64, row: &mut [f64]) -> Result<()> {
         self.arrived.wait(step)?;
-        self.rows.read((step % 2) as usize * row.len(), row)
+        self.rows.read((step % 2) as usize * row.len(), row);
+        Ok(())
     }
 }
 
@@ -125,8 +122,7 @@ impl<'w> SharedPlate<'w> {
             self.from_below.send(above, after, self.band.next_row(0))?;
         }
         if let Some(below) = below {
-            self.from_above
-                .send(below, after, self.band.next_row(rows - 1))?;
+            self.from_above.send(below, after, self.band.next_row(rows - 1))?;
         }
         if rows > 2 {
             self.band.relax_rows(1..rows - 1);
@@ -155,12 +151,7 @@ impl<'w> SharedPlate<'w> {
             return (None, None);
         }
         // Only the last ranks can be without rows.
-        (
-            rank.checked_sub(1),
-            Some(rank + 1)
-                .filter(|&next| next < self.world.size())
-                .filter(has_rows),
-        )
+        (rank.checked_sub(1), Some(rank + 1).filter(|&next| next < self.world.size()).filter(has_rows))
     }
 
     /// Steps done since time 0.
@@ -174,25 +165,17 @@ impl<'w> SharedPlate<'w> {
     /// # Errors
     /// A rank was lost.
     pub fn gather(&mut self) -> Result<Option<Vec<f64>>> {
-        self.gather
-            .collect(self.world, &self.cells, self.band.temperatures())
+        self.gather.collect(self.world, &self.cells, self.band.temperatures())
     }
 }
 
 /// Rank 0 puts each rank's rows, and one more on each side, into its memory.
-fn scatter_cells(
-    world: &World,
-    plate: Option<&Plate>,
-    shares: &Shares,
-) -> Result<Vec<Cell>> {
+fn scatter_cells(world: &World, plate: Option<&Plate>, width: usize, shares: &Shares) -> Result<Vec<Cell>> {
     let inbox: Symmetric<Cell> = world.alloc((shares.largest() + 2) * width)?;
     let arrived = world.bell()?;
     if let Some(plate) = plate {
         let wall = vec![INSULATED; width];
-        let row = |row: Option<usize>| {
-            row.and_then(|row| plate.cells.chunks(width).nth(row))
-                .unwrap_or(&wall)
-        };
+        let row = |row: Option<usize>| row.and_then(|row| plate.cells.chunks(width).nth(row)).unwrap_or(&wall);
         for to in 0..world.size() {
             let own = shares.of(to);
             inbox.put_slice(to, 0, row(own.start.checked_sub(1)))?;
@@ -202,6 +185,6 @@ fn scatter_cells(
     }
     arrived.wait(1)?;
     let mut cells = vec![INSULATED; (shares.of(world.rank()).len() + 2) * width];
-    inbox.read(0, &mut cells)?;
+    inbox.read(0, &mut cells);
     Ok(cells)
 }

@@ -34,17 +34,14 @@ const COLOURS: [[u8; 3]; 9] = [
 pub fn read_plate(path: &Path, hold: Hold) -> Result<Plate> {
     let name = path.display();
     let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-    let about = file
-        .metadata()
-        .with_context(|| format!("cannot read {name}"))?;
+    let about = file.metadata().with_context(|| format!("cannot read {name}"))?;
     if about.is_dir() {
         bail!("{name} is a folder, not a PNG file");
     }
     if about.is_file() && about.len() == 0 {
         bail!("{name} is empty, not a PNG file");
     }
-    decode_plate(BufReader::new(file), hold)
-        .with_context(|| format!("cannot use {name} as a plate"))
+    decode_plate(BufReader::new(file), hold).with_context(|| format!("cannot use {name} as a plate"))
 }
 
 /// Reads a plate from PNG data. The size is checked before memory is taken.
@@ -58,9 +55,7 @@ pub fn decode_plate(data: impl BufRead + Seek, hold: Hold) -> Result<Plate> {
     let (width, height) = (header.width as usize, header.height as usize);
     Plate::check_size(width, height)?;
     let mut reader = decoder.read_info().map_err(explain)?;
-    let size = reader
-        .output_buffer_size()
-        .context("the image is too large for this machine")?;
+    let size = reader.output_buffer_size().context("the image is too large for this machine")?;
     let mut bytes = vec![0; size];
     reader.next_frame(&mut bytes).map_err(explain)?;
     // Also what follows the image must be whole: a file that was cut short is not to be trusted.
@@ -73,12 +68,7 @@ pub fn decode_plate(data: impl BufRead + Seek, hold: Hold) -> Result<Plate> {
         ColorType::Indexed => bail!("its palette cannot be expanded"),
     };
     let samples = reader.output_color_type().0.samples();
-    Ok(Plate::from_pixels(
-        width,
-        height,
-        bytes.chunks_exact(samples).map(pixel),
-        hold,
-    ))
+    Ok(Plate::from_pixels(width, height, bytes.chunks_exact(samples).map(pixel), hold))
 }
 
 /// The decoder's error in the user's words.
@@ -100,19 +90,11 @@ pub fn draw(width: usize, cells: &[Cell], temperatures: &[f64]) -> Result<Vec<u8
     let scale = f64::from(INSULATION - 1) / (HOT - COLD);
     let level = |(&cell, &t): (&Cell, &f64)| {
         // `as` keeps a value outside the scale at its end.
-        if conducts(cell) {
-            ((t - COLD) * scale).round().min(f64::from(INSULATION - 1)) as u8
-        } else {
-            INSULATION
-        }
+        if conducts(cell) { ((t - COLD) * scale).round().min(f64::from(INSULATION - 1)) as u8 } else { INSULATION }
     };
     let levels: Vec<u8> = cells.iter().zip(temperatures).map(level).collect();
     let mut data = Vec::new();
-    let mut encoder = Encoder::new(
-        &mut data,
-        u32::try_from(width)?,
-        u32::try_from(levels.len() / width)?,
-    );
+    let mut encoder = Encoder::new(&mut data, u32::try_from(width)?, u32::try_from(levels.len() / width)?);
     encoder.set_color(ColorType::Indexed);
     encoder.set_depth(BitDepth::Eight);
     encoder.set_palette(palette());
@@ -127,17 +109,10 @@ pub fn draw(width: usize, cells: &[Cell], temperatures: &[f64]) -> Result<Vec<u8
 /// The encoder failed.
 pub fn encode_pixels(width: usize, pixels: &[[u8; 4]]) -> Result<Vec<u8>> {
     let mut data = Vec::new();
-    let mut encoder = Encoder::new(
-        &mut data,
-        u32::try_from(width)?,
-        u32::try_from(pixels.len() / width)?,
-    );
+    let mut encoder = Encoder::new(&mut data, u32::try_from(width)?, u32::try_from(pixels.len() / width)?);
     encoder.set_color(ColorType::Rgb);
     encoder.set_depth(BitDepth::Eight);
-    let bytes: Vec<u8> = pixels
-        .iter()
-        .flat_map(|pixel| [pixel[0], pixel[1], pixel[2]])
-        .collect();
+    let bytes: Vec<u8> = pixels.iter().flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
     encoder.write_header()?.write_image_data(&bytes)?;
     Ok(data)
 }

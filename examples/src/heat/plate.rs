@@ -45,11 +45,7 @@ pub const fn is_free(cell: Cell) -> bool {
 
 /// The temperature a cell starts with, in degrees; [`COLD`] for insulation.
 pub fn temperature(cell: Cell) -> f64 {
-    if conducts(cell) {
-        COLD + (HOT - COLD) * f64::from(cell & 0xff) / 255.0
-    } else {
-        COLD
-    }
+    if conducts(cell) { COLD + (HOT - COLD) * f64::from(cell & 0xff) / 255.0 } else { COLD }
 }
 
 /// Which of the extreme pixels keep their temperature for ever.
@@ -96,16 +92,9 @@ impl Plate {
 
     /// Turns pixels (red, green, blue, alpha; row by row) into cells: blue and transparent pixels insulate, the brightness
     /// of all others is a temperature, and `hold` says whether white and black keep it.
-    pub fn from_pixels(
-        width: usize,
-        height: usize,
-        pixels: impl Iterator<Item = [u8; 4]>,
-        hold: Hold,
-    ) -> Plate {
+    pub fn from_pixels(width: usize, height: usize, pixels: impl Iterator<Item = [u8; 4]>, hold: Hold) -> Plate {
         let mut cells: Vec<Cell> = pixels.map(cell_of).collect();
-        let grey = cells
-            .iter()
-            .any(|&cell| conducts(cell) && !matches!(cell & 0xff, 0 | 255));
+        let grey = cells.iter().any(|&cell| conducts(cell) && !matches!(cell & 0xff, 0 | 255));
         let (hot, cold) = match hold {
             Hold::Auto => (true, grey),
             Hold::Both => (true, true),
@@ -117,11 +106,7 @@ impl Plate {
                 *cell |= HELD;
             }
         }
-        Plate {
-            width,
-            height,
-            cells,
-        }
+        Plate { width, height, cells }
     }
 
     /// Cells whose temperature can change.
@@ -156,45 +141,23 @@ mod tests {
 
     #[test]
     fn white_and_black_are_held_grey_is_free_blue_insulates() {
-        assert_eq!(
-            row(&[WHITE, BLACK, GREY, BLUE], Hold::Auto),
-            [held(255), held(0), free(100), INSULATED]
-        );
-        assert_eq!(
-            row(&[WHITE, BLACK, GREY, BLUE], Hold::None),
-            [free(255), free(0), free(100), INSULATED]
-        );
+        assert_eq!(row(&[WHITE, BLACK, GREY, BLUE], Hold::Auto), [held(255), held(0), free(100), INSULATED]);
+        assert_eq!(row(&[WHITE, BLACK, GREY, BLUE], Hold::None), [free(255), free(0), free(100), INSULATED]);
     }
 
     #[test]
     fn without_grey_black_only_starts_cold() {
-        assert_eq!(
-            row(&[WHITE, BLACK, BLUE], Hold::Auto),
-            [held(255), free(0), INSULATED]
-        );
-        assert_eq!(
-            row(&[WHITE, BLACK, BLUE], Hold::Both),
-            [held(255), held(0), INSULATED]
-        );
+        assert_eq!(row(&[WHITE, BLACK, BLUE], Hold::Auto), [held(255), free(0), INSULATED]);
+        assert_eq!(row(&[WHITE, BLACK, BLUE], Hold::Both), [held(255), held(0), INSULATED]);
     }
 
     #[test]
     fn transparent_insulates_and_colours_count_by_brightness() {
-        assert_eq!(
-            row(&[[255, 255, 255, 0], [255, 0, 0, 255]], Hold::Auto),
-            [INSULATED, free(76)]
-        );
+        assert_eq!(row(&[[255, 255, 255, 0], [255, 0, 0, 255]], Hold::Auto), [INSULATED, free(76)]);
     }
 
     #[test]
     fn temperatures_span_the_scale() {
-        assert_eq!(
-            [
-                temperature(held(0)),
-                temperature(free(51)),
-                temperature(held(255))
-            ],
-            [0.0, 20.0, 100.0]
-        );
+        assert_eq!([temperature(held(0)), temperature(free(51)), temperature(held(255))], [0.0, 20.0, 100.0]);
     }
 }

@@ -59,23 +59,11 @@ impl Band {
     /// # Panics
     /// If `cells` is not a whole number of rows, or fewer than two.
     pub fn new(width: usize, alpha: f64, cells: &[Cell]) -> Band {
-        assert!(
-            width > 0 && cells.len().is_multiple_of(width) && cells.len() >= 2 * width,
-            "two halo rows at least"
-        );
+        assert!(width > 0 && cells.len().is_multiple_of(width) && cells.len() >= 2 * width, "two halo rows at least");
         let rows = cells.len() / width - 2;
         let now: Vec<f64> = cells.iter().map(|&cell| temperature(cell)).collect();
-        let plan = (1..=rows)
-            .map(|row| plan_row(width, &cells[(row - 1) * width..(row + 2) * width]))
-            .collect();
-        Band {
-            width,
-            rows,
-            alpha,
-            next: now.clone(),
-            now,
-            plan,
-        }
+        let plan = (1..=rows).map(|row| plan_row(width, &cells[(row - 1) * width..(row + 2) * width])).collect();
+        Band { width, rows, alpha, next: now.clone(), now, plan }
     }
 
     /// How many rows the band has, without its halo.
@@ -115,11 +103,7 @@ impl Band {
             let (start, end) = (run.start as usize, run.end as usize);
             // Five slices of one length: no bounds check is left in the loop.
             let (north, south) = (&above[start..end], &below[start..end]);
-            let (west, middle, east) = (
-                &own[start - 1..end - 1],
-                &own[start..end],
-                &own[start + 1..end + 1],
-            );
+            let (west, middle, east) = (&own[start - 1..end - 1], &own[start..end], &own[start + 1..end + 1]);
             for (i, cell) in next[start..end].iter_mut().enumerate() {
                 *cell = relax(alpha, middle[i], north[i], south[i], west[i], east[i]);
             }
@@ -128,17 +112,10 @@ impl Band {
             let column = edge.column as usize;
             let t = own[column];
             let pick = |side: u8, row: &[f64], column: usize| {
-                if edge.neighbours & side == 0 {
-                    t
-                } else {
-                    row[column]
-                }
+                if edge.neighbours & side == 0 { t } else { row[column] }
             };
             let (north, south) = (pick(NORTH, above, column), pick(SOUTH, below, column));
-            let (west, east) = (
-                pick(WEST, own, column.wrapping_sub(1)),
-                pick(EAST, own, column + 1),
-            );
+            let (west, east) = (pick(WEST, own, column.wrapping_sub(1)), pick(EAST, own, column + 1));
             next[column] = relax(alpha, t, north, south, west, east);
         }
     }
@@ -152,9 +129,7 @@ impl Band {
     pub fn change(&self) -> f64 {
         let own = self.width..(self.rows + 1) * self.width;
         let pairs = self.now[own.clone()].iter().zip(&self.next[own]);
-        pairs
-            .map(|(now, next)| (now - next).abs())
-            .fold(0.0, f64::max)
+        pairs.map(|(now, next)| (now - next).abs()).fold(0.0, f64::max)
     }
 
     /// Ends the step: what was computed is now.
@@ -210,11 +185,7 @@ mod tests {
     fn a_rod_between_two_held_ends_reaches_a_straight_line() {
         let mut band = one_row(&[held(0), free(9), free(90), free(200), held(255)]);
         steps(&mut band, 400);
-        for (found, expected) in band
-            .temperatures()
-            .iter()
-            .zip([0.0, 25.0, 50.0, 75.0, 100.0])
-        {
+        for (found, expected) in band.temperatures().iter().zip([0.0, 25.0, 50.0, 75.0, 100.0]) {
             assert!((found - expected).abs() < 1e-9, "{:?}", band.temperatures());
         }
     }
@@ -224,10 +195,7 @@ mod tests {
         let mut band = one_row(&[free(255), free(0), free(255), INSULATED, free(51)]);
         steps(&mut band, 400);
         let row = band.temperatures();
-        assert!(
-            row[..3].iter().all(|t| (t - 200.0 / 3.0).abs() < 1e-9),
-            "{row:?}"
-        );
+        assert!(row[..3].iter().all(|t| (t - 200.0 / 3.0).abs() < 1e-9), "{row:?}");
         assert_eq!(row[4], 20.0);
     }
 
