@@ -59,8 +59,9 @@ Examples:
   bellwether run -n 4 cg
   bellwether run -n 4 cg /usr/share/doc/libmetis-dev/examples/graphs/4elt.graph --every 10
 
-One number of ranks always gives the same residuals; another number adds in another
-order, and its residuals differ by rounding.
+One number of ranks always gives the same residuals, bit for bit. Another number adds
+in another order: its residuals differ by rounding, which a matrix with a few outstanding
+eigenvalues can make visible on the way; the solution is the same within the tolerance.
 
 Exit code: 0 success, 1 failure while running, 2 wrong arguments or input.";
 

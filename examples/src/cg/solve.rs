@@ -95,7 +95,8 @@ pub fn dot(a: &[f64], b: &[f64]) -> f64 {
 /// Solves `A x = b` from `x = 0`; calls `each` with the number of iterations done and the relative residual. Collective.
 ///
 /// All ranks compute the same residuals, bit for bit, and so stop together. Another number of ranks adds the same numbers
-/// in another order: the residuals then differ by rounding, which conjugate gradients amplify slowly.
+/// in another order: the residuals then differ by rounding at first. Where a few eigenvalues stand out, the method
+/// amplifies that, and single residuals may differ visibly before both histories meet again; the limit is the same.
 ///
 /// # Errors
 /// A rank was lost.
