@@ -6,7 +6,7 @@ use clap::Parser;
 
 /// Conjugate gradients on a sparse symmetric positive definite matrix.
 #[derive(Debug, Parser)]
-#[command(name = "cg", version, about, after_help = HELP)]
+#[command(name = "cg", version, after_help = HELP)]
 pub struct Arguments {
     /// The matrix: a Matrix Market file or a METIS graph; a Poisson problem if absent
     pub matrix: Option<PathBuf>,

@@ -15,7 +15,6 @@ use bellwether_examples::cg::{model, problem};
 use bellwether_examples::job::{self, Failure};
 use bellwether_examples::output::Output;
 use bellwether_examples::progress::Progress;
-use bellwether_examples::say;
 
 fn main() -> ExitCode {
     job::main(run)
@@ -37,7 +36,7 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
     report::begin(world, root.as_ref(), &matrix)?;
 
     let stop = Stop { tolerance: arguments.tolerance, iterations: arguments.max_iterations };
-    let progress = Progress::new(world, 100, "percent of the digits asked for");
+    let progress = Progress::new(world, 100, "of the digits asked for, {eta} left");
     let start = Instant::now();
     let solution = conjugate_gradients(&mut matrix, &b, stop, |iteration, residual| {
         if world.rank() == 0 {
@@ -100,15 +99,16 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<Root> {
 
 fn not_definite(root: &Root, iterations: usize, curvature: f64) -> Failure {
     Failure::Input(anyhow::anyhow!(
-        "{} is not positive definite: after {iterations} iterations a direction p has p'Ap = {curvature:e}",
-        root.name
+        "{} is not positive definite: in iteration {} a direction p has p'Ap = {curvature:.3e}",
+        root.name,
+        iterations + 1
     ))
 }
 
 fn not_finite(root: &Root, iterations: usize) -> Failure {
-    say!("the residual is no longer a finite number after {iterations} iterations");
     Failure::Input(anyhow::anyhow!(
-        "{}: numbers became too large after {iterations} iterations; scale the matrix or the right-hand side",
-        root.name
+        "{}: numbers became too large in iteration {}; scale the matrix or the right-hand side",
+        root.name,
+        iterations + 1
     ))
 }

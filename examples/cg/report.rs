@@ -46,7 +46,7 @@ pub fn check(root: &Root, x: &[f64], residuals: &[f64], stop: Stop, time: Durati
     // A run that gave up early is compared by its residual only.
     let limit = 10.0 * stop.tolerance.max(residuals[residuals.len() - 1]);
     let (own, other) = (residuals.len() - 1, serial.iterations());
-    if !(apart <= limit) {
+    if apart.is_nan() || apart > limit {
         let message =
             format!("check failed: the solution differs from the serial one by {apart:.2e} (allowed {limit:.2e})");
         return Err(Failure::Running(anyhow::anyhow!("{message}; {own} iterations here, {other} there")));

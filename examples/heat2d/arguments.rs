@@ -8,7 +8,7 @@ use clap::Parser;
 
 /// Heat on a plate that is given by a picture.
 #[derive(Debug, Parser)]
-#[command(name = "heat2d", version, about, after_help = HELP)]
+#[command(name = "heat2d", version, after_help = HELP)]
 pub struct Arguments {
     /// The plate, a PNG file; a built-in floor plan if absent
     pub plate: Option<PathBuf>,

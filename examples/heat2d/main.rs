@@ -40,7 +40,7 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
     let stop = Stop { steps: arguments.steps, until_change: arguments.until_change };
     let mut plate = SharedPlate::scatter(world, root.as_ref().map(|root| &root.plate), arguments.alpha)?;
 
-    let progress = Progress::new(world, stop.steps, "steps");
+    let progress = Progress::new(world, stop.steps, "{pos} of {len} steps, {eta} left");
     let every = arguments.frames.is_some().then(|| arguments.every.unwrap_or((stop.steps / 50).max(1)));
     if every.is_some() {
         write_frame(world, &mut plate, root.as_ref())?;

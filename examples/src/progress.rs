@@ -1,6 +1,8 @@
 //! A progress bar on a terminal, and nothing at all elsewhere.
 
-use std::io::{self, IsTerminal, Write};
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bellwether::World;
@@ -16,24 +18,25 @@ const REDRAWS: u8 = 10;
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
+    /// The least width of a line above the bar.
+    pad: usize,
 }
 
+/// A line above the bar is at least so wide, if the terminal is: it may reach the screen, through another pipe, before
+/// the bar has been wiped from there.
+const WIDEST_BAR: u16 = 79;
+
 impl Progress {
-    /// A bar that is full at `length`. `unit` names what is counted.
-    pub fn new(world: &World, length: u64, unit: &str) -> Progress {
-        let Some(target) = (world.rank() == 0).then(target).flatten() else {
-            return Progress { bar: ProgressBar::hidden() };
+    /// A bar that is full at `length`. `text` follows it, in the template language of indicatif.
+    pub fn new(world: &World, length: u64, text: &str) -> Progress {
+        let Some((target, pad)) = (world.rank() == 0).then(target).flatten() else {
+            return Progress { bar: ProgressBar::hidden(), pad: 0 };
         };
         let bar = ProgressBar::with_draw_target(Some(length), target);
-        let template = format!("{{bar:30}} {{percent:>3}} %  {{pos}} of {{len}} {unit}  {{eta}} left  {{msg}}");
+        let template = format!("{{bar:30}} {{percent:>3}} % {text}");
         bar.set_style(ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_position(0);
-        Progress { bar }
-    }
-
-    /// A bar that never draws, for serial reference runs and tests.
-    pub fn hidden() -> Progress {
-        Progress { bar: ProgressBar::hidden() }
+        Progress { bar, pad }
     }
 
     /// Moves the bar to `position`.
@@ -41,16 +44,10 @@ impl Progress {
         self.bar.set_position(position);
     }
 
-    /// Shows a short text at the end of the bar.
-    pub fn message(&self, text: impl FnOnce() -> String) {
-        if !self.bar.is_hidden() {
-            self.bar.set_message(text());
-        }
-    }
-
     /// Prints a line to standard output, above the bar.
     pub fn say(&self, line: std::fmt::Arguments<'_>) {
-        self.bar.suspend(|| crate::job::say(line));
+        let pad = self.pad;
+        self.bar.suspend(|| crate::job::say(format_args!("{:pad$}", line.to_string())));
     }
 
     /// Takes the bar off the screen.
@@ -65,29 +62,40 @@ impl Drop for Progress {
     }
 }
 
-/// Where to draw, if anywhere.
-fn target() -> Option<ProgressDrawTarget> {
+/// Where to draw, if anywhere, and how wide a line above the bar must be.
+fn target() -> Option<(ProgressDrawTarget, usize)> {
     if io::stderr().is_terminal() {
-        return Some(ProgressDrawTarget::stderr_with_hz(REDRAWS));
+        return Some((ProgressDrawTarget::stderr_with_hz(REDRAWS), 0));
     }
-    let width = std::env::var("BELLWETHER_TERM_WIDTH").ok()?.parse().ok().filter(|width| *width > 0)?;
-    Some(ProgressDrawTarget::term_like_with_hz(Box::new(RemoteTerminal { width }), REDRAWS))
+    let width: u16 = std::env::var("BELLWETHER_TERM_WIDTH").ok()?.parse().ok().filter(|width| *width > 0)?;
+    let terminal = Box::new(RemoteTerminal::new(width));
+    Some((ProgressDrawTarget::term_like_with_hz(terminal, REDRAWS), usize::from(WIDEST_BAR.min(width - 1))))
 }
 
 /// The terminal behind the launcher's pipe, spoken to in ANSI sequences.
+///
+/// The launcher passes a line on when it is complete, or when the cursor goes back to its beginning. So what is drawn is
+/// collected, and sent at once with a carriage return after it: else it would be seen only with the next drawing.
 #[derive(Debug)]
 struct RemoteTerminal {
     width: u16,
+    drawn: Mutex<String>,
 }
 
 impl RemoteTerminal {
-    fn send(&self, text: std::fmt::Arguments<'_>) -> io::Result<()> {
-        io::stderr().lock().write_fmt(text)
+    fn new(width: u16) -> RemoteTerminal {
+        RemoteTerminal { width, drawn: Mutex::default() }
+    }
+
+    fn draw(&self, text: std::fmt::Arguments<'_>) -> io::Result<()> {
+        // A panic while drawing leaves at worst half a line.
+        let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
+        drawn.write_fmt(text).map_err(io::Error::other)
     }
 
     fn step(&self, count: usize, direction: char) -> io::Result<()> {
         // A count of 0 would be read as 1.
-        if count == 0 { Ok(()) } else { self.send(format_args!("\x1b[{count}{direction}")) }
+        if count == 0 { Ok(()) } else { self.draw(format_args!("\x1b[{count}{direction}")) }
     }
 }
 
@@ -113,19 +121,22 @@ impl TermLike for RemoteTerminal {
     }
 
     fn write_line(&self, s: &str) -> io::Result<()> {
-        self.send(format_args!("{s}\n"))
+        self.draw(format_args!("{s}\n"))
     }
 
     fn write_str(&self, s: &str) -> io::Result<()> {
-        self.send(format_args!("{s}"))
+        self.draw(format_args!("{s}"))
     }
 
     fn clear_line(&self) -> io::Result<()> {
-        self.send(format_args!("\r\x1b[2K"))
+        self.draw(format_args!("\r\x1b[2K"))
     }
 
     fn flush(&self) -> io::Result<()> {
-        io::stderr().flush()
+        let drawn = std::mem::take(&mut *self.drawn.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut stderr = io::stderr().lock();
+        stderr.write_all(format!("{drawn}\r").as_bytes())?;
+        stderr.flush()
     }
 }
 

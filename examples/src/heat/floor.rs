@@ -24,25 +24,29 @@ struct Canvas {
 }
 
 impl Canvas {
-    /// Paints every pixel whose centre, in units, is `inside`.
-    fn paint(&mut self, colour: Pixel, inside: impl Fn(f64, f64) -> bool) {
-        for (index, pixel) in self.pixels.iter_mut().enumerate() {
-            let x = ((index % self.width) as f64 + 0.5) / self.width as f64 * UNITS[0];
-            let y = ((index / self.width) as f64 + 0.5) / self.height as f64 * UNITS[1];
-            if inside(x, y) {
-                *pixel = colour;
+    /// Paints every pixel of a box (left, top, right, bottom in units) whose centre is `inside`.
+    fn paint(&mut self, colour: Pixel, corners: [f64; 4], inside: impl Fn(f64, f64) -> bool) {
+        let scale = [self.width as f64 / UNITS[0], self.height as f64 / UNITS[1]];
+        // The first pixel whose centre is not before the edge.
+        let pixel = |edge: f64, scale: f64, end: usize| ((edge * scale - 0.5).ceil().max(0.0) as usize).min(end);
+        let [left, right] = [corners[0], corners[2]].map(|edge| pixel(edge, scale[0], self.width));
+        let [top, bottom] = [corners[1], corners[3]].map(|edge| pixel(edge, scale[1], self.height));
+        for (y, x) in (top..bottom).flat_map(|y| (left..right).map(move |x| (y, x))) {
+            if inside((x as f64 + 0.5) / scale[0], (y as f64 + 0.5) / scale[1]) {
+                self.pixels[y * self.width + x] = colour;
             }
         }
     }
 
     fn rectangles(&mut self, colour: Pixel, corners: &[[f64; 4]]) {
-        for &[left, top, right, bottom] in corners {
-            self.paint(colour, |x, y| x >= left && x < right && y >= top && y < bottom);
+        for &corners in corners {
+            self.paint(colour, corners, |_, _| true);
         }
     }
 
     fn disc(&mut self, colour: Pixel, [cx, cy]: [f64; 2], radius: f64) {
-        self.paint(colour, |x, y| (x - cx).hypot(y - cy) < radius);
+        let corners = [cx - radius, cy - radius, cx + radius, cy + radius];
+        self.paint(colour, corners, |x, y| (x - cx).hypot(y - cy) < radius);
     }
 }
 
@@ -89,7 +93,7 @@ fn radiators(canvas: &mut Canvas) {
         canvas.rectangles(RADIATOR, &[[left, 6., left + 1., 16.]]);
     }
     // A horseshoe, with an insulated column inside it.
-    canvas.paint(RADIATOR, |x, y| (7.0..8.0).contains(&(x - 52.).hypot(y - 18.)) && y < 20.);
+    canvas.paint(RADIATOR, [44., 10., 60., 20.], |x, y| (7.0..8.0).contains(&(x - 52.).hypot(y - 18.)));
     canvas.disc(WALL, [52., 18.], 2.);
     // A serpentine under the floor.
     for turn in 0..3 {
