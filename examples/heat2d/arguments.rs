@@ -1,0 +1,90 @@
+//! The command line of `heat2d`.
+
+use std::path::PathBuf;
+
+use bellwether_examples::heat::plate::{Hold, Plate};
+use bellwether_examples::heat::stencil;
+use clap::Parser;
+
+/// Heat on a plate that is given by a picture.
+#[derive(Debug, Parser)]
+#[command(name = "heat2d", version, after_help = HELP)]
+pub struct Arguments {
+    /// The plate, a PNG file; a built-in floor plan if absent
+    pub plate: Option<PathBuf>,
+
+    /// Where to write the final picture
+    #[arg(short, long, value_name = "FILE", default_value = "heat2d.png")]
+    pub output: PathBuf,
+
+    /// How many time steps to compute
+    #[arg(short, long, value_name = "N", default_value_t = 10_000)]
+    pub steps: u64,
+
+    /// Stop earlier when no cell changes by more than this many degrees in a step
+    #[arg(long, value_name = "DEGREES", value_parser = positive)]
+    pub until_change: Option<f64>,
+
+    /// Diffusivity times time step over cell area; larger is faster, above 0.25 is unstable
+    #[arg(long, value_name = "X", default_value_t = 0.24, value_parser = stable)]
+    pub alpha: f64,
+
+    /// Which pixels keep their temperature
+    #[arg(long, value_enum, default_value_t = Hold::Auto)]
+    pub hold: Hold,
+
+    /// Also write pictures during the run into this folder, which is made if absent
+    #[arg(long, value_name = "DIR")]
+    pub frames: Option<PathBuf>,
+
+    /// Steps between two frames [default: a fiftieth of all steps]
+    #[arg(long, value_name = "K", requires = "frames", value_parser = clap::value_parser!(u64).range(1..))]
+    pub every: Option<u64>,
+
+    /// The size of the built-in floor plan
+    #[arg(long, value_name = "WxH", default_value = "768x512", value_parser = size, conflicts_with = "plate")]
+    pub size: [usize; 2],
+
+    /// Write the built-in floor plan as a PNG file to paint on, and end
+    #[arg(long, value_name = "FILE", conflicts_with = "plate")]
+    pub save_plate: Option<PathBuf>,
+
+    /// Compute the plate again on one rank and compare every bit
+    #[arg(long)]
+    pub check: bool,
+}
+
+const HELP: &str = "\
+What a pixel means:
+  white                100 degrees, held: a heater
+  black                0 degrees, held: a cooler (see --hold)
+  grey, other colours  starts at the temperature of its brightness
+  blue, transparent    insulation: no heat passes
+
+The plate's edge is insulated. In the output, insulation is grey, and colours go
+from dark violet (0 degrees) over red to pale yellow (100 degrees).
+
+Examples:
+  bellwether run -n 4 heat2d
+  bellwether run -n 4 heat2d plate.png --steps 50000 --frames frames --every 500
+  heat2d --save-plate plate.png
+
+Exit code: 0 success, 1 failure while running, 2 wrong arguments or input.";
+
+fn positive(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if value.is_finite() && value > 0.0 { Ok(value) } else { Err("must be larger than 0".to_owned()) }
+}
+
+fn stable(text: &str) -> Result<f64, String> {
+    let value = positive(text)?;
+    if value <= stencil::MAX_ALPHA { Ok(value) } else { Err(format!("must be at most {}", stencil::MAX_ALPHA)) }
+}
+
+fn size(text: &str) -> Result<[usize; 2], String> {
+    let (width, height) = text.split_once('x').ok_or("write it as 768x512")?;
+    let side = |text: &str| text.parse::<usize>().map_err(|_| "write it as 768x512".to_owned());
+    let size = [side(width)?, side(height)?];
+    Plate::check_size(size[0], size[1]).map_err(|error| error.to_string())?;
+    Ok(size)
+}

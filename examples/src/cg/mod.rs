@@ -1,0 +1,16 @@
+//! Conjugate gradients: the parts of the example `cg`.
+//!
+//! [`problem`] finds out what a file is; [`matrix_market`] and [`metis`] read it; [`csr`] holds it and [`model`] makes
+//! matrices of graphs. [`solve`] is the method, the same for one rank and for many; [`parallel`] is a matrix whose rows
+//! are split over the ranks, and [`exchange`] how they fetch each other's vector entries. [`plot`] draws the convergence.
+
+pub mod csr;
+pub mod exchange;
+pub mod matrix_market;
+pub mod metis;
+pub mod model;
+pub mod parallel;
+pub mod plot;
+pub mod problem;
+pub mod solve;
+pub mod vector;

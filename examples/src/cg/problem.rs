@@ -1,0 +1,54 @@
+//! From a file's name to a matrix.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::csr::Csr;
+use super::{matrix_market, metis, model, vector};
+
+/// Where Debian's package libmetis-doc puts its graphs.
+pub const DEBIAN_GRAPHS: &str = "/usr/share/doc/libmetis-dev/examples/graphs";
+
+/// Reads a Matrix Market file, or the Laplacian plus identity of a METIS graph. The first says what it is in its first
+/// line; everything else is taken for the second, unless its name ends in `.mtx`.
+///
+/// # Errors
+/// The file is absent or is neither; the error names it, and the line if there is one.
+pub fn load_matrix(path: &Path) -> Result<Csr> {
+    let text = read_text(path)?;
+    let is_market = text.starts_with(matrix_market::BANNER) || path.extension().is_some_and(|end| end == "mtx");
+    if is_market {
+        matrix_market::parse(&text).with_context(|| format!("cannot use {} as a Matrix Market file", path.display()))
+    } else {
+        let edges = metis::parse(&text).with_context(|| format!("cannot use {} as a METIS graph", path.display()))?;
+        Ok(model::laplacian_plus_identity(&edges))
+    }
+}
+
+/// Reads a vector with an entry for each row of the matrix.
+///
+/// # Errors
+/// The file is absent or is not such a vector; the error names it, and the line if there is one.
+pub fn load_vector(path: &Path, length: usize) -> Result<Vec<f64>> {
+    vector::parse(&read_text(path)?, length).with_context(|| format!("cannot use {} as a vector", path.display()))
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    let name = path.display();
+    let bytes = fs::read(path).map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound if path.starts_with(DEBIAN_GRAPHS) => {
+                " (Debian's package libmetis-doc has it: apt-get install libmetis-doc)"
+            }
+            _ => "",
+        };
+        anyhow!("cannot read {name}: {error}{hint}")
+    })?;
+    if bytes.is_empty() {
+        bail!("{name} is empty");
+    }
+    String::from_utf8(bytes).map_err(|_| anyhow!("{name} is not a text file (if it is compressed, unpack it first)"))
+}

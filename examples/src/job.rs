@@ -1,0 +1,137 @@
+//! How an example begins and ends: the command line, the world, errors told once, exit codes.
+//!
+//! Exit codes: 0 success, 1 a failure while running (a lost rank, a full disk, a failed check), 2 wrong usage or input.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use bellwether::World;
+use clap::Parser;
+
+/// Why an example ends early.
+#[derive(Debug)]
+pub enum Failure {
+    /// The user's arguments or files cannot be used: exit code 2.
+    Input(anyhow::Error),
+    /// Something went wrong while running: exit code 1.
+    Running(anyhow::Error),
+    /// Rank 0 has already told the user; all ranks end with this exit code.
+    Told(u8),
+}
+
+impl Failure {
+    /// Writes the message to standard error, unless that has been done.
+    pub fn tell(&self) {
+        if !matches!(self, Failure::Told(_)) {
+            // Nobody may be reading; the exit code still tells.
+            let _ = writeln!(io::stderr().lock(), "error: {self}");
+        }
+    }
+
+    /// The exit code of a process that ends for this reason.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Input(_) => 2,
+            Failure::Running(_) => 1,
+            Failure::Told(code) => *code,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Input(error) | Failure::Running(error) => write!(f, "{error:#}"),
+            Failure::Told(_) => f.write_str("rank 0 has reported the error"),
+        }
+    }
+}
+
+impl From<bellwether::Error> for Failure {
+    fn from(error: bellwether::Error) -> Self {
+        Failure::Running(error.into())
+    }
+}
+
+/// Does `work` on rank 0 only; every rank waits for it and learns whether it went well.
+///
+/// Collective. Rank 0 gets `Ok(Some(_))`, the others `Ok(None)`. When the work fails, rank 0 tells the user, and then all
+/// ranks get [`Failure::Told`]: the message is there, once, before any rank ends.
+///
+/// # Errors
+/// The work failed, or a rank was lost.
+pub fn on_root<T>(world: &World, work: impl FnOnce() -> Result<T, Failure>) -> Result<Option<T>, Failure> {
+    let mut code = [0];
+    let mut value = None;
+    if world.rank() == 0 {
+        match work() {
+            Ok(found) => value = Some(found),
+            Err(failure) => {
+                code = [failure.exit_code()];
+                failure.tell();
+            }
+        }
+    }
+    world.broadcast(0, &mut code)?;
+    match code {
+        [0] => Ok(value),
+        [code] => Err(Failure::Told(code)),
+    }
+}
+
+/// Runs an example: reads the arguments, joins the job, calls `body`, turns its error into a message and an exit code.
+///
+/// `--help`, and a wrong argument in a process that nobody launched, need no job and start none. Under a launcher every
+/// rank parses the same arguments: each joins the job, rank 0 prints the message, and all leave with the same code.
+pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> ExitCode {
+    let arguments = A::try_parse();
+    if let Err(message) = &arguments
+        && !launched()
+    {
+        message.exit();
+    }
+    let outcome = World::start().map_err(Failure::from).and_then(|world| {
+        match arguments {
+            Ok(arguments) => body(&world, arguments)?,
+            Err(message) => on_root(&world, || print(&message)).map(drop)?,
+        }
+        // Nobody leaves while another may still fetch from this rank's memory.
+        Ok(world.finish()?)
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.tell();
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Prints what clap has to say: help is no failure, a wrong argument is.
+fn print(message: &clap::Error) -> Result<(), Failure> {
+    // Nobody may be reading; the exit code still tells.
+    let _ = message.print();
+    match message.exit_code() {
+        0 => Ok(()),
+        code => Err(Failure::Told(u8::try_from(code).unwrap_or(2))),
+    }
+}
+
+/// Whether a launcher (ours, mpirun, srun) started this process as one rank of several.
+fn launched() -> bool {
+    ["BELLWETHER_JOB", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_NTASKS"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some())
+}
+
+/// Writes a line to standard output. A reader that has gone (`| head`) is no reason to panic.
+pub fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout().lock(), "{line}");
+}
+
+/// [`say`] with the syntax of `println!`.
+#[macro_export]
+macro_rules! say {
+    ($($part:tt)*) => { $crate::job::say(format_args!($($part)*)) };
+}
