@@ -67,10 +67,18 @@ fn a_rank_with_bad_settings_is_told_to_all() {
 }
 
 #[test]
+fn a_rank_that_fails_after_the_meeting_is_not_waited_for() {
+    for rank in ["0", "2"] {
+        let outcome = mpirun_groups(&[(3, &[MIXED, "memory", rank])]).expect_success();
+        assert_eq!(outcome.stdout, "memory ok: 3 ranks heard of it\n", "{outcome:#?}");
+    }
+}
+
+#[test]
 fn two_programs_in_one_job_are_refused() {
     let outcome = mpirun_groups(&[(2, &[RING]), (1, &[START])]).expect_failure();
     assert!(outcome.stderr.contains("executable's build id"), "{outcome:#?}");
-    assert!(outcome.stderr.contains("rank: 2"), "{outcome:#?}");
+    assert!(outcome.stderr.contains("rank 2 has"), "{outcome:#?}");
     assert!(outcome.took < SOON, "{outcome:#?}");
 }
 
@@ -102,9 +110,21 @@ fn killing_one_rank_from_outside_ends_all() {
     }
     assert!(!status.expect("ended within the limit").success());
     for pid in &pids {
-        assert!(!std::path::Path::new("/proc").join(pid).exists(), "process {pid} lives on");
+        let asked = Instant::now();
+        while lives(pid) {
+            assert!(asked.elapsed() < Duration::from_secs(2), "process {pid} lives on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
     println!("over {:?} after the kill", killed.elapsed());
+}
+
+/// Whether the process runs. One that nobody has reaped yet does not.
+fn lives(pid: &str) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
+        Err(_) => false,
+    }
 }
 
 /// A launcher that says 4, and an MPI that knows of 1.
@@ -116,7 +136,7 @@ fn four_tasks_that_come_up_alone_are_refused() {
         ("SLURM_NTASKS", "--mpi=pmix"),
     ] {
         let outcome = run(command(RING).env(variable, "4"), LIMIT).expect_failure();
-        assert!(outcome.stderr.contains(variable) && outcome.stderr.contains("StartedApart"), "{outcome:#?}");
+        assert!(outcome.stderr.contains(variable) && outcome.stderr.contains("came up alone"), "{outcome:#?}");
         assert!(outcome.stderr.contains(advice), "{outcome:#?}");
     }
 }
@@ -143,12 +163,12 @@ fn unshared(flags: &[&str], script: &str) -> Option<Vec<String>> {
 /// Abstract sockets do not cross network namespaces; the descriptor then comes through /proc.
 #[test]
 fn ranks_in_another_network_namespace_join() {
-    // MPI itself needs the network, unless told to use memory only; one with a loopback of its own will do.
-    let script = format!("ip link set lo up 2>/dev/null; exec {RING}");
-    let Some(line) = unshared(&["--net"], &script) else { return };
-    let line: Vec<&str> = line.iter().map(String::as_str).collect();
-    let outcome = mpirun_groups(&[(2, &[RING]), (2, &line)]).expect_success();
-    assert_eq!(outcome.stdout, "4 ranks, 1000 rounds, sum 6\n", "{outcome:#?}");
+    let outcome = mpirun_groups(&[(4, &[MIXED, "network"])]).expect_success();
+    if outcome.stdout.contains("skipped") {
+        eprintln!("{}", outcome.stdout);
+    } else {
+        assert_eq!(outcome.stdout, "network ok: 4 ranks\n", "{outcome:#?}");
+    }
 }
 
 #[test]

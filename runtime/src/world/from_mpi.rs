@@ -15,7 +15,8 @@ impl World {
     /// Collective over the communicator, which may be any part of `MPI_COMM_WORLD`; a program may have several worlds,
     /// in turn or at a time. MPI is called only while this runs, on a private duplicate, from this thread:
     /// `MPI_THREAD_SERIALIZED` is enough, and `MPI_THREAD_FUNNELED` in the main thread. The world does not need MPI
-    /// afterwards, nor does it finalise it. While a rank waits inside MPI it delivers no messages of this world.
+    /// afterwards, nor does it finalise it. While a rank waits inside MPI it delivers no messages of this world, and
+    /// does not notice that a peer is lost; rsmpi's `Universe` waits so for all ranks when it is dropped.
     ///
     /// # Errors
     /// As [`World::start`]; [`Error::Mpi`] if a call into MPI fails; [`Error::Start`] if a rank is on another machine;

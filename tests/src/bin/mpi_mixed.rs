@@ -1,7 +1,8 @@
 //! A program that uses MPI itself, at `MPI_THREAD_SERIALIZED`, and worlds on parts of it.
 //!
 //! `mpi_mixed` runs and checks itself; `mpi_mixed settings RANK` expects that rank RANK has a setting that cannot be
-//! understood, and that every rank hears of it.
+//! understood, and that every rank hears of it; `mpi_mixed memory RANK` leaves that rank no address space for the others'
+//! memory; `mpi_mixed network` moves ranks to network namespaces of their own.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -9,19 +10,34 @@ use std::rc::Rc;
 
 use bellwether::{Error, Result, World};
 use mpi::collective::SystemOperation;
+use mpi::environment::Universe;
 use mpi::topology::{Color, SimpleCommunicator};
 use mpi::traits::{Communicator, CommunicatorCollectives};
 use mpi::{Rank, Threading};
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::UnshareFlags;
 
 fn main() -> Result<()> {
+    // The universe finalises MPI when it is dropped, in a panic too, and would wait for the other ranks.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::exit(101);
+    }));
     let (universe, level) = mpi::initialize_with_threading(Threading::Serialized).expect("nobody has initialised MPI");
     assert!(level >= Threading::Serialized, "this MPI offers {level:?} only");
     let all = universe.world();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [_, rank] = arguments.as_slice() {
-        one_has_bad_settings(&all, rank.parse().expect("a rank"));
-        return Ok(());
+    match arguments.as_slice() {
+        [] => parts(universe),
+        [what, rank] if what == "memory" => one_has_no_room(&all, rank.parse().expect("a rank")),
+        [_, rank] => one_has_bad_settings(&all, rank.parse().expect("a rank")),
+        _ => other_networks(&all),
     }
+}
+
+fn parts(universe: Universe) -> Result<()> {
+    let all = universe.world();
 
     // Halves, by the parity of the rank; one after the other, in either order of ranks.
     for round in 0..3 {
@@ -95,7 +111,7 @@ fn exercise(world: &World, communicator: &SimpleCommunicator) -> Result<()> {
     world.barrier()
 }
 
-fn one_has_bad_settings(all: &SimpleCommunicator, bad: Rank) {
+fn one_has_bad_settings(all: &SimpleCommunicator, bad: Rank) -> Result<()> {
     let error = World::from_mpi(all).expect_err("one rank cannot start");
     if all.rank() == bad {
         assert!(matches!(error, Error::Setting { name: "BELLWETHER_SPIN", .. }), "{error:?}");
@@ -108,4 +124,43 @@ fn one_has_bad_settings(all: &SimpleCommunicator, bad: Rank) {
     if all.rank() == 0 {
         println!("settings ok: {} ranks heard of it", all.size());
     }
+    Ok(())
+}
+
+/// Rank 0 cannot be reached by an abstract socket from there.
+fn other_networks(all: &SimpleCommunicator) -> Result<()> {
+    // SAFETY: changes the network namespace of this thread, and no memory or descriptor.
+    let moved = all.rank() == 0 || unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.is_ok();
+    let mut all_moved = false;
+    all.all_reduce_into(&moved, &mut all_moved, SystemOperation::logical_and());
+    if all_moved {
+        let world = World::from_mpi(all)?;
+        exercise(&world, all)?;
+        world.finish()?;
+    }
+    if all.rank() == 0 {
+        println!("network {}: {} ranks", if all_moved { "ok" } else { "skipped, not allowed here" }, all.size());
+    }
+    Ok(())
+}
+
+/// Fails after the ranks have met, so that the others wait for it in the world, not in MPI.
+fn one_has_no_room(all: &SimpleCommunicator, poor: Rank) -> Result<()> {
+    let before = rustix::process::getrlimit(Resource::As);
+    if all.rank() == poor {
+        let limit = Rlimit { current: Some(16 << 30), ..before };
+        rustix::process::setrlimit(Resource::As, limit).expect("a limit can be lowered");
+    }
+    let error = World::from_mpi(all).expect_err("one rank cannot map the memory");
+    if all.rank() == poor {
+        assert!(matches!(error, Error::OutOfMemory { what: "address space", .. }), "{error:?}");
+    } else {
+        assert!(matches!(error, Error::PeerLost { rank, .. } if rank as Rank == poor), "{error:?}");
+    }
+    rustix::process::setrlimit(Resource::As, before).expect("a limit can be set back");
+    exercise(&World::from_mpi(all)?, all)?;
+    if all.rank() == 0 {
+        println!("memory ok: {} ranks heard of it", all.size());
+    }
+    Ok(())
 }

@@ -158,3 +158,61 @@ fn accept(socket: &OwnedFd) -> Result<OwnedFd> {
     });
     received.ok_or_else(|| Error::os(DOING, "recvmsg", Errno::NOMSG))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::settings::Settings;
+
+    fn same_file(one: impl AsFd, other: impl AsFd) -> bool {
+        let (one, other) = (rustix::fs::fstat(one).unwrap(), rustix::fs::fstat(other).unwrap());
+        (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+    }
+
+    /// Serves `pids` while `visit` runs in another thread.
+    fn while_serving<R: Send>(job: &JobMemory, door: Door, pids: &[u32], visit: impl FnOnce() -> R + Send) -> R {
+        std::thread::scope(|scope| {
+            let visitor = scope.spawn(visit);
+            let told = || Ok(visitor.is_finished());
+            door.serve(job.fd(), pids.iter().copied().collect(), told).unwrap();
+            visitor.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_rank_takes_the_descriptor_at_the_door() {
+        let job = JobMemory::create(2, &Settings::default()).unwrap();
+        let (door, offer) = Door::open(&job, 2);
+        let taken = while_serving(&job, door.unwrap(), &[std::process::id()], || offer.knock().unwrap());
+        assert!(same_file(&taken, job.fd()));
+        assert!(rustix::io::fcntl_getfd(&taken).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+        // The door is gone with the last rank; the other way is still there.
+        offer.knock().unwrap_err();
+        assert!(same_file(offer.take().unwrap(), job.fd()));
+    }
+
+    #[test]
+    fn a_stranger_is_sent_away() {
+        let job = JobMemory::create(2, &Settings::default()).unwrap();
+        let (door, offer) = Door::open(&job, 2);
+        let refused = while_serving(&job, door.unwrap(), &[u32::MAX], || offer.knock().map(drop));
+        assert!(refused.unwrap_err().to_string().contains("recvmsg"));
+    }
+
+    #[test]
+    fn a_door_that_is_not_rank_0s_is_not_entered() {
+        let job = JobMemory::create(2, &Settings::default()).unwrap();
+        let (door, offer) = Door::open(&job, 2);
+        let offer = Offer { pid: 1, ..offer };
+        let refused = while_serving(&job, door.unwrap(), &[std::process::id()], || offer.knock().map(drop));
+        assert!(refused.unwrap_err().to_string().contains("connect"));
+    }
+
+    #[test]
+    fn no_way_at_all_names_both() {
+        let text = Offer { name: [0; 16], pid: u32::MAX, fd: 3 }.take().unwrap_err().to_string();
+        assert!(text.contains("socket") && text.contains("/proc/4294967295/fd/3"), "{text}");
+    }
+}
