@@ -1,1 +1,244 @@
-//! MPI as the bootstrap.
+//! MPI as the bootstrap: it says who we are and carries the job's memory to all ranks, and is then no longer needed.
+//!
+//! Every call into MPI is made by one thread of a rank at a time, so `MPI_THREAD_MULTIPLE` is never asked for. All of
+//! it happens on a private duplicate of the communicator, freed before [`Session::join`] returns: nothing here meets
+//! the user's own messages, and no MPI call is made while the world runs.
+//!
+//! ```text
+//! every rank       allgather: who is on which machine          -> all see the same answer
+//! rank 0           makes the memory, opens a socket
+//! rank 0           broadcast: the socket's name, or why there is none
+//! rank 1..         takes the descriptor from the socket (or from /proc, where there are no sockets)
+//! every rank       allgather: did it work                      -> all fail, or none
+//! ```
+
+mod calls;
+mod handover;
+mod machine;
+
+use ::mpi::ffi::{self, MPI_Comm};
+use bytemuck::{Pod, Zeroable};
+
+use self::calls::{Communicator, check, flag};
+use self::handover::{Door, Offer};
+use self::machine::Machine;
+use super::job::JobMemory;
+use super::surroundings;
+use crate::error::{Error, Result};
+use crate::settings::Settings;
+
+/// Set for their tasks by the launchers whose ranks MPI can join: Open MPI, PMIx, PMI-1 and -2, MVAPICH, Intel MPI.
+const PLACES: &[&str] =
+    &["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MV2_COMM_WORLD_SIZE"];
+
+/// Whether an MPI launcher started this process.
+pub fn started_by_mpi() -> bool {
+    PLACES.iter().any(|name| std::env::var_os(name).is_some())
+}
+
+/// MPI, initialised. Dropping it finalises MPI, if it was initialised here.
+#[derive(Debug)]
+pub struct Session {
+    finalise: bool,
+}
+
+impl Session {
+    /// Initialises MPI, unless the program has done so already.
+    ///
+    /// # Errors
+    /// [`Error::Mpi`]; [`Error::Start`] if MPI has been finalised, or may only be called from another thread.
+    pub fn initialise() -> Result<Session> {
+        // SAFETY: these two may be called at any time.
+        let (begun, over) = unsafe {
+            (
+                flag("MPI_Initialized", |flag| ffi::MPI_Initialized(flag))?,
+                flag("MPI_Finalized", |flag| ffi::MPI_Finalized(flag))?,
+            )
+        };
+        if over {
+            return Err(Error::Start(
+                "MPI has been finalised, and can be initialised only once in a process; for several worlds in turn \
+                 initialise MPI in your program and use World::from_mpi"
+                    .into(),
+            ));
+        }
+        if begun {
+            check_thread()?;
+            return Ok(Session { finalise: false });
+        }
+        let mut provided = 0;
+        // SAFETY: MPI is not initialised; null pointers stand for no arguments. What is provided does not matter: this
+        // thread becomes MPI's main thread and is the only one that calls it.
+        check("MPI_Init_thread", unsafe {
+            ffi::MPI_Init_thread(
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                ffi::RSMPI_THREAD_SERIALIZED,
+                &raw mut provided,
+            )
+        })?;
+        let session = Session { finalise: true };
+        // SAFETY: MPI is initialised, and nobody else has set a handler.
+        check("MPI_Comm_set_errhandler", unsafe {
+            ffi::MPI_Comm_set_errhandler(ffi::RSMPI_COMM_WORLD, ffi::RSMPI_ERRORS_RETURN)
+        })?;
+        Ok(session)
+    }
+
+    /// Joins the job of all ranks of `MPI_COMM_WORLD`. Collective.
+    ///
+    /// # Errors
+    /// [`Error::StartedApart`] if MPI has one rank and the launcher says more; as [`join`].
+    pub fn join(&self, settings: Settings) -> Result<Joined> {
+        // SAFETY: a session exists, so MPI is initialised and the world communicator is valid.
+        let world = unsafe { Communicator::duplicate(ffi::RSMPI_COMM_WORLD)? };
+        surroundings::check_joined(world.size()?)?;
+        meet(world, Ok(settings))
+    }
+
+    /// Leaves MPI as it is: `MPI_Finalize` waits for every rank, so it must not be called where one is gone. The
+    /// launcher ends the other ranks when this process ends without it.
+    pub fn abandon(&mut self) {
+        self.finalise = false;
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // A rank that panics leaves the others where they are; see `abandon`.
+        if self.finalise && !std::thread::panicking() {
+            // SAFETY: initialised here, and finalised only here.
+            if let Err(error) = check("MPI_Finalize", unsafe { ffi::MPI_Finalize() }) {
+                tracing::warn!(%error, "leaving MPI");
+            }
+        }
+    }
+}
+
+/// MPI that a program has initialised itself may allow calls from its main thread only.
+fn check_thread() -> Result<()> {
+    let mut level = 0;
+    // SAFETY: MPI is initialised.
+    check("MPI_Query_thread", unsafe { ffi::MPI_Query_thread(&raw mut level) })?;
+    // SAFETY: as above; the levels are ordered by the standard.
+    let allowed = unsafe {
+        level >= ffi::RSMPI_THREAD_SERIALIZED || flag("MPI_Is_thread_main", |flag| ffi::MPI_Is_thread_main(flag))?
+    };
+    if allowed {
+        return Ok(());
+    }
+    Err(Error::Start(
+        "MPI was initialised for calls from its main thread only, and this is another thread; start the world in \
+         the main thread, or initialise MPI with MPI_THREAD_SERIALIZED"
+            .into(),
+    ))
+}
+
+/// A rank's part in a job that MPI has brought together.
+#[derive(Debug)]
+pub struct Joined {
+    /// Our rank.
+    pub rank: usize,
+    /// The job.
+    pub job: JobMemory,
+    /// What this rank was set to.
+    pub settings: Settings,
+}
+
+/// Joins the job of all ranks of `communicator`. Collective over it, so a rank without good settings comes too, and
+/// brings its error.
+///
+/// # Safety
+/// `communicator` is a valid communicator of this process, and MPI is initialised.
+///
+/// # Errors
+/// [`Error::Mpi`]; [`Error::InvalidArgument`] for an inter-communicator; [`Error::Start`] if a rank is on another
+/// machine; a rank's own error where it could not make or take the memory, and [`Error::Agreed`] on the other ranks.
+pub unsafe fn join(communicator: MPI_Comm, settings: Result<Settings>) -> Result<Joined> {
+    check_thread()?;
+    // SAFETY: the caller's promise.
+    meet(unsafe { Communicator::duplicate(communicator)? }, settings)
+}
+
+fn meet(ours: Communicator, settings: Result<Settings>) -> Result<Joined> {
+    let joined = share(&ours, settings);
+    match &joined {
+        // After an MPI error the others may be elsewhere, and freeing is collective.
+        Err(Error::Mpi { .. }) => {}
+        _ => ours.free()?,
+    }
+    joined
+}
+
+/// How one rank fared: nothing, or the beginning of what it has to say.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Outcome {
+    length: u64,
+    text: [u8; 504],
+}
+
+impl Outcome {
+    fn of<T>(result: &Result<T>) -> Outcome {
+        let mut outcome = Outcome::zeroed();
+        if let Err(error) = result {
+            let why = error.to_string();
+            let shown = why.floor_char_boundary(outcome.text.len());
+            outcome.text[..shown].copy_from_slice(&why.as_bytes()[..shown]);
+            outcome.length = shown as u64;
+        }
+        outcome
+    }
+
+    fn check(&self, rank: usize) -> Result<()> {
+        match (self.length as usize).min(self.text.len()) {
+            0 => Ok(()),
+            shown => Err(Error::Agreed { rank, why: String::from_utf8_lossy(&self.text[..shown]).into_owned() }),
+        }
+    }
+}
+
+/// What rank 0 tells the others.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Invitation {
+    outcome: Outcome,
+    offer: Offer,
+}
+
+fn share(ours: &Communicator, settings: Result<Settings>) -> Result<Joined> {
+    let (rank, size) = (ours.rank()?, ours.size()?);
+    let machines = ours.allgather(&Machine::here())?;
+    machine::check_same(&machines)?;
+
+    let mut invitation = Invitation::zeroed();
+    let mut door = None;
+    let joined = if rank == 0 {
+        let made = settings.and_then(|settings| {
+            let job = JobMemory::create(size, &settings)?;
+            (door, invitation.offer) = Door::open(&job, size);
+            Ok(Joined { rank, job, settings })
+        });
+        invitation.outcome = Outcome::of(&made);
+        ours.broadcast(0, &mut invitation)?;
+        // Nobody waits for us: the others have heard that there is nothing to take.
+        Ok(made?)
+    } else {
+        ours.broadcast(0, &mut invitation)?;
+        invitation.outcome.check(0)?;
+        settings.and_then(|settings| {
+            let job = JobMemory::from_fd(invitation.offer.take()?, size)?;
+            Ok(Joined { rank, job, settings })
+        })
+    };
+
+    let mut gathering = ours.begin_allgather(&Outcome::of(&joined))?;
+    if let (Some(door), Ok(joined)) = (door, &joined) {
+        let pids = machines[1..].iter().map(Machine::pid).collect();
+        door.serve(joined.job.fd(), pids, || gathering.test())?;
+    }
+    let outcomes = gathering.wait()?;
+    let joined = joined?;
+    outcomes.iter().enumerate().try_for_each(|(rank, outcome)| outcome.check(rank))?;
+    Ok(joined)
+}

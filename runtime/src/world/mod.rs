@@ -4,6 +4,8 @@ mod allocate;
 mod atomics;
 mod bell;
 mod collective;
+#[cfg(feature = "mpi")]
+mod from_mpi;
 mod raw;
 mod start;
 mod symmetric;
@@ -267,6 +269,12 @@ impl Drop for World {
             self.engine.job.leave(self.engine.rank);
         } else {
             self.engine.job.mark_lost(self.engine.rank, Loss::Panicked);
+        }
+        #[cfg(feature = "mpi")]
+        if let Some(session) = &mut self.mpi
+            && self.engine.job.any_lost()
+        {
+            session.abandon();
         }
     }
 }

@@ -9,7 +9,7 @@ use super::allocate::Allocator;
 use crate::bootstrap::job::{Arrival, JobMemory};
 use crate::bootstrap::{self, Way};
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::{Error, Loss, Result};
 use crate::memory::layout::SlotLayout;
 use crate::memory::node::{NodeMemory, Slots};
 use crate::message::code::{build_digest, fnv};
@@ -46,7 +46,9 @@ impl Place {
                 reserved: job.reserved_huge_pages(),
                 transparent: settings.huge_pages == HugePages::Auto,
             },
-        )?;
+        )
+        // Those that wait for this rank must hear it, also where no parent watches.
+        .inspect_err(|_| job.mark_lost(rank, Loss::Unknown))?;
         Ok(Place { rank, job: Arc::new(job), node: Arc::new(node) })
     }
 }
@@ -95,15 +97,7 @@ impl Builder {
     /// # Errors
     /// As [`World::start`]; [`Error::RanksDiffer`] if a rank registered other handlers.
     pub fn start(self) -> Result<World> {
-        let settings = match &self.settings {
-            Some(settings) => settings.clone(),
-            None => {
-                for (name, near) in Settings::unknown_in_env() {
-                    tracing::warn!("{name} is not a setting of Bellwether; did you mean {near}?");
-                }
-                Settings::from_env()?
-            }
-        };
+        let settings = self.chosen_settings()?;
         if let Some(place) = &self.place {
             let place = place.clone();
             return self.enter(place, settings);
@@ -126,16 +120,18 @@ impl Builder {
         }
     }
 
-    #[cfg(feature = "mpi")]
-    pub(super) fn start_over_mpi(self, session: crate::bootstrap::mpi::Session, settings: Settings) -> Result<World> {
-        let (rank, job) = session.join(&settings)?;
-        let place = Place::of(rank, job, &settings)?;
-        let mut world = self.enter(place, settings)?;
-        world.mpi = Some(session);
-        Ok(world)
+    /// The settings given, or those of the environment.
+    pub(super) fn chosen_settings(&self) -> Result<Settings> {
+        if let Some(settings) = &self.settings {
+            return Ok(settings.clone());
+        }
+        for (name, near) in Settings::unknown_in_env() {
+            tracing::warn!("{name} is not a setting of Bellwether; did you mean {near}?");
+        }
+        Settings::from_env()
     }
 
-    fn enter(self, place: Place, settings: Settings) -> Result<World> {
+    pub(super) fn enter(self, place: Place, settings: Settings) -> Result<World> {
         let Place { rank, job, node } = place;
         let layout = SlotLayout::new(job.ranks(), 1 << job.stride_log2(), settings.lane_depth);
         node.commit(rank, 0, layout.control_len.next_multiple_of(node.granule(0)), job.ranks(), "memory to start", "")?;

@@ -1,20 +1,117 @@
-//! A self-checking program: each rank passes numbers to the next, with a bell.
-use bellwether::World;
+//! A token goes round the ranks, by every means there is; rank 0 tells in one line how it went.
+//!
+//! `ring [ROUNDS]` runs and checks itself. `ring WAY RANK` lets one rank go wrong while the others wait for it: `kill`, `panic`,
+//! `leave`, `exit`. `ring hold` tells process ids and waits to be killed.
 
-fn main() -> bellwether::Result<()> {
+use std::cell::Cell;
+use std::io::Write;
+
+use bellwether::{Result, World};
+
+const ROUNDS: u64 = 1000;
+const CALLS: u64 = 100;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
     let world = World::start()?;
-    let next = (world.rank() + 1) % world.size();
-    let mailbox = world.alloc::<u64>(1)?;
-    let bell = world.bell()?;
-    let rounds: u64 = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(1000);
-    for round in 1..=rounds {
-        mailbox.put_bell(next, 0, round, &bell)?;
-        bell.wait(round)?;
-    }
-    let mut sum = [world.rank() as u64];
-    world.allreduce_sum(&mut sum)?;
-    if world.rank() == 0 {
-        println!("{} ranks, {rounds} rounds, sum {}", world.size(), sum[0]);
+    match arguments.as_slice() {
+        [] => ring(&world, ROUNDS)?,
+        [way] if way == "hold" => {
+            tell(&format!("rank {} is process {}", world.rank(), std::process::id()));
+            world.bell()?.wait(1)?;
+        }
+        [rounds] => ring(&world, rounds.parse().expect("ROUNDS is a number"))?,
+        [way, rank] => {
+            world.barrier()?;
+            if rank.parse() == Ok(world.rank()) {
+                return go_wrong(way);
+            }
+            world.barrier()?;
+        }
+        _ => panic!("{arguments:?}: see the top of ring.rs"),
     }
     world.finish()
+}
+
+fn tell(line: &str) {
+    // One write, so that the lines of ranks do not mix.
+    std::io::stdout().write_all(format!("{line}\n").as_bytes()).expect("standard output is open");
+}
+
+fn go_wrong(way: &str) -> Result<()> {
+    match way {
+        "panic" => panic!("as I was told to"),
+        "exit" => std::process::exit(3),
+        "leave" => Ok(()),
+        "kill" => {
+            let own = std::process::id().to_string();
+            std::process::Command::new("kill").args(["-9", &own]).status().expect("there is a `kill`");
+            unreachable!("killed")
+        }
+        _ => panic!("{way}: no such way to go wrong"),
+    }
+}
+
+fn ring(world: &World, rounds: u64) -> Result<()> {
+    let (rank, size) = (world.rank(), world.size());
+    let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
+
+    // The token: an element and a bell.
+    let token = world.alloc::<u64>(1)?;
+    let came = world.bell()?;
+    for round in 1..=rounds {
+        if rank == 0 {
+            let sent = (round - 1) * size as u64 + 1;
+            token.put_bell(next, 0, sent, &came)?;
+            came.wait(round)?;
+        } else {
+            came.wait(round)?;
+            token.put_bell(next, 0, token.load(0) + 1, &came)?;
+        }
+    }
+    let in_the_last_round = if rank == 0 { size } else { rank } as u64;
+    let expected = rounds.saturating_sub(1) * size as u64 + in_the_last_round;
+    assert!(rounds == 0 || token.load(0) == expected, "rank {rank} of {size}: {} is not {expected}", token.load(0));
+
+    // Whole slices to everyone.
+    let board = world.alloc::<u32>(size * 1000)?;
+    let full = world.bell()?;
+    let mine: Vec<u32> = (0..1000).map(|i| (rank * 1000 + i) as u32).collect();
+    for to in 0..size {
+        board.put_slice_bell(to, rank * 1000, &mine, &full)?;
+    }
+    full.wait(size as u64)?;
+    for i in 0..size * 1000 {
+        assert_eq!(board.load(i), i as u32, "rank {rank}");
+    }
+    let mut theirs = vec![0; 1000];
+    board.get_slice(before, next * 1000, &mut theirs)?;
+    assert_eq!(theirs[999], (next * 1000 + 999) as u32, "rank {rank}");
+
+    // Remote calls, with and without a result.
+    world.set_state(Cell::new(0u64));
+    world.barrier()?;
+    for number in 0..CALLS {
+        let (from, answer) = world.call(next, number, |context, number| (context.from(), number * 2))?.wait()?;
+        assert_eq!((from, answer), (rank, number * 2));
+        world.invoke(next, (number, "a word".to_string()), |context, (number, word)| {
+            let state = context.state::<Cell<u64>>().expect("set before the barrier");
+            state.set(state.get() + number + word.len() as u64);
+        })?;
+    }
+    let state = world.state::<Cell<u64>>().expect("set above");
+    world.wait_until(|| state.get() == CALLS * (CALLS - 1) / 2 + CALLS * 6)?;
+
+    let mut sums = [rank as f64, 1.0];
+    world.allreduce_sum(&mut sums)?;
+    assert_eq!(sums, [(size * (size - 1) / 2) as f64, size as f64]);
+    assert_eq!(world.allgather(&[rank])?, (0..size).collect::<Vec<_>>());
+    let mut word = [if rank == size - 1 { 77u16 } else { 0 }];
+    world.broadcast(size - 1, &mut word)?;
+    assert_eq!(word, [77]);
+    world.barrier()?;
+    if rank == 0 {
+        tell(&format!("{size} ranks, {rounds} rounds, sum {}", sums[0]));
+    }
+    Ok(())
 }

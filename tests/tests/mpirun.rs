@@ -1,0 +1,187 @@
+//! Jobs that Open MPI's `mpirun` starts.
+#![cfg(feature = "mpi")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bellwether_tests::{Outcome, command, end, run, wait};
+
+const RING: &str = env!("CARGO_BIN_EXE_ring");
+const MIXED: &str = env!("CARGO_BIN_EXE_mpi_mixed");
+/// Another program that only starts and ends.
+const START: &str = env!("CARGO_BIN_EXE_start");
+const LIMIT: Duration = Duration::from_secs(60);
+/// A job with a dead rank is over by then; `mpirun` itself takes about a second.
+const SOON: Duration = Duration::from_secs(15);
+
+fn mpirun() -> Command {
+    let mut mpirun = command("mpirun");
+    mpirun.args(["--oversubscribe", "--allow-run-as-root"]);
+    mpirun
+}
+
+/// `mpirun -n RANKS PROGRAM...`, for each group separated by a colon.
+fn mpirun_groups(groups: &[(usize, &[&str])]) -> Outcome {
+    let mut mpirun = mpirun();
+    for (number, (ranks, program)) in groups.iter().enumerate() {
+        if number > 0 {
+            mpirun.arg(":");
+        }
+        mpirun.args(["-n", &ranks.to_string()]).args(*program);
+    }
+    run(&mut mpirun, LIMIT)
+}
+
+#[test]
+fn ring_under_mpirun() {
+    for ranks in [1, 2, 3, 4, 7] {
+        let outcome = mpirun_groups(&[(ranks, &[RING])]).expect_success();
+        let sum = ranks * (ranks - 1) / 2;
+        let line = format!("{ranks} ranks, 1000 rounds, sum {sum}\n");
+        assert_eq!(outcome.stdout, line, "{outcome:#?}");
+    }
+}
+
+#[test]
+fn mixed_with_the_programs_own_mpi() {
+    for ranks in [1, 2, 3, 4, 7] {
+        let outcome = mpirun_groups(&[(ranks, &[MIXED])]).expect_success();
+        let (half, heard) = (ranks.div_ceil(2), ranks * (ranks + 1) / 2);
+        let line = format!("mpi_mixed ok: {ranks} ranks, halves from {half}, heard {heard}\n");
+        assert_eq!(outcome.stdout, line, "{outcome:#?}");
+    }
+}
+
+#[test]
+fn a_rank_with_bad_settings_is_told_to_all() {
+    let (good, bad): ([&str; 2], [&str; 4]) = ([MIXED, "settings"], ["env", "BELLWETHER_SPIN=soon", MIXED, "settings"]);
+    for place in [0, 1, 3] {
+        let rank = place.to_string();
+        let (good, bad) = ([&good[..], &[&rank]].concat(), [&bad[..], &[&rank]].concat());
+        let groups = [(place, &good[..]), (1, &bad[..]), (3 - place, &good[..])];
+        let groups: Vec<_> = groups.into_iter().filter(|(ranks, _)| *ranks > 0).collect();
+        let outcome = mpirun_groups(&groups).expect_success();
+        assert_eq!(outcome.stdout, "settings ok: 4 ranks heard of it\n", "{outcome:#?}");
+    }
+}
+
+#[test]
+fn a_rank_that_fails_after_the_meeting_is_not_waited_for() {
+    for rank in ["0", "2"] {
+        let outcome = mpirun_groups(&[(3, &[MIXED, "memory", rank])]).expect_success();
+        assert_eq!(outcome.stdout, "memory ok: 3 ranks heard of it\n", "{outcome:#?}");
+    }
+}
+
+#[test]
+fn two_programs_in_one_job_are_refused() {
+    let outcome = mpirun_groups(&[(2, &[RING]), (1, &[START])]).expect_failure();
+    assert!(outcome.stderr.contains("executable's build id"), "{outcome:#?}");
+    assert!(outcome.stderr.contains("rank 2 has"), "{outcome:#?}");
+    assert!(outcome.took < SOON, "{outcome:#?}");
+}
+
+#[test]
+fn a_rank_that_goes_wrong_ends_the_job() {
+    for way in ["kill", "panic", "exit", "leave"] {
+        for rank in ["0", "2"] {
+            let outcome = mpirun_groups(&[(3, &[RING, way, rank])]).expect_failure();
+            assert!(outcome.took < SOON, "{way} {rank}: {outcome:#?}");
+        }
+    }
+}
+
+#[test]
+fn killing_one_rank_from_outside_ends_all() {
+    let mut job = mpirun().args(["-n", "4", RING, "hold"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(job.stdout.take().unwrap()).lines();
+    let pids: Vec<String> = (0..4)
+        .map(|_| {
+            let line = lines.next().expect("four lines").unwrap();
+            line.rsplit(' ').next().expect("a line has words").to_string()
+        })
+        .collect();
+    let killed = Instant::now();
+    assert!(Command::new("kill").args(["-9", &pids[2]]).status().unwrap().success());
+    let status = wait(&mut job, SOON);
+    if status.is_none() {
+        end(&mut job);
+    }
+    assert!(!status.expect("ended within the limit").success());
+    for pid in &pids {
+        let asked = Instant::now();
+        while lives(pid) {
+            assert!(asked.elapsed() < Duration::from_secs(2), "process {pid} lives on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    println!("over {:?} after the kill", killed.elapsed());
+}
+
+/// Whether the process runs. One that nobody has reaped yet does not.
+fn lives(pid: &str) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
+        Err(_) => false,
+    }
+}
+
+/// A launcher that says 4, and an MPI that knows of 1.
+#[test]
+fn four_tasks_that_come_up_alone_are_refused() {
+    for (variable, advice) in [
+        ("PMI_SIZE", "the mpirun of the MPI"),
+        ("OMPI_COMM_WORLD_SIZE", "the mpirun of the MPI"),
+        ("SLURM_NTASKS", "--mpi=pmix"),
+    ] {
+        let outcome = run(command(RING).env(variable, "4"), LIMIT).expect_failure();
+        assert!(outcome.stderr.contains(variable) && outcome.stderr.contains("came up alone"), "{outcome:#?}");
+        assert!(outcome.stderr.contains(advice), "{outcome:#?}");
+    }
+}
+
+#[test]
+fn without_a_launcher_one_rank_runs_alone() {
+    let outcome = run(&mut command(RING), LIMIT).expect_success();
+    assert_eq!(outcome.stdout, "1 ranks, 1000 rounds, sum 0\n");
+}
+
+/// Runs a shell line in new namespaces; `None` where the system does not let us.
+fn unshared(flags: &[&str], script: &str) -> Option<Vec<String>> {
+    let mut line: Vec<String> = vec!["unshare".into()];
+    line.extend(flags.iter().map(|flag| flag.to_string()));
+    line.extend(["sh".into(), "-c".into(), script.into()]);
+    let probe = run(command(&line[0]).args(&line[1..line.len() - 1]).arg("true"), LIMIT);
+    if !probe.status.success() {
+        eprintln!("skipped: {line:?}: {}", probe.stderr);
+        return None;
+    }
+    Some(line)
+}
+
+/// Abstract sockets do not cross network namespaces; the descriptor then comes through /proc.
+#[test]
+fn ranks_in_another_network_namespace_join() {
+    let outcome = mpirun_groups(&[(4, &[MIXED, "network"])]).expect_success();
+    if outcome.stdout.contains("skipped") {
+        eprintln!("{}", outcome.stdout);
+    } else {
+        assert_eq!(outcome.stdout, "network ok: 4 ranks\n", "{outcome:#?}");
+    }
+}
+
+#[test]
+fn a_rank_on_another_machine_is_named() {
+    let boot = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(boot.path(), "00000000-1111-2222-3333-444444444444\n").unwrap();
+    let script = format!(
+        "mount --bind {} /proc/sys/kernel/random/boot_id && hostname elsewhere && exec {RING}",
+        boot.path().display()
+    );
+    let Some(line) = unshared(&["--mount", "--uts"], &script) else { return };
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    let outcome = mpirun_groups(&[(2, &[RING]), (1, &line)]).expect_failure();
+    assert!(outcome.stderr.contains("rank 2 is on machine elsewhere"), "{outcome:#?}");
+    assert!(outcome.stderr.contains("one machine only"), "{outcome:#?}");
+}

@@ -1,0 +1,39 @@
+//! A build without MPI, under launchers that expect it: one error that names the flag, never several worlds.
+#![cfg(not(feature = "mpi"))]
+
+use std::time::Duration;
+
+use bellwether_tests::{command, run};
+
+const RING: &str = env!("CARGO_BIN_EXE_ring");
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[test]
+fn mpirun_with_a_build_without_mpi_is_refused() {
+    let mut mpirun = command("mpirun");
+    if mpirun.arg("--version").output().is_err() {
+        eprintln!("skipped: there is no mpirun");
+        return;
+    }
+    let mut mpirun = command("mpirun");
+    mpirun.args(["--oversubscribe", "--allow-run-as-root", "-n", "4", RING]);
+    let outcome = run(&mut mpirun, LIMIT).expect_failure();
+    assert!(outcome.stderr.contains("came up alone"), "{outcome:#?}");
+    assert!(outcome.stderr.contains("OMPI_COMM_WORLD_SIZE"), "{outcome:#?}");
+    assert!(outcome.stderr.contains("--features mpi"), "{outcome:#?}");
+    assert_eq!(outcome.stdout, "", "no world may have run");
+}
+
+#[test]
+fn tasks_that_come_up_alone_are_refused() {
+    for (variable, flag) in
+        [("SLURM_NTASKS", "--mpi=pmix"), ("PMI_SIZE", "--features mpi"), ("OMPI_COMM_WORLD_SIZE", "--features mpi")]
+    {
+        let outcome = run(command(RING).env(variable, "4"), LIMIT).expect_failure();
+        assert!(outcome.stderr.contains(variable) && outcome.stderr.contains(flag), "{outcome:#?}");
+        assert_eq!(outcome.stdout, "");
+        // One task is no job, and one rank asked for by name is one rank.
+        run(command(RING).env(variable, "1"), LIMIT).expect_success();
+        run(command(RING).env(variable, "4").env("BELLWETHER_RANKS", "1"), LIMIT).expect_success();
+    }
+}
