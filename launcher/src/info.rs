@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bellwether_runtime::{KNOWN_SETTINGS, Settings};
 use clap::Args;
 
 /// Tell what this machine offers: CPUs, memory, huge pages, what ranks may do to each other.
@@ -27,9 +28,23 @@ impl Info {
             ("srun", in_path("srun")),
         ];
         let width = rows.iter().map(|(what, _)| what.len()).max().unwrap_or(0);
-        let mut text = String::new();
+        let mut text = String::from("This machine\n");
         for (what, value) in rows {
-            text += &format!("{what:width$}  {value}\n");
+            text += &format!("  {what:width$}  {value}\n");
+        }
+        text += "\nA rank alone on it\n";
+        let receipt = bellwether_runtime::threads(1, |world| world.receipt())?;
+        for (what, value) in receipt.into_iter().flatten() {
+            text += &format!("  {what:width$}  {value}\n");
+        }
+        text += "\nSettings\n";
+        let settings = Settings::from_env()?;
+        for known in KNOWN_SETTINGS.iter().filter(|known| known.public) {
+            let value = known.value(&settings);
+            text += &format!("  {:26}  {value:8}  {:11}  {}\n", known.name, known.origin(), known.meaning);
+        }
+        for (name, near) in Settings::unknown_in_env() {
+            text += &format!("  {name} is set, but is not a setting; did you mean {near}?\n");
         }
         use std::io::Write;
         // A reader that has gone has seen enough.

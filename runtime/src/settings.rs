@@ -75,6 +75,15 @@ pub struct Known {
 }
 
 impl Known {
+    /// Where the value comes from: the environment, or what was decided here.
+    pub fn origin(&self) -> &'static str {
+        match (std::env::var_os(self.name).is_some(), self.default) {
+            (true, _) => "environment",
+            (false, "auto") => "automatic",
+            (false, _) => "default",
+        }
+    }
+
     /// The value in `settings`, as one would write it.
     pub fn value(&self, settings: &Settings) -> String {
         (self.show)(settings)
@@ -205,6 +214,8 @@ pub const KNOWN: &[Known] = &[
         show: |_| std::env::var("BELLWETHER_RANKS").unwrap_or("1".into()),
     },
     internal("BELLWETHER_JOB"),
+    internal("BELLWETHER_SIZE"),
+    internal("BELLWETHER_RANK"),
     internal("BELLWETHER_TERM_WIDTH"),
 ];
 

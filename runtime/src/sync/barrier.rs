@@ -29,6 +29,11 @@ impl Barrier {
         Barrier { epoch: Cell::new(0), central }
     }
 
+    /// The algorithm in use.
+    pub fn name(&self) -> &'static str {
+        if self.central { "central counter" } else { "dissemination" }
+    }
+
     /// Enters, and returns when all ranks have entered. Delivers messages meanwhile.
     ///
     /// # Errors

@@ -30,6 +30,13 @@ impl Allocator {
     }
 }
 
+impl Allocator {
+    /// Bytes the heap of one rank may grow to.
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
 /// A block of symmetric memory: the same offset in every rank's slot. Given back when every rank has dropped it.
 #[derive(Debug)]
 pub(crate) struct Block {

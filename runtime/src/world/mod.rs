@@ -7,6 +7,7 @@ mod collective;
 #[cfg(feature = "mpi")]
 mod from_mpi;
 mod raw;
+mod receipt;
 mod start;
 mod symmetric;
 mod threads;

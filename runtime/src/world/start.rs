@@ -125,14 +125,16 @@ impl Builder {
         if let Some(settings) = &self.settings {
             return Ok(settings.clone());
         }
-        for (name, near) in Settings::unknown_in_env() {
-            tracing::warn!("{name} is not a setting of Bellwether; did you mean {near}?");
-        }
         Settings::from_env()
     }
 
     pub(super) fn enter(self, place: Place, settings: Settings) -> Result<World> {
         let Place { rank, job, node } = place;
+        if rank == 0 && self.settings.is_none() {
+            for (name, near) in Settings::unknown_in_env() {
+                eprintln!("warning: {name} is not a setting of Bellwether; did you mean {near}?");
+            }
+        }
         let layout = SlotLayout::new(job.ranks(), 1 << job.stride_log2(), settings.lane_depth);
         node.commit(rank, 0, layout.control_len.next_multiple_of(node.granule(0)), job.ranks(), "memory to start", "")?;
         let engine = Rc::new(Engine::new(rank, Arc::clone(&job), Arc::clone(&node), layout, settings));

@@ -18,6 +18,8 @@ use crate::memory::node::NodeMemory;
 /// Most payload bytes of a message that travels in one cache line; the first 8 are the header.
 pub const SHORT_MAX: usize = BODY;
 const NOT_CONNECTED: u32 = u32::MAX;
+/// Bytes an interface keeps for a peer it has never talked to.
+pub const BYTES_PER_IDLE_PEER: usize = size_of::<u32>();
 
 /// What one rank sends and receives messages with.
 pub struct Interface {
