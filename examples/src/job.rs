@@ -94,8 +94,13 @@ pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> E
     {
         message.exit();
     }
+    let world = World::start();
+    if let (Err(message), Err(_)) = (&arguments, &world) {
+        // The first mistake first; and help is help, wherever it is asked for.
+        message.exit();
+    }
     let mut rank = None;
-    let outcome = World::start().map_err(Failure::from).and_then(|world| {
+    let outcome = world.map_err(Failure::from).and_then(|world| {
         rank = (world.size() > 1).then(|| world.rank());
         match arguments {
             Ok(arguments) => body(&world, arguments)?,
