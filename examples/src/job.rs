@@ -21,12 +21,15 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Writes the message to standard error, unless that has been done.
-    pub fn tell(&self) {
-        if !matches!(self, Failure::Told(_)) {
-            // Nobody may be reading; the exit code still tells.
-            let _ = writeln!(io::stderr().lock(), "error: {self}");
-        }
+    /// Writes the message to standard error, unless that has been done. An error that other ranks do not share, such as
+    /// the loss of a peer, says who it is that tells.
+    fn tell(&self, rank: Option<usize>) {
+        // Nobody may be reading; the exit code still tells.
+        let _ = match (self, rank) {
+            (Failure::Told(_), _) => Ok(()),
+            (_, Some(rank)) => writeln!(io::stderr().lock(), "error: rank {rank}: {self}"),
+            (_, None) => writeln!(io::stderr().lock(), "error: {self}"),
+        };
     }
 
     /// The exit code of a process that ends for this reason.
@@ -69,7 +72,7 @@ pub fn on_root<T>(world: &World, work: impl FnOnce() -> Result<T, Failure>) -> R
             Ok(found) => value = Some(found),
             Err(failure) => {
                 code = [failure.exit_code()];
-                failure.tell();
+                failure.tell(None);
             }
         }
     }
@@ -91,7 +94,14 @@ pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> E
     {
         message.exit();
     }
-    let outcome = World::start().map_err(Failure::from).and_then(|world| {
+    let world = World::start();
+    if let (Err(message), Err(_)) = (&arguments, &world) {
+        // The first mistake first; and help is help, wherever it is asked for.
+        message.exit();
+    }
+    let mut rank = None;
+    let outcome = world.map_err(Failure::from).and_then(|world| {
+        rank = (world.size() > 1).then(|| world.rank());
         match arguments {
             Ok(arguments) => body(&world, arguments)?,
             Err(message) => on_root(&world, || print(&message)).map(drop)?,
@@ -102,7 +112,7 @@ pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> E
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.tell();
+            failure.tell(rank);
             ExitCode::from(failure.exit_code())
         }
     }

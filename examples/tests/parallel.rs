@@ -1,6 +1,10 @@
 //! The examples on several ranks against the same on one.
 
-use bellwether::{World, threads};
+use std::io::Write;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use bellwether::World;
 use bellwether_examples::cg::csr::Csr;
 use bellwether_examples::cg::parallel::SharedMatrix;
 use bellwether_examples::cg::solve::{self, Ending, Matrix, Solution, Whole, conjugate_gradients, true_residual};
@@ -11,6 +15,22 @@ use bellwether_examples::heat::plate::{Hold, Plate};
 use bellwether_examples::heat::serial::{self, Stop};
 
 const RANKS: [usize; 5] = [1, 2, 3, 5, 7];
+
+/// Runs a program on ranks that are threads. Ranks that wait for each other for ever end the tests with a message.
+fn threads<R: Send>(ranks: usize, what: &str, program: impl Fn(&World) -> R + Sync) -> Vec<R> {
+    let (done, ended) = mpsc::channel::<()>();
+    let message = format!("{what} on {ranks} ranks: not done after a minute");
+    std::thread::spawn(move || {
+        if ended.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
+            // Past the test harness, which keeps what is printed until the test ends.
+            let _ = writeln!(std::io::stderr(), "{message}");
+            std::process::abort();
+        }
+    });
+    let outcomes = bellwether::threads(ranks, program).unwrap();
+    drop(done);
+    outcomes
+}
 
 /// The plate after `stop` on `ranks` ranks, and the plates seen on the way, every third step.
 fn heat(ranks: usize, plate: &Plate, stop: Stop) -> (Vec<f64>, u64, Vec<Vec<f64>>) {
@@ -29,7 +49,7 @@ fn heat(ranks: usize, plate: &Plate, stop: Stop) -> (Vec<f64>, u64, Vec<Vec<f64>
         world.barrier()?;
         Ok(last.map(|last| (last, steps, seen)))
     };
-    let outcomes: bellwether::Result<Vec<_>> = threads(ranks, run).unwrap().into_iter().collect();
+    let outcomes: bellwether::Result<Vec<_>> = threads(ranks, "heat2d", run).into_iter().collect();
     outcomes.unwrap().remove(0).expect("rank 0 gathers")
 }
 
@@ -91,7 +111,7 @@ fn cg(ranks: usize, matrix: &Csr, b: &[f64]) -> (Vec<Solution>, Vec<f64>, f64) {
         world.barrier()?;
         bellwether::Result::Ok((solution, x, reached))
     };
-    let outcomes: bellwether::Result<Vec<_>> = threads(ranks, run).unwrap().into_iter().collect();
+    let outcomes: bellwether::Result<Vec<_>> = threads(ranks, "cg", run).into_iter().collect();
     let mut outcomes = outcomes.unwrap();
     let (x, reached) = (outcomes[0].1.take().expect("rank 0 gathers"), outcomes[0].2);
     (outcomes.into_iter().map(|outcome| outcome.0).collect(), x, reached)
@@ -162,7 +182,7 @@ fn multiplying_on_many_ranks_gives_the_same_vector() {
         let mut expected = vec![0.0; matrix.rows()];
         matrix.multiply(&x, &mut expected);
         for ranks in RANKS {
-            let found = threads(ranks, |world: &World| {
+            let found = threads(ranks, "multiplication", |world: &World| {
                 let root = world.rank() == 0;
                 let mut shared = SharedMatrix::scatter(world, root.then_some(&matrix)).unwrap();
                 let part = shared.scatter_vector(root.then_some(&x)).unwrap();
@@ -177,7 +197,7 @@ fn multiplying_on_many_ranks_gives_the_same_vector() {
                 world.barrier().unwrap();
                 gathered
             });
-            let found = found.unwrap().remove(0).unwrap();
+            let found = found.into_iter().next().flatten().unwrap();
             assert!(found.iter().zip(&expected).all(|(f, e)| (f - e).abs() < 1e-9), "{ranks} ranks");
         }
     }
