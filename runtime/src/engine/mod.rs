@@ -4,7 +4,7 @@ mod liveness;
 mod wait;
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 pub use self::wait::Patience;
@@ -33,8 +33,8 @@ pub struct Engine {
     /// Messages in and out.
     pub interface: Interface,
     patience: Patience,
-    /// Messages that found no room, in the order they were sent.
-    pending: RefCell<VecDeque<Pending>>,
+    /// Messages that found no room, by target, in the order they were sent. No queue is empty.
+    pending: RefCell<BTreeMap<usize, VecDeque<Pending>>>,
     has_pending: Cell<bool>,
     waits: Cell<u64>,
     watch: OnceCell<liveness::Watch>,
@@ -42,7 +42,6 @@ pub struct Engine {
 }
 
 struct Pending {
-    to: usize,
     id: u8,
     bytes: Box<[u8]>,
 }
@@ -127,7 +126,7 @@ impl Engine {
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(to, "sending a message")?;
         }
-        if self.has_pending.get() && self.pending.borrow().iter().any(|p| p.to == to) {
+        if self.has_pending.get() && self.pending.borrow().contains_key(&to) {
             return Ok(Sent::NoRoom);
         }
         self.transmit(to, id, header, payload)
@@ -155,42 +154,36 @@ impl Engine {
     pub fn send_or_keep(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         if self.send(to, id, header, payload)? == Sent::NoRoom {
             let bytes = [&header.to_ne_bytes(), payload].concat().into();
-            self.pending.borrow_mut().push_back(Pending { to, id, bytes });
+            self.pending.borrow_mut().entry(to).or_default().push_back(Pending { id, bytes });
             self.has_pending.set(true);
         }
         Ok(())
     }
 
+    /// Sends what was kept, as far as there is room; costs a look for each target, however much is kept for it.
     #[cold]
     fn flush_pending(&self) -> usize {
-        let mut sent = 0;
-        let mut blocked: Vec<usize> = Vec::new();
-        let waiting = std::mem::take(&mut *self.pending.borrow_mut());
-        let mut kept = VecDeque::new();
-        for message in waiting {
-            if blocked.contains(&message.to) {
-                kept.push_back(message);
-                continue;
-            }
-            if self.job.loss(message.to).is_some() {
-                continue;
-            }
-            let (header, payload) = message.bytes.split_at(8);
-            let header = u64::from_ne_bytes(header.try_into().expect("split at 8"));
-            match self.transmit(message.to, message.id, header, payload) {
-                Ok(Sent::Done) => sent += 1,
-                Ok(Sent::NoRoom) => {
-                    blocked.push(message.to);
-                    kept.push_back(message);
-                }
-                Err(error) => self.set_fault(error),
-            }
-        }
+        let mut done = 0;
         let mut pending = self.pending.borrow_mut();
-        kept.append(&mut pending);
-        self.has_pending.set(!kept.is_empty());
-        *pending = kept;
-        sent
+        pending.retain(|to, queue| {
+            if self.job.loss(*to).is_some() {
+                return false;
+            }
+            while let Some(message) = queue.front() {
+                let (header, payload) = message.bytes.split_at(8);
+                let header = u64::from_ne_bytes(header.try_into().expect("split at 8"));
+                match self.transmit(*to, message.id, header, payload) {
+                    Ok(Sent::Done) => {}
+                    Ok(Sent::NoRoom) => return true,
+                    Err(error) => self.set_fault(error),
+                }
+                queue.pop_front();
+                done += 1;
+            }
+            false
+        });
+        self.has_pending.set(!pending.is_empty());
+        done
     }
 
     /// Whether messages are kept that found no room.

@@ -66,7 +66,8 @@ impl Engine {
         self.check_outside_handler(doing)?;
         let mut idle = 0;
         while idle < self.patience.spins {
-            idle = if self.poll()? == 0 { idle + 1 } else { 0 };
+            // Rounds that deliver something count too where time is short: messages may never end.
+            idle = if self.poll()? == 0 || limit.is_some() { idle + 1 } else { 0 };
             if ready() {
                 return Ok(());
             }
@@ -89,12 +90,8 @@ impl Engine {
             if ready() {
                 return Ok(());
             }
-            if progressed {
-                idle = 0;
-                waiting.clear();
-                continue;
-            }
-            if let Some((rank, cause)) = self.job.first_lost() {
+            // What a rank sent before it died is delivered before its death is told.
+            if !progressed && let Some((rank, cause)) = self.job.first_lost() {
                 return Err(Error::PeerLost { rank, cause, doing });
             }
             let left = match limit {
@@ -104,6 +101,11 @@ impl Engine {
                 },
                 None => Duration::MAX,
             };
+            if progressed {
+                idle = 0;
+                waiting.clear();
+                continue;
+            }
             idle += 1;
             if idle <= self.patience.yields {
                 rustix::thread::sched_yield();
@@ -111,7 +113,7 @@ impl Engine {
             }
             if limit.is_none() {
                 waiting.publish();
-                if self.job.any_left() {
+                if self.job.any_left() || self.others_leaving() {
                     self.check_standstill(doing, &mut standstill)?;
                 }
             }
@@ -139,6 +141,12 @@ impl Engine {
         }
     }
 
+    /// Whether a rank waits in its last barrier, and this one does not.
+    fn others_leaving(&self) -> bool {
+        let leaving = |rank| self.status(rank).leaving.load(Ordering::Acquire) != 0;
+        !leaving(self.rank) && (0..self.size).any(leaving)
+    }
+
     /// If every rank has left or sleeps in a wait without limit, and has for a while, nobody is left to end it.
     fn check_standstill(&self, doing: &'static str, seen: &mut Option<(Instant, Vec<u64>)>) -> Result<()> {
         let others = || (0..self.size).filter(|rank| *rank != self.rank && self.job.loss(*rank).is_none());
@@ -149,8 +157,11 @@ impl Engine {
                 let asleep = others().all(|rank| self.job.sleep_word(rank).load(Ordering::SeqCst) == 1);
                 if asleep && since.elapsed() >= STANDSTILL {
                     let rank = (0..self.size)
-                        .find(|rank| self.job.loss(*rank) == Some(Loss::Left))
-                        .expect("somebody has left, or we would not look");
+                        .find(|rank| {
+                            let leaving = self.status(*rank).leaving.load(Ordering::Acquire) != 0;
+                            leaving || self.job.loss(*rank) == Some(Loss::Left)
+                        })
+                        .expect("somebody has left or is leaving, or we would not look");
                     return Err(Error::PeerLost { rank, cause: Loss::Left, doing });
                 }
             }

@@ -127,7 +127,10 @@ pub(super) fn install(messages: &Rc<Messages>) {
                 Ok(bytes) => [&[0], bytes.as_slice()].concat(),
                 Err(why) => [&[1], why.as_bytes()].concat(),
             };
-            if let Err(error) = messages.engine.send_or_keep(message.from, id::ANSWER, word(8), &answer) {
+            let send = |answer: &[u8]| messages.engine.send_or_keep(message.from, id::ANSWER, word(8), answer);
+            // The caller waits: what keeps the result from it is its answer.
+            let sent = send(&answer).or_else(|error| send(&[&[1], error.to_string().as_bytes()].concat()));
+            if let Err(error) = sent {
                 messages.engine.set_fault(error);
             }
         }),

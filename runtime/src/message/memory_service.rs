@@ -1,49 +1,89 @@
 //! Memory outside segments, served by its owner: where the kernel allows no cross-memory attach, and for counters,
 //! which need an atomic add.
+//!
+//! A long transfer goes in pieces, which arrive in order; only the last one rings. What the owner refuses is told to
+//! the rank that asked, whose mistake it is.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::{Messages, id, words};
+use crate::error::{Error, Result};
 use crate::memory::outside::{self, Direction, Refused};
 
-/// Writing at the peer: header is the address; the payload is the bell's address, then the bytes.
-/// Reading at the peer: header is the address; the payload is length, where to, local bell, remote bell.
+/// Longest piece, where message memory is not smaller.
+const PIECE: usize = 1 << 20;
+/// Least message memory an interface has.
+const MESSAGE_MEMORY_MIN: usize = 16 << 10;
+
+/// What was refused, as it travels and as the error names it.
+#[derive(Clone, Copy)]
+enum Asked {
+    Put = 0,
+    Get = 1,
+    Bell = 2,
+}
+
+const NAMES: [&str; 3] = ["put to an address", "get from an address", "a remote bell"];
+
+/// Bytes that are not all accessible memory of this rank.
+struct NotHere;
+
+/// Senders of whose transfer under way a piece was refused.
+type Broken = RefCell<HashSet<usize>>;
+
+/// The outcome of a piece: a refused one spoils all that follow, up to the last.
+fn join(broken: &Broken, from: usize, last: bool, piece: Result<(), NotHere>) -> Result<(), NotHere> {
+    let mut broken = broken.borrow_mut();
+    let spoilt = if last { broken.remove(&from) } else { broken.contains(&from) };
+    if piece.is_err() && !last {
+        broken.insert(from);
+    }
+    if spoilt { Err(NotHere) } else { piece }
+}
+
+/// Writing at the peer: header is the address; the payload is the bell's address, whether it is the last piece, and
+/// the bytes. Reading at the peer: header is the address; the payload is length, where to, whether it is the last
+/// piece, local bell, remote bell.
 pub(super) fn install(messages: &Rc<Messages>) {
     let interface = &messages.engine.interface;
-    let weak = Rc::downgrade(messages);
+    let (weak, broken) = (Rc::downgrade(messages), Broken::default());
     interface.set_handler(
         id::WRITE,
         Box::new(move |message| {
             let Some(messages) = weak.upgrade() else { return };
-            let Some(([to, bell], bytes)) = words::<2>(message.data()) else {
+            let Some(([to, bell, last], bytes)) = words::<3>(message.data()) else {
                 return messages.fault(message.from, "a write without an address");
             };
-            if let Err(why) = write_here(to as usize, bytes) {
-                return messages.fault(message.from, why);
+            match join(&broken, message.from, last != 0, write_here(to as usize, bytes)) {
+                Ok(()) => ring_or_tell(&messages, message.from, bell),
+                Err(NotHere) => refuse(&messages, message.from, Asked::Put, to, bytes.len() as u64),
             }
-            ring_or_tell(&messages, message.from, bell);
         }),
     );
-    let weak = Rc::downgrade(messages);
+    let (weak, broken) = (Rc::downgrade(messages), Broken::default());
     interface.set_handler(
         id::READ,
         Box::new(move |message| {
             let Some(messages) = weak.upgrade() else { return };
-            let Some(([from, len, to, local_bell, remote_bell], _)) = words::<5>(message.data()) else {
+            let Some(([from, len, to, last, local_bell, remote_bell], _)) = words::<6>(message.data()) else {
                 return messages.fault(message.from, "a read without an address");
             };
-            match read_here(from as usize, len as usize) {
-                Ok(bytes) => {
-                    ring_or_tell(&messages, message.from, remote_bell);
-                    let reply = [&local_bell.to_ne_bytes(), bytes.as_slice()].concat();
-                    if let Err(error) = messages.engine.send_or_keep(message.from, id::READ_DONE, to, &reply) {
-                        messages.engine.set_fault(error);
-                    }
-                }
-                Err(why) => messages.fault(message.from, why),
+            let (piece, bytes) = match read_here(from as usize, len as usize) {
+                Ok(bytes) => (Ok(()), bytes),
+                Err(NotHere) => (Err(NotHere), Vec::new()),
+            };
+            if join(&broken, message.from, last != 0, piece).is_err() {
+                return refuse(&messages, message.from, Asked::Get, from, len);
+            }
+            ring_or_tell(&messages, message.from, remote_bell);
+            let reply = [&local_bell.to_ne_bytes(), bytes.as_slice()].concat();
+            if let Err(error) = messages.engine.send_or_keep(message.from, id::READ_DONE, to, &reply) {
+                messages.engine.set_fault(error);
             }
         }),
     );
@@ -55,10 +95,9 @@ pub(super) fn install(messages: &Rc<Messages>) {
             let Some(([to, bell], bytes)) = words::<2>(message.data()) else {
                 return messages.fault(message.from, "an answer to a read without an address");
             };
-            if let Err(why) = write_here(to as usize, bytes) {
-                return messages.fault(message.from, why);
+            if write_here(to as usize, bytes).and_then(|()| ring_here(bell as usize)).is_err() {
+                messages.fault(message.from, format!("the answer to a get has no place at {to:#x} any more"));
             }
-            ring_or_tell(&messages, message.from, bell);
         }),
     );
     let weak = Rc::downgrade(messages);
@@ -72,71 +111,115 @@ pub(super) fn install(messages: &Rc<Messages>) {
             }
         }),
     );
+    let weak = Rc::downgrade(messages);
+    interface.set_handler(
+        id::REFUSED,
+        Box::new(move |message| {
+            let Some(messages) = weak.upgrade() else { return };
+            let Some(([asked, address, length], _)) = words::<3>(message.data()) else {
+                return messages.fault(message.from, "a refusal without an address");
+            };
+            let operation = NAMES.get(asked as usize).copied().unwrap_or("an operation");
+            let (address, length) = (address as usize, length as usize);
+            messages.engine.set_fault(Error::BadAddress { operation, rank: message.from, address, length });
+        }),
+    );
 }
 
-fn ring_or_tell(messages: &Messages, from: usize, bell: u64) {
-    if let Err(why) = ring_here(bell as usize) {
-        messages.fault(from, why);
+#[cold]
+fn refuse(messages: &Messages, asker: usize, asked: Asked, address: u64, length: u64) {
+    let payload = [address.to_ne_bytes(), length.to_ne_bytes()].concat();
+    if let Err(error) = messages.engine.send_or_keep(asker, id::REFUSED, asked as u64, &payload) {
+        messages.engine.set_fault(error);
+    }
+}
+
+fn ring_or_tell(messages: &Messages, asker: usize, bell: u64) {
+    if ring_here(bell as usize).is_err() {
+        refuse(messages, asker, Asked::Bell, bell, size_of::<AtomicI32>() as u64);
     }
 }
 
 /// Adds one to the counter at `address` of this process; 0 means none.
-fn ring_here(address: usize) -> Result<(), String> {
+fn ring_here(address: usize) -> Result<(), NotHere> {
     if address == 0 {
         return Ok(());
     }
     if !address.is_multiple_of(align_of::<AtomicI32>()) {
-        return Err(format!("a bell at {address:#x}, which is no multiple of 4"));
+        return Err(NotHere);
     }
     // A look through the kernel first: a bad address is an error, not a crash.
     let mut look = [0u8; 4];
-    move_here(Direction::Get, &mut look, address)?;
+    // SAFETY: our own four bytes.
+    unsafe { move_here(Direction::Get, look.as_mut_ptr(), look.len(), address) }?;
     // SAFETY: mapped, as just seen, and aligned; that a counter lies there is the word of the sender, who had to
     // use `unsafe` to give this address.
     unsafe { AtomicI32::from_ptr(address as *mut i32) }.fetch_add(1, Ordering::Release);
     Ok(())
 }
 
-fn write_here(address: usize, bytes: &[u8]) -> Result<(), String> {
-    // The kernel only reads what it writes elsewhere, so the copy is for the signature alone.
-    let mut bytes = bytes.to_vec();
-    move_here(Direction::Put, &mut bytes, address)
+fn write_here(address: usize, bytes: &[u8]) -> Result<(), NotHere> {
+    // SAFETY: the kernel only reads from what it writes elsewhere.
+    unsafe { move_here(Direction::Put, bytes.as_ptr().cast_mut(), bytes.len(), address) }
 }
 
-fn read_here(address: usize, len: usize) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(len).map_err(|_| format!("a read of {len} bytes, for which there is no memory"))?;
-    bytes.resize(len, 0);
-    move_here(Direction::Get, &mut bytes, address)?;
+fn read_here(address: usize, len: usize) -> Result<Vec<u8>, NotHere> {
+    // A piece is never longer, so this cannot be made to eat all memory.
+    if len > PIECE {
+        return Err(NotHere);
+    }
+    let mut bytes = vec![0; len];
+    // SAFETY: our own buffer of that length.
+    unsafe { move_here(Direction::Get, bytes.as_mut_ptr(), len, address) }?;
     Ok(bytes)
 }
 
 /// Moves bytes between a buffer and an address of this process that may not be mapped.
-fn move_here(direction: Direction, bytes: &mut [u8], address: usize) -> Result<(), String> {
-    // SAFETY: `bytes` is ours; the kernel checks the address.
-    let moved = unsafe { outside::transfer(direction, std::process::id(), bytes.as_mut_ptr(), address, bytes.len()) };
-    let len = bytes.len();
-    let bad = || format!("{len} bytes at {address:#x}, which are not all memory of this rank");
-    match moved {
+///
+/// # Safety
+/// `buffer` is valid for `len` bytes, for writing if getting.
+unsafe fn move_here(direction: Direction, buffer: *mut u8, len: usize, address: usize) -> Result<(), NotHere> {
+    // SAFETY: the caller's word; the kernel checks the address.
+    match unsafe { outside::transfer(direction, std::process::id(), buffer, address, len) } {
         Ok(()) => Ok(()),
-        Err(Refused::BadAddress | Refused::Gone) => Err(bad()),
+        Err(Refused::BadAddress | Refused::Gone) => Err(NotHere),
         Err(Refused::NotPermitted) => {
             // Where the kernel allows no cross-memory attach, not even to oneself, there is this file.
-            let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").map_err(|e| e.to_string())?;
+            let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").map_err(|_| NotHere)?;
             match direction {
-                Direction::Put => memory.write_all_at(bytes, address as u64),
-                Direction::Get => memory.read_exact_at(bytes, address as u64),
+                Direction::Put => {
+                    // SAFETY: the caller's word.
+                    let buffer = unsafe { std::slice::from_raw_parts(buffer, len) };
+                    memory.write_all_at(buffer, address as u64)
+                }
+                Direction::Get => {
+                    // SAFETY: the caller's word.
+                    let buffer = unsafe { std::slice::from_raw_parts_mut(buffer, len) };
+                    memory.read_exact_at(buffer, address as u64)
+                }
             }
-            .map_err(|_| bad())
+            .map_err(|_| NotHere)
         }
     }
 }
 
 impl Messages {
+    /// Bytes of the pieces a transfer of `len` bytes goes in.
+    fn pieces(&self, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+        // A quarter, so that one can be filled while others are under way.
+        let piece = PIECE.min(self.engine.settings.message_memory.max(MESSAGE_MEMORY_MIN) / 4);
+        (0..len).step_by(piece).map(move |start| start..len.min(start + piece))
+    }
+
     /// Asks `to` to write `bytes` at `address` and then ring `bell` (0: none).
-    pub fn write_outside(&self, to: usize, address: usize, bytes: &[u8], bell: usize) -> crate::error::Result<()> {
-        let payload = [&(bell as u64).to_ne_bytes(), bytes].concat();
-        self.engine.send_or_keep(to, id::WRITE, address as u64, &payload)
+    pub fn write_outside(&self, to: usize, address: usize, bytes: &[u8], bell: usize) -> Result<()> {
+        for piece in self.pieces(bytes.len()) {
+            let last = piece.end == bytes.len();
+            let head = [if last { bell } else { 0 }, usize::from(last)].map(|word| (word as u64).to_ne_bytes());
+            let payload = [head.as_flattened(), &bytes[piece.clone()]].concat();
+            self.engine.send_or_keep(to, id::WRITE, (address + piece.start) as u64, &payload)?;
+        }
+        Ok(())
     }
 
     /// Asks `to` for `len` bytes at `address`, to be written at `here`; then the bells ring, the remote one first.
@@ -151,14 +234,19 @@ impl Messages {
         here: usize,
         local_bell: usize,
         remote_bell: usize,
-    ) -> crate::error::Result<()> {
-        let payload: Vec<u8> =
-            [len, here, local_bell, remote_bell].iter().flat_map(|word| (*word as u64).to_ne_bytes()).collect();
-        self.engine.send_or_keep(to, id::READ, address as u64, &payload)
+    ) -> Result<()> {
+        for piece in self.pieces(len) {
+            let last = piece.end == len;
+            let bells = if last { [local_bell, remote_bell] } else { [0, 0] };
+            let payload = [piece.len(), here + piece.start, usize::from(last), bells[0], bells[1]]
+                .map(|word| (word as u64).to_ne_bytes());
+            self.engine.send_or_keep(to, id::READ, (address + piece.start) as u64, payload.as_flattened())?;
+        }
+        Ok(())
     }
 
     /// Asks `to` to add one to the counter at `address`.
-    pub fn ring_outside(&self, to: usize, address: usize) -> crate::error::Result<()> {
+    pub fn ring_outside(&self, to: usize, address: usize) -> Result<()> {
         self.engine.send_or_keep(to, id::RING, address as u64, &[])
     }
 }

@@ -37,6 +37,10 @@ pub(crate) mod id {
     pub const READ_DONE: u8 = 6;
     /// Adds one to a counter at such an address; the header is the address.
     pub const RING: u8 = 7;
+    /// Tells the asker that memory it named is not there; the header is what it asked for.
+    pub const REFUSED: u8 = 8;
+    /// A value for a Cheetah matching handler; the header is the handler object.
+    pub const MATCHING: u8 = 9;
 }
 
 /// The messages of one rank: its handler table, its calls under way, and what handlers share.

@@ -232,7 +232,17 @@ impl World {
     /// # Errors
     /// As [`World::barrier`].
     pub fn finish(self) -> Result<()> {
-        self.barrier()
+        self.last_barrier()
+    }
+
+    /// The barrier after which this rank needs nobody any more. What ranks sent before it is delivered when it ends.
+    pub(crate) fn last_barrier(&self) -> Result<()> {
+        self.engine.check_outside_handler("leaving")?;
+        self.engine.status(self.engine.rank).leaving.store(1, std::sync::atomic::Ordering::Release);
+        self.engine.wait_until("leaving", None, || !self.engine.has_pending())?;
+        self.barrier()?;
+        while self.poll()? > 0 {}
+        Ok(())
     }
 
     /// Ends the whole job: tells all ranks that this one failed and exits with `code`.

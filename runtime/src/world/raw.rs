@@ -24,11 +24,11 @@ impl World {
     ///
     /// # Safety
     /// `to` and the remote bell are memory of `rank` that this program means to be written: from anything else the
-    /// target may crash. Addresses that are not mapped there are an error, not a crash.
+    /// target may crash. Addresses that are not mapped there are an error, not a crash. `source` is not part of it.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`]; [`Error::BadAddress`]; [`Error::Misaligned`] for the remote bell;
-    /// [`Error::PeerLost`].
+    /// [`Error::PeerLost`]. Where a message does the work, a bad address is an error of a later call.
     pub unsafe fn put_address(&self, rank: usize, to: usize, source: &[u8], bells: RawBells<'_>) -> Result<()> {
         const NAME: &str = "put to an address";
         self.check_transfer(NAME, rank, to, source.len(), bells)?;
@@ -57,8 +57,8 @@ impl World {
     /// cross-memory attach the data is here only when the local bell has rung.
     ///
     /// # Safety
-    /// `here` is valid for writing `len` bytes and not touched until the local bell has rung; the remote bell is as in
-    /// [`World::put_address`], and the local one lives until it has rung.
+    /// `here` is valid for writing `len` bytes, not part of what is read, and not touched until the local bell has
+    /// rung; the remote bell is as in [`World::put_address`], and the local one lives until it has rung.
     ///
     /// # Errors
     /// As [`World::put_address`].
@@ -181,6 +181,11 @@ impl World {
                 // ring sees the data.
                 unsafe { AtomicI32::from_ptr(word.cast()) }.fetch_add(1, Ordering::Release);
                 self.engine.interface.wake_if_asleep(rank);
+                // The counter may lie in the segment of yet another rank, seen from `rank`.
+                let slot = (word as usize - self.engine.node.base() as usize) >> self.engine.node.stride_log2();
+                if slot != rank {
+                    self.engine.interface.wake_if_asleep(slot);
+                }
                 Ok(())
             }
             None if self.among_slots(rank, bell) => {

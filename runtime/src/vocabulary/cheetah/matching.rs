@@ -5,9 +5,10 @@ use std::rc::Rc;
 
 use serde::de::DeserializeOwned;
 
-use super::Controller;
+use super::{Controller, Inner};
 use crate::error::{Error, Result};
-use crate::message::HandlerId;
+use crate::message::id;
+use crate::world::World;
 
 /// How a value of type `T` travels, chosen by a tag type, so that one type may have several ways.
 pub trait Serialize<T> {
@@ -44,7 +45,14 @@ impl<T: serde::Serialize + DeserializeOwned> Serialize<T> for Postcard {
     }
 
     fn unpack(bytes: &[u8]) -> std::result::Result<T, String> {
-        postcard::from_bytes(bytes).map_err(|error| error.to_string())
+        match postcard::take_from_bytes(bytes) {
+            Ok((value, [])) => Ok(value),
+            Ok((_, rest)) => {
+                let name = std::any::type_name::<T>();
+                Err(format!("{name} requested, but another type was sent: {} bytes are left over", rest.len()))
+            }
+            Err(error) => Err(format!("{} requested: {error}", std::any::type_name::<T>())),
+        }
     }
 }
 
@@ -60,34 +68,42 @@ pub(super) struct Matching {
     requests: HashMap<Key, VecDeque<Request>>,
 }
 
-/// The first function every controller registers.
-const FUNCTION: u32 = 0;
-const HEAD: usize = 16;
+/// Bytes of the tag, before the value.
+const TAG: usize = 8;
 
-pub(super) fn install(controller: &Controller) -> Result<()> {
-    let world = controller.world("setup")?;
-    let weak = Rc::downgrade(controller.inner("setup")?);
-    world.messages().register(
-        "cheetah matching",
-        0,
-        Rc::new(move |context, bytes| {
-            let (Some(inner), Some((head, payload))) = (weak.upgrade(), bytes.split_at_checked(HEAD)) else { return };
-            let word = |at: usize| u64::from_ne_bytes(head[at..at + 8].try_into().expect("eight bytes"));
-            let key = (word(0), context.from(), word(8) as i32);
-            let request = {
-                let mut matching = inner.matching.borrow_mut();
-                let request = take(&mut matching.requests, key);
-                if request.is_none() {
-                    matching.messages.entry(key).or_default().push_back(payload.into());
+/// Sets what runs when a value arrives.
+pub(super) fn install(world: &Rc<World>, inner: &Rc<Inner>) {
+    let weak = Rc::downgrade(inner);
+    world.engine().interface.set_handler(
+        id::MATCHING,
+        Box::new(move |message| {
+            let Some(inner) = weak.upgrade() else { return };
+            let from = message.from;
+            let outcome = match message.data().split_at_checked(8 + TAG) {
+                Some((head, value)) => {
+                    let word = |at: usize| u64::from_ne_bytes(head[at..at + 8].try_into().expect("eight bytes"));
+                    arrive(&inner, (word(0), from, word(8) as i32), value)
                 }
-                request
+                None => Err("a value without a tag".into()),
             };
-            if let Some(Err(why)) = request.map(|request| request(payload)) {
-                Controller(Some(inner)).tell(Error::BadMessage { from: context.from(), why });
+            if let (Err(why), Some(world)) = (outcome, &*inner.world.borrow()) {
+                world.engine().set_fault(Error::BadMessage { from, why });
             }
         }),
-    )?;
-    Ok(())
+    );
+}
+
+/// A value meets its request, or waits for it.
+fn arrive(inner: &Inner, key: Key, value: &[u8]) -> std::result::Result<(), String> {
+    let request = {
+        let mut matching = inner.matching.borrow_mut();
+        let request = take(&mut matching.requests, key);
+        if request.is_none() {
+            matching.messages.entry(key).or_default().push_back(value.into());
+        }
+        request
+    };
+    request.map_or(Ok(()), |request| request(value))
 }
 
 /// A meeting point: messages sent through one object meet only requests made through the same object.
@@ -127,12 +143,12 @@ impl MatchingHandler {
     /// # Errors
     /// As [`Controller::ainvoke`].
     pub fn send_with<S: Serialize<T>, T>(&self, to: usize, tag: i32, value: &T) -> Result<()> {
-        let mut bytes = Vec::with_capacity(HEAD + S::size(value));
-        bytes.extend_from_slice(&self.object.to_ne_bytes());
+        let mut bytes = Vec::with_capacity(TAG + S::size(value));
         bytes.extend_from_slice(&i64::from(tag).to_ne_bytes());
         S::pack(value, &mut bytes).map_err(|why| Error::InvalidArgument { operation: "send", why })?;
         let world = self.controller.world("send")?;
-        world.messages().post_to_handler(to, HandlerId::from_number(FUNCTION), &bytes)?;
+        world.engine().check_rank(to, "send")?;
+        world.engine().send_or_keep(to, id::MATCHING, self.object, &bytes)?;
         world.poll().map(drop)
     }
 
@@ -196,14 +212,6 @@ impl MatchingHandler {
         let Ok(inner) = self.controller.inner("count") else { return 0 };
         let lengths = lengths(&inner.matching.borrow());
         lengths.iter().filter(|(key, _)| (key.0, key.1) == (self.object, context)).map(|(_, length)| length).sum()
-    }
-}
-
-impl Controller {
-    fn tell(&self, error: Error) {
-        if let Ok(world) = self.world("tell") {
-            world.engine().set_fault(error);
-        }
     }
 }
 

@@ -15,7 +15,8 @@
 
 mod matching;
 
-use std::cell::{Cell, RefCell};
+use std::any::Any;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -66,8 +67,6 @@ pub struct Controller(Option<Rc<Inner>>);
 struct Inner {
     world: RefCell<Option<Rc<World>>>,
     matching: RefCell<Matching>,
-    /// Functions that the controller itself has registered, before the program's.
-    own_functions: Cell<u32>,
 }
 
 impl Controller {
@@ -77,7 +76,7 @@ impl Controller {
     }
 
     /// Sets up the contexts and takes Cheetah's options out of `arguments`: `-np N` starts N contexts as copies of
-    /// this program, unless a launcher has done so already; `-shmem` and `-mpi` say how. Call it as early as
+    /// this program, unless a launcher has done so already; `-shmem` and `-mpi` say how, `-ulm` is refused. Call it as early as
     /// possible: before it, every context does what the program says. Collective.
     ///
     /// # Errors
@@ -97,16 +96,9 @@ impl Controller {
     /// As [`World::start`].
     pub fn setup_with(builder: Builder) -> Result<Controller> {
         let world = Rc::new(builder.open_table().start()?);
-        let inner = Rc::new(Inner {
-            world: RefCell::new(Some(world)),
-            matching: RefCell::default(),
-            own_functions: Cell::new(0),
-        });
-        let controller = Controller(Some(inner));
-        matching::install(&controller)?;
-        let own = controller.world("setup")?.messages().handlers() as u32;
-        controller.inner("setup")?.own_functions.set(own);
-        Ok(controller)
+        let inner = Rc::new(Inner { world: RefCell::new(Some(Rc::clone(&world))), matching: RefCell::default() });
+        matching::install(&world, &inner);
+        Ok(Controller(Some(inner)))
     }
 
     /// Whether it has been set up and not finalised.
@@ -203,9 +195,12 @@ impl Controller {
     {
         let world = self.world("register_function")?;
         let weak = Rc::downgrade(self.inner("register_function")?);
-        let own = self.inner("register_function")?.own_functions.get();
-        let number = world.messages().handlers() as u32 - own;
-        let code = run::<F> as fn(&F, &Controller, usize, FunctionId, &[u8]) as usize;
+        let number = world.messages().handlers() as u32;
+        // A function pointer is a value: its type says nothing about which function it is.
+        let code = match (&function as &dyn Any).downcast_ref::<fn(&Controller, usize, FunctionId, &[u8])>() {
+            Some(pointer) => *pointer as usize,
+            None => run::<F> as fn(&F, &Controller, usize, FunctionId, &[u8]) as usize,
+        };
         world.messages().register(
             std::any::type_name::<F>(),
             code,
@@ -233,8 +228,7 @@ impl Controller {
         local_bell: Option<&Bell>,
     ) -> Result<()> {
         let world = self.world("ainvoke")?;
-        let own = self.inner("ainvoke")?.own_functions.get();
-        world.messages().post_to_handler(context, HandlerId::from_number(function.saturating_add(own)), buffer)?;
+        world.messages().post_to_handler(context, HandlerId::from_number(function), buffer)?;
         if let Some(bell) = local_bell {
             bell.0.fetch_add(1, Ordering::Release);
         }
@@ -276,23 +270,32 @@ impl Controller {
         self.world("wait_for")?.wait_until_for(limit, || bell.0.load(Ordering::Acquire) >= count)
     }
 
-    /// Enters a last barrier and leaves. Collective. All clones are invalid afterwards.
+    /// Enters a last barrier and leaves; what was sent before it is delivered. Collective. All clones are invalid
+    /// afterwards, and requests that no message has met are dropped.
     ///
     /// # Errors
     /// As [`Controller::barrier`].
     pub fn finalize(&self) -> Result<()> {
-        let done = self.barrier();
-        self.inner("finalize")?.world.borrow_mut().take();
+        let world = self.world("finalize")?;
+        world.engine().check_outside_handler("finalize")?;
+        let done = world.messages().seal().and_then(|()| world.last_barrier());
+        let inner = self.inner("finalize")?;
+        inner.world.borrow_mut().take();
+        // Requests may hold the controller, and would keep it for ever.
+        let unmet = std::mem::take(&mut *inner.matching.borrow_mut());
+        drop(unmet);
         done
     }
 }
 
-impl Drop for Inner {
+impl Drop for Controller {
     fn drop(&mut self) {
-        // The last reference finalises; after a panic or a loss there is nobody to wait for.
-        if let Some(world) = self.world.get_mut().take()
+        // The last reference finalises, while handlers can still find the controller. After a panic nobody waits.
+        let last = self.0.as_ref().is_some_and(|inner| Rc::strong_count(inner) == 1);
+        if last
+            && self.is_valid()
             && !std::thread::panicking()
-            && let Err(error) = world.barrier()
+            && let Err(error) = self.finalize()
         {
             tracing::warn!(%error, "finalising without the others");
         }
@@ -342,6 +345,7 @@ fn take_options(arguments: &mut Vec<String>) -> Result<Option<usize>> {
             "-shmem" => drop(arguments.remove(at)),
             "-mpi" if cfg!(feature = "mpi") => drop(arguments.remove(at)),
             "-mpi" => return Err(wrong("-mpi: built without the feature `mpi`".into())),
+            "-ulm" => return Err(wrong("-ulm: there are no user-level messages here; use -shmem or -mpi".into())),
             _ => at += 1,
         }
     }
