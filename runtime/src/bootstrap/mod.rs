@@ -97,6 +97,8 @@ pub fn spawn_copies<T>(ranks: usize, settings: &Settings) -> Result<T> {
     let mut job = OwnedJob::create(ranks, settings)?;
     let mut spec = JobSpec::new(program, std::env::args_os().skip(1), ranks);
     spec.name = RANKS_VARIABLE.into();
+    // This process does nothing else from here on.
+    spec.adopt = true;
     match job.supervise(spec) {
         Ok(outcome) => std::process::exit(outcome.status()),
         Err(error) => Err(Error::Start(error.to_string())),
@@ -157,7 +159,11 @@ impl Hooks for Roster<'_> {
     }
 
     fn is_consequence(&mut self, rank: usize) -> bool {
-        // It left with an error, as ranks do whose peer has panicked, though that peer's process still ends.
-        self.0.rank_state(rank) == RankState::Left && self.0.first_lost().is_some_and(|(lost, _)| lost != rank)
+        // Ranks that leave with an error, or exit, because a peer has panicked may be gone before that peer is.
+        let job = self.0;
+        let panicked = |rank| job.rank_state(rank) == RankState::Panicked;
+        let others_panicked = (0..job.ranks()).any(|other| other != rank && panicked(other));
+        let left = job.rank_state(rank) == RankState::Left;
+        (others_panicked && !panicked(rank)) || (left && job.first_lost().is_some_and(|(lost, _)| lost != rank))
     }
 }

@@ -36,6 +36,8 @@ pub struct Engine {
     /// Messages that found no room, by target, in the order they were sent. No queue is empty.
     pending: RefCell<BTreeMap<usize, VecDeque<Pending>>>,
     has_pending: Cell<bool>,
+    /// Bytes of them.
+    pending_bytes: Cell<usize>,
     waits: Cell<u64>,
     watch: OnceCell<liveness::Watch>,
     fault: RefCell<Option<Error>>,
@@ -72,6 +74,7 @@ impl Engine {
             patience,
             pending: RefCell::default(),
             has_pending: Cell::new(false),
+            pending_bytes: Cell::new(0),
             waits: Cell::new(0),
             watch: OnceCell::new(),
             fault: RefCell::default(),
@@ -146,17 +149,33 @@ impl Engine {
         })
     }
 
-    /// Sends without ever refusing: a message that finds no room is kept, in order, and goes out from a later
-    /// [`Engine::poll`]. What is kept costs memory of this rank.
+    /// Sends without refusing: a message that finds no room is kept, in order, and goes out from a later
+    /// [`Engine::poll`]. What is kept may be as much as larger messages in flight; beyond that this waits for room.
     ///
     /// # Errors
-    /// As [`Engine::send`].
+    /// As [`Engine::send`]; [`Error::OutOfMemory`] inside a handler, which cannot wait.
     pub fn send_or_keep(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
-        if self.send(to, id, header, payload)? == Sent::NoRoom {
-            let bytes = [&header.to_ne_bytes(), payload].concat().into();
-            self.pending.borrow_mut().entry(to).or_default().push_back(Pending { id, bytes });
-            self.has_pending.set(true);
+        if self.send(to, id, header, payload)? == Sent::Done {
+            return Ok(());
         }
+        let (limit, asked) = (self.settings.message_memory, payload.len() + 8);
+        let room = || self.pending_bytes.get() == 0 || self.pending_bytes.get() + asked <= limit;
+        if !room() {
+            if self.interface.delivering() {
+                return Err(Error::OutOfMemory {
+                    what: "memory for messages that their target does not take in",
+                    asked,
+                    free: limit.saturating_sub(self.pending_bytes.get()),
+                    limit,
+                    setting: "BELLWETHER_MESSAGE_MEMORY",
+                });
+            }
+            self.wait_until("waiting for room to send a message", None, room)?;
+        }
+        let bytes = [&header.to_ne_bytes(), payload].concat().into();
+        self.pending.borrow_mut().entry(to).or_default().push_back(Pending { id, bytes });
+        self.pending_bytes.set(self.pending_bytes.get() + asked);
+        self.has_pending.set(true);
         Ok(())
     }
 
@@ -167,6 +186,8 @@ impl Engine {
         let mut pending = self.pending.borrow_mut();
         pending.retain(|to, queue| {
             if self.job.loss(*to).is_some() {
+                let dropped: usize = queue.iter().map(|message| message.bytes.len()).sum();
+                self.pending_bytes.set(self.pending_bytes.get() - dropped);
                 return false;
             }
             while let Some(message) = queue.front() {
@@ -177,6 +198,7 @@ impl Engine {
                     Ok(Sent::NoRoom) => return true,
                     Err(error) => self.set_fault(error),
                 }
+                self.pending_bytes.set(self.pending_bytes.get() - message.bytes.len());
                 queue.pop_front();
                 done += 1;
             }

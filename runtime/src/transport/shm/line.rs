@@ -61,7 +61,7 @@ impl Head {
 
     /// Bytes in the line's body.
     #[inline(always)]
-    pub fn len(self) -> usize {
+    pub fn length(self) -> usize {
         (self.0 >> 32) as usize
     }
 }
@@ -209,7 +209,7 @@ mod tests {
                 assert!(sent - seen <= depth as u64);
                 let mut any = false;
                 while let Some((head, body)) = reader.peek() {
-                    assert_eq!((head.id(), head.kind(), head.len()), (7, Some(Kind::Inline), 8));
+                    assert_eq!((head.id(), head.kind(), head.length()), (7, Some(Kind::Inline), 8));
                     // SAFETY: the message's body.
                     assert_eq!(unsafe { body.cast::<u64>().read() }, seen);
                     reader.advance();

@@ -163,6 +163,7 @@ impl Interface {
     }
 
     #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "one thread, and no two borrows at a time")]
     fn peer(&self, rank: usize) -> &mut Peer {
         // SAFETY: links and peers are only touched here and in `connect`, on one thread, and no borrow of them
         // outlives the call that took it: filling a line never calls back.
@@ -295,7 +296,7 @@ impl Interface {
     #[inline(always)]
     fn deliver(&self, from: usize, head: line::Head, body: *const u8) {
         let (data, len, block) = match head.kind() {
-            Some(Kind::Inline) if head.len() <= BODY => (body, head.len(), false),
+            Some(Kind::Inline) if head.length() <= BODY => (body, head.length(), false),
             Some(Kind::Block) => match self.block(from, body) {
                 Some((data, len)) => (data, len, true),
                 None => return self.refuse(from, "a block outside the sender's message memory".into()),

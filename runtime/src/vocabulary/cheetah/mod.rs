@@ -278,7 +278,8 @@ impl Controller {
     pub fn finalize(&self) -> Result<()> {
         let world = self.world("finalize")?;
         world.engine().check_outside_handler("finalize")?;
-        let done = world.messages().seal().and_then(|()| world.last_barrier());
+        world.messages().seal();
+        let done = world.last_barrier();
         let inner = self.inner("finalize")?;
         inner.world.borrow_mut().take();
         // Requests may hold the controller, and would keep it for ever.
