@@ -5,15 +5,16 @@ mod common;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
-use common::{Job, bellwether, run, script};
+use common::{Job, Watchdog, bellwether, run, script};
 
 #[test]
 fn lines_arrive_whole() {
-    let pieces = "i=0; while [ $i -lt 20 ]; do \
-        printf \"<$BELLWETHER_RANK aaaa\"; printf 'bbbb'; printf 'cccc>\\n'; i=$((i+1)); done";
+    // Pauses within the lines, so that those of several ranks are under way at any time.
+    let pieces = "for i in 1 2 3 4 5; do printf \"<$BELLWETHER_RANK aaaa\"; sleep 0.01; \
+        printf 'bbbb'; sleep 0.01; printf 'cccc>\\n'; done";
     let done = run(script(8, &[], pieces));
     assert_eq!(done.code(), 0);
-    assert_eq!(done.out.lines().count(), 160);
+    assert_eq!(done.out.lines().count(), 40);
     for line in done.out.lines() {
         assert!(line.starts_with('<') && line.ends_with("aaaabbbbcccc>"), "{line}");
         assert_eq!(line.len(), "<0 aaaabbbbcccc>".len(), "{line}");
@@ -67,6 +68,7 @@ fn a_reader_that_leaves_ends_the_job_quietly() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command was built for this test");
+    let _watchdog = Watchdog::over(&child);
     let mut reader = BufReader::new(child.stdout.take().expect("it was asked for"));
     let mut line = String::new();
     reader.read_line(&mut line).expect("there is a line");
@@ -85,6 +87,7 @@ fn a_full_disk_is_told() {
     let full = std::fs::File::create("/dev/full").expect("every Linux has it");
     command.stdout(full).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command was built for this test");
+    let _watchdog = Watchdog::over(&child);
     let mut err = String::new();
     child.stderr.take().expect("it was asked for").read_to_string(&mut err).expect("it is text");
     assert!(err.contains("cannot write to standard output: No space left"), "{err}");
@@ -98,6 +101,7 @@ fn a_reader_that_sleeps_does_not_stop_the_clock() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command was built for this test");
+    let _watchdog = Watchdog::over(&child);
     let mut err = BufReader::new(child.stderr.take().expect("it was asked for"));
     let mut line = String::new();
     // Nobody has read from standard output when this comes.
@@ -150,9 +154,16 @@ fn bound_ranks_have_one_cpu_each() {
 
 #[test]
 fn ranks_start_with_clean_signals_and_descriptors() {
-    // Exactly what a program started without us has, and the job's memory.
-    let text = "grep -E 'SigBlk|SigIgn' /proc/self/status; ls -l /proc/self/fd | grep -vc memfd:bellwether";
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", text]);
-    assert_eq!(run(script(1, &[], text)).out, run(shell).out);
+    // Exactly what a program started without us has. No shell: they clean up for themselves.
+    let args = ["-E", "SigBlk|SigIgn", "/proc/self/status"];
+    let mut plain = std::process::Command::new("grep");
+    plain.args(args);
+    let mut rank = bellwether(&["run", "-n", "1", "grep"]);
+    rank.args(args);
+    assert_eq!(run(rank).out, run(plain).out);
+    // And the job's memory.
+    let text = "ls -l /proc/self/fd | grep -vc memfd:bellwether";
+    let mut plain = std::process::Command::new("sh");
+    plain.args(["-c", text]);
+    assert_eq!(run(script(1, &[], text)).out, run(plain).out);
 }

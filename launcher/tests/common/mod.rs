@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -133,6 +134,27 @@ impl Drop for Job {
         // A test that has failed leaves nothing running; one that has passed has waited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Kills a command that is still running after the deadline, until it is dropped.
+pub struct Watchdog {
+    _over: Sender<()>,
+}
+
+impl Watchdog {
+    /// Watches a command whose pipes the test reads itself.
+    pub fn over(child: &Child) -> Watchdog {
+        let (over, watch) = channel::<()>();
+        let pid = child.id() as i32;
+        thread::spawn(move || {
+            if watch.recv_timeout(DEADLINE) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("the command took longer than {DEADLINE:?}");
+                // SAFETY: plain numbers; the test has not waited for its child, or we had been told.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+        });
+        Watchdog { _over: over }
     }
 }
 

@@ -28,6 +28,8 @@ mod sink;
 mod spec;
 mod strays;
 mod supervise;
+#[cfg(test)]
+mod tests;
 mod token;
 
 pub use error::LaunchError;

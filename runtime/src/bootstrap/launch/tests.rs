@@ -1,0 +1,161 @@
+//! What the job's owner is asked and told. How jobs look from outside is tested with the command.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use super::*;
+
+/// Records what it is told; ranks are members as the test wants.
+#[derive(Default)]
+struct Owner {
+    env: Vec<(OsString, OsString)>,
+    members: Vec<Membership>,
+    consequences: Vec<usize>,
+    ended: Vec<(usize, Ended)>,
+}
+
+impl Hooks for Owner {
+    fn rank_env(&mut self, rank: usize) -> Vec<(OsString, OsString)> {
+        let own = (OsString::from("OWN"), OsString::from(format!("own {rank}")));
+        self.env.iter().cloned().chain([own]).collect()
+    }
+
+    fn rank_ended(&mut self, rank: usize, ended: &Ended) {
+        self.ended.push((rank, *ended));
+    }
+
+    fn membership(&mut self, rank: usize) -> Membership {
+        self.members
+            .get(rank)
+            .copied()
+            .unwrap_or(Membership::Absent)
+    }
+
+    fn is_consequence(&mut self, rank: usize) -> bool {
+        self.consequences.contains(&rank)
+    }
+}
+
+/// Runs a shell script, with a limit so that no test hangs.
+fn run(ranks: usize, script: &str, owner: &mut Owner) -> Outcome {
+    let mut spec = JobSpec::new("/bin/sh", ["-c", script], ranks);
+    spec.timeout = Some(Duration::from_secs(20));
+    spec.grace = Duration::from_millis(200);
+    spec.stdin = Stdin::Null;
+    supervise(&spec, owner).expect("every Linux has a shell")
+}
+
+#[test]
+fn a_job_of_no_ranks_is_an_error() {
+    let spec = JobSpec::new("true", [""; 0], 0);
+    assert!(matches!(
+        supervise(&spec, &mut NoHooks),
+        Err(LaunchError::NoRanks)
+    ));
+}
+
+#[test]
+fn each_rank_has_its_environment_and_the_descriptor() {
+    let file = File::open("/proc/version").expect("every Linux has it");
+    let script = "[ \"$OWN\" = \"own $BELLWETHER_RANK\" ] && grep -q Linux /proc/self/fd/$FD";
+    let mut spec = JobSpec::new("/bin/sh", ["-c", script], 3);
+    spec.inherit = Some(file.as_fd());
+    spec.extra_env = vec![("FD".into(), file.as_raw_fd().to_string().into())];
+    spec.stdin = Stdin::Null;
+    let outcome = supervise(&spec, &mut Owner::default()).expect("every Linux has a shell");
+    assert_eq!(outcome.cause, None);
+    assert_eq!(outcome.status(), 0);
+}
+
+#[test]
+fn deaths_are_told_in_their_order() {
+    let script = "sleep 0.$((3 - BELLWETHER_RANK))";
+    let mut owner = Owner::default();
+    assert_eq!(run(3, script, &mut owner).status(), 0);
+    let order: Vec<usize> = owner.ended.iter().map(|&(rank, _)| rank).collect();
+    assert_eq!(order, [2, 1, 0]);
+}
+
+#[test]
+fn the_first_death_is_the_cause_whatever_its_number() {
+    let script = "[ $BELLWETHER_RANK = 2 ] && { sleep 0.1; kill -9 $$; }; sleep 0.2; exit 1";
+    let outcome = run(3, script, &mut Owner::default());
+    assert!(matches!(
+        outcome.cause,
+        Some(Cause::Failed {
+            rank: 2,
+            ended: Ended::Signaled(9),
+            ..
+        })
+    ));
+    assert_eq!(outcome.status(), 137);
+    assert_eq!(outcome.ranks[0].ended, Some(Ended::Exited(1)));
+}
+
+#[test]
+fn a_consequence_is_not_the_cause_even_if_it_ended_first() {
+    let script = "[ $BELLWETHER_RANK = 1 ] && { sleep 0.2; exit 101; }; sleep 0.1; exit 1";
+    let mut owner = Owner {
+        consequences: vec![0, 2],
+        ..Owner::default()
+    };
+    let outcome = run(3, script, &mut owner);
+    assert!(
+        matches!(outcome.cause, Some(Cause::Failed { rank: 1, .. })),
+        "{outcome:?}"
+    );
+    assert_eq!(outcome.status(), 101);
+}
+
+#[test]
+fn a_rank_that_leaves_the_others_alone_fails_the_job() {
+    let script = "[ $BELLWETHER_RANK = 1 ] && { sleep 0.1; exit 0; }; exec sleep 60";
+    let mut owner = Owner {
+        members: vec![Membership::Joined; 3],
+        ..Owner::default()
+    };
+    let outcome = run(3, script, &mut owner);
+    assert!(matches!(
+        outcome.cause,
+        Some(Cause::LeftEarly {
+            rank: 1,
+            joined: true,
+            ..
+        })
+    ));
+    assert_eq!(outcome.status(), 1);
+}
+
+#[test]
+fn a_rank_that_never_joins_those_who_wait_fails_the_job() {
+    let script = "[ $BELLWETHER_RANK = 1 ] && exit 0; exec sleep 60";
+    let members = vec![Membership::Joined, Membership::Absent, Membership::Joined];
+    let outcome = run(
+        3,
+        script,
+        &mut Owner {
+            members,
+            ..Owner::default()
+        },
+    );
+    assert!(matches!(
+        outcome.cause,
+        Some(Cause::LeftEarly {
+            rank: 1,
+            joined: false,
+            ..
+        })
+    ));
+}
+
+#[test]
+fn ranks_that_left_in_good_order_may_end_when_they_like() {
+    let members = vec![Membership::Left; 3];
+    let mut owner = Owner {
+        members,
+        ..Owner::default()
+    };
+    assert_eq!(run(3, "sleep 0.$BELLWETHER_RANK", &mut owner).cause, None);
+}
