@@ -27,10 +27,7 @@ impl Hooks for Owner {
     }
 
     fn membership(&mut self, rank: usize) -> Membership {
-        self.members
-            .get(rank)
-            .copied()
-            .unwrap_or(Membership::Absent)
+        self.members.get(rank).copied().unwrap_or(Membership::Absent)
     }
 
     fn is_consequence(&mut self, rank: usize) -> bool {
@@ -50,10 +47,7 @@ fn run(ranks: usize, script: &str, owner: &mut Owner) -> Outcome {
 #[test]
 fn a_job_of_no_ranks_is_an_error() {
     let spec = JobSpec::new("true", [""; 0], 0);
-    assert!(matches!(
-        supervise(&spec, &mut NoHooks),
-        Err(LaunchError::NoRanks)
-    ));
+    assert!(matches!(supervise(&spec, &mut NoHooks), Err(LaunchError::NoRanks)));
 }
 
 #[test]
@@ -82,14 +76,7 @@ fn deaths_are_told_in_their_order() {
 fn the_first_death_is_the_cause_whatever_its_number() {
     let script = "[ $BELLWETHER_RANK = 2 ] && { sleep 0.1; kill -9 $$; }; sleep 0.2; exit 1";
     let outcome = run(3, script, &mut Owner::default());
-    assert!(matches!(
-        outcome.cause,
-        Some(Cause::Failed {
-            rank: 2,
-            ended: Ended::Signaled(9),
-            ..
-        })
-    ));
+    assert!(matches!(outcome.cause, Some(Cause::Failed { rank: 2, ended: Ended::Signaled(9), .. })));
     assert_eq!(outcome.status(), 137);
     assert_eq!(outcome.ranks[0].ended, Some(Ended::Exited(1)));
 }
@@ -97,34 +84,18 @@ fn the_first_death_is_the_cause_whatever_its_number() {
 #[test]
 fn a_consequence_is_not_the_cause_even_if_it_ended_first() {
     let script = "[ $BELLWETHER_RANK = 1 ] && { sleep 0.2; exit 101; }; sleep 0.1; exit 1";
-    let mut owner = Owner {
-        consequences: vec![0, 2],
-        ..Owner::default()
-    };
+    let mut owner = Owner { consequences: vec![0, 2], ..Owner::default() };
     let outcome = run(3, script, &mut owner);
-    assert!(
-        matches!(outcome.cause, Some(Cause::Failed { rank: 1, .. })),
-        "{outcome:?}"
-    );
+    assert!(matches!(outcome.cause, Some(Cause::Failed { rank: 1, .. })), "{outcome:?}");
     assert_eq!(outcome.status(), 101);
 }
 
 #[test]
 fn a_rank_that_leaves_the_others_alone_fails_the_job() {
     let script = "[ $BELLWETHER_RANK = 1 ] && { sleep 0.1; exit 0; }; exec sleep 60";
-    let mut owner = Owner {
-        members: vec![Membership::Joined; 3],
-        ..Owner::default()
-    };
+    let mut owner = Owner { members: vec![Membership::Joined; 3], ..Owner::default() };
     let outcome = run(3, script, &mut owner);
-    assert!(matches!(
-        outcome.cause,
-        Some(Cause::LeftEarly {
-            rank: 1,
-            joined: true,
-            ..
-        })
-    ));
+    assert!(matches!(outcome.cause, Some(Cause::LeftEarly { rank: 1, joined: true, .. })));
     assert_eq!(outcome.status(), 1);
 }
 
@@ -132,30 +103,13 @@ fn a_rank_that_leaves_the_others_alone_fails_the_job() {
 fn a_rank_that_never_joins_those_who_wait_fails_the_job() {
     let script = "[ $BELLWETHER_RANK = 1 ] && exit 0; exec sleep 60";
     let members = vec![Membership::Joined, Membership::Absent, Membership::Joined];
-    let outcome = run(
-        3,
-        script,
-        &mut Owner {
-            members,
-            ..Owner::default()
-        },
-    );
-    assert!(matches!(
-        outcome.cause,
-        Some(Cause::LeftEarly {
-            rank: 1,
-            joined: false,
-            ..
-        })
-    ));
+    let outcome = run(3, script, &mut Owner { members, ..Owner::default() });
+    assert!(matches!(outcome.cause, Some(Cause::LeftEarly { rank: 1, joined: false, .. })));
 }
 
 #[test]
 fn ranks_that_left_in_good_order_may_end_when_they_like() {
     let members = vec![Membership::Left; 3];
-    let mut owner = Owner {
-        members,
-        ..Owner::default()
-    };
+    let mut owner = Owner { members, ..Owner::default() };
     assert_eq!(run(3, "sleep 0.$BELLWETHER_RANK", &mut owner).cause, None);
 }
