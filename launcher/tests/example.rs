@@ -78,9 +78,15 @@ fn an_example_that_does_not_compile_ends_there() {
 fn info_and_help_print_something_useful() {
     let done = run(bellwether(&["info"]));
     assert_eq!(done.code(), 0);
-    for what in ["CPUs allowed", "memory", "huge pages", "memfd", "membarrier", "cross-memory attach"] {
-        assert!(done.out.lines().any(|line| line.starts_with(what)), "{what}: {}", done.out);
+    let rows = ["CPUs allowed", "memory", "huge pages", "memfd", "membarrier", "cross-memory attach"];
+    for what in rows.into_iter().chain(["segment pages", "memory per node-mate", "BELLWETHER_HEAP_LIMIT"]) {
+        assert!(done.out.lines().any(|line| line.trim_start().starts_with(what)), "{what}: {}", done.out);
     }
+    let mut misspelt = bellwether(&["info"]);
+    misspelt.env("BELLWETHER_HEAPLIMIT", "1GiB").env("BELLWETHER_SPIN", "7");
+    let done = run(misspelt);
+    assert!(done.out.contains("did you mean BELLWETHER_HEAP_LIMIT?"), "{}", done.out);
+    assert!(done.out.lines().any(|line| line.contains("BELLWETHER_SPIN") && line.contains("environment")));
     assert!(run(bellwether(&["--help"])).out.contains("bellwether run -n 4 --example heat2d"));
     assert!(run(bellwether(&["run", "--help"])).out.contains("Exit status"));
 }
