@@ -68,12 +68,11 @@ impl World {
         let step = DATA / size_of::<T>();
         let mut start = 0;
         loop {
+            // A rank that brings another length shows another number first; what follows it is then not used.
             let part = &mine[start..mine.len().min(start + step)];
             let mut board = Vec::with_capacity(8 + size_of_val(part));
             board.extend_from_slice(&(mine.len() as u64).to_ne_bytes());
             board.extend_from_slice(bytemuck::cast_slice(part));
-            // Boards are of equal length only if the lengths agree, so those come first, from a fixed place.
-            board.resize(EXCHANGE_LEN, 0);
             let mut lengths = Vec::with_capacity(self.size());
             let mut scratch = vec![T::zeroed(); part.len()];
             self.exchange(&board, |rank, theirs| {
