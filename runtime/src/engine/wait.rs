@@ -117,14 +117,17 @@ impl Engine {
                     self.check_standstill(doing, &mut standstill)?;
                 }
             }
-            self.sleep(left, ready);
+            if self.sleep(left, ready) {
+                return Ok(());
+            }
         }
     }
 
-    /// Sleeps until woken, at most a nap.
-    fn sleep(&self, left: Duration, ready: &mut dyn FnMut() -> bool) {
-        // Kept messages find room only when a receiver moves on, and receivers do not ring for that.
-        let nap = if self.has_pending() { Duration::from_micros(200) } else { self.patience.nap };
+    /// Sleeps until woken, at most a nap. Returns whether it is ready: that is asked once more before it sleeps, and
+    /// asking may do something, such as sending a message.
+    fn sleep(&self, left: Duration, ready: &mut dyn FnMut() -> bool) -> bool {
+        // Receivers ring when they give room back in a lane, but not when they drop a payload that they had retained.
+        let nap = if self.has_pending() { Duration::from_millis(1) } else { self.patience.nap };
         let word = self.job.sleep_word(self.rank);
         word.store(1, Ordering::SeqCst);
         if self.job.full_fence() {
@@ -132,13 +135,16 @@ impl Engine {
         } else {
             membarrier();
         }
-        if !ready() && !self.interface.has_messages() && !self.job.any_lost() {
+        let done = ready();
+        let moved = self.has_pending() && self.flush_pending() != 0;
+        if !done && !moved && !self.interface.has_messages() && !self.job.any_lost() {
             sleep_on(word, 1, Some(nap.min(left)));
         }
         word.store(0, Ordering::SeqCst);
         if !self.job.supervised() {
             self.look_for_dead();
         }
+        done
     }
 
     /// Whether a rank waits in its last barrier, and this one does not.

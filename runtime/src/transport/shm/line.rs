@@ -157,14 +157,17 @@ impl Reader {
         Some((head, unsafe { (&raw const (*line).body).cast() }))
     }
 
-    /// Done with the message that [`Reader::peek`] showed: its line may be written again.
+    /// Done with the message that [`Reader::peek`] showed: its line may be written again. Returns whether the writer was
+    /// told so just now, and may want to be woken.
     #[inline(always)]
-    pub fn advance(&mut self) {
+    pub fn advance(&mut self) -> bool {
         self.next += 1;
         // Half a lane at a time: the writer always has the other half, so it never waits for an unpublished credit.
-        if (self.next - self.published) << 1 >= 1 << self.depth_log2 {
+        let due = (self.next - self.published) << 1 >= 1 << self.depth_log2;
+        if due {
             self.publish();
         }
+        due
     }
 
     fn publish(&mut self) {

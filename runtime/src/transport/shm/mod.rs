@@ -279,7 +279,7 @@ impl Interface {
             let from = if first + step < readers.len() { first + step } else { first + step - readers.len() };
             let mut burst = self.layout.lane_depth;
             while let Some((head, body)) = readers[from].peek() {
-                let finish = Advance(&mut readers[from]);
+                let finish = Advance { reader: &mut readers[from], interface: self, from };
                 self.deliver(from, head, body);
                 drop(finish);
                 delivered += 1;
@@ -312,6 +312,7 @@ impl Interface {
         if block && !message.taken.get() {
             // SAFETY: the block was given to us and nobody kept it.
             unsafe { arena::release(data) };
+            self.wake_if_asleep(from);
         }
     }
 
@@ -367,10 +368,17 @@ impl Drop for Delivering<'_> {
 }
 
 /// Consumes the line even if the handler panics.
-struct Advance<'a>(&'a mut Reader);
+struct Advance<'a> {
+    reader: &'a mut Reader,
+    interface: &'a Interface,
+    from: usize,
+}
 
 impl Drop for Advance<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
-        self.0.advance();
+        if self.reader.advance() {
+            self.interface.wake_if_asleep(self.from);
+        }
     }
 }

@@ -1,0 +1,380 @@
+//! Whole programs on ranks that are threads: memory, bells, barriers, collectives, and ranks that go wrong.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bellwether_runtime::{Barrier, Error, Loss, Result, Settings, Threads, World, threads};
+
+const RANKS: [usize; 6] = [1, 2, 3, 5, 7, 16];
+
+/// Ends the test program if it is still there after a minute and a half: something hangs.
+fn watchdog() {
+    static START: Once = Once::new();
+    START.call_once(|| {
+        std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_secs(90));
+            eprintln!("a test of this file hangs");
+            std::process::abort();
+        });
+    });
+}
+
+/// Runs a program on every number of ranks, with every barrier and with lanes of one message.
+fn everywhere(program: impl Fn(&World) -> Result<()> + Sync) {
+    watchdog();
+    for ranks in RANKS {
+        for (barrier, depth) in [(Barrier::Auto, None), (Barrier::Dissemination, Some(1)), (Barrier::Central, Some(2))]
+        {
+            let mut settings = Settings::default();
+            settings.barrier = barrier;
+            settings.lane_depth = depth;
+            let results = Threads::new(ranks).settings(settings).run(&program).expect("ranks start");
+            for (rank, result) in results.into_iter().enumerate() {
+                result.unwrap_or_else(|error| panic!("rank {rank} of {ranks}, {barrier:?}, {depth:?}: {error}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bell_is_seen_after_the_data() {
+    everywhere(|world| {
+        let (next, rounds) = ((world.rank() + 1) % world.size(), 300u64);
+        let data = world.alloc::<u64>(1000)?;
+        let (bell, taken) = (world.bell()?, world.bell()?);
+        for round in 1..=rounds {
+            let values: Vec<u64> = (0..1000).map(|i| round * 1000 + i).collect();
+            data.put_slice_bell(next, 0, &values, &bell)?;
+            assert!(bell.wait(round)? >= round);
+            let mut seen = vec![0; 1000];
+            data.read(0, &mut seen);
+            assert!(seen.iter().zip(0..).all(|(value, i)| *value == round * 1000 + i), "round {round}");
+            taken.ring((world.rank() + world.size() - 1) % world.size())?;
+            taken.wait(round)?;
+        }
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_bell_counts_the_rings_of_all() {
+    everywhere(|world| {
+        let bell = world.bell()?;
+        for _ in 0..1000 {
+            (0..world.size()).try_for_each(|rank| bell.ring(rank))?;
+        }
+        assert_eq!(bell.wait(1000 * world.size() as u64)?, 1000 * world.size() as u64);
+        world.barrier()?;
+        assert_eq!(bell.count()?, 1000 * world.size() as u64);
+        world.barrier()
+    });
+}
+
+#[test]
+fn nobody_leaves_a_barrier_before_all_have_entered() {
+    watchdog();
+    for ranks in RANKS {
+        for barrier in [Barrier::Dissemination, Barrier::Central] {
+            let mut settings = Settings::default();
+            settings.barrier = barrier;
+            let entered = AtomicUsize::new(0);
+            let program = |world: &World| {
+                for round in 1..=200 {
+                    entered.fetch_add(1, Ordering::SeqCst);
+                    world.barrier()?;
+                    assert!(entered.load(Ordering::SeqCst) >= round * ranks);
+                }
+                Ok(())
+            };
+            Threads::new(ranks).settings(settings).run(program).expect("starts").into_iter().for_each(
+                |r: Result<()>| {
+                    r.expect("no rank is lost");
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn memory_is_zeroed_symmetric_and_used_again() {
+    everywhere(|world| {
+        let mut offsets = Vec::new();
+        for round in 0..50 {
+            let array = world.alloc::<u32>(1 << 14)?;
+            let offset = world.allgather(&[array.offset()])?;
+            assert!(offset.iter().all(|theirs| *theirs == array.offset()));
+            offsets.push(array.offset());
+            let mut values = vec![1; 1 << 14];
+            array.read(0, &mut values);
+            assert!(values.iter().all(|value| *value == 0), "round {round}");
+            world.barrier()?;
+            // Every rank dirties every part, then drops its handle at its own pace.
+            (0..world.size()).try_for_each(|rank| array.put_slice(rank, 0, &vec![u32::MAX; 1 << 14]))?;
+            world.barrier()?;
+        }
+        offsets.dedup();
+        assert!(offsets.len() <= 3, "the same memory comes back: {offsets:?}");
+        world.barrier()
+    });
+}
+
+#[test]
+fn more_than_there_is_is_an_error_on_all_and_the_next_is_granted() {
+    watchdog();
+    let mut settings = Settings::default();
+    settings.heap_limit = Some(1 << 20);
+    let program = |world: &World| {
+        let kept = world.alloc::<u8>(1 << 18)?;
+        match world.alloc::<u8>(1 << 20) {
+            Err(Error::OutOfMemory { asked, free, limit, setting, .. }) => {
+                assert_eq!((asked, limit, setting), (1 << 20, 1 << 20, "BELLWETHER_HEAP_LIMIT"));
+                assert!(free < (1 << 20) - (1 << 18), "{free}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(world.alloc::<u64>(usize::MAX / 2), Err(Error::InvalidArgument { .. })));
+        let more = world.alloc::<u8>(1 << 18)?;
+        more.put(0, 0, 1)?;
+        drop(kept);
+        world.barrier()
+    };
+    Threads::new(3).settings(settings).run(program).expect("starts").into_iter().for_each(|r| r.expect("goes on"));
+    // More than the machine has, where no limit is set.
+    threads(2, |world| match world.alloc::<u8>(40 << 30) {
+        Err(Error::OutOfMemory { asked, .. }) => assert!(asked >= 40 << 30),
+        other => panic!("{other:?}"),
+    })
+    .expect("starts");
+}
+
+#[test]
+fn ranks_that_ask_for_different_sizes_are_named() {
+    watchdog();
+    let errors =
+        threads(3, |world| world.alloc::<u8>(if world.rank() == 2 { 200 } else { 100 }).map(drop)).expect("starts");
+    for error in errors {
+        match error {
+            Err(Error::RanksDiffer { rank: 2, theirs, ours, .. }) => assert_eq!((&*theirs, &*ours), ("200", "100")),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn ranges_are_checked() {
+    watchdog();
+    threads(2, |world| {
+        let array = world.alloc::<u16>(10).expect("fits");
+        let mut out = [0; 4];
+        assert!(matches!(array.put(2, 0, 1), Err(Error::RankOutOfRange { rank: 2, size: 2, .. })));
+        assert!(matches!(array.get(0, 10), Err(Error::OutOfBounds { start: 10, available: 10, .. })));
+        assert!(array.put_slice(1, 8, &[1, 2, 3]).is_err());
+        assert!(array.get_slice(1, usize::MAX, &mut out).is_err());
+        assert!(array.put_slice(1, 10, &[]).is_ok());
+        world.barrier().expect("all here");
+        assert_eq!((0..10).map(|i| array.load(i)).sum::<u16>(), 0, "nothing was written");
+    })
+    .expect("starts");
+}
+
+#[test]
+fn atomics_lose_nothing() {
+    everywhere(|world| {
+        let words = world.alloc::<u64>(2)?;
+        let small = world.alloc::<i32>(1)?;
+        let mut seen = Vec::new();
+        for _ in 0..500 {
+            seen.push(words.fetch_add(0, 0, 1)?);
+            small.fetch_add(0, 0, -1)?;
+        }
+        assert!(seen.is_sorted());
+        // A lock by compare-and-swap around a plain counter.
+        for _ in 0..50 {
+            while words.compare_swap(0, 1, 0, 1)? != 0 {
+                world.poll()?;
+                std::thread::yield_now();
+            }
+            let value = small.get(0, 0)?;
+            small.put(0, 0, value - 1)?;
+            words.swap(0, 1, 0)?;
+        }
+        world.barrier()?;
+        assert_eq!(words.get(0, 0)?, 500 * world.size() as u64);
+        world.barrier()
+    });
+}
+
+#[test]
+fn collectives_agree_bit_for_bit() {
+    everywhere(|world| {
+        let mut values: Vec<f64> = (0..1000).map(|i| 0.1 * (world.rank() * 1000 + i) as f64).collect();
+        world.allreduce_sum(&mut values)?;
+        let all = world.allgather(&values.iter().map(|v| v.to_bits()).collect::<Vec<_>>())?;
+        assert!(all.chunks(1000).all(|theirs| theirs == &all[..1000]));
+        let mut from_last = [world.rank() as u64; 700];
+        world.broadcast(world.size() - 1, &mut from_last)?;
+        assert_eq!(from_last, [world.size() as u64 - 1; 700]);
+        let nothing: [u8; 0] = [];
+        assert!(world.allgather(&nothing)?.is_empty());
+        Ok(())
+    });
+    let errors = threads(2, |world| world.allgather(&vec![0u8; 5 + world.rank()]).map(drop)).expect("starts");
+    assert!(errors.iter().all(|e| matches!(e, Err(Error::RanksDiffer { rank: 1, .. }))), "{errors:?}");
+}
+
+#[test]
+fn calls_run_there_and_answer_here() {
+    everywhere(|world| {
+        world.set_state(Cell::new(0u64));
+        world.barrier()?;
+        let next = (world.rank() + 1) % world.size();
+        let call = world.call(next, (3u8, String::from("x")), |ctx, (n, s)| (ctx.from(), s.repeat(n.into())))?;
+        assert_eq!(call.wait()?, (world.rank(), "xxx".into()));
+        assert_eq!(world.call_plain(next, 20u64, |_, x: u64| x + 1)?.wait()?, 21);
+        let long: Vec<u64> = (0..50_000).collect();
+        let sum = world.call(next, long, |_, long: Vec<u64>| long.iter().sum::<u64>())?;
+        assert_eq!(sum.wait()?, 50_000 * 49_999 / 2);
+        for i in 0..2000u64 {
+            world.invoke_plain(next, i, |ctx, i: u64| {
+                let seen = ctx.state::<Cell<u64>>().expect("set before the barrier");
+                assert_eq!(seen.replace(i + 1), i, "messages between two ranks keep their order");
+            })?;
+        }
+        let seen = world.state::<Cell<u64>>().expect("set above");
+        world.wait_until(|| seen.get() == 2000)?;
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_panic_is_told_to_all() {
+    watchdog();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        threads(4, |world| {
+            if world.rank() == 2 {
+                panic!("on purpose");
+            }
+            match world.barrier() {
+                Err(Error::PeerLost { rank: 2, cause: Loss::Panicked, .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        })
+    }));
+    let panic = outcome.expect_err("the panic comes out");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+}
+
+#[test]
+fn a_rank_that_leaves_early_is_named_wherever_others_wait() {
+    watchdog();
+    for way in 0..4 {
+        let errors = threads(3, |world| {
+            let bell = world.bell()?;
+            if world.rank() == 1 {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            match way {
+                0 => world.barrier(),
+                1 => bell.wait(1).map(drop),
+                2 => world.call(1, (), |_, ()| ())?.wait(),
+                _ => world.alloc::<u8>(1).map(drop),
+            }
+        })
+        .expect("starts");
+        for rank in [0, 2] {
+            assert!(
+                matches!(errors[rank], Err(Error::PeerLost { rank: 1, cause: Loss::Left, .. })),
+                "way {way}, rank {rank}: {:?}",
+                errors[rank]
+            );
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_left_does_not_disturb_those_who_work() {
+    watchdog();
+    let results = threads(3, |world| {
+        let bell = world.bell()?;
+        if world.rank() == 0 {
+            return Ok(());
+        }
+        // Far longer than a standstill takes to be seen, and one of the two is always awake.
+        for round in 1..=4 {
+            if world.rank() == 1 {
+                std::thread::sleep(Duration::from_millis(200));
+                bell.ring(2)?;
+            } else {
+                bell.wait(round)?;
+            }
+        }
+        Ok::<_, Error>(())
+    })
+    .expect("starts");
+    assert!(results.iter().all(|result| result.is_ok()), "{results:?}");
+}
+
+#[test]
+fn a_wait_ends_with_its_time() {
+    watchdog();
+    threads(2, |world| {
+        let bell = world.bell().expect("fits");
+        let limit = Duration::from_millis(30);
+        assert!(matches!(bell.wait_timeout(1, limit), Err(Error::TimedOut { after, .. }) if after == limit));
+        assert!(matches!(world.wait_until_for(limit, || false), Err(Error::TimedOut { .. })));
+        world.barrier().expect("both here");
+    })
+    .expect("starts");
+}
+
+#[test]
+fn waiting_inside_a_handler_is_refused() {
+    watchdog();
+    threads(2, |world| {
+        world.set_state(Cell::new(false));
+        world.barrier().expect("both here");
+        let inner = world.call(1 - world.rank(), (), |ctx, ()| ctx.size()).expect("goes out");
+        assert_eq!(inner.wait().expect("answers"), 2);
+        world.barrier().expect("both here");
+    })
+    .expect("starts");
+    let world = std::rc::Rc::new(std::cell::OnceCell::<std::rc::Weak<World>>::new());
+    let found = std::rc::Rc::new(Cell::new(None));
+    let (inside, result) = (world.clone(), found.clone());
+    let mut builder = World::builder();
+    let handler = builder.handler("waits", move |_, _| {
+        let world = inside.get().and_then(|weak| weak.upgrade()).expect("set before the message");
+        result.set(Some(world.barrier()));
+    });
+    let started = std::rc::Rc::new(builder.start().expect("one rank"));
+    world.set(std::rc::Rc::downgrade(&started)).expect("once");
+    started.send(0, handler, &[]).expect("goes out");
+    started
+        .wait_until(|| false.max(found.replace(None).is_some_and(|r| matches!(r, Err(Error::InsideHandler { .. })))))
+        .expect("the handler ran and was refused");
+}
+
+#[test]
+fn worlds_in_one_process_do_not_meet() {
+    watchdog();
+    std::thread::scope(|scope| {
+        for ranks in [2, 3, 4] {
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    let sums = threads(ranks, |world| {
+                        let mut sum = [world.rank() as u64];
+                        world.allreduce_sum(&mut sum).map(|()| sum[0])
+                    });
+                    assert!(
+                        sums.expect("starts").into_iter().all(|s| s.expect("sums") as usize == ranks * (ranks - 1) / 2)
+                    );
+                }
+            });
+        }
+    });
+    assert!(threads(0, |_| ()).is_err());
+}
