@@ -48,6 +48,8 @@ struct Header {
     lost: AtomicU32,
     /// Ranks that left in good order.
     left: AtomicU32,
+    /// Ranks that ended, in any way.
+    ended: AtomicU32,
 }
 
 /// What the others know of one rank.
@@ -57,6 +59,8 @@ pub struct RankRecord {
     state: AtomicU32,
     /// The number that goes with the state: exit code or signal.
     detail: AtomicU32,
+    /// How many had ended before.
+    order: AtomicU32,
     pid: AtomicU32,
     /// Where this rank has mapped the slots.
     base: AtomicU64,
@@ -367,6 +371,7 @@ impl JobMemory {
             return;
         }
         record.detail.store(detail, Ordering::Relaxed);
+        record.order.store(self.header().ended.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         // Release pairs with the Acquire load in `rank_state`.
         if record.state.compare_exchange(before, state as u32, Ordering::Release, Ordering::Relaxed).is_err() {
             return;
@@ -416,15 +421,23 @@ impl JobMemory {
         }
     }
 
-    /// A rank that died or panicked, the lowest if there are several.
+    /// The rank that died or panicked first.
     pub fn first_lost(&self) -> Option<(usize, Loss)> {
         if !self.any_lost() {
             return None;
         }
-        (0..self.ranks).find_map(|rank| match self.loss(rank) {
-            None | Some(Loss::Left) => None,
-            Some(loss) => Some((rank, loss)),
-        })
+        self.first_gone(|loss| loss != Loss::Left)
+    }
+
+    /// The rank that left first, in good order.
+    pub fn first_left(&self) -> Option<usize> {
+        self.first_gone(|loss| loss == Loss::Left).map(|(rank, _)| rank)
+    }
+
+    fn first_gone(&self, which: impl Fn(Loss) -> bool) -> Option<(usize, Loss)> {
+        (0..self.ranks)
+            .filter_map(|rank| Some((rank, self.loss(rank).filter(|loss| which(*loss))?)))
+            .min_by_key(|(rank, _)| self.record(*rank).order.load(Ordering::Relaxed))
     }
 }
 

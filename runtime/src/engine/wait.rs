@@ -162,12 +162,9 @@ impl Engine {
                 // A rank that was rung but has not run yet has its word at 0.
                 let asleep = others().all(|rank| self.job.sleep_word(rank).load(Ordering::SeqCst) == 1);
                 if asleep && since.elapsed() >= STANDSTILL {
-                    let rank = (0..self.size)
-                        .find(|rank| {
-                            let leaving = self.status(*rank).leaving.load(Ordering::Acquire) != 0;
-                            leaving || self.job.loss(*rank) == Some(Loss::Left)
-                        })
-                        .expect("somebody has left or is leaving, or we would not look");
+                    let leaving = |rank: &usize| self.status(*rank).leaving.load(Ordering::Acquire) != 0;
+                    let rank = self.job.first_left().or_else(|| (0..self.size).find(leaving));
+                    let rank = rank.expect("somebody has left or is leaving, or we would not look");
                     return Err(Error::PeerLost { rank, cause: Loss::Left, doing });
                 }
             }

@@ -2,7 +2,7 @@
 //! same number everywhere, wherever the loader put it.
 
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A function's place, the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,13 +11,13 @@ pub struct CodeOffset(i64);
 impl CodeOffset {
     /// The place of the function at `address`; `None` if it is not part of the executable.
     pub fn of(address: usize) -> Option<CodeOffset> {
-        IMAGE.code.contains(&address).then(|| CodeOffset(address.wrapping_sub(IMAGE.anchor) as i64))
+        image().code.contains(&address).then(|| CodeOffset(address.wrapping_sub(image().anchor) as i64))
     }
 
     /// The address of that function here; `None` if no code lies there.
     pub fn address(self) -> Option<usize> {
-        let address = IMAGE.anchor.wrapping_add(self.0 as usize);
-        IMAGE.code.contains(&address).then_some(address)
+        let address = image().anchor.wrapping_add(self.0 as usize);
+        image().code.contains(&address).then_some(address)
     }
 
     /// As it travels.
@@ -41,7 +41,31 @@ struct Image {
 #[inline(never)]
 fn anchor() {}
 
-static IMAGE: LazyLock<Image> = LazyLock::new(|| {
+/// The executable's image, found out once. Two threads may both find it out; the first to store it wins.
+fn image() -> &'static Image {
+    static IMAGE: AtomicPtr<Image> = AtomicPtr::new(std::ptr::null_mut());
+    // Pairs with the AcqRel below.
+    let known = IMAGE.load(Ordering::Acquire);
+    if !known.is_null() {
+        // SAFETY: only ever set to a leaked box.
+        return unsafe { &*known };
+    }
+    let found = Box::into_raw(Box::new(look_at_image()));
+    match IMAGE.compare_exchange(std::ptr::null_mut(), found, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: leaked just now.
+        Ok(_) => unsafe { &*found },
+        Err(known) => {
+            // SAFETY: ours alone, and not stored; the other one was leaked by who stored it.
+            unsafe {
+                drop(Box::from_raw(found));
+                &*known
+            }
+        }
+    }
+}
+
+#[cold]
+fn look_at_image() -> Image {
     let mut image = Image { anchor: anchor as fn() as usize, code: 0..0, build: 0 };
     // SAFETY: the callback only reads what the loader hands it, during the call.
     unsafe { libc::dl_iterate_phdr(Some(look_at_object), (&raw mut image).cast()) };
@@ -49,11 +73,11 @@ static IMAGE: LazyLock<Image> = LazyLock::new(|| {
         image.build = digest_of_file();
     }
     image
-});
+}
 
 /// Digest of the executable: its build id, or of its bytes if the linker left none.
 pub fn build_digest() -> u64 {
-    IMAGE.build
+    image().build
 }
 
 unsafe extern "C" fn look_at_object(
