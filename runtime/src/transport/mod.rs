@@ -29,8 +29,8 @@ mod atomic;
 mod attributes;
 mod coarse;
 mod completion;
-//#[cfg(any(test, feature = "conformance"))]
-//pub mod conformance;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod emulate;
 mod error;
 pub mod iov;
@@ -39,8 +39,10 @@ pub mod memory;
 mod message;
 mod pending;
 pub mod port;
+#[cfg(test)]
+mod rigs;
 pub mod shm;
-//pub mod sim;
+pub mod sim;
 pub mod stream;
 mod wire;
 mod worker;
@@ -74,7 +76,7 @@ pub type Handler = Box<dyn Fn(&shm::Delivery<'_>)>;
 pub type ErrorHandler = Box<dyn Fn(u32, Error)>;
 
 /// A way to reach others, with the devices it finds.
-pub trait Transport {
+pub trait Transport: 'static {
     /// Its memory domain.
     type Domain: Domain;
 
@@ -104,7 +106,7 @@ pub struct DomainAttributes {
 }
 
 /// Memory that the wire can reach, and the keys to it.
-pub trait Domain {
+pub trait Domain: 'static {
     /// The interfaces of this domain.
     type Interface: Interface;
 
@@ -186,7 +188,7 @@ impl Default for InterfaceOptions {
 }
 
 /// One device used by one worker: an address, a table of handlers, and the endpoints that leave from it.
-pub trait Interface {
+pub trait Interface: 'static {
     /// Its endpoints.
     type Endpoint: Endpoint;
 
@@ -263,7 +265,7 @@ pub trait Interface {
 ///
 /// Addresses are the peer's own; keys come from [`Domain::unpack_key`]. Short and packed operations have copied their
 /// data when they answer; `unsafe` ones use the caller's memory until their completion.
-pub trait Endpoint {
+pub trait Endpoint: 'static {
     /// Number of this endpoint at its interface.
     fn index(&self) -> u32;
 

@@ -47,7 +47,6 @@ pub(super) struct FlushWait {
 pub struct Interface<W: Wire> {
     pub(super) wire: W,
     pub(super) attributes: Attributes,
-    pub(super) options: InterfaceOptions,
     pub(super) needs_region: bool,
     pub(super) queues: Queues,
     pub(super) client: RefCell<Client>,
@@ -91,7 +90,6 @@ impl<W: Wire> Interface<W> {
             error_handler: RefCell::default(),
             losses: Cell::new(wire.losses()),
             wire,
-            options,
         }
     }
 
