@@ -66,7 +66,11 @@ pub struct Piece {
 /// or does not cover its entry.
 pub fn check(iov: &[Iov<'_>], max_iov: usize, keyed: bool) -> Result<usize> {
     if iov.len() > max_iov {
-        return Err(Error::ExceedsLimit { what: "entries of a scatter/gather list", length: iov.len(), limit: max_iov });
+        return Err(Error::ExceedsLimit {
+            what: "entries of a scatter/gather list",
+            length: iov.len(),
+            limit: max_iov,
+        });
     }
     let mut total = 0usize;
     for entry in iov.iter().filter(|entry| !entry.is_empty()) {

@@ -65,13 +65,7 @@ impl Registry {
     /// # Safety
     /// The memory is valid for reading and writing until the region is dropped, and meanwhile nothing but atomics,
     /// the runtime's copies, or accesses that the program's synchronisation separates from those of peers touch it.
-    pub unsafe fn register(
-        self: &Arc<Self>,
-        owner: u32,
-        place: Place,
-        address: *mut u8,
-        len: usize,
-    ) -> Result<Region> {
+    pub unsafe fn register(self: &Arc<Self>, owner: u32, place: Place, address: *mut u8, len: usize) -> Result<Region> {
         if len == 0 || (address as usize).checked_add(len).is_none() || address.is_null() {
             return Err(Error::InvalidParam("memory to register must have an address and at least one byte"));
         }

@@ -31,6 +31,8 @@ mod coarse;
 mod completion;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+#[cfg(any(test, fuzzing))]
+pub mod decoders;
 pub mod emulate;
 mod error;
 pub mod iov;

@@ -2,8 +2,8 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::attributes::{Events, Order};
 use super::atomic::Atomic;
+use super::attributes::{Events, Order};
 use super::error::{Error, Result};
 use super::key::RemoteKey;
 use super::message::Keep;

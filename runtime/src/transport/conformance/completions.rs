@@ -12,7 +12,12 @@ use crate::transport::*;
 fn counted(count: i32) -> (Completion, Arc<AtomicU32>) {
     let calls = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&calls);
-    (Completion::new(count, move |_| drop(seen.fetch_add(1, SeqCst))), calls)
+    (
+        Completion::new(count, move |_| {
+            seen.fetch_add(1, SeqCst);
+        }),
+        calls,
+    )
 }
 
 /// Puts a whole allocation, and tells what the call answered.
@@ -216,7 +221,8 @@ pub fn u14_flush_flags<R: Rig>() {
             assert!(matches!(status, Err(Error::Canceled) | Ok(())), "{status:?}");
             seen.fetch_add(1, SeqCst);
         });
-        let iov = [Iov { pointer: source.address(), length: len, stride: len, count: 1, region: Some(source.region()) }];
+        let iov =
+            [Iov { pointer: source.address(), length: len, stride: len, count: 1, region: Some(source.region()) }];
         // SAFETY: the buffers live to the end.
         match unsafe { duo.a.ep().put_zcopy(&iov, key.address, &key, Some(&completion)) } {
             Ok(Posted::InProgress) => under_way += 1,
@@ -244,7 +250,8 @@ pub fn u15_interface_flush<R: Rig>() {
     let second = duo.a.connect(&duo.b.interface.address());
     let sources = [filled(&duo, len, 1), filled(&duo, len, 2)];
     for (i, source) in sources.iter().enumerate() {
-        let iov = [Iov { pointer: source.address(), length: len, stride: len, count: 1, region: Some(source.region()) }];
+        let iov =
+            [Iov { pointer: source.address(), length: len, stride: len, count: 1, region: Some(source.region()) }];
         let ep = if i == 0 { duo.a.ep() } else { &second };
         // SAFETY: the buffers live to the end.
         let _posted = duo.insist(|| unsafe { ep.put_zcopy(&iov, key.address + (i * len) as u64, &key, None) });
@@ -313,13 +320,28 @@ pub fn u17_fence<R: Rig>() {
             }
         };
         let put = |data: &[u8], at: u64| {
-            wait("room", || ep.put_bcopy(data.len(), |to| { to.copy_from_slice(data); to.len() }, key.address + at, &key)
-                .map_err(|e| assert_eq!(e, Error::NoResource)).is_ok(), turn);
+            wait(
+                "room",
+                || {
+                    ep.put_bcopy(
+                        data.len(),
+                        |to| {
+                            to.copy_from_slice(data);
+                            to.len()
+                        },
+                        key.address + at,
+                        &key,
+                    )
+                    .map_err(|e| assert_eq!(e, Error::NoResource))
+                    .is_ok()
+                },
+                turn,
+            );
         };
         // SAFETY: a word of our allocation, which peers change by the runtime's copies only.
         let flag = || unsafe { crate::memory::copy::load(memory.address().cast::<u64>()) };
         for round in 1..=rounds as u64 {
-            let size = sizes[round as usize % sizes.len()];
+            let size = sizes[round as usize % sizes.len()].min(side.interface.attributes().put.max_bcopy);
             if me == 0 {
                 put(&vec![round as u8; size], 64);
                 ep.fence().expect("fences");
@@ -336,10 +358,14 @@ pub fn u17_fence<R: Rig>() {
         }
         wait("a flush", || ep.flush(Flush::REMOTE, None) == Ok(Posted::Done), turn);
         board.post(me, "done", Vec::new());
-        wait("the other", || board.has(other, "done"), || {
-            side.worker.progress();
-            player.pass();
-        });
+        wait(
+            "the other",
+            || board.has(other, "done"),
+            || {
+                side.worker.progress();
+                player.pass();
+            },
+        );
     });
     // A message after a fence finds earlier puts in place.
     let duo = Duo::<R>::new();

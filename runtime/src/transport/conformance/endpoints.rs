@@ -24,7 +24,8 @@ pub fn u44_connect_modes<R: Rig>() {
     }
     if duo.a.can(Can::CONNECT_TO_EP) {
         got.set(0);
-        let (here, there) = (duo.a.interface.endpoint().expect("offered"), duo.b.interface.endpoint().expect("offered"));
+        let (here, there) =
+            (duo.a.interface.endpoint().expect("offered"), duo.b.interface.endpoint().expect("offered"));
         assert_eq!(here.am_short(0, 0, &[]), Err(Error::NotConnected));
         let (at, of) = (duo.b.interface.address(), there.address().expect("offered"));
         assert_eq!(of.len(), duo.b.interface.attributes().endpoint_address_len);
@@ -105,7 +106,9 @@ pub fn u55_drop_forgets<R: Rig>() {
     let source = duo.a.memory(20_000);
     let calls = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&calls);
-    let completion = Completion::new(1, move |_| drop(seen.fetch_add(1, SeqCst)));
+    let completion = Completion::new(1, move |_| {
+        seen.fetch_add(1, SeqCst);
+    });
     let iov = [Iov { pointer: source.address(), length: 20_000, stride: 0, count: 1, region: Some(source.region()) }];
     // SAFETY: the buffer lives to the end.
     let posted = unsafe { duo.a.ep().put_zcopy(&iov, key.address, &key, Some(&completion)) };
@@ -136,10 +139,12 @@ pub fn u56_only_address_bytes<R: Rig>() {
     let carried = blobs.clone();
     let ep = duo.a.connect(&carried.0);
     let key = duo.a.domain.unpack_key(&carried.1).expect("a key");
-    duo.insist(|| ep.put_short(b"over the contract", key.address, &key).or_else(|e| match e {
-        Error::OutOfRange => ep.put_short(b"over the contrac", key.address, &key),
-        other => Err(other),
-    }));
+    duo.insist(|| {
+        ep.put_short(b"over the contract", key.address, &key).or_else(|e| match e {
+            Error::OutOfRange => ep.put_short(b"over the contrac", key.address, &key),
+            other => Err(other),
+        })
+    });
     duo.until("a flush", || ep.flush(Flush::REMOTE, None) == Ok(Posted::Done));
     assert_eq!(bytes(&memory), b"over the contrac");
 }

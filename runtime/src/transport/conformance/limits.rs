@@ -90,7 +90,8 @@ pub fn u33_limits_are_exact<R: Rig>() {
     let local = duo.a.memory(most);
     let exceeds = |outcome: Result<()>| assert!(matches!(outcome, Err(Error::ExceedsLimit { .. })), "{outcome:?}");
     let ep = duo.a.ep();
-    let iov = |length| [Iov { pointer: local.address(), length, stride: length, count: 1, region: Some(local.region()) }];
+    let iov =
+        |length| [Iov { pointer: local.address(), length, stride: length, count: 1, region: Some(local.region()) }];
     let buffer = vec![0u8; most];
     duo.insist(|| ep.put_short(&buffer[..attributes.put.max_short], key.address, &key));
     exceeds(ep.put_short(&buffer[..attributes.put.max_short + 1], key.address, &key));

@@ -47,7 +47,13 @@ pub fn u19_completion_thread<R: Rig>() {
             let before = there.lock().expect("no panic").len();
             done.reset(1);
             with(&|duo| {
-                let iov = [Iov { pointer: source.address(), length: 20_000, stride: 0, count: 1, region: Some(source.region()) }];
+                let iov = [Iov {
+                    pointer: source.address(),
+                    length: 20_000,
+                    stride: 0,
+                    count: 1,
+                    region: Some(source.region()),
+                }];
                 // SAFETY: the buffer lives to the end.
                 let posted = duo.insist(|| unsafe { duo.a.ep().put_zcopy(&iov, key.address, &key, Some(&done)) });
                 if posted == Posted::Done {
@@ -56,11 +62,15 @@ pub fn u19_completion_thread<R: Rig>() {
             });
             wait("the completion", || there.lock().expect("no panic").len() > before, || with(&|duo| duo.turn()));
         }
-        wait("a flush", || {
-            let flushed = Cell::new(false);
-            with(&|duo| flushed.set(duo.a.ep().flush(Flush::REMOTE, None) == Ok(Posted::Done)));
-            flushed.get()
-        }, || with(&|duo| duo.turn()));
+        wait(
+            "a flush",
+            || {
+                let flushed = Cell::new(false);
+                with(&|duo| flushed.set(duo.a.ep().flush(Flush::REMOTE, None) == Ok(Posted::Done)));
+                flushed.get()
+            },
+            || with(&|duo| duo.turn()),
+        );
     });
     assert!(threads.lock().expect("no panic").iter().all(|id| *id == thread::current().id()));
 }
@@ -75,19 +85,23 @@ pub fn u20_message_handler_thread<R: Rig>() {
     let count = R::rounds(500);
     beside_progress_thread(duo, |with| {
         let mut sent = 0;
-        wait("all messages", || threads.lock().expect("no panic").len() == count, || {
-            if sent < count {
-                let went = Cell::new(false);
-                with(&|duo| {
-                    went.set(duo.a.ep().am_short(0, 1, &[]).is_ok());
-                    duo.rig.turn();
-                });
-                sent += usize::from(went.get());
-                // The helper gets its chance to take the message.
-                thread::yield_now();
-            }
-            with(&|duo| duo.turn());
-        });
+        wait(
+            "all messages",
+            || threads.lock().expect("no panic").len() == count,
+            || {
+                if sent < count {
+                    let went = Cell::new(false);
+                    with(&|duo| {
+                        went.set(duo.a.ep().am_short(0, 1, &[]).is_ok());
+                        duo.rig.turn();
+                    });
+                    sent += usize::from(went.get());
+                    // The helper gets its chance to take the message.
+                    thread::yield_now();
+                }
+                with(&|duo| duo.turn());
+            },
+        );
     });
     assert!(threads.lock().expect("no panic").iter().all(|id| *id == thread::current().id()));
 }
@@ -258,10 +272,16 @@ pub fn u26_packing_callback<R: Rig>() {
     let (memory, key) = duo.remote(64);
     let (calls, got) = (Cell::new(0usize), Rc::new(Cell::new(0usize)));
     let seen = Rc::clone(&got);
-    duo.b.interface.set_handler(0, Some(Box::new(move |m| {
-        assert_eq!(m.data(), [5; 9]);
-        seen.set(seen.get() + 1);
-    }))).expect("id");
+    duo.b
+        .interface
+        .set_handler(
+            0,
+            Some(Box::new(move |m| {
+                assert_eq!(m.data(), [5; 9]);
+                seen.set(seen.get() + 1);
+            })),
+        )
+        .expect("id");
     let pack = |to: &mut [u8]| {
         calls.set(calls.get() + 1);
         assert_eq!(to.len(), 500);
@@ -290,7 +310,16 @@ pub fn u26_packing_callback<R: Rig>() {
     calls.set(0);
     successes = 0;
     for _ in 0..200 {
-        match duo.a.ep().put_bcopy(500.min(64), |to| { calls.set(calls.get() + 1); to[..9].fill(6); 9 }, key.address, &key) {
+        match duo.a.ep().put_bcopy(
+            500.min(64),
+            |to| {
+                calls.set(calls.get() + 1);
+                to[..9].fill(6);
+                9
+            },
+            key.address,
+            &key,
+        ) {
             Ok(length) => successes += usize::from(length == 9),
             Err(error) => assert_eq!(error, Error::NoResource),
         }

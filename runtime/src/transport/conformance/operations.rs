@@ -45,7 +45,8 @@ pub fn u04_primitives<R: Rig>() {
             let data = pattern(len, 3);
             // SAFETY: our allocation.
             unsafe { local.address().copy_from(data.as_ptr(), len) };
-            let iov = [Iov { pointer: local.address(), length: len, stride: 0, count: 1, region: Some(local.region()) }];
+            let iov =
+                [Iov { pointer: local.address(), length: len, stride: 0, count: 1, region: Some(local.region()) }];
             // SAFETY: the buffer lives past the flush.
             let _posted = duo.insist(|| unsafe { duo.a.ep().put_zcopy(&iov, key.address, &key, None) });
             duo.flush();

@@ -87,14 +87,18 @@ pub fn u35_worker_progress<R: Rig>() {
     duo.b.interface.set_handler(0, Some(Box::new(move |_| seen.set(true)))).expect("id");
     duo.insist(|| duo.a.ep().am_short(0, 0, &[]));
     let mut told = 0;
-    wait("the message", || got.get(), || {
-        duo.rig.turn();
-        let before = got.get();
-        let done = duo.b.worker.progress();
-        if !before && got.get() {
-            told = done;
-        }
-    });
+    wait(
+        "the message",
+        || got.get(),
+        || {
+            duo.rig.turn();
+            let before = got.get();
+            let done = duo.b.worker.progress();
+            if !before && got.get() {
+                told = done;
+            }
+        },
+    );
     assert_ne!(told, 0, "the call that delivered said so");
     duo.settle();
     assert_eq!(duo.b.worker.progress(), 0);
@@ -132,10 +136,14 @@ pub fn u36_progress_starts_disabled<R: Rig>() {
     }
     assert!(!got.get());
     interface.progress_enable(BOTH);
-    wait("the message", || got.get(), || {
-        worker.progress();
-        rig.turn();
-    });
+    wait(
+        "the message",
+        || got.get(),
+        || {
+            worker.progress();
+            rig.turn();
+        },
+    );
 }
 
 /// U37: two threads progress two workers with nothing between them.
@@ -163,7 +171,15 @@ pub fn u38_shared_between_threads<R: Rig>() {
     let (memory, key) = duo.remote(8);
     let got = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&got);
-    duo.b.interface.set_handler(0, Some(Box::new(move |_| drop(seen.fetch_add(1, SeqCst))))).expect("id");
+    duo.b
+        .interface
+        .set_handler(
+            0,
+            Some(Box::new(move |_| {
+                seen.fetch_add(1, SeqCst);
+            })),
+        )
+        .expect("id");
     struct Group<R: Rig>(Duo<R>);
     // SAFETY: two confined sides and their network, which is Sync.
     unsafe impl<R: Rig> Confined for Group<R> {}
@@ -176,10 +192,16 @@ pub fn u38_shared_between_threads<R: Rig>() {
                 for _ in 0..each {
                     let insist = |send: &dyn Fn(&Duo<R>) -> Result<()>| {
                         let sent = Cell::new(false);
-                        wait("room", || sent.get(), || group.with(|Group(duo)| {
-                            sent.set(send(duo).is_ok());
-                            duo.turn();
-                        }));
+                        wait(
+                            "room",
+                            || sent.get(),
+                            || {
+                                group.with(|Group(duo)| {
+                                    sent.set(send(duo).is_ok());
+                                    duo.turn();
+                                })
+                            },
+                        );
                     };
                     insist(&|duo| duo.a.ep().am_short(0, 0, &[]));
                     insist(&|duo| duo.a.ep().atomic_post(AtomicOp::Add, 1u64, key.address, &key));
@@ -202,7 +224,7 @@ pub fn u54_events<R: Rig>() {
     assert!(matches!(interface.arm(Events::ASYNC_CALLBACK), Err(Error::Unsupported(_))));
     let readable = |patience: i64| {
         let fd = interface.event_descriptor().expect("a descriptor");
-        let limit = rustix::fs::Timespec { tv_sec: 0, tv_nsec: patience * 1_000_000 };
+        let limit = rustix::fs::Timespec { tv_sec: patience / 1000, tv_nsec: patience % 1000 * 1_000_000 };
         rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).expect("polls") > 0
     };
     let got = Rc::new(Cell::new(0));

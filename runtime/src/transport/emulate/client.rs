@@ -163,8 +163,20 @@ impl Client {
             _ => false,
         };
         let (unanswered, error, completion) = (0, None, None);
-        let op =
-            Op { endpoint, peer, operation, key, remote, len, sent: 0, unanswered, fenced, error, completion, released };
+        let op = Op {
+            endpoint,
+            peer,
+            operation,
+            key,
+            remote,
+            len,
+            sent: 0,
+            unanswered,
+            fenced,
+            error,
+            completion,
+            released,
+        };
         self.ops.insert(token, op);
         self.unsent.push_back(token);
         *self.per_endpoint.entry(endpoint).or_default() += 1;

@@ -7,9 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::endpoint::Endpoint;
-use crate::transport::attributes::{
-    AtomicSet, Attributes, Capabilities as Can, Directions, Events, Limits, Order,
-};
+use crate::transport::attributes::{AtomicSet, Attributes, Capabilities as Can, Directions, Events, Limits, Order};
 use crate::transport::emulate::{Client, Event, Server};
 use crate::transport::error::{Error, Posted, Result};
 use crate::transport::memory::Registry;
@@ -329,8 +327,7 @@ impl<W: Wire> crate::transport::Interface for Interface<W> {
     }
 
     fn progress(&self) -> usize {
-        let (send, receive) =
-            (self.enabled.get().has(Directions::SEND), self.enabled.get().has(Directions::RECEIVE));
+        let (send, receive) = (self.enabled.get().has(Directions::SEND), self.enabled.get().has(Directions::RECEIVE));
         if !(send || receive) || self.running.replace(true) {
             return 0;
         }
@@ -417,11 +414,9 @@ fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
         .and(Can::EP_CHECK)
         .and(Can::CONNECT_TO_IFACE)
         .and(Can::CB_SYNC);
-    for (there, flag) in [
-        (!emulate, Can::GET_SHORT),
-        (facts.endpoint_connect, Can::CONNECT_TO_EP),
-        (facts.inter_node, Can::INTER_NODE),
-    ] {
+    for (there, flag) in
+        [(!emulate, Can::GET_SHORT), (facts.endpoint_connect, Can::CONNECT_TO_EP), (facts.inter_node, Can::INTER_NODE)]
+    {
         if there {
             can = can.and(flag);
         }

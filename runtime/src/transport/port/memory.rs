@@ -3,6 +3,7 @@
 use super::endpoint::{Endpoint, limit};
 use super::interface::Slot;
 use crate::memory::copy::copy;
+use crate::transport::Completion;
 use crate::transport::atomic::{Atomic, AtomicOp, Word};
 use crate::transport::attributes::Capabilities as Can;
 use crate::transport::emulate::{Operation, Sink, Source};
@@ -10,7 +11,6 @@ use crate::transport::error::{Error, Posted, Result};
 use crate::transport::iov::{self, Iov, Pieces};
 use crate::transport::key::{Place, RemoteKey};
 use crate::transport::wire::Wire;
-use crate::transport::Completion;
 
 impl<W: Wire> Endpoint<W> {
     /// Checks that the range is the key's and the key the peer's; says whether the wire itself reaches it.
@@ -37,8 +37,15 @@ impl<W: Wire> Endpoint<W> {
         len: usize,
         completion: Option<&Completion>,
     ) -> Posted {
-        let token =
-            self.interface.client.borrow_mut().start(self.index, slot.peer, operation, key.id, remote, len, slot.fence_next);
+        let token = self.interface.client.borrow_mut().start(
+            self.index,
+            slot.peer,
+            operation,
+            key.id,
+            remote,
+            len,
+            slot.fence_next,
+        );
         if slot.fence_next {
             self.change(|slot| slot.fence_next = false);
         }

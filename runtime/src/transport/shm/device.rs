@@ -77,7 +77,12 @@ impl Device {
     /// nobody else uses; an empty range leaves [`Method::Domain`] unsupported.
     pub fn new(place: Place, heap: std::ops::Range<usize>) -> Device {
         let part = HeapPart { start: heap.start, committed: 0, heap: Heap::new(heap.len() / LINE * LINE) };
-        Device(Arc::new(Inner { place, registry: Arc::default(), heap: Mutex::new(part), open: AtomicBool::new(false) }))
+        Device(Arc::new(Inner {
+            place,
+            registry: Arc::default(),
+            heap: Mutex::new(part),
+            open: AtomicBool::new(false),
+        }))
     }
 
     fn heap(&self) -> MutexGuard<'_, HeapPart> {

@@ -7,7 +7,7 @@ pub mod line;
 mod wire;
 
 pub use self::device::{Device, Place};
-pub use self::wire::ShmWire;
+pub use self::wire::{ShmWire, decode_address};
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::sync::Arc;
@@ -367,13 +367,7 @@ impl Interface {
     }
 
     #[inline(always)]
-    fn deliver(
-        &self,
-        from: usize,
-        head: line::Head,
-        body: *const u8,
-        dispatch: &mut impl FnMut(u8, &Delivery<'_>),
-    ) {
+    fn deliver(&self, from: usize, head: line::Head, body: *const u8, dispatch: &mut impl FnMut(u8, &Delivery<'_>)) {
         let (data, len, block) = match head.kind() {
             Some(Kind::Inline) if head.length() <= BODY => (body, head.length(), false),
             Some(Kind::Block) => match self.block(from, body) {

@@ -85,7 +85,11 @@ pub fn seeds(count: u64) -> Vec<u64> {
 pub fn check(name: &str, count: u64, test: impl Fn(u64)) {
     for seed in seeds(count) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
-            eprintln!("failed with seed {seed}; repeat with: {SEED_VARIABLE}={seed} cargo test -p bellwether-runtime {name}");
+            // Test filters do not know the crate's name.
+            let name = name.split_once("::").map_or(name, |(_, rest)| rest);
+            eprintln!(
+                "failed with seed {seed}; repeat with: {SEED_VARIABLE}={seed} cargo test -p bellwether-runtime {name}"
+            );
             resume_unwind(panic);
         }
     }

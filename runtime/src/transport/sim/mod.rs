@@ -19,6 +19,8 @@ mod machine;
 mod network;
 mod node;
 mod scheduler;
+#[cfg(test)]
+mod tests;
 
 pub use self::config::{Config, SEED_VARIABLE, check, seeds};
 pub use self::machine::{Machine, Step, drive};

@@ -246,11 +246,12 @@ impl Wire for SimWire {
     }
 
     unsafe fn put(&self, peer: u32, key: &RemoteKey, remote: u64, from: *const u8, len: usize) -> Result<()> {
-        let state = self.node.network.state();
+        let mut state = self.node.network.state();
         state.check(self.node.rank, peer)?;
         let to = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
         // SAFETY: registered memory of this process; the caller's bytes.
         unsafe { copy(to, from, len) };
+        state.cards[peer as usize].announce();
         Ok(())
     }
 
@@ -264,10 +265,12 @@ impl Wire for SimWire {
     }
 
     fn atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic) -> Result<u64> {
-        let state = self.node.network.state();
+        let mut state = self.node.network.state();
         state.check(self.node.rank, peer)?;
         let at = state.cards[peer as usize].registry.resolve(key.id, remote, atomic.width as usize)?;
         // SAFETY: registered memory of this process, aligned.
-        Ok(unsafe { atomic.perform(at) })
+        let before = unsafe { atomic.perform(at) };
+        state.cards[peer as usize].announce();
+        Ok(before)
     }
 }
