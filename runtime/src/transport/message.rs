@@ -85,10 +85,13 @@ impl fmt::Debug for Retained {
     }
 }
 
+/// A handler that may go on running when it has been replaced.
+type Shared = Rc<dyn Fn(&Message<'_>)>;
+
 /// The handlers of one interface.
 #[derive(Default)]
 pub struct Table {
-    handlers: RefCell<[Option<Rc<dyn Fn(&Message<'_>)>>; MESSAGE_IDS]>,
+    handlers: RefCell<[Option<Shared>; MESSAGE_IDS]>,
     dropped: Cell<u64>,
 }
 

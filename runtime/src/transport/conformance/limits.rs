@@ -95,7 +95,7 @@ pub fn u33_limits_are_exact<R: Rig>() {
     let buffer = vec![0u8; most];
     duo.insist(|| ep.put_short(&buffer[..attributes.put.max_short], key.address, &key));
     exceeds(ep.put_short(&buffer[..attributes.put.max_short + 1], key.address, &key));
-    // SAFETY (this and below): the buffers live past the flush.
+    // SAFETY: the buffers live past the flush.
     let put = |length| unsafe { ep.put_zcopy(&iov(length), key.address, &key, None) }.map(drop);
     // SAFETY: as above.
     let get = |length| unsafe { ep.get_zcopy(&iov(length), key.address, &key, None) }.map(drop);

@@ -311,7 +311,7 @@ pub fn u26_packing_callback<R: Rig>() {
     successes = 0;
     for _ in 0..200 {
         match duo.a.ep().put_bcopy(
-            500.min(64),
+            64,
             |to| {
                 calls.set(calls.get() + 1);
                 to[..9].fill(6);

@@ -147,6 +147,12 @@ pub struct Duo<R: Rig> {
     pub rig: R,
 }
 
+impl<R: Rig> Default for Duo<R> {
+    fn default() -> Self {
+        Duo::new()
+    }
+}
+
 impl<R: Rig> Duo<R> {
     /// Two ends with the rig's options.
     pub fn new() -> Duo<R> {

@@ -19,12 +19,15 @@ pub enum Source {
     User(Pieces),
 }
 
+/// What takes the bytes of a get.
+pub type Unpack = Box<dyn FnOnce(&[u8])>;
+
 /// Where an answer goes.
 pub enum Sink {
     /// The user's memory.
     User(Pieces),
     /// A buffer, and then this callback.
-    Unpack(Vec<u8>, Box<dyn FnOnce(&[u8])>),
+    Unpack(Vec<u8>, Unpack),
 }
 
 /// What an operation does.
@@ -52,7 +55,7 @@ pub enum Event {
     /// Count this completion down.
     Complete(Completion, Result<()>),
     /// Hand over what was read.
-    Unpack(Box<dyn FnOnce(&[u8])>, Vec<u8>),
+    Unpack(Unpack, Vec<u8>),
     /// An operation that nobody awaits any more has failed.
     Failed {
         /// Its endpoint.

@@ -41,6 +41,9 @@ pub(super) struct FlushWait {
     pub(super) completion: Completion,
 }
 
+/// An error handler that may go on running when it has been replaced.
+type HeardOf = Rc<dyn Fn(u32, Error)>;
+
 /// An interface over a [`Wire`].
 pub struct Interface<W: Wire> {
     pub(super) wire: W,
@@ -58,7 +61,7 @@ pub struct Interface<W: Wire> {
     running: Cell<bool>,
     /// Messages that came while no callback could run.
     inbox: RefCell<VecDeque<(u8, Retained)>>,
-    error_handler: RefCell<Option<Rc<dyn Fn(u32, Error)>>>,
+    error_handler: RefCell<Option<HeardOf>>,
     losses: Cell<u64>,
 }
 

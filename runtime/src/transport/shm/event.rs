@@ -3,8 +3,7 @@
 //! Peers know nothing of descriptors: they wake the futex of a sleeper, if its word says that it sleeps. So a helper
 //! thread, started when the descriptor is first asked for, sleeps in the rank's place and then writes the descriptor.
 //!
-//! The protocol, whose model is in `shm/models.rs`: arm sets the sleep word, makes every core see it, and looks for
-//! messages once more; a sender stores its message, then looks at the word. One of the two sees the other.
+//! Arming is falling asleep as in `doze.rs`; its model is in `models.rs`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 
+use super::doze::fall_asleep;
 use crate::bootstrap::job::{JobMemory, sleep_on, wake_all};
 use crate::transport::error::{Error, Result};
 
@@ -65,14 +65,14 @@ impl EventThread {
         // Empty or not, it is empty afterwards.
         let _ = rustix::io::read(&*self.fd, &mut count);
         let word = self.job.sleep_word(self.rank);
-        word.store(1, Ordering::SeqCst);
-        if self.job.full_fence() {
-            fence(Ordering::SeqCst);
-        } else {
-            barrier_everywhere();
-        }
-        if waiting() {
-            word.store(0, Ordering::SeqCst);
+        let barrier = || {
+            if self.job.full_fence() {
+                fence(Ordering::SeqCst);
+            } else {
+                barrier_everywhere();
+            }
+        };
+        if !fall_asleep(word, barrier, waiting) {
             return Err(Error::Busy);
         }
         self.state.store(ARMED, Ordering::SeqCst);

@@ -1,9 +1,13 @@
 //! Shared memory: messages between the ranks of one node, each sender with a lane of its own at each receiver.
 
 pub mod arena;
+mod atomics;
 mod device;
+pub mod doze;
 mod event;
 pub mod line;
+#[cfg(all(test, loom))]
+mod models;
 mod wire;
 
 pub use self::device::{Device, Place};
@@ -308,12 +312,14 @@ impl Interface {
     fn wake(&self, sleep: &AtomicU32, rank: usize) {
         // The sleeper sets its word and then runs a barrier on every core (membarrier), so that program order is
         // enough here: either it sees what was stored, or we see that it sleeps.
-        if self.full_fence.get() {
-            fence(Ordering::SeqCst);
-        } else {
-            compiler_fence(Ordering::SeqCst);
-        }
-        if sleep.load(Ordering::Relaxed) != 0 {
+        let barrier = || {
+            if self.full_fence.get() {
+                fence(Ordering::SeqCst);
+            } else {
+                compiler_fence(Ordering::SeqCst);
+            }
+        };
+        if doze::must_wake(sleep, barrier) {
             self.job.wake(rank);
         }
     }

@@ -52,6 +52,6 @@ impl Random {
 
     /// A number below `end`; 0 if that is 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        if end == 0 { 0 } else { (u128::from(self.number()) * u128::from(end) >> 64) as u64 }
+        if end == 0 { 0 } else { ((u128::from(self.number()) * u128::from(end)) >> 64) as u64 }
     }
 }
