@@ -58,7 +58,7 @@ impl Head {
     /// The head of a line as it is in memory: id, kind and bytes in the body. `None` for what no sender of ours writes.
     pub fn decode(word: u64) -> Option<(u8, Kind, usize)> {
         let head = Head(word);
-        Some((head.id(), head.kind()?, head.len())).filter(|(_, _, len)| *len <= BODY)
+        Some((head.id(), head.kind()?, head.length())).filter(|(_, _, len)| *len <= BODY)
     }
 
     /// The active-message id.

@@ -56,7 +56,7 @@ fn ring(depth_log2: u32, messages: u64) {
         let body = loop {
             match reader.peek() {
                 Some((head, body)) => {
-                    assert_eq!((head.id(), head.len()), (3, 8));
+                    assert_eq!((head.id(), head.length()), (3, 8));
                     break body;
                 }
                 None => thread::yield_now(),
