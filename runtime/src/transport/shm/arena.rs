@@ -81,6 +81,11 @@ impl Arena {
         }))
     }
 
+    /// Most bytes of a message.
+    pub fn largest(&self) -> usize {
+        self.heap.limit() - LINE
+    }
+
     /// Address of a block's payload.
     pub fn payload(&self, block: Block) -> *mut u8 {
         // SAFETY: a block lies in this rank's slot.

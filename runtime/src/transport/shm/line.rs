@@ -5,8 +5,9 @@
 //! The reader returns room by storing, now and then, how many lines it has consumed in the credit line, which the
 //! writer reads only when it thinks the lane full.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
+use super::atomics::{AtomicU64, Watched};
 use crate::memory::layout::LINE;
 
 /// Bytes of a message that fit in its line.
@@ -17,7 +18,18 @@ pub const BODY: usize = LINE - 8;
 pub struct Line {
     head: AtomicU64,
     body: [u64; BODY / 8],
+    watched: Watched,
 }
+
+impl Line {
+    /// A line in which no message ever was, as zeroed memory is.
+    pub fn fresh() -> Line {
+        Line { head: AtomicU64::new(0), body: [0; BODY / 8], watched: Watched::default() }
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Line>() == LINE);
 
 /// The word that makes a line a message: lap (16 bits), id (8), kind (8), length (32).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +53,12 @@ impl Head {
     #[inline(always)]
     fn lap(self) -> u16 {
         self.0 as u16
+    }
+
+    /// The head of a line as it is in memory: id, kind and bytes in the body. `None` for what no sender of ours writes.
+    pub fn decode(word: u64) -> Option<(u8, Kind, usize)> {
+        let head = Head(word);
+        Some((head.id(), head.kind()?, head.length())).filter(|(_, _, len)| *len <= BODY)
     }
 
     /// The active-message id.
@@ -115,7 +133,7 @@ impl Writer {
         // SAFETY: inside the lane; the reader does not look at the body before the head is stored.
         unsafe {
             let line = self.lines.add(index as usize);
-            fill((&raw mut (*line).body).cast());
+            (*line).watched.written(|| fill((&raw mut (*line).body).cast()));
             // Pairs with the Acquire load in `Reader::peek`.
             (*line).head.store(head.0, Ordering::Release);
         }
@@ -153,6 +171,8 @@ impl Reader {
         if head.lap() != lap(self.next, self.depth_log2) {
             return None;
         }
+        // SAFETY: as above.
+        unsafe { &(*line).watched }.read();
         // SAFETY: only the address is taken.
         Some((head, unsafe { (&raw const (*line).body).cast() }))
     }
@@ -177,7 +197,7 @@ impl Reader {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -194,7 +214,7 @@ mod tests {
         for depth_log2 in [0, 1, 3] {
             let depth = 1usize << depth_log2;
             let mut memory = Vec::new();
-            memory.resize_with(depth, || Line { head: AtomicU64::new(0), body: [0; 7] });
+            memory.resize_with(depth, Line::fresh);
             let credit = AtomicU64::new(0);
             let lines = memory.as_mut_ptr().cast::<u8>();
             // SAFETY: both live to the end of the loop body; one writer, one reader.

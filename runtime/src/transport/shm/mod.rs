@@ -1,7 +1,17 @@
 //! Shared memory: messages between the ranks of one node, each sender with a lane of its own at each receiver.
 
 pub mod arena;
+mod atomics;
+mod device;
+pub mod doze;
+mod event;
 pub mod line;
+#[cfg(all(test, loom))]
+mod models;
+mod wire;
+
+pub use self::device::{Device, Place};
+pub use self::wire::{ShmWire, decode_address};
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::sync::Arc;
@@ -12,7 +22,7 @@ use self::line::{BODY, Kind, Reader, Writer};
 use super::{Handler, MESSAGE_IDS};
 use crate::bootstrap::job::JobMemory;
 use crate::error::{Error, Result};
-use crate::memory::layout::SlotLayout;
+use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::NodeMemory;
 
 /// Most payload bytes of a message that travels in one cache line; the first 8 are the header.
@@ -63,6 +73,11 @@ impl Delivery<'_> {
     pub fn data(&self) -> &[u8] {
         // SAFETY: the line or block stays as it is until the handler returns, or the retained value is dropped.
         unsafe { std::slice::from_raw_parts(self.data, self.len) }
+    }
+
+    /// Whether the payload came in a block, so that keeping it costs no copy.
+    pub fn in_block(&self) -> bool {
+        self.block
     }
 
     /// Keeps the payload beyond the handler: without a copy if it came in a block, else as a copy.
@@ -213,18 +228,62 @@ impl Interface {
         Sent::Done
     }
 
+    /// Sends a message of at most [`SHORT_MAX`] bytes, header included, in a line.
+    #[inline]
+    pub fn send_inline(&self, to: usize, id: u8, bytes: &[u8]) -> Sent {
+        assert!(bytes.len() <= SHORT_MAX, "{} bytes do not fit in a line", bytes.len());
+        let peer = self.peer(to);
+        if !peer.writer.has_room() {
+            return Sent::NoRoom;
+        }
+        peer.writer.write(id, Kind::Inline, bytes.len(), |body| {
+            // SAFETY: the body has SHORT_MAX bytes.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), body, bytes.len()) };
+        });
+        // SAFETY: the roster is mapped while `job` lives.
+        self.wake(unsafe { &*peer.sleep }, to);
+        Sent::Done
+    }
+
+    /// Most bytes of one message.
+    pub fn largest_message(&self) -> usize {
+        self.arena.borrow().largest()
+    }
+
     /// Sends a message of any length: `fill` writes all `len` bytes, header included, at the address it gets.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if it can never fit.
     pub fn send_block(&self, to: usize, id: u8, len: usize, fill: impl FnOnce(*mut u8)) -> Result<Sent> {
-        let peer = self.peer(to);
-        if !peer.writer.has_room() {
+        self.send_packed(to, id, len, |at| {
+            fill(at);
+            len
+        })
+    }
+
+    /// As [`Interface::send_block`], for a length known only when it is written: `fill` gets room for `max` bytes and
+    /// gives how many it used.
+    ///
+    /// # Errors
+    /// As [`Interface::send_block`].
+    pub fn send_packed(&self, to: usize, id: u8, max: usize, fill: impl FnOnce(*mut u8) -> usize) -> Result<Sent> {
+        if !self.has_room(to) {
             return Ok(Sent::NoRoom);
         }
         let mut arena = self.arena.borrow_mut();
-        let Some(block) = arena.take(len)? else { return Ok(Sent::NoRoom) };
-        fill(arena.payload(block));
+        let Some(block) = arena.take(max)? else { return Ok(Sent::NoRoom) };
+        let payload = arena.payload(block);
+        // No borrow is held while `fill` runs: it is the user's.
+        drop(arena);
+        let len = fill(payload);
+        debug_assert!(len <= max);
+        let peer = self.peer(to);
+        // `fill` may have sent messages of its own and left no room.
+        if !peer.writer.has_room() {
+            // SAFETY: the block was just taken, and nobody else knows of it.
+            unsafe { arena::release(payload) };
+            return Ok(Sent::NoRoom);
+        }
         peer.writer.write(id, Kind::Block, 16, |body| {
             // SAFETY: two words fit in the body.
             unsafe {
@@ -237,6 +296,12 @@ impl Interface {
         Ok(Sent::Done)
     }
 
+    /// Whether a message to `to` would find a free line now.
+    #[inline]
+    pub fn has_room(&self, to: usize) -> bool {
+        self.peer(to).writer.has_room()
+    }
+
     /// Wakes `rank` if it sleeps; call after what it waits for is stored.
     #[inline(always)]
     pub fn wake_if_asleep(&self, rank: usize) {
@@ -247,12 +312,14 @@ impl Interface {
     fn wake(&self, sleep: &AtomicU32, rank: usize) {
         // The sleeper sets its word and then runs a barrier on every core (membarrier), so that program order is
         // enough here: either it sees what was stored, or we see that it sleeps.
-        if self.full_fence.get() {
-            fence(Ordering::SeqCst);
-        } else {
-            compiler_fence(Ordering::SeqCst);
-        }
-        if sleep.load(Ordering::Relaxed) != 0 {
+        let barrier = || {
+            if self.full_fence.get() {
+                fence(Ordering::SeqCst);
+            } else {
+                compiler_fence(Ordering::SeqCst);
+            }
+        };
+        if doze::must_wake(sleep, barrier) {
             self.job.wake(rank);
         }
     }
@@ -267,6 +334,18 @@ impl Interface {
     /// does nothing: handlers do not nest.
     #[inline]
     pub fn progress(&self) -> usize {
+        self.progress_with(|id, message| {
+            // SAFETY: the table is not changed while delivering.
+            match unsafe { &*self.handlers.get() }.get(id as usize) {
+                Some(Some(handler)) => handler(message),
+                _ => self.refuse(message.from, format!("no handler for message id {id}")),
+            }
+        })
+    }
+
+    /// As [`Interface::progress`], with `dispatch` in place of the handlers.
+    #[inline(always)]
+    pub fn progress_with(&self, mut dispatch: impl FnMut(u8, &Delivery<'_>)) -> usize {
         if self.delivering.replace(true) {
             return 0;
         }
@@ -280,7 +359,7 @@ impl Interface {
             let mut burst = self.layout.lane_depth;
             while let Some((head, body)) = readers[from].peek() {
                 let finish = Advance { reader: &mut readers[from], interface: self, from };
-                self.deliver(from, head, body);
+                self.deliver(from, head, body, &mut dispatch);
                 drop(finish);
                 delivered += 1;
                 burst -= 1;
@@ -294,7 +373,7 @@ impl Interface {
     }
 
     #[inline(always)]
-    fn deliver(&self, from: usize, head: line::Head, body: *const u8) {
+    fn deliver(&self, from: usize, head: line::Head, body: *const u8, dispatch: &mut impl FnMut(u8, &Delivery<'_>)) {
         let (data, len, block) = match head.kind() {
             Some(Kind::Inline) if head.length() <= BODY => (body, head.length(), false),
             Some(Kind::Block) => match self.block(from, body) {
@@ -304,11 +383,7 @@ impl Interface {
             _ => return self.refuse(from, "a line that no sender of this version writes".into()),
         };
         let message = Delivery { from, data, len, block, taken: Cell::new(false), node: &self.node };
-        // SAFETY: the table is not changed while delivering.
-        match unsafe { &*self.handlers.get() }.get(head.id() as usize) {
-            Some(Some(handler)) => handler(&message),
-            _ => self.refuse(from, format!("no handler for message id {}", head.id())),
-        }
+        dispatch(head.id(), &message);
         if block && !message.taken.get() {
             // SAFETY: the block was given to us and nobody kept it.
             unsafe { arena::release(data) };
@@ -318,11 +393,8 @@ impl Interface {
 
     fn block(&self, from: usize, body: *const u8) -> Option<(*const u8, usize)> {
         // SAFETY: two words of the line's body.
-        let (offset, len) = unsafe { (*body.cast::<u64>() as usize, *body.cast::<u64>().add(1) as usize) };
-        let arena = self.layout.arena..self.layout.arena + self.layout.arena_len;
-        if !arena.contains(&offset) || offset.checked_add(len)? > arena.end || !offset.is_multiple_of(64) {
-            return None;
-        }
+        let words = unsafe { [*body.cast::<u64>(), *body.cast::<u64>().add(1)] };
+        let (offset, len) = decode_block(words, &self.layout)?;
         // SAFETY: inside the sender's slot, as just checked.
         Some((unsafe { self.node.slot(from).add(offset) }, len))
     }
@@ -341,6 +413,15 @@ impl Interface {
     pub fn delivering(&self) -> bool {
         self.delivering.get()
     }
+}
+
+/// Offset and length of a block that a line refers to, if it lies in the sender's message memory.
+pub fn decode_block(words: [u64; 2], layout: &SlotLayout) -> Option<(usize, usize)> {
+    let [offset, len] = words.map(|word| word as usize);
+    // The state line lies before the payload.
+    let payloads = layout.arena + LINE..layout.arena + layout.arena_len;
+    let inside = payloads.contains(&offset) && offset.checked_add(len)? <= payloads.end;
+    (inside && offset.is_multiple_of(LINE)).then_some((offset, len))
 }
 
 /// Copies up to 48 bytes in whole words where it can; the body behind `to` has room for the last word's rest.

@@ -1,0 +1,405 @@
+//! U7 to U18: completions, flush, fence, order.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use super::rig::*;
+use crate::transport::*;
+
+/// A completion and the number of its calls.
+fn counted(count: i32) -> (Completion, Arc<AtomicU32>) {
+    let calls = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&calls);
+    (
+        Completion::new(count, move |_| {
+            seen.fetch_add(1, SeqCst);
+        }),
+        calls,
+    )
+}
+
+/// Puts a whole allocation, and tells what the call answered.
+fn put<R: Rig>(duo: &Duo<R>, from: &Allocation, key: &RemoteKey, completion: Option<&Completion>) -> Posted {
+    let len = from.region().len();
+    let iov = [Iov { pointer: from.address(), length: len, stride: len, count: 1, region: Some(from.region()) }];
+    // SAFETY: callers keep the buffer until a flush.
+    duo.insist(|| unsafe { duo.a.ep().put_zcopy(&iov, key.address, key, completion) })
+}
+
+fn filled<R: Rig>(duo: &Duo<R>, len: usize, salt: usize) -> Allocation {
+    let memory = duo.a.memory(len);
+    // SAFETY: our allocation.
+    unsafe { memory.address().copy_from(pattern(len, salt).as_ptr(), len) };
+    memory
+}
+
+const LARGE: usize = 200_000;
+
+fn large<R: Rig>() -> usize {
+    (LARGE / R::SHORTEN).max(2000)
+}
+
+/// U7: Done leaves the completion alone; InProgress completes it later; NoResource starts nothing.
+pub fn u07_three_return_values<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let (_memory, key) = duo.remote(large::<R>());
+    let small = filled(&duo, 8, 1);
+    let (completion, calls) = counted(1);
+    let posted = put(&duo, &small, &key, Some(&completion));
+    duo.flush();
+    duo.settle();
+    let expected = if posted == Posted::Done { (0, 1) } else { (1, 0) };
+    assert_eq!((calls.load(SeqCst) as i32, completion.count()), expected, "{posted:?}");
+    // Until refused: what was refused never completes.
+    let (completion, calls) = counted(0);
+    let source = filled(&duo, large::<R>(), 2);
+    let len = source.region().len();
+    let iov = [Iov { pointer: source.address(), length: len, stride: len, count: 1, region: Some(source.region()) }];
+    let mut under_way = 0;
+    for _ in 0..200 {
+        completion.add(1);
+        // SAFETY: the buffer lives past the flush.
+        match unsafe { duo.a.ep().put_zcopy(&iov, key.address, &key, Some(&completion)) } {
+            Ok(Posted::InProgress) => under_way += 1,
+            Ok(Posted::Done) => completion.add(-1),
+            Err(Error::NoResource) => {
+                completion.add(-1);
+                break;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(completion.count(), under_way);
+    duo.flush();
+    duo.settle();
+    assert_eq!((completion.count(), calls.load(SeqCst)), (0, u32::from(under_way > 0)));
+}
+
+/// U8: one callback, after the fifth of five.
+pub fn u08_completion_counts<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let (_memory, key) = duo.remote(large::<R>());
+    let (completion, calls) = counted(5);
+    let sources: Vec<_> = (0..5).map(|i| filled(&duo, large::<R>(), i)).collect();
+    for source in &sources {
+        assert!(calls.load(SeqCst) == 0, "not before the fifth");
+        if put(&duo, source, &key, Some(&completion)) == Posted::Done {
+            completion.complete(Ok(()));
+        }
+    }
+    duo.until("five completions", || completion.count() == 0);
+    duo.flush();
+    assert_eq!(calls.load(SeqCst), 1);
+    // The same one again.
+    completion.reset(1);
+    if put(&duo, &sources[0], &key, Some(&completion)) == Posted::Done {
+        completion.complete(Ok(()));
+    }
+    duo.flush();
+    duo.until("the second round", || calls.load(SeqCst) == 2);
+}
+
+/// U9: fewer operations than counted: no callback.
+pub fn u09_fewer_operations_than_count<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let (_memory, key) = duo.remote(large::<R>());
+    let (completion, calls) = counted(2);
+    let source = filled(&duo, large::<R>(), 1);
+    let posted = put(&duo, &source, &key, Some(&completion));
+    duo.flush();
+    duo.settle();
+    let left = if posted == Posted::Done { 2 } else { 1 };
+    assert_eq!((completion.count(), calls.load(SeqCst)), (left, 0));
+}
+
+/// U10: the peer dies during a transfer: the callback tells; the first error is kept.
+pub fn u10_completion_status<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let (_memory, key) = duo.remote(large::<R>());
+    duo.a.interface.set_error_handler(Some(Box::new(|_, _| {})));
+    let outcome = Arc::new(Mutex::new(None));
+    let seen = Arc::clone(&outcome);
+    let completion = Completion::new(1, move |status| *seen.lock().expect("no panic") = Some(status));
+    let local = duo.a.memory(large::<R>());
+    let len = local.region().len();
+    let iov = [Iov { pointer: local.address(), length: len, stride: len, count: 1, region: Some(local.region()) }];
+    // SAFETY: the buffer lives on.
+    let posted = unsafe { duo.a.ep().get_zcopy(&iov, key.address, &key, Some(&completion)) };
+    duo.rig.kill(1);
+    match posted {
+        Ok(Posted::InProgress) => {
+            duo.until("the callback", || outcome.lock().expect("no panic").is_some());
+            assert_eq!(*outcome.lock().expect("no panic"), Some(Err(Error::ConnectionReset)));
+        }
+        // Where a get is done inside the call there is no middle of it; the next one fails.
+        Ok(Posted::Done) => assert_eq!(completion.count(), 1),
+        Err(error) => panic!("{error}"),
+    }
+    duo.until("the loss", || duo.a.ep().check().is_err());
+    // SAFETY: as above.
+    let next = unsafe { duo.a.ep().get_zcopy(&iov, key.address, &key, None) };
+    assert_eq!(next, Err(Error::ConnectionReset));
+    let twice = Completion::new(3, |_| {});
+    twice.complete(Ok(()));
+    twice.complete(Err(Error::Canceled));
+    twice.complete(Err(Error::NoMemory));
+    assert_eq!(twice.status(), Err(Error::Canceled));
+}
+
+/// U11: without completion a flush is enough to reuse the buffer.
+pub fn u11_no_completion<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let len = large::<R>();
+    let (memory, key) = duo.remote(len);
+    let source = filled(&duo, len, 5);
+    let _posted = put(&duo, &source, &key, None);
+    duo.until("a local flush", || duo.a.ep().flush(Flush::LOCAL, None) == Ok(Posted::Done));
+    // SAFETY: our allocation, no longer in use.
+    unsafe { std::ptr::write_bytes(source.address(), 0xee, len) };
+    duo.flush();
+    assert!(bytes(&memory) == pattern(len, 5), "the peer has what was there when it was posted");
+}
+
+/// U12: after a remote flush, and a message, the data is there.
+pub fn u12_local_is_not_remote<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let len = large::<R>();
+    let (memory, key) = duo.remote(len);
+    let source = filled(&duo, len, 6);
+    let memory = Rc::new(memory);
+    let there = Rc::new(Cell::new(false));
+    let (seen, at) = (Rc::clone(&there), Rc::clone(&memory));
+    let look = Box::new(move |_: &Message<'_>| {
+        assert!(bytes(&at) == pattern(len, 6), "the data came before the message");
+        seen.set(true);
+    });
+    duo.b.interface.set_handler(1, Some(look)).expect("id");
+    let _posted = put(&duo, &source, &key, None);
+    duo.flush();
+    duo.insist(|| duo.a.ep().am_short(1, 0, &[]));
+    duo.until("the message", || there.get());
+}
+
+/// U13: a thousand puts, a flush, and all are there.
+pub fn u13_flush<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let count = R::rounds(1000);
+    let (memory, key) = duo.remote(count * 8);
+    for i in 0..count {
+        duo.insist(|| duo.a.ep().put_short(&(i as u64).to_le_bytes(), key.address + 8 * i as u64, &key));
+    }
+    duo.flush();
+    let words = bytes(&memory);
+    for (i, word) in words.chunks(8).enumerate() {
+        assert_eq!(word, (i as u64).to_le_bytes());
+    }
+    // With a completion.
+    let (completion, calls) = counted(1);
+    duo.insist(|| duo.a.ep().put_short(&[9; 8], key.address, &key));
+    match duo.a.ep().flush(Flush::REMOTE, Some(&completion)).expect("flushes") {
+        Posted::Done => assert_eq!(completion.count(), 1),
+        Posted::InProgress => {
+            duo.until("the flush", || calls.load(SeqCst) == 1);
+            assert_eq!(bytes(&memory)[..8], [9; 8]);
+        }
+    }
+}
+
+/// U14: cancelling ends everything once, and the endpoint with it.
+pub fn u14_flush_flags<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let len = large::<R>();
+    let (_memory, key) = duo.remote(len);
+    let canceled = Arc::new(AtomicI32::new(0));
+    let sources: Vec<_> = (0..4).map(|i| filled(&duo, len, i)).collect();
+    let mut under_way = 0;
+    for source in &sources {
+        let seen = Arc::clone(&canceled);
+        let completion = Completion::new(1, move |status| {
+            assert!(matches!(status, Err(Error::Canceled) | Ok(())), "{status:?}");
+            seen.fetch_add(1, SeqCst);
+        });
+        let iov =
+            [Iov { pointer: source.address(), length: len, stride: len, count: 1, region: Some(source.region()) }];
+        // SAFETY: the buffers live to the end.
+        match unsafe { duo.a.ep().put_zcopy(&iov, key.address, &key, Some(&completion)) } {
+            Ok(Posted::InProgress) => under_way += 1,
+            Ok(Posted::Done) | Err(Error::NoResource) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(duo.a.ep().flush(Flush::CANCEL, None).is_ok());
+    duo.settle();
+    assert_eq!(canceled.load(SeqCst), under_way, "each once");
+    assert_eq!(duo.a.ep().put_short(&[1], key.address, &key), Err(Error::Canceled));
+    assert_eq!(duo.a.ep().am_short(0, 0, &[]), Err(Error::Canceled));
+    assert_eq!(duo.a.ep().flush(Flush::LOCAL, None), Err(Error::Canceled));
+    // The other end and a new endpoint are well.
+    let again = duo.a.connect(&duo.b.interface.address());
+    duo.insist(|| again.put_short(&[1; 8], key.address, &key));
+    duo.until("a flush", || again.flush(Flush::REMOTE, None) == Ok(Posted::Done));
+}
+
+/// U15: flushing the interface flushes every endpoint locally.
+pub fn u15_interface_flush<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let len = large::<R>();
+    let (memory, key) = duo.remote(2 * len);
+    let second = duo.a.connect(&duo.b.interface.address());
+    let sources = [filled(&duo, len, 1), filled(&duo, len, 2)];
+    for (i, source) in sources.iter().enumerate() {
+        let iov =
+            [Iov { pointer: source.address(), length: len, stride: len, count: 1, region: Some(source.region()) }];
+        let ep = if i == 0 { duo.a.ep() } else { &second };
+        // SAFETY: the buffers live to the end.
+        let _posted = duo.insist(|| unsafe { ep.put_zcopy(&iov, key.address + (i * len) as u64, &key, None) });
+    }
+    duo.until("the interface's flush", || duo.a.interface.flush() == Ok(Posted::Done));
+    for source in &sources {
+        // SAFETY: our allocations, no longer in use.
+        unsafe { std::ptr::write_bytes(source.address(), 0, len) };
+    }
+    for ep in [duo.a.ep(), &second] {
+        assert_eq!(ep.flush(Flush::LOCAL, None), Ok(Posted::Done), "nothing is outstanding");
+        duo.until("remote completion", || ep.flush(Flush::REMOTE, None) == Ok(Posted::Done));
+    }
+    assert!(bytes(&memory) == [pattern(len, 1), pattern(len, 2)].concat());
+}
+
+/// U16: what the attributes say of order holds, and what they leave open is not relied upon.
+pub fn u16_order_is_exposed<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let attributes = *duo.a.interface.attributes();
+    let seen = Rc::new(std::cell::RefCell::new(Vec::new()));
+    let list = Rc::clone(&seen);
+    let note = Box::new(move |m: &Message<'_>| {
+        list.borrow_mut().push(u32::from_le_bytes(m.data()[..4].try_into().expect("4")));
+    });
+    duo.b.interface.set_handler(2, Some(note)).expect("id");
+    let count = R::rounds(2000) as u32;
+    for i in 0..count {
+        // Mixed sizes: lines and blocks, one fragment and many.
+        let len = if i % 3 == 0 { attributes.am.max_bcopy.min(5000) } else { 4 };
+        duo.insist(|| {
+            duo.a.ep().am_bcopy(2, len, |to| {
+                to[..4].copy_from_slice(&i.to_le_bytes());
+                len
+            })
+        });
+    }
+    duo.until("all messages", || seen.borrow().len() == count as usize);
+    let mut seen = seen.take();
+    let in_order = seen.is_sorted();
+    if attributes.message_order == Order::Posted {
+        assert!(in_order, "{seen:?}");
+    }
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(0..count), "each once");
+}
+
+/// U17: put data, fence, put flag: who sees the flag sees the data.
+pub fn u17_fence<R: Rig>() {
+    let rounds = R::rounds(100_000);
+    let sizes = [8usize, 64, 100, 4096];
+    let rig = R::new(2);
+    let board = Board::default();
+    rig.ranks(&|player| {
+        let me = player.rank();
+        let side = Side::<R>::open(&rig, me, R::options());
+        board.post(me, "address", side.interface.address());
+        let memory = side.memory(8192);
+        board.post(me, "key", side.domain.pack_key(memory.region()).into());
+        let other = 1 - me;
+        let ep = side.connect(&board.read(player, other, "address"));
+        let key = side.domain.unpack_key(&board.read(player, other, "key")).expect("a key");
+        let turn = || {
+            if side.worker.progress() == 0 {
+                player.idle();
+            }
+        };
+        let put = |data: &[u8], at: u64| {
+            wait(
+                "room",
+                || {
+                    ep.put_bcopy(
+                        data.len(),
+                        |to| {
+                            to.copy_from_slice(data);
+                            to.len()
+                        },
+                        key.address + at,
+                        &key,
+                    )
+                    .map_err(|e| assert_eq!(e, Error::NoResource))
+                    .is_ok()
+                },
+                turn,
+            );
+        };
+        // SAFETY: a word of our allocation, which peers change by the runtime's copies only.
+        let flag = || unsafe { crate::memory::copy::load(memory.address().cast::<u64>()) };
+        for round in 1..=rounds as u64 {
+            let size = sizes[round as usize % sizes.len()].min(side.interface.attributes().put.max_bcopy);
+            if me == 0 {
+                put(&vec![round as u8; size], 64);
+                ep.fence().expect("fences");
+                put(&round.to_le_bytes(), 0);
+            }
+            wait("the flag", || flag() == round || me == 0, turn);
+            if me == 1 {
+                std::sync::atomic::fence(SeqCst);
+                assert_eq!(bytes(&memory)[64..64 + size], vec![round as u8; size], "round {round}");
+                put(&round.to_le_bytes(), 0);
+            } else {
+                wait("the answer", || flag() == round, turn);
+            }
+        }
+        wait("a flush", || ep.flush(Flush::REMOTE, None) == Ok(Posted::Done), turn);
+        board.post(me, "done", Vec::new());
+        wait(
+            "the other",
+            || board.has(other, "done"),
+            || {
+                side.worker.progress();
+                player.pass();
+            },
+        );
+    });
+    // A message after a fence finds earlier puts in place.
+    let duo = Duo::<R>::new();
+    let (memory, key) = duo.remote(8);
+    let memory = Rc::new(memory);
+    let seen = Rc::new(Cell::new(0u64));
+    let (at, last) = (Rc::clone(&memory), Rc::clone(&seen));
+    let look = Box::new(move |m: &Message<'_>| {
+        let (round, _) = m.short().expect("a header");
+        let data = u64::from_le_bytes(bytes(&at).try_into().expect("8"));
+        assert!(data >= round, "message {round} overtook its data, which is {data}");
+        last.set(round);
+    });
+    duo.b.interface.set_handler(4, Some(look)).expect("id");
+    for round in 1..=R::rounds(1000) as u64 {
+        duo.insist(|| duo.a.ep().put_short(&round.to_le_bytes(), key.address, &key));
+        duo.a.ep().fence().expect("fences");
+        duo.insist(|| duo.a.ep().am_short(4, round, &[]));
+        duo.a.ep().fence().expect("fences");
+    }
+    duo.until("the last message", || seen.get() == R::rounds(1000) as u64);
+}
+
+/// U18: remote completion implies local completion.
+pub fn u18_implicit_completion<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let len = large::<R>();
+    let (memory, key) = duo.remote(len);
+    let source = filled(&duo, len, 8);
+    let _posted = put(&duo, &source, &key, None);
+    duo.flush();
+    assert_eq!(duo.a.ep().flush(Flush::LOCAL, None), Ok(Posted::Done));
+    // SAFETY: our allocation, no longer in use.
+    unsafe { std::ptr::write_bytes(source.address(), 0, len) };
+    duo.settle();
+    assert!(bytes(&memory) == pattern(len, 8));
+}

@@ -1,0 +1,150 @@
+//! U44 to U47, U55, U56: endpoints and addresses.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use super::rig::*;
+use crate::transport::*;
+
+/// U44: each connect mode that is offered works; the others are refused.
+pub fn u44_connect_modes<R: Rig>() {
+    use Capabilities as Can;
+    let duo = Duo::<R>::unconnected(R::options());
+    assert!(duo.a.can(Can::CONNECT_TO_IFACE) || duo.a.can(Can::CONNECT_TO_EP), "at least one");
+    let got = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&got);
+    duo.b.interface.set_handler(0, Some(Box::new(move |_| seen.set(seen.get() + 1)))).expect("id");
+    if duo.a.can(Can::CONNECT_TO_IFACE) {
+        // One side is enough.
+        let ep = duo.a.interface.connect(&duo.b.interface.address()).expect("connects");
+        duo.insist(|| ep.am_short(0, 0, &[]));
+        duo.until("the message", || got.get() == 1);
+    }
+    if duo.a.can(Can::CONNECT_TO_EP) {
+        got.set(0);
+        let (here, there) =
+            (duo.a.interface.endpoint().expect("offered"), duo.b.interface.endpoint().expect("offered"));
+        assert_eq!(here.am_short(0, 0, &[]), Err(Error::NotConnected));
+        let (at, of) = (duo.b.interface.address(), there.address().expect("offered"));
+        assert_eq!(of.len(), duo.b.interface.attributes().endpoint_address_len);
+        here.connect_to_endpoint(&at, &of).expect("connects");
+        there.connect_to_endpoint(&duo.a.interface.address(), &here.address().expect("offered")).expect("connects");
+        assert!(here.connect_to_endpoint(&at, &of).is_err(), "once");
+        duo.insist(|| here.am_short(0, 0, &[]));
+        duo.until("the message", || got.get() == 1);
+    } else {
+        assert!(matches!(duo.a.interface.endpoint().map(drop), Err(Error::Unsupported(_))));
+        let ep = duo.a.connect(&duo.b.interface.address());
+        assert!(matches!(ep.address(), Err(Error::Unsupported(_))));
+        assert!(matches!(ep.connect_to_endpoint(&[], &[]), Err(Error::Unsupported(_))));
+    }
+    let duo = Duo::<R>::unconnected(InterfaceOptions { without: Can::CONNECT_TO_IFACE, ..R::options() });
+    assert!(matches!(duo.a.interface.connect(&[]).map(drop), Err(Error::Unsupported(_))));
+}
+
+/// U45: several endpoints to one peer have their own index, flush and pending queue.
+pub fn u45_many_endpoints<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let second = Rc::new(duo.a.connect(&duo.b.interface.address()));
+    assert_ne!(duo.a.ep().index(), second.index());
+    let (_memory, key) = duo.remote(8);
+    duo.insist(|| duo.a.ep().put_short(&[1; 8], key.address, &key));
+    assert_eq!(second.flush(Flush::REMOTE, None), Ok(Posted::Done), "nothing was posted on this one");
+    // A pending request on one does not hold back the other.
+    while second.am_short(0, 0, &[]).is_ok() {}
+    let held = second.pending_add(Box::new(|| Resume::Keep));
+    assert!(held.is_ok());
+    assert_eq!(second.am_short(0, 0, &[]), Err(Error::NoResource));
+    duo.insist(|| duo.a.ep().am_short(0, 0, &[]));
+    assert_eq!(second.flush(Flush::LOCAL, None), Err(Error::NoResource), "its own queue is in front");
+    duo.flush();
+    second.pending_purge(drop);
+    duo.until("a flush", || second.flush(Flush::REMOTE, None) == Ok(Posted::Done));
+}
+
+/// U46: an endpoint to a dead peer can be made; the error handler hears of it, once.
+pub fn u46_endpoint_to_the_dead<R: Rig>() {
+    let duo = Duo::<R>::unconnected(R::options());
+    let heard = Rc::new(RefCell::new(Vec::new()));
+    let list = Rc::clone(&heard);
+    duo.a.interface.set_error_handler(Some(Box::new(move |ep, error| list.borrow_mut().push((ep, error)))));
+    let before = duo.a.interface.connect(&duo.b.interface.address()).expect("connects");
+    duo.rig.kill(1);
+    let after = duo.a.interface.connect(&duo.b.interface.address()).expect("creating is no error");
+    duo.until("both endpoints' errors", || heard.borrow().len() == 2);
+    for _ in 0..200 {
+        duo.turn();
+    }
+    let mut indices: Vec<u32> = heard.borrow().iter().map(|(ep, _)| *ep).collect();
+    indices.sort_unstable();
+    assert_eq!(indices, [before.index(), after.index()], "each once");
+    assert!(heard.borrow().iter().all(|(_, error)| *error == Error::ConnectionReset));
+    assert_eq!(after.am_short(0, 0, &[]), Err(Error::ConnectionReset));
+    assert!(before.check().is_err());
+}
+
+/// U47: addresses that are none are unreachable, and no more than that.
+pub fn u47_reachability<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let good = duo.b.interface.address();
+    assert!(duo.a.interface.is_reachable(&good));
+    let mut far = good.clone();
+    far.iter_mut().for_each(|byte| *byte ^= 0xff);
+    let long = [&good[..], &[0]].concat();
+    for bogus in [&[][..], &[0; 8], &[0xff; 8], &good[..good.len() - 1], &long, &far] {
+        assert!(!duo.a.interface.is_reachable(bogus));
+        assert_eq!(duo.a.interface.connect(bogus).map(drop), Err(Error::Unreachable));
+    }
+}
+
+/// U55: dropping an endpoint forgets what is under way; no completion is called any more.
+pub fn u55_drop_forgets<R: Rig>() {
+    let mut duo = Duo::<R>::new();
+    let (_memory, key) = duo.remote(20_000);
+    let source = duo.a.memory(20_000);
+    let calls = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&calls);
+    let completion = Completion::new(1, move |_| {
+        seen.fetch_add(1, SeqCst);
+    });
+    let iov = [Iov { pointer: source.address(), length: 20_000, stride: 0, count: 1, region: Some(source.region()) }];
+    // SAFETY: the buffer lives to the end.
+    let posted = unsafe { duo.a.ep().put_zcopy(&iov, key.address, &key, Some(&completion)) };
+    assert!(posted.is_ok());
+    let dropped = Rc::new(());
+    let share = Rc::clone(&dropped);
+    while duo.a.ep().am_short(0, 0, &[]).is_ok() {}
+    let queued = duo.a.ep().pending_add(Box::new(move || {
+        let _ = &share;
+        Resume::Keep
+    }));
+    assert!(queued.is_ok());
+    duo.a.ep = None;
+    duo.settle();
+    assert_eq!(calls.load(SeqCst), 0);
+    assert_eq!(Rc::strong_count(&dropped), 1, "its pending requests are dropped with it");
+    // The place is used again, with nothing left over.
+    duo.a.ep = Some(duo.a.connect(&duo.b.interface.address()));
+    duo.insist(|| duo.a.ep().put_short(&[1; 8], key.address, &key));
+    duo.flush();
+}
+
+/// U56: all that ends exchange is bytes.
+pub fn u56_only_address_bytes<R: Rig>() {
+    let duo = Duo::<R>::unconnected(R::options());
+    let memory = duo.b.memory(16);
+    let blobs: (Vec<u8>, Vec<u8>) = (duo.b.interface.address(), duo.b.domain.pack_key(memory.region()).into());
+    let carried = blobs.clone();
+    let ep = duo.a.connect(&carried.0);
+    let key = duo.a.domain.unpack_key(&carried.1).expect("a key");
+    duo.insist(|| {
+        ep.put_short(b"over the contract", key.address, &key).or_else(|e| match e {
+            Error::OutOfRange => ep.put_short(b"over the contrac", key.address, &key),
+            other => Err(other),
+        })
+    });
+    duo.until("a flush", || ep.flush(Flush::REMOTE, None) == Ok(Posted::Done));
+    assert_eq!(bytes(&memory), b"over the contrac");
+}

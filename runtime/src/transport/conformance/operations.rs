@@ -1,0 +1,200 @@
+//! U4 to U6: puts, gets, atomics.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::Mutex;
+
+use super::rig::*;
+use crate::transport::*;
+
+/// Gets `len` bytes from the start of a remote region.
+pub(super) fn get<R: Rig>(duo: &Duo<R>, key: &RemoteKey, len: usize) -> Vec<u8> {
+    let local = duo.a.memory(len);
+    let iov = [Iov { pointer: local.address(), length: len, stride: len, count: 1, region: Some(local.region()) }];
+    // SAFETY: the buffer lives past the flush.
+    let _posted = duo.insist(|| unsafe { duo.a.ep().get_zcopy(&iov, key.address, key, None) });
+    duo.flush();
+    bytes(&local)
+}
+
+/// U4: each primitive at several sizes.
+pub fn u04_primitives<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let attributes = *duo.a.interface.attributes();
+    let (memory, key) = duo.remote(256 << 10);
+    for len in [1, 2, 3, 7, 8, 9, 63, 64, 65, 255, 4096, 10_000] {
+        if len <= attributes.put.max_short {
+            let data = pattern(len, 1);
+            duo.insist(|| duo.a.ep().put_short(&data, key.address, &key));
+            duo.flush();
+            assert_eq!(bytes(&memory)[..len], data, "short put of {len}");
+        }
+        if len <= attributes.put.max_bcopy {
+            let data = pattern(len, 2);
+            let pack = |to: &mut [u8]| {
+                to.copy_from_slice(&data);
+                len
+            };
+            assert_eq!(duo.insist(|| duo.a.ep().put_bcopy(len, pack, key.address + 1, &key)), len);
+            duo.flush();
+            assert_eq!(bytes(&memory)[1..=len], data, "packed put of {len}");
+        }
+        if len <= attributes.put.max_zcopy {
+            let local = duo.a.memory(len);
+            let data = pattern(len, 3);
+            // SAFETY: our allocation.
+            unsafe { local.address().copy_from(data.as_ptr(), len) };
+            let iov =
+                [Iov { pointer: local.address(), length: len, stride: 0, count: 1, region: Some(local.region()) }];
+            // SAFETY: the buffer lives past the flush.
+            let _posted = duo.insist(|| unsafe { duo.a.ep().put_zcopy(&iov, key.address, &key, None) });
+            duo.flush();
+            assert_eq!(bytes(&memory)[..len], data, "zero-copy put of {len}");
+            assert_eq!(get(&duo, &key, len), data, "zero-copy get of {len}");
+        }
+        if len <= attributes.get.max_short {
+            let mut data = vec![0; len];
+            duo.a.ep().get_short(&mut data, key.address, &key).expect("gets");
+            assert_eq!(data, bytes(&memory)[..len]);
+        }
+        if len <= attributes.am.max_bcopy {
+            let got = Rc::new(RefCell::new(Vec::new()));
+            let seen = Rc::clone(&got);
+            duo.b.interface.set_handler(3, Some(Box::new(move |m| *seen.borrow_mut() = m.data().into()))).expect("id");
+            let data = pattern(len, 4);
+            duo.insist(|| {
+                duo.a.ep().am_bcopy(3, len, |to| {
+                    to.copy_from_slice(&data);
+                    len
+                })
+            });
+            duo.until("the message", || !got.borrow().is_empty());
+            assert_eq!(*got.borrow(), data, "message of {len}");
+        }
+    }
+    atomics::<R, u32>(&duo, &memory, &key);
+    atomics::<R, u64>(&duo, &memory, &key);
+    duo.a.ep().fence().expect("fences");
+    assert_eq!(duo.a.ep().put_short(&[], key.address, &key), Ok(()), "nothing is nothing");
+}
+
+fn atomics<R: Rig, T: Word>(duo: &Duo<R>, memory: &Allocation, key: &RemoteKey) {
+    let start = T::narrow(0xf0f0_f0f0_f0f0_f0f0);
+    let operand = T::narrow(0x0123_4567_89ab_cdef);
+    let width = T::WIDTH as usize;
+    let word = || {
+        let mut wide = [0; 8];
+        wide[..width].copy_from_slice(&bytes(memory)[64..64 + width]);
+        u64::from_le_bytes(wide)
+    };
+    let mask = start.widen() | u64::MAX >> (64 - 8 * width);
+    let at = key.address + 64;
+    for op in AtomicOp::ALL {
+        let (s, o) = (start.widen(), operand.widen());
+        let expected = match op {
+            AtomicOp::Add => s.wrapping_add(o) & mask,
+            AtomicOp::And => s & o,
+            AtomicOp::Or => s | o,
+            AtomicOp::Xor => s ^ o,
+            AtomicOp::Swap | AtomicOp::CompareSwap => o,
+        };
+        let set = || {
+            duo.insist(|| duo.a.ep().put_short(&s.to_le_bytes()[..width], at, key));
+            duo.flush();
+        };
+        set();
+        let mut result = T::narrow(0);
+        let to = &raw mut result;
+        if op == AtomicOp::CompareSwap {
+            // SAFETY: the result lives past the flush.
+            let _posted = duo.insist(|| unsafe { duo.a.ep().atomic_compare_swap(start, operand, to, at, key, None) });
+            duo.flush();
+            assert_eq!((result, word()), (start, expected), "{op:?}");
+            // And once more, when it does not compare equal.
+            // SAFETY: as above.
+            let _posted = duo.insist(|| unsafe { duo.a.ep().atomic_compare_swap(start, start, to, at, key, None) });
+            duo.flush();
+            assert_eq!((result, word()), (operand, expected), "{op:?} of unequals");
+            continue;
+        }
+        // SAFETY: as above.
+        let _posted = duo.insist(|| unsafe { duo.a.ep().atomic_fetch(op, operand, to, at, key, None) });
+        duo.flush();
+        assert_eq!((result, word()), (start, expected), "{op:?} with result");
+        if op != AtomicOp::Swap {
+            set();
+            duo.insist(|| duo.a.ep().atomic_post(op, operand, at, key));
+            duo.flush();
+            assert_eq!(word(), expected, "{op:?} without result");
+        }
+    }
+    assert!(matches!(duo.a.ep().atomic_post(AtomicOp::Add, operand, at + 1, key), Err(Error::InvalidParam(_))));
+}
+
+/// U5: two ranks fetch-add one word; nothing is lost and all results differ.
+pub fn u05_atomics<R: Rig>() {
+    let rounds = R::rounds(100_000);
+    let rig = R::new(2);
+    let board = Board::default();
+    let all = Mutex::new(Vec::new());
+    rig.ranks(&|player| {
+        let me = player.rank();
+        let side = Side::<R>::open(&rig, me, R::options());
+        board.post(me, "address", side.interface.address());
+        let word = (me == 0).then(|| side.memory(8));
+        if let Some(word) = &word {
+            board.post(0, "key", side.domain.pack_key(word.region()).into());
+        }
+        let key = side.domain.unpack_key(&board.read(player, 0, "key")).expect("a key");
+        let ep = side.connect(&board.read(player, 0, "address"));
+        let turn = || {
+            if side.worker.progress() == 0 {
+                player.idle();
+            }
+        };
+        let mut results = vec![u64::MAX; rounds];
+        for result in &mut results {
+            let to = &raw mut *result;
+            let mut posted = Err(Error::NoResource);
+            wait(
+                "room",
+                || {
+                    // SAFETY: the result lives past the flush.
+                    posted = unsafe { ep.atomic_fetch(AtomicOp::Add, 1u64, to, key.address, &key, None) };
+                    posted != Err(Error::NoResource)
+                },
+                turn,
+            );
+            let _posted = posted.expect("posts");
+        }
+        wait("the results", || ep.flush(Flush::REMOTE, None) == Ok(Posted::Done), turn);
+        all.lock().expect("no panic").extend(results);
+        board.post(me, "done", Vec::new());
+        let served = || {
+            side.worker.progress();
+            player.pass();
+        };
+        for other in 0..2 {
+            wait("the other", || board.has(other, "done"), served);
+        }
+        if let Some(word) = &word {
+            assert_eq!(u64::from_le_bytes(bytes(word).try_into().expect("8")), 2 * rounds as u64);
+        }
+    });
+    let all = all.into_inner().expect("no panic");
+    assert_eq!(all.iter().collect::<HashSet<_>>().len(), 2 * rounds, "all results differ");
+}
+
+/// U6: an atomic's result may be an unregistered variable on the stack.
+pub fn u06_atomic_results_need_no_key<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let (memory, key) = duo.remote(8);
+    let mut result = 99u32;
+    let to = &raw mut result;
+    // SAFETY: the result lives past the flush.
+    let _posted = duo.insist(|| unsafe { duo.a.ep().atomic_fetch(AtomicOp::Swap, 5u32, to, key.address, &key, None) });
+    duo.flush();
+    assert_eq!(result, 0);
+    assert_eq!(bytes(&memory)[0], 5);
+}

@@ -1,0 +1,243 @@
+//! U34 to U38: progress and threads; U54: events.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::rig::*;
+use crate::transport::*;
+
+/// U34: put, get and compare-and-swap complete while the target sleeps.
+pub fn u34_no_target_progress_needed<R: Rig>() {
+    let rig = R::new(2);
+    let board = Board::default();
+    let stop = AtomicBool::new(false);
+    rig.ranks(&|player| {
+        let me = player.rank();
+        let side = Side::<R>::open(&rig, me, R::options());
+        let memory = side.memory(64);
+        board.post(me, "address", side.interface.address());
+        board.post(me, "key", side.domain.pack_key(memory.region()).into());
+        let key = side.domain.unpack_key(&board.read(player, 1 - me, "key")).expect("a key");
+        if me == 1 {
+            if side.interface.attributes().needs_target_progress {
+                // What the attributes ask for: a thread that serves. It is not part of the simulated ranks.
+                // SAFETY: nothing else refers into the side, and no handler is set.
+                let side = unsafe { Coarse::new(side) };
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        while !stop.load(SeqCst) {
+                            side.with(|side| side.interface.serve());
+                            thread::yield_now();
+                        }
+                    });
+                    board.post(1, "asleep", Vec::new());
+                    player.sleep(Duration::from_millis(1500));
+                    stop.store(true, SeqCst);
+                });
+            } else {
+                board.post(1, "asleep", Vec::new());
+                player.sleep(Duration::from_millis(1500));
+            }
+            assert!(board.has(0, "done"), "all was done while this rank slept");
+            return;
+        }
+        let ep = side.connect(&board.read(player, 1, "address"));
+        board.read(player, 1, "asleep");
+        let start = player.now();
+        let turn = || {
+            if side.worker.progress() == 0 {
+                player.idle();
+            }
+        };
+        let flush = || wait("a flush", || ep.flush(Flush::REMOTE, None) == Ok(Posted::Done), turn);
+        wait("room", || ep.put_short(&7u64.to_le_bytes(), key.address, &key).is_ok(), turn);
+        flush();
+        let got = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&got);
+        let unpack = move |bytes: &[u8]| *into.lock().expect("no panic") = bytes.to_vec();
+        assert!(ep.get_bcopy(8, unpack, key.address, &key, None).is_ok());
+        flush();
+        wait("the data", || !got.lock().expect("no panic").is_empty(), turn);
+        assert_eq!(*got.lock().expect("no panic"), 7u64.to_le_bytes());
+        let mut found = 0u64;
+        let to = &raw mut found;
+        // SAFETY: the result lives past the flush.
+        let posted = unsafe { ep.atomic_compare_swap(7, 8, to, key.address, &key, None) };
+        assert!(posted.is_ok());
+        flush();
+        assert_eq!(found, 7);
+        assert!(player.now() - start < Duration::from_secs(1), "took {:?}", player.now() - start);
+        board.post(0, "done", Vec::new());
+    });
+}
+
+/// U35: progress tells whether it did anything.
+pub fn u35_worker_progress<R: Rig>() {
+    let duo = Duo::<R>::new();
+    duo.settle();
+    assert_eq!(duo.b.worker.progress(), 0);
+    let got = Rc::new(Cell::new(false));
+    let seen = Rc::clone(&got);
+    duo.b.interface.set_handler(0, Some(Box::new(move |_| seen.set(true)))).expect("id");
+    duo.insist(|| duo.a.ep().am_short(0, 0, &[]));
+    let mut told = 0;
+    wait(
+        "the message",
+        || got.get(),
+        || {
+            duo.rig.turn();
+            let before = got.get();
+            let done = duo.b.worker.progress();
+            if !before && got.get() {
+                told = done;
+            }
+        },
+    );
+    assert_ne!(told, 0, "the call that delivered said so");
+    duo.settle();
+    assert_eq!(duo.b.worker.progress(), 0);
+}
+
+/// U36: a new interface is not progressed until enabled; disabling works.
+pub fn u36_progress_starts_disabled<R: Rig>() {
+    let duo = Duo::<R>::new();
+    duo.b.interface.progress_disable(BOTH);
+    let got = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&got);
+    duo.b.interface.set_handler(0, Some(Box::new(move |_| seen.set(seen.get() + 1)))).expect("id");
+    duo.insist(|| duo.a.ep().am_short(0, 0, &[]));
+    duo.settle();
+    assert_eq!(got.get(), 0, "disabled");
+    duo.b.interface.progress_enable(Directions::SEND);
+    duo.settle();
+    assert_eq!(got.get(), 0, "only sends enabled");
+    duo.b.interface.progress_enable(BOTH);
+    duo.until("the message", || got.get() == 1);
+    // And one that was never enabled.
+    let rig = R::new(1);
+    let transport = rig.transport(0);
+    let domain = transport.open(&transport.resources()[0]).expect("opens");
+    let worker = Worker::new();
+    let interface = domain.open_interface(&worker, R::options()).expect("opens");
+    let got = Rc::new(Cell::new(false));
+    let seen = Rc::clone(&got);
+    interface.set_handler(0, Some(Box::new(move |_| seen.set(true)))).expect("id");
+    let ep = interface.connect(&interface.address()).expect("connects to itself");
+    assert_eq!(ep.am_short(0, 0, &[]), Ok(()));
+    for _ in 0..10 {
+        worker.progress();
+        rig.turn();
+    }
+    assert!(!got.get());
+    interface.progress_enable(BOTH);
+    wait(
+        "the message",
+        || got.get(),
+        || {
+            worker.progress();
+            rig.turn();
+        },
+    );
+}
+
+/// U37: two threads progress two workers with nothing between them.
+pub fn u37_independent_interfaces<R: Rig>() {
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let duo = Duo::<R>::new();
+                let got = Rc::new(Cell::new(0));
+                let seen = Rc::clone(&got);
+                duo.b.interface.set_handler(0, Some(Box::new(move |_| seen.set(seen.get() + 1)))).expect("id");
+                let count = R::rounds(20_000);
+                for _ in 0..count {
+                    duo.insist(|| duo.a.ep().am_short(0, 0, &[]));
+                }
+                duo.until("all messages", || got.get() == count);
+            });
+        }
+    });
+}
+
+/// U38: four threads use one endpoint, under the coarse lock.
+pub fn u38_shared_between_threads<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let (memory, key) = duo.remote(8);
+    let got = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&got);
+    duo.b
+        .interface
+        .set_handler(
+            0,
+            Some(Box::new(move |_| {
+                seen.fetch_add(1, SeqCst);
+            })),
+        )
+        .expect("id");
+    struct Group<R: Rig>(Duo<R>);
+    // SAFETY: two confined sides and their network, which is Sync.
+    unsafe impl<R: Rig> Confined for Group<R> {}
+    // SAFETY: nothing else refers into the pair; its handler holds an Arc of an atomic.
+    let group = unsafe { Coarse::new(Group(duo)) };
+    let each = R::rounds(10_000);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..each {
+                    let insist = |send: &dyn Fn(&Duo<R>) -> Result<()>| {
+                        let sent = Cell::new(false);
+                        wait(
+                            "room",
+                            || sent.get(),
+                            || {
+                                group.with(|Group(duo)| {
+                                    sent.set(send(duo).is_ok());
+                                    duo.turn();
+                                })
+                            },
+                        );
+                    };
+                    insist(&|duo| duo.a.ep().am_short(0, 0, &[]));
+                    insist(&|duo| duo.a.ep().atomic_post(AtomicOp::Add, 1u64, key.address, &key));
+                }
+            });
+        }
+    });
+    group.with(|Group(duo)| {
+        duo.flush();
+        duo.until("all messages", || got.load(SeqCst) == 4 * each);
+    });
+    assert_eq!(bytes(&memory), (4 * each as u64).to_le_bytes());
+}
+
+/// U54: arming is refused while something waits; afterwards the descriptor announces what comes.
+pub fn u54_events<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let interface = &duo.b.interface;
+    assert!(interface.attributes().events.has(Events::RECEIVE.and(Events::DESCRIPTOR)));
+    assert!(matches!(interface.arm(Events::ASYNC_CALLBACK), Err(Error::Unsupported(_))));
+    let readable = |patience: i64| {
+        let fd = interface.event_descriptor().expect("a descriptor");
+        let limit = rustix::fs::Timespec { tv_sec: patience / 1000, tv_nsec: patience % 1000 * 1_000_000 };
+        rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).expect("polls") > 0
+    };
+    let got = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&got);
+    interface.set_handler(0, Some(Box::new(move |_| seen.set(seen.get() + 1)))).expect("id");
+    for round in 1..=10 {
+        assert_eq!(interface.arm(Events::RECEIVE), Ok(()), "nothing waits");
+        assert!(!readable(if round == 1 { 30 } else { 0 }), "nothing came");
+        duo.insist(|| duo.a.ep().am_short(0, 0, &[]));
+        while duo.rig.turn() {}
+        assert!(readable(5000), "what came is announced");
+        assert_eq!(interface.arm(Events::RECEIVE), Err(Error::Busy), "it waits to be progressed");
+        duo.until("the message", || got.get() == round);
+        duo.settle();
+    }
+}

@@ -1,0 +1,109 @@
+//! Remote keys: the right to reach registered memory, as bytes that travel out of band.
+
+use super::error::{Error, Result};
+
+/// Bytes of a packed key.
+pub const PACKED_KEY_LEN: usize = 48;
+/// The key of nothing, as UCT numbers it.
+pub const INVALID_KEY: u64 = u64::MAX;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"bwk1");
+
+/// Where the memory of a key lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Place {
+    /// In memory that the domain gave out, at this offset of the owner's slot where there are slots.
+    Allocated = 1,
+    /// Anywhere else in the owner's address space.
+    Outside = 2,
+}
+
+/// The right to reach one registered region of one owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteKey {
+    /// The owner's number in its transport.
+    pub owner: u32,
+    /// Where the memory lies.
+    pub place: Place,
+    /// The registration's number at its owner; never used twice.
+    pub id: u64,
+    /// The region's first address, in the owner's address space.
+    pub address: u64,
+    /// The region's bytes.
+    pub len: u64,
+}
+
+impl RemoteKey {
+    /// The bytes to send.
+    pub fn pack(&self) -> [u8; PACKED_KEY_LEN] {
+        let mut bytes = [0; PACKED_KEY_LEN];
+        bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.owner.to_le_bytes());
+        bytes[8] = self.place as u8;
+        bytes[16..24].copy_from_slice(&self.id.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.address.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.len.to_le_bytes());
+        let check = checksum(&bytes[..40]);
+        bytes[40..48].copy_from_slice(&check.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a packed key.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParam`] for bytes that no [`RemoteKey::pack`] made.
+    pub fn decode(bytes: &[u8]) -> Result<RemoteKey> {
+        const WRONG: Error = Error::InvalidParam("these bytes are not a packed key");
+        let Some(bytes) = bytes.first_chunk::<PACKED_KEY_LEN>() else { return Err(WRONG) };
+        let half = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let word = |at: usize| u64::from(half(at)) | u64::from(half(at + 4)) << 32;
+        let place = match bytes[8] {
+            1 => Place::Allocated,
+            2 => Place::Outside,
+            _ => return Err(WRONG),
+        };
+        let key = RemoteKey { owner: half(4), place, id: word(16), address: word(24), len: word(32) };
+        if half(0) != MAGIC
+            || word(40) != checksum(&bytes[..40])
+            || bytes[9..16] != [0; 7]
+            || key.id == INVALID_KEY
+            || key.len == 0
+            || key.address.checked_add(key.len).is_none()
+        {
+            return Err(WRONG);
+        }
+        Ok(key)
+    }
+
+    /// Offset of `address` in the region, if all `len` bytes there are inside.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    #[inline(always)]
+    pub fn offset(&self, address: u64, len: usize) -> Result<u64> {
+        let offset = address.wrapping_sub(self.address);
+        if offset <= self.len && len as u64 <= self.len - offset { Ok(offset) } else { Err(Error::OutOfRange) }
+    }
+}
+
+/// FNV-1a: tells a mistake from a key; no protection against malice.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_comes_back_and_ranges_are_exact() {
+        let key = RemoteKey { owner: 3, place: Place::Outside, id: 9, address: 1000, len: 16 };
+        assert_eq!(RemoteKey::decode(&key.pack()), Ok(key));
+        assert_eq!(key.offset(1000, 16), Ok(0));
+        assert_eq!(key.offset(1016, 0), Ok(16));
+        for (address, len) in [(999, 1), (1000, 17), (1016, 1), (0, usize::MAX), (u64::MAX, 1), (1001, usize::MAX)] {
+            assert_eq!(key.offset(address, len), Err(Error::OutOfRange));
+        }
+    }
+}

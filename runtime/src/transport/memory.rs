@@ -1,0 +1,197 @@
+//! Registered memory: what peers may reach, and under which key.
+
+use std::alloc::Layout;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::error::{Error, Result};
+use super::key::{Place, RemoteKey};
+
+/// How memory may be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// From the memory domain itself.
+    Domain,
+    /// From the process's heap.
+    Heap,
+    /// Fresh pages from the kernel.
+    Map,
+    /// Huge pages from the kernel.
+    Huge,
+}
+
+/// The registrations of one owner, shared by its domain and whoever serves its memory.
+#[derive(Debug, Default)]
+pub struct Registry {
+    regions: Mutex<HashMap<u64, (usize, usize)>>,
+    next: AtomicU64,
+}
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, (usize, usize)>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Address of `len` bytes at `address` under registration `id`.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] if there is no such registration, [`Error::OutOfRange`] if it does not cover all of it.
+    pub fn resolve(&self, id: u64, address: u64, len: usize) -> Result<*mut u8> {
+        let (start, bytes) = *self.lock().get(&id).ok_or(Error::Rejected)?;
+        let offset = (address as usize).wrapping_sub(start);
+        if offset > bytes || len > bytes - offset {
+            return Err(Error::OutOfRange);
+        }
+        Ok(address as *mut u8)
+    }
+
+    /// Registrations there are.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Registers `len` bytes at `address`, for peers to reach as `owner`'s.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParam`] for length 0 or a range that wraps around.
+    ///
+    /// # Safety
+    /// The memory is valid for reading and writing until the region is dropped, and meanwhile nothing but atomics,
+    /// the runtime's copies, or accesses that the program's synchronisation separates from those of peers touch it.
+    pub unsafe fn register(self: &Arc<Self>, owner: u32, place: Place, address: *mut u8, len: usize) -> Result<Region> {
+        if len == 0 || (address as usize).checked_add(len).is_none() || address.is_null() {
+            return Err(Error::InvalidParam("memory to register must have an address and at least one byte"));
+        }
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.lock().insert(id, (address as usize, len));
+        let key = RemoteKey { owner, place, id, address: address as u64, len: len as u64 };
+        Ok(Region { registry: Arc::clone(self), key })
+    }
+}
+
+/// A registration. Dropping it takes the memory away from peers; operations on it must be flushed before.
+pub struct Region {
+    registry: Arc<Registry>,
+    key: RemoteKey,
+}
+
+impl Region {
+    /// The first address.
+    pub fn address(&self) -> *mut u8 {
+        self.key.address as *mut u8
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.key.len as usize
+    }
+
+    /// Never: a registration has at least one byte.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// What a peer needs to reach it.
+    pub fn key(&self) -> &RemoteKey {
+        &self.key
+    }
+
+    /// Whether all `len` bytes at `address` are inside.
+    pub fn covers(&self, address: usize, len: usize) -> bool {
+        self.key.offset(address as u64, len).is_ok()
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.registry.lock().remove(&self.key.id);
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Region({} bytes at {:#x}, id {})", self.key.len, self.key.address, self.key.id)
+    }
+}
+
+/// What gives memory back.
+type GiveBack = Box<dyn FnOnce() + Send>;
+
+/// Memory that was allocated, is registered, and reads as zero at first.
+pub struct Allocation {
+    region: Option<Region>,
+    method: Method,
+    give_back: Option<GiveBack>,
+}
+
+impl Allocation {
+    /// Registered memory with its way back. For implementations.
+    pub fn new(region: Region, method: Method, give_back: impl FnOnce() + Send + 'static) -> Allocation {
+        Allocation { region: Some(region), method, give_back: Some(Box::new(give_back)) }
+    }
+
+    /// `len` zeroed bytes from the process's heap or, for [`Method::Map`], fresh pages.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParam`] for length 0, [`Error::NoMemory`], [`Error::Unsupported`] for other methods.
+    pub fn from_process(registry: &Arc<Registry>, owner: u32, len: usize, method: Method) -> Result<Allocation> {
+        let align = match method {
+            Method::Heap => 64,
+            Method::Map => 4096,
+            Method::Domain | Method::Huge => return Err(Error::Unsupported("this method of allocation")),
+        };
+        let layout = Layout::from_size_align(len, align).map_err(|_| Error::NoMemory)?;
+        if len == 0 {
+            return Err(Error::InvalidParam("an allocation of no bytes"));
+        }
+        // SAFETY: the layout has at least one byte.
+        let memory = unsafe { std::alloc::alloc_zeroed(layout) };
+        if memory.is_null() {
+            return Err(Error::NoMemory);
+        }
+        // SAFETY: ours until given back, which happens after the region is dropped.
+        let region = unsafe { registry.register(owner, Place::Outside, memory, len) }?;
+        let address = memory as usize;
+        Ok(Allocation::new(region, method, move || {
+            // SAFETY: allocated above with this layout; given back once.
+            unsafe { std::alloc::dealloc(address as *mut u8, layout) }
+        }))
+    }
+
+    /// The registration.
+    pub fn region(&self) -> &Region {
+        self.region.as_ref().expect("taken only when dropped")
+    }
+
+    /// The first address.
+    pub fn address(&self) -> *mut u8 {
+        self.region().address()
+    }
+
+    /// How it was had.
+    pub fn method(&self) -> Method {
+        self.method
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        self.region = None;
+        if let Some(give_back) = self.give_back.take() {
+            give_back();
+        }
+    }
+}
+
+impl fmt::Debug for Allocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Allocation({:?}, {:?})", self.region, self.method)
+    }
+}

@@ -1,0 +1,479 @@
+//! An interface over a wire: what comes in, what is under way, and the turns of the crank.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::endpoint::Endpoint;
+use crate::transport::attributes::{AtomicSet, Attributes, Capabilities as Can, Directions, Events, Limits, Order};
+use crate::transport::emulate::{Client, Event, Server};
+use crate::transport::error::{Error, Posted, Result};
+use crate::transport::memory::Registry;
+use crate::transport::message::{Message, MessageHandler, Retained, Table};
+use crate::transport::pending::Queues;
+use crate::transport::wire::{Arrival, Channel, Facts, Wire};
+use crate::transport::{AtomicOp, Completion, Confined, ErrorHandler, InterfaceOptions};
+
+/// No peer yet.
+pub(super) const UNCONNECTED: u32 = u32::MAX;
+
+/// What an interface keeps of an endpoint.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) used: bool,
+    pub(super) peer: u32,
+    pub(super) failed: Option<Error>,
+    /// Emulated operations numbered below this must be answered before a message may go.
+    pub(super) fence: u64,
+    /// The next emulated operation begins with a fence on the wire.
+    pub(super) fence_next: bool,
+    /// The turn in which a send found no room.
+    pub(super) starved: u64,
+}
+
+pub(super) struct FlushWait {
+    pub(super) endpoint: u32,
+    pub(super) before: u64,
+    pub(super) remote: bool,
+    pub(super) sent: u64,
+    pub(super) completion: Completion,
+}
+
+/// An error handler that may go on running when it has been replaced.
+type HeardOf = Rc<dyn Fn(u32, Error)>;
+
+/// An interface over a [`Wire`].
+pub struct Interface<W: Wire> {
+    pub(super) wire: W,
+    pub(super) attributes: Attributes,
+    pub(super) needs_region: bool,
+    pub(super) queues: Queues,
+    pub(super) client: RefCell<Client>,
+    pub(super) slots: RefCell<Vec<Slot>>,
+    pub(super) flushes: RefCell<Vec<FlushWait>>,
+    pub(super) events: RefCell<Vec<Event>>,
+    pub(super) turn: Cell<u64>,
+    server: RefCell<Server>,
+    table: Table,
+    enabled: Cell<Directions>,
+    running: Cell<bool>,
+    /// Messages that came while no callback could run.
+    inbox: RefCell<VecDeque<(u8, Retained)>>,
+    error_handler: RefCell<Option<HeardOf>>,
+    losses: Cell<u64>,
+}
+
+// SAFETY: all state is inside; wires share with others only through atomics and locks, and what users put in are
+// handlers and callbacks, for which `Coarse::new` makes them answer.
+unsafe impl<W: Wire + Send> Confined for Interface<W> {}
+// SAFETY: as above; the count of the `Rc` is inside the group too, by the word given to `Coarse::new`.
+unsafe impl<W: Wire + Send> Confined for Rc<Interface<W>> {}
+
+impl<W: Wire> Interface<W> {
+    pub(super) fn new(wire: W, registry: Arc<Registry>, options: InterfaceOptions) -> Interface<W> {
+        let facts = wire.facts();
+        Interface {
+            attributes: attributes(&facts, &options),
+            needs_region: facts.needs_region,
+            queues: Queues::default(),
+            client: RefCell::new(Client::new(facts.max_message, options.window)),
+            server: RefCell::new(Server::new(registry, facts.max_message)),
+            slots: RefCell::default(),
+            flushes: RefCell::default(),
+            events: RefCell::default(),
+            turn: Cell::new(0),
+            table: Table::default(),
+            enabled: Cell::new(Directions::NONE),
+            running: Cell::new(false),
+            inbox: RefCell::default(),
+            error_handler: RefCell::default(),
+            losses: Cell::new(wire.losses()),
+            wire,
+        }
+    }
+
+    /// Whether puts, gets and atomics go through messages.
+    pub(super) fn emulates(&self) -> bool {
+        self.attributes.emulated != Can::NONE
+    }
+
+    pub(super) fn add_slot(&self, peer: u32) -> u32 {
+        let slot = Slot { used: true, peer, failed: None, fence: 0, fence_next: false, starved: u64::MAX };
+        let mut slots = self.slots.borrow_mut();
+        // A linear look is fine: endpoints are made on first use and kept.
+        match slots.iter().rposition(|slot| !slot.used) {
+            Some(free) => {
+                slots[free] = slot;
+                free as u32
+            }
+            None => {
+                slots.push(slot);
+                (slots.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Requests and answers that can go, go.
+    pub(super) fn advance(&self) -> usize {
+        let wire = &self.wire;
+        let mut done = 0;
+        {
+            let (mut client, mut events) = (self.client.borrow_mut(), self.events.borrow_mut());
+            done += client.poll(
+                |peer, fenced, len, fill| {
+                    if fenced && wire.has_room(peer, Channel::Request) {
+                        wire.fence(peer);
+                    }
+                    let fill = |buffer: &mut [u8]| {
+                        fill(buffer);
+                        buffer.len()
+                    };
+                    wire.send(peer, Channel::Request, 0, len, fill).is_ok()
+                },
+                &mut events,
+            );
+        }
+        let mut server = self.server.borrow_mut();
+        if server.has_replies() {
+            done += server.poll(|peer, bytes| {
+                let fill = |buffer: &mut [u8]| {
+                    buffer.copy_from_slice(bytes);
+                    bytes.len()
+                };
+                // To a peer that is gone there is nothing to answer.
+                !matches!(wire.send(peer, Channel::Reply, 0, bytes.len(), fill), Err(Error::NoResource))
+            });
+        }
+        done + wire.push()
+    }
+
+    /// Takes what came. Messages run their handlers if `deliver`, else they wait.
+    fn receive(&self, deliver: bool) -> usize {
+        let mut done = 0;
+        if deliver {
+            loop {
+                let Some((id, payload)) = self.inbox.borrow_mut().pop_front() else { break };
+                done += 1;
+                let payload = Rc::new(payload);
+                let keep = || Retained::new(Shared(Rc::clone(&payload)));
+                self.table.dispatch(id, &Message::new(&payload, Some(&keep)));
+            }
+        }
+        done + self.wire.receive(&mut |arrival: Arrival<'_>| match arrival.channel {
+            Channel::Message if deliver => self.table.dispatch(arrival.id, &Message::new(arrival.data, arrival.keep)),
+            Channel::Message => {
+                let payload = match arrival.keep {
+                    Some(keep) => keep(),
+                    None => Retained::new(Box::<[u8]>::from(arrival.data)),
+                };
+                self.inbox.borrow_mut().push_back((arrival.id, payload));
+            }
+            Channel::Request => self.server.borrow_mut().serve(arrival.from, arrival.data),
+            Channel::Reply => {
+                let (mut client, mut events) = (self.client.borrow_mut(), self.events.borrow_mut());
+                client.answer(arrival.from, arrival.data, &mut events);
+            }
+        })
+    }
+
+    /// Runs what operations have left to tell.
+    fn run_events(&self) -> usize {
+        let mut done = 0;
+        loop {
+            let events = std::mem::take(&mut *self.events.borrow_mut());
+            if events.is_empty() {
+                return done;
+            }
+            for event in events {
+                done += 1;
+                match event {
+                    Event::Complete(completion, outcome) => completion.complete(outcome),
+                    Event::Unpack(unpack, bytes) => unpack(&bytes),
+                    Event::Failed { endpoint, error } => self.fail(endpoint, error),
+                }
+            }
+        }
+    }
+
+    /// Ends an endpoint: what is under way ends with `error`, and the error handler hears of it, once.
+    pub(super) fn fail(&self, endpoint: u32, error: Error) {
+        match self.slots.borrow_mut().get_mut(endpoint as usize) {
+            Some(slot) if slot.used && slot.failed.is_none() => slot.failed = Some(error),
+            _ => return,
+        }
+        self.end_operations(endpoint, error);
+        let handler = self.error_handler.borrow().clone();
+        match handler {
+            Some(handler) => handler(endpoint, error),
+            None => tracing::warn!(endpoint, %error, "an endpoint failed and no error handler is set"),
+        }
+    }
+
+    pub(super) fn end_operations(&self, endpoint: u32, error: Error) {
+        let mut events = self.events.borrow_mut();
+        self.client.borrow_mut().fail(endpoint, error, &mut events);
+        self.flushes.borrow_mut().retain(|wait| {
+            if wait.endpoint == endpoint {
+                events.push(Event::Complete(wait.completion.clone(), Err(error)));
+            }
+            wait.endpoint != endpoint
+        });
+    }
+
+    fn look_for_losses(&self) {
+        let losses = self.wire.losses();
+        if self.losses.replace(losses) == losses {
+            return;
+        }
+        let lost: Vec<(u32, u32, Error)> = self
+            .slots
+            .borrow()
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.used && slot.failed.is_none() && slot.peer != UNCONNECTED)
+            .filter_map(|(index, slot)| Some((index as u32, slot.peer, self.wire.loss(slot.peer)?)))
+            .collect();
+        for (endpoint, peer, error) in lost {
+            self.server.borrow_mut().forget(peer);
+            self.fail(endpoint, error);
+        }
+    }
+
+    fn finish_flushes(&self) {
+        let mut waits = self.flushes.borrow_mut();
+        if waits.is_empty() {
+            return;
+        }
+        let (client, slots) = (self.client.borrow(), self.slots.borrow());
+        let mut events = self.events.borrow_mut();
+        waits.retain(|wait| {
+            let peer = slots[wait.endpoint as usize].peer;
+            let busy = client.busy(wait.endpoint, wait.before, wait.remote)
+                || (wait.remote && !self.wire.arrived(peer, wait.sent));
+            if !busy {
+                events.push(Event::Complete(wait.completion.clone(), Ok(())));
+            }
+            busy
+        });
+    }
+
+    /// Messages dropped because no handler was set for them.
+    pub fn dropped(&self) -> u64 {
+        self.table.dropped()
+    }
+
+    /// The wire.
+    pub fn wire(&self) -> &W {
+        &self.wire
+    }
+}
+
+/// A retained payload that several may hold.
+struct Shared(Rc<Retained>);
+
+impl std::ops::Deref for Shared {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl<W: Wire> crate::transport::Interface for Interface<W> {
+    type Endpoint = Endpoint<W>;
+
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn address(&self) -> Vec<u8> {
+        self.wire.address()
+    }
+
+    fn is_reachable(&self, address: &[u8]) -> bool {
+        self.wire.resolve(address).is_ok()
+    }
+
+    fn connect(self: &Rc<Self>, address: &[u8]) -> Result<Endpoint<W>> {
+        if !self.attributes.capabilities.has(Can::CONNECT_TO_IFACE) {
+            return Err(Error::Unsupported("connecting to an interface"));
+        }
+        let peer = self.wire.resolve(address)?;
+        // The next turn looks whether this one is lost already.
+        self.losses.set(u64::MAX);
+        Ok(Endpoint::new(Rc::clone(self), self.add_slot(peer)))
+    }
+
+    fn endpoint(self: &Rc<Self>) -> Result<Endpoint<W>> {
+        if !self.attributes.capabilities.has(Can::CONNECT_TO_EP) {
+            return Err(Error::Unsupported("connecting to an endpoint"));
+        }
+        self.losses.set(u64::MAX);
+        Ok(Endpoint::new(Rc::clone(self), self.add_slot(UNCONNECTED)))
+    }
+
+    fn set_handler(&self, id: u8, handler: Option<MessageHandler>) -> Result<()> {
+        self.table.set(id, handler)
+    }
+
+    fn set_error_handler(&self, handler: Option<ErrorHandler>) {
+        *self.error_handler.borrow_mut() = handler.map(Rc::from);
+    }
+
+    fn progress_enable(&self, directions: Directions) {
+        self.enabled.set(self.enabled.get().and(directions));
+    }
+
+    fn progress_disable(&self, directions: Directions) {
+        self.enabled.set(self.enabled.get().without(directions));
+    }
+
+    fn progress(&self) -> usize {
+        let (send, receive) = (self.enabled.get().has(Directions::SEND), self.enabled.get().has(Directions::RECEIVE));
+        if !(send || receive) || self.running.replace(true) {
+            return 0;
+        }
+        let _running = Running(&self.running);
+        self.turn.set(self.turn.get() + 1);
+        let mut done = self.receive(receive) + self.advance();
+        if send {
+            self.look_for_losses();
+            self.finish_flushes();
+            // Pending requests go before whatever completions send.
+            done += self.queues.serve();
+            done += self.run_events();
+            done += self.advance();
+        }
+        done
+    }
+
+    fn serve(&self) -> usize {
+        if self.running.replace(true) {
+            return 0;
+        }
+        let _running = Running(&self.running);
+        self.receive(false) + self.advance()
+    }
+
+    fn flush(&self) -> Result<Posted> {
+        if !self.queues.is_idle() {
+            return Err(Error::NoResource);
+        }
+        self.advance();
+        Ok(if self.client.borrow().uses_memory() { Posted::InProgress } else { Posted::Done })
+    }
+
+    fn fence(&self) -> Result<()> {
+        self.wire.fence_memory();
+        let token = self.client.borrow().next_token();
+        for slot in self.slots.borrow_mut().iter_mut().filter(|slot| slot.used && slot.peer != UNCONNECTED) {
+            slot.fence = token;
+            slot.fence_next = true;
+            self.wire.fence(slot.peer);
+        }
+        Ok(())
+    }
+
+    fn event_descriptor(&self) -> Result<BorrowedFd<'_>> {
+        self.wire.event_descriptor()
+    }
+
+    fn arm(&self, events: Events) -> Result<()> {
+        if !self.attributes.events.has(events) {
+            return Err(Error::Unsupported("announcing these events"));
+        }
+        if !self.inbox.borrow().is_empty() || !self.events.borrow().is_empty() {
+            return Err(Error::Busy);
+        }
+        self.wire.arm()
+    }
+}
+
+struct Running<'a>(&'a Cell<bool>);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// Every put, get and atomic there is.
+const MEMORY: Can = Can(Can::PUT_SHORT.0
+    | Can::PUT_BCOPY.0
+    | Can::PUT_ZCOPY.0
+    | Can::GET_BCOPY.0
+    | Can::GET_ZCOPY.0
+    | Can::ATOMIC_CPU.0);
+
+fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
+    let emulate = options.emulate || !facts.native_memory;
+    let mut can = MEMORY
+        .and(Can::AM_SHORT)
+        .and(Can::AM_BCOPY)
+        .and(Can::AM_ZCOPY)
+        .and(Can::PENDING)
+        .and(Can::ERRHANDLE_PEER_FAILURE)
+        .and(Can::EP_CHECK)
+        .and(Can::CONNECT_TO_IFACE)
+        .and(Can::CB_SYNC);
+    for (there, flag) in
+        [(!emulate, Can::GET_SHORT), (facts.endpoint_connect, Can::CONNECT_TO_EP), (facts.inter_node, Can::INTER_NODE)]
+    {
+        if there {
+            can = can.and(flag);
+        }
+    }
+    let can = can.without(options.without);
+    let if_can = |flag: Can, limit: usize| if can.has(flag) { limit } else { 0 };
+    let short = if emulate { 256.min(options.max_bcopy) } else { options.max_bcopy };
+    let header = (facts.max_message / 2).min(256);
+    let atomics = if can.has(Can::ATOMIC_CPU) {
+        let (post, fetch) = (AtomicOp::POST, AtomicOp::FETCH);
+        AtomicSet { post32: post, post64: post, fetch32: fetch, fetch64: fetch }
+    } else {
+        AtomicSet::default()
+    };
+    Attributes {
+        capabilities: can,
+        emulated: if emulate { Can(MEMORY.0 & can.0) } else { Can::NONE },
+        put: Limits {
+            max_short: if_can(Can::PUT_SHORT, short),
+            max_bcopy: if_can(Can::PUT_BCOPY, options.max_bcopy),
+            max_zcopy: if_can(Can::PUT_ZCOPY, options.max_zcopy),
+            max_iov: if_can(Can::PUT_ZCOPY, options.max_iov),
+            ..Limits::default()
+        },
+        get: Limits {
+            max_short: if_can(Can::GET_SHORT, short),
+            max_bcopy: if_can(Can::GET_BCOPY, options.max_bcopy),
+            max_zcopy: if_can(Can::GET_ZCOPY, options.max_zcopy),
+            max_iov: if_can(Can::GET_ZCOPY, options.max_iov),
+            ..Limits::default()
+        },
+        am: Limits {
+            max_short: if_can(Can::AM_SHORT, facts.max_short),
+            max_bcopy: if_can(Can::AM_BCOPY, facts.max_message),
+            min_zcopy: 0,
+            max_zcopy: if_can(Can::AM_ZCOPY, facts.max_message - header),
+            max_header: if_can(Can::AM_ZCOPY, header),
+            max_iov: if_can(Can::AM_ZCOPY, options.max_iov),
+        },
+        atomics,
+        atomics_on_allocated_only: !emulate && facts.atomics_on_allocated_only,
+        needs_target_progress: emulate && !facts.served_asleep,
+        message_order: facts.order,
+        memory_order: if emulate {
+            facts.order
+        } else if cfg!(target_arch = "x86_64") {
+            // Stores of one core become visible in their order.
+            Order::Posted
+        } else {
+            Order::Any
+        },
+        events: facts.events,
+        address_len: facts.address_len,
+        endpoint_address_len: if can.has(Can::CONNECT_TO_EP) { 4 } else { 0 },
+        memory_per_peer: facts.memory_per_peer,
+    }
+}

@@ -1,0 +1,186 @@
+//! The transports of this crate, set up for the conformance suite.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::conformance::{Player, Rig};
+use super::{InterfaceOptions, shm, sim};
+use crate::bootstrap::job::{Arrival, JobMemory};
+use crate::conformance;
+use crate::error::Loss;
+use crate::memory::layout::SlotLayout;
+use crate::memory::node::{NodeMemory, Slots};
+use crate::settings::Settings;
+
+/// Shared memory, with shallow lanes. `EMULATE`: puts, gets and atomics over its messages.
+struct Shm<const EMULATE: bool> {
+    job: Arc<JobMemory>,
+    devices: Vec<shm::Device>,
+}
+
+struct Thread {
+    rank: usize,
+    start: Instant,
+}
+
+impl Player for Thread {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+    fn idle(&self) {
+        std::thread::yield_now();
+    }
+    fn pass(&self) {
+        std::thread::yield_now();
+    }
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+impl<const EMULATE: bool> Rig for Shm<EMULATE> {
+    type Transport = shm::Device;
+    const SHORTEN: usize = 1;
+
+    fn new(ranks: usize) -> Self {
+        let settings = Settings::default();
+        let job = Arc::new(JobMemory::create(ranks, &settings).expect("a job"));
+        let slots = Slots {
+            offset: job.slots_offset(),
+            count: ranks,
+            stride_log2: job.stride_log2(),
+            reserved: job.reserved_huge_pages(),
+            transparent: false,
+        };
+        let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
+        let layout = SlotLayout::new(ranks, 1 << job.stride_log2(), Some(16));
+        let devices = (0..ranks)
+            .map(|rank| {
+                let len = layout.control_len.next_multiple_of(node.granule(0));
+                node.commit(rank, 0, len, ranks, "memory to start", "").expect("memory");
+                job.arrive(rank, Arrival { base: node.base() as usize, build: 0, shape: 0 }).expect("arrives");
+                let (job, node) = (Arc::clone(&job), Arc::clone(&node));
+                let message_memory = 4 << 20;
+                let place = shm::Place { rank, job, node, layout, message_memory, cross_memory_attach: true };
+                shm::Device::new(place, layout.heap..layout.heap + (16 << 20))
+            })
+            .collect();
+        Shm { job, devices }
+    }
+
+    fn transport(&self, rank: usize) -> shm::Device {
+        self.devices[rank].clone()
+    }
+
+    fn options() -> InterfaceOptions {
+        InterfaceOptions {
+            emulate: EMULATE,
+            max_zcopy: 1 << 20,
+            max_bcopy: 16 << 10,
+            max_iov: 8,
+            window: 8,
+            ..InterfaceOptions::default()
+        }
+    }
+
+    fn kill(&self, rank: usize) {
+        self.job.mark_lost(rank, Loss::Exited(1));
+    }
+
+    fn ranks(&self, program: &(dyn Fn(&dyn Player) + Sync)) {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for rank in 0..self.devices.len() {
+                scope.spawn(move || program(&Thread { rank, start }));
+            }
+        });
+    }
+}
+
+thread_local!(static SEED: Cell<u64> = const { Cell::new(1) });
+
+const PLAIN: u8 = 0;
+const WILD: u8 = 1;
+const TINY: u8 = 2;
+const NATIVE: u8 = 3;
+
+/// The simulated network, in one of its moods.
+struct Sim<const MOOD: u8>(sim::Network);
+
+struct Simulated<'a>(&'a sim::Turn<'a>);
+
+impl Player for Simulated<'_> {
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+    fn idle(&self) {
+        self.0.block_until_event().expect("something is under way");
+    }
+    fn pass(&self) {
+        // A moment, so that what is under way can arrive.
+        self.0.compute(100).expect("time passes");
+    }
+    fn sleep(&self, time: Duration) {
+        self.0.compute(time.as_nanos() as u64).expect("time passes");
+    }
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.0.now())
+    }
+}
+
+impl<const MOOD: u8> Rig for Sim<MOOD> {
+    type Transport = sim::Node;
+    const SHORTEN: usize = if MOOD == TINY { 500 } else { 50 };
+
+    fn new(ranks: usize) -> Self {
+        let mut config = sim::Config::new(ranks, SEED.get());
+        config.flow.slots = 8;
+        config.flow.credits = 8;
+        let config = match MOOD {
+            WILD => config.wild(),
+            TINY => config.wild().tiny(),
+            NATIVE => sim::Config { native_memory: true, needs_region: false, ..config },
+            _ => config,
+        };
+        Sim(sim::Network::new(config))
+    }
+
+    fn transport(&self, rank: usize) -> sim::Node {
+        self.0.node(rank)
+    }
+
+    fn options() -> InterfaceOptions {
+        let (max_bcopy, window) = if MOOD == TINY { (700, 2) } else { (16 << 10, 8) };
+        InterfaceOptions { max_zcopy: 300_000, max_bcopy, max_iov: 8, window, ..InterfaceOptions::default() }
+    }
+
+    fn turn(&self) -> bool {
+        self.0.step().is_some()
+    }
+
+    fn kill(&self, rank: usize) {
+        self.0.kill(rank);
+    }
+
+    fn ranks(&self, program: &(dyn Fn(&dyn Player) + Sync)) {
+        sim::run(&self.0, |turn| program(&Simulated(turn))).expect("no rank is left waiting");
+    }
+
+    fn repeat(name: &str, test: fn()) {
+        sim::check(name, if MOOD == TINY { 2 } else { 3 }, |seed| {
+            SEED.set(seed);
+            test();
+        });
+    }
+}
+
+conformance!(shm_between_threads, Shm<false>);
+conformance!(shm_over_messages, Shm<true>);
+conformance!(sim_in_order, Sim<PLAIN>);
+conformance!(sim_wild, Sim<WILD>);
+conformance!(sim_tiny, Sim<TINY>);
+conformance!(sim_native_memory, Sim<NATIVE>);

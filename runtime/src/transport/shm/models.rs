@@ -1,0 +1,128 @@
+//! Models for loom: every order in which two threads can meet in the ring and in the sleep protocol.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p bellwether-runtime --lib models`
+
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use loom::sync::{Arc, Notify};
+use loom::thread;
+
+use super::doze::{SleepWord, fall_asleep, must_wake};
+use super::line::{Kind, Line, Reader, Writer};
+
+impl SleepWord for AtomicU32 {
+    fn set(&self, value: u32) {
+        self.store(value, Ordering::Release);
+    }
+    fn get(&self) -> u32 {
+        self.load(Ordering::Relaxed)
+    }
+}
+
+struct Ring {
+    lines: Vec<Line>,
+    credit: AtomicU64,
+}
+
+/// A pointer to a ring that both threads keep alive.
+struct Shared(Arc<Ring>);
+
+// SAFETY: lines are written by one thread and read by one, as `Writer` and `Reader` ask; loom checks that.
+unsafe impl Send for Shared {}
+
+fn ring(depth_log2: u32, messages: u64) {
+    let mut lines = Vec::new();
+    lines.resize_with(1 << depth_log2, Line::fresh);
+    // SAFETY: see `Shared`.
+    #[expect(clippy::arc_with_non_send_sync, reason = "wrapped in Shared")]
+    let ring = Arc::new(Ring { lines, credit: AtomicU64::new(0) });
+    let other = Shared(Arc::clone(&ring));
+    let sender = thread::spawn(move || {
+        let other = other;
+        let at = (other.0.lines.as_ptr().cast_mut().cast(), (&raw const other.0.credit).cast());
+        // SAFETY: the only writer of a fresh ring that is kept alive.
+        let mut writer = unsafe { Writer::new(at.0, at.1, depth_log2) };
+        for number in 0..messages {
+            while !writer.has_room() {
+                thread::yield_now();
+            }
+            // SAFETY: 8 bytes of a body.
+            writer.write(3, Kind::Inline, 8, |body| unsafe { body.cast::<u64>().write(number) });
+        }
+    });
+    let at = (ring.lines.as_ptr().cast(), (&raw const ring.credit).cast_mut().cast());
+    // SAFETY: the only reader of a ring that is kept alive.
+    let mut reader = unsafe { Reader::new(at.0, at.1, depth_log2) };
+    for number in 0..messages {
+        let body = loop {
+            match reader.peek() {
+                Some((head, body)) => {
+                    assert_eq!((head.id(), head.length()), (3, 8));
+                    break body;
+                }
+                None => thread::yield_now(),
+            }
+        };
+        // SAFETY: 8 bytes of a message's body.
+        assert_eq!(unsafe { body.cast::<u64>().read() }, number);
+        reader.advance();
+    }
+    sender.join().expect("no panic");
+}
+
+#[test]
+fn a_ring_of_one_line_hands_over_each_message() {
+    loom::model(|| ring(0, 3));
+}
+
+#[test]
+fn a_ring_of_two_lines_hands_over_each_message() {
+    loom::model(|| ring(1, 4));
+}
+
+fn sleep(sender_fences: bool, sleeper_fences: bool) {
+    let shared = Arc::new((AtomicU32::new(0), AtomicU32::new(0), Notify::new()));
+    let other = Arc::clone(&shared);
+    let sender = thread::spawn(move || {
+        let (message, word, futex) = &*other;
+        message.store(1, Ordering::Release);
+        let barrier = || {
+            if sender_fences {
+                fence(Ordering::SeqCst);
+            }
+        };
+        if must_wake(word, barrier) && word.swap(0, Ordering::AcqRel) != 0 {
+            futex.notify();
+        }
+    });
+    let (message, word, futex) = &*shared;
+    let barrier = || {
+        if sleeper_fences {
+            fence(Ordering::SeqCst);
+        }
+    };
+    if fall_asleep(word, barrier, || message.load(Ordering::Acquire) == 1) {
+        // A futex returns at once if the word has changed; loom reports a sleep that nothing ends.
+        while word.load(Ordering::Acquire) == 1 {
+            futex.wait();
+        }
+    }
+    assert_eq!(message.load(Ordering::Acquire), 1, "awake, and nothing there");
+    sender.join().expect("no panic");
+}
+
+#[test]
+fn nobody_sleeps_through_a_message() {
+    loom::model(|| sleep(true, true));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_the_senders_barrier_somebody_does() {
+    loom::model(|| sleep(false, true));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_the_sleepers_barrier_somebody_does() {
+    loom::model(|| sleep(true, false));
+}

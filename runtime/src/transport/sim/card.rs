@@ -1,0 +1,105 @@
+//! One rank's network card: its flows to and from each peer, what has come, and the memory it serves.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::Time;
+use crate::transport::emulate::Server;
+use crate::transport::error::Error;
+use crate::transport::memory::Registry;
+use crate::transport::stream::{FlowLimits, Inflow, Outflow};
+use crate::transport::wire::Channel;
+
+/// A message that waits for its rank.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    pub(super) from: u32,
+    pub(super) channel: Channel,
+    pub(super) id: u8,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What a card keeps of a peer that it has talked to.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    out: [Option<Box<Outflow>>; 3],
+    inward: [Option<Box<Inflow>>; 3],
+    /// User messages handed over, and those of them that have not arrived.
+    pub(super) sent: u64,
+    pub(super) flying: BTreeSet<u64>,
+    /// Latest arrival of any frame sent, of each channel and of all.
+    pub(super) last: [Time; 3],
+    pub(super) latest: Time,
+    /// No later frame arrives before this.
+    pub(super) floor: Time,
+}
+
+impl Link {
+    pub(super) fn outflow(&mut self, channel: Channel, limits: &FlowLimits) -> &mut Outflow {
+        self.out[channel as usize].get_or_insert_with(|| Box::new(Outflow::new(channel, limits)))
+    }
+
+    pub(super) fn inflow(&mut self, channel: Channel) -> &mut Inflow {
+        self.inward[channel as usize].get_or_insert_default()
+    }
+
+    pub(super) fn fence(&mut self, limits: &FlowLimits) {
+        for channel in [Channel::Message, Channel::Request] {
+            self.outflow(channel, limits).fence();
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Card {
+    pub(super) registry: Arc<Registry>,
+    pub(super) server: Server,
+    /// Looked up, never iterated: its order is not the seed's.
+    pub(super) links: HashMap<u32, Link>,
+    pub(super) inbox: VecDeque<Arrived>,
+    /// When the card is done with what it sends now.
+    pub(super) free_at: Time,
+    /// Sends this many times slower.
+    pub(super) slowness: u64,
+    pub(super) dead: bool,
+    pub(super) lost: HashMap<u32, Error>,
+    pub(super) losses: u64,
+    /// Something happened that the rank may wait for.
+    pub(super) signal: bool,
+    pub(super) open: bool,
+    pub(super) event: Option<Arc<OwnedFd>>,
+    pub(super) armed: bool,
+}
+
+impl Card {
+    pub(super) fn new(limits: &FlowLimits) -> Card {
+        let registry = Arc::<Registry>::default();
+        Card {
+            server: Server::new(Arc::clone(&registry), limits.message),
+            registry,
+            links: HashMap::new(),
+            inbox: VecDeque::new(),
+            free_at: 0,
+            slowness: 1,
+            dead: false,
+            lost: HashMap::new(),
+            losses: 0,
+            signal: false,
+            open: false,
+            event: None,
+            armed: false,
+        }
+    }
+
+    /// Tells the rank that something happened.
+    pub(super) fn announce(&mut self) {
+        self.signal = true;
+        if std::mem::take(&mut self.armed)
+            && let Some(fd) = &self.event
+        {
+            // It cannot be full: it is written once for each time it is armed.
+            let _ = rustix::io::write(&**fd, &1u64.to_ne_bytes());
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a simulated network is like, and seeds that can be repeated.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use super::Time;
+use crate::transport::attributes::Order;
+use crate::transport::stream::FlowLimits;
+
+/// The environment variable that repeats one seed.
+pub const SEED_VARIABLE: &str = "BELLWETHER_SIM_SEED";
+
+/// A network. Two networks with equal configurations behave alike.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Where chance comes from.
+    pub seed: u64,
+    /// Cards on the network.
+    pub ranks: usize,
+    /// Nanoseconds from the last byte's departure to arrival.
+    pub latency: Time,
+    /// Picoseconds that a byte keeps a sender's card busy.
+    pub picoseconds_per_byte: u64,
+    /// Most nanoseconds of further delay, different for each frame.
+    pub jitter: Time,
+    /// In which order one sender's messages arrive.
+    pub order: Order,
+    /// Credits, slots, fragments.
+    pub flow: FlowLimits,
+    /// Cards serve puts, gets and atomics while their rank computes or sleeps.
+    pub served_asleep: bool,
+    /// Puts, gets and atomics are direct and immediate instead.
+    pub native_memory: bool,
+    /// Zero-copy memory must be registered.
+    pub needs_region: bool,
+    /// Nanoseconds from a death to when the others know.
+    pub detection: Time,
+}
+
+impl Config {
+    /// An ordinary network: in order, 1 µs, 10 GB/s, no jitter.
+    pub fn new(ranks: usize, seed: u64) -> Config {
+        Config {
+            seed,
+            ranks,
+            latency: 1_000,
+            picoseconds_per_byte: 100,
+            jitter: 0,
+            order: Order::Posted,
+            flow: FlowLimits { slots: 64, credits: 64, fragment: 4096, message: 64 << 10 },
+            served_asleep: true,
+            native_memory: false,
+            needs_region: true,
+            detection: 50_000,
+        }
+    }
+
+    /// The same, with delays of up to ten latencies and no order.
+    pub fn wild(self) -> Config {
+        Config { jitter: 10 * self.latency, order: Order::Any, ..self }
+    }
+
+    /// The same with one credit, one slot and one-byte fragments.
+    pub fn tiny(self) -> Config {
+        Config { flow: FlowLimits { slots: 1, credits: 1, fragment: 1, message: 600 }, ..self }
+    }
+
+    /// Nanoseconds that `bytes` keep a card busy.
+    pub fn busy(&self, bytes: usize) -> Time {
+        (bytes as u64 * self.picoseconds_per_byte).div_ceil(1000)
+    }
+}
+
+/// The seeds to try: the one in [`SEED_VARIABLE`], or the first `count`.
+pub fn seeds(count: u64) -> Vec<u64> {
+    match std::env::var(SEED_VARIABLE).ok().and_then(|text| text.parse().ok()) {
+        Some(seed) => vec![seed],
+        None => (1..=count).collect(),
+    }
+}
+
+/// Runs `test` with each of `count` seeds. When it panics, prints the seed and the line that repeats it.
+///
+/// # Panics
+/// As `test`.
+pub fn check(name: &str, count: u64, test: impl Fn(u64)) {
+    for seed in seeds(count) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
+            // Test filters do not know the crate's name.
+            let name = name.split_once("::").map_or(name, |(_, rest)| rest);
+            eprintln!(
+                "failed with seed {seed}; repeat with: {SEED_VARIABLE}={seed} cargo test -p bellwether-runtime {name}"
+            );
+            resume_unwind(panic);
+        }
+    }
+}

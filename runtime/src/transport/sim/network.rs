@@ -1,0 +1,400 @@
+//! The network: events in virtual time, and what they do to cards.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::card::{Arrived, Card};
+use super::{Config, Node, Random, Time};
+use crate::transport::error::{Error, Result};
+use crate::transport::stream::Frame;
+use crate::transport::wire::Channel;
+
+/// Every rank is blocked and nothing is under way.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("at {now} ns every rank is blocked and nothing is under way; waiting ranks: {waiting:?}; seed {seed}")]
+pub struct Stalled {
+    /// When.
+    pub now: Time,
+    /// Who waits, some of them.
+    pub waiting: Vec<usize>,
+    /// The network's seed.
+    pub seed: u64,
+}
+
+/// A simulated network. Clones are the same network.
+#[derive(Debug, Clone)]
+pub struct Network(Arc<Mutex<State>>);
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Frame { from: u32, to: u32, bytes: Vec<u8> },
+    Lost { at: u32, peer: u32 },
+    Timer { rank: u32 },
+    Heal,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) config: Config,
+    pub(super) cards: Vec<Card>,
+    random: Random,
+    now: Time,
+    serial: u64,
+    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    /// Which side of the partition each rank is on, if there is one.
+    sides: Option<Vec<bool>>,
+    held: Vec<(u32, u32, Vec<u8>)>,
+    cut: BTreeSet<(u32, u32)>,
+    digest: u64,
+    delivered: u64,
+    /// Senders whose message arrived in the last step.
+    signalled: Vec<u32>,
+}
+
+impl Network {
+    /// A network of cards that nobody uses yet.
+    pub fn new(config: Config) -> Network {
+        Network(Arc::new(Mutex::new(State {
+            cards: (0..config.ranks).map(|_| Card::new(&config.flow)).collect(),
+            random: Random::new(config.seed),
+            now: 0,
+            serial: 0,
+            events: BinaryHeap::new(),
+            sides: None,
+            held: Vec::new(),
+            cut: BTreeSet::new(),
+            digest: 0xcbf2_9ce4_8422_2325,
+            delivered: 0,
+            signalled: Vec::new(),
+            config,
+        })))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place of `rank`.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn node(&self, rank: usize) -> Node {
+        let state = self.state();
+        assert!(rank < state.config.ranks, "rank {rank} of {}", state.config.ranks);
+        Node::new(self.clone(), rank as u32, Arc::clone(&state.cards[rank].registry), &state.config)
+    }
+
+    /// Ranks there are.
+    pub fn ranks(&self) -> usize {
+        self.state().config.ranks
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.state().now
+    }
+
+    /// Lets the next event happen, and gives the rank that it may matter to. `None` when nothing is under way.
+    pub fn step(&self) -> Option<usize> {
+        self.state().step().map(|rank| rank as usize)
+    }
+
+    /// Lets events happen until nothing is under way.
+    pub fn settle(&self) {
+        while self.step().is_some() {}
+    }
+
+    /// Whether anything is under way.
+    pub fn is_idle(&self) -> bool {
+        self.state().events.is_empty()
+    }
+
+    /// A number made of all that has happened: equal for equal runs.
+    pub fn digest(&self) -> u64 {
+        self.state().digest
+    }
+
+    /// Frames handed over so far.
+    pub fn delivered(&self) -> u64 {
+        self.state().delivered
+    }
+
+    /// Signals `rank` after `delay`.
+    pub fn timer(&self, rank: usize, delay: Time) {
+        let mut state = self.state();
+        let at = state.now + delay;
+        state.schedule(at, Event::Timer { rank: rank as u32 });
+    }
+
+    /// Signals `rank` now: what happened did not come over the network.
+    pub fn notify(&self, rank: usize) {
+        self.state().cards[rank].announce();
+    }
+
+    /// Whether something happened that `rank` may wait for, since this was last asked.
+    pub fn take_signal(&self, rank: usize) -> bool {
+        std::mem::take(&mut self.state().cards[rank].signal)
+    }
+
+    /// The ranks among `rank` and those signalled along with it by the last step, signals taken.
+    pub(super) fn take_signals(&self, rank: usize) -> Vec<usize> {
+        let mut state = self.state();
+        let mut signalled = std::mem::take(&mut state.signalled);
+        signalled.push(rank as u32);
+        signalled.sort_unstable();
+        signalled.dedup();
+        signalled.iter().for_each(|rank| state.cards[*rank as usize].signal = false);
+        signalled.into_iter().map(|rank| rank as usize).collect()
+    }
+
+    pub(super) fn choose(&self, end: usize) -> usize {
+        self.state().choose(end)
+    }
+
+    pub(super) fn stalled(&self, waiting: Vec<usize>) -> Stalled {
+        let state = self.state();
+        Stalled { now: state.now, waiting, seed: state.config.seed }
+    }
+
+    /// Makes a rank's card slower by this factor.
+    pub fn slow(&self, rank: usize, factor: u64) {
+        self.state().cards[rank].slowness = factor;
+    }
+
+    /// Ends a rank: its frames stop, and after a while the others know.
+    pub fn kill(&self, rank: usize) {
+        let mut state = self.state();
+        state.cards[rank].dead = true;
+        let at = state.now + state.config.detection;
+        for other in 0..state.config.ranks {
+            if other != rank {
+                state.schedule(at, Event::Lost { at: other as u32, peer: rank as u32 });
+            }
+        }
+    }
+
+    /// Breaks the connection between two ranks for good. What is under way between them is lost.
+    pub fn disconnect(&self, a: usize, b: usize) {
+        let (a, b) = (a as u32, b as u32);
+        let mut state = self.state();
+        state.cut.extend([(a, b), (b, a)]);
+        let at = state.now + state.config.detection;
+        state.schedule(at, Event::Lost { at: a, peer: b });
+        state.schedule(at, Event::Lost { at: b, peer: a });
+    }
+
+    /// Parts the network for `time`: nothing passes between `side` and the rest; it arrives afterwards.
+    pub fn partition(&self, side: &[usize], time: Time) {
+        let mut state = self.state();
+        let mut sides = vec![false; state.config.ranks];
+        side.iter().for_each(|rank| sides[*rank] = true);
+        state.sides = Some(sides);
+        let at = state.now + time;
+        state.schedule(at, Event::Heal);
+    }
+}
+
+impl State {
+    fn schedule(&mut self, at: Time, event: Event) {
+        self.serial += 1;
+        self.events.push(Reverse((at, self.serial, event)));
+    }
+
+    /// A number below `end` that the seed decides.
+    pub(super) fn choose(&mut self, end: usize) -> usize {
+        self.random.below(end as u64) as usize
+    }
+
+    fn parted(&self, a: u32, b: u32) -> bool {
+        self.sides.as_ref().is_some_and(|sides| sides[a as usize] != sides[b as usize])
+    }
+
+    /// Puts a frame on the wire.
+    fn post(&mut self, from: u32, to: u32, channel: Channel, bytes: Vec<u8>, fenced: bool) {
+        let busy = self.config.busy(bytes.len());
+        let jitter = self.random.below(self.config.jitter + 1);
+        let in_order = self.config.order == crate::transport::Order::Posted;
+        let now = self.now;
+        let card = &mut self.cards[from as usize];
+        card.free_at = card.free_at.max(now) + busy * card.slowness;
+        let mut at = card.free_at + self.config.latency + jitter;
+        let link = card.links.entry(to).or_default();
+        if fenced {
+            link.floor = link.floor.max(link.latest);
+        }
+        at = at.max(link.floor);
+        if in_order {
+            at = at.max(link.last[channel as usize]);
+        }
+        link.last[channel as usize] = link.last[channel as usize].max(at);
+        link.latest = link.latest.max(at);
+        self.schedule(at, Event::Frame { from, to, bytes });
+    }
+
+    /// Sends what a flow may send.
+    fn pump(&mut self, from: u32, to: u32, channel: Channel) {
+        let limits = self.config.flow;
+        loop {
+            let flow = self.cards[from as usize].links.entry(to).or_default().outflow(channel, &limits);
+            let Some((frame, fenced)) = flow.poll(&limits) else { return };
+            self.post(from, to, channel, frame, fenced);
+        }
+    }
+
+    pub(super) fn has_room(&mut self, from: u32, to: u32, channel: Channel) -> bool {
+        let limits = self.config.flow;
+        self.cards[from as usize].links.entry(to).or_default().outflow(channel, &limits).has_room(&limits)
+    }
+
+    /// Takes a message for `to`. The caller has asked for room.
+    pub(super) fn send(&mut self, from: u32, to: u32, channel: Channel, id: u8, bytes: Vec<u8>) {
+        let limits = self.config.flow;
+        let link = self.cards[from as usize].links.entry(to).or_default();
+        if channel == Channel::Message {
+            link.flying.insert(link.sent);
+            link.sent += 1;
+        }
+        link.outflow(channel, &limits).push(id, bytes);
+        self.pump(from, to, channel);
+    }
+
+    /// A message from `from` has been handled at `at`.
+    pub(super) fn consumed(&mut self, at: u32, from: u32, channel: Channel) {
+        self.cards[at as usize].links.entry(from).or_default().inflow(channel).consumed();
+        self.give_credits(at, from, channel);
+    }
+
+    fn give_credits(&mut self, at: u32, from: u32, channel: Channel) {
+        let limits = self.config.flow;
+        let due = self.cards[at as usize].links.entry(from).or_default().inflow(channel).credits_due(&limits);
+        if let Some(count) = due {
+            self.post(at, from, channel, Frame::Credit { channel, count }.encode(), false);
+        }
+    }
+
+    fn step(&mut self) -> Option<u32> {
+        let Reverse((at, _, event)) = self.events.pop()?;
+        self.signalled.clear();
+        self.now = self.now.max(at);
+        let (kind, a, b, bytes): (u64, u32, u32, &[u8]) = match &event {
+            Event::Frame { from, to, bytes } => (1, *from, *to, bytes),
+            Event::Lost { at, peer } => (2, *at, *peer, &[]),
+            Event::Timer { rank } => (3, *rank, 0, &[]),
+            Event::Heal => (4, 0, 0, &[]),
+        };
+        let words = [self.now, kind, u64::from(a) << 32 | u64::from(b), bytes.len() as u64];
+        for word in words.into_iter().chain(bytes.iter().take(32).map(|byte| u64::from(*byte))) {
+            self.digest = (self.digest ^ word).wrapping_mul(0x0100_0000_01b3);
+        }
+        match event {
+            Event::Frame { from, to, bytes } => self.frame(from, to, bytes),
+            Event::Lost { at, peer } => {
+                self.lose(at, peer, Error::ConnectionReset);
+                Some(at)
+            }
+            Event::Timer { rank } => {
+                self.cards[rank as usize].announce();
+                Some(rank)
+            }
+            Event::Heal => {
+                self.sides = None;
+                // At once, so that nothing sent later overtakes them.
+                for (from, to, bytes) in std::mem::take(&mut self.held) {
+                    self.frame(from, to, bytes);
+                    self.signalled.push(to);
+                }
+                Some(0)
+            }
+        }
+    }
+
+    fn lose(&mut self, at: u32, peer: u32, error: Error) {
+        let card = &mut self.cards[at as usize];
+        card.lost.entry(peer).or_insert(error);
+        card.losses += 1;
+        card.server.forget(peer);
+        card.announce();
+    }
+
+    fn frame(&mut self, from: u32, to: u32, bytes: Vec<u8>) -> Option<u32> {
+        if self.parted(from, to) {
+            self.held.push((from, to, bytes));
+            return Some(to);
+        }
+        let dead = self.cards[to as usize].dead || self.cards[from as usize].dead;
+        if dead || self.cut.contains(&(from, to)) {
+            return Some(to);
+        }
+        self.delivered += 1;
+        let limits = self.config.flow;
+        match Frame::decode(&bytes) {
+            Some(Frame::Credit { channel, count }) => {
+                self.cards[to as usize].links.entry(from).or_default().outflow(channel, &limits).grant(count, &limits);
+                self.pump(to, from, channel);
+                if channel == Channel::Reply {
+                    self.answer(to);
+                }
+                // There may be room now.
+                self.cards[to as usize].announce();
+            }
+            Some(Frame::Fragment { channel, id, number, offset, total, bytes }) => {
+                let flow = self.cards[to as usize].links.entry(from).or_default().inflow(channel);
+                match flow.take(id, number, offset, total, bytes, &limits) {
+                    Ok(Some((id, bytes))) => self.message(from, to, channel, id, number, bytes),
+                    Ok(None) => self.give_credits(to, from, channel),
+                    Err(error) => self.lose(to, from, error),
+                }
+            }
+            None => self.lose(to, from, Error::Io("a frame that no sender of ours makes")),
+        }
+        Some(to)
+    }
+
+    fn message(&mut self, from: u32, to: u32, channel: Channel, id: u8, number: u32, bytes: Vec<u8>) {
+        if channel == Channel::Message {
+            self.cards[from as usize].links.entry(to).or_default().flying.remove(&u64::from(number));
+            // A flush may wait for this.
+            self.cards[from as usize].announce();
+            self.signalled.push(from);
+        }
+        if channel == Channel::Request && self.config.served_asleep {
+            self.cards[to as usize].server.serve(from, &bytes);
+            // Its memory may have changed under its eyes.
+            self.cards[to as usize].announce();
+            self.answer(to);
+            self.consumed(to, from, channel);
+            return;
+        }
+        let card = &mut self.cards[to as usize];
+        card.inbox.push_back(Arrived { from, channel, id, bytes });
+        card.announce();
+    }
+
+    /// Sends the answers of a card's server that find room.
+    fn answer(&mut self, at: u32) {
+        let mut ready = Vec::new();
+        let limits = self.config.flow;
+        let card = &mut self.cards[at as usize];
+        let (server, links) = (&mut card.server, &mut card.links);
+        server.poll(|peer, bytes| {
+            let flow = links.entry(peer).or_default().outflow(Channel::Reply, &limits);
+            let room = flow.has_room(&limits);
+            if room {
+                flow.push(0, bytes.to_vec());
+                ready.push(peer);
+            }
+            room
+        });
+        ready.into_iter().for_each(|peer| self.pump(at, peer, Channel::Reply));
+    }
+
+    /// Whether `from` may send to `to` at all.
+    pub(super) fn check(&self, from: u32, to: u32) -> Result<()> {
+        let card = &self.cards[from as usize];
+        if card.dead {
+            return Err(Error::ConnectionReset);
+        }
+        card.lost.get(&to).map_or(Ok(()), |error| Err(*error))
+    }
+}

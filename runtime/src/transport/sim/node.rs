@@ -1,0 +1,276 @@
+//! A rank's place on the simulated network, and its wire.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+use rustix::event::EventfdFlags;
+
+use super::{Config, Network};
+use crate::memory::copy::copy;
+use crate::transport::atomic::Atomic;
+use crate::transport::attributes::{Events, Locality, Resource};
+use crate::transport::error::{Error, Result};
+use crate::transport::key::RemoteKey;
+use crate::transport::memory::Registry;
+use crate::transport::message::Retained;
+use crate::transport::port;
+use crate::transport::wire::{Arrival, Channel, Facts, Wire};
+
+const ADDRESS_MAGIC: u32 = u32::from_le_bytes(*b"bwsi");
+const ADDRESS_LEN: usize = 8;
+/// Messages taken in one turn.
+const BURST: usize = 64;
+
+/// The rank in an address; `None` for bytes that are none.
+pub fn decode_address(bytes: &[u8], ranks: usize) -> Option<u32> {
+    let bytes: &[u8; ADDRESS_LEN] = bytes.try_into().ok()?;
+    let (magic, rank) = bytes.split_first_chunk::<4>()?;
+    let rank = u32::from_le_bytes(rank.try_into().ok()?);
+    (u32::from_le_bytes(*magic) == ADDRESS_MAGIC && (rank as usize) < ranks).then_some(rank)
+}
+
+/// One rank of a simulated network, as a device.
+#[derive(Debug, Clone)]
+pub struct Node {
+    network: Network,
+    rank: u32,
+    registry: Arc<Registry>,
+    config: Arc<Config>,
+}
+
+impl Node {
+    pub(super) fn new(network: Network, rank: u32, registry: Arc<Registry>, config: &Config) -> Node {
+        Node { network, rank, registry, config: Arc::new(config.clone()) }
+    }
+
+    /// The network.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+}
+
+impl port::Device for Node {
+    type Wire = SimWire;
+
+    fn resource(&self) -> Resource {
+        let config = &self.config;
+        let byte = config.picoseconds_per_byte.max(1) as f64 * 1e-12;
+        Resource {
+            transport: "sim",
+            device: "sim0".into(),
+            bandwidth: 1.0 / byte,
+            latency: config.latency as f64 * 1e-9,
+            overhead: 1e-9,
+            message_rate: 1.0 / (64.0 * byte),
+            locality: Locality::Network,
+        }
+    }
+
+    fn owner(&self) -> u32 {
+        self.rank
+    }
+
+    fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    fn needs_region(&self) -> bool {
+        self.config.needs_region
+    }
+
+    fn knows(&self, owner: u32) -> bool {
+        (owner as usize) < self.config.ranks
+    }
+
+    fn open(&self) -> Result<SimWire> {
+        let mut state = self.network.state();
+        if std::mem::replace(&mut state.cards[self.rank as usize].open, true) {
+            return Err(Error::Busy);
+        }
+        drop(state);
+        Ok(SimWire { node: self.clone(), event: OnceLock::new() })
+    }
+}
+
+/// A rank's wire on a simulated network.
+#[derive(Debug)]
+pub struct SimWire {
+    node: Node,
+    event: OnceLock<Arc<OwnedFd>>,
+}
+
+impl SimWire {
+    fn me(&self) -> usize {
+        self.node.rank as usize
+    }
+}
+
+impl Drop for SimWire {
+    fn drop(&mut self) {
+        let mut state = self.node.network.state();
+        let card = &mut state.cards[self.me()];
+        (card.open, card.armed, card.event) = (false, false, None);
+    }
+}
+
+struct Bytes(Rc<Vec<u8>>);
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Wire for SimWire {
+    fn facts(&self) -> Facts {
+        let config = &self.node.config;
+        Facts {
+            max_short: config.flow.message.min(128),
+            max_message: config.flow.message,
+            native_memory: config.native_memory,
+            atomics_on_allocated_only: false,
+            served_asleep: config.served_asleep,
+            needs_region: config.needs_region,
+            endpoint_connect: true,
+            inter_node: true,
+            order: config.order,
+            events: Events::RECEIVE.and(Events::SEND_COMPLETION).and(Events::DESCRIPTOR),
+            address_len: ADDRESS_LEN,
+            memory_per_peer: 0,
+        }
+    }
+
+    fn address(&self) -> Vec<u8> {
+        [ADDRESS_MAGIC.to_le_bytes(), self.node.rank.to_le_bytes()].concat()
+    }
+
+    fn resolve(&self, address: &[u8]) -> Result<u32> {
+        decode_address(address, self.node.config.ranks).ok_or(Error::Unreachable)
+    }
+
+    fn has_room(&self, peer: u32, channel: Channel) -> bool {
+        self.node.network.state().has_room(self.node.rank, peer, channel)
+    }
+
+    fn send(
+        &self,
+        peer: u32,
+        channel: Channel,
+        id: u8,
+        max: usize,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<usize> {
+        {
+            let mut state = self.node.network.state();
+            state.check(self.node.rank, peer)?;
+            if !state.has_room(self.node.rank, peer, channel) {
+                return Err(Error::NoResource);
+            }
+        }
+        // The user's code runs without the lock.
+        let mut bytes = vec![0; max];
+        let len = fill(&mut bytes).min(max);
+        bytes.truncate(len);
+        self.node.network.state().send(self.node.rank, peer, channel, id, bytes);
+        Ok(len)
+    }
+
+    fn receive(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        for done in 0..BURST {
+            let arrived = {
+                let mut state = self.node.network.state();
+                let card = &mut state.cards[self.me()];
+                if card.dead { None } else { card.inbox.pop_front() }
+            };
+            let Some(arrived) = arrived else { return done };
+            let bytes = Rc::new(arrived.bytes);
+            let keep = || Retained::new(Bytes(Rc::clone(&bytes)));
+            let (from, channel, id) = (arrived.from, arrived.channel, arrived.id);
+            sink(Arrival { from, channel, id, data: &bytes, keep: Some(&keep) });
+            self.node.network.state().consumed(self.node.rank, from, channel);
+        }
+        BURST
+    }
+
+    fn has_arrivals(&self) -> bool {
+        !self.node.network.state().cards[self.me()].inbox.is_empty()
+    }
+
+    fn fence(&self, peer: u32) {
+        let mut state = self.node.network.state();
+        let limits = state.config.flow;
+        state.cards[self.me()].links.entry(peer).or_default().fence(&limits);
+    }
+
+    fn sent(&self, peer: u32) -> u64 {
+        self.node.network.state().cards[self.me()].links.get(&peer).map_or(0, |link| link.sent)
+    }
+
+    fn arrived(&self, peer: u32, count: u64) -> bool {
+        let state = self.node.network.state();
+        state.cards[self.me()].links.get(&peer).is_none_or(|link| link.flying.range(..count).next().is_none())
+    }
+
+    fn losses(&self) -> u64 {
+        self.node.network.state().cards[self.me()].losses
+    }
+
+    fn loss(&self, peer: u32) -> Option<Error> {
+        self.node.network.state().check(self.node.rank, peer).err()
+    }
+
+    fn event_descriptor(&self) -> Result<BorrowedFd<'_>> {
+        if self.event.get().is_none() {
+            let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(|_| Error::Io("no event descriptor to be had"))?;
+            let fd = self.event.get_or_init(|| Arc::new(fd));
+            self.node.network.state().cards[self.me()].event = Some(Arc::clone(fd));
+        }
+        self.event.get().map(|fd| fd.as_fd()).ok_or(Error::Io("no event descriptor"))
+    }
+
+    fn arm(&self) -> Result<()> {
+        let fd = self.event_descriptor()?;
+        let mut count = [0; 8];
+        // Empty or not, it is empty afterwards.
+        let _ = rustix::io::read(fd, &mut count);
+        let mut state = self.node.network.state();
+        let card = &mut state.cards[self.me()];
+        if !card.inbox.is_empty() {
+            return Err(Error::Busy);
+        }
+        card.armed = true;
+        Ok(())
+    }
+
+    unsafe fn put(&self, peer: u32, key: &RemoteKey, remote: u64, from: *const u8, len: usize) -> Result<()> {
+        let mut state = self.node.network.state();
+        state.check(self.node.rank, peer)?;
+        let to = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
+        // SAFETY: registered memory of this process; the caller's bytes.
+        unsafe { copy(to, from, len) };
+        state.cards[peer as usize].announce();
+        Ok(())
+    }
+
+    unsafe fn get(&self, peer: u32, key: &RemoteKey, remote: u64, to: *mut u8, len: usize) -> Result<()> {
+        let state = self.node.network.state();
+        state.check(self.node.rank, peer)?;
+        let from = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
+        // SAFETY: registered memory of this process; the caller's room.
+        unsafe { copy(to, from, len) };
+        Ok(())
+    }
+
+    fn atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic) -> Result<u64> {
+        let mut state = self.node.network.state();
+        state.check(self.node.rank, peer)?;
+        let at = state.cards[peer as usize].registry.resolve(key.id, remote, atomic.width as usize)?;
+        // SAFETY: registered memory of this process, aligned.
+        let before = unsafe { atomic.perform(at) };
+        state.cards[peer as usize].announce();
+        Ok(before)
+    }
+}

@@ -1,0 +1,216 @@
+//! Ranks as threads, one at a time: ordinary blocking programs, run the same way each time.
+//!
+//! One token goes round. Its holder runs until it blocks, yields or ends; then the seed chooses among the ranks that
+//! can go on. When none can, the network takes its next step, and so time passes only while all are blocked.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::{Network, Stalled, Time};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    /// Can go on.
+    Ready,
+    /// Waits for its signal, or for a time.
+    Blocked(Option<Time>),
+    Ended,
+}
+
+#[derive(Debug)]
+struct Table {
+    holder: Option<usize>,
+    status: Vec<Status>,
+    stalled: Option<Stalled>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    network: Network,
+    table: Mutex<Table>,
+    /// One for each rank, so that handing on the token wakes one thread.
+    turns: Vec<Condvar>,
+}
+
+/// A rank's hold on the token. Everything here is called by the rank that has it.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    rank: usize,
+    shared: &'a Shared,
+}
+
+impl Turn<'_> {
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The network.
+    pub fn network(&self) -> &Network {
+        &self.shared.network
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.shared.network.now()
+    }
+
+    /// Lets another rank run, if one can.
+    ///
+    /// # Errors
+    /// [`Stalled`] if the run has stalled.
+    pub fn yield_now(&self) -> Result<(), Stalled> {
+        self.pass(Status::Ready)
+    }
+
+    /// Blocks until something happens to this rank: a message, room, a loss, or [`Network::notify`]. Returns at once if
+    /// something has since this was last called.
+    ///
+    /// # Errors
+    /// [`Stalled`] if every rank is blocked and nothing is under way.
+    pub fn block_until_event(&self) -> Result<(), Stalled> {
+        if self.shared.network.take_signal(self.rank) {
+            return self.pass(Status::Ready);
+        }
+        self.pass(Status::Blocked(None))
+    }
+
+    /// As [`Turn::block_until_event`], but at most until `deadline`. Returns whether the time has come.
+    ///
+    /// # Errors
+    /// As [`Turn::block_until_event`].
+    pub fn block_until(&self, deadline: Time) -> Result<bool, Stalled> {
+        let now = self.now();
+        if now >= deadline {
+            return Ok(true);
+        }
+        if self.shared.network.take_signal(self.rank) {
+            self.pass(Status::Ready)?;
+        } else {
+            self.shared.network.timer(self.rank, deadline - now);
+            self.pass(Status::Blocked(Some(deadline)))?;
+        }
+        Ok(self.now() >= deadline)
+    }
+
+    /// Computes for so long: time passes, and what comes meanwhile waits.
+    ///
+    /// # Errors
+    /// As [`Turn::block_until_event`].
+    pub fn compute(&self, time: Time) -> Result<(), Stalled> {
+        let end = self.now() + time;
+        while !self.block_until(end)? {}
+        // What came meanwhile is still to be looked at.
+        self.shared.network.notify(self.rank);
+        Ok(())
+    }
+
+    fn pass(&self, status: Status) -> Result<(), Stalled> {
+        let mut table = self.shared.lock();
+        table.status[self.rank] = status;
+        self.shared.hand_on(&mut table);
+        self.shared.await_turn(table, self.rank)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the token to a rank that can go on, letting the network step until there is one.
+    fn hand_on(&self, table: &mut Table) {
+        table.holder = None;
+        loop {
+            if table.stalled.is_some() {
+                // Everyone wakes up to the error, in turn.
+                table.holder = table.status.iter().position(|status| *status != Status::Ended);
+                break;
+            }
+            let now = self.network.now();
+            for (rank, status) in table.status.iter_mut().enumerate() {
+                if let Status::Blocked(deadline) = *status
+                    && (deadline.is_some_and(|deadline| now >= deadline) || self.network.take_signal(rank))
+                {
+                    *status = Status::Ready;
+                }
+            }
+            let ready: Vec<usize> =
+                (0..table.status.len()).filter(|rank| table.status[*rank] == Status::Ready).collect();
+            if !ready.is_empty() {
+                table.holder = Some(ready[self.network.choose(ready.len())]);
+                break;
+            }
+            if table.status.iter().all(|status| *status == Status::Ended) {
+                break;
+            }
+            if self.network.step().is_none() {
+                let waiting = (0..table.status.len()).filter(|rank| table.status[*rank] != Status::Ended).take(8);
+                table.stalled = Some(self.network.stalled(waiting.collect()));
+            }
+        }
+        if let Some(holder) = table.holder {
+            self.turns[holder].notify_one();
+        }
+    }
+
+    fn await_turn(&self, mut table: MutexGuard<'_, Table>, rank: usize) -> Result<(), Stalled> {
+        while table.holder != Some(rank) {
+            table = self.turns[rank].wait(table).unwrap_or_else(PoisonError::into_inner);
+        }
+        table.status[rank] = Status::Ready;
+        match &table.stalled {
+            Some(stalled) => Err(stalled.clone()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs `program` as every rank of `network`, each on a thread of its own, one at a time.
+///
+/// # Errors
+/// [`Stalled`] if every rank waits and nothing is under way.
+///
+/// # Panics
+/// With the panic of the lowest rank that panicked; the others' waits end with [`Stalled`] if it leaves them waiting.
+pub fn run<R: Send>(network: &Network, program: impl Fn(&Turn<'_>) -> R + Sync) -> Result<Vec<R>, Stalled> {
+    let ranks = network.ranks();
+    let shared = Shared {
+        network: network.clone(),
+        table: Mutex::new(Table { holder: None, status: vec![Status::Ready; ranks], stalled: None }),
+        turns: (0..ranks).map(|_| Condvar::new()).collect(),
+    };
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..ranks)
+            .map(|rank| {
+                let (shared, program) = (&shared, &program);
+                std::thread::Builder::new()
+                    .name(format!("rank {rank}"))
+                    .stack_size(1 << 20)
+                    .spawn_scoped(scope, move || {
+                        let turn = Turn { rank, shared };
+                        let started = shared.await_turn(shared.lock(), rank);
+                        let outcome = catch_unwind(AssertUnwindSafe(|| started.is_ok().then(|| program(&turn))));
+                        let mut table = shared.lock();
+                        table.status[rank] = Status::Ended;
+                        shared.hand_on(&mut table);
+                        outcome
+                    })
+                    .expect("a thread for each simulated rank")
+            })
+            .collect();
+        shared.hand_on(&mut shared.lock());
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(Err)).collect()
+    });
+    let mut results = Vec::with_capacity(ranks);
+    for outcome in outcomes {
+        match outcome {
+            Ok(result) => results.extend(result),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+    match shared.table.into_inner().unwrap_or_else(PoisonError::into_inner).stalled {
+        Some(stalled) => Err(stalled),
+        None => Ok(results),
+    }
+}

@@ -1,0 +1,203 @@
+//! What a transport has to bring: addresses and active messages. The rest it may bring if it does it better.
+
+use std::os::fd::BorrowedFd;
+
+use super::atomic::Atomic;
+use super::attributes::{Events, Order};
+use super::error::{Error, Result};
+use super::key::RemoteKey;
+use super::message::Keep;
+
+/// Which of three independent flows a message belongs to. A flow never waits for room in another one, so that a full
+/// one cannot hold up what would empty it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Channel {
+    /// The user's messages.
+    Message = 0,
+    /// Requests to a peer's memory ([`super::emulate`]).
+    Request = 1,
+    /// Answers to them.
+    Reply = 2,
+}
+
+impl Channel {
+    /// The channel with this number.
+    pub fn from_number(number: u8) -> Option<Channel> {
+        [Channel::Message, Channel::Request, Channel::Reply].get(number as usize).copied()
+    }
+}
+
+/// What a wire says about itself.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Facts {
+    /// Most bytes that a message with an immediate header may have, header included.
+    pub max_short: usize,
+    /// Most bytes of any message.
+    pub max_message: usize,
+    /// Puts, gets and atomics are done by the wire itself.
+    pub native_memory: bool,
+    /// Native atomics reach only memory that the domain allocated.
+    pub atomics_on_allocated_only: bool,
+    /// Someone serves requests while the target computes or sleeps.
+    pub served_asleep: bool,
+    /// Zero-copy memory must be registered.
+    pub needs_region: bool,
+    /// Endpoints can connect to endpoints.
+    pub endpoint_connect: bool,
+    /// Reaches other nodes.
+    pub inter_node: bool,
+    /// In which order messages arrive.
+    pub order: Order,
+    /// What the event descriptor reports.
+    pub events: Events,
+    /// Bytes of an address.
+    pub address_len: usize,
+    /// Bytes a receiver holds ready for each peer.
+    pub memory_per_peer: usize,
+}
+
+/// A message that came.
+pub struct Arrival<'a> {
+    /// The sender's number.
+    pub from: u32,
+    /// Its flow.
+    pub channel: Channel,
+    /// The user's id, on [`Channel::Message`].
+    pub id: u8,
+    /// The payload.
+    pub data: &'a [u8],
+    /// How to keep the payload, if that is possible.
+    pub keep: Option<Keep<'a>>,
+}
+
+/// One rank's access to a network. Peers are numbers that the wire makes of addresses.
+///
+/// Nothing here blocks, and nothing calls back except [`Wire::receive`], whose sink may call any other function.
+pub trait Wire: 'static {
+    /// What it is like.
+    fn facts(&self) -> Facts;
+
+    /// The bytes by which a peer can reach this.
+    fn address(&self) -> Vec<u8>;
+
+    /// The number of the peer with that address.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] for bytes that are no address here.
+    fn resolve(&self, address: &[u8]) -> Result<u32>;
+
+    /// Whether a message to `peer` would find room now.
+    fn has_room(&self, peer: u32, channel: Channel) -> bool;
+
+    /// Sends a message of at most `max` bytes, which `fill` writes and counts. If there is no room `fill` is not called.
+    ///
+    /// # Errors
+    /// [`Error::NoResource`], [`Error::ConnectionReset`], [`Error::NoMemory`].
+    fn send(
+        &self,
+        peer: u32,
+        channel: Channel,
+        id: u8,
+        max: usize,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<usize>;
+
+    /// Sends a header and a few bytes, at most [`Facts::max_short`] together. Override where that can be faster.
+    ///
+    /// # Errors
+    /// As [`Wire::send`].
+    #[inline]
+    fn send_short(&self, peer: u32, id: u8, header: u64, payload: &[u8]) -> Result<()> {
+        let fill = |buffer: &mut [u8]| {
+            buffer[..8].copy_from_slice(&header.to_ne_bytes());
+            buffer[8..8 + payload.len()].copy_from_slice(payload);
+            8 + payload.len()
+        };
+        self.send(peer, Channel::Message, id, 8 + payload.len(), fill).map(drop)
+    }
+
+    /// Hands waiting messages to `sink`, and tells how many; a bounded number for each call.
+    fn receive(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize;
+
+    /// Whether a message waits.
+    fn has_arrivals(&self) -> bool;
+
+    /// What was sent to `peer` before is handed over before what is sent later, on each channel.
+    fn fence(&self, _peer: u32) {}
+
+    /// Messages sent to `peer` so far.
+    fn sent(&self, _peer: u32) -> u64 {
+        0
+    }
+
+    /// Whether the first `count` messages sent to `peer` are in the peer's memory.
+    fn arrived(&self, _peer: u32, _count: u64) -> bool {
+        true
+    }
+
+    /// A number that changes whenever [`Wire::loss`] may answer otherwise than before.
+    fn losses(&self) -> u64;
+
+    /// Why `peer` cannot be reached any more, if so.
+    fn loss(&self, peer: u32) -> Option<Error>;
+
+    /// Moves queued bytes on, where sending takes progress; tells how much it did.
+    fn push(&self) -> usize {
+        0
+    }
+
+    /// The event descriptor.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`].
+    fn event_descriptor(&self) -> Result<BorrowedFd<'_>> {
+        Err(Error::Unsupported("an event descriptor"))
+    }
+
+    /// Makes the descriptor readable at the next arrival.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if a message waits; [`Error::Unsupported`].
+    fn arm(&self) -> Result<()> {
+        Err(Error::Unsupported("an event descriptor"))
+    }
+
+    /// Whether puts and gets with this key are the wire's own, if [`Facts::native_memory`]. Else they are emulated.
+    fn reaches(&self, _key: &RemoteKey) -> bool {
+        true
+    }
+
+    /// Writes `len` bytes at the peer, if [`Facts::native_memory`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Unsupported`], [`Error::ConnectionReset`].
+    ///
+    /// # Safety
+    /// `from` has `len` bytes.
+    unsafe fn put(&self, _peer: u32, _key: &RemoteKey, _remote: u64, _from: *const u8, _len: usize) -> Result<()> {
+        Err(Error::Unsupported("native put"))
+    }
+
+    /// Reads `len` bytes of the peer, if [`Facts::native_memory`].
+    ///
+    /// # Errors
+    /// As [`Wire::put`].
+    ///
+    /// # Safety
+    /// `to` has room for `len` bytes.
+    unsafe fn get(&self, _peer: u32, _key: &RemoteKey, _remote: u64, _to: *mut u8, _len: usize) -> Result<()> {
+        Err(Error::Unsupported("native get"))
+    }
+
+    /// Does an atomic at the peer, if [`Facts::native_memory`]. The address is aligned.
+    ///
+    /// # Errors
+    /// As [`Wire::put`].
+    fn atomic(&self, _peer: u32, _key: &RemoteKey, _remote: u64, _atomic: Atomic) -> Result<u64> {
+        Err(Error::Unsupported("native atomics"))
+    }
+
+    /// Orders native operations before later ones.
+    fn fence_memory(&self) {}
+}
