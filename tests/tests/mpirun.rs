@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bellwether_tests::{Outcome, command, end, run, wait};
+use bellwether_tests::process::{Outcome, command, end, run, wait};
 
 const RING: &str = env!("CARGO_BIN_EXE_ring");
 const MIXED: &str = env!("CARGO_BIN_EXE_mpi_mixed");

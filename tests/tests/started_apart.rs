@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bellwether_tests::{command, run};
+use bellwether_tests::process::{command, run};
 
 const RING: &str = env!("CARGO_BIN_EXE_ring");
 const LIMIT: Duration = Duration::from_secs(60);

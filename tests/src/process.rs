@@ -1,0 +1,103 @@
+//! What the tests that start processes have in common.
+
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How a program ended, and what it said.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+    /// How long it ran.
+    pub took: Duration,
+}
+
+impl Outcome {
+    /// Panics, with all that was said, unless it ended well.
+    #[track_caller]
+    pub fn expect_success(self) -> Outcome {
+        assert!(self.status.success(), "{self:#?}");
+        self
+    }
+
+    /// Panics, with all that was said, if it ended well.
+    #[track_caller]
+    pub fn expect_failure(self) -> Outcome {
+        assert!(!self.status.success(), "{self:#?}");
+        self
+    }
+}
+
+/// A command that finds no trace of the job this test itself may run in.
+pub fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let known = ["BELLWETHER_", "OMPI_", "PMI", "SLURM_", "MV2_", "MPI_LOCAL"];
+        if known.iter().any(|start| name.to_string_lossy().starts_with(start)) {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs `command` to its end.
+///
+/// # Panics
+/// If it takes longer than `limit`: it is asked to end, killed if it does not, and what it said so far is shown.
+#[track_caller]
+pub fn run(command: &mut Command, limit: Duration) -> Outcome {
+    let started = Instant::now();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let stdout = reader(child.stdout.take().expect("piped"));
+    let stderr = reader(child.stderr.take().expect("piped"));
+    let status = wait(&mut child, limit);
+    let in_time = status.is_some();
+    let status = status.unwrap_or_else(|| end(&mut child));
+    let read = |reader: std::thread::JoinHandle<String>| reader.join().expect("the reader does not panic");
+    let outcome = Outcome { status, took: started.elapsed(), stdout: read(stdout), stderr: read(stderr) };
+    assert!(in_time, "{command:?} had not ended after {limit:?}: {outcome:#?}");
+    outcome
+}
+
+/// Waits for `child`, at most `limit`.
+pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("our own child") {
+            return Some(status);
+        }
+        if started.elapsed() > limit {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Ends `child`: asked first, so that a launcher can end its ranks, killed after that.
+pub fn end(child: &mut Child) -> ExitStatus {
+    let _ = Command::new("kill").arg(child.id().to_string()).status();
+    if let Some(status) = wait(child, Duration::from_secs(5)) {
+        return status;
+    }
+    let _ = child.kill();
+    child.wait().expect("our own child")
+}
+
+/// Reads to the end in a thread of its own.
+fn reader(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
