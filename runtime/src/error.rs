@@ -241,7 +241,7 @@ impl std::fmt::Display for Loss {
             Loss::Exited(code) => write!(f, "it exited with code {code} without leaving the world"),
             Loss::Signaled(signal) => write!(f, "signal {signal} ended it"),
             Loss::Panicked => f.write_str("it panicked"),
-            Loss::Left => f.write_str("it left the world while others still needed it"),
+            Loss::Left => f.write_str("it left, or waits to leave, while others still need it"),
             Loss::Unknown => f.write_str("its process ended"),
         }
     }

@@ -380,3 +380,124 @@ fn worlds_in_one_process_do_not_meet() {
     });
     assert!(threads(0, |_| ()).is_err());
 }
+
+#[test]
+fn ranks_in_different_collectives_are_told() {
+    watchdog();
+    let errors = threads(2, |world| match world.rank() {
+        0 => world.allgather(&[1u64]).map(drop),
+        _ => world.alloc::<u8>(17).map(drop),
+    });
+    for error in errors.expect("starts") {
+        let text = error.expect_err("told to both").to_string();
+        assert!(text.contains("allgather") && text.contains("an allocation"), "{text}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_message_does_not_break_a_collective() {
+    watchdog();
+    let told = Threads::new(2).build(|builder| {
+        let world = builder.start().expect("starts");
+        if world.rank() == 0 {
+            world.send(1, bellwether_runtime::HandlerId::from_number(7), &[]).expect("goes out");
+        }
+        let mut sum = [world.rank() as u64 + 1];
+        let mut told = 0;
+        for _ in 0..3 {
+            world.barrier().expect("a barrier is a barrier");
+            world.allreduce_sum(&mut sum).expect("sums");
+        }
+        assert_eq!(sum, [12]);
+        while told == 0 && world.rank() == 1 {
+            told += usize::from(matches!(world.poll(), Err(Error::UnknownHandler { id: 7, .. })));
+        }
+        world.barrier().expect("both here");
+        told
+    });
+    assert_eq!(told.expect("starts"), [0, 1]);
+}
+
+#[test]
+fn a_rank_that_only_polls_hears_of_a_death() {
+    watchdog();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        threads(2, |world| {
+            let bell = world.bell().expect("fits");
+            if world.rank() == 1 {
+                panic!("on purpose");
+            }
+            loop {
+                match bell.count() {
+                    Ok(count) => assert_eq!(count, 0),
+                    Err(error) => break assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "{error}"),
+                }
+            }
+        })
+    }));
+    assert!(outcome.is_err());
+}
+
+#[test]
+fn a_wait_for_something_outside_is_not_a_standstill() {
+    watchdog();
+    let results = threads(2, |world| {
+        if world.rank() == 0 {
+            let start = std::time::Instant::now();
+            world.wait_until(|| start.elapsed() > Duration::from_millis(700))?;
+        }
+        world.barrier()
+    });
+    results.expect("starts").into_iter().for_each(|result| result.expect("nobody is lost"));
+}
+
+#[test]
+fn finishing_loses_no_reply() {
+    watchdog();
+    for _ in 0..50 {
+        let replies = Threads::new(3).build(|builder| {
+            let world = builder.start()?;
+            world.set_state(Cell::new(0));
+            let state = world.state::<Cell<i32>>().expect("just set");
+            world.barrier()?;
+            for to in 0..3 {
+                world.invoke(to, (), |ctx, ()| {
+                    ctx.invoke(ctx.from(), (), |ctx, ()| {
+                        let heard = ctx.state::<Cell<i32>>().expect("set before the barrier");
+                        heard.set(heard.get() + 1);
+                    })
+                    .expect("the caller is still there");
+                })?;
+            }
+            world.finish()?;
+            Ok::<_, Error>(state.get())
+        });
+        for heard in replies.expect("starts") {
+            assert_eq!(heard.expect("nobody is lost"), 3);
+        }
+    }
+}
+
+#[test]
+fn a_read_in_a_loop_sees_a_put() {
+    watchdog();
+    threads(2, |world| {
+        let array = world.alloc::<u64>(20).expect("fits");
+        world.barrier().expect("both here");
+        if world.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(50));
+            array.put_slice(0, 0, &[7; 20]).expect("in range");
+        } else {
+            let mut values = [0u64; 20];
+            while values[19] != 7 {
+                array.get_slice(0, 0, &mut values).expect("in range");
+            }
+            let mut two = [0u64; 2];
+            while two != [7, 7] {
+                array.read(4, &mut two);
+            }
+        }
+        world.barrier().expect("both here");
+    })
+    .expect("starts");
+}

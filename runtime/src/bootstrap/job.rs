@@ -95,29 +95,32 @@ pub struct Arrival {
 pub enum RankState {
     /// Not seen yet.
     Absent = 0,
+    /// Has taken its place, and tells about itself.
+    Starting = 1,
     /// In the job, part of every collective.
-    Running = 1,
+    Running = 2,
     /// Left in good order.
-    Left = 2,
+    Left = 3,
     /// Panicked.
-    Panicked = 3,
+    Panicked = 4,
     /// Exited without leaving.
-    Exited = 4,
+    Exited = 5,
     /// Ended by a signal.
-    Signaled = 5,
+    Signaled = 6,
     /// Ended, nobody saw how.
-    Vanished = 6,
+    Vanished = 7,
 }
 
 impl RankState {
     fn from_word(word: u32) -> RankState {
         match word {
             0 => RankState::Absent,
-            1 => RankState::Running,
-            2 => RankState::Left,
-            3 => RankState::Panicked,
-            4 => RankState::Exited,
-            5 => RankState::Signaled,
+            1 => RankState::Starting,
+            2 => RankState::Running,
+            3 => RankState::Left,
+            4 => RankState::Panicked,
+            5 => RankState::Exited,
+            6 => RankState::Signaled,
             _ => RankState::Vanished,
         }
     }
@@ -310,17 +313,20 @@ impl JobMemory {
     /// [`Error::Start`] if that rank is taken.
     pub fn arrive(&self, rank: usize, facts: Arrival) -> Result<()> {
         let record = self.record(rank);
+        let step = |from: RankState, to: RankState| {
+            // Release pairs with the Acquire load in `rank_state`.
+            record.state.compare_exchange(from as u32, to as u32, Ordering::Release, Ordering::Relaxed)
+        };
+        // The place first: who finds it taken, such as a child of that rank, must change nothing.
+        step(RankState::Absent, RankState::Starting).map_err(|_| {
+            Error::Start(format!("rank {rank} has joined this job before; start the world once in a program"))
+        })?;
         record.pid.store(std::process::id(), Ordering::Relaxed);
         record.base.store(facts.base as u64, Ordering::Relaxed);
         record.build.store(facts.build, Ordering::Relaxed);
         record.shape.store(facts.shape, Ordering::Relaxed);
-        // Release pairs with the Acquire load in `rank_state`.
-        record
-            .state
-            .compare_exchange(RankState::Absent as u32, RankState::Running as u32, Ordering::Release, Ordering::Relaxed)
-            .map_err(|_| {
-                Error::Start(format!("rank {rank} has joined this job before; start the world once in a program"))
-            })?;
+        step(RankState::Starting, RankState::Running)
+            .map_err(|_| Error::Start(format!("rank {rank} was given up while it started")))?;
         // Release pairs with the Acquire load in `await_all`.
         self.header().arrived.fetch_add(1, Ordering::Release);
         wake_all(&self.header().arrived);
@@ -412,7 +418,7 @@ impl JobMemory {
         let state = self.rank_state(rank);
         let detail = self.record(rank).detail.load(Ordering::Relaxed) as i32;
         match state {
-            RankState::Absent | RankState::Running => None,
+            RankState::Absent | RankState::Starting | RankState::Running => None,
             RankState::Left => Some(Loss::Left),
             RankState::Panicked => Some(Loss::Panicked),
             RankState::Exited => Some(Loss::Exited(detail)),

@@ -77,10 +77,13 @@ fn spawned(place: &str) -> Result<Way> {
     // A copy, so that a second start in one process finds the descriptor still there and gets a clear answer.
     let fd: OwnedFd = rustix::io::fcntl_dupfd_cloexec(borrowed, 3).map_err(|_| {
         Error::Start(format!(
-            "{JOB_VARIABLE} names descriptor {fd}, which is not open: a program between \
+            "{JOB_VARIABLE} names descriptor {fd}, which is not open: this process is a child of a rank (unset {JOB_VARIABLE} for it), or a program between \
             `bellwether run` and this one closed it"
         ))
     })?;
+    // Children of this rank are no ranks.
+    rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC)
+        .map_err(|e| Error::os("joining the job", "fcntl", e))?;
     Ok(Way::Spawned { rank, job: JobMemory::from_fd(fd, ranks)? })
 }
 

@@ -39,8 +39,15 @@ pub struct Engine {
     /// Bytes of them.
     pending_bytes: Cell<usize>,
     waits: Cell<u64>,
+    /// The wait under way may be ended by something outside the job.
+    outside: Cell<bool>,
+    /// Messages sent and delivered, to know when all have arrived.
+    traffic: Cell<[u64; 2]>,
     watch: OnceCell<liveness::Watch>,
     fault: RefCell<Option<Error>>,
+    has_fault: Cell<bool>,
+    /// Inside a collective: what goes wrong with a message is told after it, so that no rank leaves it half-way.
+    collective: Cell<bool>,
 }
 
 struct Pending {
@@ -76,8 +83,12 @@ impl Engine {
             has_pending: Cell::new(false),
             pending_bytes: Cell::new(0),
             waits: Cell::new(0),
+            outside: Cell::new(false),
+            traffic: Cell::new([0; 2]),
             watch: OnceCell::new(),
             fault: RefCell::default(),
+            has_fault: Cell::new(false),
+            collective: Cell::new(false),
         }
     }
 
@@ -99,25 +110,57 @@ impl Engine {
     #[inline]
     pub fn poll(&self) -> Result<usize> {
         let mut done = self.interface.progress();
+        if done != 0 {
+            self.count(0, done);
+        }
         if self.has_pending.get() {
             done += self.flush_pending();
         }
         if done != 0
-            && let Some(error) = self.take_fault()
+            && let Some(error) = self.interface.take_error()
         {
-            return Err(error);
+            self.set_fault(error);
+        }
+        if self.has_fault.get() && !self.collective.get() {
+            return Err(self.take_fault());
         }
         Ok(done)
     }
 
-    fn take_fault(&self) -> Option<Error> {
-        self.interface.take_error().or_else(|| self.fault.borrow_mut().take())
+    /// As [`Engine::poll`], for calls that programs make in loops of their own.
+    ///
+    /// # Errors
+    /// As [`Engine::poll`]; [`Error::PeerLost`] if a rank died and nothing came.
+    #[inline]
+    pub fn poll_alive(&self, doing: &'static str) -> Result<usize> {
+        let done = self.poll()?;
+        if done == 0
+            && let Some((rank, cause)) = self.job.first_lost()
+        {
+            return Err(Error::PeerLost { rank, cause, doing });
+        }
+        Ok(done)
+    }
+
+    #[cold]
+    fn take_fault(&self) -> Error {
+        self.has_fault.set(false);
+        self.fault.borrow_mut().take().expect("set together")
+    }
+
+    /// Runs a collective, during which messages are delivered but what is wrong with them is kept for later.
+    pub fn collectively<R>(&self, run: impl FnOnce() -> R) -> R {
+        let outer = self.collective.replace(true);
+        let result = run();
+        self.collective.set(outer);
+        result
     }
 
     /// Remembers an error that a handler met, for the next [`Engine::poll`].
     #[cold]
     pub fn set_fault(&self, error: Error) {
         self.fault.borrow_mut().get_or_insert(error);
+        self.has_fault.set(true);
     }
 
     /// Sends `header` and `payload`, in a line if they fit, else in a block. [`Sent::NoRoom`] is back-pressure.
@@ -135,8 +178,26 @@ impl Engine {
         self.transmit(to, id, header, payload)
     }
 
+    /// Messages this rank has sent, and delivered.
+    pub fn traffic(&self) -> [u64; 2] {
+        self.traffic.get()
+    }
+
+    #[inline(always)]
+    fn count(&self, sent: usize, delivered: usize) {
+        let [s, d] = self.traffic.get();
+        self.traffic.set([s + sent as u64, d + delivered as u64]);
+    }
+
     #[inline(always)]
     fn transmit(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
+        let sent = self.hand_over(to, id, header, payload)?;
+        self.count(usize::from(sent == Sent::Done), 0);
+        Ok(sent)
+    }
+
+    #[inline(always)]
+    fn hand_over(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
         if payload.len() <= SHORT_MAX - 8 {
             return Ok(self.interface.send_short(to, id, header, payload));
         }

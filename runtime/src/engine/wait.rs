@@ -79,6 +79,17 @@ impl Engine {
         self.wait_long(doing, limit, &mut ready)
     }
 
+    /// Waits without limit for what other ranks alone may never bring about: only the death of one ends it early.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_until`], but for a rank that left.
+    pub fn wait_outside(&self, doing: &'static str, ready: impl FnMut() -> bool) -> Result<()> {
+        let outer = self.outside.replace(true);
+        let result = self.wait_until(doing, None, ready);
+        self.outside.set(outer);
+        result
+    }
+
     #[cold]
     fn wait_long(&self, doing: &'static str, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Result<()> {
         let start = Instant::now();
@@ -111,7 +122,7 @@ impl Engine {
                 rustix::thread::sched_yield();
                 continue;
             }
-            if limit.is_none() {
+            if limit.is_none() && !self.outside.get() {
                 waiting.publish();
                 if self.job.any_left() || self.others_leaving() {
                     self.check_standstill(doing, &mut standstill)?;
@@ -141,6 +152,8 @@ impl Engine {
             sleep_on(word, 1, Some(nap.min(left)));
         }
         word.store(0, Ordering::SeqCst);
+        let looks = &self.status(self.rank).looks;
+        looks.store(looks.load(Ordering::Relaxed) + 1, Ordering::Release);
         if !self.job.supervised() {
             self.look_for_dead();
         }
@@ -153,22 +166,32 @@ impl Engine {
         !leaving(self.rank) && (0..self.size).any(leaving)
     }
 
-    /// If every rank has left or sleeps in a wait without limit, and has for a while, nobody is left to end it.
-    fn check_standstill(&self, doing: &'static str, seen: &mut Option<(Instant, Vec<u64>)>) -> Result<()> {
+    /// If every rank has left or sleeps in a wait that only other ranks can end, and each has looked up from it and
+    /// found nothing, nobody is left to end it. A rank that is stopped or short of time does not look up.
+    fn check_standstill(&self, doing: &'static str, seen: &mut Option<(Instant, Vec<[u64; 2]>)>) -> Result<()> {
         let others = || (0..self.size).filter(|rank| *rank != self.rank && self.job.loss(*rank).is_none());
-        let now: Vec<u64> = others().map(|rank| self.status(rank).waiting.load(Ordering::Acquire)).collect();
-        match seen {
-            Some((since, before)) if *before == now && !now.contains(&0) => {
-                // A rank that was rung but has not run yet has its word at 0.
-                let asleep = others().all(|rank| self.job.sleep_word(rank).load(Ordering::SeqCst) == 1);
-                if asleep && since.elapsed() >= STANDSTILL {
-                    let leaving = |rank: &usize| self.status(*rank).leaving.load(Ordering::Acquire) != 0;
-                    let rank = self.job.first_left().or_else(|| (0..self.size).find(leaving));
-                    let rank = rank.expect("somebody has left or is leaving, or we would not look");
-                    return Err(Error::PeerLost { rank, cause: Loss::Left, doing });
-                }
-            }
-            _ => *seen = Some((Instant::now(), now)),
+        let look = |rank| {
+            let status = self.status(rank);
+            [status.waiting.load(Ordering::Acquire), status.looks.load(Ordering::Acquire)]
+        };
+        let now: Vec<[u64; 2]> = others().map(look).collect();
+        let Some((since, before)) = seen else {
+            *seen = Some((Instant::now(), now));
+            return Ok(());
+        };
+        let same = before.len() == now.len() && before.iter().zip(&now).all(|(b, n)| b[0] == n[0] && n[0] != 0);
+        if !same {
+            *seen = None;
+            return Ok(());
+        }
+        let all_looked = before.iter().zip(&now).all(|(before, now)| now[1] >= before[1] + 2);
+        // A rank that was rung but has not run yet has its word at 0.
+        let asleep = others().all(|rank| self.job.sleep_word(rank).load(Ordering::SeqCst) == 1);
+        if all_looked && asleep && since.elapsed() >= STANDSTILL {
+            let leaving = |rank: &usize| self.status(*rank).leaving.load(Ordering::Acquire) != 0;
+            let rank = self.job.first_left().or_else(|| (0..self.size).find(leaving));
+            let rank = rank.expect("somebody has left or is leaving, or we would not look");
+            return Err(Error::PeerLost { rank, cause: Loss::Left, doing });
         }
         Ok(())
     }

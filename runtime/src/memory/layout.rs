@@ -22,6 +22,8 @@ pub struct Status {
     pub heap_committed: AtomicU64,
     /// Number of the wait this rank sleeps in without a time limit; 0: none.
     pub waiting: AtomicU64,
+    /// How often it has looked up from that sleep.
+    pub looks: AtomicU64,
     /// Whether its handler table is complete.
     pub sealed: AtomicU64,
     /// Whether it is in its last barrier: it waits for the others, and nothing more comes from it unasked.

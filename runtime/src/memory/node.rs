@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 
 /// Granularity of large commitments.
 pub const HUGE_PAGE: usize = 2 << 20;
-const PAGE: usize = 4096;
+/// Granularity of small commitments.
+const STEP: usize = 64 << 10;
 
 /// Which pages the slots are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +142,7 @@ impl NodeMemory {
 
     /// Bytes by which commitments grow.
     pub fn granule(&self, wanted: usize) -> usize {
-        if self.pages == Pages::Reserved || wanted >= HUGE_PAGE { HUGE_PAGE } else { PAGE }
+        if self.pages == Pages::Reserved || wanted >= HUGE_PAGE { HUGE_PAGE } else { STEP }
     }
 
     /// Backs bytes `from..to` of `slot` with memory, before anyone touches them: where memory is short this is an
@@ -160,7 +161,7 @@ impl NodeMemory {
     ) -> Result<()> {
         let bytes = to - from;
         let full = |free| Error::OutOfMemory { what, asked: bytes, free, limit: free, setting };
-        if self.pages != Pages::Reserved && bytes >= HUGE_PAGE {
+        if self.pages != Pages::Reserved {
             let available = limits::available();
             // A hundredth is kept for everything else.
             let each = (available - available / 100) / sharers.max(1);

@@ -84,8 +84,11 @@ impl Messages {
     /// Attaches a value that handlers find by its type. Replaces an earlier one of the same type.
     pub fn set_state<T: 'static>(&self, value: T) {
         let mut state = self.state.borrow_mut();
-        state.retain(|(id, _)| *id != TypeId::of::<T>());
+        let old = state.iter().position(|(id, _)| *id == TypeId::of::<T>()).map(|at| state.swap_remove(at));
         state.push((TypeId::of::<T>(), Rc::new(value)));
+        // Dropping it may come back here.
+        drop(state);
+        drop(old);
     }
 
     /// The attached value of this type.

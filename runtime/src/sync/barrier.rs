@@ -40,8 +40,17 @@ impl Barrier {
     /// [`Error::PeerLost`] if a rank died, or left without entering; [`Error::InsideHandler`].
     pub fn enter(&self, engine: &Engine) -> Result<()> {
         engine.check_outside_handler(DOING)?;
-        let epoch = self.epoch.get() + 1;
+        let epoch = self.next_epoch();
         self.epoch.set(epoch);
+        engine.collectively(|| self.pass(engine, epoch))
+    }
+
+    /// The number that the next barrier will have.
+    pub fn next_epoch(&self) -> u64 {
+        self.epoch.get() + 1
+    }
+
+    fn pass(&self, engine: &Engine, epoch: u64) -> Result<()> {
         engine.poll()?;
         // Release: who sees that this rank entered, and left, sees what it wrote before.
         engine.status(engine.rank).entered.store(epoch, Ordering::Release);

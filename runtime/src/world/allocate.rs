@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::memory::heap::Heap;
 use crate::memory::layout::LINE;
+use crate::sync::exchange::Kind;
 
 const SETTING: &str = "BELLWETHER_HEAP_LIMIT";
 const WHAT: &str = "symmetric heap";
@@ -19,14 +20,13 @@ pub(super) struct Allocator {
     books: Option<Heap>,
     limit: usize,
     committed: usize,
-    calls: u64,
 }
 
 impl Allocator {
     pub(super) fn new(engine: &Engine) -> Allocator {
         let room = engine.layout.heap_len;
         let limit = engine.settings.heap_limit.unwrap_or(room).min(room) / LINE * LINE;
-        Allocator { books: (engine.rank == 0).then(|| Heap::new(limit)), limit, committed: 0, calls: 0 }
+        Allocator { books: (engine.rank == 0).then(|| Heap::new(limit)), limit, committed: 0 }
     }
 }
 
@@ -68,20 +68,17 @@ impl World {
     /// Takes `bytes` zeroed bytes, aligned to a cache line, at the same offset in every slot. Collective.
     pub(crate) fn allocate(&self, bytes: usize, operation: &'static str) -> Result<Block> {
         self.engine.check_outside_handler(operation)?;
-        let mut allocator = self.allocator.borrow_mut();
-        allocator.calls += 1;
-        let request = [bytes as u64, allocator.calls];
         let mut requests = Vec::with_capacity(self.size());
-        self.exchange(bytemuck::bytes_of(&request), |_, theirs| {
-            requests.push(bytemuck::pod_read_unaligned::<[u64; 2]>(theirs));
+        self.exchange(Kind::Allocate, bytemuck::bytes_of(&(bytes as u64)), |_, theirs| {
+            requests.push(bytemuck::pod_read_unaligned::<u64>(theirs));
         })?;
         if let Some(rank) = requests.iter().position(|theirs| *theirs != requests[0]) {
             let advice = "allocation is collective: every rank must ask for the same, in the same order";
-            return Err(differ("the size in bytes of an allocation", rank, requests[rank][0], requests[0][0], advice));
+            return Err(differ("the size in bytes of an allocation", rank, requests[rank], requests[0], advice));
         }
         // Offset and largest free range, as rank 0 has them.
         let mut answer = [u64::MAX, 0];
-        if let Some(books) = &mut allocator.books {
+        if let Some(books) = &mut self.allocator.borrow_mut().books {
             reclaim(&self.engine, books);
             answer[1] = books.largest_free() as u64;
             if let Some(offset) = bytes.checked_add(LINE).and_then(|total| books.take(total, LINE)) {
@@ -89,7 +86,7 @@ impl World {
             }
         }
         let mine = answer;
-        self.exchange(bytemuck::bytes_of(&mine), |rank, theirs| {
+        self.exchange(Kind::Allocate, bytemuck::bytes_of(&mine), |rank, theirs| {
             if rank == 0 {
                 answer = bytemuck::pod_read_unaligned(theirs);
             }
@@ -100,20 +97,21 @@ impl World {
                 what: WHAT,
                 asked: bytes,
                 free: free.saturating_sub(LINE),
-                limit: allocator.limit,
+                limit: self.allocator.borrow().limit,
                 setting: SETTING,
             });
         }
         let start = offset;
-        let backed = self.back(&mut allocator, start, start + LINE + bytes);
+        // No borrow is held over an exchange: handlers run in it.
+        let backed = self.back(&mut self.allocator.borrow_mut(), start, start + LINE + bytes);
         let mut failed = None;
-        self.exchange(&[u8::from(backed.is_err())], |rank, theirs| {
+        self.exchange(Kind::Allocate, &[u8::from(backed.is_err())], |rank, theirs| {
             if theirs[0] != 0 && failed.is_none() {
                 failed = Some(rank);
             }
         })?;
         if let Some(rank) = failed {
-            if let Some(books) = &mut allocator.books {
+            if let Some(books) = &mut self.allocator.borrow_mut().books {
                 books.give_back(start);
             }
             backed?;

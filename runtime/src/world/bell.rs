@@ -55,7 +55,7 @@ impl Bell {
     /// As [`World::poll`].
     #[inline]
     pub fn count(&self) -> Result<u64> {
-        self.engine.poll()?;
+        self.engine.poll_alive("looking at a bell")?;
         Ok(self.words.count(&self.engine))
     }
 

@@ -5,10 +5,10 @@ use bytemuck::Pod;
 
 use super::{World, differ};
 use crate::error::{Error, Result};
-use crate::memory::layout::EXCHANGE_LEN;
+use crate::sync::exchange::{BOARD, Kind};
 
 /// Room for data behind the length that goes with each board.
-const DATA: usize = EXCHANGE_LEN - 8;
+const DATA: usize = BOARD - 8;
 const ADVICE: &str = "every rank must take part with the same length";
 
 impl World {
@@ -68,21 +68,25 @@ impl World {
         let step = DATA / size_of::<T>();
         let mut start = 0;
         loop {
-            // A rank that brings another length shows another number first; what follows it is then not used.
             let part = &mine[start..mine.len().min(start + step)];
             let mut board = Vec::with_capacity(8 + size_of_val(part));
             board.extend_from_slice(&(mine.len() as u64).to_ne_bytes());
             board.extend_from_slice(bytemuck::cast_slice(part));
-            let mut lengths = Vec::with_capacity(self.size());
             let mut scratch = vec![T::zeroed(); part.len()];
-            self.exchange(&board, |rank, theirs| {
+            let mut different = None;
+            self.exchange(Kind::Gather, &board, |rank, theirs| {
                 let (length, data) = theirs.split_at(8);
-                lengths.push(u64::from_ne_bytes(length.try_into().expect("split at 8")));
-                bytemuck::cast_slice_mut::<T, u8>(&mut scratch).copy_from_slice(&data[..size_of_val(part)]);
-                see(rank, start, &scratch);
+                let length = u64::from_ne_bytes(length.try_into().expect("split at 8"));
+                if length != mine.len() as u64 {
+                    different.get_or_insert((rank, length));
+                }
+                bytemuck::cast_slice_mut::<T, u8>(&mut scratch).copy_from_slice(data);
+                if different.is_none() {
+                    see(rank, start, &scratch);
+                }
             })?;
-            if let Some(rank) = lengths.iter().position(|length| *length != lengths[0]) {
-                return Err(differ(what, rank, lengths[rank], lengths[0], ADVICE));
+            if let Some((rank, length)) = different {
+                return Err(differ(what, rank, length, mine.len() as u64, ADVICE));
             }
             start += part.len();
             if start == mine.len() {
@@ -106,14 +110,14 @@ impl World {
     /// # Errors
     /// [`Error::Agreed`] on every rank, with the first failure's rank and text; as [`World::barrier`].
     pub fn agree(&self, mine: std::result::Result<(), String>) -> Result<()> {
-        let mut board = [0u8; EXCHANGE_LEN];
+        let mut board = [0u8; BOARD];
         if let Err(why) = mine {
             let shown = why.floor_char_boundary(DATA);
             board[..8].copy_from_slice(&(1 + shown as u64).to_ne_bytes());
             board[8..8 + shown].copy_from_slice(&why.as_bytes()[..shown]);
         }
         let mut first = None;
-        self.exchange(&board, |rank, theirs| {
+        self.exchange(Kind::Agree, &board, |rank, theirs| {
             let word = u64::from_ne_bytes(theirs[..8].try_into().expect("eight bytes")) as usize;
             if word != 0 && first.is_none() {
                 let end = 8 + (word - 1).min(DATA);

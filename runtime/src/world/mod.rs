@@ -31,12 +31,12 @@ use crate::engine::Engine;
 use crate::error::{Error, Loss, Result};
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::sync::barrier::Barrier;
-use crate::sync::exchange::Exchange;
+use crate::sync::exchange::{Exchange, Kind};
 
 /// A rank's place in a running job, and its way to all other ranks.
 ///
-/// A world is a value: ranks may be processes or threads, and one process may have several worlds in turn. It
-/// belongs to one thread. Dropping it leaves the job; ranks that still wait for this one then get
+/// A world is a value: ranks may be processes or threads, and a process may hold several thread-ranked worlds at a
+/// time. A world belongs to one thread. Dropping it leaves the job; ranks that still wait for this one then get
 /// [`Error::PeerLost`]. Dropping it in a panic tells them so.
 ///
 /// # Examples
@@ -102,10 +102,10 @@ impl World {
     /// Delivers messages that have come, and sends those that had to wait. Never blocks. Returns how many.
     ///
     /// # Errors
-    /// What was wrong with a message that came in.
+    /// What was wrong with a message that came in; [`Error::PeerLost`] if a rank died and nothing came.
     #[inline]
     pub fn poll(&self) -> Result<usize> {
-        self.engine.poll()
+        self.engine.poll_alive("polling")
     }
 
     /// Waits until every rank has called this. Collective. Delivers messages meanwhile.
@@ -119,12 +119,12 @@ impl World {
         self.barrier.enter(&self.engine)
     }
 
-    /// Polls until `ready` holds.
+    /// Polls until `ready` holds, whatever makes it hold: a put, a message, or something outside the job.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if a rank died, or if one has left and all others wait; [`Error::InsideHandler`].
+    /// [`Error::PeerLost`] if a rank died; [`Error::InsideHandler`].
     pub fn wait_until(&self, ready: impl FnMut() -> bool) -> Result<()> {
-        self.engine.wait_until("waiting", None, ready)
+        self.engine.wait_outside("waiting", ready)
     }
 
     /// Polls until `ready` holds, for at most `limit`.
@@ -155,7 +155,8 @@ impl World {
 
     /// Runs a closure that captures nothing at rank `to`, with `arguments` by serde. There is no answer.
     ///
-    /// It runs when the target polls or waits. A closure that captures does not compile:
+    /// It runs when the target polls or waits. A closure that captures does not compile, unless what it captures has no
+    /// bytes: such a token is then made anew at the target, so do not capture one that guards something of a process.
     ///
     /// ```compile_fail
     /// # fn f(world: &bellwether_runtime::World) -> bellwether_runtime::Result<()> {
@@ -227,7 +228,8 @@ impl World {
         self.messages.state()
     }
 
-    /// Enters a last barrier, so that no rank is gone before all are done, and leaves. Collective.
+    /// Waits until every rank has called this and every message has been delivered, those sent by handlers
+    /// included, and leaves. Collective.
     ///
     /// # Errors
     /// As [`World::barrier`].
@@ -235,14 +237,25 @@ impl World {
         self.last_barrier()
     }
 
-    /// The barrier after which this rank needs nobody any more. What ranks sent before it is delivered when it ends.
+    /// What [`World::finish`] does before it leaves.
     pub(crate) fn last_barrier(&self) -> Result<()> {
         self.engine.check_outside_handler("leaving")?;
         self.engine.status(self.engine.rank).leaving.store(1, std::sync::atomic::Ordering::Release);
-        self.engine.wait_until("leaving", None, || !self.engine.has_pending())?;
-        self.barrier()?;
-        while self.poll()? > 0 {}
-        Ok(())
+        // All messages have arrived, and so have those that their handlers sent, when two looks in turn find as many
+        // delivered as sent, and no more the second time (Mattern's four counters, 1987).
+        let mut before = None;
+        loop {
+            self.engine.wait_until("leaving", None, || !self.engine.has_pending())?;
+            let mut sums = [0u64; 2];
+            self.exchange(Kind::Finish, bytemuck::bytes_of(&self.engine.traffic()), |_, theirs| {
+                let [sent, delivered] = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);
+                sums = [sums[0] + sent, sums[1] + delivered];
+            })?;
+            if sums[0] == sums[1] && before == Some(sums) {
+                return self.engine.poll().map(drop);
+            }
+            before = Some(sums);
+        }
     }
 
     /// Ends the whole job: tells all ranks that this one failed and exits with `code`.
@@ -261,8 +274,8 @@ impl World {
     }
 
     /// Shows `bytes` to all ranks and looks at theirs. Collective; every rank shows equally many.
-    pub(crate) fn exchange(&self, bytes: &[u8], mut see: impl FnMut(usize, &[u8])) -> Result<()> {
-        self.exchange.all(&self.engine, &self.barrier, bytes, |rank, board| see(rank, &board[..bytes.len()]))
+    pub(crate) fn exchange(&self, kind: Kind, bytes: &[u8], see: impl FnMut(usize, &[u8])) -> Result<()> {
+        self.exchange.all(&self.engine, &self.barrier, kind, bytes, see)
     }
 }
 

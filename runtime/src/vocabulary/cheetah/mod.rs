@@ -259,7 +259,7 @@ impl Controller {
     /// # Errors
     /// As [`World::wait_until`].
     pub fn wait(&self, bell: &Bell, count: i32) -> Result<()> {
-        self.world("wait")?.wait_until(|| bell.0.load(Ordering::Acquire) >= count)
+        self.world("wait")?.engine().wait_until("waiting for a bell", None, || bell.0.load(Ordering::Acquire) >= count)
     }
 
     /// As [`Controller::wait`], for at most `limit`.
