@@ -1,4 +1,8 @@
-//! What the tests that start processes have in common.
+//! What the tests that cross crates or processes have in common: starting programs with a deadline, rows of the
+//! conformance tables as programs that run over threads, processes or MPI alike, and a watchdog.
+
+pub mod cheetah;
+pub mod watchdog;
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};

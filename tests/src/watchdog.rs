@@ -1,0 +1,75 @@
+//! A deadline for tests that could hang: it ends the process and tells who was doing what.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+struct Step {
+    thread: String,
+    what: String,
+    since: Instant,
+}
+
+static STEPS: Mutex<BTreeMap<String, Step>> = Mutex::new(BTreeMap::new());
+static GUARDED: Mutex<BTreeMap<u64, (String, Instant)>> = Mutex::new(BTreeMap::new());
+static CHANGED: Condvar = Condvar::new();
+
+/// Says what this thread does now, for the case that it does it for ever.
+pub fn at(what: impl Into<String>) {
+    let thread = std::thread::current();
+    let step = Step { thread: thread.name().unwrap_or("?").into(), what: what.into(), since: Instant::now() };
+    let key = |id: ThreadId| format!("{id:?}");
+    STEPS.lock().unwrap_or_else(PoisonError::into_inner).insert(key(thread.id()), step);
+}
+
+/// While it lives, the process must not live longer than the limit it was made with.
+#[must_use = "dropping it ends the watch"]
+#[derive(Debug)]
+pub struct Guard(u64);
+
+/// Starts a watch: if the guard still lives after `limit`, the process aborts and tells who was doing what.
+pub fn guard(name: impl Into<String>, limit: Duration) -> Guard {
+    let mut guarded = GUARDED.lock().unwrap_or_else(PoisonError::into_inner);
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    guarded.insert(number, (name.into(), Instant::now() + limit));
+    if number == 0 {
+        std::thread::Builder::new().name("watchdog".into()).spawn(watch).expect("one more thread");
+    }
+    CHANGED.notify_all();
+    Guard(number)
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        GUARDED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
+}
+
+fn watch() {
+    let mut guarded = GUARDED.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let now = Instant::now();
+        if let Some((name, _)) = guarded.values().find(|(_, end)| *end <= now) {
+            tell(name);
+            std::process::abort();
+        }
+        let sleep = guarded.values().map(|(_, end)| *end - now).min().unwrap_or(Duration::from_secs(1));
+        let sleep = sleep.min(Duration::from_secs(1));
+        guarded = CHANGED.wait_timeout(guarded, sleep).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+fn tell(name: &str) {
+    eprintln!("watchdog: {name}: not done in time; process {}", std::process::id());
+    for step in STEPS.lock().unwrap_or_else(PoisonError::into_inner).values() {
+        eprintln!("watchdog:   {} for {:.1?}: {}", step.thread, step.since.elapsed(), step.what);
+    }
+    for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default().trim().to_owned();
+        let state = read("status").lines().find(|line| line.starts_with("State")).unwrap_or("").to_owned();
+        eprintln!("watchdog:   thread {:?} {}: {state}, in {}", task.file_name(), read("comm"), read("wchan"));
+    }
+}
