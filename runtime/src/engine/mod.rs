@@ -40,8 +40,13 @@ pub struct Engine {
     pending_bytes: Cell<usize>,
     waits: Cell<u64>,
     watch: OnceCell<liveness::Watch>,
-    fault: RefCell<Option<Error>>,
+    /// Errors of messages, to be told one a poll.
+    faults: RefCell<VecDeque<Error>>,
+    has_fault: Cell<bool>,
 }
+
+/// Most errors that wait to be told.
+const FAULTS_MAX: usize = 64;
 
 struct Pending {
     id: u8,
@@ -77,7 +82,8 @@ impl Engine {
             pending_bytes: Cell::new(0),
             waits: Cell::new(0),
             watch: OnceCell::new(),
-            fault: RefCell::default(),
+            faults: RefCell::default(),
+            has_fault: Cell::new(false),
         }
     }
 
@@ -98,26 +104,51 @@ impl Engine {
     /// What was wrong with a message that came in, once.
     #[inline]
     pub fn poll(&self) -> Result<usize> {
+        let done = self.turn();
+        if self.has_fault.get() {
+            return self.take_fault().map(|()| done);
+        }
+        Ok(done)
+    }
+
+    /// As [`Engine::poll`], but an error waits for the next poll: a collective must not end on one rank alone because
+    /// of a message that has nothing to do with it.
+    #[inline]
+    pub fn turn(&self) -> usize {
         let mut done = self.interface.progress();
         if self.has_pending.get() {
             done += self.flush_pending();
         }
         if done != 0
-            && let Some(error) = self.take_fault()
+            && let Some(error) = self.interface.take_error()
         {
-            return Err(error);
+            self.set_fault(error);
         }
-        Ok(done)
+        done
     }
 
-    fn take_fault(&self) -> Option<Error> {
-        self.interface.take_error().or_else(|| self.fault.borrow_mut().take())
+    /// Tells the oldest error that was kept.
+    ///
+    /// # Errors
+    /// That one.
+    pub fn take_fault(&self) -> Result<()> {
+        if !self.has_fault.get() {
+            return Ok(());
+        }
+        let mut faults = self.faults.borrow_mut();
+        let first = faults.pop_front();
+        self.has_fault.set(!faults.is_empty());
+        first.map_or(Ok(()), Err)
     }
 
-    /// Remembers an error that a handler met, for the next [`Engine::poll`].
+    /// Remembers an error that a handler met, for the next [`Engine::poll`]. Of a flood of them the first are kept.
     #[cold]
     pub fn set_fault(&self, error: Error) {
-        self.fault.borrow_mut().get_or_insert(error);
+        let mut faults = self.faults.borrow_mut();
+        if faults.len() < FAULTS_MAX {
+            faults.push_back(error);
+        }
+        self.has_fault.set(true);
     }
 
     /// Sends `header` and `payload`, in a line if they fit, else in a block. [`Sent::NoRoom`] is back-pressure.

@@ -114,9 +114,11 @@ impl World {
     /// otherwise; `BELLWETHER_BARRIER` forces one.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if a rank died, or left without calling this; [`Error::InsideHandler`].
+    /// [`Error::PeerLost`] if a rank died, or left without calling this; [`Error::InsideHandler`]. What was wrong with
+    /// a message that came in is told when the barrier is done, so that no rank is left behind in it.
     pub fn barrier(&self) -> Result<()> {
-        self.barrier.enter(&self.engine)
+        self.barrier.enter(&self.engine)?;
+        self.engine.take_fault()
     }
 
     /// Polls until `ready` holds.
@@ -239,10 +241,10 @@ impl World {
     pub(crate) fn last_barrier(&self) -> Result<()> {
         self.engine.check_outside_handler("leaving")?;
         self.engine.status(self.engine.rank).leaving.store(1, std::sync::atomic::Ordering::Release);
-        self.engine.wait_until("leaving", None, || !self.engine.has_pending())?;
-        self.barrier()?;
-        while self.poll()? > 0 {}
-        Ok(())
+        self.engine.wait_together("leaving", || !self.engine.has_pending())?;
+        self.barrier.enter(&self.engine)?;
+        while self.engine.turn() > 0 {}
+        self.engine.take_fault()
     }
 
     /// Ends the whole job: tells all ranks that this one failed and exits with `code`.

@@ -43,7 +43,13 @@ pub(super) fn c19(controller: Controller, _: &Load) {
     let bell = Memory::heap(4);
     let bells = addresses(&controller, bell.address());
     barrier(&controller, "start");
+    // The target must be out of the barrier, which would deliver.
+    let out = controller.as_world().expect("valid").alloc::<u64>(1).expect("it fits");
+    if me == target {
+        out.put(0, 0, 1).expect("in range");
+    }
     if me == 0 {
+        poll_until(&controller, "the target's word that it polls no more", || out.load(0) == 1);
         controller.ainvoke(target, function, b"run", None).expect("ainvoke");
         // SAFETY: a bell of the target.
         unsafe { controller.put(target, 0, &[], None, Some(bells[target])) }.expect("put");
@@ -87,7 +93,8 @@ pub(super) fn c20(controller: Controller, _: &Load) {
         .expect("registered early");
     let nothing = controller.register_function(|_, _, _, _| {}).expect("registered early");
     let matching = MatchingHandler::new(&controller).expect("all make it");
-    let own = [0u8; 8];
+    // For transfers to oneself, which may still be under way when the calls return.
+    let (own, here) = (Memory::heap(8), Memory::heap(8));
     let bell = Memory::segment(&controller, 4);
     let bells = addresses(&controller, bell.address());
     let calls = ["barrier", "wait", "wait_for", "poll", "put", "get", "ainvoke", "send", "request"];
@@ -106,13 +113,12 @@ pub(super) fn c20(controller: Controller, _: &Load) {
             unsafe { controller.put(target, 0, &[], None, Some(bells[target])) }.expect("put");
         }
         if me == target && n > 1 {
-            let mut here = [0u8; 8];
             let start = Instant::now();
-            let step = |here: &mut [u8; 8]| match call {
+            let step = || match call {
                 // SAFETY: our own memory.
-                "put" => unsafe { controller.put(me, here.as_ptr() as usize, &own, None, None) },
+                "put" => unsafe { controller.put(me, here.address(), &[1; 8], None, None) },
                 // SAFETY: our own memory.
-                "get" => unsafe { controller.get(me, own.as_ptr() as usize, here.as_mut_ptr(), 8, None, None) },
+                "get" => unsafe { controller.get(me, own.address(), here.start(), 8, None, None) },
                 "ainvoke" => controller.ainvoke(me, nothing, &[], None),
                 "send" => matching.send(0, 5, &1u8),
                 "request" => matching.request::<u8, _>(0, 6, |_| {}),
@@ -125,7 +131,7 @@ pub(super) fn c20(controller: Controller, _: &Load) {
             // The barrier of the next line is one of the calls.
             while call != "barrier" && (runs.get() <= round || bell_value(&heap) <= round) {
                 assert!(start.elapsed() < Duration::from_secs(30), "{what}: no progress");
-                step(&mut here).expect(call);
+                step().expect(call);
             }
         }
         barrier(&controller, &what);
@@ -208,7 +214,7 @@ pub(super) fn c23(controller: Controller, load: &Load) {
     let bells = addresses(&controller, bell.address());
     let matching = MatchingHandler::new(&controller).expect("all make it");
     let (here, local, bytes) = (Memory::heap(size), Bell::new(), pattern(3, size));
-    let sleep = Duration::from_millis(if load.full { 3000 } else { 1000 });
+    let sleep = Duration::from_millis(if load.full { 3000 } else { 500 });
     barrier(&controller, "start");
     if me == target && n > 1 {
         std::thread::sleep(sleep);
