@@ -182,26 +182,18 @@ impl Engine {
 
     /// Sends without refusing: a message that finds no room is kept, in order, and goes out from a later
     /// [`Engine::poll`]. What is kept may be as much as larger messages in flight; beyond that this waits for room.
+    /// A handler cannot wait, and what it does not send is lost to who asked for it: it keeps what it must.
     ///
     /// # Errors
-    /// As [`Engine::send`]; [`Error::OutOfMemory`] inside a handler, which cannot wait.
+    /// As [`Engine::send`].
     pub fn send_or_keep(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         if self.send(to, id, header, payload)? == Sent::Done {
             return Ok(());
         }
         let (limit, asked) = (self.settings.message_memory, payload.len() + 8);
         let room = || self.pending_bytes.get() == 0 || self.pending_bytes.get() + asked <= limit;
-        if !room() {
-            if self.interface.delivering() {
-                return Err(Error::OutOfMemory {
-                    what: "memory for messages that their target does not take in",
-                    asked,
-                    free: limit.saturating_sub(self.pending_bytes.get()),
-                    limit,
-                    setting: "BELLWETHER_MESSAGE_MEMORY",
-                });
-            }
-            self.wait_until("waiting for room to send a message", None, room)?;
+        if !room() && !self.interface.delivering() {
+            self.wait_together("waiting for room to send a message", room)?;
         }
         let bytes = [&header.to_ne_bytes(), payload].concat().into();
         self.pending.borrow_mut().entry(to).or_default().push_back(Pending { id, bytes });

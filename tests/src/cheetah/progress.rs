@@ -202,7 +202,10 @@ pub(super) fn c22(controller: Controller, load: &Load) {
 pub(super) fn c23(controller: Controller, load: &Load) {
     let (me, n) = place(&controller);
     let target = 1 % n;
-    let size = load.large();
+    // What finds no room is kept, up to as much as there is message memory.
+    let roomy = load.message_memory > 4 << 20;
+    let size = if roomy { load.large() } else { 1000 };
+    let (calls, puts) = if roomy { (10_000, 1000) } else { (30, 30) };
     let runs = Rc::new(Cell::new(0));
     let count = Rc::clone(&runs);
     let function =
@@ -220,8 +223,6 @@ pub(super) fn c23(controller: Controller, load: &Load) {
         std::thread::sleep(sleep);
         awake.store(0, 1);
     }
-    // More than a lane holds, so much is kept here.
-    let (calls, puts) = (10_000, 1000);
     if me == 0 {
         let start = Instant::now();
         // SAFETY: the target expects it; `here` lives until all rings have come.
@@ -238,11 +239,7 @@ pub(super) fn c23(controller: Controller, load: &Load) {
             controller.ainvoke(target, function, &[0; 80][..i % 80], None).expect("ainvoke");
             matching.send(target, 1, &i).expect("send");
         }
-        if load.message_memory > 2 << 20 {
-            controller.ainvoke(target, function, &[0; 1 << 20], None).expect("ainvoke");
-        } else {
-            controller.ainvoke(target, function, &[], None).expect("ainvoke");
-        }
+        controller.ainvoke(target, function, &vec![0; if roomy { 1 << 20 } else { 0 }], None).expect("ainvoke");
         let slept = n == 1 || awake.get(target, 0).expect("in range") == 0;
         assert!(slept, "the calls took {:?}, longer than the other slept", start.elapsed());
         wait(&controller, &local, 2, "gets");
