@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bellwether_runtime::vocabulary::cheetah::Controller;
 use bellwether_runtime::{Barrier, Settings, Threads};
-use bellwether_tests::cheetah::{Load, ROWS, row};
+use bellwether_tests::cheetah::{Load, row};
 use bellwether_tests::watchdog;
 
 /// Contexts, what is set, and whether counts and sizes are those of the table.
@@ -62,58 +62,7 @@ fn run(name: &str) {
     }
 }
 
-macro_rules! rows {
-    ($($name:ident)*) => {
-        $(#[test]
-        fn $name() {
-            run(stringify!($name));
-        })*
-
-        #[test]
-        fn every_row_has_its_test() {
-            let tests = [$(stringify!($name)),*];
-            assert_eq!(ROWS.iter().map(|(name, _)| *name).collect::<Vec<_>>(), tests);
-            for (number, name) in tests.iter().enumerate() {
-                assert!(name.starts_with(&format!("c{:02}_", number + 1)), "{name}");
-            }
-        }
-    };
-}
-
-rows! {
-    c01_finalize_waits_for_all
-    c02_after_finalize_every_call_is_an_error
-    c03_before_setup_every_call_is_an_error
-    c04_contexts_are_numbered_from_zero
-    c05_a_bell_counts_every_put
-    c06_no_ring_is_lost
-    c07_put_copies_and_rings_both_bells
-    c08_remote_bell_rings_after_data
-    c09_put_needs_no_matching_call
-    c10_get_rings_remote_after_copy_out_and_local_after_copy_in
-    c11_absent_bells_ring_nothing
-    c12_zero_bytes_still_ring
-    c13_ainvoke_passes_who_id_buffer_and_length
-    c14_handler_buffers_are_freed
-    c15_senders_buffer_is_free_on_return
-    c16_functions_are_numbered_in_order_on_all_contexts
-    c17_an_unregistered_number_is_an_error_at_the_target
-    c18_nobody_leaves_a_barrier_before_all_have_entered
-    c19_only_calls_move_messages
-    c20_every_call_makes_progress
-    c21_wait_compares_and_does_not_reset
-    c22_no_thread_is_needed
-    c23_calls_do_not_block_for_the_peer
-    c24_handlers_may_call_and_do_not_nest
-    c25_bells_are_the_only_order
-    c26_a_context_can_reach_itself
-    c27_any_memory_will_do
-    c28_copies_share_and_the_last_one_finalises
-    c29_sends_and_requests_meet_in_either_order
-    c30_unmatched_requests_and_messages_are_counted
-    c31_structures_and_vectors_travel
-    c32_a_custom_serializer_is_used
-}
+bellwether_tests::cheetah_row_tests!(run);
 
 #[test]
 fn c01_setup_takes_its_options_out() {

@@ -44,11 +44,13 @@ pub struct Engine {
     /// Messages sent and delivered, to know when all have arrived.
     traffic: Cell<[u64; 2]>,
     watch: OnceCell<liveness::Watch>,
-    fault: RefCell<Option<Error>>,
+    /// Errors of messages, to be told one a poll.
+    faults: RefCell<VecDeque<Error>>,
     has_fault: Cell<bool>,
-    /// Inside a collective: what goes wrong with a message is told after it, so that no rank leaves it half-way.
-    collective: Cell<bool>,
 }
+
+/// Most errors that wait to be told.
+const FAULTS_MAX: usize = 64;
 
 struct Pending {
     id: u8,
@@ -86,9 +88,8 @@ impl Engine {
             outside: Cell::new(false),
             traffic: Cell::new([0; 2]),
             watch: OnceCell::new(),
-            fault: RefCell::default(),
+            faults: RefCell::default(),
             has_fault: Cell::new(false),
-            collective: Cell::new(false),
         }
     }
 
@@ -109,6 +110,17 @@ impl Engine {
     /// What was wrong with a message that came in, once.
     #[inline]
     pub fn poll(&self) -> Result<usize> {
+        let done = self.turn();
+        if self.has_fault.get() {
+            return self.take_fault().map(|()| done);
+        }
+        Ok(done)
+    }
+
+    /// As [`Engine::poll`], but an error waits for the next poll: a collective must not end on one rank alone because
+    /// of a message that has nothing to do with it.
+    #[inline]
+    pub fn turn(&self) -> usize {
         let mut done = self.interface.progress();
         if done != 0 {
             self.count(0, done);
@@ -121,10 +133,7 @@ impl Engine {
         {
             self.set_fault(error);
         }
-        if self.has_fault.get() && !self.collective.get() {
-            return Err(self.take_fault());
-        }
-        Ok(done)
+        done
     }
 
     /// As [`Engine::poll`], for calls that programs make in loops of their own.
@@ -142,24 +151,27 @@ impl Engine {
         Ok(done)
     }
 
-    #[cold]
-    fn take_fault(&self) -> Error {
-        self.has_fault.set(false);
-        self.fault.borrow_mut().take().expect("set together")
+    /// Tells the oldest error that was kept.
+    ///
+    /// # Errors
+    /// That one.
+    pub fn take_fault(&self) -> Result<()> {
+        if !self.has_fault.get() {
+            return Ok(());
+        }
+        let mut faults = self.faults.borrow_mut();
+        let first = faults.pop_front();
+        self.has_fault.set(!faults.is_empty());
+        first.map_or(Ok(()), Err)
     }
 
-    /// Runs a collective, during which messages are delivered but what is wrong with them is kept for later.
-    pub fn collectively<R>(&self, run: impl FnOnce() -> R) -> R {
-        let outer = self.collective.replace(true);
-        let result = run();
-        self.collective.set(outer);
-        result
-    }
-
-    /// Remembers an error that a handler met, for the next [`Engine::poll`].
+    /// Remembers an error that a handler met, for the next [`Engine::poll`]. Of a flood of them the first are kept.
     #[cold]
     pub fn set_fault(&self, error: Error) {
-        self.fault.borrow_mut().get_or_insert(error);
+        let mut faults = self.faults.borrow_mut();
+        if faults.len() < FAULTS_MAX {
+            faults.push_back(error);
+        }
         self.has_fault.set(true);
     }
 
@@ -212,26 +224,18 @@ impl Engine {
 
     /// Sends without refusing: a message that finds no room is kept, in order, and goes out from a later
     /// [`Engine::poll`]. What is kept may be as much as larger messages in flight; beyond that this waits for room.
+    /// A handler cannot wait, and what it does not send is lost to who asked for it: it keeps what it must.
     ///
     /// # Errors
-    /// As [`Engine::send`]; [`Error::OutOfMemory`] inside a handler, which cannot wait.
+    /// As [`Engine::send`].
     pub fn send_or_keep(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         if self.send(to, id, header, payload)? == Sent::Done {
             return Ok(());
         }
         let (limit, asked) = (self.settings.message_memory, payload.len() + 8);
         let room = || self.pending_bytes.get() == 0 || self.pending_bytes.get() + asked <= limit;
-        if !room() {
-            if self.interface.delivering() {
-                return Err(Error::OutOfMemory {
-                    what: "memory for messages that their target does not take in",
-                    asked,
-                    free: limit.saturating_sub(self.pending_bytes.get()),
-                    limit,
-                    setting: "BELLWETHER_MESSAGE_MEMORY",
-                });
-            }
-            self.wait_until("waiting for room to send a message", None, room)?;
+        if !room() && !self.interface.delivering() {
+            self.wait_together("waiting for room to send a message", room)?;
         }
         let bytes = [&header.to_ne_bytes(), payload].concat().into();
         self.pending.borrow_mut().entry(to).or_default().push_back(Pending { id, bytes });

@@ -54,7 +54,27 @@ impl Engine {
     /// [`Error::TimedOut`] after `limit`; [`Error::PeerLost`] if a rank died, or if one has left and all others
     /// wait; errors of messages that came in; [`Error::InsideHandler`].
     #[inline]
-    pub fn wait_until(
+    pub fn wait_until(&self, doing: &'static str, limit: Option<Duration>, ready: impl FnMut() -> bool) -> Result<()> {
+        self.wait::<true>(doing, limit, ready)
+    }
+
+    /// As [`Engine::wait_until`], without a time limit, for collectives: errors of messages that come in wait for the
+    /// next [`Engine::poll`].
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], [`Error::InsideHandler`].
+    #[inline]
+    pub fn wait_together(&self, doing: &'static str, ready: impl FnMut() -> bool) -> Result<()> {
+        self.wait::<false>(doing, None, ready)
+    }
+
+    #[inline(always)]
+    fn poll_and<const TELL: bool>(&self) -> Result<usize> {
+        if TELL { self.poll() } else { Ok(self.turn()) }
+    }
+
+    #[inline]
+    fn wait<const TELL: bool>(
         &self,
         doing: &'static str,
         limit: Option<Duration>,
@@ -67,7 +87,7 @@ impl Engine {
         let mut idle = 0;
         while idle < self.patience.spins {
             // Rounds that deliver something count too where time is short: messages may never end.
-            idle = if self.poll()? == 0 || limit.is_some() { idle + 1 } else { 0 };
+            idle = if self.poll_and::<TELL>()? == 0 || limit.is_some() { idle + 1 } else { 0 };
             if ready() {
                 return Ok(());
             }
@@ -76,7 +96,7 @@ impl Engine {
                 std::hint::spin_loop();
             }
         }
-        self.wait_long(doing, limit, &mut ready)
+        self.wait_long::<TELL>(doing, limit, &mut ready)
     }
 
     /// Waits without limit for what other ranks alone may never bring about: only the death of one ends it early.
@@ -91,13 +111,18 @@ impl Engine {
     }
 
     #[cold]
-    fn wait_long(&self, doing: &'static str, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Result<()> {
+    fn wait_long<const TELL: bool>(
+        &self,
+        doing: &'static str,
+        limit: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
         let start = Instant::now();
         let mut idle = 0;
         let mut standstill = None;
         let mut waiting = Waiting { engine: self, published: false };
         loop {
-            let progressed = self.poll()? != 0;
+            let progressed = self.poll_and::<TELL>()? != 0;
             if ready() {
                 return Ok(());
             }

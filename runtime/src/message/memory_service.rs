@@ -33,22 +33,27 @@ const NAMES: [&str; 3] = ["put to an address", "get from an address", "a remote 
 /// Bytes that are not all accessible memory of this rank.
 struct NotHere;
 
-/// Senders of whose transfer under way a piece was refused.
-type Broken = RefCell<HashSet<usize>>;
+/// Transfers under way of which a piece was refused: the sender, and its number for the transfer.
+type Broken = RefCell<HashSet<(usize, u64)>>;
+
+/// Which piece of which transfer, in one word.
+fn place_word(transfer: u64, last: bool) -> u64 {
+    transfer << 1 | u64::from(last)
+}
 
 /// The outcome of a piece: a refused one spoils all that follow, up to the last.
-fn join(broken: &Broken, from: usize, last: bool, piece: Result<(), NotHere>) -> Result<(), NotHere> {
+fn join(broken: &Broken, from: usize, place: u64, piece: Result<(), NotHere>) -> Result<(), NotHere> {
     let mut broken = broken.borrow_mut();
-    let spoilt = if last { broken.remove(&from) } else { broken.contains(&from) };
+    let (transfer, last) = ((from, place >> 1), place & 1 != 0);
+    let spoilt = if last { broken.remove(&transfer) } else { broken.contains(&transfer) };
     if piece.is_err() && !last {
-        broken.insert(from);
+        broken.insert(transfer);
     }
     if spoilt { Err(NotHere) } else { piece }
 }
 
-/// Writing at the peer: header is the address; the payload is the bell's address, whether it is the last piece, and
-/// the bytes. Reading at the peer: header is the address; the payload is length, where to, whether it is the last
-/// piece, local bell, remote bell.
+/// Writing at the peer: header is the address; the payload is the bell's address, which piece it is, and the bytes.
+/// Reading at the peer: header is the address; the payload is length, where to, which piece, local bell, remote bell.
 pub(super) fn install(messages: &Rc<Messages>) {
     let interface = &messages.engine.interface;
     let (weak, broken) = (Rc::downgrade(messages), Broken::default());
@@ -56,10 +61,10 @@ pub(super) fn install(messages: &Rc<Messages>) {
         id::WRITE,
         Box::new(move |message| {
             let Some(messages) = weak.upgrade() else { return };
-            let Some(([to, bell, last], bytes)) = words::<3>(message.data()) else {
+            let Some(([to, bell, place], bytes)) = words::<3>(message.data()) else {
                 return messages.fault(message.from, "a write without an address");
             };
-            match join(&broken, message.from, last != 0, write_here(to as usize, bytes)) {
+            match join(&broken, message.from, place, write_here(to as usize, bytes)) {
                 Ok(()) => ring_or_tell(&messages, message.from, bell),
                 Err(NotHere) => refuse(&messages, message.from, Asked::Put, to, bytes.len() as u64),
             }
@@ -70,14 +75,14 @@ pub(super) fn install(messages: &Rc<Messages>) {
         id::READ,
         Box::new(move |message| {
             let Some(messages) = weak.upgrade() else { return };
-            let Some(([from, len, to, last, local_bell, remote_bell], _)) = words::<6>(message.data()) else {
+            let Some(([from, len, to, place, local_bell, remote_bell], _)) = words::<6>(message.data()) else {
                 return messages.fault(message.from, "a read without an address");
             };
             let (piece, bytes) = match read_here(from as usize, len as usize) {
                 Ok(bytes) => (Ok(()), bytes),
                 Err(NotHere) => (Err(NotHere), Vec::new()),
             };
-            if join(&broken, message.from, last != 0, piece).is_err() {
+            if join(&broken, message.from, place, piece).is_err() {
                 return refuse(&messages, message.from, Asked::Get, from, len);
             }
             ring_or_tell(&messages, message.from, remote_bell);
@@ -204,6 +209,12 @@ unsafe fn move_here(direction: Direction, buffer: *mut u8, len: usize, address: 
 }
 
 impl Messages {
+    fn next_transfer(&self) -> u64 {
+        let number = self.transfers.get();
+        self.transfers.set(number + 1);
+        number
+    }
+
     /// Bytes of the pieces a transfer of `len` bytes goes in.
     fn pieces(&self, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
         // A quarter, so that one can be filled while others are under way.
@@ -213,9 +224,10 @@ impl Messages {
 
     /// Asks `to` to write `bytes` at `address` and then ring `bell` (0: none).
     pub fn write_outside(&self, to: usize, address: usize, bytes: &[u8], bell: usize) -> Result<()> {
+        let transfer = self.next_transfer();
         for piece in self.pieces(bytes.len()) {
             let last = piece.end == bytes.len();
-            let head = [if last { bell } else { 0 }, usize::from(last)].map(|word| (word as u64).to_ne_bytes());
+            let head = [if last { bell as u64 } else { 0 }, place_word(transfer, last)].map(u64::to_ne_bytes);
             let payload = [head.as_flattened(), &bytes[piece.clone()]].concat();
             self.engine.send_or_keep(to, id::WRITE, (address + piece.start) as u64, &payload)?;
         }
@@ -235,11 +247,12 @@ impl Messages {
         local_bell: usize,
         remote_bell: usize,
     ) -> Result<()> {
+        let transfer = self.next_transfer();
         for piece in self.pieces(len) {
             let last = piece.end == len;
-            let bells = if last { [local_bell, remote_bell] } else { [0, 0] };
-            let payload = [piece.len(), here + piece.start, usize::from(last), bells[0], bells[1]]
-                .map(|word| (word as u64).to_ne_bytes());
+            let [local, remote] = if last { [local_bell as u64, remote_bell as u64] } else { [0, 0] };
+            let place = place_word(transfer, last);
+            let payload = [piece.len() as u64, (here + piece.start) as u64, place, local, remote].map(u64::to_ne_bytes);
             self.engine.send_or_keep(to, id::READ, (address + piece.start) as u64, payload.as_flattened())?;
         }
         Ok(())

@@ -50,6 +50,8 @@ pub struct Messages {
     /// Peers whose table was found equal to ours: one byte a rank.
     verified: Box<[Cell<bool>]>,
     calls: Calls,
+    /// Transfers to memory outside segments so far that went by message.
+    transfers: Cell<u64>,
     /// Few, so a search from the front is the quickest.
     state: RefCell<Vec<(TypeId, Rc<dyn Any>)>>,
 }
@@ -63,6 +65,7 @@ impl Messages {
             table: Table::default(),
             verified: vec![Cell::new(false); size].into(),
             calls: Calls::default(),
+            transfers: Cell::new(0),
             state: RefCell::default(),
         });
         messages.install_table();

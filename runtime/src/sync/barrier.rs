@@ -34,7 +34,13 @@ impl Barrier {
         if self.central { "central counter" } else { "dissemination" }
     }
 
-    /// Enters, and returns when all ranks have entered. Delivers messages meanwhile.
+    /// The number that the next barrier will have.
+    pub fn next_epoch(&self) -> u64 {
+        self.epoch.get() + 1
+    }
+
+    /// Enters, and returns when all ranks have entered. Delivers messages meanwhile; what is wrong with them is told
+    /// by the next [`Engine::poll`].
     ///
     /// # Errors
     /// [`Error::PeerLost`] if a rank died, or left without entering; [`Error::InsideHandler`].
@@ -42,16 +48,7 @@ impl Barrier {
         engine.check_outside_handler(DOING)?;
         let epoch = self.next_epoch();
         self.epoch.set(epoch);
-        engine.collectively(|| self.pass(engine, epoch))
-    }
-
-    /// The number that the next barrier will have.
-    pub fn next_epoch(&self) -> u64 {
-        self.epoch.get() + 1
-    }
-
-    fn pass(&self, engine: &Engine, epoch: u64) -> Result<()> {
-        engine.poll()?;
+        engine.turn();
         // Release: who sees that this rank entered, and left, sees what it wrote before.
         engine.status(engine.rank).entered.store(epoch, Ordering::Release);
         if engine.size == 1 {
@@ -99,7 +96,7 @@ fn central(engine: &Engine, epoch: u64) -> Result<()> {
 
 fn wait(engine: &Engine, epoch: u64, mut ready: impl FnMut() -> bool) -> Result<()> {
     let mut deserter = None;
-    engine.wait_until(DOING, None, || {
+    engine.wait_together(DOING, || {
         if ready() {
             return true;
         }

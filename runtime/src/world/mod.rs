@@ -114,9 +114,11 @@ impl World {
     /// otherwise; `BELLWETHER_BARRIER` forces one.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if a rank died, or left without calling this; [`Error::InsideHandler`].
+    /// [`Error::PeerLost`] if a rank died, or left without calling this; [`Error::InsideHandler`]. What was wrong with
+    /// a message that came in is told when the barrier is done, so that no rank is left behind in it.
     pub fn barrier(&self) -> Result<()> {
-        self.barrier.enter(&self.engine)
+        self.barrier.enter(&self.engine)?;
+        self.engine.take_fault()
     }
 
     /// Polls until `ready` holds, whatever makes it hold: a put, a message, or something outside the job.
@@ -245,14 +247,14 @@ impl World {
         // delivered as sent, and no more the second time (Mattern's four counters, 1987).
         let mut before = None;
         loop {
-            self.engine.wait_until("leaving", None, || !self.engine.has_pending())?;
+            self.engine.wait_together("leaving", || !self.engine.has_pending())?;
             let mut sums = [0u64; 2];
             self.exchange(Kind::Finish, bytemuck::bytes_of(&self.engine.traffic()), |_, theirs| {
                 let [sent, delivered] = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);
                 sums = [sums[0] + sent, sums[1] + delivered];
             })?;
             if sums[0] == sums[1] && before == Some(sums) {
-                return self.engine.poll().map(drop);
+                return self.engine.take_fault();
             }
             before = Some(sums);
         }

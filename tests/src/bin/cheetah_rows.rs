@@ -32,8 +32,9 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let settings = Settings::from_env().expect("setup has read them");
-    // The watchdog and this thread.
-    let load = Load { tasks: Some(2), ..Load::new(full, &settings) };
+    // The watchdog and this thread, where no MPI brings its own.
+    let tasks = std::env::var_os("BELLWETHER_JOB").map(|_| 2);
+    let load = Load { tasks, ..Load::new(full, &settings) };
     run(controller, &load);
     ExitCode::SUCCESS
 }

@@ -106,8 +106,15 @@ impl Drop for Memory {
 
 /// Bytes in which every shift and every seed shows.
 pub fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    /// After this many bytes it repeats; no multiple of anything.
+    const PERIOD: usize = 1_000_003;
     let seed = (seed as u32).wrapping_mul(0x85EB_CA6B);
-    (0..len as u32).map(|i| ((i ^ seed).wrapping_mul(0x9E37_79B1) >> 24) as u8).collect()
+    let mut bytes = Vec::with_capacity(len);
+    bytes.extend((0..len.min(PERIOD) as u32).map(|i| ((i ^ seed).wrapping_mul(0x9E37_79B1) >> 24) as u8));
+    while bytes.len() < len {
+        bytes.extend_from_within(..PERIOD.min(len - bytes.len()));
+    }
+    bytes
 }
 
 /// Fails with the first byte that differs.

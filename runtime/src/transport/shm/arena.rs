@@ -16,6 +16,8 @@ const SMALL_MIN: usize = 256;
 const CLASSES: usize = (SMALL_MAX / SMALL_MIN).ilog2() as usize + 1;
 /// Busy blocks looked at for each one asked.
 const GLANCE: usize = 4;
+/// Busy blocks of each size looked at when there is no memory left for another size.
+const SEARCH: usize = 64;
 const SETTING: &str = "BELLWETHER_MESSAGE_MEMORY";
 
 const IN_USE: u64 = 1;
@@ -104,7 +106,13 @@ impl Arena {
         }
         let offset = match self.free[class].pop() {
             Some(offset) => Some(offset),
-            None => self.fresh(SMALL_MIN << class)?,
+            None => match self.fresh(SMALL_MIN << class)? {
+                None => {
+                    self.return_small(SEARCH);
+                    self.fresh(SMALL_MIN << class)?
+                }
+                some => some,
+            },
         };
         if let Some(offset) = offset {
             self.busy[class].push_back(offset);
@@ -123,7 +131,7 @@ impl Arena {
         }
         let offset = match self.fresh(bytes)? {
             None => {
-                self.return_small();
+                self.return_small(usize::MAX);
                 self.fresh(bytes)?
             }
             some => some,
@@ -134,14 +142,16 @@ impl Arena {
         Ok(offset)
     }
 
-    /// Gives unused small blocks back, so that they can be joined into a large one.
+    /// Gives unused small blocks back, so that they can be joined and used for another size. Looks at most at `most`
+    /// busy ones of each size, in turn, so that asking again and again finds them all.
     #[cold]
-    fn return_small(&mut self) {
+    fn return_small(&mut self, most: usize) {
         for class in 0..CLASSES {
             for offset in std::mem::take(&mut self.free[class]) {
                 self.heap.give_back(offset);
             }
-            for offset in std::mem::take(&mut self.busy[class]) {
+            for _ in 0..self.busy[class].len().min(most) {
+                let Some(offset) = self.busy[class].pop_front() else { break };
                 if self.released(offset) {
                     self.heap.give_back(offset);
                 } else {
