@@ -140,6 +140,7 @@ impl<const MOOD: u8> Rig for Sim<MOOD> {
         let mut config = sim::Config::new(ranks, SEED.get());
         config.flow.slots = 8;
         config.flow.credits = 8;
+        config.flow.message = 16 << 10;
         let config = match MOOD {
             WILD => config.wild(),
             TINY => config.wild().tiny(),
