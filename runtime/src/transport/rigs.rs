@@ -111,7 +111,7 @@ const NATIVE: u8 = 3;
 /// The simulated network, in one of its moods.
 struct Sim<const MOOD: u8>(sim::Network);
 
-struct Simulated<'a>(&'a sim::Turn<'a>);
+struct Simulated<'a>(&'a sim::Turn);
 
 impl Player for Simulated<'_> {
     fn rank(&self) -> usize {

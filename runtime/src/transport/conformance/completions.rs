@@ -2,7 +2,10 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicI32, AtomicU32, AtomicU64,
+    Ordering::{Acquire, SeqCst},
+};
 use std::sync::{Arc, Mutex};
 
 use super::rig::*;
@@ -355,8 +358,10 @@ pub fn u17_fence<R: Rig>() {
                 turn,
             );
         };
-        // SAFETY: a word of our allocation, which peers change by the runtime's copies only.
-        let flag = || unsafe { crate::memory::copy::load(memory.address().cast::<u64>()) };
+        // SAFETY: a word of our allocation, which peers change by stores of whole words only.
+        let word = unsafe { AtomicU64::from_ptr(memory.address().cast()) };
+        // Pairs with the store of the flag, which the fence puts after that of the data.
+        let flag = || word.load(Acquire);
         for round in 1..=rounds as u64 {
             let size = sizes[round as usize % sizes.len()].min(side.interface.attributes().put.max_bcopy);
             if me == 0 {
@@ -366,7 +371,6 @@ pub fn u17_fence<R: Rig>() {
             }
             wait("the flag", || flag() == round || me == 0, turn);
             if me == 1 {
-                std::sync::atomic::fence(SeqCst);
                 assert_eq!(bytes(&memory)[64..64 + size], vec![round as u8; size], "round {round}");
                 put(&round.to_le_bytes(), 0);
             } else {
