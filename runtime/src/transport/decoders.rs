@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::emulate::{Client, Operation, Reply, ReplyKind, RequestHead, RequestKind, Server, Source};
 use super::memory::Registry;
-use super::sim::Random;
 use super::stream::{FlowLimits, Frame, Inflow};
 use super::*;
 use crate::memory::layout::SlotLayout;
@@ -74,6 +73,7 @@ pub fn feed_machines(bytes: &[u8]) {
 }
 
 /// Well-formed bytes of every kind, to start from.
+#[cfg(test)]
 fn seeds() -> Vec<Vec<u8>> {
     let atomic = Atomic { op: AtomicOp::Add, width: Width::Eight, value: 1, compare: 2 };
     let key = RemoteKey { owner: 1, place: key::Place::Allocated, id: 2, address: 4096, len: 64 };
@@ -101,7 +101,7 @@ fn seeds() -> Vec<Vec<u8>> {
 #[test]
 fn no_bytes_make_a_decoder_panic() {
     sim::check("no_bytes_make_a_decoder_panic", 4, |seed| {
-        let mut random = Random::new(seed);
+        let mut random = sim::Random::new(seed);
         for seed in seeds() {
             for _ in 0..4000 {
                 let mut bytes = seed.clone();

@@ -55,7 +55,7 @@ pub fn u19_completion_thread<R: Rig>() {
                     region: Some(source.region()),
                 }];
                 // SAFETY: the buffer lives to the end.
-                let posted = duo.insist(|| unsafe { duo.a.ep().put_zcopy(&iov, key.address, &key, Some(&done)) });
+                let posted = duo.insist(|| unsafe { duo.a.ep().get_zcopy(&iov, key.address, &key, Some(&done)) });
                 if posted == Posted::Done {
                     done.complete(Ok(()));
                 }
@@ -149,6 +149,10 @@ pub fn u21_handlers_send_but_do_not_nest<R: Rig>() {
     duo.until("all answers", || {
         while sent < count && duo.a.ep().am_short(0, sent, &[]).is_ok() {
             sent += 1;
+        }
+        // Let several messages wait at once: only then could handlers nest.
+        for _ in 0..8 {
+            duo.rig.turn();
         }
         answered.get() == count
     });

@@ -148,6 +148,9 @@ pub fn u05_atomics<R: Rig>() {
         }
         let key = side.domain.unpack_key(&board.read(player, 0, "key")).expect("a key");
         let ep = side.connect(&board.read(player, 0, "address"));
+        // Together, or there is nothing to see.
+        board.post(me, "ready", Vec::new());
+        board.read(player, 1 - me, "ready");
         let turn = || {
             if side.worker.progress() == 0 {
                 player.idle();

@@ -4,7 +4,7 @@
 //! can go on. When none can, the network takes its next step, and so time passes only while all are blocked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::{Network, Stalled, Time};
 
@@ -32,14 +32,14 @@ struct Shared {
     turns: Vec<Condvar>,
 }
 
-/// A rank's hold on the token. Everything here is called by the rank that has it.
-#[derive(Debug)]
-pub struct Turn<'a> {
+/// A rank's hold on the token. Everything here is called by the rank that has it, on its own thread.
+#[derive(Debug, Clone)]
+pub struct Turn {
     rank: usize,
-    shared: &'a Shared,
+    shared: Arc<Shared>,
 }
 
-impl Turn<'_> {
+impl Turn {
     /// This rank.
     pub fn rank(&self) -> usize {
         self.rank
@@ -173,13 +173,13 @@ impl Shared {
 ///
 /// # Panics
 /// With the panic of the lowest rank that panicked; the others' waits end with [`Stalled`] if it leaves them waiting.
-pub fn run<R: Send>(network: &Network, program: impl Fn(&Turn<'_>) -> R + Sync) -> Result<Vec<R>, Stalled> {
+pub fn run<R: Send>(network: &Network, program: impl Fn(&Turn) -> R + Sync) -> Result<Vec<R>, Stalled> {
     let ranks = network.ranks();
-    let shared = Shared {
+    let shared = Arc::new(Shared {
         network: network.clone(),
         table: Mutex::new(Table { holder: None, status: vec![Status::Ready; ranks], stalled: None }),
         turns: (0..ranks).map(|_| Condvar::new()).collect(),
-    };
+    });
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..ranks)
             .map(|rank| {
@@ -188,7 +188,7 @@ pub fn run<R: Send>(network: &Network, program: impl Fn(&Turn<'_>) -> R + Sync) 
                     .name(format!("rank {rank}"))
                     .stack_size(1 << 20)
                     .spawn_scoped(scope, move || {
-                        let turn = Turn { rank, shared };
+                        let turn = Turn { rank, shared: Arc::clone(shared) };
                         let started = shared.await_turn(shared.lock(), rank);
                         let outcome = catch_unwind(AssertUnwindSafe(|| started.is_ok().then(|| program(&turn))));
                         let mut table = shared.lock();
@@ -209,8 +209,8 @@ pub fn run<R: Send>(network: &Network, program: impl Fn(&Turn<'_>) -> R + Sync) 
             Err(panic) => resume_unwind(panic),
         }
     }
-    match shared.table.into_inner().unwrap_or_else(PoisonError::into_inner).stalled {
-        Some(stalled) => Err(stalled),
+    match &shared.lock().stalled {
+        Some(stalled) => Err(stalled.clone()),
         None => Ok(results),
     }
 }

@@ -254,7 +254,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 /// An ordinary blocking program: three rounds of telling everyone and waiting for everyone.
-fn exchange(network: &Network, turn: &Turn<'_>, order: &std::sync::Mutex<Vec<(usize, u64)>>) {
+fn exchange(network: &Network, turn: &Turn, order: &std::sync::Mutex<Vec<(usize, u64)>>) {
     let (rank, ranks) = (open(network, turn.rank()), network.ranks());
     let got = Rc::new(RefCell::new(Vec::new()));
     let list = Rc::clone(&got);
