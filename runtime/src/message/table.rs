@@ -147,7 +147,7 @@ impl Messages {
                 });
             }
         }
-        self.verified[rank].set(true);
+        self.verified.set(rank, true);
         Ok(())
     }
 
@@ -181,7 +181,7 @@ impl Messages {
 
     #[inline(always)]
     fn ready_for(&self, peer: usize) -> Result<()> {
-        if self.verified[peer].get() { Ok(()) } else { self.get_ready_for(peer) }
+        if self.verified.get(peer) { Ok(()) } else { self.get_ready_for(peer) }
     }
 
     #[cold]

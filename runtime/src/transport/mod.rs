@@ -1,5 +1,6 @@
 //! How bytes move.
 
+pub mod peers;
 pub mod shm;
 
 /// Active-message ids an interface knows.
