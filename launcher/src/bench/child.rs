@@ -54,7 +54,7 @@ impl Running {
     /// Waits for its end and gives what it wrote to standard output.
     ///
     /// # Errors
-    /// If it fails, or takes longer than `limit`; with the first line it wrote to standard error.
+    /// If it fails, or takes longer than `limit`; with the line it wrote that tells most.
     pub fn finish(mut self, limit: Duration) -> anyhow::Result<String> {
         let begin = Instant::now();
         let status = loop {
@@ -70,7 +70,9 @@ impl Running {
             let text = read(&mut self.err)? + &read(&mut self.out)?;
             // Open MPI frames its messages with lines of dashes.
             let is_telling = |line: &&str| line.chars().any(char::is_alphanumeric);
-            let why = text.lines().find(is_telling).unwrap_or("it did not say why").trim();
+            let is_error = |line: &&str| line.contains("error:") || line.contains("undefined reference");
+            let why = text.lines().find(is_error).or_else(|| text.lines().find(is_telling));
+            let why = why.unwrap_or("it did not say why").trim();
             let how = match (status.code(), status.signal()) {
                 (Some(code), _) => format!("ended with status {code}"),
                 (_, signal) => format!("was killed by signal {}", signal.unwrap_or_default()),

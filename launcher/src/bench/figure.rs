@@ -1,7 +1,5 @@
 //! Figures: what batches come to, and how one is written down.
 
-use serde_json::{Value, json};
-
 use super::kind::{Bar, Kind, Unit};
 
 /// The middle of many batches, and how far they scatter.
@@ -86,29 +84,29 @@ impl Figure {
         checks.into_iter().flatten().reduce(|all, one| all && one)
     }
 
-    /// As JSON, one object for each peer, or one if there is none.
-    pub fn lines(&self, transport: &str) -> Vec<Value> {
-        let line = json!({
-            "bench": self.name,
-            "ranks": self.ranks,
-            "size": self.size,
-            "transport": transport,
-            "unit": self.unit().name(),
-            "value": self.ours.median,
-            "p10": self.ours.p10,
-            "p90": self.ours.p90,
-            "limit": self.limit.map(|limit| limit.median),
-            "ratio": self.ratio(),
-        });
+    /// As JSON, one object for each peer, or one if there is none. Written out, to keep the fields in their order.
+    pub fn lines(&self, transport: &str) -> Vec<String> {
+        let number = |value: Option<f64>| value.map_or("null".into(), |value| value.to_string());
+        let line = format!(
+            "\"bench\":\"{}\",\"ranks\":{},\"size\":{},\"transport\":\"{transport}\",\"unit\":\"{}\",\"value\":{},\
+             \"p10\":{},\"p90\":{},\"limit\":{},\"ratio\":{}",
+            self.name,
+            self.ranks,
+            self.size,
+            self.unit().name(),
+            self.ours.median,
+            self.ours.p10,
+            self.ours.p90,
+            number(self.limit.map(|limit| limit.median)),
+            number(self.ratio()),
+        );
         if self.rivals.is_empty() {
-            return vec![line];
+            return vec![format!("{{{line}}}")];
         }
         let with = |rival: &Rival| {
-            let mut line = line.clone();
-            line["peer"] = rival.peer.into();
-            line["peer_value"] = rival.value.into();
-            line["peer_ratio"] = self.unit().ratio(self.ours.median, rival.value).into();
-            line
+            let ratio = self.unit().ratio(self.ours.median, rival.value);
+            let (peer, value) = (rival.peer, rival.value);
+            format!("{{{line},\"peer\":\"{peer}\",\"peer_value\":{value},\"peer_ratio\":{ratio}}}")
         };
         self.rivals.iter().map(with).collect()
     }

@@ -163,9 +163,11 @@ impl Bench {
                 progress.step(&format!("{} of {}", kind.name(), rival.peer().name()));
                 match rival.measure(kind, &sizes, self.ranks) {
                     Ok(values) => peers::attach(&mut fresh, kind, rival.peer(), &values),
-                    Err(error) => {
-                        progress.say(&format!("bench: {} of {}: {error:#}", kind.name(), rival.peer().name()))
-                    }
+                    Err(error) => progress.say(&format!(
+                        "bellwether bench: without {} of {}: {error:#}",
+                        kind.name(),
+                        rival.peer().name()
+                    )),
                 }
             }
             if self.json {
@@ -178,8 +180,9 @@ impl Bench {
         if !self.json {
             self.print_table(&figures, &peers, &settings);
         }
-        for doubt in doubts.about(&figures) {
-            eprintln!("bellwether bench: do not believe these figures too much: {doubt}");
+        let doubts = doubts.about(&figures);
+        if !doubts.is_empty() {
+            eprintln!("bellwether bench: warning: too noisy to believe: {}", doubts.join("; "));
         }
         if let Some(path) = &self.plot {
             let count = plot::write_all(path, &figures)?;

@@ -15,13 +15,16 @@ pub fn size(bytes: usize) -> String {
 
 /// Three digits that mean something.
 pub fn number(value: f64) -> String {
-    match value.abs() {
-        v if v >= 1e6 => format!("{:.3e}", value),
-        v if v >= 100.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        v if v >= 0.1 || v == 0.0 => format!("{value:.2}"),
-        _ => format!("{value:.4}"),
+    if value == 0.0 {
+        return "0".into();
     }
+    if value.abs() >= 1e6 {
+        return format!("{value:.2e}");
+    }
+    // As many places as leave three digits in all.
+    let places = |value: f64| (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize;
+    let rounded: f64 = format!("{value:.*}", places(value)).parse().unwrap_or(value);
+    format!("{value:.*}", places(rounded))
 }
 
 fn with_unit(value: f64, unit: Unit) -> String {
@@ -115,10 +118,11 @@ mod tests {
         assert_eq!(size(4096), "4 KiB");
         assert_eq!(size(64 << 20), "64 MiB");
         assert_eq!(size(1032), "1032 B");
-        assert_eq!(number(0.6789), "0.68");
+        assert_eq!(number(0.6789), "0.679");
         assert_eq!(number(12.34), "12.3");
         assert_eq!(number(1234.5), "1234");
-        assert_eq!(number(0.00567), "0.0057");
+        assert_eq!(number(9.997), "10.0");
+        assert_eq!(number(0.005678), "0.00568");
     }
 
     #[test]

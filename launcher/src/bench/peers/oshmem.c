@@ -55,7 +55,7 @@ static double batch(const char *bench, long n, long size, uint64_t *round) {
             } else if (!strcmp(bench, "get")) {
                 get(size, i % places * size);
             } else {
-                *(volatile uint64_t *)private_buffer = shmem_uint64_atomic_fetch_add((uint64_t *)symmetric, 1, 1);
+                *(volatile unsigned long *)private_buffer = shmem_ulong_atomic_fetch_add((unsigned long *)symmetric, 1, 1);
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::bench::table::{number, size};
 const WIDTH: f64 = 880.0;
 const HEIGHT: f64 = 520.0;
 const LEFT: f64 = 76.0;
-const RIGHT: f64 = WIDTH - 150.0;
+const RIGHT: f64 = WIDTH - 190.0;
 const TOP: f64 = 112.0;
 const BOTTOM: f64 = HEIGHT - 62.0;
 const INK: &str = "#222222";
@@ -86,7 +86,7 @@ fn grid(svg: &mut Svg, kind: Kind, x: &Axis, y: &Axis, series: &[Series]) {
         let at = x.place(value);
         svg.line(&[(at, TOP), (at, BOTTOM)], FAINT, 1.0, "");
         // A label that would touch the one before is left out.
-        if at - last > 52.0 {
+        if at - last > 44.0 {
             svg.text((at, BOTTOM + 20.0), Anchor::Middle, 12.5, QUIET, "normal", &size(value as usize));
             last = at;
         }
@@ -107,15 +107,20 @@ fn plain(value: f64) -> String {
 fn labels(svg: &mut Svg, kind: Kind, x: &Axis, y: &Axis, series: &[Series]) {
     let mut ends: Vec<(f64, &Series)> = Vec::new();
     for series in series {
-        if let Some((_, value)) = series.points.last() {
-            ends.push((y.place(*value), series));
+        let Some((last, value)) = series.points.last() else { continue };
+        let (at, height) = (x.place(*last), y.place(*value));
+        if at < RIGHT - 1.0 {
+            // It ends inside the picture: named there.
+            svg.text((at + 7.0, height - 7.0), Anchor::Start, 12.5, series.color, "normal", &series.name);
+        } else {
+            ends.push((height, series));
         }
     }
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // A label keeps its distance from the one above, and the lowest from the axis.
     for i in 1..ends.len() {
         ends[i].0 = ends[i].0.max(ends[i - 1].0 + LABEL);
     }
-    // Pushed below the axis: back up.
     let over = ends.last().map_or(0.0, |end| (end.0 - BOTTOM).max(0.0));
     ends.iter_mut().for_each(|end| end.0 -= over);
     for (at, series) in ends {
