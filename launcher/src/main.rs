@@ -1,5 +1,6 @@
 //! The command `bellwether`: starts parallel jobs on this machine and tells what the machine offers.
 
+mod bench;
 mod example;
 mod info;
 mod run;
@@ -16,7 +17,8 @@ use clap::{Parser, Subcommand};
 #[command(after_help = "Examples:
   bellwether run -n 4 ./my-program --its-own options
   bellwether run -n 4 --example heat2d
-  bellwether info")]
+  bellwether info
+  bellwether bench put am")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -26,13 +28,15 @@ struct Cli {
 enum Command {
     Run(run::Run),
     Info(info::Info),
+    Bench(bench::Bench),
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = bench::rank::hidden().unwrap_or_else(|| match Cli::parse().command {
         Command::Run(run) => run.run(),
         Command::Info(info) => info.run(),
-    };
+        Command::Bench(bench) => bench.run(),
+    });
     result.unwrap_or_else(|error| {
         eprintln!("bellwether: {error:#}");
         ExitCode::from(run::status_of(&error))

@@ -74,8 +74,9 @@ pub struct Run {
     command: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Binding {
+/// Which CPUs ranks may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Binding {
     /// Rank i on the i-th CPU allowed, starting over after the last
     Core,
     /// All CPUs allowed
@@ -123,7 +124,8 @@ pub fn status_of(error: &anyhow::Error) -> u8 {
     }
 }
 
-fn ranks(text: &str) -> Result<usize, String> {
+/// A number of ranks, for the command line.
+pub fn ranks(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("a job needs at least 1 rank".into()),
         Ok(n) => Ok(n),

@@ -26,6 +26,8 @@ pub const HUGE_PAGE: usize = 2 << 20;
 const STRIDE_LOG2: u32 = 36;
 /// Address space of one job on one node, at most: well below the 128 TiB of a process.
 const SPAN_LOG2: u32 = 45;
+/// Address space of one rank, at least.
+const STRIDE_LOG2_MIN: u32 = 31;
 /// Ranks on one node, at most.
 pub const MAX_RANKS: usize = 1 << 16;
 
@@ -152,7 +154,7 @@ impl JobMemory {
                 why: format!("{ranks} ranks asked; from 1 to {MAX_RANKS} fit on one node"),
             });
         }
-        let stride_log2 = STRIDE_LOG2.min(SPAN_LOG2 - ranks.next_power_of_two().ilog2());
+        let stride_log2 = stride_log2(ranks, settings);
         let roster_len = roster_len(ranks);
         let len = roster_len + (ranks << stride_log2);
         let (fd, reserved) = match settings.huge_pages {
@@ -463,6 +465,17 @@ fn roster_len(ranks: usize) -> usize {
     used_len(ranks).next_multiple_of(HUGE_PAGE)
 }
 
+/// Log2 of the address space of one rank. Less than usual where a limit on the heap says that it is not needed: some
+/// tools, and limits on virtual memory, allow no larger mappings.
+fn stride_log2(ranks: usize, settings: &Settings) -> u32 {
+    let needed = settings.heap_limit.map_or(u32::MAX, |heap| {
+        // The heap has more than half of a slot, and the message memory a quarter.
+        let bytes = heap.max(settings.message_memory.saturating_mul(2)).saturating_mul(2);
+        bytes.checked_next_power_of_two().map_or(u32::MAX, usize::ilog2)
+    });
+    needed.clamp(STRIDE_LOG2_MIN, STRIDE_LOG2).min(SPAN_LOG2 - ranks.next_power_of_two().ilog2())
+}
+
 fn memory_file(len: usize, flags: MemfdFlags) -> Result<OwnedFd> {
     let fd = rustix::fs::memfd_create("bellwether", flags)
         .map_err(|e| Error::os("making the job's memory", "memfd_create", e))?;
@@ -497,4 +510,22 @@ pub fn sleep_on(word: &AtomicU32, value: u32, limit: Option<Duration>) {
 /// Wakes everyone who sleeps on `word`.
 pub fn wake_all(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_on_the_heap_saves_address_space() {
+        let stride = |ranks, heap_limit, message_memory| {
+            stride_log2(ranks, &Settings { heap_limit, message_memory, ..Settings::default() })
+        };
+        assert_eq!(stride(2, None, 1 << 20), 36);
+        assert_eq!(stride(2, Some(1 << 20), 1 << 20), 31);
+        assert_eq!(stride(2, Some(3 << 30), 1 << 20), 33);
+        assert_eq!(stride(2, Some(1 << 20), 1 << 31), 33);
+        assert_eq!(stride(2, Some(usize::MAX), usize::MAX), 36);
+        assert_eq!(stride(MAX_RANKS, None, 1 << 20), 29);
+    }
 }

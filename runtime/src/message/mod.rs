@@ -7,7 +7,7 @@ mod memory_service;
 mod table;
 
 use std::any::{Any, TypeId};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 pub use self::closure::Call;
@@ -18,6 +18,7 @@ use self::closure::Calls;
 use self::table::Table;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::transport::peers::Verified;
 
 /// The ids that the runtime gives to its own kinds of message.
 pub(crate) mod id {
@@ -47,8 +48,8 @@ pub(crate) mod id {
 pub struct Messages {
     engine: Rc<Engine>,
     table: Table,
-    /// Peers whose table was found equal to ours: one byte a rank.
-    verified: Box<[Cell<bool>]>,
+    /// Peers whose table was found equal to ours.
+    verified: Verified,
     calls: Calls,
     /// Transfers to memory outside segments so far that went by message.
     transfers: Cell<u64>,
@@ -63,7 +64,7 @@ impl Messages {
         let messages = Rc::new(Messages {
             engine,
             table: Table::default(),
-            verified: vec![Cell::new(false); size].into(),
+            verified: Verified::idle(size),
             calls: Calls::default(),
             transfers: Cell::new(0),
             state: RefCell::default(),

@@ -150,7 +150,7 @@ impl Messages {
                 });
             }
         }
-        self.verified[rank].set(true);
+        self.verified.set(rank, true);
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl Messages {
 
     #[inline(always)]
     fn ready_for(&self, peer: usize) -> Result<()> {
-        if self.verified[peer].get() { Ok(()) } else { self.get_ready_for(peer) }
+        if self.verified.get(peer) { Ok(()) } else { self.get_ready_for(peer) }
     }
 
     #[cold]

@@ -39,6 +39,7 @@ pub mod iov;
 pub mod key;
 pub mod memory;
 mod message;
+pub mod peers;
 mod pending;
 pub mod port;
 #[cfg(test)]

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 
 use self::arena::Arena;
 use self::line::{BODY, Kind, Reader, Writer};
+use super::peers::{Links, NOT_CONNECTED};
 use super::{Handler, MESSAGE_IDS};
 use crate::bootstrap::job::JobMemory;
 use crate::error::{Error, Result};
@@ -27,7 +28,6 @@ use crate::memory::node::NodeMemory;
 
 /// Most payload bytes of a message that travels in one cache line; the first 8 are the header.
 pub const SHORT_MAX: usize = BODY;
-const NOT_CONNECTED: u32 = u32::MAX;
 /// Bytes an interface keeps for a peer it has never talked to.
 pub const BYTES_PER_IDLE_PEER: usize = size_of::<u32>();
 
@@ -37,8 +37,8 @@ pub struct Interface {
     job: Arc<JobMemory>,
     node: Arc<NodeMemory>,
     layout: SlotLayout,
-    /// Index into `peers`, or [`NOT_CONNECTED`]: 4 bytes for a peer never talked to.
-    links: UnsafeCell<Box<[u32]>>,
+    /// Index into `peers`, or [`NOT_CONNECTED`].
+    links: Links,
     peers: UnsafeCell<Vec<Peer>>,
     readers: UnsafeCell<Box<[Reader]>>,
     /// The reader to look at first, so that no sender is favoured.
@@ -147,7 +147,7 @@ impl Interface {
             .collect();
         Interface {
             rank,
-            links: UnsafeCell::new(vec![NOT_CONNECTED; ranks].into()),
+            links: Links::idle(ranks),
             peers: UnsafeCell::default(),
             readers: UnsafeCell::new(readers),
             turn: Cell::new(0),
@@ -180,13 +180,11 @@ impl Interface {
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "one thread, and no two borrows at a time")]
     fn peer(&self, rank: usize) -> &mut Peer {
-        // SAFETY: links and peers are only touched here and in `connect`, on one thread, and no borrow of them
-        // outlives the call that took it: filling a line never calls back.
-        unsafe {
-            let link = (&*self.links.get())[rank];
-            let link = if link == NOT_CONNECTED { self.connect(rank) } else { link };
-            (&mut *self.peers.get()).get_unchecked_mut(link as usize)
-        }
+        let link = self.links.get(rank);
+        let link = if link == NOT_CONNECTED { self.connect(rank) } else { link };
+        // SAFETY: peers are only touched here and in `connect`, on one thread, and no borrow of them outlives the call
+        // that took it: filling a line never calls back. A link is an index into them.
+        unsafe { (&mut *self.peers.get()).get_unchecked_mut(link as usize) }
     }
 
     #[cold]
@@ -201,10 +199,11 @@ impl Interface {
             )
         };
         // SAFETY: see `peer`.
-        let (links, peers) = unsafe { (&mut *self.links.get(), &mut *self.peers.get()) };
+        let peers = unsafe { &mut *self.peers.get() };
         peers.push(Peer { writer, sleep: self.job.sleep_word(rank) });
-        links[rank] = (peers.len() - 1) as u32;
-        links[rank]
+        let link = (peers.len() - 1) as u32;
+        self.links.set(rank, link);
+        link
     }
 
     /// Sends a message that fits in a line: `header`, then `payload`, at most [`SHORT_MAX`] bytes together.

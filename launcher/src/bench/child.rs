@@ -1,0 +1,151 @@
+//! Other programs that a benchmark runs, each with a deadline.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::FromRawFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::noise::allowed_cpus;
+
+/// `mpirun -n RANKS`, each rank on a core of its own if there are enough.
+pub fn mpirun(ranks: usize) -> Command {
+    let mut command = Command::new("mpirun");
+    command.args(["-n", &ranks.to_string(), "--oversubscribe", "--quiet"]);
+    command.args(["--bind-to", if ranks <= allowed_cpus().len() { "core" } else { "none" }]);
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } == 0 {
+        command.arg("--allow-run-as-root");
+    }
+    command
+}
+
+/// A program under way, and what it writes.
+pub struct Running {
+    child: Child,
+    out: File,
+    err: File,
+    name: String,
+}
+
+impl Running {
+    /// Starts it, without input. It ends when this process does.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start(mut command: Command) -> anyhow::Result<Running> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let (out, err) = (nameless()?, nameless()?);
+        command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(err.try_clone()?).process_group(0);
+        // SAFETY: prctl is async-signal-safe.
+        unsafe {
+            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        let child = command.spawn().with_context(|| format!("cannot start `{name}`"))?;
+        Ok(Running { child, out, err, name })
+    }
+
+    /// Waits for its end and gives what it wrote to standard output.
+    ///
+    /// # Errors
+    /// If it fails, or takes longer than `limit`; with the line it wrote that tells most.
+    pub fn finish(mut self, limit: Duration) -> anyhow::Result<String> {
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            if begin.elapsed() > limit {
+                anyhow::bail!("`{}` did not end within {limit:?}", self.name);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        if !status.success() {
+            let text = read(&mut self.err)? + &read(&mut self.out)?;
+            // Open MPI frames its messages with lines of dashes.
+            let is_telling = |line: &&str| line.chars().any(char::is_alphanumeric);
+            let is_error = |line: &&str| line.contains("error:") || line.contains("undefined reference");
+            let why = text.lines().find(is_error).or_else(|| text.lines().find(is_telling));
+            let why = why.unwrap_or("it did not say why").trim();
+            let how = match (status.code(), status.signal()) {
+                (Some(code), _) => format!("ended with status {code}"),
+                (_, signal) => format!("was killed by signal {}", signal.unwrap_or_default()),
+            };
+            anyhow::bail!("`{}` {how}: {why}", self.name);
+        }
+        read(&mut self.out)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            // SAFETY: the group is that of our own child, which has not been waited for.
+            unsafe { libc::kill(-(self.child.id() as i32), libc::SIGKILL) };
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Runs a program to its end and gives what it wrote to standard output.
+///
+/// # Errors
+/// As [`Running::start`] and [`Running::finish`].
+pub fn run(command: Command, limit: Duration) -> anyhow::Result<String> {
+    Running::start(command)?.finish(limit)
+}
+
+/// Whether there is such a program in `PATH`.
+pub fn in_path(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+}
+
+fn nameless() -> anyhow::Result<File> {
+    // SAFETY: a name that ends with 0; the descriptor is fresh and ours.
+    unsafe {
+        let fd = libc::memfd_create(c"bellwether-bench".as_ptr(), libc::MFD_CLOEXEC);
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error()).context("memfd_create");
+        }
+        Ok(File::from_raw_fd(fd))
+    }
+}
+
+fn read(file: &mut File) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn output_failure_and_deadline_are_told() {
+        let patience = Duration::from_secs(20);
+        assert_eq!(run(shell("echo out; echo err >&2"), patience).expect("it succeeds"), "out\n");
+        let error = run(shell("echo ----- >&2; echo it broke >&2; exit 3"), patience).expect_err("it fails");
+        assert_eq!(error.to_string(), "`sh` ended with status 3: it broke");
+        let begin = Instant::now();
+        let error = run(shell("sleep 60 & wait"), Duration::from_millis(50)).expect_err("it takes too long");
+        assert!(error.to_string().contains("did not end within 50ms"), "{error}");
+        assert!(begin.elapsed() < patience);
+        assert!(run(Command::new("/nonexistent"), patience).is_err());
+        assert!(in_path("sh") && !in_path("no-such-program"));
+    }
+}

@@ -1,0 +1,153 @@
+//! Figures: what batches come to, and how one is written down.
+
+use super::kind::{Bar, Kind, Unit};
+
+/// The middle of many batches, and how far they scatter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// Half of the batches lie below.
+    pub median: f64,
+    /// A tenth of the batches lies below.
+    pub p10: f64,
+    /// Nine tenths of the batches lie below.
+    pub p90: f64,
+}
+
+impl Summary {
+    /// Of these batches; `None` if there are none.
+    pub fn of(batches: &[f64]) -> Option<Summary> {
+        let mut sorted = batches.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            // Between two batches, in proportion.
+            let place = share * (sorted.len() - 1) as f64;
+            let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+            low + (high - low) * place.fract()
+        };
+        (!sorted.is_empty()).then(|| Summary { median: at(0.5), p10: at(0.1), p90: at(0.9) })
+    }
+}
+
+/// What another system makes of the same.
+#[derive(Clone, Debug)]
+pub struct Rival {
+    /// Its name after `--against`.
+    pub peer: &'static str,
+    /// In the unit of the figure beside it.
+    pub value: f64,
+}
+
+/// One figure, with what stands beside it.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// The benchmark it belongs to.
+    pub kind: Kind,
+    /// Its own name: that of the benchmark, or of a variant of it.
+    pub name: String,
+    /// Ranks of the job.
+    pub ranks: usize,
+    /// Bytes of an operation; 0 where that means nothing.
+    pub size: usize,
+    /// Ours.
+    pub ours: Summary,
+    /// The machine's limit, from batches in between.
+    pub limit: Option<Summary>,
+    /// Other systems.
+    pub rivals: Vec<Rival>,
+}
+
+impl Figure {
+    /// The unit of all its values.
+    pub fn unit(&self) -> Unit {
+        self.kind.unit()
+    }
+
+    /// Ours beside the limit; smaller is better.
+    pub fn ratio(&self) -> Option<f64> {
+        self.limit.map(|limit| self.unit().ratio(self.ours.median, limit.median))
+    }
+
+    /// What is asked of it: nothing of variants, which are for information.
+    pub fn bar(&self) -> Bar {
+        if self.name == self.kind.name() { self.kind.bar(self.ranks, self.size) } else { Bar::default() }
+    }
+
+    /// Whether it is good enough; `None` if nothing is asked, or the peer to compare with is absent.
+    pub fn meets_bar(&self) -> Option<bool> {
+        let bar = self.bar();
+        let rival = |name| self.rivals.iter().find(|rival| rival.peer == name);
+        let checks = [
+            bar.value.map(|most| self.ours.median <= most),
+            bar.ratio.and_then(|most| Some(self.ratio()? <= most)),
+            bar.peer.and_then(|(name, most)| Some(self.unit().ratio(self.ours.median, rival(name)?.value) <= most)),
+        ];
+        checks.into_iter().flatten().reduce(|all, one| all && one)
+    }
+
+    /// As JSON, one object for each peer, or one if there is none. Written out, to keep the fields in their order.
+    pub fn lines(&self, transport: &str) -> Vec<String> {
+        let number = |value: Option<f64>| value.map_or("null".into(), |value| value.to_string());
+        let line = format!(
+            "\"bench\":\"{}\",\"ranks\":{},\"size\":{},\"transport\":\"{transport}\",\"unit\":\"{}\",\"value\":{},\
+             \"p10\":{},\"p90\":{},\"limit\":{},\"ratio\":{}",
+            self.name,
+            self.ranks,
+            self.size,
+            self.unit().name(),
+            self.ours.median,
+            self.ours.p10,
+            self.ours.p90,
+            number(self.limit.map(|limit| limit.median)),
+            number(self.ratio()),
+        );
+        if self.rivals.is_empty() {
+            return vec![format!("{{{line}}}")];
+        }
+        let with = |rival: &Rival| {
+            let ratio = self.unit().ratio(self.ours.median, rival.value);
+            let (peer, value) = (rival.peer, rival.value);
+            format!("{{{line},\"peer\":\"{peer}\",\"peer_value\":{value},\"peer_ratio\":{ratio}}}")
+        };
+        self.rivals.iter().map(with).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_come_to_a_middle_and_a_scatter() {
+        let batches: Vec<f64> = (0..=100).rev().map(f64::from).collect();
+        assert_eq!(Summary::of(&batches), Some(Summary { median: 50.0, p10: 10.0, p90: 90.0 }));
+        assert_eq!(Summary::of(&[3.0]).map(|summary| summary.p90), Some(3.0));
+        assert_eq!(Summary::of(&[]), None);
+    }
+
+    #[test]
+    fn smaller_ratios_are_better_for_every_unit() {
+        assert_eq!(Unit::Nanoseconds.ratio(3.0, 2.0), 1.5);
+        assert_eq!(Unit::Gigabytes.ratio(2.0, 3.0), 1.5);
+    }
+
+    #[test]
+    fn bars_are_held_against_value_limit_and_peer() {
+        let summary = |median| Summary { median, p10: median, p90: median };
+        let figure = |ours, limit, peer: Option<f64>| Figure {
+            kind: Kind::Put,
+            name: "put".into(),
+            ranks: 2,
+            size: 8,
+            ours: summary(ours),
+            limit: Some(summary(limit)),
+            rivals: peer.map(|value| Rival { peer: "oshmem", value }).into_iter().collect(),
+        };
+        assert_eq!(figure(1.0, 0.5, None).meets_bar(), Some(true));
+        assert_eq!(figure(1.0, 0.3, None).meets_bar(), Some(false));
+        assert_eq!(figure(4.0, 3.0, None).meets_bar(), Some(false));
+        assert_eq!(figure(1.0, 0.5, Some(50.0)).meets_bar(), Some(true));
+        assert_eq!(figure(1.0, 0.5, Some(5.0)).meets_bar(), Some(false));
+        let variant = Figure { name: "put-elsewhere".into(), ..figure(9.0, 1.0, None) };
+        assert_eq!(variant.meets_bar(), None);
+    }
+}

@@ -1,0 +1,76 @@
+//! Memory a rank keeps for peers it never talks to: the runtime's own tables, built for real and counted.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bellwether_runtime::Settings;
+use bellwether_runtime::memory::layout::{LINE, SlotLayout};
+use bellwether_runtime::transport::peers::PeerTables;
+
+/// The job size to design for.
+pub const RANKS: usize = 1_000_000;
+
+/// Bytes this process has allocated and not given back.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// The system's allocator, with a count.
+struct Counting;
+
+// SAFETY: everything is handed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        HELD.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's word.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        HELD.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's word.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's word.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Bytes of a rank's own tables for each idle peer, in a job of `ranks` ranks.
+pub fn per_idle_peer(ranks: usize) -> f64 {
+    let before = HELD.load(Ordering::Relaxed);
+    let tables = std::hint::black_box(PeerTables::idle(ranks));
+    let held = HELD.load(Ordering::Relaxed) - before;
+    drop(tables);
+    held as f64 / ranks as f64
+}
+
+/// Bytes of shared memory a rank has for each rank of its node: lane and credit, in a job of `ranks` on one node.
+pub fn per_node_mate(ranks: usize, settings: &Settings) -> f64 {
+    const STRIDE: usize = 1 << 36;
+    let layout = SlotLayout::new(ranks, STRIDE, settings.lane_depth);
+    ((1 + layout.lane_depth) * LINE) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_peer_costs_at_most_8_bytes() {
+        let bytes = per_idle_peer(RANKS);
+        // Other tests of this process allocate meanwhile, but not by the megabyte.
+        assert!((4.0..=8.0).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn a_node_mate_costs_a_lane_and_a_credit() {
+        let bytes = |ranks| per_node_mate(ranks, &Settings::default());
+        assert_eq!(bytes(2), 257.0 * 64.0);
+        assert!(bytes(1000) < bytes(2));
+    }
+}

@@ -1,0 +1,101 @@
+//! A put and its bell, there and back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bellwether_runtime::Result;
+
+use super::{LINE, address, opaque, spin, word};
+use crate::bench::rank::Session;
+use crate::bench::task::Measured;
+
+/// One way of a ping-pong of put and bell, beside a store to a data line and one to a flag line.
+///
+/// # Errors
+/// Of the runtime.
+pub fn put_bell(session: &Session, size: usize) -> Result<Vec<Measured>> {
+    let world = &session.world;
+    let words = size / 8;
+    let data = world.alloc::<u64>(words.max(LINE))?;
+    let bell = world.bell()?;
+    let bare = world.alloc::<u64>(words.next_multiple_of(LINE) + LINE)?;
+    let flag = words.next_multiple_of(LINE);
+    let mut source = vec![0u64; words];
+    let mut bare_source = vec![0u64; words];
+    let (mut round, mut bare_round) = (0u64, 0u64);
+    let (own, partner) = (world.rank(), session.partner());
+
+    let mut throw = |partner: usize, round: u64| {
+        if words == 1 {
+            return data.put_bell(partner, 0, round, &bell);
+        }
+        (source[0], source[words - 1]) = (round, round);
+        data.put_slice_bell(partner, 0, &source, &bell)
+    };
+    let catch = |round: u64| {
+        bell.wait(round)?;
+        opaque(data.load(0));
+        if words > 1 {
+            opaque(data.load(words - 1));
+        }
+        Ok(())
+    };
+    let mut bare_throw = |partner: usize, round: u64| {
+        let to = address(&bare, partner, 0);
+        if words == 1 {
+            // SAFETY: the data word at the partner, which reads it after it has seen the flag.
+            unsafe { AtomicU64::from_ptr(to) }.store(round, Ordering::Relaxed);
+        } else {
+            (bare_source[0], bare_source[words - 1]) = (round, round);
+            // SAFETY: as above; the flag lies behind these words.
+            unsafe { libc::memcpy(to.cast(), bare_source.as_ptr().cast(), size) };
+        }
+        word(&bare, partner, flag).store(round, Ordering::Release);
+    };
+    let bare_catch = |round: u64| {
+        spin(word(&bare, own, flag), round);
+        opaque(bare.load(0));
+        if words > 1 {
+            opaque(bare.load(words - 1));
+        }
+    };
+
+    let operations = session.operations(2000, 8 << 20, size);
+    let measured = session.alternate(
+        operations,
+        |n| {
+            let Some(partner) = partner else { return Ok(()) };
+            for _ in 0..n {
+                round += 1;
+                if own == 0 {
+                    throw(partner, round)?;
+                    catch(round)?;
+                } else {
+                    catch(round)?;
+                    throw(partner, round)?;
+                }
+            }
+            Ok(())
+        },
+        |n| {
+            let Some(partner) = partner else { return Ok(()) };
+            for _ in 0..n {
+                bare_round += 1;
+                if own == 0 {
+                    bare_throw(partner, bare_round);
+                    bare_catch(bare_round);
+                } else {
+                    bare_catch(bare_round);
+                    bare_throw(partner, bare_round);
+                }
+            }
+            Ok(())
+        },
+    )?;
+    Ok(vec![one_way(measured)])
+}
+
+/// Half of each round trip.
+pub fn one_way(measured: Measured) -> Measured {
+    let halve = |times: Vec<f64>| times.into_iter().map(|time| time / 2.0).collect();
+    Measured { ours: halve(measured.ours), limit: halve(measured.limit), ..measured }
+}

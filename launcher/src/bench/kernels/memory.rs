@@ -1,0 +1,182 @@
+//! Puts, gets, atomic additions and bulk copies: rank 0 works on the memory of rank 1, which waits.
+
+use std::sync::atomic::Ordering;
+
+use bellwether_runtime::{Result, World};
+
+use super::{address, opaque, opaque_index, word};
+use crate::bench::rank::Session;
+use crate::bench::task::Measured;
+
+/// Bytes of the target that small operations wander over.
+const REACH: usize = 4096;
+const SMALL: usize = size_of::<u64>();
+/// Most operations of a batch.
+const MOST: usize = 100_000;
+/// Most bytes of a batch.
+const BYTES: usize = 4 << 20;
+
+/// `count` puts of 8 bytes to this rank itself.
+///
+/// # Errors
+/// Of the runtime.
+pub fn puts(world: &World, count: usize) -> Result<()> {
+    let array = world.alloc::<u64>(REACH / SMALL)?;
+    let target = opaque_index(world.rank());
+    for i in 0..count {
+        array.put(target, opaque_index(i % (REACH / SMALL)), i as u64)?;
+    }
+    Ok(())
+}
+
+/// Blocking puts beside bare stores, or beside memcpy when larger than a word.
+///
+/// # Errors
+/// Of the runtime.
+pub fn put(session: &Session, size: usize) -> Result<Vec<Measured>> {
+    let (words, places) = shape(size);
+    let array = session.world.alloc::<u64>(words * places)?;
+    let source = vec![7u64; words];
+    let active = session.world.rank() == 0;
+    let bare = address(&array, 1, 0);
+    let operations = session.operations(MOST, 4 * BYTES, size);
+    let measured = session.alternate(
+        operations,
+        |n| {
+            let target = opaque_index(1);
+            for i in 0..if active { n } else { 0 } {
+                let at = opaque_index(i % places);
+                if size == SMALL {
+                    array.put(target, at, i as u64)?;
+                } else {
+                    array.put_slice(target, at * words, &source)?;
+                }
+            }
+            Ok(())
+        },
+        |n| {
+            for i in 0..if active { n } else { 0 } {
+                // SAFETY: inside the array at rank 1, which nobody else touches meanwhile.
+                unsafe {
+                    let at = bare.add(opaque_index(i % places) * words);
+                    if size == SMALL {
+                        at.write_volatile(i as u64);
+                    } else {
+                        libc::memcpy(at.cast(), source.as_ptr().cast(), size);
+                    }
+                }
+            }
+            Ok(())
+        },
+    )?;
+    Ok(vec![measured])
+}
+
+/// Blocking gets beside bare loads, or beside memcpy when larger than a word.
+///
+/// # Errors
+/// Of the runtime.
+pub fn get(session: &Session, size: usize) -> Result<Vec<Measured>> {
+    let (words, places) = shape(size);
+    let array = session.world.alloc::<u64>(words * places)?;
+    let (mut ours, mut theirs) = (vec![7u64; words], vec![7u64; words]);
+    let active = session.world.rank() == 0;
+    let bare = address(&array, 1, 0);
+    let operations = session.operations(MOST, 4 * BYTES, size);
+    let measured = session.alternate(
+        operations,
+        |n| {
+            let target = opaque_index(1);
+            for i in 0..if active { n } else { 0 } {
+                let at = opaque_index(i % places);
+                if size == SMALL {
+                    opaque(array.get(target, at)?);
+                } else {
+                    array.get_slice(target, at * words, &mut ours)?;
+                    opaque(ours[0]);
+                }
+            }
+            Ok(())
+        },
+        |n| {
+            for i in 0..if active { n } else { 0 } {
+                // SAFETY: inside the array at rank 1, which nobody else touches meanwhile.
+                unsafe {
+                    let at = bare.add(opaque_index(i % places) * words);
+                    if size == SMALL {
+                        opaque(at.read_volatile());
+                    } else {
+                        libc::memcpy(theirs.as_mut_ptr().cast(), at.cast(), size);
+                        opaque(theirs[0]);
+                    }
+                }
+            }
+            Ok(())
+        },
+    )?;
+    Ok(vec![measured])
+}
+
+/// Words of an operation, and places it is done at in turn: a power of two.
+fn shape(size: usize) -> (usize, usize) {
+    (size / SMALL, (REACH / size).max(1).next_power_of_two())
+}
+
+/// Fetch-and-add on a word of rank 1, beside bare locked adds: by rank 0 alone, and by both ranks at once.
+///
+/// # Errors
+/// Of the runtime.
+pub fn atomic(session: &Session, _: usize) -> Result<Vec<Measured>> {
+    let array = session.world.alloc::<u64>(REACH / SMALL)?;
+    let mut report = Vec::new();
+    for (name, ranks) in [("", 1), ("atomic-contended", 2)] {
+        let active = session.world.rank() < ranks;
+        let bare = word(&array, 1, 0);
+        let measured = session.alternate(
+            session.operations(20_000, usize::MAX, SMALL),
+            |n| {
+                let target = opaque_index(1);
+                for _ in 0..if active { n } else { 0 } {
+                    opaque(array.fetch_add(target, opaque_index(0), 1)?);
+                }
+                Ok(())
+            },
+            |n| {
+                for _ in 0..if active { n } else { 0 } {
+                    opaque(bare.fetch_add(1, Ordering::AcqRel));
+                }
+                Ok(())
+            },
+        )?;
+        report.push(Measured { name: name.into(), ..measured });
+    }
+    Ok(report)
+}
+
+/// Puts of many bytes, beside memcpy between the same buffers. Values are GB/s.
+///
+/// # Errors
+/// Of the runtime.
+pub fn bandwidth(session: &Session, size: usize) -> Result<Vec<Measured>> {
+    let words = size / SMALL;
+    let array = session.world.alloc::<u64>(words)?;
+    let source: Vec<u64> = (0..words as u64).collect();
+    let active = session.world.rank() == 0;
+    let bare = address(&array, 1, 0);
+    let measured = session.alternate(
+        session.operations(2000, BYTES, size),
+        |n| {
+            let target = opaque_index(1);
+            (0..if active { n } else { 0 }).try_for_each(|_| array.put_slice(target, opaque_index(0), &source))
+        },
+        |n| {
+            for _ in 0..if active { n } else { 0 } {
+                // SAFETY: the array at rank 1 is as long as the source, and nobody else touches it meanwhile.
+                unsafe { libc::memcpy(bare.cast(), source.as_ptr().cast(), opaque_index(size)) };
+            }
+            Ok(())
+        },
+    )?;
+    let rate = |nanoseconds: Vec<f64>| nanoseconds.into_iter().map(|ns| size as f64 / ns).collect();
+    Ok(vec![Measured { ours: rate(measured.ours), limit: rate(measured.limit), ..measured }])
+}

@@ -1,0 +1,193 @@
+//! Active messages: there and back, and as a stream.
+
+use std::sync::atomic::Ordering;
+
+use bellwether_runtime::{Result, Symmetric};
+
+use super::bell::one_way;
+use super::{LINE, address, opaque, spin, spin_until, word};
+use crate::bench::rank::Session;
+use crate::bench::task::Measured;
+
+/// Payload words that fit in a line behind the sequence number.
+const INLINE: usize = LINE - 1;
+/// Lines of the bare ring.
+const DEPTH: u64 = 256;
+
+/// One way of a ping-pong of messages, whose handler at rank 1 answers, beside one line with a sequence number and
+/// the payload; a payload that does not fit is copied to a buffer first.
+///
+/// # Errors
+/// Of the runtime.
+pub fn ping_pong(session: &Session, size: usize) -> Result<Vec<Measured>> {
+    let (world, own) = (&session.world, session.world.rank());
+    let payload = vec![7u8; size];
+    let bare = Mailbox::new(world.alloc(LINE + size / 8 + LINE)?, size / 8);
+    let mut bare_round = 0;
+    let operations = session.operations(2000, 8 << 20, size);
+    let measured = session.alternate(
+        operations,
+        |n| match own {
+            0 => {
+                for _ in 0..n {
+                    let want = session.pongs.get() + 1;
+                    world.send(1, session.ping, &payload)?;
+                    world.wait_until(|| session.pongs.get() >= want)?;
+                }
+                Ok(())
+            }
+            1 => {
+                let want = session.pings.get() + n as u64;
+                world.wait_until(|| session.pings.get() >= want)
+            }
+            _ => Ok(()),
+        },
+        |n| {
+            let Some(partner) = session.partner() else { return Ok(()) };
+            for _ in 0..n {
+                bare_round += 1;
+                if own == 0 {
+                    bare.throw(partner, bare_round);
+                    bare.catch(own, bare_round);
+                } else {
+                    bare.catch(own, bare_round);
+                    bare.throw(partner, bare_round);
+                }
+            }
+            Ok(())
+        },
+    )?;
+    Ok(vec![one_way(measured)])
+}
+
+/// A line at each rank that one other writes: sequence number and payload.
+struct Mailbox {
+    array: Symmetric<u64>,
+    words: usize,
+    source: Vec<u64>,
+}
+
+impl Mailbox {
+    fn new(array: Symmetric<u64>, words: usize) -> Mailbox {
+        Mailbox { array, words, source: vec![7; words] }
+    }
+
+    #[inline(always)]
+    fn throw(&self, partner: usize, round: u64) {
+        if self.words <= INLINE {
+            for i in 0..self.words {
+                word(&self.array, partner, 1 + i).store(round, Ordering::Relaxed);
+            }
+        } else {
+            // SAFETY: the buffer behind the partner's line, which reads it after it has seen the sequence number.
+            unsafe {
+                let buffer = address(&self.array, partner, LINE);
+                libc::memcpy(buffer.cast(), self.source.as_ptr().cast(), 8 * self.words);
+            }
+        }
+        word(&self.array, partner, 0).store(round, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn catch(&self, own: usize, round: u64) {
+        spin(word(&self.array, own, 0), round);
+        let first = if self.words <= INLINE { 1 } else { LINE };
+        opaque(word(&self.array, own, first).load(Ordering::Relaxed));
+        opaque(word(&self.array, own, first + self.words - 1).load(Ordering::Relaxed));
+    }
+}
+
+/// A stream of messages to a handler that counts, until all have been counted, beside a bare ring of lines.
+///
+/// # Errors
+/// Of the runtime.
+pub fn stream(session: &Session, size: usize) -> Result<Vec<Measured>> {
+    let (world, own) = (&session.world, session.world.rank());
+    let payload = vec![7u8; size];
+    let mut ring = Ring::new(world.alloc(2 * LINE + DEPTH as usize * stride(size / 8))?, size / 8);
+    let operations = session.operations(50_000, 16 << 20, size);
+    // `pong` counts: at rank 1 the stream, at rank 0 that all of it has come.
+    let mut expected = session.pongs.get();
+    let measured = session.alternate(
+        operations,
+        |n| match own {
+            0 => {
+                (0..n).try_for_each(|_| world.send(1, session.pong, &payload))?;
+                expected += 1;
+                world.wait_until(|| session.pongs.get() >= expected)
+            }
+            1 => {
+                expected += n as u64;
+                world.wait_until(|| session.pongs.get() >= expected)?;
+                world.send(0, session.pong, &payload)
+            }
+            _ => Ok(()),
+        },
+        |n| {
+            match own {
+                0 => ring.send(n as u64),
+                1 => ring.receive(n as u64),
+                _ => {}
+            }
+            Ok(())
+        },
+    )?;
+    Ok(vec![measured])
+}
+
+/// Words from one slot of the ring to the next.
+fn stride(words: usize) -> usize {
+    (1 + words).next_multiple_of(LINE)
+}
+
+/// A ring at rank 1 that rank 0 writes; a word at rank 0 tells how much of it was read, half a ring at a time.
+struct Ring {
+    array: Symmetric<u64>,
+    words: usize,
+    next: u64,
+    credit: u64,
+}
+
+impl Ring {
+    fn new(array: Symmetric<u64>, words: usize) -> Ring {
+        Ring { array, words, next: 0, credit: DEPTH }
+    }
+
+    /// First word of the slot for message `number`.
+    fn slot(&self, number: u64) -> usize {
+        2 * LINE + (number % DEPTH) as usize * stride(self.words)
+    }
+
+    fn send(&mut self, n: u64) {
+        let end = self.next + n;
+        while self.next < end {
+            if self.next == self.credit {
+                let consumed = word(&self.array, 0, 0);
+                spin_until(|| consumed.load(Ordering::Acquire) + DEPTH > self.next);
+                self.credit = consumed.load(Ordering::Acquire) + DEPTH;
+            }
+            let slot = self.slot(self.next);
+            for i in 0..self.words {
+                word(&self.array, 1, slot + 1 + i).store(opaque(self.next), Ordering::Relaxed);
+            }
+            self.next += 1;
+            word(&self.array, 1, slot).store(self.next, Ordering::Release);
+        }
+        spin(word(&self.array, 0, LINE), end);
+    }
+
+    fn receive(&mut self, n: u64) {
+        let end = self.next + n;
+        while self.next < end {
+            let slot = self.slot(self.next);
+            spin(word(&self.array, 1, slot), self.next + 1);
+            opaque(word(&self.array, 1, slot + 1).load(Ordering::Relaxed));
+            opaque(word(&self.array, 1, slot + self.words).load(Ordering::Relaxed));
+            self.next += 1;
+            if self.next.is_multiple_of(DEPTH / 2) {
+                word(&self.array, 0, 0).store(self.next, Ordering::Release);
+            }
+        }
+        word(&self.array, 0, LINE).store(end, Ordering::Release);
+    }
+}

@@ -1,0 +1,116 @@
+//! The loops that are measured: ours, and beside each what bare loads and stores do on the same mapping.
+
+mod barrier;
+mod bell;
+pub mod memory;
+mod message;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bellwether_runtime::{Error, Result, Symmetric};
+
+use super::kind::Kind;
+use super::rank::Session;
+use super::task::Measured;
+
+/// Words of a cache line.
+const LINE: usize = 8;
+
+/// Runs the session's task: one or more figures for each size.
+///
+/// # Errors
+/// Of the runtime.
+pub fn run(session: &Session) -> Result<Vec<Measured>> {
+    let kernel = match session.task.kind {
+        Kind::Put => memory::put,
+        Kind::Get => memory::get,
+        Kind::Atomic => memory::atomic,
+        Kind::Bandwidth => memory::bandwidth,
+        Kind::PutBell => bell::put_bell,
+        Kind::Am => message::ping_pong,
+        Kind::AmRate => message::stream,
+        Kind::Barrier => barrier::barrier,
+        Kind::Startup | Kind::Footprint => {
+            let why = format!("{} needs no ranks of its own", session.task.kind.name());
+            return Err(Error::InvalidArgument { operation: "bench", why });
+        }
+    };
+    let mut report = Vec::new();
+    for &size in &session.task.sizes {
+        for measured in kernel(session, size)? {
+            let name = if measured.name.is_empty() { session.task.kind.name().into() } else { measured.name };
+            report.push(Measured { name, size, ..measured });
+        }
+    }
+    Ok(report)
+}
+
+/// Hides a value from the optimiser in a register: unlike `std::hint::black_box` it costs no memory access, which
+/// beside a loop of single stores would be most of what is measured.
+#[inline(always)]
+fn opaque<T: Copy + Into<u64>>(value: T) -> u64 {
+    let mut value: u64 = value.into();
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+    // SAFETY: no instruction at all.
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(reg) value, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+    {
+        value = std::hint::black_box(value);
+    }
+    value
+}
+
+/// As [`opaque`], for an index.
+#[inline(always)]
+fn opaque_index(index: usize) -> usize {
+    opaque(index as u64) as usize
+}
+
+/// Looks at the first and the last bytes of a payload, as a receiver that uses it would.
+#[inline(always)]
+pub fn read_ends(payload: &[u8]) {
+    let word = |at: usize| payload.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_ne_bytes);
+    opaque(word(0));
+    if payload.len() > 8 {
+        opaque(word(payload.len() - 8));
+    }
+}
+
+/// Spins until something holds: a bare wait. It gives up the core now and then, for ranks that share one.
+#[inline(always)]
+fn spin_until(mut ready: impl FnMut() -> bool) {
+    const PATIENCE: u32 = 50_000;
+    let mut looks = 0;
+    while !ready() {
+        looks += 1;
+        if looks == PATIENCE {
+            looks = 0;
+            // SAFETY: always safe.
+            unsafe { libc::sched_yield() };
+        }
+    }
+}
+
+/// Spins until a word has a value.
+#[inline(always)]
+fn spin(flag: &AtomicU64, value: u64) {
+    spin_until(|| flag.load(Ordering::Acquire) == value);
+}
+
+/// Address of word `index` of the array at `rank`.
+///
+/// # Panics
+/// If rank or index is out of range.
+fn address(array: &Symmetric<u64>, rank: usize, index: usize) -> *mut u64 {
+    assert!(index < array.len());
+    // SAFETY: inside the array, as just checked.
+    unsafe { array.ptr(rank).expect("shared memory maps every rank").add(index) }
+}
+
+/// The same as an atomic word.
+fn word(array: &Symmetric<u64>, rank: usize, index: usize) -> &AtomicU64 {
+    // SAFETY: an aligned word of a live allocation; every rank touches words used so only as atomics meanwhile.
+    unsafe { AtomicU64::from_ptr(address(array, rank, index)) }
+}

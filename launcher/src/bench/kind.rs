@@ -1,0 +1,174 @@
+//! What can be measured, in which unit, and what figure is good enough.
+
+use clap::ValueEnum;
+
+/// One benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Kind {
+    /// A blocking put
+    Put,
+    /// A blocking get
+    Get,
+    /// A put and its bell, one way of a ping-pong
+    PutBell,
+    /// An active message, one way of a ping-pong
+    Am,
+    /// A stream of active messages to one rank
+    AmRate,
+    /// Fetch-and-add on a word of another rank
+    Atomic,
+    /// Copies to another rank
+    Bandwidth,
+    /// The barrier of all ranks
+    Barrier,
+    /// Starting and ending ranks that do nothing
+    Startup,
+    /// Memory a rank keeps for a peer it never talks to
+    Footprint,
+}
+
+use Kind::*;
+
+/// All of them, in the order in which they are measured.
+pub const ALL: [Kind; 10] = [Put, Get, PutBell, Am, AmRate, Atomic, Bandwidth, Barrier, Startup, Footprint];
+
+/// How a figure is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds an operation; less is better.
+    Nanoseconds,
+    /// Seconds; less is better.
+    Seconds,
+    /// 10^9 bytes a second; more is better.
+    Gigabytes,
+    /// Bytes; less is better.
+    Bytes,
+}
+
+impl Unit {
+    /// As it is written after a number.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Nanoseconds => "ns",
+            Unit::Seconds => "s",
+            Unit::Gigabytes => "GB/s",
+            Unit::Bytes => "B",
+        }
+    }
+
+    /// How `ours` compares with `other`; smaller is better whatever the unit.
+    pub fn ratio(self, ours: f64, other: f64) -> f64 {
+        if self == Unit::Gigabytes { other / ours } else { ours / other }
+    }
+}
+
+impl Kind {
+    /// Its name on the command line and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Put => "put",
+            Get => "get",
+            PutBell => "put-bell",
+            Am => "am",
+            AmRate => "am-rate",
+            Atomic => "atomic",
+            Bandwidth => "bandwidth",
+            Barrier => "barrier",
+            Startup => "startup",
+            Footprint => "footprint",
+        }
+    }
+
+    /// What a plot is headed with.
+    pub fn title(self) -> &'static str {
+        match self {
+            Put => "Blocking put",
+            Get => "Blocking get",
+            PutBell => "Put and bell, one way",
+            Am => "Active message, one way",
+            AmRate => "Stream of active messages",
+            Atomic => "Atomic fetch-and-add",
+            Bandwidth => "Bandwidth of a put",
+            Barrier => "Barrier",
+            Startup => "Start and end of a job",
+            Footprint => "Memory for an idle peer",
+        }
+    }
+
+    /// What the limit beside the figure does.
+    pub fn limit(self) -> &'static str {
+        match self {
+            Put => "bare stores",
+            Get => "bare loads",
+            PutBell => "bare stores to a data line and a flag line",
+            Am => "bare stores to one line",
+            AmRate => "a bare ring of lines",
+            Atomic => "bare locked adds",
+            Bandwidth => "memcpy",
+            Barrier => "bare flags",
+            Startup => "bare processes",
+            Footprint => "none",
+        }
+    }
+
+    /// The unit of its figures.
+    pub fn unit(self) -> Unit {
+        match self {
+            Startup => Unit::Seconds,
+            Bandwidth => Unit::Gigabytes,
+            Footprint => Unit::Bytes,
+            _ => Unit::Nanoseconds,
+        }
+    }
+
+    /// Fewest ranks it makes sense for.
+    pub fn least_ranks(self) -> usize {
+        if matches!(self, Startup | Footprint) { 1 } else { 2 }
+    }
+
+    /// Whether `--size` means something to it.
+    pub fn is_sized(self) -> bool {
+        matches!(self, Put | Get | PutBell | Am | AmRate | Bandwidth)
+    }
+
+    /// The sizes measured when none is asked for; `plotted` wants a curve.
+    pub fn sizes(self, plotted: bool, quick: bool) -> Vec<usize> {
+        const KIB: usize = 1 << 10;
+        match self {
+            Bandwidth if quick => vec![4 * KIB, 64 * KIB],
+            Bandwidth => (0..8).map(|step| (4 * KIB) << (2 * step)).collect(),
+            Put | Get | PutBell | Am if plotted => vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB],
+            Put | Get | PutBell | Am | AmRate | Atomic => vec![8],
+            Barrier | Startup | Footprint => vec![0],
+        }
+    }
+
+    /// What is asked of the figure on two free cores: the highest ratio, and the highest figure.
+    pub fn bar(self, ranks: usize, size: usize) -> Bar {
+        let small = size == 8;
+        let (ratio, value) = match self {
+            Put | Get if small => (Some(2.5), Some(3.0)),
+            PutBell if small => (Some(1.25), None),
+            Am if small => (Some(1.4), None),
+            AmRate if small => (None, Some(25.0)),
+            Atomic => (Some(1.3), None),
+            Bandwidth => (Some(1.05), None),
+            Barrier if ranks == 2 => (Some(1.4), None),
+            Footprint => (None, Some(8.0)),
+            _ => (None, None),
+        };
+        let peer = (matches!(self, Put | Get) && small).then_some(("oshmem", 0.1));
+        Bar { ratio, value, peer }
+    }
+}
+
+/// The most a figure may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bar {
+    /// Of the ratio to the limit.
+    pub ratio: Option<f64>,
+    /// Of the figure itself, in its unit.
+    pub value: Option<f64>,
+    /// Of the ratio to this peer.
+    pub peer: Option<(&'static str, f64)>,
+}

@@ -1,0 +1,344 @@
+//! `bellwether bench`: the runtime's speed, and beside each figure the limit of the machine it ran on.
+
+mod child;
+mod figure;
+mod folder;
+mod footprint;
+mod kernels;
+mod kind;
+mod noise;
+mod own;
+mod peers;
+mod plot;
+mod progress;
+pub mod rank;
+mod table;
+mod task;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bellwether_runtime::Settings;
+use clap::{Args, ValueEnum};
+
+use self::figure::{Figure, Summary};
+use self::folder::Folder;
+use self::kind::Kind;
+use self::noise::Doubts;
+use self::own::{Failed, Launch, Starter};
+use self::peers::Peer;
+use self::progress::Progress;
+use self::task::{Measured, Task};
+
+/// Measure the runtime, beside what this machine can do at most.
+///
+/// Beside each figure stands the limit: what the same cores do in the same run with bare loads, stores, locked adds
+/// and memcpy on the same memory, without a runtime. The ratio is ours over the limit for times and the limit over
+/// ours for bandwidth, so smaller is better everywhere. Figures are medians of batches; batches of ours and of the
+/// limit take turns.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  bellwether bench                        everything, on two ranks
+  bellwether bench put am --json          two of them, one JSON object a line
+  bellwether bench bandwidth --size 1MiB
+  bellwether bench all --against mpi-rma,oshmem,ucx --plot out/
+
+Exit status: 0 measured, 1 the ranks failed, 2 wrong use.")]
+pub struct Bench {
+    /// What to measure, or `all` [default: all]
+    #[arg(value_name = "BENCH", value_enum, hide_possible_values = true)]
+    #[arg(help = "What to measure: put, get, put-bell, am, am-rate, atomic, bandwidth, barrier, startup, footprint, \
+                  or all [default: all]")]
+    benches: Vec<Choice>,
+
+    /// How many ranks to start
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = crate::run::ranks, default_value = "2")]
+    ranks: usize,
+
+    /// Bytes of an operation, a multiple of 8, such as 64, 4KiB or 16MiB
+    /// [default: 8, and 4KiB to 64MiB for bandwidth]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    size: Option<usize>,
+
+    /// How ranks reach each other
+    #[arg(long, value_name = "NAME", value_enum, default_value = "shm")]
+    transport: Transport,
+
+    /// What starts the ranks
+    #[arg(long, value_name = "HOW", value_enum, default_value = "spawn")]
+    launch: Launch,
+
+    /// Which CPUs a rank may use while it measures: `core` gives each rank one of its own, round and round
+    #[arg(long, value_enum, default_value = "core")]
+    bind: crate::run::Binding,
+
+    /// Print one JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+
+    /// Other systems to measure in turn: mpi-rma, oshmem, ucx. One that is not installed is said, and left out
+    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', hide_possible_values = true)]
+    against: Vec<Peer>,
+
+    /// Write plots to this folder, an SVG a benchmark; measures more sizes
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
+
+    /// Tiny batches: whether it works, not how fast
+    #[arg(long, hide = true)]
+    quick: bool,
+}
+
+/// A benchmark, or all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    All,
+    One(Kind),
+}
+
+impl ValueEnum for Choice {
+    fn value_variants<'a>() -> &'a [Choice] {
+        use Kind::*;
+        const CHOICES: [Choice; 11] = [
+            Choice::One(Put),
+            Choice::One(Get),
+            Choice::One(PutBell),
+            Choice::One(Am),
+            Choice::One(AmRate),
+            Choice::One(Atomic),
+            Choice::One(Bandwidth),
+            Choice::One(Barrier),
+            Choice::One(Startup),
+            Choice::One(Footprint),
+            Choice::All,
+        ];
+        &CHOICES
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        match self {
+            Choice::All => Some(clap::builder::PossibleValue::new("all").help("All of them")),
+            Choice::One(kind) => kind.to_possible_value(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Transport {
+    /// Shared memory
+    Shm,
+}
+
+impl Bench {
+    /// Measures, and prints what came out.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.measure() {
+            Err(error) if error.is::<Failed>() => {
+                eprintln!("bellwether bench: {error}");
+                Ok(ExitCode::FAILURE)
+            }
+            outcome => outcome.map(|()| ExitCode::SUCCESS),
+        }
+    }
+
+    fn measure(&self) -> anyhow::Result<()> {
+        let kinds = self.kinds()?;
+        let settings = Settings::from_env()?;
+        let starter = Starter::new(self.ranks, self.launch)?;
+        if let Some(path) = &self.plot {
+            folder::writable(path)?;
+        }
+        let folder = Folder::new()?;
+        let mut doubts = Doubts::before(self.ranks);
+        let mut progress = Progress::new(kinds.len() * (1 + self.against.len()));
+        let mut rivals = peers::prepare(&self.against, self.quick, &folder, |line| progress.say(line));
+        let mut figures: Vec<Figure> = Vec::new();
+        for &kind in &kinds {
+            progress.step(kind.name());
+            let sizes = self.sizes(kind);
+            let mut measured = self.ours(kind, &sizes, &starter, &folder, &settings)?;
+            measured.iter().for_each(|m| doubts.note_share(&m.name, m.on_cpu));
+            let mut fresh: Vec<Figure> = measured.drain(..).filter_map(|m| self.figure(kind, m)).collect();
+            for rival in &mut rivals {
+                progress.step(&format!("{} of {}", kind.name(), rival.peer().name()));
+                match rival.measure(kind, &sizes, self.ranks) {
+                    Ok(values) => peers::attach(&mut fresh, kind, rival.peer(), &values),
+                    Err(error) => progress.say(&format!(
+                        "bellwether bench: without {} of {}: {error:#}",
+                        kind.name(),
+                        rival.peer().name()
+                    )),
+                }
+            }
+            if self.json {
+                self.print_json(&fresh);
+            }
+            figures.extend(fresh);
+        }
+        drop(progress);
+        let peers: Vec<&str> = rivals.iter().map(|rival| rival.peer().name()).collect();
+        if !self.json {
+            self.print_table(&figures, &peers, &settings);
+        }
+        let doubts = doubts.about(&figures);
+        if !doubts.is_empty() {
+            eprintln!("bellwether bench: warning: too noisy to believe: {}", doubts.join("; "));
+        }
+        if let Some(path) = &self.plot {
+            let count = plot::write_all(path, &figures)?;
+            eprintln!("bellwether bench: {count} plots in {}", path.display());
+        }
+        Ok(())
+    }
+
+    /// What to measure, once each, in our order.
+    fn kinds(&self) -> anyhow::Result<Vec<Kind>> {
+        let all = self.benches.is_empty() || self.benches.contains(&Choice::All);
+        let kinds: Vec<Kind> =
+            kind::ALL.into_iter().filter(|kind| all || self.benches.contains(&Choice::One(*kind))).collect();
+        if let Some(kind) = kinds.iter().find(|kind| kind.least_ranks() > self.ranks) {
+            anyhow::bail!(
+                "{} needs at least {} ranks, and -n asks for {}",
+                kind.name(),
+                kind.least_ranks(),
+                self.ranks
+            );
+        }
+        Ok(kinds)
+    }
+
+    fn sizes(&self, kind: Kind) -> Vec<usize> {
+        match self.size {
+            Some(size) if kind.is_sized() => vec![size],
+            _ => kind.sizes(self.plot.is_some(), self.quick),
+        }
+    }
+
+    fn batches(&self) -> usize {
+        if self.quick { 3 } else { 40 }
+    }
+
+    fn ours(
+        &self,
+        kind: Kind,
+        sizes: &[usize],
+        starter: &Starter,
+        folder: &Folder,
+        settings: &Settings,
+    ) -> anyhow::Result<Vec<Measured>> {
+        match kind {
+            Kind::Startup => Ok(vec![starter.startup(self.batches())?]),
+            Kind::Footprint => {
+                let one = |name: &str, bytes| Measured {
+                    name: name.into(),
+                    ours: vec![bytes],
+                    on_cpu: 1.0,
+                    ..Measured::default()
+                };
+                let mate = footprint::per_node_mate(self.ranks, settings);
+                Ok(vec![one(kind.name(), footprint::per_idle_peer(footprint::RANKS)), one("footprint-node-mate", mate)])
+            }
+            _ => {
+                let crowded = self.ranks > noise::allowed_cpus().len();
+                let task = Task {
+                    kind,
+                    sizes: sizes.to_vec(),
+                    batches: self.batches(),
+                    shorten: if self.quick || crowded { 50 } else { 1 },
+                    pin: self.bind == crate::run::Binding::Core && !crowded,
+                };
+                starter.measure(&task, folder)
+            }
+        }
+    }
+
+    fn figure(&self, kind: Kind, measured: Measured) -> Option<Figure> {
+        let is_table = measured.name == "footprint";
+        Some(Figure {
+            kind,
+            ranks: if is_table { footprint::RANKS } else { self.ranks },
+            size: measured.size,
+            ours: Summary::of(&measured.ours)?,
+            limit: Summary::of(&measured.limit),
+            rivals: Vec::new(),
+            name: measured.name,
+        })
+    }
+
+    fn print_json(&self, figures: &[Figure]) {
+        let lines = figures.iter().flat_map(|figure| figure.lines("shm"));
+        print(&lines.map(|line| format!("{line}\n")).collect::<String>());
+    }
+
+    /// Sizes that only the plots need are left out.
+    fn print_table(&self, figures: &[Figure], peers: &[&str], settings: &Settings) {
+        let is_shown = |figure: &&Figure| {
+            self.size.is_some()
+                || !figure.kind.is_sized()
+                || figure.kind.sizes(false, self.quick).contains(&figure.size)
+        };
+        let shown: Vec<Figure> = figures.iter().filter(is_shown).cloned().collect();
+        let mut text = format!(
+            "{} ranks over shared memory. Ratio: how far from the limit, 1 is at it. In brackets: ours beside the peer. \
+             Smaller is better.\n\n",
+            self.ranks
+        );
+        if peers.is_empty() {
+            text = text.replace(" In brackets: ours beside the peer.", "");
+        }
+        text += &table::table(&shown, peers);
+        if figures.iter().any(|figure| figure.kind == Kind::Footprint) {
+            text += &format!(
+                "\nfootprint: of a rank's own memory, for each of {} idle peers; footprint-node-mate: of shared memory, for \
+                 each of {} ranks on a node ({} at 64).\n",
+                footprint::RANKS,
+                self.ranks,
+                footprint::per_node_mate(64, settings)
+            );
+        }
+        print(&text);
+    }
+}
+
+/// Prints, for a reader that may have gone.
+fn print(text: &str) {
+    use std::io::Write;
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// A number of bytes such as 8, 64KiB or 1M.
+fn bytes(text: &str) -> Result<usize, String> {
+    const MOST: usize = 1 << 30;
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let shift = match unit.trim() {
+        "" | "B" => 0,
+        "K" | "k" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        _ => return Err(format!("unknown unit `{unit}`: use B, KiB, MiB or GiB")),
+    };
+    let wrong = || "expected a number of bytes such as 8, 64KiB or 1MiB".to_owned();
+    let bytes = number.parse::<usize>().map_err(|_| wrong())?.checked_mul(1 << shift).ok_or_else(wrong)?;
+    match bytes {
+        0 => Err("an operation has at least 8 bytes".into()),
+        bytes if !bytes.is_multiple_of(8) => Err("operations work on words, so a multiple of 8 bytes is needed".into()),
+        bytes if bytes > MOST => Err("at most 1 GiB".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(bytes("8"), Ok(8));
+        assert_eq!(bytes("64KiB"), Ok(65536));
+        assert_eq!(bytes("1M"), Ok(1 << 20));
+        for wrong in ["0", "", "-8", "12", "7KB", "2GiB", "99999999999999999999G", "eight"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

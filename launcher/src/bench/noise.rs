@@ -1,0 +1,124 @@
+//! Whether the machine is quiet enough to believe what was measured on it.
+
+use std::fs;
+use std::time::Duration;
+
+use super::figure::Figure;
+
+/// CPUs this process may run on.
+pub fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: cpu_set_t is plain bits.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: fills a set of this size.
+    let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } != 0;
+    // SAFETY: looks at bits below CPU_SETSIZE.
+    let cpus: Vec<usize> =
+        (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect();
+    if failed || cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// CPU time of the whole machine, in ticks: busy, and stolen by other machines on the same hardware.
+fn ticks() -> Option<(f64, f64)> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let fields: Vec<f64> = text.lines().next()?.split_whitespace().skip(1).filter_map(|f| f.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq, steal
+    let [user, nice, system, _, _, irq, softirq, steal, ..] = fields[..] else { return None };
+    Some((user + nice + system + irq + softirq + steal, steal))
+}
+
+/// Cores that others keep busy, watched for a moment.
+pub fn busy_cores() -> f64 {
+    const WATCH: Duration = Duration::from_millis(300);
+    // SAFETY: asks for a number.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64;
+    let before = ticks();
+    std::thread::sleep(WATCH);
+    match (before, ticks()) {
+        (Some(before), Some(after)) => ((after.0 - before.0) / per_second / WATCH.as_secs_f64()).max(0.0),
+        _ => 0.0,
+    }
+}
+
+/// What speaks against the figures, in words.
+#[derive(Debug, Default)]
+pub struct Doubts {
+    words: Vec<String>,
+    off_cpu: Vec<(String, f64)>,
+}
+
+impl Doubts {
+    /// Looks at the machine before anything runs on it.
+    pub fn before(ranks: usize) -> Doubts {
+        let mut doubts = Doubts::default();
+        let cpus = allowed_cpus().len();
+        let busy = busy_cores();
+        if cpus < ranks {
+            doubts.words.push(format!("{ranks} ranks share {cpus} cores"));
+        } else if busy > 0.3 && cpus as f64 - busy < ranks as f64 - 0.3 {
+            doubts.words.push(format!("others kept {busy:.1} of {cpus} cores busy before the start"));
+        }
+        doubts
+    }
+
+    /// Notes how much of a benchmark's time its rank had a CPU.
+    pub fn note_share(&mut self, bench: &str, share: f64) {
+        if share < 0.9 {
+            self.off_cpu.push((bench.into(), share));
+        }
+    }
+
+    /// All there is to say, with the figures at hand; empty on a quiet machine.
+    pub fn about(mut self, figures: &[Figure]) -> Vec<String> {
+        if let Some((bench, share)) = self.off_cpu.iter().min_by(|a, b| a.1.total_cmp(&b.1)) {
+            self.words
+                .push(format!("in {bench}, the measuring rank had a CPU only {:.0} % of the time", 100.0 * share));
+        }
+        let scatter = |figure: &Figure| figure.limit.map_or(1.0, |limit| limit.p90 / limit.p10);
+        let wild: Vec<String> = figures
+            .iter()
+            .filter(|figure| scatter(figure) > 2.0)
+            .map(|figure| match figure.size {
+                0 => figure.name.clone(),
+                size => format!("{} of {}", figure.name, super::table::size(size)),
+            })
+            .collect();
+        if !wild.is_empty() {
+            self.words.push(format!("the limit itself scattered by more than a factor of 2 in {}", wild.join(", ")));
+        }
+        self.words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::figure::Summary;
+    use crate::bench::kind::Kind;
+
+    #[test]
+    fn this_machine_has_cpus_and_ticks() {
+        assert!(!allowed_cpus().is_empty());
+        assert!(ticks().is_some());
+    }
+
+    #[test]
+    fn doubts_are_told() {
+        let limit = Summary { median: 2.0, p10: 1.0, p90: 3.0 };
+        let figure = Figure {
+            kind: Kind::Am,
+            name: "am".into(),
+            ranks: 2,
+            size: 8,
+            ours: limit,
+            limit: Some(limit),
+            rivals: Vec::new(),
+        };
+        let mut doubts = Doubts::default();
+        doubts.note_share("put", 0.95);
+        doubts.note_share("am", 0.5);
+        let words = doubts.about(&[figure]);
+        assert_eq!(words.len(), 2);
+        assert!(words[0].contains("50 %") && words[1].contains("am of 8 B"), "{words:?}");
+        assert!(Doubts::default().about(&[]).is_empty());
+    }
+}

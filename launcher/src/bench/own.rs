@@ -1,0 +1,122 @@
+//! Starting our own ranks for a benchmark.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use bellwether_runtime::Settings;
+use bellwether_runtime::bootstrap::OwnedJob;
+use bellwether_runtime::bootstrap::launch::{JobSpec, Stdin};
+use clap::ValueEnum;
+
+use super::child::{mpirun, run};
+use super::folder::Folder;
+use super::rank::{EMPTY, NOTHING, RANK};
+use super::task::{Measured, Task, read_report};
+
+/// Longer than any benchmark takes, however crowded the machine.
+const DEADLINE: Duration = Duration::from_secs(900);
+
+/// What starts the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Launch {
+    /// This command itself
+    Spawn,
+    /// mpirun
+    Mpirun,
+}
+
+/// A job of ours that failed; what went wrong has been said by then.
+#[derive(Debug)]
+pub struct Failed;
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the ranks of a benchmark failed")
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// How to start copies of this program.
+#[derive(Debug)]
+pub struct Starter {
+    program: PathBuf,
+    ranks: usize,
+    launch: Launch,
+}
+
+impl Starter {
+    /// For jobs of `ranks` ranks.
+    ///
+    /// # Errors
+    /// If they cannot be started this way.
+    pub fn new(ranks: usize, launch: Launch) -> anyhow::Result<Starter> {
+        if launch == Launch::Mpirun && !cfg!(feature = "mpi") {
+            anyhow::bail!(
+                "--launch mpirun: this command was built without MPI; build it with \
+                 `cargo build --release -p bellwether-launcher --features mpi`"
+            );
+        }
+        let program = std::env::current_exe().context("finding this program's own file")?;
+        Ok(Starter { program, ranks, launch })
+    }
+
+    fn start(&self, args: &[OsString]) -> anyhow::Result<()> {
+        match self.launch {
+            Launch::Mpirun => {
+                let mut command = mpirun(self.ranks);
+                command.arg(&self.program).args(args);
+                run(command, DEADLINE).map(drop)
+            }
+            Launch::Spawn => {
+                let mut spec = JobSpec::new(&self.program, args, self.ranks);
+                spec.name = "bellwether bench".into();
+                spec.stdin = Stdin::Null;
+                spec.timeout = Some(DEADLINE);
+                let outcome = OwnedJob::create(self.ranks, &Settings::from_env()?)?.supervise(spec)?;
+                anyhow::ensure!(outcome.status() == 0, Failed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Runs a task on all ranks and gives rank 0's report.
+    ///
+    /// # Errors
+    /// If the job fails.
+    pub fn measure(&self, task: &Task, folder: &Folder) -> anyhow::Result<Vec<Measured>> {
+        let report = folder.file("report.json");
+        let _ = std::fs::remove_file(&report);
+        self.start(&[RANK.into(), task.to_text().into(), report.clone().into()])?;
+        read_report(&report)
+    }
+
+    /// Seconds to start and end empty ranks, beside as many bare processes of the same file.
+    ///
+    /// # Errors
+    /// If either cannot be started.
+    pub fn startup(&self, batches: usize) -> anyhow::Result<Measured> {
+        let mut measured = Measured { name: "startup".into(), on_cpu: 1.0, ..Measured::default() };
+        for _ in 0..batches {
+            let begin = Instant::now();
+            self.start(&[EMPTY.into()])?;
+            measured.ours.push(begin.elapsed().as_secs_f64());
+            let begin = Instant::now();
+            self.bare()?;
+            measured.limit.push(begin.elapsed().as_secs_f64());
+        }
+        Ok(measured)
+    }
+
+    fn bare(&self) -> anyhow::Result<()> {
+        let start = |_| Command::new(&self.program).arg(NOTHING).stdin(Stdio::null()).spawn();
+        let children: std::io::Result<Vec<_>> = (0..self.ranks).map(start).collect();
+        for mut child in children.context("starting bare processes")? {
+            child.wait().context("waiting for bare processes")?;
+        }
+        Ok(())
+    }
+}

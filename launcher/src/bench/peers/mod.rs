@@ -1,0 +1,91 @@
+//! Other systems, measured in turn with ours. Their programs are built and run here; nothing of them is linked.
+
+mod program;
+mod ucx;
+
+use clap::ValueEnum;
+
+use self::program::Program;
+use self::ucx::Ucx;
+use super::figure::{Figure, Rival};
+use super::folder::Folder;
+use super::kind::Kind;
+
+/// A system to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Peer {
+    /// One-sided MPI
+    MpiRma,
+    /// OpenSHMEM
+    Oshmem,
+    /// UCX's own perftest
+    Ucx,
+}
+
+impl Peer {
+    /// Its name on the command line and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Peer::MpiRma => "mpi-rma",
+            Peer::Oshmem => "oshmem",
+            Peer::Ucx => "ucx",
+        }
+    }
+}
+
+/// A peer that is ready to be measured.
+pub enum Ready {
+    /// A program in C of ours, over the peer's library.
+    Program(Program),
+    /// A program of the peer's own.
+    Ucx(Ucx),
+}
+
+impl Ready {
+    /// Which.
+    pub fn peer(&self) -> Peer {
+        match self {
+            Ready::Program(program) => program.peer(),
+            Ready::Ucx(_) => Peer::Ucx,
+        }
+    }
+
+    /// A value for each size that the peer can do, in the benchmark's unit; none if it has nothing of the kind.
+    ///
+    /// # Errors
+    /// If it fails, or does not end.
+    pub fn measure(&mut self, kind: Kind, sizes: &[usize], ranks: usize) -> anyhow::Result<Vec<(usize, f64)>> {
+        match self {
+            Ready::Program(program) => program.measure(kind, sizes, ranks),
+            Ready::Ucx(ucx) => ucx.measure(kind, sizes),
+        }
+    }
+}
+
+/// Makes the peers ready; tells in a line of each that is not here.
+pub fn prepare(peers: &[Peer], quick: bool, folder: &Folder, say: impl Fn(&str)) -> Vec<Ready> {
+    let mut ready: Vec<Ready> = Vec::new();
+    for &peer in peers {
+        if ready.iter().any(|ready| ready.peer() == peer) {
+            continue;
+        }
+        let made = match peer {
+            Peer::Ucx => Ucx::new(quick).map(Ready::Ucx),
+            _ => Program::build(peer, quick, folder).map(Ready::Program),
+        };
+        match made {
+            Ok(made) => ready.push(made),
+            Err(error) => say(&format!("bellwether bench: without {}: {error:#}", peer.name())),
+        }
+    }
+    ready
+}
+
+/// Puts a peer's values beside our figures of the same sizes.
+pub fn attach(figures: &mut [Figure], kind: Kind, peer: Peer, values: &[(usize, f64)]) {
+    for figure in figures.iter_mut().filter(|figure| figure.name == kind.name()) {
+        if let Some((_, value)) = values.iter().find(|(size, _)| *size == figure.size) {
+            figure.rivals.push(Rival { peer: peer.name(), value: *value });
+        }
+    }
+}

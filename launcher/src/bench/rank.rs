@@ -1,0 +1,170 @@
+//! What runs in a rank: hidden commands that the launcher starts copies of itself with.
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Instant;
+
+use anyhow::Context;
+use bellwether_runtime::{HandlerId, Result, World};
+
+use super::kernels;
+use super::task::{Measured, Task, write_report};
+
+/// Runs a task in one rank of a job: task, file for the report.
+pub const RANK: &str = "bench-rank";
+/// Starts a world and leaves it.
+pub const EMPTY: &str = "bench-empty-rank";
+/// Does nothing at all.
+pub const NOTHING: &str = "bench-nothing";
+/// Puts to itself, as many times as the argument says: for counting instructions.
+pub const PUTS: &str = "bench-puts";
+
+/// Runs a hidden command, if the arguments name one. Looked at before the command line is parsed, so that an empty
+/// rank is an empty program.
+pub fn hidden() -> Option<anyhow::Result<ExitCode>> {
+    let mut arguments = std::env::args_os().skip(1);
+    let command = arguments.next()?;
+    let outcome = match command.to_str()? {
+        NOTHING => Ok(()),
+        EMPTY => World::start().and_then(World::finish).context("starting an empty rank"),
+        RANK => rank(arguments.collect()),
+        PUTS => puts(arguments.next()),
+        _ => return None,
+    };
+    Some(outcome.map(|()| ExitCode::SUCCESS))
+}
+
+fn rank(arguments: Vec<OsString>) -> anyhow::Result<()> {
+    let [task, report] = &arguments[..] else { anyhow::bail!("{RANK} is for `bellwether bench` to start") };
+    let task = task.to_str().and_then(Task::from_text).context("a task that this version does not know")?;
+    let session = Session::start(task)?;
+    let measured = kernels::run(&session)?;
+    if session.world.rank() == 0 {
+        write_report(Path::new(report), &measured)
+            .with_context(|| format!("writing {}", Path::new(report).display()))?;
+    }
+    session.world.finish()?;
+    Ok(())
+}
+
+fn puts(count: Option<OsString>) -> anyhow::Result<()> {
+    let count = count.and_then(|count| count.to_str()?.parse().ok()).context("how many puts?")?;
+    let world = World::start()?;
+    kernels::memory::puts(&world, count)?;
+    Ok(())
+}
+
+/// A rank's world, and what its handlers count.
+pub struct Session {
+    /// The world.
+    pub world: World,
+    /// What to do.
+    pub task: Task,
+    /// Counts at the target, and answers.
+    pub ping: HandlerId,
+    /// Counts at the target.
+    pub pong: HandlerId,
+    /// Messages to [`Session::ping`] so far.
+    pub pings: Rc<Cell<u64>>,
+    /// Messages to [`Session::pong`] so far.
+    pub pongs: Rc<Cell<u64>>,
+}
+
+impl Session {
+    fn start(task: Task) -> anyhow::Result<Session> {
+        let mut builder = World::builder();
+        let (pings, pongs) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let count = Rc::clone(&pongs);
+        let pong = builder.handler("pong", move |_, payload| {
+            kernels::read_ends(payload);
+            count.set(count.get() + 1);
+        });
+        let count = Rc::clone(&pings);
+        let ping = builder.handler("ping", move |context, payload| {
+            kernels::read_ends(payload);
+            count.set(count.get() + 1);
+            // A failure to answer is noticed by the asker, whose wait then names the cause.
+            let _ = context.send(context.from(), pong, payload);
+        });
+        let world = builder.start()?;
+        if task.pin {
+            // After the start: a rank that may use one CPU only would think that it has to share it.
+            pin(world.rank())?;
+        }
+        Ok(Session { world, task, ping, pong, pings, pongs })
+    }
+
+    /// Whether this rank is one of the two that a benchmark for two runs on.
+    pub fn partner(&self) -> Option<usize> {
+        [1, 0].get(self.world.rank()).copied()
+    }
+
+    /// Operations of a batch: `most`, or as many as handle `bytes` bytes in all, shortened as the task says.
+    pub fn operations(&self, most: usize, bytes: usize, size: usize) -> usize {
+        (bytes / size.max(1)).min(most).div_ceil(self.task.shorten).max(1)
+    }
+
+    /// Measures batches of `ours` and `limit` in turn, each of `operations`; values are nanoseconds an operation.
+    ///
+    /// # Errors
+    /// Of either, and of the barrier before each batch.
+    pub fn alternate(
+        &self,
+        operations: usize,
+        mut ours: impl FnMut(usize) -> Result<()>,
+        mut limit: impl FnMut(usize) -> Result<()>,
+    ) -> Result<Measured> {
+        /// Batches to warm up with.
+        const WARM: usize = 2;
+        let mut measured = Measured::default();
+        let (mut wall, mut cpu) = (0.0, 0.0);
+        for batch in 0..WARM + self.task.batches {
+            // Neither always comes first.
+            let order = if batch % 2 == 0 { [true, false] } else { [false, true] };
+            for is_ours in order {
+                self.world.barrier()?;
+                let cpu_before = cpu_nanoseconds();
+                let begin = Instant::now();
+                if is_ours {
+                    ours(operations)?
+                } else {
+                    limit(operations)?
+                }
+                let took = begin.elapsed().as_nanos() as f64;
+                cpu += cpu_nanoseconds() - cpu_before;
+                wall += took;
+                if batch >= WARM {
+                    let batches = if is_ours { &mut measured.ours } else { &mut measured.limit };
+                    batches.push(took / operations as f64);
+                }
+            }
+        }
+        measured.on_cpu = if wall > 0.0 { (cpu / wall).min(1.0) } else { 1.0 };
+        Ok(measured)
+    }
+}
+
+/// Time this thread has spent on a CPU.
+fn cpu_nanoseconds() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: fills the struct it is given.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// Keeps this rank on one CPU: the rank-th of those allowed, starting over after the last.
+fn pin(rank: usize) -> anyhow::Result<()> {
+    let cpus = super::noise::allowed_cpus();
+    // SAFETY: cpu_set_t is plain bits, all zero is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the number is below CPU_SETSIZE, since it came out of such a set.
+    unsafe { libc::CPU_SET(cpus[rank % cpus.len()], &mut set) };
+    // SAFETY: reads a set of this size.
+    match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()).context("keeping a rank on one CPU"),
+    }
+}

@@ -1,0 +1,118 @@
+//! What the ranks of a benchmark are told, and what they report.
+
+use std::path::Path;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use super::kind::Kind;
+use clap::ValueEnum;
+
+/// One benchmark for the ranks of one job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// Which.
+    pub kind: Kind,
+    /// For these sizes, one after the other.
+    pub sizes: Vec<usize>,
+    /// Batches of ours, and as many of the limit.
+    pub batches: usize,
+    /// Batches are divided by this.
+    pub shorten: usize,
+    /// Rank i runs on the i-th CPU allowed.
+    pub pin: bool,
+}
+
+impl Task {
+    /// As an argument for the ranks.
+    pub fn to_text(&self) -> String {
+        json!({
+            "bench": self.kind.name(), "sizes": self.sizes, "batches": self.batches, "shorten": self.shorten,
+            "pin": self.pin,
+        })
+        .to_string()
+    }
+
+    /// From an argument made by [`Task::to_text`].
+    pub fn from_text(text: &str) -> Option<Task> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let number = |name: &str| value[name].as_u64().map(|number| number as usize);
+        Some(Task {
+            kind: Kind::from_str(value["bench"].as_str()?, false).ok()?,
+            sizes: value["sizes"]
+                .as_array()?
+                .iter()
+                .map(|size| Some(size.as_u64()? as usize))
+                .collect::<Option<_>>()?,
+            batches: number("batches")?,
+            shorten: number("shorten")?,
+            pin: value["pin"].as_bool()?,
+        })
+    }
+}
+
+/// Batches of ours and of the limit, for one size.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// The benchmark's name, or that of a variant.
+    pub name: String,
+    /// Bytes of an operation.
+    pub size: usize,
+    /// Ours, in the benchmark's unit.
+    pub ours: Vec<f64>,
+    /// The limit's.
+    pub limit: Vec<f64>,
+    /// How much of the measured time rank 0 had a CPU.
+    pub on_cpu: f64,
+}
+
+/// Writes what was measured to a file of the launcher's.
+///
+/// # Errors
+/// Of the file system.
+pub fn write_report(path: &Path, report: &[Measured]) -> std::io::Result<()> {
+    let line =
+        |m: &Measured| json!({ "name": m.name, "size": m.size, "ours": m.ours, "limit": m.limit, "cpu": m.on_cpu });
+    std::fs::write(path, Value::from_iter(report.iter().map(line)).to_string())
+}
+
+/// Reads what [`write_report`] wrote.
+///
+/// # Errors
+/// If the file is not there or holds something else.
+pub fn read_report(path: &Path) -> anyhow::Result<Vec<Measured>> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("no report of the ranks in {}", path.display()))?;
+    let value: Value = serde_json::from_str(&text)?;
+    let numbers = |value: &Value| value.as_array()?.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>();
+    let measured = |value: &Value| {
+        Some(Measured {
+            name: value["name"].as_str()?.into(),
+            size: value["size"].as_u64()? as usize,
+            ours: numbers(&value["ours"])?,
+            limit: numbers(&value["limit"])?,
+            on_cpu: value["cpu"].as_f64()?,
+        })
+    };
+    let report: Option<Vec<_>> = value.as_array().and_then(|all| all.iter().map(measured).collect());
+    report.context("the ranks wrote a report that cannot be read")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_and_reports_survive_the_way() {
+        let task = Task { kind: Kind::PutBell, sizes: vec![8, 64], batches: 3, shorten: 50, pin: true };
+        assert_eq!(Task::from_text(&task.to_text()), Some(task));
+        assert_eq!(Task::from_text("{}"), None);
+        let path = std::env::temp_dir().join(format!("bellwether-report-{}", std::process::id()));
+        let report =
+            vec![Measured { name: "am".into(), size: 8, ours: vec![1.5, 2.0], limit: vec![1.0], on_cpu: 0.875 }];
+        write_report(&path, &report).expect("the folder for temporary files can be written");
+        assert_eq!(read_report(&path).expect("it was just written"), report);
+        std::fs::remove_file(&path).expect("it was just written");
+        assert!(read_report(&path).is_err());
+    }
+}

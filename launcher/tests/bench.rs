@@ -1,0 +1,125 @@
+//! `bellwether bench` from outside: that it works, not how fast.
+
+mod common;
+
+use common::{Done, bellwether};
+use serde_json::Value;
+
+fn bench(args: &[&str]) -> Done {
+    common::run(bellwether(&[&["bench"], args].concat()))
+}
+
+fn lines(done: &Done) -> Vec<Value> {
+    done.out.lines().map(|line| serde_json::from_str(line).expect("one JSON object a line")).collect()
+}
+
+#[test]
+fn all_figures_have_all_fields() {
+    let done = bench(&["all", "--json", "--quick"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    let lines = lines(&done);
+    for name in ["put", "get", "put-bell", "am", "am-rate", "atomic", "bandwidth", "barrier", "startup", "footprint"] {
+        let line = lines.iter().find(|line| line["bench"] == name).unwrap_or_else(|| panic!("no {name}: {done:?}"));
+        for field in ["ranks", "size", "value", "p10", "p90"] {
+            assert!(line[field].is_number(), "{field} of {line}");
+        }
+        for field in ["limit", "ratio"] {
+            assert!(line[field].is_number() || name == "footprint", "{field} of {line}");
+        }
+        assert_eq!(line["transport"], "shm");
+        assert!(["ns", "s", "GB/s", "B"].iter().any(|unit| line["unit"] == *unit), "{line}");
+        let number = |field: &str| line[field].as_f64().expect("a number");
+        assert!(number("p10") <= number("value") && number("value") <= number("p90"), "{line}");
+        assert!(number("value") > 0.0, "{line}");
+        if let Some(ratio) = line["ratio"].as_f64() {
+            let (value, limit) = (number("value"), number("limit"));
+            let expected = if line["unit"] == "GB/s" { limit / value } else { value / limit };
+            assert!((ratio / expected - 1.0).abs() < 1e-9, "{line}");
+        }
+    }
+    let footprint = lines.iter().find(|line| line["bench"] == "footprint").expect("seen above");
+    assert_eq!(footprint["ranks"], 1_000_000);
+    assert!(footprint["value"].as_f64().expect("a number") <= 8.0);
+}
+
+#[test]
+fn a_table_names_what_was_asked_for() {
+    let done = bench(&["atomic", "put", "--quick"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    assert!(done.out.contains("ratio") && done.out.contains("atomic") && done.out.contains("put"), "{done:?}");
+    assert!(!done.out.contains("bandwidth"), "{done:?}");
+}
+
+#[test]
+fn more_ranks_than_two_and_one_alone() {
+    let done = bench(&["put", "am", "barrier", "-n", "3", "--quick", "--json"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    assert!(lines(&done).iter().all(|line| line["ranks"] == 3));
+    let done = bench(&["startup", "-n", "1", "--quick", "--json"]);
+    assert_eq!((done.code(), lines(&done).len()), (0, 1), "{done:?}");
+}
+
+#[test]
+fn sizes_are_obeyed_where_they_mean_something() {
+    for size in ["64", "4KiB", "128K"] {
+        let done = bench(&["put", "get", "put-bell", "am", "am-rate", "--size", size, "--quick", "--json"]);
+        assert_eq!(done.code(), 0, "{size}: {done:?}");
+        let lines = lines(&done);
+        assert_eq!(lines.len(), 5);
+        assert!(lines.iter().all(|line| line["size"] == lines[0]["size"]));
+    }
+}
+
+#[test]
+fn plots_are_written() {
+    let folder = tempfile::tempdir().expect("the folder for temporary files can be written");
+    let out = folder.path().join("new/plots");
+    let done = bench(&["put", "am-rate", "--quick", "--plot", out.to_str().expect("plain characters")]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    for name in ["put", "am-rate"] {
+        let text = std::fs::read_to_string(out.join(format!("{name}.svg"))).expect("it was written");
+        assert!(text.starts_with("<svg") && text.contains("Bellwether"));
+    }
+}
+
+#[test]
+fn peers_that_are_absent_are_said() {
+    let mut command = bellwether(&["bench", "put", "--quick", "--json", "--against", "mpi-rma,oshmem,ucx"]);
+    command.env("PATH", "/nonexistent");
+    let done = common::run(command);
+    assert_eq!(done.code(), 0, "{done:?}");
+    assert_eq!(lines(&done).len(), 1);
+    for peer in ["mpi-rma", "oshmem", "ucx"] {
+        let said = done.err.lines().filter(|line| line.contains(&format!("without {peer}: "))).count();
+        assert_eq!(said, 1, "{peer}: {done:?}");
+    }
+}
+
+#[test]
+fn wrong_use_is_told_with_status_2() {
+    let file = tempfile::NamedTempFile::new().expect("the folder for temporary files can be written");
+    let inside_a_file = file.path().join("plots");
+    let inside_a_file = inside_a_file.to_str().expect("plain characters");
+    let cases: [(&[&str], &str); 11] = [
+        (&["putt"], "put-bell"),
+        (&["put", "-n", "1"], "put needs at least 2 ranks"),
+        (&["-n", "1"], "at least 2 ranks"),
+        (&["put", "-n", "0"], "at least 1 rank"),
+        (&["put", "--size", "0"], "at least 8 bytes"),
+        (&["put", "--size", "13"], "multiple of 8"),
+        (&["put", "--size", "2TB"], "unknown unit"),
+        (&["put", "--against", "gasnet"], "mpi-rma"),
+        (&["put", "--transport", "verbs"], "shm"),
+        (&["put", "--plot", inside_a_file], "cannot make the folder"),
+        (&["put", "--launch", "mpirun"], "--features mpi"),
+    ];
+    for (args, told) in cases {
+        if told == "--features mpi" && cfg!(feature = "mpi") {
+            continue;
+        }
+        let done = bench(args);
+        assert_eq!(done.code(), 2, "{args:?}: {done:?}");
+        assert!(done.err.contains(told), "{args:?} should tell of {told:?}: {done:?}");
+        assert!(done.out.is_empty(), "{done:?}");
+    }
+}
