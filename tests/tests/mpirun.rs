@@ -92,6 +92,26 @@ fn a_rank_that_goes_wrong_ends_the_job() {
     }
 }
 
+/// `mpirun` ends a job itself when a rank dies, unless it is told not to.
+#[test]
+fn a_rank_that_goes_wrong_is_noticed_without_mpirun() {
+    for (way, cause) in
+        [("kill", "its process ended"), ("exit", "its process ended"), ("panic", "it panicked"), ("leave", "it left")]
+    {
+        let outcome = run(mpirun().args(["--enable-recovery", "-n", "3", RING, way, "2"]), SOON);
+        let told = outcome.stderr.matches(&format!("rank 2 is gone: {cause}")).count();
+        assert_eq!(told, 2, "{way}: {outcome:#?}");
+    }
+}
+
+/// The rank that panics must not wait in MPI_Finalize for the others.
+#[test]
+fn a_panic_ends_the_job_while_the_others_compute() {
+    let outcome = mpirun_groups(&[(3, &[RING, "panic", "1", "busy"])]).expect_failure();
+    assert!(outcome.took < SOON, "{outcome:#?}");
+    assert!(outcome.stderr.contains("as I was told to"), "{outcome:#?}");
+}
+
 #[test]
 fn killing_one_rank_from_outside_ends_all() {
     let mut job = mpirun().args(["-n", "4", RING, "hold"]).stdout(Stdio::piped()).spawn().unwrap();

@@ -1,7 +1,7 @@
 //! A token goes round the ranks, by every means there is; rank 0 tells in one line how it went.
 //!
-//! `ring [ROUNDS]` runs and checks itself. `ring WAY RANK` lets one rank go wrong while the others wait for it: `kill`, `panic`,
-//! `leave`, `exit`. `ring hold` tells process ids and waits to be killed.
+//! `ring [ROUNDS]` runs and checks itself. `ring WAY RANK [busy]` lets one rank go wrong while the others wait for
+//! it, or compute for a minute: `kill`, `panic`, `leave`, `exit`. `ring hold` tells process ids and waits to be killed.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -21,14 +21,16 @@ fn main() -> Result<()> {
             world.bell()?.wait(1)?;
         }
         [rounds] => ring(&world, rounds.parse().expect("ROUNDS is a number"))?,
-        [way, rank] => {
+        [way, rank, busy @ ..] => {
             world.barrier()?;
             if rank.parse() == Ok(world.rank()) {
                 return go_wrong(way);
             }
+            if !busy.is_empty() {
+                std::thread::sleep(std::time::Duration::from_secs(60));
+            }
             world.barrier()?;
         }
-        _ => panic!("{arguments:?}: see the top of ring.rs"),
     }
     world.finish()
 }
