@@ -7,7 +7,7 @@ mod memory_service;
 mod table;
 
 use std::any::{Any, TypeId};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 pub use self::closure::Call;
