@@ -98,8 +98,8 @@ impl Kind {
     /// What the limit beside the figure does.
     pub fn limit(self) -> &'static str {
         match self {
-            Put => "bare stores",
-            Get => "bare loads",
+            Put => "bare stores, memcpy above 8 B",
+            Get => "bare loads, memcpy above 8 B",
             PutBell => "bare stores to a data line and a flag line",
             Am => "bare stores to one line",
             AmRate => "a bare ring of lines",
@@ -147,17 +147,18 @@ impl Kind {
     pub fn bar(self, ranks: usize, size: usize) -> Bar {
         let small = size == 8;
         let (ratio, value) = match self {
+            Footprint => (None, Some(8.0)),
+            _ if ranks != 2 => (None, None),
             Put | Get if small => (Some(2.5), Some(3.0)),
             PutBell if small => (Some(1.25), None),
             Am if small => (Some(1.4), None),
             AmRate if small => (None, Some(25.0)),
             Atomic => (Some(1.3), None),
             Bandwidth => (Some(1.05), None),
-            Barrier if ranks == 2 => (Some(1.4), None),
-            Footprint => (None, Some(8.0)),
+            Barrier => (Some(1.4), None),
             _ => (None, None),
         };
-        let peer = (matches!(self, Put | Get) && small).then_some(("oshmem", 0.1));
+        let peer = (matches!(self, Put | Get) && small && ranks == 2).then_some(("oshmem", 0.1));
         Bar { ratio, value, peer }
     }
 }

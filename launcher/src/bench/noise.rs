@@ -82,8 +82,14 @@ impl Doubts {
                 size => format!("{} of {}", figure.name, super::table::size(size)),
             })
             .collect();
+        /// More names than this help nobody.
+        const NAMED: usize = 4;
         if !wild.is_empty() {
-            self.words.push(format!("the limit itself scattered by more than a factor of 2 in {}", wild.join(", ")));
+            let mut names = wild[..wild.len().min(NAMED)].join(", ");
+            if wild.len() > NAMED {
+                names += &format!(" and {} more", wild.len() - NAMED);
+            }
+            self.words.push(format!("the limit itself scattered by more than a factor of 2 in {names}"));
         }
         self.words
     }

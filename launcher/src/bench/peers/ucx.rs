@@ -128,7 +128,7 @@ fn is_listening(port: u16) -> bool {
 /// The figure on the last line of `-v` output: iterations, then latency at the 50th percentile, average, overall;
 /// bandwidth average, overall; rate average, overall.
 fn value(output: &str, column: Column) -> Option<f64> {
-    let line = output.lines().rfind(|line| line.starts_with(|c: char| c.is_ascii_digit()))?;
+    let line = output.lines().map(str::trim_start).rfind(|line| line.starts_with(|c: char| c.is_ascii_digit()))?;
     let fields: Vec<f64> = line.split(',').map(|field| field.trim().parse().ok()).collect::<Option<_>>()?;
     let [_, latency, _, _, _, bandwidth, _, rate] = fields[..] else { return None };
     let value = match column {
@@ -146,6 +146,7 @@ mod tests {
     #[test]
     fn perftest_is_read() {
         let output = "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n\
+                      [thread 0]  90,53557.9,56378.0,56539.4,1135.1,1131.9,18,18\n \
                       20000,0.125,0.285,0.285,13722.52,1000.0,3513140,2000000\n";
         assert_eq!(value(output, Column::Latency), Some(125.0));
         assert_eq!(value(output, Column::Rate), Some(500.0));
