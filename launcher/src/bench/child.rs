@@ -11,11 +11,11 @@ use anyhow::Context;
 
 use super::noise::allowed_cpus;
 
-/// `mpirun -n RANKS`, each rank on a core of its own if there are enough.
-pub fn mpirun(ranks: usize) -> Command {
+/// `mpirun -n RANKS`; `bound` gives each rank a core of its own, if there are enough.
+pub fn mpirun(ranks: usize, bound: bool) -> Command {
     let mut command = Command::new("mpirun");
     command.args(["-n", &ranks.to_string(), "--oversubscribe", "--quiet"]);
-    command.args(["--bind-to", if ranks <= allowed_cpus().len() { "core" } else { "none" }]);
+    command.args(["--bind-to", if bound && ranks <= allowed_cpus().len() { "core" } else { "none" }]);
     // SAFETY: asks for a number.
     if unsafe { libc::geteuid() } == 0 {
         command.arg("--allow-run-as-root");

@@ -67,7 +67,8 @@ impl Starter {
     fn start(&self, args: &[OsString]) -> anyhow::Result<()> {
         match self.launch {
             Launch::Mpirun => {
-                let mut command = mpirun(self.ranks);
+                // Ours bind themselves, after they have started.
+                let mut command = mpirun(self.ranks, false);
                 command.arg(&self.program).args(args);
                 run(command, DEADLINE).map(drop)
             }

@@ -146,13 +146,14 @@ fn stride(words: usize) -> usize {
 struct Ring {
     array: Symmetric<u64>,
     words: usize,
+    source: Vec<u64>,
     next: u64,
     credit: u64,
 }
 
 impl Ring {
     fn new(array: Symmetric<u64>, words: usize) -> Ring {
-        Ring { array, words, next: 0, credit: DEPTH }
+        Ring { array, words, source: vec![7; words], next: 0, credit: DEPTH }
     }
 
     /// First word of the slot for message `number`.
@@ -169,8 +170,16 @@ impl Ring {
                 self.credit = consumed.load(Ordering::Acquire) + DEPTH;
             }
             let slot = self.slot(self.next);
-            for i in 0..self.words {
-                word(&self.array, 1, slot + 1 + i).store(opaque(self.next), Ordering::Relaxed);
+            if self.words <= INLINE {
+                for i in 0..self.words {
+                    word(&self.array, 1, slot + 1 + i).store(opaque(self.next), Ordering::Relaxed);
+                }
+            } else {
+                // SAFETY: the slot holds that many words, and rank 1 reads them after it has seen the sequence number.
+                unsafe {
+                    let payload = address(&self.array, 1, slot + 1);
+                    libc::memcpy(payload.cast(), self.source.as_ptr().cast(), 8 * self.words);
+                }
             }
             self.next += 1;
             word(&self.array, 1, slot).store(self.next, Ordering::Release);

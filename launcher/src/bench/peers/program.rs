@@ -55,7 +55,7 @@ impl Program {
     }
 
     fn start(&self, ranks: usize) -> Command {
-        let mut command = mpirun(ranks);
+        let mut command = mpirun(ranks, true);
         if self.peer == Peer::Oshmem {
             // Open MPI 4.1's OpenSHMEM leaves a hook on memory calls behind when it ends, and the process crashes on
             // it (open-mpi/ompi issue 11604). Without the hook it is no slower.
