@@ -448,7 +448,8 @@ fn a_bad_message_does_not_break_a_collective() {
         let me = controller.mycontext().expect("valid");
         let world = controller.as_world().expect("valid");
         controller.register_function(one).expect("registered early");
-        controller.barrier().expect("all");
+        // The first of them may come while this rank is still in here, where errors are told at the end.
+        let mut told = usize::from(controller.barrier().is_err());
         for round in 0..100u64 {
             if me != 0 {
                 controller.ainvoke(0, 7, &[], None).expect("ainvoke");
@@ -460,7 +461,6 @@ fn a_bad_message_does_not_break_a_collective() {
             array.put(0, me, round).expect("in range");
         }
         world.allgather(&[0u8]).expect("nor here");
-        let mut told = 0;
         while let Err(error) = controller.poll() {
             assert!(matches!(error, Error::UnknownHandler { id: 7, known: 1, .. }), "{error:?}");
             told += 1;
