@@ -211,7 +211,7 @@ fn a_closure_that_captures_does_not_compile() {
         "Cargo.toml",
         &format!(
             "[package]\nname = \"fixture\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
-             [dependencies]\nbellwether-runtime = {{ path = {:?} }}\n[workspace]\n",
+             [dependencies]\nbellwether-runtime = {{ path = {:?} }}\n[workspace]\n[profile.dev]\ndebug = false\n",
             root.join("runtime")
         ),
     );

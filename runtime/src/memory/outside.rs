@@ -58,3 +58,45 @@ pub unsafe fn transfer(direction: Direction, pid: u32, here: *mut u8, there: usi
     }
     Ok(())
 }
+
+/// Whether the word at `address` of this process is mapped for writing, as far as the kernel tells. Changes nothing.
+pub fn writable(address: usize) -> bool {
+    const PAGE: usize = 4096;
+    // SAFETY: makes the kernel take the fault that a write would take; it changes no content, and checks the address.
+    let populated =
+        unsafe { rustix::mm::madvise((address / PAGE * PAGE) as *mut _, PAGE, rustix::mm::Advice::LinuxPopulateWrite) };
+    match populated {
+        Ok(()) => true,
+        // Also the answer of kernels before 5.14, which do not know the question: there the mappings are looked up.
+        Err(Errno::INVAL) => listed_as_writable(address),
+        Err(_) => false,
+    }
+}
+
+#[cold]
+fn listed_as_writable(address: usize) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    maps.lines().any(|line| {
+        let Some((range, rest)) = line.split_once(' ') else { return false };
+        let Some((start, end)) = range.split_once('-') else { return false };
+        let bound = |text| usize::from_str_radix(text, 16).unwrap_or(0);
+        (bound(start)..bound(end)).contains(&address) && rest.as_bytes().get(1) == Some(&b'w')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_be_written_is_writable() {
+        let (on_stack, on_heap) = (1u32, Box::new(1u32));
+        for good in [&raw const on_stack, &raw const *on_heap] {
+            assert!(writable(good as usize) && listed_as_writable(good as usize));
+        }
+        static CONSTANT: u32 = 5;
+        for bad in [0, 64, 1 << 63, usize::MAX - 3, &raw const CONSTANT as usize, writable as *const () as usize] {
+            assert!(!writable(bad) && !listed_as_writable(bad), "{bad:#x}");
+        }
+    }
+}

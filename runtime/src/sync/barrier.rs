@@ -15,6 +15,8 @@ pub struct Barrier {
     /// Barriers entered so far.
     epoch: Cell<u64>,
     central: bool,
+    /// Who was lost while this rank was in a barrier. It is not whole again: a later one would count wrong.
+    broken: Cell<Option<(usize, Loss)>>,
 }
 
 impl Barrier {
@@ -26,7 +28,7 @@ impl Barrier {
             // One wake-up for each rank beats log2 n of them when ranks share cores.
             settings::Barrier::Auto => engine.size > Patience::cores(),
         };
-        Barrier { epoch: Cell::new(0), central }
+        Barrier { epoch: Cell::new(0), central, broken: Cell::new(None) }
     }
 
     /// The algorithm in use.
@@ -46,6 +48,9 @@ impl Barrier {
     /// [`Error::PeerLost`] if a rank died, or left without entering; [`Error::InsideHandler`].
     pub fn enter(&self, engine: &Engine) -> Result<()> {
         engine.check_outside_handler(DOING)?;
+        if let Some((rank, cause)) = self.broken.get() {
+            return Err(Error::PeerLost { rank, cause, doing: DOING });
+        }
         let epoch = self.next_epoch();
         self.epoch.set(epoch);
         engine.turn();
@@ -54,7 +59,11 @@ impl Barrier {
         if engine.size == 1 {
             return Ok(());
         }
-        if self.central { central(engine, epoch) } else { dissemination(engine, epoch) }
+        let outcome = if self.central { central(engine, epoch) } else { dissemination(engine, epoch) };
+        if let Err(Error::PeerLost { rank, cause, .. }) = outcome {
+            self.broken.set(Some((rank, cause)));
+        }
+        outcome
     }
 }
 
@@ -108,7 +117,11 @@ fn wait(engine: &Engine, epoch: u64, mut ready: impl FnMut() -> bool) -> Result<
         false
     })?;
     match deserter {
-        Some(rank) if !ready() => Err(Error::PeerLost { rank, cause: Loss::Left, doing: DOING }),
+        Some(rank) if !ready() => {
+            // It may have left because another one died, which is then what there is to tell.
+            let (rank, cause) = engine.job.first_lost().unwrap_or((rank, Loss::Left));
+            Err(Error::PeerLost { rank, cause, doing: DOING })
+        }
         _ => Ok(()),
     }
 }
