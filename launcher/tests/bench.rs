@@ -52,7 +52,7 @@ fn a_table_names_what_was_asked_for() {
 
 #[test]
 fn more_ranks_than_two_and_one_alone() {
-    let done = bench(&["put", "am", "barrier", "-n", "3", "--quick", "--json"]);
+    let done = bench(&["put", "barrier", "-n", "3", "--quick", "--json"]);
     assert_eq!(done.code(), 0, "{done:?}");
     assert!(lines(&done).iter().all(|line| line["ranks"] == 3));
     let done = bench(&["startup", "-n", "1", "--quick", "--json"]);
