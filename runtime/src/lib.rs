@@ -18,4 +18,4 @@ pub use bytemuck::{Pod, Zeroable};
 pub use crate::error::{Error, Loss, Result};
 pub use crate::message::{Call, Context, HandlerId};
 pub use crate::settings::{Barrier, HugePages, KNOWN as KNOWN_SETTINGS, Known as KnownSetting, Settings};
-pub use crate::world::{AtomicElement, Bell, Builder, RawBells, Symmetric, Threads, World, threads};
+pub use crate::world::{AtomicElement, Bell, Builder, RawBells, Simulated, Symmetric, Threads, World, threads};

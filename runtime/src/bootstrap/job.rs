@@ -335,6 +335,12 @@ impl JobMemory {
         Ok(())
     }
 
+    /// Whether every rank has arrived.
+    pub fn all_arrived(&self) -> bool {
+        // Pairs with the Release in `arrive`.
+        self.header().arrived.load(Ordering::Acquire) as usize >= self.ranks
+    }
+
     /// Waits until every rank has arrived.
     ///
     /// # Errors

@@ -69,7 +69,7 @@ impl Engine {
     }
 
     #[inline(always)]
-    fn poll_and<const TELL: bool>(&self) -> Result<usize> {
+    pub(super) fn poll_and<const TELL: bool>(&self) -> Result<usize> {
         if TELL { self.poll() } else { Ok(self.turn()) }
     }
 
@@ -84,6 +84,9 @@ impl Engine {
             return Ok(());
         }
         self.check_outside_handler(doing)?;
+        if self.far.is_some() {
+            return self.wait_far::<TELL>(doing, limit, &mut ready);
+        }
         let mut idle = 0;
         while idle < self.patience.spins {
             // Rounds that deliver something count too where time is short: messages may never end.

@@ -87,7 +87,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
             }
             ring_or_tell(&messages, message.from, remote_bell);
             let reply = [&local_bell.to_ne_bytes(), bytes.as_slice()].concat();
-            if let Err(error) = messages.engine.send_or_keep(message.from, id::READ_DONE, to, &reply) {
+            if let Err(error) = messages.engine.send_in_order(message.from, id::READ_DONE, to, &reply) {
                 messages.engine.set_fault(error);
             }
         }),
@@ -229,7 +229,7 @@ impl Messages {
             let last = piece.end == bytes.len();
             let head = [if last { bell as u64 } else { 0 }, place_word(transfer, last)].map(u64::to_ne_bytes);
             let payload = [head.as_flattened(), &bytes[piece.clone()]].concat();
-            self.engine.send_or_keep(to, id::WRITE, (address + piece.start) as u64, &payload)?;
+            self.engine.send_in_order(to, id::WRITE, (address + piece.start) as u64, &payload)?;
         }
         Ok(())
     }
@@ -253,7 +253,7 @@ impl Messages {
             let [local, remote] = if last { [local_bell as u64, remote_bell as u64] } else { [0, 0] };
             let place = place_word(transfer, last);
             let payload = [piece.len() as u64, (here + piece.start) as u64, place, local, remote].map(u64::to_ne_bytes);
-            self.engine.send_or_keep(to, id::READ, (address + piece.start) as u64, payload.as_flattened())?;
+            self.engine.send_in_order(to, id::READ, (address + piece.start) as u64, payload.as_flattened())?;
         }
         Ok(())
     }

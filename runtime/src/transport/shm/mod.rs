@@ -358,7 +358,7 @@ impl Interface {
             let mut burst = self.layout.lane_depth;
             while let Some((head, body)) = readers[from].peek() {
                 let finish = Advance { reader: &mut readers[from], interface: self, from };
-                self.deliver(from, head, body, &mut dispatch);
+                self.deliver_line(from, head, body, &mut dispatch);
                 drop(finish);
                 delivered += 1;
                 burst -= 1;
@@ -371,8 +371,28 @@ impl Interface {
         delivered
     }
 
+    /// Runs the handler of `id` for a message that came another way, from `from`; `data` is header and payload. Inside
+    /// a handler it must not be called.
+    pub fn deliver(&self, from: usize, id: u8, data: &[u8]) {
+        assert!(!self.delivering.replace(true), "handlers do not nest");
+        let _guard = Delivering(&self.delivering);
+        let (at, len) = (data.as_ptr(), data.len());
+        let message = Delivery { from, data: at, len, block: false, taken: Cell::new(false), node: &self.node };
+        // SAFETY: the table is not changed while delivering.
+        match unsafe { &*self.handlers.get() }.get(id as usize) {
+            Some(Some(handler)) => handler(&message),
+            _ => self.refuse(from, format!("no handler for message id {id}")),
+        }
+    }
+
     #[inline(always)]
-    fn deliver(&self, from: usize, head: line::Head, body: *const u8, dispatch: &mut impl FnMut(u8, &Delivery<'_>)) {
+    fn deliver_line(
+        &self,
+        from: usize,
+        head: line::Head,
+        body: *const u8,
+        dispatch: &mut impl FnMut(u8, &Delivery<'_>),
+    ) {
         let (data, len, block) = match head.kind() {
             Some(Kind::Inline) if head.length() <= BODY => (body, head.length(), false),
             Some(Kind::Block) => match self.block(from, body) {
