@@ -13,8 +13,9 @@ use crate::error::{Error, Loss, Result};
 use crate::transport::shm::Sent;
 use crate::transport::{self, AtomicOp, Width};
 
-/// Virtual or real time that a poll takes which finds nothing.
+/// Time that a poll takes which finds nothing. Twice as long each time, a few times.
 const IDLE_POLL: Duration = Duration::from_nanos(200);
+const IDLE_DOUBLINGS: u32 = 7;
 
 /// A network as the engine drives it.
 ///
@@ -148,6 +149,9 @@ impl Engine {
     pub(super) fn far_turn(&self) -> usize {
         let far = self.network();
         let mut done = far.progress();
+        if done != 0 {
+            self.idle_polls.set(0);
+        }
         while !self.interface.delivering() {
             let Some((from, id, bytes)) = far.arrival() else { break };
             self.interface.deliver(from, id, &bytes);
@@ -162,9 +166,11 @@ impl Engine {
 
     /// A poll that found nothing takes a little time, so that a loop of them lets others go on.
     #[cold]
-    pub(super) fn idle_poll(&self) {
+    pub(crate) fn idle_poll(&self) {
         if let Some(far) = self.far() {
-            far.pace().pause(IDLE_POLL);
+            let before = self.idle_polls.get();
+            self.idle_polls.set((before + 1).min(IDLE_DOUBLINGS));
+            far.pace().pause(IDLE_POLL * (1 << before));
         }
     }
 

@@ -41,6 +41,8 @@ pub struct Engine {
     pub interface: Interface,
     /// The network, where other ranks' memory is not mapped here.
     far: Option<Box<dyn Far>>,
+    /// Polls in turn that found nothing on the network.
+    idle_polls: Cell<u32>,
     patience: Patience,
     /// What found no room, by target, in order. No queue is empty.
     pending: RefCell<BTreeMap<usize, VecDeque<Kept>>>,
@@ -90,6 +92,7 @@ impl Engine {
             settings,
             interface,
             far,
+            idle_polls: Cell::new(0),
             patience,
             pending: RefCell::default(),
             has_pending: Cell::new(false),

@@ -277,6 +277,8 @@ impl World {
                 return self.engine.take_fault();
             }
             before = Some(sums);
+            // What is still on a network needs time to arrive, also where no rank waits for another.
+            self.engine.idle_poll();
         }
     }
 
