@@ -304,15 +304,16 @@ pub(super) fn c24(controller: Controller, load: &Load) {
     // Handlers of all may send to one at the same time, more than there is room for.
     let before = runs.get();
     barrier(&controller, "before the storm");
-    for _ in 0..500 {
+    let each = if load.virtual_time { 20 } else { 500 };
+    for _ in 0..each {
         controller.ainvoke(0, function, &1u64.to_ne_bytes(), None).expect("ainvoke");
     }
-    let storm = if me == 0 { 500 * n } else { 0 };
+    let storm = if me == 0 { each * n } else { 0 };
     // Each call at 0 makes one more at its caller, which rings at 0.
-    poll_until(&controller, "the storm", || runs.get() - before == storm + 500);
+    poll_until(&controller, "the storm", || runs.get() - before == storm + each);
     if me == 0 {
-        wait(&controller, area.bell(0), 1 + 500 * n, "the storm's rings in the segment");
-        wait(&controller, heap.bell(0), 1 + 500 * n, "the storm's rings on the heap");
+        wait(&controller, area.bell(0), 1 + each * n, "the storm's rings in the segment");
+        wait(&controller, heap.bell(0), 1 + each * n, "the storm's rings on the heap");
     }
     barrier(&controller, "the end of the storm");
 }
