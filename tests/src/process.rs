@@ -129,8 +129,12 @@ mod tests {
     fn nobody_of_a_session_outlives_its_end() {
         // As mpirun does: each job has a process group; here it does not end when asked.
         let script = "trap 'exit 3' TERM; (trap '' TERM HUP; exec sleep 1000) & echo; wait";
-        let mut child =
-            command("setsid").args(["bash", "-mc", script]).stdout(Stdio::piped()).spawn().expect("setsid starts");
+        let mut child = command("setsid")
+            .args(["bash", "-mc", script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("setsid starts");
         child.stdout.take().expect("piped").read_exact(&mut [0]).expect("a line");
         assert_eq!(session(child.id()).len(), 2);
         assert_eq!(end(&mut child).code(), Some(3));
