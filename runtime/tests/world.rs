@@ -504,3 +504,36 @@ fn a_read_in_a_loop_sees_a_put() {
     })
     .expect("starts");
 }
+
+/// Bytes of memory this process has.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("there on Linux");
+    text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("a number") * 4096
+}
+
+#[test]
+fn a_hundred_thousand_allocations_leave_nothing_behind() {
+    watchdog();
+    let mut settings = Settings::default();
+    // A leak in the segment is an error long before the end.
+    settings.heap_limit = Some(1 << 20);
+    let program = |world: &World| -> Result<()> {
+        let mut before = 0;
+        for round in 0..100_000 {
+            let _bell = world.bell()?;
+            let array = world.alloc::<u8>(1 + round * 37 % 4000)?;
+            array.store(0, 1);
+            if round == 10_000 {
+                before = resident();
+            }
+        }
+        // Other tests of this process allocate too, so only a leak of some size is told from them.
+        let grown = resident().saturating_sub(before);
+        assert!(grown < 64 << 20, "{grown} bytes more after as many rounds again");
+        world.barrier()
+    };
+    for ranks in [1, 2] {
+        let results = Threads::new(ranks).settings(settings.clone()).run(program).expect("ranks start");
+        results.into_iter().for_each(|result| result.expect("memory comes back"));
+    }
+}

@@ -112,6 +112,32 @@ fn session(leader: u32) -> Vec<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(member).collect()
 }
 
+/// From now on this thread can start neither threads nor processes: the kernel refuses. A limit (`RLIMIT_NPROC`) would not
+/// hold for root. Man page `seccomp(2)`.
+///
+/// # Panics
+/// If the kernel takes no filters.
+pub fn forbid_threads() {
+    let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    let step = |code: u32, jt, k| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    let equals = |call: libc::c_long, jt| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, call as u32);
+    let mut filter = [
+        // The call's number is the first word of what a filter sees.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        equals(libc::SYS_clone, 2),
+        equals(libc::SYS_clone3, 1),
+        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+        step(libc::BPF_RET | libc::BPF_K, 0, refuse),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program is valid for the call, which copies it; nothing here uses what it forbids.
+    let taken = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    };
+    assert!(taken, "no filter: {}", std::io::Error::last_os_error());
+}
+
 /// Reads to the end in a thread of its own.
 fn reader(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {

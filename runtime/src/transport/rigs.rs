@@ -1,5 +1,6 @@
 //! The transports of this crate, set up for the conformance suite.
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,6 +13,41 @@ use crate::error::Loss;
 use crate::memory::layout::SlotLayout;
 use crate::memory::node::{NodeMemory, Slots};
 use crate::settings::Settings;
+
+/// The system's allocator, with a count for each thread: a leak shows, whatever other tests do meanwhile.
+struct Counting;
+
+thread_local!(static HELD: Cell<isize> = const { Cell::new(0) });
+
+// SAFETY: passes everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        HELD.set(HELD.get() + layout.size() as isize);
+        // SAFETY: the caller's word.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        HELD.set(HELD.get() + layout.size() as isize);
+        // SAFETY: the caller's word.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        HELD.set(HELD.get() + size as isize - layout.size() as isize);
+        // SAFETY: the caller's word.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        HELD.set(HELD.get() - layout.size() as isize);
+        // SAFETY: the caller's word.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// Shared memory, with shallow lanes. `EMULATE`: puts, gets and atomics over its messages.
 struct Shm<const EMULATE: bool> {
@@ -101,6 +137,10 @@ impl<const EMULATE: bool> Rig for Shm<EMULATE> {
         }
     }
 
+    fn held() -> Option<isize> {
+        Some(HELD.get())
+    }
+
     fn kill(&self, rank: usize) {
         self.job.mark_lost(rank, Loss::Exited(1));
     }
@@ -175,6 +215,10 @@ impl<const MOOD: u8> Rig for Sim<MOOD> {
 
     fn turn(&self) -> bool {
         self.0.step().is_some()
+    }
+
+    fn held() -> Option<isize> {
+        Some(HELD.get())
     }
 
     fn kill(&self, rank: usize) {

@@ -11,6 +11,8 @@ use crate::watchdog;
 
 /// How long the others are kept waiting.
 const DELAY: Duration = Duration::from_millis(300);
+/// How often what is sent before finalising is passed on.
+const HOPS: u8 = 20;
 
 pub(super) fn c01(controller: Controller, _: &Load) {
     let (me, n) = place(&controller);
@@ -18,9 +20,16 @@ pub(super) fn c01(controller: Controller, _: &Load) {
     let arrived = world.alloc::<u64>(n).expect("it fits");
     let received = Rc::new(Cell::new(0u64));
     let count = Rc::clone(&received);
-    // What is sent just before finalising is delivered in it.
+    // What is sent just before finalising is delivered in it, and so is what its functions send.
     let function = controller
-        .register_function(move |_, _, _, buffer| count.set(count.get() + buffer.len() as u64))
+        .register_function(move |controller, _, id, buffer| {
+            count.set(count.get() + buffer.len() as u64);
+            if buffer[0] > 0 {
+                let mut rest = buffer.to_vec();
+                rest[0] -= 1;
+                controller.ainvoke((me + 1) % n, id, &rest, None).expect("from a handler");
+            }
+        })
         .expect("registered early");
     barrier(&controller, "start");
     if me == n - 1 {
@@ -29,13 +38,13 @@ pub(super) fn c01(controller: Controller, _: &Load) {
     for to in 0..n {
         arrived.put(to, me, 1).expect("in range");
         for _ in 0..50 {
-            controller.ainvoke(to, function, &[me as u8; 60], None).expect("ainvoke");
+            controller.ainvoke(to, function, &[HOPS; 60], None).expect("ainvoke");
         }
     }
     watchdog::at("finalize");
     controller.finalize().expect("all finalise");
     assert!((0..n).all(|rank| arrived.load(rank) == 1), "finalize returned before all had called it");
-    assert_eq!(received.get(), 50 * 60 * n as u64, "calls lost in finalize");
+    assert_eq!(received.get(), 50 * 60 * (u64::from(HOPS) + 1) * n as u64, "calls lost in finalize");
     assert!(!controller.is_valid());
 }
 
@@ -109,12 +118,14 @@ pub(super) fn c28(controller: Controller, _: &Load) {
     let count = Rc::clone(&received);
     let function =
         controller.register_function(move |_, _, _, _| count.set(count.get() + 1)).expect("registered early");
-    let copies = vec![assigned.clone(); 3];
+    let mut copies = vec![assigned.clone(); 3];
     drop(assigned);
     drop(controller);
-    // The copies work on.
+    // The copies work on, to the last one.
     barrier(&copies[1], "with a copy");
     assert_eq!(place(&copies[2]), (me, n));
+    copies.truncate(1);
+    barrier(&copies[0], "with the last copy");
     let arrived = copies[0].as_world().expect("valid").alloc::<u64>(1).expect("it fits");
     if me == n - 1 {
         sleep(&copies[0], DELAY);

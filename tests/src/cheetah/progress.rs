@@ -8,6 +8,7 @@ use bellwether_runtime::vocabulary::cheetah::{Bell, Controller, MatchingHandler}
 
 use super::memory::{Memory, pattern, same};
 use super::{Load, addresses, barrier, look_until, now, place, poll_until, settle, sleep, wait};
+use crate::process::forbid_threads;
 use crate::watchdog;
 
 pub(super) fn c18(controller: Controller, load: &Load) {
@@ -182,6 +183,8 @@ pub(super) fn c22(controller: Controller, load: &Load) {
     barrier(&controller, "start");
     if let Some(expected) = load.tasks {
         assert_eq!(tasks(), expected, "threads that the program did not start");
+        // Nor does it start one for a moment.
+        forbid_threads();
     }
     // With everything going on that there is.
     let (me, n) = place(&controller);

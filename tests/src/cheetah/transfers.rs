@@ -295,12 +295,17 @@ pub(super) fn c25(controller: Controller, load: &Load) {
                 unsafe { controller.put(next, target, &bytes, None, Some(bell)) }.expect("put");
             }
         }
-        for (number, (memory, _, kind)) in kinds.iter().enumerate().rev() {
-            for (part, size) in [(1, 8), (0, large / 2)] {
-                let what = format!("part {part} in {kind}, round {round}");
-                wait(&controller, bells.bell(4 * (2 * number + part)), round, &what);
-                same(&memory.read(part * large / 2, size), &pattern(previous + round, size), &what);
-            }
+        // Looked at in the order in which they were sent, and the other way round.
+        let mut order = [(0, 0), (0, 1), (1, 0), (1, 1)];
+        if round % 2 == 0 {
+            order.reverse();
+        }
+        for (number, part) in order {
+            let (memory, _, kind) = &kinds[number];
+            let what = format!("part {part} in {kind}, round {round}");
+            wait(&controller, bells.bell(4 * (2 * number + part)), round, &what);
+            let size = [large / 2, 8][part];
+            same(&memory.read(part * large / 2, size), &pattern(previous + round, size), &what);
         }
         barrier(&controller, "the end of a round");
     }

@@ -410,17 +410,32 @@ pub fn u17_fence<R: Rig>() {
     duo.until("the last message", || seen.get() == R::rounds(1000) as u64);
 }
 
-/// U18: remote completion implies local completion.
+/// U18: remote completion implies local completion: after it buffers are the caller's, whatever was posted without a
+/// handle, and nothing more is under way.
 pub fn u18_implicit_completion<R: Rig>() {
     let duo = Duo::<R>::new();
     let len = large::<R>();
     let (memory, key) = duo.remote(len);
-    let source = filled(&duo, len, 8);
-    let _posted = put(&duo, &source, &key, None);
-    duo.flush();
-    assert_eq!(duo.a.ep().flush(Flush::LOCAL, None), Ok(Posted::Done));
-    // SAFETY: our allocation, no longer in use.
-    unsafe { std::ptr::write_bytes(source.address(), 0, len) };
-    duo.settle();
-    assert!(bytes(&memory) == pattern(len, 8));
+    let refill = |memory: &Allocation, byte: u8| {
+        // SAFETY: our allocation, no longer in use.
+        unsafe { std::ptr::write_bytes(memory.address(), byte, len) };
+    };
+    for round in 0..3 {
+        let source = filled(&duo, len, 8 + round);
+        let _posted = put(&duo, &source, &key, None);
+        duo.flush();
+        // Nothing moves between the flush and this.
+        assert!(bytes(&memory) == pattern(len, 8 + round), "flushed, but not there");
+        refill(&source, 0xee);
+        assert_eq!(duo.a.ep().flush(Flush::LOCAL, None), Ok(Posted::Done));
+        assert_eq!(duo.a.interface.flush(), Ok(Posted::Done));
+        let back = duo.a.memory(len);
+        let _posted = pull(&duo, &back, &key, None);
+        duo.flush();
+        assert!(bytes(&back) == pattern(len, 8 + round), "flushed, but not here");
+        refill(&back, 0x11);
+        duo.settle();
+        assert!(bytes(&back).iter().all(|byte| *byte == 0x11), "written after the flush");
+        assert!(bytes(&memory) == pattern(len, 8 + round), "read after the flush");
+    }
 }

@@ -74,12 +74,14 @@ pub fn u46_endpoint_to_the_dead<R: Rig>() {
     duo.rig.kill(1);
     let after = duo.a.interface.connect(&duo.b.interface.address()).expect("creating is no error");
     duo.until("both endpoints' errors", || heard.borrow().len() == 2);
+    let later = duo.a.interface.connect(&duo.b.interface.address()).expect("nor is it when the death is known");
+    duo.until("the third one's error", || heard.borrow().len() == 3);
     for _ in 0..200 {
         duo.turn();
     }
     let mut indices: Vec<u32> = heard.borrow().iter().map(|(ep, _)| *ep).collect();
     indices.sort_unstable();
-    assert_eq!(indices, [before.index(), after.index()], "each once");
+    assert_eq!(indices, [before.index(), after.index(), later.index()], "each once");
     assert!(heard.borrow().iter().all(|(_, error)| *error == Error::ConnectionReset));
     assert_eq!(after.am_short(0, 0, &[]), Err(Error::ConnectionReset));
     assert!(before.check().is_err());
@@ -103,16 +105,20 @@ pub fn u47_reachability<R: Rig>() {
 pub fn u55_drop_forgets<R: Rig>() {
     let mut duo = Duo::<R>::new();
     let (_memory, key) = duo.remote(20_000);
-    let source = duo.a.memory(20_000);
+    let local = duo.a.memory(20_000);
     let calls = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&calls);
-    let completion = Completion::new(1, move |_| {
+    let completion = Completion::new(2, move |_| panic!("called after the endpoint is gone"));
+    let flushed = Completion::new(1, move |_| {
         seen.fetch_add(1, SeqCst);
     });
-    let iov = [Iov { pointer: source.address(), length: 20_000, stride: 0, count: 1, region: Some(source.region()) }];
+    let iov = [Iov { pointer: local.address(), length: 20_000, stride: 0, count: 1, region: Some(local.region()) }];
     // SAFETY: the buffer lives to the end.
-    let posted = unsafe { duo.a.ep().put_zcopy(&iov, key.address, &key, Some(&completion)) };
-    assert!(posted.is_ok());
+    let posted = unsafe { duo.a.ep().get_zcopy(&iov, key.address, &key, Some(&completion)) }.expect("posts");
+    if posted == Posted::InProgress {
+        completion.add(-1);
+    }
+    assert!(duo.a.ep().flush(Flush::REMOTE, Some(&flushed)).is_ok());
     let dropped = Rc::new(());
     let share = Rc::clone(&dropped);
     while duo.a.ep().am_short(0, 0, &[]).is_ok() {}
@@ -122,8 +128,12 @@ pub fn u55_drop_forgets<R: Rig>() {
     }));
     assert!(queued.is_ok());
     duo.a.ep = None;
+    // SAFETY: our allocation; who drops an endpoint has its buffers back.
+    unsafe { std::ptr::write_bytes(local.address(), 0xee, 20_000) };
     duo.settle();
-    assert_eq!(calls.load(SeqCst), 0);
+    assert_eq!(calls.load(SeqCst), 0, "the flush completed");
+    assert_ne!(completion.count(), 0);
+    assert!(bytes(&local).iter().all(|byte| *byte == 0xee), "an answer was taken after the endpoint was gone");
     assert_eq!(Rc::strong_count(&dropped), 1, "its pending requests are dropped with it");
     // The place is used again, with nothing left over.
     duo.a.ep = Some(duo.a.connect(&duo.b.interface.address()));

@@ -85,23 +85,62 @@ pub fn u02_capabilities_are_attributes<R: Rig>() {
 /// U3: bit numbers.
 pub fn u03_capability_bits<R: Rig>() {
     use Capabilities as Can;
-    const {
-        assert!(Can::AM_SHORT.0 == 1 && Can::AM_BCOPY.0 == 1 << 1 && Can::AM_ZCOPY.0 == 1 << 2);
-        assert!(Can::PENDING.0 == 1 << 3 && Can::PUT_SHORT.0 == 1 << 4 && Can::PUT_BCOPY.0 == 1 << 5);
-        assert!(Can::PUT_ZCOPY.0 == 1 << 6 && Can::GET_SHORT.0 == 1 << 8 && Can::GET_BCOPY.0 == 1 << 9);
-        assert!(Can::GET_ZCOPY.0 == 1 << 10 && Can::ATOMIC_CPU.0 == 1 << 30 && Can::ATOMIC_DEVICE.0 == 1 << 31);
-        assert!(Can::ERRHANDLE_SHORT.0 == 1 << 32 && Can::ERRHANDLE_PEER_FAILURE.0 == 1 << 38);
-        assert!(Can::EP_CHECK.0 == 1 << 39 && Can::CONNECT_TO_IFACE.0 == 1 << 40 && Can::CONNECT_TO_EP.0 == 1 << 41);
-        assert!(Can::CONNECT_TO_SOCKADDR.0 == 1 << 42 && Can::AM_DUP.0 == 1 << 43 && Can::CB_SYNC.0 == 1 << 44);
-        assert!(Can::CB_ASYNC.0 == 1 << 45 && Can::EP_KEEPALIVE.0 == 1 << 46 && Can::TAG_EAGER_SHORT.0 == 1 << 50);
-        assert!(Can::TAG_RNDV_ZCOPY.0 == 1 << 53 && Can::INTER_NODE.0 == 1 << 54);
-        assert!(Events::SEND_COMPLETION.0 == 1 && Events::RECEIVE.0 == 2 && Events::RECEIVE_SIGNALED.0 == 4);
-        assert!(Events::DESCRIPTOR.0 == 8 && Events::ASYNC_CALLBACK.0 == 16);
-        assert!(Flush::LOCAL.0 == 0 && Flush::CANCEL.0 == 1 && Flush::REMOTE.0 == 2);
-        assert!(Error::NoResource.code() == -2 && Error::InvalidParam("").code() == -5);
-        assert!(Error::Busy.code() == -15 && Error::Canceled.code() == -16 && Error::Unsupported("").code() == -22);
-        assert!(key::INVALID_KEY == u64::MAX);
+    // Told at run time, so that a wrong number is a failing test and not a failing build.
+    let bits = [
+        (0, Can::AM_SHORT),
+        (1, Can::AM_BCOPY),
+        (2, Can::AM_ZCOPY),
+        (3, Can::PENDING),
+        (4, Can::PUT_SHORT),
+        (5, Can::PUT_BCOPY),
+        (6, Can::PUT_ZCOPY),
+        (8, Can::GET_SHORT),
+        (9, Can::GET_BCOPY),
+        (10, Can::GET_ZCOPY),
+        (30, Can::ATOMIC_CPU),
+        (31, Can::ATOMIC_DEVICE),
+        (32, Can::ERRHANDLE_SHORT),
+        (33, Can::ERRHANDLE_BCOPY),
+        (34, Can::ERRHANDLE_ZCOPY),
+        (35, Can::ERRHANDLE_ATOMIC),
+        (38, Can::ERRHANDLE_PEER_FAILURE),
+        (39, Can::EP_CHECK),
+        (40, Can::CONNECT_TO_IFACE),
+        (41, Can::CONNECT_TO_EP),
+        (42, Can::CONNECT_TO_SOCKADDR),
+        (43, Can::AM_DUP),
+        (44, Can::CB_SYNC),
+        (45, Can::CB_ASYNC),
+        (46, Can::EP_KEEPALIVE),
+        (50, Can::TAG_EAGER_SHORT),
+        (51, Can::TAG_EAGER_BCOPY),
+        (52, Can::TAG_EAGER_ZCOPY),
+        (53, Can::TAG_RNDV_ZCOPY),
+        (54, Can::INTER_NODE),
+    ];
+    for (bit, flag) in bits {
+        assert_eq!(flag.0, 1 << bit, "{flag:?}");
     }
+    let events = [
+        Events::SEND_COMPLETION,
+        Events::RECEIVE,
+        Events::RECEIVE_SIGNALED,
+        Events::DESCRIPTOR,
+        Events::ASYNC_CALLBACK,
+    ];
+    assert_eq!(events.map(|event| event.0), [1, 2, 4, 8, 16]);
+    assert_eq!([Flush::LOCAL, Flush::CANCEL, Flush::REMOTE].map(|flag| flag.0), [0, 1, 2]);
+    let codes = [
+        (-2, Error::NoResource),
+        (-5, Error::InvalidParam("")),
+        (-15, Error::Busy),
+        (-16, Error::Canceled),
+        (-22, Error::Unsupported("")),
+    ];
+    for (code, error) in codes {
+        assert_eq!(error.code(), code, "{error:?}");
+    }
+    assert_eq!(key::INVALID_KEY, u64::MAX);
     assert_eq!(AtomicOp::ALL.map(|op| op as u8), [0, 1, 2, 3, 4, 5]);
     let _ = R::SHORTEN;
 }

@@ -132,9 +132,13 @@ fn atomics<R: Rig, T: Word>(duo: &Duo<R>, memory: &Allocation, key: &RemoteKey) 
     assert!(matches!(duo.a.ep().atomic_post(AtomicOp::Add, operand, at + 1, key), Err(Error::InvalidParam(_))));
 }
 
-/// U5: two ranks fetch-add one word; nothing is lost and all results differ.
+/// U5: two ranks fetch-add one word; nothing is lost, all results differ, and each is there when it completes.
 pub fn u05_atomics<R: Rig>() {
-    let rounds = R::rounds(100_000);
+    count_together::<R, u64>(R::rounds(100_000));
+    count_together::<R, u32>(R::rounds(50_000));
+}
+
+fn count_together<R: Rig, T: Word>(rounds: usize) {
     let rig = R::new(2);
     let board = Board::default();
     let all = Mutex::new(Vec::new());
@@ -156,23 +160,35 @@ pub fn u05_atomics<R: Rig>() {
                 player.idle();
             }
         };
-        let mut results = vec![u64::MAX; rounds];
-        for result in &mut results {
-            let to = &raw mut *result;
+        let none = T::narrow(u64::MAX);
+        let mut results = vec![none; rounds];
+        let start = results.as_mut_ptr();
+        for index in 0..rounds {
+            let to = start.wrapping_add(index);
+            let address = to as usize;
+            let done = Completion::new(1, move |status| {
+                assert_eq!(status, Ok(()));
+                // SAFETY: an element of `results`, which lives past the flush, on the thread that owns it.
+                let result = unsafe { *(address as *const T) };
+                assert_ne!(result, T::narrow(u64::MAX), "the result is there when it is complete");
+            });
             let mut posted = Err(Error::NoResource);
             wait(
                 "room",
                 || {
                     // SAFETY: the result lives past the flush.
-                    posted = unsafe { ep.atomic_fetch(AtomicOp::Add, 1u64, to, key.address, &key, None) };
+                    posted =
+                        unsafe { ep.atomic_fetch(AtomicOp::Add, T::narrow(1), to, key.address, &key, Some(&done)) };
                     posted != Err(Error::NoResource)
                 },
                 turn,
             );
-            let _posted = posted.expect("posts");
+            if posted.expect("posts") == Posted::Done {
+                done.complete(Ok(()));
+            }
         }
         wait("the results", || ep.flush(Flush::REMOTE, None) == Ok(Posted::Done), turn);
-        all.lock().expect("no panic").extend(results);
+        all.lock().expect("no panic").extend(results.iter().map(|result| result.widen()));
         board.post(me, "done", Vec::new());
         let served = || {
             side.worker.progress();
@@ -182,7 +198,7 @@ pub fn u05_atomics<R: Rig>() {
             wait("the other", || board.has(other, "done"), served);
         }
         if let Some(word) = &word {
-            assert_eq!(u64::from_le_bytes(bytes(word).try_into().expect("8")), 2 * rounds as u64);
+            assert_eq!(u64::from_le_bytes(bytes(word).try_into().expect("8")), 2 * rounds as u64, "nothing is lost");
         }
     });
     let all = all.into_inner().expect("no panic");

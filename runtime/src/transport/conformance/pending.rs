@@ -133,23 +133,89 @@ pub fn u50_no_overtaking<R: Rig>() {
     assert!(seen.into_iter().eq(0..count), "each once");
 }
 
-/// U51: what is pending goes before what a completion callback sends.
+/// What a callback holds of its own thread: completions of a test run where it calls progress.
+struct Here<T>(T);
+
+// SAFETY: never leaves the thread that made it.
+unsafe impl<T> Send for Here<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Here<T> {}
+
+impl<T> Here<T> {
+    fn get(&self) -> &T {
+        &self.0
+    }
+}
+
+/// What is to be seen while requests wait and completions come.
+#[derive(Default)]
+struct Scene {
+    /// Requests that wait, and how many did when this turn began.
+    waiting: Cell<usize>,
+    at_start: Cell<usize>,
+    /// Requests called in this turn.
+    tried: Cell<usize>,
+    /// The message that the callback sent has gone.
+    late: Cell<bool>,
+}
+
+/// U51: in each turn pending requests are called before completions, so what a callback sends comes after them.
 pub fn u51_pending_before_completions<R: Rig>() {
     let duo = Duo::<R>::new();
     let list = listen(&duo);
     let ep = Rc::new(duo.a.connect(&duo.b.interface.address()));
+    let (_memory, key) = duo.remote(8);
+    let local = duo.a.memory(8);
+    let scene = Rc::new(Scene::default());
     let sent = exhaust::<R>(&ep);
-    for number in 0..10 {
-        assert_eq!(queue::<R>(&ep, sent + number), Ok(()));
+    for number in sent..sent + 10 {
+        let (sender, scene) = (Rc::clone(&ep), Rc::clone(&scene));
+        scene.waiting.set(scene.waiting.get() + 1);
+        let request = Box::new(move || {
+            scene.tried.set(scene.tried.get() + 1);
+            match sender.am_short(0, number, &[]) {
+                Ok(()) => scene.waiting.set(scene.waiting.get() - 1),
+                Err(error) => {
+                    assert_eq!(error, Error::NoResource);
+                    return Resume::Keep;
+                }
+            }
+            Resume::Done
+        });
+        assert!(ep.pending_add(request).is_ok());
     }
-    // What a completion's callback would do as soon as there is room: it runs in the same progress call.
-    let mut late = None;
-    duo.until("room for the late one", || {
-        if late.is_none() && ep.am_short(0, sent + 10, &[]).is_ok() {
-            late = Some(list.borrow().len());
+    let here = Here((Rc::clone(&scene), Rc::clone(&ep)));
+    let callback = move |status: Result<()>| {
+        let (scene, ep) = here.get();
+        assert_eq!(status, Ok(()));
+        assert!(scene.at_start.get() == 0 || scene.tried.get() > 0, "a completion ran before what is pending");
+        if !scene.late.get() && ep.am_short(0, sent + 10, &[]).is_ok() {
+            assert_eq!(scene.waiting.get(), 0, "it overtook what is pending");
+            scene.late.set(true);
         }
-        late.is_some()
+    };
+    let completion = Completion::new(1, callback);
+    let iov = [Iov { pointer: local.address(), length: 8, stride: 8, count: 1, region: Some(local.region()) }];
+    let mut under_way = false;
+    duo.until("the late message", || {
+        // One get after the other, by an endpoint on which nothing waits.
+        if !under_way || completion.count() == 0 {
+            completion.reset(1);
+            // SAFETY: the buffer lives past the flush.
+            let posted = unsafe { duo.a.ep().get_zcopy(&iov, key.address, &key, Some(&completion)) };
+            under_way = posted == Ok(Posted::InProgress);
+            if posted == Ok(Posted::Done) && scene.waiting.get() == 0 {
+                // Where nothing is ever under way the caller sends.
+                completion.complete(Ok(()));
+            }
+        }
+        scene.tried.set(0);
+        scene.at_start.set(scene.waiting.get());
+        duo.a.worker.progress();
+        scene.at_start.set(0);
+        scene.late.get()
     });
+    duo.flush();
     duo.until("all messages", || list.borrow().len() as u64 == sent + 11);
     let seen = list.take();
     if duo.a.interface.attributes().message_order == Order::Posted {

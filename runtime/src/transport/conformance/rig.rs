@@ -57,6 +57,11 @@ pub trait Rig: Sized + Sync {
         test();
     }
 
+    /// Bytes of the heap that this thread holds, where the test program counts them.
+    fn held() -> Option<isize> {
+        None
+    }
+
     /// So many rounds of a long loop.
     fn rounds(many: usize) -> usize {
         (many / Self::SHORTEN).max(4)
