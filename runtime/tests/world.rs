@@ -537,3 +537,30 @@ fn a_hundred_thousand_allocations_leave_nothing_behind() {
         results.into_iter().for_each(|result| result.expect("memory comes back"));
     }
 }
+
+/// How ranks wait that may each run on the cores given for them.
+fn waiting_on(cores: [&[usize]; 2]) -> Vec<String> {
+    let waiting = Threads::new(2).build(|builder| {
+        // Which rank this is shows only later; the thread's name has it.
+        let rank = usize::from(std::thread::current().name() == Some("rank 1"));
+        let mut set = rustix::thread::CpuSet::new();
+        cores[rank].iter().for_each(|core| set.set(*core));
+        rustix::thread::sched_setaffinity(None, &set).expect("cores there are");
+        let world = builder.start().expect("starts");
+        let line = world.receipt().into_iter().find(|(name, _)| *name == "waiting").expect("told");
+        world.barrier().expect("all enter");
+        line.1
+    });
+    waiting.expect("runs")
+}
+
+#[test]
+fn ranks_that_are_bound_to_a_core_each_are_not_crowded() {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("told");
+    let cores: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).take(2).collect();
+    if let [first, second] = cores[..] {
+        assert!(waiting_on([&[first], &[second]]).iter().all(|line| line.contains("a core each")));
+        assert!(waiting_on([&[first], &[first]]).iter().all(|line| line.contains("more ranks than cores")));
+        assert!(waiting_on([&cores, &[first]]).iter().all(|line| line.contains("a core each")));
+    }
+}

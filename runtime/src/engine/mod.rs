@@ -43,7 +43,7 @@ pub struct Engine {
     far: Option<Box<dyn Far>>,
     /// Polls in turn that found nothing on the network.
     idle_polls: Cell<u32>,
-    patience: Patience,
+    patience: Cell<Patience>,
     /// What found no room, by target, in order. No queue is empty.
     pending: RefCell<BTreeMap<usize, VecDeque<Kept>>>,
     has_pending: Cell<bool>,
@@ -78,7 +78,8 @@ impl Engine {
         if let Some(far) = &far {
             settings.message_memory = settings.message_memory.min(far.largest_message());
         }
-        let patience = Patience::new(size, settings.spin, job.supervised());
+        // As if alone, until all have arrived.
+        let patience = Cell::new(Patience::new(size, 1, settings.spin, job.supervised()));
         if !wait::register_membarrier() {
             job.require_full_fence();
         }
@@ -107,8 +108,15 @@ impl Engine {
     }
 
     /// How this rank waits.
-    pub fn patience(&self) -> &Patience {
-        &self.patience
+    pub fn patience(&self) -> Patience {
+        self.patience.get()
+    }
+
+    /// Learns what is known when all ranks have arrived: how wakers must fence, and how many cores there are.
+    pub fn note_arrivals(&self) {
+        self.interface.note_fence_mode();
+        let (cores, spin, supervised) = (self.job.cores(), self.settings.spin, self.job.supervised());
+        self.patience.set(Patience::new(self.size, cores, spin, supervised));
     }
 
     /// The first line of a rank's slot.

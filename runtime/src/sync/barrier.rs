@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::engine::{Engine, Patience};
+use crate::engine::Engine;
 use crate::error::{Error, Loss, Result};
 use crate::settings;
 
@@ -20,7 +20,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// The barrier that the settings ask for.
+    /// The barrier that the settings ask for. All ranks have arrived, so that all choose alike.
     pub fn new(engine: &Engine) -> Barrier {
         let central = match engine.settings.barrier {
             // Its one word wants every rank within a pointer's reach.
@@ -28,7 +28,7 @@ impl Barrier {
             settings::Barrier::Central => true,
             settings::Barrier::Dissemination => false,
             // One wake-up for each rank beats log2 n of them when ranks share cores.
-            settings::Barrier::Auto => engine.size > Patience::cores(),
+            settings::Barrier::Auto => engine.patience().crowded,
         };
         Barrier { epoch: Cell::new(0), central, broken: Cell::new(None) }
     }

@@ -9,7 +9,7 @@ impl World {
         let engine = &self.engine;
         let (layout, patience) = (&engine.layout, engine.patience());
         let ranks = self.size();
-        let crowded = if ranks > crate::engine::Patience::cores() { "more ranks than cores" } else { "a core each" };
+        let crowded = if patience.crowded { "more ranks than cores" } else { "a core each" };
         let transport = match engine.far() {
             Some(far) => format!("{}: everything goes over the network", far.name()),
             None => "shared memory: put, get, atomics and bells are direct; messages through lanes".into(),

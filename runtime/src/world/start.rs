@@ -157,7 +157,7 @@ impl Builder {
         let shape = fnv(format!("{layout:?} {:?}", engine.settings.barrier).bytes());
         let arrival = Arrival { base: node.base() as usize, build: build_digest(), shape };
         job.arrive(rank, arrival)?;
-        let world = World {
+        let mut world = World {
             barrier: Barrier::new(&engine),
             exchange: Exchange::default(),
             allocator: RefCell::new(Allocator::new(&engine)),
@@ -169,7 +169,8 @@ impl Builder {
             mpi: None,
         };
         world.engine.await_all()?;
-        world.engine.interface.note_fence_mode();
+        world.engine.note_arrivals();
+        world.barrier = Barrier::new(&world.engine);
         world.compare()?;
         if !open {
             (0..world.size()).try_for_each(|rank| world.messages.verify(rank))?;
