@@ -3,12 +3,12 @@
 //! Most programs use the crate `bellwether`, which re-exports this one.
 
 pub mod bootstrap;
-pub mod engine;
+mod engine;
 mod error;
 pub mod memory;
-pub mod message;
+mod message;
 mod settings;
-pub mod sync;
+mod sync;
 pub mod transport;
 pub mod vocabulary;
 mod world;

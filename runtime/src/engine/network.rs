@@ -108,8 +108,8 @@ impl<D: Domain> Network<D> {
             };
             interface.set_handler(id, Some(Box::new(handler))).map_err(failed)?;
         }
-        let (gone, leads_to): (Rc<RefCell<Vec<usize>>>, Rc<RefCell<Vec<usize>>>) =
-            (Rc::clone(&lost), Rc::clone(&owners));
+        let gone: Rc<RefCell<Vec<usize>>> = Rc::clone(&lost);
+        let leads_to: Rc<RefCell<Vec<usize>>> = Rc::clone(&owners);
         interface.set_error_handler(Some(Box::new(move |endpoint, _| {
             gone.borrow_mut().extend(leads_to.borrow().get(endpoint as usize));
         })));

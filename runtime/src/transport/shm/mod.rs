@@ -1,11 +1,11 @@
 //! Shared memory: messages between the ranks of one node, each sender with a lane of its own at each receiver.
 
-pub mod arena;
+mod arena;
 mod atomics;
 mod device;
-pub mod doze;
+mod doze;
 mod event;
-pub mod line;
+pub(super) mod line;
 #[cfg(all(test, loom))]
 mod models;
 mod wire;
@@ -32,7 +32,7 @@ pub const SHORT_MAX: usize = BODY;
 pub const BYTES_PER_IDLE_PEER: usize = size_of::<u32>();
 
 /// What one rank sends and receives messages with.
-pub struct Interface {
+pub(crate) struct Interface {
     rank: usize,
     job: Arc<JobMemory>,
     node: Arc<NodeMemory>,
@@ -57,7 +57,7 @@ struct Peer {
 }
 
 /// A message under its handler's eyes.
-pub struct Delivery<'a> {
+pub(crate) struct Delivery<'a> {
     /// The sending rank.
     pub from: usize,
     data: *const u8,
@@ -93,7 +93,7 @@ impl Delivery<'_> {
 
 /// A payload that outlives its handler. Dropping it gives the memory back to the sender.
 #[derive(Debug)]
-pub struct Retained {
+pub(crate) struct Retained {
     data: *const u8,
     len: usize,
     /// Holds the mapping if the payload lies in a sender's block.
@@ -122,7 +122,7 @@ impl Drop for Retained {
 /// Whether a message went out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Sent {
+pub(crate) enum Sent {
     /// On its way; the source may be changed.
     Done,
     /// Not taken: no room now. Poll and try again.
