@@ -120,7 +120,8 @@ pub(super) fn c15(controller: Controller, load: &Load) {
     // Nothing is promised about their order.
     let mut seen = seen.take();
     let mut expected: Vec<_> = (0..sent).map(|number| pattern(number, sizes[number % sizes.len()])).collect();
-    (seen.sort(), expected.sort());
+    seen.sort();
+    expected.sort();
     for (buffer, expected) in seen.iter().zip(&expected) {
         same(buffer, expected, "changed after the call");
     }
