@@ -6,7 +6,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bellwether_runtime::{Barrier, Error, Loss, Result, Settings, Threads, World, threads};
+use bellwether_runtime::{Barrier, Context, Error, Loss, Result, Settings, Threads, World, threads};
 
 const RANKS: [usize; 6] = [1, 2, 3, 5, 7, 16];
 
@@ -527,9 +527,10 @@ fn a_hundred_thousand_allocations_leave_nothing_behind() {
                 before = resident();
             }
         }
-        // Other tests of this process allocate too, so only a leak of some size is told from them.
+        // Only where no other test shares the process is all of this ours.
         let grown = resident().saturating_sub(before);
-        assert!(grown < 64 << 20, "{grown} bytes more after as many rounds again");
+        let alone = std::env::var_os("NEXTEST").is_some();
+        assert!(!alone || grown < 16 << 20, "{grown} bytes more after as many rounds again");
         world.barrier()
     };
     for ranks in [1, 2] {
@@ -562,5 +563,22 @@ fn ranks_that_are_bound_to_a_core_each_are_not_crowded() {
         assert!(waiting_on([&[first], &[second]]).iter().all(|line| line.contains("a core each")));
         assert!(waiting_on([&[first], &[first]]).iter().all(|line| line.contains("more ranks than cores")));
         assert!(waiting_on([&cores, &[first]]).iter().all(|line| line.contains("a core each")));
+    }
+}
+
+#[test]
+fn two_functions_of_one_type_are_two_handlers() {
+    fn add(_: &Context<'_>, _: &[u8]) {}
+    fn subtract(_: &Context<'_>, bytes: &[u8]) {
+        assert!(bytes.is_empty());
+    }
+    let started = Threads::new(2).build(|mut builder| {
+        let first = std::thread::current().name() == Some("rank 0");
+        let handler: fn(&Context<'_>, &[u8]) = if first { add } else { subtract };
+        builder.handler("the same name", handler);
+        builder.start().err()
+    });
+    for error in started.expect("runs") {
+        assert!(matches!(error, Some(Error::RanksDiffer { what: "the handler table", .. })), "{error:?}");
     }
 }

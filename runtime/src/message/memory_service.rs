@@ -192,6 +192,8 @@ unsafe fn move_here(direction: Direction, buffer: *mut u8, len: usize, address: 
             // Where the kernel allows no cross-memory attach, not even to oneself, there is this file.
             let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").map_err(|_| NotHere)?;
             match direction {
+                // This way the kernel would write where the program may only read.
+                Direction::Put if !all_writable(address, len) => return Err(NotHere),
                 Direction::Put => {
                     // SAFETY: the caller's word.
                     let buffer = unsafe { std::slice::from_raw_parts(buffer, len) };
@@ -206,6 +208,12 @@ unsafe fn move_here(direction: Direction, buffer: *mut u8, len: usize, address: 
             .map_err(|_| NotHere)
         }
     }
+}
+
+fn all_writable(address: usize, len: usize) -> bool {
+    const PAGE: usize = 4096;
+    let last = address + len.saturating_sub(1);
+    (address / PAGE..=last / PAGE).all(|page| outside::writable(page * PAGE))
 }
 
 impl Messages {

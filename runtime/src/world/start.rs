@@ -1,5 +1,6 @@
 //! Starting a world: joining the job's memory, arriving, and checking that all ranks agree.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -94,7 +95,11 @@ impl Builder {
         F: Fn(&Context<'_>, &[u8]) + 'static,
     {
         let number = self.handlers.len() as u32;
-        let code = call::<F> as fn(&F, &Context<'_>, &[u8]) as usize;
+        // A function pointer is a value: its type says nothing about which function it is.
+        let code = match (&handler as &dyn Any).downcast_ref::<fn(&Context<'_>, &[u8])>() {
+            Some(pointer) => *pointer as usize,
+            None => call::<F> as fn(&F, &Context<'_>, &[u8]) as usize,
+        };
         self.handlers.push((name.into(), code, Rc::new(handler)));
         HandlerId(number)
     }
