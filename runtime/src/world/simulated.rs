@@ -29,7 +29,7 @@ use crate::transport::{Transport, sim};
 ///     let mut sum = [world.rank()];
 ///     world.allreduce_sum(&mut sum).map(|()| sum[0])
 /// })?;
-/// assert!(sums.into_iter().all(|sum| sum == Ok(3)));
+/// assert!(sums.into_iter().all(|sum| sum.is_ok_and(|sum| sum == 3)));
 /// # Ok::<(), bellwether_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone)]
