@@ -300,3 +300,23 @@ fn messages_keep_no_order_where_the_network_keeps_none() {
     });
     assert!(disorder);
 }
+
+#[test]
+fn many_ranks_meet_and_all_write_to_all() {
+    const RANKS: usize = 200;
+    let job = Simulated::new(Config::new(RANKS, 1));
+    let results = job.run(|world| {
+        world.set_state(std::cell::Cell::new(0usize));
+        let count = world.state::<std::cell::Cell<usize>>().expect("set");
+        world.barrier()?;
+        for to in 0..RANKS {
+            world.invoke_plain(to, (), |context, ()| {
+                let count = context.state::<std::cell::Cell<usize>>().expect("set");
+                count.set(count.get() + 1);
+            })?;
+        }
+        world.wait_until(|| count.get() == RANKS)?;
+        world.barrier()
+    });
+    assert!(results.expect("runs").into_iter().all(|result| result.is_ok()));
+}

@@ -76,7 +76,9 @@ impl Simulated {
     /// As [`Simulated::run`].
     pub fn build<R: Send>(&self, program: impl Fn(Builder) -> R + Sync) -> Result<Vec<R>> {
         let ranks = self.network.ranks();
-        let first = Place::of(0, JobMemory::create(ranks, &self.settings)?, &self.settings)?;
+        // Nothing passes through lanes here.
+        let settings = Settings { lane_depth: Some(1), ..self.settings.clone() };
+        let first = Place::of(0, JobMemory::create(ranks, &settings)?, &settings)?;
         first.job.set_supervised();
         let directory = Arc::new(Directory::new(ranks));
         let (outcomes, _) = sim::run_all(&self.network, |turn| {
@@ -90,7 +92,7 @@ impl Simulated {
                 let pace = Box::new(VirtualTime(turn.clone()));
                 let domain = domain.map_err(failed)?;
                 let far = Network::open(rank, "simulated", domain, &place.node, &directory, pace)?;
-                Ok(program(Builder::at(place, self.settings.clone()).over(Box::new(far))))
+                Ok(program(Builder::at(place, settings.clone()).over(Box::new(far))))
             }));
             // A rank that never started, or whose world is gone already, must not be waited for.
             job.mark_lost(rank, if outcome.is_err() { Loss::Panicked } else { Loss::Exited(0) });

@@ -126,20 +126,24 @@ impl Shared {
     fn hand_on(&self, table: &mut Table) {
         table.holder = None;
         loop {
-            let now = self.network.now();
+            let mut state = self.network.state();
+            let now = state.now();
+            let mut ready = 0;
             for (rank, status) in table.status.iter_mut().enumerate() {
                 if let Status::Blocked(deadline) = *status
-                    && (deadline.is_some_and(|deadline| now >= deadline) || self.network.take_signal(rank))
+                    && (deadline.is_some_and(|deadline| now >= deadline) || state.take_signal(rank))
                 {
                     *status = Status::Ready;
                 }
+                ready += usize::from(*status == Status::Ready);
             }
-            let ready: Vec<usize> =
-                (0..table.status.len()).filter(|rank| table.status[*rank] == Status::Ready).collect();
-            if !ready.is_empty() {
-                table.holder = Some(ready[self.network.choose(ready.len())]);
+            if ready != 0 {
+                let chosen = state.choose(ready);
+                let mut ranks = (0..table.status.len()).filter(|rank| table.status[*rank] == Status::Ready);
+                table.holder = ranks.nth(chosen);
                 break;
             }
+            drop(state);
             if table.status.iter().all(|status| *status == Status::Ended) {
                 break;
             }
