@@ -1,6 +1,7 @@
 //! `bellwether bench`: the runtime's speed, and beside each figure the limit of the machine it ran on.
 
 mod child;
+mod copies;
 mod figure;
 mod folder;
 mod footprint;

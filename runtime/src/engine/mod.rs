@@ -146,7 +146,9 @@ impl Engine {
             self.far_turn()
         } else {
             let delivered = self.interface.progress();
-            self.count(0, delivered);
+            if delivered != 0 {
+                self.count(0, delivered);
+            }
             delivered
         };
         if self.has_pending.get() {

@@ -61,7 +61,12 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::send`].
+    #[inline]
     pub fn send_or_keep(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
+        // Nearly always there is room.
+        if self.send(to, id, header, payload)? == Sent::Done {
+            return Ok(());
+        }
         self.do_or_keep(to, Work::Message { id, ordered: false, header, payload })
     }
 

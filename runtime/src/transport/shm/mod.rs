@@ -49,6 +49,7 @@ pub(crate) struct Interface {
     full_fence: Cell<bool>,
     /// Messages that no handler could take, and why.
     undeliverable: RefCell<Option<Error>>,
+    has_error: Cell<bool>,
 }
 
 struct Peer {
@@ -156,6 +157,7 @@ impl Interface {
             delivering: Cell::new(false),
             full_fence: Cell::new(job.full_fence()),
             undeliverable: RefCell::default(),
+            has_error: Cell::new(false),
             job,
             node,
             layout,
@@ -421,11 +423,13 @@ impl Interface {
     #[cold]
     fn refuse(&self, from: usize, why: String) {
         self.undeliverable.borrow_mut().get_or_insert(Error::BadMessage { from, why });
+        self.has_error.set(true);
     }
 
     /// Takes the first message error since the last call.
+    #[inline(always)]
     pub fn take_error(&self) -> Option<Error> {
-        self.undeliverable.borrow_mut().take()
+        if self.has_error.replace(false) { self.undeliverable.take() } else { None }
     }
 
     /// Whether a handler is running.
