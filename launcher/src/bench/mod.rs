@@ -216,7 +216,7 @@ impl Bench {
     }
 
     fn batches(&self) -> usize {
-        if self.quick { 3 } else { 40 }
+        if self.quick { 3 } else { 120 }
     }
 
     fn ours(

@@ -131,18 +131,20 @@ pub(crate) enum Sent {
 }
 
 impl Interface {
-    /// The interface of `rank`, whose slot is committed as `layout` says.
+    /// The interface of `rank`, whose slot is committed as `layout` says. With `lanes` false it only runs handlers, for
+    /// messages that come another way.
     pub fn new(
         rank: usize,
         job: Arc<JobMemory>,
         node: Arc<NodeMemory>,
         layout: SlotLayout,
         message_memory: usize,
+        lanes: bool,
     ) -> Interface {
         let ranks = job.ranks();
         let slot = node.slot(rank);
         let depth_log2 = layout.lane_depth.ilog2();
-        let readers = (0..ranks)
+        let readers = (0..if lanes { ranks } else { 0 })
             // SAFETY: every rank's control area is committed before it arrives; this rank alone reads its lanes.
             .map(|from| unsafe { Reader::new(slot.add(layout.lane(from)), slot.add(layout.credit(from)), depth_log2) })
             .collect();

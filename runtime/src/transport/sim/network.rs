@@ -170,6 +170,11 @@ impl Network {
         }
     }
 
+    /// Whether a rank was ended.
+    pub fn is_dead(&self, rank: usize) -> bool {
+        self.state().cards[rank].dead
+    }
+
     /// Breaks the connection between two ranks for good. What is under way between them is lost.
     pub fn disconnect(&self, a: usize, b: usize) {
         let (a, b) = (a as u32, b as u32);
