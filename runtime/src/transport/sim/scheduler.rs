@@ -4,9 +4,10 @@
 //! can go on. When none can, the network takes its next step, and so time passes only while all are blocked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::{Network, Stalled, Time};
+use crate::transport::lock::{Condvar, Guard, Mutex};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
@@ -118,8 +119,8 @@ impl Turn {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, Table> {
+        self.table.lock()
     }
 
     /// Gives the token to a rank that can go on, letting the network step until there is one.
@@ -163,9 +164,9 @@ impl Shared {
         }
     }
 
-    fn await_turn(&self, mut table: MutexGuard<'_, Table>, rank: usize) -> Result<(), Stalled> {
+    fn await_turn(&self, mut table: Guard<'_, Table>, rank: usize) -> Result<(), Stalled> {
         while table.holder != Some(rank) {
-            table = self.turns[rank].wait(table).unwrap_or_else(PoisonError::into_inner);
+            table = self.turns[rank].wait(table);
         }
         table.status[rank] = Status::Ready;
         if std::mem::take(&mut table.tell) {
@@ -212,7 +213,7 @@ pub(crate) fn run_all<R: Send>(
             tell: false,
             stalled: None,
         }),
-        turns: (0..ranks).map(|_| Condvar::new()).collect(),
+        turns: (0..ranks).map(|_| Condvar::default()).collect(),
     });
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..ranks)
