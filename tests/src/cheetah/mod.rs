@@ -53,7 +53,8 @@ impl Load {
 
     /// Bytes to move: around words, around what fits in a line of a message (48), around pages and pieces.
     fn sizes(&self) -> Vec<usize> {
-        let mut sizes = vec![0, 1, 7, 8, 9, 39, 40, 41, 47, 48, 49, 255, 4095, 4096, 4097, (16 << 10) - 63, self.large()];
+        let mut sizes =
+            vec![0, 1, 7, 8, 9, 39, 40, 41, 47, 48, 49, 255, 4095, 4096, 4097, (16 << 10) - 63, self.large()];
         if self.full {
             sizes.extend([1 << 20, (1 << 20) + 1]);
         }

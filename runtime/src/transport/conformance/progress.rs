@@ -254,8 +254,8 @@ fn a_lock_for_each_end<R: Rig>() {
     let (a, b) = unsafe { (Coarse::new(a), Coarse::new(b)) };
     let each = R::rounds(10_000);
     thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
+        let pair = || {
+            let sender = scope.spawn(|| {
                 for _ in 0..each {
                     let send = || a.with(|a| (a.worker.progress(), a.ep().am_short(0, 0, &[]).is_ok()).1);
                     wait("room", send, || {
@@ -263,14 +263,16 @@ fn a_lock_for_each_end<R: Rig>() {
                     });
                 }
             });
-            scope.spawn(|| {
+            let receiver = scope.spawn(|| {
                 let receive = || {
                     rig.turn();
                     b.with(|b| b.worker.progress());
                 };
                 wait("all messages", || got.load(SeqCst) == 2 * each, receive);
             });
-        }
+            [sender, receiver]
+        };
+        join([pair(), pair()].into_iter().flatten().collect());
     });
 }
 
