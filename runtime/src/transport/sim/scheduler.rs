@@ -4,9 +4,10 @@
 //! can go on. When none can, the network takes its next step, and so time passes only while all are blocked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::{Network, Stalled, Time};
+use crate::transport::lock::{Condvar, Guard, Mutex};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
@@ -120,8 +121,8 @@ impl Turn {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, Table> {
+        self.table.lock()
     }
 
     /// Gives the token to a rank that can go on, letting the network step until there is one.
@@ -165,9 +166,9 @@ impl Shared {
         }
     }
 
-    fn await_turn(&self, mut table: MutexGuard<'_, Table>, rank: usize) -> Result<(), Stalled> {
+    fn await_turn(&self, mut table: Guard<'_, Table>, rank: usize) -> Result<(), Stalled> {
         while table.holder != Some(rank) {
-            table = self.turns[rank].wait(table).unwrap_or_else(PoisonError::into_inner);
+            table = self.turns[rank].wait(table);
         }
         table.status[rank] = Status::Ready;
         if std::mem::take(&mut table.tell) {
@@ -219,7 +220,7 @@ pub(crate) fn run_all<R: Send>(
             abandoned: false,
             stalled: None,
         }),
-        turns: (0..ranks).map(|_| Condvar::new()).collect(),
+        turns: (0..ranks).map(|_| Condvar::default()).collect(),
     });
     let outcomes: std::io::Result<Vec<_>> = std::thread::scope(|scope| {
         let mut threads = Vec::with_capacity(ranks);
