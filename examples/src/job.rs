@@ -137,7 +137,11 @@ fn launched() -> bool {
 
 /// Writes a line to standard output. A reader that has gone (`| head`) is no reason to panic.
 pub fn say(line: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stdout().lock(), "{line}");
+    if let Err(error) = writeln!(io::stdout().lock(), "{line}")
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        eprintln!("warning: cannot write to standard output: {error}");
+    }
 }
 
 /// [`say`] with the syntax of `println!`.

@@ -10,7 +10,7 @@
 //! | say that data is there | a [`Bell`]: [`Symmetric::put_bell`], [`Bell::wait`] |
 //! | run code elsewhere | [`World::call`] and [`World::invoke`] with a closure, [`World::send`] with a registered handler |
 //! | meet | [`World::barrier`], [`World::allreduce`], [`World::broadcast`], [`World::allgather`] |
-//! | test a whole program | [`threads`] |
+//! | test a whole program | [`threads`]; [`Simulated`] where everything comes late and out of order |
 //! | write in Cheetah's words | [`cheetah`] |
 //!
 //! # Examples
@@ -36,8 +36,10 @@
 //! and remote calls run when the target polls, waits or enters a collective. When a put is visible is said in one
 //! place, at [`World::fence`].
 
+/// The simulated network that [`Simulated`] jobs run on.
+pub use bellwether_runtime::transport::sim;
 pub use bellwether_runtime::vocabulary::cheetah;
 pub use bellwether_runtime::{
     AtomicElement, Barrier, Bell, Builder, Call, Context, Error, HandlerId, HugePages, Loss, Pod, RawBells, Result,
-    Settings, Symmetric, Threads, World, Zeroable, threads,
+    Settings, Simulated, Symmetric, Threads, World, Zeroable, threads,
 };

@@ -116,6 +116,12 @@ pub enum Error {
         /// The limit.
         after: Duration,
     },
+    /// Every rank waits, nothing is under way, and so nothing can end the wait. Only the simulator can know.
+    #[error("{doing}: every rank waits and nothing is under way: the program is deadlocked")]
+    Standstill {
+        /// What this rank was doing.
+        doing: &'static str,
+    },
     /// A blocking or collective call from inside a handler.
     #[error("{operation} inside a handler: handlers can send, but not wait or enter a collective")]
     InsideHandler {

@@ -3,12 +3,12 @@
 //! Most programs use the crate `bellwether`, which re-exports this one.
 
 pub mod bootstrap;
-pub mod engine;
+mod engine;
 mod error;
 pub mod memory;
-pub mod message;
+mod message;
 mod settings;
-pub mod sync;
+mod sync;
 pub mod transport;
 pub mod vocabulary;
 mod world;
@@ -18,4 +18,4 @@ pub use bytemuck::{Pod, Zeroable};
 pub use crate::error::{Error, Loss, Result};
 pub use crate::message::{Call, Context, HandlerId};
 pub use crate::settings::{Barrier, HugePages, KNOWN as KNOWN_SETTINGS, Known as KnownSetting, Settings};
-pub use crate::world::{AtomicElement, Bell, Builder, RawBells, Symmetric, Threads, World, threads};
+pub use crate::world::{AtomicElement, Bell, Builder, RawBells, Simulated, Symmetric, Threads, World, threads};

@@ -83,14 +83,33 @@ pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// Ends `child`: asked first, so that a launcher can end its ranks, killed after that.
+/// Ends `child`: asked first, so that a launcher can end its ranks, killed after that. If it leads a session (`setsid`),
+/// nobody of that lives on.
 pub fn end(child: &mut Child) -> ExitStatus {
     let _ = Command::new("kill").arg(child.id().to_string()).status();
-    if let Some(status) = wait(child, Duration::from_secs(5)) {
-        return status;
+    let status = wait(child, Duration::from_secs(5)).unwrap_or_else(|| {
+        let _ = child.kill();
+        child.wait().expect("our own child")
+    });
+    let left = session(child.id());
+    if !left.is_empty() {
+        let _ = Command::new("kill").arg("-9").args(left).status();
     }
-    let _ = child.kill();
-    child.wait().expect("our own child")
+    status
+}
+
+/// The processes of a session that run.
+fn session(leader: u32) -> Vec<String> {
+    let leader = leader.to_string();
+    let member = |pid: &String| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // After the name, which may hold anything but ends with the last parenthesis.
+        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let [state, _, _, session] = std::array::from_fn(|field| rest.split_whitespace().nth(field).unwrap_or(""));
+        pid.bytes().all(|byte| byte.is_ascii_digit()) && session == leader && !["Z", "X"].contains(&state)
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(member).collect()
 }
 
 /// From now on this thread can start neither threads nor processes: the kernel refuses. A limit (`RLIMIT_NPROC`) would not
@@ -126,4 +145,29 @@ fn reader(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<Strin
         let _ = from.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_of_a_session_outlives_its_end() {
+        // As mpirun does: each job has a process group; here it does not end when asked.
+        let script = "trap 'exit 3' TERM; (trap '' TERM HUP; exec sleep 1000) & echo; wait";
+        let mut child = command("setsid")
+            .args(["bash", "-mc", script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("setsid starts");
+        child.stdout.take().expect("piped").read_exact(&mut [0]).expect("a line");
+        assert_eq!(session(child.id()).len(), 2);
+        assert_eq!(end(&mut child).code(), Some(3));
+        let asked = Instant::now();
+        while !session(child.id()).is_empty() {
+            assert!(asked.elapsed() < Duration::from_secs(10), "{:?} live on", session(child.id()));
+            std::thread::yield_now();
+        }
+    }
 }

@@ -28,6 +28,7 @@ fn row(name: &str) {
         program.env("BELLWETHER_RANKS", ranks.to_string()).envs(settings.iter().copied()).args(options).arg(name);
         let outcome = run(&mut program, LIMIT).expect_success();
         assert!(outcome.stderr.is_empty(), "{ranks} contexts, {settings:?}: {outcome:#?}");
+        assert_eq!(outcome.stdout, format!("{name}: {ranks} contexts\n"));
     }
 }
 
@@ -35,8 +36,9 @@ bellwether_tests::cheetah_row_tests!(row);
 
 #[test]
 fn c01_np_starts_that_many_contexts() {
-    let outcome = run(command(PROGRAM).args(["-np", "3", "-shmem", "c04"]), LIMIT).expect_success();
+    let outcome = run(command(PROGRAM).args(["-np", "3", "-shmem", "c04_contexts"]), LIMIT).expect_success();
     assert!(outcome.stderr.is_empty(), "{outcome:#?}");
+    assert_eq!(outcome.stdout, "c04_contexts_are_numbered_from_zero: 3 contexts\n");
     let outcome = run(command(PROGRAM).args(["-np", "none", "c04"]), LIMIT).expect_failure();
     assert!(outcome.stderr.contains("-np none: a number above 0 expected"), "{outcome:#?}");
 }

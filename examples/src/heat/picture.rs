@@ -14,6 +14,9 @@ const INSULATION: u8 = 255;
 /// The colour of insulation.
 const INSULATION_COLOUR: [u8; 3] = [96, 104, 112];
 
+/// How every PNG file begins.
+const SIGNATURE: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
+
 /// Colours from cold to hot at equal distances: black, violet, red, orange, yellow, nearly white.
 const COLOURS: [[u8; 3]; 9] = [
     [4, 4, 22],
@@ -48,7 +51,12 @@ pub fn read_plate(path: &Path, hold: Hold) -> Result<Plate> {
 ///
 /// # Errors
 /// The data is not a PNG, broken, truncated, or too large.
-pub fn decode_plate(data: impl BufRead + Seek, hold: Hold) -> Result<Plate> {
+pub fn decode_plate(mut data: impl BufRead + Seek, hold: Hold) -> Result<Plate> {
+    let beginning = data.fill_buf().context("cannot read it")?;
+    let known = beginning.len().min(SIGNATURE.len());
+    if beginning[..known] != SIGNATURE[..known] {
+        bail!("it is not a PNG file");
+    }
     let mut decoder = Decoder::new_with_limits(data, Limits { bytes: 1 << 30 });
     decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
     let header = decoder.read_header_info().map_err(explain)?;

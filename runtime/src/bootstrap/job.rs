@@ -52,7 +52,14 @@ struct Header {
     left: AtomicU32,
     /// Ranks that ended, in any way.
     ended: AtomicU32,
+    /// Cores that some rank may run on, a bit each.
+    cores: [AtomicU64; CORES_MAX / 64],
 }
+
+/// Cores that are told apart; later ones count as these.
+const CORES_MAX: usize = 1024;
+/// Bytes before the first record.
+const HEADER_LEN: usize = 256;
 
 /// What the others know of one rank.
 #[repr(C, align(128))]
@@ -276,7 +283,7 @@ impl JobMemory {
     fn record(&self, rank: usize) -> &RankRecord {
         assert!(rank < self.ranks, "rank {rank} of {}", self.ranks);
         // SAFETY: the roster holds one record a rank after the header, all of it atomics.
-        unsafe { &*self.roster.add(size_of::<RankRecord>()).cast::<RankRecord>().add(rank) }
+        unsafe { &*self.roster.add(HEADER_LEN).cast::<RankRecord>().add(rank) }
     }
 
     /// Where `rank` is in its life.
@@ -327,12 +334,34 @@ impl JobMemory {
         record.base.store(facts.base as u64, Ordering::Relaxed);
         record.build.store(facts.build, Ordering::Relaxed);
         record.shape.store(facts.shape, Ordering::Relaxed);
+        self.note_cores();
         step(RankState::Starting, RankState::Running)
             .map_err(|_| Error::Start(format!("rank {rank} was given up while it started")))?;
         // Release pairs with the Acquire load in `await_all`.
         self.header().arrived.fetch_add(1, Ordering::Release);
         wake_all(&self.header().arrived);
         Ok(())
+    }
+
+    /// Adds the cores that this thread may run on.
+    fn note_cores(&self) {
+        let Ok(set) = rustix::thread::sched_getaffinity(None) else { return };
+        for core in (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)) {
+            let core = core % CORES_MAX;
+            self.header().cores[core / 64].fetch_or(1 << (core % 64), Ordering::Relaxed);
+        }
+    }
+
+    /// Cores that the ranks which have arrived may run on, all together: each of them may be bound to one.
+    pub fn cores(&self) -> usize {
+        let words = self.header().cores.iter().map(|word| word.load(Ordering::Relaxed).count_ones());
+        words.sum::<u32>().max(1) as usize
+    }
+
+    /// Whether every rank has arrived.
+    pub fn all_arrived(&self) -> bool {
+        // Pairs with the Release in `arrive`.
+        self.header().arrived.load(Ordering::Acquire) as usize >= self.ranks
     }
 
     /// Waits until every rank has arrived.
@@ -457,8 +486,8 @@ impl Drop for JobMemory {
 }
 
 fn used_len(ranks: usize) -> usize {
-    const { assert!(size_of::<Header>() <= size_of::<RankRecord>()) };
-    (size_of::<RankRecord>() * (ranks + 1)).next_multiple_of(4096)
+    const { assert!(size_of::<Header>() <= HEADER_LEN && HEADER_LEN.is_multiple_of(align_of::<RankRecord>())) };
+    (HEADER_LEN + size_of::<RankRecord>() * ranks).next_multiple_of(4096)
 }
 
 fn roster_len(ranks: usize) -> usize {

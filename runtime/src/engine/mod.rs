@@ -1,13 +1,20 @@
 //! Progress and waiting: what turns the crank while a rank waits for something.
 
+mod far;
 mod liveness;
+mod network;
+mod pending;
 mod wait;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+pub(crate) use self::far::{Asked, Far, Pace};
+pub(crate) use self::network::{Directory, Network};
 pub use self::wait::Patience;
+
+use self::pending::{Kept, Work};
 
 use crate::bootstrap::job::JobMemory;
 use crate::error::{Error, Result};
@@ -32,9 +39,13 @@ pub struct Engine {
     pub settings: Settings,
     /// Messages in and out.
     pub interface: Interface,
-    patience: Patience,
-    /// Messages that found no room, by target, in the order they were sent. No queue is empty.
-    pending: RefCell<BTreeMap<usize, VecDeque<Pending>>>,
+    /// The network, where other ranks' memory is not mapped here.
+    far: Option<Box<dyn Far>>,
+    /// Polls in turn that found nothing on the network.
+    idle_polls: Cell<u32>,
+    patience: Cell<Patience>,
+    /// What found no room, by target, in order. No queue is empty.
+    pending: RefCell<BTreeMap<usize, VecDeque<Kept>>>,
     has_pending: Cell<bool>,
     /// Bytes of them.
     pending_bytes: Cell<usize>,
@@ -52,22 +63,23 @@ pub struct Engine {
 /// Most errors that wait to be told.
 const FAULTS_MAX: usize = 64;
 
-struct Pending {
-    id: u8,
-    bytes: Box<[u8]>,
-}
-
 impl Engine {
-    /// The engine of `rank`. Its slot is committed as `layout` says; nobody has arrived yet.
-    pub fn new(
+    /// The engine of `rank`. Its slot is committed as `layout` says; nobody has arrived yet. Other ranks' slots are
+    /// reached directly, or over `far`.
+    pub(crate) fn new(
         rank: usize,
         job: Arc<JobMemory>,
         node: Arc<NodeMemory>,
         layout: SlotLayout,
-        settings: Settings,
+        mut settings: Settings,
+        far: Option<Box<dyn Far>>,
     ) -> Engine {
         let size = job.ranks();
-        let patience = Patience::new(size, settings.spin, job.supervised());
+        if let Some(far) = &far {
+            settings.message_memory = settings.message_memory.min(far.largest_message());
+        }
+        // As if alone, until all have arrived.
+        let patience = Cell::new(Patience::new(size, 1, settings.spin, job.supervised()));
         if !wait::register_membarrier() {
             job.require_full_fence();
         }
@@ -80,6 +92,8 @@ impl Engine {
             layout,
             settings,
             interface,
+            far,
+            idle_polls: Cell::new(0),
             patience,
             pending: RefCell::default(),
             has_pending: Cell::new(false),
@@ -94,8 +108,15 @@ impl Engine {
     }
 
     /// How this rank waits.
-    pub fn patience(&self) -> &Patience {
-        &self.patience
+    pub fn patience(&self) -> Patience {
+        self.patience.get()
+    }
+
+    /// Learns what is known when all ranks have arrived: how wakers must fence, and how many cores there are.
+    pub fn note_arrivals(&self) {
+        self.interface.note_fence_mode();
+        let (cores, spin, supervised) = (self.job.cores(), self.settings.spin, self.job.supervised());
+        self.patience.set(Patience::new(self.size, cores, spin, supervised));
     }
 
     /// The first line of a rank's slot.
@@ -121,10 +142,13 @@ impl Engine {
     /// of a message that has nothing to do with it.
     #[inline]
     pub fn turn(&self) -> usize {
-        let mut done = self.interface.progress();
-        if done != 0 {
-            self.count(0, done);
-        }
+        let mut done = if self.far.is_some() {
+            self.far_turn()
+        } else {
+            let delivered = self.interface.progress();
+            self.count(0, delivered);
+            delivered
+        };
         if self.has_pending.get() {
             done += self.flush_pending();
         }
@@ -143,10 +167,11 @@ impl Engine {
     #[inline]
     pub fn poll_alive(&self, doing: &'static str) -> Result<usize> {
         let done = self.poll()?;
-        if done == 0
-            && let Some((rank, cause)) = self.job.first_lost()
-        {
-            return Err(Error::PeerLost { rank, cause, doing });
+        if done == 0 {
+            if let Some((rank, cause)) = self.job.first_lost() {
+                return Err(Error::PeerLost { rank, cause, doing });
+            }
+            self.idle_poll();
         }
         Ok(done)
     }
@@ -184,7 +209,7 @@ impl Engine {
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(to, "sending a message")?;
         }
-        if self.has_pending.get() && self.pending.borrow().contains_key(&to) {
+        if self.keeps_for(to) {
             return Ok(Sent::NoRoom);
         }
         self.transmit(to, id, header, payload)
@@ -203,7 +228,11 @@ impl Engine {
 
     #[inline(always)]
     fn transmit(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
-        let sent = self.hand_over(to, id, header, payload)?;
+        let sent = if self.far.is_some() {
+            self.attempt_far(to, &Work::Message { id, ordered: false, header, payload })?
+        } else {
+            self.hand_over(to, id, header, payload)?
+        };
         self.count(usize::from(sent == Sent::Done), 0);
         Ok(sent)
     }
@@ -220,62 +249,6 @@ impl Engine {
                 crate::memory::copy::copy(body.add(8), payload.as_ptr(), payload.len());
             }
         })
-    }
-
-    /// Sends without refusing: a message that finds no room is kept, in order, and goes out from a later
-    /// [`Engine::poll`]. What is kept may be as much as larger messages in flight; beyond that this waits for room.
-    /// A handler cannot wait, and what it does not send is lost to who asked for it: it keeps what it must.
-    ///
-    /// # Errors
-    /// As [`Engine::send`].
-    pub fn send_or_keep(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
-        if self.send(to, id, header, payload)? == Sent::Done {
-            return Ok(());
-        }
-        let (limit, asked) = (self.settings.message_memory, payload.len() + 8);
-        let room = || self.pending_bytes.get() == 0 || self.pending_bytes.get() + asked <= limit;
-        if !room() && !self.interface.delivering() {
-            self.wait_together("waiting for room to send a message", room)?;
-        }
-        let bytes = [&header.to_ne_bytes(), payload].concat().into();
-        self.pending.borrow_mut().entry(to).or_default().push_back(Pending { id, bytes });
-        self.pending_bytes.set(self.pending_bytes.get() + asked);
-        self.has_pending.set(true);
-        Ok(())
-    }
-
-    /// Sends what was kept, as far as there is room; costs a look for each target, however much is kept for it.
-    #[cold]
-    fn flush_pending(&self) -> usize {
-        let mut done = 0;
-        let mut pending = self.pending.borrow_mut();
-        pending.retain(|to, queue| {
-            if self.job.loss(*to).is_some() {
-                let dropped: usize = queue.iter().map(|message| message.bytes.len()).sum();
-                self.pending_bytes.set(self.pending_bytes.get() - dropped);
-                return false;
-            }
-            while let Some(message) = queue.front() {
-                let (header, payload) = message.bytes.split_at(8);
-                let header = u64::from_ne_bytes(header.try_into().expect("split at 8"));
-                match self.transmit(*to, message.id, header, payload) {
-                    Ok(Sent::Done) => {}
-                    Ok(Sent::NoRoom) => return true,
-                    Err(error) => self.set_fault(error),
-                }
-                self.pending_bytes.set(self.pending_bytes.get() - message.bytes.len());
-                queue.pop_front();
-                done += 1;
-            }
-            false
-        });
-        self.has_pending.set(!pending.is_empty());
-        done
-    }
-
-    /// Whether messages are kept that found no room.
-    pub fn has_pending(&self) -> bool {
-        self.has_pending.get()
     }
 
     #[cold]

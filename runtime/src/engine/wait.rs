@@ -14,6 +14,8 @@ use crate::error::{Error, Loss, Result};
 /// How long a wait looks before it yields, and yields before it sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
+    /// There are more ranks than cores for them.
+    pub crowded: bool,
     /// Rounds of polling.
     pub spins: u32,
     /// Rounds of giving up the core.
@@ -23,21 +25,16 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// What suits `ranks` ranks on the cores this process may use.
-    pub fn new(ranks: usize, spins: Option<u32>, supervised: bool) -> Patience {
-        let cores = Patience::cores();
+    /// What suits `ranks` ranks on `cores` cores.
+    pub fn new(ranks: usize, cores: usize, spins: Option<u32>, supervised: bool) -> Patience {
         let crowded = ranks > cores;
         Patience {
+            crowded,
             spins: spins.unwrap_or(if crowded { 8 } else { 2000 }),
             yields: if crowded { 1 } else { 8 },
             // A supervisor wakes sleepers when a rank dies; without one they look for themselves.
             nap: Duration::from_millis(if supervised { 50 } else { 4 }),
         }
-    }
-
-    /// Cores this process may run on.
-    pub fn cores() -> usize {
-        rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1) as usize)
     }
 }
 
@@ -69,7 +66,7 @@ impl Engine {
     }
 
     #[inline(always)]
-    fn poll_and<const TELL: bool>(&self) -> Result<usize> {
+    pub(super) fn poll_and<const TELL: bool>(&self) -> Result<usize> {
         if TELL { self.poll() } else { Ok(self.turn()) }
     }
 
@@ -84,8 +81,11 @@ impl Engine {
             return Ok(());
         }
         self.check_outside_handler(doing)?;
+        if self.far.is_some() {
+            return self.wait_far::<TELL>(doing, limit, &mut ready);
+        }
         let mut idle = 0;
-        while idle < self.patience.spins {
+        while idle < self.patience.get().spins {
             // Rounds that deliver something count too where time is short: messages may never end.
             idle = if self.poll_and::<TELL>()? == 0 || limit.is_some() { idle + 1 } else { 0 };
             if ready() {
@@ -143,7 +143,7 @@ impl Engine {
                 continue;
             }
             idle += 1;
-            if idle <= self.patience.yields {
+            if idle <= self.patience.get().yields {
                 rustix::thread::sched_yield();
                 continue;
             }
@@ -163,7 +163,7 @@ impl Engine {
     /// asking may do something, such as sending a message.
     fn sleep(&self, left: Duration, ready: &mut dyn FnMut() -> bool) -> bool {
         // Receivers ring when they give room back in a lane, but not when they drop a payload that they had retained.
-        let nap = if self.has_pending() { Duration::from_millis(1) } else { self.patience.nap };
+        let nap = if self.has_pending() { Duration::from_millis(1) } else { self.patience.get().nap };
         let word = self.job.sleep_word(self.rank);
         word.store(1, Ordering::SeqCst);
         if self.job.full_fence() {

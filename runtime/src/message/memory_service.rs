@@ -87,7 +87,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
             }
             ring_or_tell(&messages, message.from, remote_bell);
             let reply = [&local_bell.to_ne_bytes(), bytes.as_slice()].concat();
-            if let Err(error) = messages.engine.send_or_keep(message.from, id::READ_DONE, to, &reply) {
+            if let Err(error) = messages.engine.send_in_order(message.from, id::READ_DONE, to, &reply) {
                 messages.engine.set_fault(error);
             }
         }),
@@ -192,6 +192,8 @@ unsafe fn move_here(direction: Direction, buffer: *mut u8, len: usize, address: 
             // Where the kernel allows no cross-memory attach, not even to oneself, there is this file.
             let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").map_err(|_| NotHere)?;
             match direction {
+                // This way the kernel would write where the program may only read.
+                Direction::Put if !all_writable(address, len) => return Err(NotHere),
                 Direction::Put => {
                     // SAFETY: the caller's word.
                     let buffer = unsafe { std::slice::from_raw_parts(buffer, len) };
@@ -206,6 +208,12 @@ unsafe fn move_here(direction: Direction, buffer: *mut u8, len: usize, address: 
             .map_err(|_| NotHere)
         }
     }
+}
+
+fn all_writable(address: usize, len: usize) -> bool {
+    const PAGE: usize = 4096;
+    let last = address + len.saturating_sub(1);
+    (address / PAGE..=last / PAGE).all(|page| outside::writable(page * PAGE))
 }
 
 impl Messages {
@@ -229,7 +237,7 @@ impl Messages {
             let last = piece.end == bytes.len();
             let head = [if last { bell as u64 } else { 0 }, place_word(transfer, last)].map(u64::to_ne_bytes);
             let payload = [head.as_flattened(), &bytes[piece.clone()]].concat();
-            self.engine.send_or_keep(to, id::WRITE, (address + piece.start) as u64, &payload)?;
+            self.engine.send_in_order(to, id::WRITE, (address + piece.start) as u64, &payload)?;
         }
         Ok(())
     }
@@ -253,7 +261,7 @@ impl Messages {
             let [local, remote] = if last { [local_bell as u64, remote_bell as u64] } else { [0, 0] };
             let place = place_word(transfer, last);
             let payload = [piece.len() as u64, (here + piece.start) as u64, place, local, remote].map(u64::to_ne_bytes);
-            self.engine.send_or_keep(to, id::READ, (address + piece.start) as u64, payload.as_flattened())?;
+            self.engine.send_in_order(to, id::READ, (address + piece.start) as u64, payload.as_flattened())?;
         }
         Ok(())
     }

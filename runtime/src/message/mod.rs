@@ -75,11 +75,6 @@ impl Messages {
         messages
     }
 
-    /// What drives these messages.
-    pub fn engine(&self) -> &Rc<Engine> {
-        &self.engine
-    }
-
     /// A context for code that runs outside a handler, as if `from` had called.
     fn context(&self, from: usize) -> Context<'_> {
         Context::new(self, from)

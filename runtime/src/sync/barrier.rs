@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::engine::{Engine, Patience};
+use crate::engine::Engine;
 use crate::error::{Error, Loss, Result};
 use crate::settings;
 
@@ -20,13 +20,15 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// The barrier that the settings ask for.
+    /// The barrier that the settings ask for. All ranks have arrived, so that all choose alike.
     pub fn new(engine: &Engine) -> Barrier {
         let central = match engine.settings.barrier {
+            // Its one word wants every rank within a pointer's reach.
+            _ if engine.far().is_some() => false,
             settings::Barrier::Central => true,
             settings::Barrier::Dissemination => false,
             // One wake-up for each rank beats log2 n of them when ranks share cores.
-            settings::Barrier::Auto => engine.size > Patience::cores(),
+            settings::Barrier::Auto => engine.patience().crowded,
         };
         Barrier { epoch: Cell::new(0), central, broken: Cell::new(None) }
     }
@@ -54,12 +56,18 @@ impl Barrier {
         let epoch = self.next_epoch();
         self.epoch.set(epoch);
         engine.turn();
+        // What this rank has put elsewhere is in effect before others hear that it has entered.
+        let quiet = engine.quiet(DOING);
         // Release: who sees that this rank entered, and left, sees what it wrote before.
         engine.status(engine.rank).entered.store(epoch, Ordering::Release);
         if engine.size == 1 {
             return Ok(());
         }
-        let outcome = if self.central { central(engine, epoch) } else { dissemination(engine, epoch) };
+        let outcome = match quiet {
+            Err(error) => Err(error),
+            Ok(()) if self.central => central(engine, epoch),
+            Ok(()) => dissemination(engine, epoch),
+        };
         if let Err(Error::PeerLost { rank, cause, .. }) = outcome {
             self.broken.set(Some((rank, cause)));
         }
@@ -74,11 +82,15 @@ fn dissemination(engine: &Engine, epoch: u64) -> Result<()> {
     for round in 0..size.next_power_of_two().ilog2() as usize {
         let partner = (rank + (1 << round)) % size;
         let flag = engine.layout.barrier_flag(round);
-        // SAFETY: a committed line of the partner's slot, only written by this rank.
-        let theirs = unsafe { AtomicU64::from_ptr(engine.node.slot(partner).add(flag).cast()) };
-        // Pairs with the Acquire load below, at the partner.
-        theirs.store(epoch, Ordering::Release);
-        engine.interface.wake_if_asleep(partner);
+        if engine.far().is_some() {
+            engine.far_put(partner, flag, &epoch.to_ne_bytes())?;
+        } else {
+            // SAFETY: a committed line of the partner's slot, only written by this rank.
+            let theirs = unsafe { AtomicU64::from_ptr(engine.node.slot(partner).add(flag).cast()) };
+            // Pairs with the Acquire load below, at the partner.
+            theirs.store(epoch, Ordering::Release);
+            engine.interface.wake_if_asleep(partner);
+        }
         // SAFETY: a committed line of our own slot.
         let ours = unsafe { AtomicU64::from_ptr(own.add(flag).cast()) };
         wait(engine, epoch, || ours.load(Ordering::Acquire) >= epoch)?;

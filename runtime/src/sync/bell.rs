@@ -16,6 +16,10 @@ pub struct Words {
     /// All words in this rank's own slot.
     here: *mut u64,
     stride: usize,
+    /// Ranks whose words are a pointer away.
+    reach: usize,
+    /// Where this ringer's word lies in every slot.
+    offset: usize,
 }
 
 /// Bytes of the words of a bell of `ranks` ringers.
@@ -35,18 +39,37 @@ impl Words {
             let mine = engine.node.slot(0).add(offset).cast::<u64>().add(engine.rank);
             (mine, engine.node.slot(engine.rank).add(offset).cast())
         };
-        Words { mine, here, stride: 1 << engine.node.stride_log2() }
+        let offset = offset + engine.rank * size_of::<u64>();
+        Words { mine, here, stride: 1 << engine.node.stride_log2(), reach: engine.reach(), offset }
     }
 
-    /// Adds one at `rank`, which exists. Everything this rank has put there before is visible to who sees the count.
+    /// Adds one at `rank`. Everything this rank has put there before is visible to who sees the count.
+    ///
+    /// # Errors
+    /// [`crate::Error::RankOutOfRange`]; over a network [`crate::Error::PeerLost`].
     #[inline(always)]
-    pub fn ring(self, engine: &Engine, rank: usize) {
-        debug_assert!(rank < engine.size);
+    pub fn ring(self, engine: &Engine, rank: usize) -> Result<()> {
+        if rank >= self.reach {
+            return self.ring_far(engine, rank);
+        }
         // SAFETY: a live word, by the word given to `new`; this rank alone writes it.
         let word = unsafe { AtomicU64::from_ptr(self.mine.byte_add(rank * self.stride)) };
         // A single writer needs no locked add. Release pairs with the Acquire load in `count`.
         word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
         engine.interface.wake_if_asleep(rank);
+        Ok(())
+    }
+
+    #[cold]
+    fn ring_far(self, engine: &Engine, rank: usize) -> Result<()> {
+        engine.check_rank(rank, "ring")?;
+        if rank != engine.rank {
+            return engine.far_ring(rank, self.offset);
+        }
+        // SAFETY: as in `ring`; in our own slot.
+        let word = unsafe { AtomicU64::from_ptr(self.mine.byte_add(rank * self.stride)) };
+        word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
+        Ok(())
     }
 
     /// Rings so far at this rank. Looks once, and delivers nothing.

@@ -86,6 +86,9 @@ impl Exchange {
             copy::copy(at(engine.rank).add(DATA), bytes.as_ptr(), bytes.len());
         }
         barrier.enter(engine)?;
+        if engine.far().is_some() {
+            return self.all_far(engine, barrier, board, title, &mut see);
+        }
         let title_of = |rank| {
             let mut title: Title = bytemuck::Zeroable::zeroed();
             // SAFETY: a committed board, not written again before this rank enters the next barrier.
@@ -102,6 +105,32 @@ impl Exchange {
             unsafe { copy::copy(buffer.as_mut_ptr(), at(rank).add(DATA), bytes.len()) };
             see(rank, &buffer[..bytes.len()]);
         }
+        Ok(())
+    }
+
+    /// The same where boards are fetched over a network: `title` is our own.
+    #[cold]
+    fn all_far(
+        &self,
+        engine: &Engine,
+        barrier: &Barrier,
+        board: usize,
+        title: Title,
+        see: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let len = size_of::<Title>() + title.len as usize;
+        let mut boards = vec![0; len * engine.size];
+        for (rank, bytes) in boards.chunks_exact_mut(len).enumerate() {
+            engine.far_get("a collective call", rank, board, bytes)?;
+        }
+        // A rank may leave right after this, and its memory with it.
+        barrier.enter(engine)?;
+        let title_of = |rank: usize| bytemuck::pod_read_unaligned::<Title>(&boards[rank * len..][..size_of::<Title>()]);
+        let reference = title_of(0);
+        if let Some(rank) = (0..engine.size).find(|rank| title_of(*rank) != reference) {
+            return Err(differ(rank, title_of(rank), reference, title.epoch));
+        }
+        boards.chunks_exact(len).enumerate().for_each(|(rank, bytes)| see(rank, &bytes[size_of::<Title>()..]));
         Ok(())
     }
 }

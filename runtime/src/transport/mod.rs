@@ -23,7 +23,8 @@
 //! None of this is thread-safe by itself: one thread drives an interface and its endpoints, and interfaces are
 //! independent of each other. [`Coarse`] puts one lock around a group of them.
 //!
-//! The engine's own path on one node does not pass through here: see [`shm::Interface::send_short`].
+//! On one node the engine does not pass through here: a put is a store, a message a line in a lane ([`shm`]). Where other
+//! ranks' memory is not mapped it does, and needs nothing beyond this contract.
 
 mod atomic;
 mod attributes;
@@ -73,7 +74,7 @@ pub const MESSAGE_IDS: usize = 32;
 
 /// A shared-memory message as its handler sees it. The payload stays where the transport has it; after the handler
 /// it is gone, unless it was [retained](shm::Delivery::retain).
-pub type Handler = Box<dyn Fn(&shm::Delivery<'_>)>;
+pub(crate) type Handler = Box<dyn Fn(&shm::Delivery<'_>)>;
 
 /// What hears of endpoints whose peer is gone: the endpoint's index, and why. Called once for each endpoint.
 pub type ErrorHandler = Box<dyn Fn(u32, Error)>;

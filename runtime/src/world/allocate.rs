@@ -59,6 +59,11 @@ fn drops(engine: &Engine, offset: usize) -> &AtomicU64 {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if self.engine.far().is_some() && self.engine.rank != 0 {
+            // If rank 0 is gone there is nobody to reuse it.
+            let _ = self.engine.far_ring(0, self.offset - LINE);
+            return;
+        }
         // Release pairs with the Acquire load in `reclaim`: the memory is not reused before this rank is done.
         drops(&self.engine, self.offset).fetch_add(1, Ordering::Release);
     }

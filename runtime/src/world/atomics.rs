@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use bytemuck::Pod;
 
 use super::Symmetric;
+use crate::engine::Asked;
 use crate::error::Result;
+use crate::transport::{AtomicOp, Width};
 
 mod sealed {
     pub trait Sealed {}
@@ -13,6 +15,12 @@ mod sealed {
 
 /// Elements with atomic operations: 32- and 64-bit integers.
 pub trait AtomicElement: Pod + sealed::Sealed {
+    #[doc(hidden)]
+    const WIDTH: Width;
+    #[doc(hidden)]
+    fn widen(self) -> u64;
+    #[doc(hidden)]
+    fn narrow(word: u64) -> Self;
     #[doc(hidden)]
     unsafe fn fetch_add(at: *mut Self, value: Self) -> Self;
     #[doc(hidden)]
@@ -31,6 +39,13 @@ macro_rules! element {
     ($($int:ty, $atomic:ty, [$($operation:ident),*];)*) => {$(
         impl sealed::Sealed for $int {}
         impl AtomicElement for $int {
+            const WIDTH: Width = if size_of::<$int>() == 4 { Width::Four } else { Width::Eight };
+            fn widen(self) -> u64 {
+                self as u64
+            }
+            fn narrow(word: u64) -> Self {
+                word as Self
+            }
             $(#[inline(always)]
             unsafe fn $operation(at: *mut Self, value: Self) -> Self {
                 // SAFETY: valid, aligned and only touched atomically, by the caller's word.
@@ -56,22 +71,40 @@ element! {
 }
 
 macro_rules! operations {
-    ($($(#[$doc:meta])* $operation:ident;)*) => {
+    ($($(#[$doc:meta])* $operation:ident, $op:ident;)*) => {
         /// Atomic operations. All ranks' operations on one element, and its owner's, are atomic to each other. They
         /// complete before they return and need nothing from the target. Adding wraps around.
         ///
         /// # Errors
         /// All of them: [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`].
         impl<T: AtomicElement> Symmetric<T> {
+            /// For what is no pointer away: an error, or an atomic over the network.
+            #[cold]
+            fn atomic_far(
+                &self,
+                operation: &'static str,
+                op: AtomicOp,
+                rank: usize,
+                index: usize,
+                value: T,
+                compare: T,
+            ) -> Result<T> {
+                let offset = self.range(operation, rank, index, 1)?;
+                let asked = Asked { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
+                self.engine().far_atomic(operation, rank, offset, asked).map(T::narrow)
+            }
+
             $($(#[$doc])*
             ///
             /// # Errors
             /// [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`].
             #[inline(always)]
             pub fn $operation(&self, rank: usize, index: usize, value: T) -> Result<T> {
-                let at = self.element(stringify!($operation), rank, index)?;
-                // SAFETY: an element of ours, only touched atomically.
-                Ok(unsafe { T::$operation(at, value) })
+                match self.element(rank, index) {
+                    // SAFETY: an element of ours, only touched atomically.
+                    Some(at) => Ok(unsafe { T::$operation(at, value) }),
+                    None => self.atomic_far(stringify!($operation), AtomicOp::$op, rank, index, value, value),
+                }
             })*
 
             /// Stores `new` if the element is `expected`; returns what it was before.
@@ -80,9 +113,11 @@ macro_rules! operations {
             /// [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`].
             #[inline(always)]
             pub fn compare_swap(&self, rank: usize, index: usize, expected: T, new: T) -> Result<T> {
-                let at = self.element("compare_swap", rank, index)?;
-                // SAFETY: as above.
-                Ok(unsafe { T::compare_swap(at, expected, new) })
+                match self.element(rank, index) {
+                    // SAFETY: as above.
+                    Some(at) => Ok(unsafe { T::compare_swap(at, expected, new) }),
+                    None => self.atomic_far("compare_swap", AtomicOp::CompareSwap, rank, index, new, expected),
+                }
             }
         }
     };
@@ -90,13 +125,13 @@ macro_rules! operations {
 
 operations! {
     /// Adds `value` to an element of `rank`; returns what it was before.
-    fetch_add;
+    fetch_add, Add;
     /// Ands `value` into an element of `rank`; returns what it was before.
-    fetch_and;
+    fetch_and, And;
     /// Ors `value` into an element of `rank`; returns what it was before.
-    fetch_or;
+    fetch_or, Or;
     /// Xors `value` into an element of `rank`; returns what it was before.
-    fetch_xor;
+    fetch_xor, Xor;
     /// Stores `value` in an element of `rank`; returns what it was before.
-    swap;
+    swap, Swap;
 }

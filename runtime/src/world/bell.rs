@@ -44,9 +44,7 @@ impl Bell {
     /// [`crate::Error::RankOutOfRange`].
     #[inline(always)]
     pub fn ring(&self, rank: usize) -> Result<()> {
-        self.engine.check_rank(rank, "ring")?;
-        self.words.ring(&self.engine, rank);
-        Ok(())
+        self.words.ring(&self.engine, rank)
     }
 
     /// Polls, and tells how often this rank's bell has been rung.

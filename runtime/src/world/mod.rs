@@ -8,13 +8,14 @@ mod collective;
 mod from_mpi;
 mod raw;
 mod receipt;
+mod simulated;
 mod start;
 mod symmetric;
 mod threads;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 use serde::{Serialize, de::DeserializeOwned};
@@ -22,6 +23,7 @@ use serde::{Serialize, de::DeserializeOwned};
 pub use self::atomics::AtomicElement;
 pub use self::bell::Bell;
 pub use self::raw::RawBells;
+pub use self::simulated::Simulated;
 pub use self::start::Builder;
 pub use self::symmetric::Symmetric;
 pub use self::threads::{Threads, threads};
@@ -63,6 +65,7 @@ pub struct World {
     allocator: RefCell<Allocator>,
     /// Whether the kernel lets us reach memory outside segments, as far as we know.
     attach_allowed: Cell<bool>,
+    started: Instant,
     #[cfg(feature = "mpi")]
     mpi: Option<crate::bootstrap::mpi::Session>,
 }
@@ -137,12 +140,29 @@ impl World {
         self.engine.wait_until("waiting", Some(limit), ready)
     }
 
-    /// Orders this rank's puts: those before are visible everywhere before those after. Local.
+    /// Time since this rank started, in which [`World::wait_until_for`] counts. On a simulated network it is virtual.
+    pub fn elapsed(&self) -> Duration {
+        self.engine.far().map_or_else(|| self.started.elapsed(), |far| far.pace().now())
+    }
+
+    /// Lets `time` pass without a look at messages, as a computation would. On a simulated network it is virtual.
+    pub fn sleep(&self, time: Duration) {
+        match self.engine.far() {
+            Some(far) => far.pace().pause(time),
+            None => std::thread::sleep(time),
+        }
+    }
+
+    /// Orders this rank's puts: those before are visible everywhere before those after. Local where puts are stores;
+    /// over a network it waits until they are done.
     ///
     /// This is the one statement of fence semantics: a put is visible at the target when a bell rung, a message
     /// sent, a barrier entered or a fence called after it is. Between two puts with none of these there is no order.
     pub fn fence(&self) {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        if let Err(error) = self.engine.quiet("fence") {
+            self.engine.set_fault(error);
+        }
     }
 
     /// Sends `payload` to a handler registered with [`Builder::handler`]. The payload may be changed on return.
@@ -257,6 +277,8 @@ impl World {
                 return self.engine.take_fault();
             }
             before = Some(sums);
+            // What is still on a network needs time to arrive, also where no rank waits for another.
+            self.engine.idle_poll();
         }
     }
 
@@ -286,7 +308,7 @@ impl Drop for World {
         // What was sent but found no room still goes out, as long as the targets take it.
         if !std::thread::panicking() {
             let limit = Some(Duration::from_secs(1));
-            let flushed = self.engine.wait_until("leaving", limit, || !self.engine.has_pending());
+            let flushed = self.engine.wait_until("leaving", limit, || self.engine.has_sent_all());
             if let Err(error) = flushed
                 && self.engine.has_pending()
             {
@@ -296,6 +318,7 @@ impl Drop for World {
         } else {
             self.engine.job.mark_lost(self.engine.rank, Loss::Panicked);
         }
+        self.engine.notify_all();
         #[cfg(feature = "mpi")]
         if let Some(session) = &mut self.mpi
             && self.engine.job.any_lost()

@@ -35,6 +35,10 @@ impl World {
         let len = source.len();
         let mut carried = false;
         if len == 0 {
+        } else if self.is_far(rank) {
+            self.check_far(NAME, rank, to, len)?;
+            carried = true;
+            self.messages.write_outside(rank, to, source, bells.remote.unwrap_or(0))?;
         } else if let Some(target) = self.in_segment(rank, to, len) {
             // SAFETY: backed segment memory, as just found; the caller means it to be written.
             unsafe { copy::copy(target, source.as_ptr(), len) };
@@ -73,6 +77,13 @@ impl World {
         const NAME: &str = "get from an address";
         self.check_transfer(NAME, rank, from, len, bells)?;
         if len == 0 {
+        } else if self.is_far(rank) {
+            self.check_far(NAME, rank, from, len)?;
+            let local = bells.local.map_or(0, |bell| std::ptr::from_ref(bell) as usize);
+            // SAFETY: `here` and the local bell are the caller's word.
+            return unsafe {
+                self.messages.read_outside(rank, from, len, here as usize, local, bells.remote.unwrap_or(0))
+            };
         } else if let Some(source) = self.in_segment(rank, from, len) {
             // SAFETY: backed segment memory; `here` is the caller's word.
             unsafe { copy::copy(here, source, len) };
@@ -114,6 +125,18 @@ impl World {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether memory of `rank` is reached by its messages only.
+    fn is_far(&self, rank: usize) -> bool {
+        rank != self.engine.rank && self.engine.far().is_some()
+    }
+
+    fn check_far(&self, operation: &'static str, rank: usize, address: usize, length: usize) -> Result<()> {
+        if self.among_slots(rank, address) && self.in_segment(rank, address, length).is_none() {
+            return Err(Error::BadAddress { operation, rank, address, length });
+        }
+        Ok(())
     }
 
     /// Where `len` bytes at `address` of `rank` are here, if they are backed heap memory of one slot.
@@ -176,6 +199,7 @@ impl World {
     /// Adds one to the counter at address `bell` of `rank`: directly in a segment, else by a message.
     fn ring_address(&self, rank: usize, bell: usize) -> Result<()> {
         match self.in_segment(rank, bell, size_of::<AtomicI32>()) {
+            Some(_) if self.is_far(rank) => self.messages.ring_outside(rank, bell),
             Some(word) => {
                 // SAFETY: backed and aligned; that a counter lies there is the caller's word. Release: who sees the
                 // ring sees the data.

@@ -9,10 +9,14 @@ impl World {
         let engine = &self.engine;
         let (layout, patience) = (&engine.layout, engine.patience());
         let ranks = self.size();
-        let crowded = if ranks > crate::engine::Patience::cores() { "more ranks than cores" } else { "a core each" };
+        let crowded = if patience.crowded { "more ranks than cores" } else { "a core each" };
+        let transport = match engine.far() {
+            Some(far) => format!("{}: everything goes over the network", far.name()),
+            None => "shared memory: put, get, atomics and bells are direct; messages through lanes".into(),
+        };
         vec![
             ("ranks", format!("{ranks}, all on this node")),
-            ("transport", "shared memory: put, get, atomics and bells are direct; messages through lanes".into()),
+            ("transport", transport),
             ("native", "put, get, atomics, bells in segments; short messages in one cache line".into()),
             ("by a system call", format!("memory outside segments: {}", outside(self.attach_allowed.get()))),
             ("by the target's poll", "messages, remote calls, bells outside segments".into()),

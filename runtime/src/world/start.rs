@@ -1,14 +1,16 @@
 //! Starting a world: joining the job's memory, arriving, and checking that all ranks agree.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::World;
 use super::allocate::Allocator;
 use crate::bootstrap::job::{Arrival, JobMemory};
 use crate::bootstrap::{self, Way};
-use crate::engine::Engine;
+use crate::engine::{Engine, Far};
 use crate::error::{Error, Loss, Result};
 use crate::memory::layout::SlotLayout;
 use crate::memory::node::{NodeMemory, Slots};
@@ -23,6 +25,8 @@ pub struct Builder {
     handlers: Vec<(String, usize, HandlerFn)>,
     settings: Option<Settings>,
     place: Option<Place>,
+    /// The way to the other ranks, where it is not shared memory.
+    far: Option<Box<dyn Far>>,
     open: bool,
     ranks: Option<usize>,
 }
@@ -55,11 +59,15 @@ impl Place {
 
 impl Builder {
     pub(super) fn new() -> Builder {
-        Builder { handlers: Vec::new(), settings: None, place: None, open: false, ranks: None }
+        Builder { handlers: Vec::new(), settings: None, place: None, far: None, open: false, ranks: None }
     }
 
     pub(super) fn at(place: Place, settings: Settings) -> Builder {
         Builder { place: Some(place), settings: Some(settings), ..Builder::new() }
+    }
+
+    pub(super) fn over(self, far: Box<dyn Far>) -> Builder {
+        Builder { far: Some(far), ..self }
     }
 
     /// Uses these settings instead of the environment's.
@@ -87,7 +95,11 @@ impl Builder {
         F: Fn(&Context<'_>, &[u8]) + 'static,
     {
         let number = self.handlers.len() as u32;
-        let code = call::<F> as fn(&F, &Context<'_>, &[u8]) as usize;
+        // A function pointer is a value: its type says nothing about which function it is.
+        let code = match (&handler as &dyn Any).downcast_ref::<fn(&Context<'_>, &[u8])>() {
+            Some(pointer) => *pointer as usize,
+            None => call::<F> as fn(&F, &Context<'_>, &[u8]) as usize,
+        };
         self.handlers.push((name.into(), code, Rc::new(handler)));
         HandlerId(number)
     }
@@ -137,30 +149,33 @@ impl Builder {
         }
         let layout = SlotLayout::new(job.ranks(), 1 << job.stride_log2(), settings.lane_depth);
         node.commit(rank, 0, layout.control_len.next_multiple_of(node.granule(0)), job.ranks(), "memory to start", "")?;
-        let engine = Rc::new(Engine::new(rank, Arc::clone(&job), Arc::clone(&node), layout, settings));
+        let (far, open) = (self.far, self.open);
+        let is_far = far.is_some();
+        let engine = Rc::new(Engine::new(rank, Arc::clone(&job), Arc::clone(&node), layout, settings, far));
         let messages = Messages::new(Rc::clone(&engine));
         for (name, code, handler) in self.handlers {
             messages.register(&name, code, handler)?;
         }
-        let open = self.open;
         if !open {
             messages.seal();
         }
         let shape = fnv(format!("{layout:?} {:?}", engine.settings.barrier).bytes());
         let arrival = Arrival { base: node.base() as usize, build: build_digest(), shape };
         job.arrive(rank, arrival)?;
-        let world = World {
+        let mut world = World {
             barrier: Barrier::new(&engine),
             exchange: Exchange::default(),
             allocator: RefCell::new(Allocator::new(&engine)),
-            attach_allowed: Cell::new(engine.settings.cross_memory_attach),
+            attach_allowed: Cell::new(engine.settings.cross_memory_attach && !is_far),
+            started: Instant::now(),
             engine,
             messages,
             #[cfg(feature = "mpi")]
             mpi: None,
         };
-        job.await_all()?;
-        world.engine.interface.note_fence_mode();
+        world.engine.await_all()?;
+        world.engine.note_arrivals();
+        world.barrier = Barrier::new(&world.engine);
         world.compare()?;
         if !open {
             (0..world.size()).try_for_each(|rank| world.messages.verify(rank))?;

@@ -29,7 +29,8 @@ pub struct Symmetric<T> {
     /// This array in the slot of rank 0.
     base: *mut T,
     stride: usize,
-    size: usize,
+    /// Ranks whose part is a pointer away: all, or none.
+    reach: usize,
     len: usize,
     elements: PhantomData<T>,
 }
@@ -50,8 +51,8 @@ impl World {
         let engine = Rc::clone(self.engine());
         // SAFETY: inside the slot of rank 0.
         let base = unsafe { engine.node.slot(0).add(block.offset) }.cast();
-        let (stride, size) = (1 << engine.node.stride_log2(), engine.size);
-        Ok(Symmetric { block, engine, base, stride, size, len, elements: PhantomData })
+        let (stride, reach) = (1 << engine.node.stride_log2(), engine.reach());
+        Ok(Symmetric { block, engine, base, stride, reach, len, elements: PhantomData })
     }
 }
 
@@ -81,12 +82,12 @@ impl<T: Pod> Symmetric<T> {
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
     #[inline(always)]
     pub fn put(&self, rank: usize, index: usize, value: T) -> Result<()> {
-        if rank < self.size && index < self.len {
+        if rank < self.reach && index < self.len {
             // SAFETY: in range, as just checked; elements are aligned and only touched through `copy`.
             unsafe { copy::store(self.at(rank, index), value) };
             return Ok(());
         }
-        Err(self.outside("put", rank, index, 1))
+        self.put_far("put", rank, index, &[value])
     }
 
     /// Reads one element of `rank`.
@@ -95,11 +96,12 @@ impl<T: Pod> Symmetric<T> {
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
     #[inline(always)]
     pub fn get(&self, rank: usize, index: usize) -> Result<T> {
-        if rank < self.size && index < self.len {
+        if rank < self.reach && index < self.len {
             // SAFETY: as in `put`.
             return Ok(unsafe { copy::load(self.at(rank, index)) });
         }
-        Err(self.outside("get", rank, index, 1))
+        let mut value = [T::zeroed()];
+        self.get_far("get", rank, index, &mut value).map(|()| value[0])
     }
 
     /// Writes one element at `rank`, then rings `bell` there: who sees the ring sees the element.
@@ -118,7 +120,9 @@ impl<T: Pod> Symmetric<T> {
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then nothing was written.
     #[inline]
     pub fn put_slice(&self, rank: usize, start: usize, values: &[T]) -> Result<()> {
-        self.check("put_slice", rank, start, values.len())?;
+        if !self.near(rank, start, values.len()) {
+            return self.put_far("put_slice", rank, start, values);
+        }
         // SAFETY: in range, as just checked; `values` is private memory, so nothing overlaps.
         unsafe { copy::copy(self.at(rank, start).cast(), values.as_ptr().cast(), size_of_val(values)) };
         Ok(())
@@ -140,7 +144,9 @@ impl<T: Pod> Symmetric<T> {
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then `values` is as before.
     #[inline]
     pub fn get_slice(&self, rank: usize, start: usize, values: &mut [T]) -> Result<()> {
-        self.check("get_slice", rank, start, values.len())?;
+        if !self.near(rank, start, values.len()) {
+            return self.get_far("get_slice", rank, start, values);
+        }
         // SAFETY: as in `put_slice`.
         unsafe { copy::copy(values.as_mut_ptr().cast(), self.at(rank, start).cast(), size_of_val(values)) };
         Ok(())
@@ -193,18 +199,20 @@ impl<T: Pod> Symmetric<T> {
     /// Address, in this process, of the array at `rank`: a direct pointer for calls that take raw memory, as
     /// OpenSHMEM's `shmem_ptr`. `None` if that rank's memory cannot be mapped here, or does not exist.
     pub fn ptr(&self, rank: usize) -> Option<*mut T> {
+        let mapped = rank < self.reach || rank == self.engine.rank;
         // SAFETY: an existing rank.
-        (rank < self.size).then(|| unsafe { self.at(rank, 0) })
+        mapped.then(|| unsafe { self.at(rank, 0) })
     }
 
-    /// The element, for an operation on it.
+    /// The element, if it exists and is a pointer away.
     #[inline(always)]
-    pub(super) fn element(&self, operation: &'static str, rank: usize, index: usize) -> Result<*mut T> {
-        if rank < self.size && index < self.len {
-            // SAFETY: in range, as just checked.
-            return Ok(unsafe { self.at(rank, index) });
-        }
-        Err(self.outside(operation, rank, index, 1))
+    pub(super) fn element(&self, rank: usize, index: usize) -> Option<*mut T> {
+        // SAFETY: in range, as just checked.
+        (rank < self.reach && index < self.len).then(|| unsafe { self.at(rank, index) })
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// Offset of the array in every rank's segment, in bytes.
@@ -212,25 +220,38 @@ impl<T: Pod> Symmetric<T> {
         self.block.offset
     }
 
+    /// Whether these elements exist and are a pointer away.
     #[inline(always)]
-    fn check(&self, operation: &'static str, rank: usize, start: usize, count: usize) -> Result<()> {
-        if rank < self.size && start <= self.len && count <= self.len - start {
-            return Ok(());
-        }
-        Err(self.outside(operation, rank, start, count))
+    fn near(&self, rank: usize, start: usize, count: usize) -> bool {
+        rank < self.reach && start <= self.len && count <= self.len - start
     }
 
-    #[cold]
-    fn outside(&self, operation: &'static str, rank: usize, start: usize, count: usize) -> Error {
-        match self.engine.check_rank(rank, operation) {
-            Err(error) => error,
-            Ok(()) => Error::OutOfBounds { operation, rank, start, count, available: self.len },
+    /// Where these elements lie in the slot of `rank`, if they exist.
+    pub(super) fn range(&self, operation: &'static str, rank: usize, start: usize, count: usize) -> Result<usize> {
+        self.engine.check_rank(rank, operation)?;
+        if start > self.len || count > self.len - start {
+            return Err(Error::OutOfBounds { operation, rank, start, count, available: self.len });
         }
+        Ok(self.block.offset + start * size_of::<T>())
+    }
+
+    /// For what is not [near](Self::near): an error, or a put over the network.
+    #[cold]
+    fn put_far(&self, operation: &'static str, rank: usize, start: usize, values: &[T]) -> Result<()> {
+        let offset = self.range(operation, rank, start, values.len())?;
+        self.engine.far_put(rank, offset, bytemuck::cast_slice(values))
+    }
+
+    /// For what is not [near](Self::near): an error, or a get over the network.
+    #[cold]
+    fn get_far(&self, operation: &'static str, rank: usize, start: usize, values: &mut [T]) -> Result<()> {
+        let offset = self.range(operation, rank, start, values.len())?;
+        self.engine.far_get(operation, rank, offset, bytemuck::cast_slice_mut(values))
     }
 }
 
 impl<T> std::fmt::Debug for Symmetric<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Symmetric<{}>({} at each of {} ranks)", std::any::type_name::<T>(), self.len, self.size)
+        write!(f, "Symmetric<{}>({} at each of {} ranks)", std::any::type_name::<T>(), self.len, self.engine.size)
     }
 }

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         eprintln!("usage: cheetah_rows [-np N] [-full] ROW, of {given} arguments given; rows:\n{}", names.join("\n"));
         return ExitCode::FAILURE;
     };
-    let Some((_, run)) = row(name) else {
+    let Some((name, run)) = row(name) else {
         eprintln!("cheetah_rows: no row {name}");
         return ExitCode::FAILURE;
     };
@@ -35,6 +35,11 @@ fn main() -> ExitCode {
     // The watchdog and this thread, where no MPI brings its own.
     let tasks = std::env::var_os("BELLWETHER_JOB").map(|_| 2);
     let load = Load { tasks, ..Load::new(full, &settings) };
+    let (me, n) = (controller.mycontext(), controller.ncontexts());
     run(controller, &load);
+    // Several jobs of one context each would pass too.
+    if let (Ok(0), Ok(n)) = (me, n) {
+        println!("{name}: {n} contexts");
+    }
     ExitCode::SUCCESS
 }

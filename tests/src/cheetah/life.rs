@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bellwether_runtime::vocabulary::cheetah::{Bell, Controller, MatchingHandler};
 
-use super::{Load, barrier, place};
+use super::{Load, barrier, place, sleep};
 use crate::watchdog;
 
 /// How long the others are kept waiting.
@@ -33,7 +33,7 @@ pub(super) fn c01(controller: Controller, _: &Load) {
         .expect("registered early");
     barrier(&controller, "start");
     if me == n - 1 {
-        std::thread::sleep(DELAY);
+        sleep(&controller, DELAY);
     }
     for to in 0..n {
         arrived.put(to, me, 1).expect("in range");
@@ -128,7 +128,7 @@ pub(super) fn c28(controller: Controller, _: &Load) {
     barrier(&copies[0], "with the last copy");
     let arrived = copies[0].as_world().expect("valid").alloc::<u64>(1).expect("it fits");
     if me == n - 1 {
-        std::thread::sleep(DELAY);
+        sleep(&copies[0], DELAY);
         (0..n).for_each(|rank| arrived.put(rank, 0, 1).expect("in range"));
     }
     for to in 0..n {

@@ -18,23 +18,30 @@ use crate::watchdog;
 /// How much of a row to run, and what it may expect.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// Counts and sizes as the table has them; else about a hundredth.
+    /// Counts and sizes as the table has them; else about a hundredth, or a thousandth in virtual time.
     pub full: bool,
     /// Bytes of larger messages a context may have under way.
     pub message_memory: usize,
     /// Threads that this process must have while a row runs, if nothing else runs in it.
     pub tasks: Option<usize>,
+    /// Time passes only while all contexts wait.
+    pub virtual_time: bool,
 }
 
 impl Load {
     /// For contexts that run with `settings`.
     pub fn new(full: bool, settings: &Settings) -> Load {
-        Load { full, message_memory: settings.message_memory.max(16 << 10), tasks: None }
+        Load { full, message_memory: settings.message_memory.max(16 << 10), tasks: None, virtual_time: false }
     }
 
     /// `count`, or less of it.
     pub fn times(&self, count: usize) -> usize {
-        if self.full { count } else { (count / 100).max(2) }
+        match (self.full, self.virtual_time) {
+            (true, _) => count,
+            (false, false) => (count / 100).max(2),
+            // Each message costs a simulated network a few changes of thread.
+            (false, true) => (count / 1000).max(2),
+        }
     }
 
     /// The largest transfer.
@@ -197,13 +204,23 @@ fn poll_until(controller: &Controller, what: &str, mut done: impl FnMut() -> boo
     }
 }
 
+/// Time as the controller's waits count it.
+fn now(controller: &Controller) -> Duration {
+    controller.as_world().expect("valid").elapsed()
+}
+
+/// Lets time pass without a poll.
+fn sleep(controller: &Controller, time: Duration) {
+    controller.as_world().expect("valid").sleep(time);
+}
+
 /// Waits for a count that nothing needs to deliver, without polling.
-fn look_until(what: &str, mut done: impl FnMut() -> bool) {
+fn look_until(controller: &Controller, what: &str, mut done: impl FnMut() -> bool) {
     watchdog::at(what);
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < LIMIT, "{what}: not done");
-        std::thread::yield_now();
+        sleep(controller, Duration::from_micros(1));
     }
 }
 

@@ -14,7 +14,7 @@ use crate::memory::node::NodeMemory;
 const SMALL_MAX: usize = 16 << 10;
 const SMALL_MIN: usize = 256;
 const CLASSES: usize = (SMALL_MAX / SMALL_MIN).ilog2() as usize + 1;
-/// Busy blocks looked at for each one asked.
+/// Busy blocks looked at, when none is known to be free.
 const GLANCE: usize = 4;
 /// Busy blocks of each size looked at when there is no memory left for another size.
 const SEARCH: usize = 64;
@@ -96,13 +96,15 @@ impl Arena {
 
     fn take_small(&mut self, bytes: usize) -> Result<Option<usize>> {
         let class = bytes.div_ceil(SMALL_MIN).next_power_of_two().ilog2() as usize;
-        for _ in 0..GLANCE {
+        // Each look is a line that comes from the receiver's core.
+        let looks = if self.free[class].is_empty() { GLANCE } else { 0 };
+        for _ in 0..looks {
             let Some(offset) = self.busy[class].pop_front() else { break };
             if self.released(offset) {
                 self.free[class].push(offset);
-            } else {
-                self.busy[class].push_back(offset);
+                break;
             }
+            self.busy[class].push_back(offset);
         }
         let offset = match self.free[class].pop() {
             Some(offset) => Some(offset),

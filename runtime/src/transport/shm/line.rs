@@ -23,6 +23,7 @@ pub struct Line {
 
 impl Line {
     /// A line in which no message ever was, as zeroed memory is.
+    #[cfg(test)]
     pub fn fresh() -> Line {
         Line { head: AtomicU64::new(0), body: [0; BODY / 8], watched: Watched::default() }
     }
@@ -56,6 +57,7 @@ impl Head {
     }
 
     /// The head of a line as it is in memory: id, kind and bytes in the body. `None` for what no sender of ours writes.
+    #[cfg(any(test, fuzzing))]
     pub fn decode(word: u64) -> Option<(u8, Kind, usize)> {
         let head = Head(word);
         Some((head.id(), head.kind()?, head.length())).filter(|(_, _, len)| *len <= BODY)

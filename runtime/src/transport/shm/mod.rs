@@ -1,11 +1,11 @@
 //! Shared memory: messages between the ranks of one node, each sender with a lane of its own at each receiver.
 
-pub mod arena;
+mod arena;
 mod atomics;
 mod device;
-pub mod doze;
+mod doze;
 mod event;
-pub mod line;
+pub(super) mod line;
 #[cfg(all(test, loom))]
 mod models;
 mod wire;
@@ -32,7 +32,7 @@ pub const SHORT_MAX: usize = BODY;
 pub const BYTES_PER_IDLE_PEER: usize = size_of::<u32>();
 
 /// What one rank sends and receives messages with.
-pub struct Interface {
+pub(crate) struct Interface {
     rank: usize,
     job: Arc<JobMemory>,
     node: Arc<NodeMemory>,
@@ -57,7 +57,7 @@ struct Peer {
 }
 
 /// A message under its handler's eyes.
-pub struct Delivery<'a> {
+pub(crate) struct Delivery<'a> {
     /// The sending rank.
     pub from: usize,
     data: *const u8,
@@ -93,7 +93,7 @@ impl Delivery<'_> {
 
 /// A payload that outlives its handler. Dropping it gives the memory back to the sender.
 #[derive(Debug)]
-pub struct Retained {
+pub(crate) struct Retained {
     data: *const u8,
     len: usize,
     /// Holds the mapping if the payload lies in a sender's block.
@@ -122,7 +122,7 @@ impl Drop for Retained {
 /// Whether a message went out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Sent {
+pub(crate) enum Sent {
     /// On its way; the source may be changed.
     Done,
     /// Not taken: no room now. Poll and try again.
@@ -358,7 +358,7 @@ impl Interface {
             let mut burst = self.layout.lane_depth;
             while let Some((head, body)) = readers[from].peek() {
                 let finish = Advance { reader: &mut readers[from], interface: self, from };
-                self.deliver(from, head, body, &mut dispatch);
+                self.deliver_line(from, head, body, &mut dispatch);
                 drop(finish);
                 delivered += 1;
                 burst -= 1;
@@ -371,8 +371,28 @@ impl Interface {
         delivered
     }
 
+    /// Runs the handler of `id` for a message that came another way, from `from`; `data` is header and payload. Inside
+    /// a handler it must not be called.
+    pub fn deliver(&self, from: usize, id: u8, data: &[u8]) {
+        assert!(!self.delivering.replace(true), "handlers do not nest");
+        let _guard = Delivering(&self.delivering);
+        let (at, len) = (data.as_ptr(), data.len());
+        let message = Delivery { from, data: at, len, block: false, taken: Cell::new(false), node: &self.node };
+        // SAFETY: the table is not changed while delivering.
+        match unsafe { &*self.handlers.get() }.get(id as usize) {
+            Some(Some(handler)) => handler(&message),
+            _ => self.refuse(from, format!("no handler for message id {id}")),
+        }
+    }
+
     #[inline(always)]
-    fn deliver(&self, from: usize, head: line::Head, body: *const u8, dispatch: &mut impl FnMut(u8, &Delivery<'_>)) {
+    fn deliver_line(
+        &self,
+        from: usize,
+        head: line::Head,
+        body: *const u8,
+        dispatch: &mut impl FnMut(u8, &Delivery<'_>),
+    ) {
         let (data, len, block) = match head.kind() {
             Some(Kind::Inline) if head.length() <= BODY => (body, head.length(), false),
             Some(Kind::Block) => match self.block(from, body) {

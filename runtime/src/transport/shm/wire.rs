@@ -59,11 +59,6 @@ impl ShmWire {
         ShmWire { place, interface, max_message, losses, events, _release: release }
     }
 
-    /// The lanes themselves.
-    pub fn lanes(&self) -> &Interface {
-        &self.interface
-    }
-
     fn id(channel: Channel, id: u8) -> u8 {
         match channel {
             Channel::Message => id,

@@ -134,7 +134,7 @@ impl Network {
 
     /// Whether something happened that `rank` may wait for, since this was last asked.
     pub fn take_signal(&self, rank: usize) -> bool {
-        std::mem::take(&mut self.state().cards[rank].signal)
+        self.state().take_signal(rank)
     }
 
     /// The ranks among `rank` and those signalled along with it by the last step, signals taken.
@@ -146,10 +146,6 @@ impl Network {
         signalled.dedup();
         signalled.iter().for_each(|rank| state.cards[*rank as usize].signal = false);
         signalled.into_iter().map(|rank| rank as usize).collect()
-    }
-
-    pub(super) fn choose(&self, end: usize) -> usize {
-        self.state().choose(end)
     }
 
     pub(super) fn stalled(&self, waiting: Vec<usize>) -> Stalled {
@@ -199,6 +195,14 @@ impl State {
     fn schedule(&mut self, at: Time, event: Event) {
         self.serial += 1;
         self.events.push(Reverse((at, self.serial, event)));
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.now
+    }
+
+    pub(super) fn take_signal(&mut self, rank: usize) -> bool {
+        std::mem::take(&mut self.cards[rank].signal)
     }
 
     /// A number below `end` that the seed decides.

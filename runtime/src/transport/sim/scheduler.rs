@@ -21,6 +21,10 @@ enum Status {
 struct Table {
     holder: Option<usize>,
     status: Vec<Status>,
+    /// How often each rank was told that the run has stalled, and whether the holder is to be told now.
+    told: Vec<u32>,
+    tell: bool,
+    /// The first time it did.
     stalled: Option<Stalled>,
 }
 
@@ -122,31 +126,36 @@ impl Shared {
     fn hand_on(&self, table: &mut Table) {
         table.holder = None;
         loop {
-            if table.stalled.is_some() {
-                // Everyone wakes up to the error, in turn.
-                table.holder = table.status.iter().position(|status| *status != Status::Ended);
-                break;
-            }
-            let now = self.network.now();
+            let mut state = self.network.state();
+            let now = state.now();
+            let mut ready = 0;
             for (rank, status) in table.status.iter_mut().enumerate() {
                 if let Status::Blocked(deadline) = *status
-                    && (deadline.is_some_and(|deadline| now >= deadline) || self.network.take_signal(rank))
+                    && (deadline.is_some_and(|deadline| now >= deadline) || state.take_signal(rank))
                 {
                     *status = Status::Ready;
                 }
+                ready += usize::from(*status == Status::Ready);
             }
-            let ready: Vec<usize> =
-                (0..table.status.len()).filter(|rank| table.status[*rank] == Status::Ready).collect();
-            if !ready.is_empty() {
-                table.holder = Some(ready[self.network.choose(ready.len())]);
+            if ready != 0 {
+                let chosen = state.choose(ready);
+                let mut ranks = (0..table.status.len()).filter(|rank| table.status[*rank] == Status::Ready);
+                table.holder = ranks.nth(chosen);
                 break;
             }
+            drop(state);
             if table.status.iter().all(|status| *status == Status::Ended) {
                 break;
             }
             if self.network.step().is_none() {
-                let waiting = (0..table.status.len()).filter(|rank| table.status[*rank] != Status::Ended).take(8);
-                table.stalled = Some(self.network.stalled(waiting.collect()));
+                let waiting = || (0..table.status.len()).filter(|rank| table.status[*rank] != Status::Ended);
+                let stalled = self.network.stalled(waiting().take(8).collect());
+                // One rank wakes up to the error: what it does then may free the others.
+                let next = waiting().min_by_key(|rank| table.told[*rank]).expect("not all have ended");
+                table.told[next] += 1;
+                (table.tell, table.holder) = (true, Some(next));
+                table.stalled.get_or_insert(stalled);
+                break;
             }
         }
         if let Some(holder) = table.holder {
@@ -159,25 +168,50 @@ impl Shared {
             table = self.turns[rank].wait(table).unwrap_or_else(PoisonError::into_inner);
         }
         table.status[rank] = Status::Ready;
-        match &table.stalled {
-            Some(stalled) => Err(stalled.clone()),
-            None => Ok(()),
+        if std::mem::take(&mut table.tell) {
+            return Err(table.stalled.clone().expect("it has stalled before it is told"));
         }
+        Ok(())
     }
 }
 
 /// Runs `program` as every rank of `network`, each on a thread of its own, one at a time.
 ///
 /// # Errors
-/// [`Stalled`] if every rank waits and nothing is under way.
+/// [`Stalled`] if every rank waited and nothing was under way.
 ///
 /// # Panics
 /// With the panic of the lowest rank that panicked; the others' waits end with [`Stalled`] if it leaves them waiting.
 pub fn run<R: Send>(network: &Network, program: impl Fn(&Turn) -> R + Sync) -> Result<Vec<R>, Stalled> {
+    let (outcomes, stalled) = run_all(network, program);
+    let mut results = Vec::with_capacity(outcomes.len());
+    for outcome in outcomes {
+        match outcome {
+            Ok(result) => results.extend(result),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+    stalled.map_or(Ok(results), Err)
+}
+
+/// How each rank ended: with its result, without one if it could not begin, or with a panic.
+pub(crate) type Outcomes<R> = Vec<std::thread::Result<Option<R>>>;
+
+/// As [`run`], for programs that get over a stall.
+pub(crate) fn run_all<R: Send>(
+    network: &Network,
+    program: impl Fn(&Turn) -> R + Sync,
+) -> (Outcomes<R>, Option<Stalled>) {
     let ranks = network.ranks();
     let shared = Arc::new(Shared {
         network: network.clone(),
-        table: Mutex::new(Table { holder: None, status: vec![Status::Ready; ranks], stalled: None }),
+        table: Mutex::new(Table {
+            holder: None,
+            status: vec![Status::Ready; ranks],
+            told: vec![0; ranks],
+            tell: false,
+            stalled: None,
+        }),
         turns: (0..ranks).map(|_| Condvar::new()).collect(),
     });
     let outcomes: Vec<_> = std::thread::scope(|scope| {
@@ -202,15 +236,6 @@ pub fn run<R: Send>(network: &Network, program: impl Fn(&Turn) -> R + Sync) -> R
         shared.hand_on(&mut shared.lock());
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(Err)).collect()
     });
-    let mut results = Vec::with_capacity(ranks);
-    for outcome in outcomes {
-        match outcome {
-            Ok(result) => results.extend(result),
-            Err(panic) => resume_unwind(panic),
-        }
-    }
-    match &shared.lock().stalled {
-        Some(stalled) => Err(stalled.clone()),
-        None => Ok(results),
-    }
+    let stalled = shared.lock().stalled.take();
+    (outcomes, stalled)
 }

@@ -148,7 +148,7 @@ impl MatchingHandler {
         S::pack(value, &mut bytes).map_err(|why| Error::InvalidArgument { operation: "send", why })?;
         let world = self.controller.world("send")?;
         world.engine().check_rank(to, "send")?;
-        world.engine().send_or_keep(to, id::MATCHING, self.object, &bytes)?;
+        world.engine().send_in_order(to, id::MATCHING, self.object, &bytes)?;
         world.poll().map(drop)
     }
 

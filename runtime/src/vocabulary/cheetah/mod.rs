@@ -254,12 +254,15 @@ impl Controller {
         self.world("poll")?.poll()
     }
 
-    /// Polls until `bell` has rung at least `count` times. Does not change the bell.
+    /// Polls, at least once, until `bell` has rung at least `count` times. Does not change the bell.
     ///
     /// # Errors
     /// As [`World::wait_until`].
     pub fn wait(&self, bell: &Bell, count: i32) -> Result<()> {
-        self.world("wait")?.engine().wait_until("waiting for a bell", None, || bell.0.load(Ordering::Acquire) >= count)
+        let world = self.world("wait")?;
+        // Also where the bell has rung already: every call makes progress.
+        world.engine().poll()?;
+        world.engine().wait_until("waiting for a bell", None, || bell.0.load(Ordering::Acquire) >= count)
     }
 
     /// As [`Controller::wait`], for at most `limit`.
@@ -267,7 +270,9 @@ impl Controller {
     /// # Errors
     /// As [`Controller::wait`], and [`Error::TimedOut`].
     pub fn wait_for(&self, bell: &Bell, count: i32, limit: Duration) -> Result<()> {
-        self.world("wait_for")?.wait_until_for(limit, || bell.0.load(Ordering::Acquire) >= count)
+        let world = self.world("wait_for")?;
+        world.engine().poll()?;
+        world.wait_until_for(limit, || bell.0.load(Ordering::Acquire) >= count)
     }
 
     /// Enters a last barrier and leaves; what was sent before it is delivered. Collective. All clones are invalid

@@ -1,0 +1,347 @@
+//! Ranks whose memory is not mapped here: what the engine needs of a network, and what it does with it.
+//!
+//! A put is packed and on its way when the call returns. It is in effect before a bell or a message that follows it to
+//! the same rank (a fence on that endpoint), and everywhere after [`Engine::quiet`], which a barrier begins with.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::Engine;
+use super::pending::Work;
+use crate::error::{Error, Loss, Result};
+use crate::transport::shm::Sent;
+use crate::transport::{self, AtomicOp, Width};
+
+/// Time that a poll takes which finds nothing. Twice as long each time, a few times.
+const IDLE_POLL: Duration = Duration::from_nanos(200);
+const IDLE_DOUBLINGS: u32 = 7;
+
+/// A network as the engine drives it.
+///
+/// [`Sent::NoRoom`] and `None` are back-pressure. Offsets are into the peer's slot.
+pub(crate) trait Far {
+    /// Turns the crank; tells how much was done. What came for handlers waits for [`Far::arrival`].
+    fn progress(&self) -> usize;
+    /// The next message that came: sender, id, and header and payload.
+    fn arrival(&self) -> Option<(usize, u8, Vec<u8>)>;
+    /// Ranks found gone since the last call.
+    fn take_lost(&self) -> Vec<usize>;
+    /// Writes at most [`Far::largest_put`] bytes.
+    fn put(&self, rank: usize, offset: usize, bytes: &[u8]) -> transport::Result<Sent>;
+    /// Adds one to a 64-bit word, after everything put there before.
+    fn ring(&self, rank: usize, offset: usize) -> transport::Result<Sent>;
+    /// Sends a message, after everything put there before; if `ordered`, after every earlier message too.
+    fn send(&self, to: usize, id: u8, ordered: bool, header: u64, payload: &[u8]) -> transport::Result<Sent>;
+    /// Asks for at most [`Far::largest_get`] bytes.
+    fn get(&self, rank: usize, offset: usize, len: usize) -> transport::Result<Option<Arc<Answer>>>;
+    /// Asks for an atomic.
+    fn atomic(&self, rank: usize, offset: usize, atomic: Asked) -> transport::Result<Option<Arc<Answer>>>;
+    /// Whether all puts and rings are in effect; names the rank where they cannot be.
+    fn flush(&self) -> std::result::Result<bool, (usize, transport::Error)>;
+    /// Most bytes of a message, header included.
+    fn largest_message(&self) -> usize;
+    /// Most bytes of a put.
+    fn largest_put(&self) -> usize;
+    /// Most bytes of a get.
+    fn largest_get(&self) -> usize;
+    /// What passes the time.
+    fn pace(&self) -> &dyn Pace;
+    /// Its name, for people.
+    fn name(&self) -> &'static str;
+}
+
+/// How time passes for a rank that has nothing to do.
+pub(crate) trait Pace {
+    /// The time.
+    fn now(&self) -> Duration;
+    /// Blocks until something happens to this rank, or until that time. `false`: nothing can happen any more.
+    fn block(&self, until: Option<Duration>) -> bool;
+    /// Lets so much time pass, whatever happens.
+    fn pause(&self, time: Duration);
+    /// Unblocks a rank: something happened that did not come over the network.
+    fn notify(&self, rank: usize);
+}
+
+/// An atomic to be done elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) op: AtomicOp,
+    pub(crate) width: Width,
+    pub(crate) value: u64,
+    /// What the word must hold, for compare-and-swap.
+    pub(crate) compare: u64,
+}
+
+/// What comes back for a get or an atomic. Shared with the network, so that a caller may give up waiting.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    state: AtomicU32,
+    pub(super) word: AtomicU64,
+    bytes: Mutex<Vec<u8>>,
+    failure: Mutex<Option<transport::Error>>,
+}
+
+impl Answer {
+    pub(super) fn fill(&self, bytes: &[u8]) {
+        *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
+    }
+
+    pub(super) fn finish(&self, outcome: transport::Result<()>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = outcome.err();
+        // Pairs with the Acquire load in `done`.
+        self.state.store(1, Ordering::Release);
+    }
+
+    fn done(&self) -> bool {
+        self.state.load(Ordering::Acquire) != 0
+    }
+
+    fn outcome(&self) -> transport::Result<()> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+}
+
+impl Engine {
+    /// The network, if other ranks' memory is not mapped here.
+    #[inline(always)]
+    pub(crate) fn far(&self) -> Option<&dyn Far> {
+        self.far.as_deref()
+    }
+
+    /// Ranks whose memory is a pointer away: all of them, or none.
+    pub fn reach(&self) -> usize {
+        if self.far.is_some() { 0 } else { self.size }
+    }
+
+    fn network(&self) -> &dyn Far {
+        self.far().expect("only called where ranks are not all mapped here")
+    }
+
+    fn far_error(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
+        match error.at(doing, rank) {
+            Error::PeerLost { rank, cause, doing } => {
+                let cause = self.job.loss(rank).unwrap_or(cause);
+                self.lose(rank, cause);
+                Error::PeerLost { rank, cause, doing }
+            }
+            // Its memory is taken away when a rank leaves.
+            other => match self.job.loss(rank) {
+                Some(cause) => Error::PeerLost { rank, cause, doing },
+                None => other,
+            },
+        }
+    }
+
+    fn lose(&self, rank: usize, cause: Loss) {
+        self.job.mark_lost(rank, cause);
+        self.notify_all();
+    }
+
+    /// Lets all ranks look up, after a change in the roster.
+    pub(crate) fn notify_all(&self) {
+        if let Some(far) = self.far() {
+            (0..self.size).filter(|rank| *rank != self.rank).for_each(|rank| far.pace().notify(rank));
+        }
+    }
+
+    #[cold]
+    pub(super) fn far_turn(&self) -> usize {
+        let far = self.network();
+        let mut done = far.progress();
+        if done != 0 {
+            self.idle_polls.set(0);
+        }
+        while !self.interface.delivering() {
+            let Some((from, id, bytes)) = far.arrival() else { break };
+            self.interface.deliver(from, id, &bytes);
+            self.count(0, 1);
+            done += 1;
+        }
+        for rank in far.take_lost() {
+            self.lose(rank, Loss::Unknown);
+        }
+        done
+    }
+
+    /// A poll that found nothing takes a little time, so that a loop of them lets others go on.
+    #[cold]
+    pub(crate) fn idle_poll(&self) {
+        if let Some(far) = self.far() {
+            let before = self.idle_polls.get();
+            self.idle_polls.set((before + 1).min(IDLE_DOUBLINGS));
+            far.pace().pause(IDLE_POLL * (1 << before));
+        }
+    }
+
+    #[cold]
+    pub(super) fn wait_far<const TELL: bool>(
+        &self,
+        doing: &'static str,
+        limit: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
+        let pace = self.network().pace();
+        let end = limit.map(|limit| pace.now() + limit);
+        loop {
+            let progressed = self.poll_and::<TELL>()? != 0;
+            if ready() {
+                return Ok(());
+            }
+            if progressed {
+                continue;
+            }
+            if let Some((rank, cause)) = self.job.first_lost() {
+                return Err(Error::PeerLost { rank, cause, doing });
+            }
+            if let (Some(end), Some(after)) = (end, limit)
+                && pace.now() >= end
+            {
+                return Err(Error::TimedOut { doing, after });
+            }
+            if !pace.block(end) {
+                return Err(match self.job.first_left() {
+                    Some(rank) => Error::PeerLost { rank, cause: Loss::Left, doing },
+                    None => Error::Standstill { doing },
+                });
+            }
+        }
+    }
+
+    /// One attempt at work for `to`.
+    pub(super) fn attempt_far(&self, to: usize, work: &Work<'_>) -> Result<Sent> {
+        let far = self.network();
+        let (sent, doing) = match *work {
+            Work::Message { id, ordered, header, payload } => {
+                let (asked, limit) = (payload.len() + 8, far.largest_message());
+                if asked > limit {
+                    let setting = "the network's largest message, or send less at a time";
+                    return Err(Error::OutOfMemory { what: "message memory", asked, free: limit, limit, setting });
+                }
+                (far.send(to, id, ordered, header, payload), "sending a message")
+            }
+            Work::Put { offset, bytes } => (far.put(to, offset, bytes), "put"),
+            Work::Ring { offset } => (far.ring(to, offset), "ringing a bell"),
+        };
+        sent.map_err(|error| self.far_error(error, to, doing))
+    }
+
+    /// Writes `bytes` at `offset` of the slot of `rank`, which exists.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn far_put(&self, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
+        if rank == self.rank {
+            // SAFETY: our own slot, in bounds by the caller's word.
+            unsafe { crate::memory::copy::copy(self.node.slot(rank).add(offset), bytes.as_ptr(), bytes.len()) };
+            return Ok(());
+        }
+        let step = self.network().largest_put();
+        let mut pieces = bytes.chunks(step).enumerate();
+        pieces.try_for_each(|(n, bytes)| self.do_or_keep(rank, Work::Put { offset: offset + n * step, bytes }))
+    }
+
+    /// Adds one to the word at `offset` of the slot of `rank`, which exists, after what was put there before.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn far_ring(&self, rank: usize, offset: usize) -> Result<()> {
+        self.do_or_keep(rank, Work::Ring { offset })
+    }
+
+    /// Reads bytes at `offset` of the slot of `rank`, which exists. Waits for the network.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], [`Error::InsideHandler`].
+    pub(crate) fn far_get(&self, doing: &'static str, rank: usize, offset: usize, to: &mut [u8]) -> Result<()> {
+        if rank == self.rank {
+            // SAFETY: our own slot, in bounds by the caller's word.
+            unsafe { crate::memory::copy::copy(to.as_mut_ptr(), self.node.slot(rank).add(offset), to.len()) };
+            return Ok(());
+        }
+        let far = self.network();
+        let step = far.largest_get();
+        for (n, piece) in to.chunks_mut(step).enumerate() {
+            let answer = self.ask(doing, rank, || far.get(rank, offset + n * step, piece.len()))?;
+            piece.copy_from_slice(&answer.bytes.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        Ok(())
+    }
+
+    /// Does an atomic at `offset` of the slot of `rank`, which exists; tells what was there before. Waits for it.
+    ///
+    /// # Errors
+    /// As [`Engine::far_get`].
+    pub(crate) fn far_atomic(&self, doing: &'static str, rank: usize, offset: usize, asked: Asked) -> Result<u64> {
+        let far = self.network();
+        let answer = self.ask(doing, rank, || far.atomic(rank, offset, asked))?;
+        Ok(answer.word.load(Ordering::Relaxed))
+    }
+
+    /// Posts what gives an answer, and waits for that.
+    fn ask(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        mut post: impl FnMut() -> transport::Result<Option<Arc<Answer>>>,
+    ) -> Result<Arc<Answer>> {
+        if self.job.any_lost() || self.job.any_left() {
+            self.check_alive(rank, doing)?;
+        }
+        let mut posted = Ok(None);
+        self.wait_together(doing, || {
+            // What was put there before goes first.
+            if !self.keeps_for(rank) {
+                posted = post();
+            }
+            !matches!(posted, Ok(None))
+        })?;
+        let answer = posted.map_err(|error| self.far_error(error, rank, doing))?.expect("the wait ends with an answer");
+        self.wait_together(doing, || answer.done())?;
+        answer.outcome().map_err(|error| self.far_error(error, rank, doing))?;
+        Ok(answer)
+    }
+
+    /// Whether nothing of this rank waits for room, or for the network to take it.
+    pub(crate) fn has_sent_all(&self) -> bool {
+        // A peer that is gone takes nothing more.
+        !self.has_pending() && self.far().is_none_or(|far| far.flush().unwrap_or(true))
+    }
+
+    /// Waits until every rank has arrived.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] if one died before.
+    pub(crate) fn await_all(&self) -> Result<()> {
+        let Some(far) = self.far() else { return self.job.await_all() };
+        while !self.job.all_arrived() {
+            if let Some((rank, cause)) = self.job.first_lost() {
+                return Err(Error::PeerLost { rank, cause, doing: "starting" });
+            }
+            far.pace().pause(IDLE_POLL);
+        }
+        Ok(())
+    }
+
+    /// Waits until all that this rank has put and rung is in effect, everywhere. At once where puts are stores.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], [`Error::InsideHandler`].
+    #[inline]
+    pub(crate) fn quiet(&self, doing: &'static str) -> Result<()> {
+        if self.far.is_some() { self.far_quiet(doing) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn far_quiet(&self, doing: &'static str) -> Result<()> {
+        let far = self.network();
+        let mut outcome = Ok(false);
+        self.wait_together(doing, || {
+            if !self.has_pending() {
+                outcome = far.flush();
+            }
+            !matches!(outcome, Ok(false))
+        })?;
+        outcome.map(drop).map_err(|(rank, error)| self.far_error(error, rank, doing))
+    }
+}

@@ -1,0 +1,142 @@
+//! What found no room: kept by target, in order, and sent when there is some.
+
+use super::Engine;
+use crate::error::Result;
+use crate::transport::shm::Sent;
+
+/// Something for another rank.
+pub(crate) enum Work<'a> {
+    /// An active message. `ordered`: delivered after all that were sent before; lanes always do so.
+    Message { id: u8, ordered: bool, header: u64, payload: &'a [u8] },
+    /// Bytes for its slot.
+    Put { offset: usize, bytes: &'a [u8] },
+    /// One more in a word of its slot.
+    Ring { offset: usize },
+}
+
+/// The same, kept.
+pub(super) enum Kept {
+    Message { id: u8, ordered: bool, header: u64, payload: Box<[u8]> },
+    Put { offset: usize, bytes: Box<[u8]> },
+    Ring { offset: usize },
+}
+
+impl Work<'_> {
+    fn keep(&self) -> Kept {
+        match *self {
+            Work::Message { id, ordered, header, payload } => {
+                Kept::Message { id, ordered, header, payload: payload.into() }
+            }
+            Work::Put { offset, bytes } => Kept::Put { offset, bytes: bytes.into() },
+            Work::Ring { offset } => Kept::Ring { offset },
+        }
+    }
+
+    /// Bytes that keeping it takes, about.
+    fn len(&self) -> usize {
+        8 + match self {
+            Work::Message { payload, .. } => payload.len(),
+            Work::Put { bytes, .. } => bytes.len(),
+            Work::Ring { .. } => 0,
+        }
+    }
+}
+
+impl Kept {
+    fn work(&self) -> Work<'_> {
+        match self {
+            Kept::Message { id, ordered, header, payload } => {
+                Work::Message { id: *id, ordered: *ordered, header: *header, payload }
+            }
+            Kept::Put { offset, bytes } => Work::Put { offset: *offset, bytes },
+            Kept::Ring { offset } => Work::Ring { offset: *offset },
+        }
+    }
+}
+
+impl Engine {
+    /// Sends without refusing: a message that finds no room is kept, in order, and goes out from a later
+    /// [`Engine::poll`]. What is kept may be as much as larger messages in flight; beyond that this waits for room.
+    /// A handler cannot wait, and what it does not send is lost to who asked for it: it keeps what it must.
+    ///
+    /// # Errors
+    /// As [`Engine::send`].
+    pub fn send_or_keep(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
+        self.do_or_keep(to, Work::Message { id, ordered: false, header, payload })
+    }
+
+    /// As [`Engine::send_or_keep`], and delivered after all that this rank has sent there before.
+    ///
+    /// # Errors
+    /// As [`Engine::send`].
+    pub fn send_in_order(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
+        self.do_or_keep(to, Work::Message { id, ordered: true, header, payload })
+    }
+
+    pub(super) fn do_or_keep(&self, to: usize, work: Work<'_>) -> Result<()> {
+        if self.job.any_lost() || self.job.any_left() {
+            self.check_alive(to, "sending a message")?;
+        }
+        if !self.keeps_for(to) && self.attempt(to, &work)? == Sent::Done {
+            return Ok(());
+        }
+        let (limit, asked) = (self.settings.message_memory, work.len());
+        let room = || self.pending_bytes.get() == 0 || self.pending_bytes.get() + asked <= limit;
+        if !room() && !self.interface.delivering() {
+            self.wait_together("waiting for room to send a message", room)?;
+        }
+        self.pending.borrow_mut().entry(to).or_default().push_back(work.keep());
+        self.pending_bytes.set(self.pending_bytes.get() + asked);
+        self.has_pending.set(true);
+        Ok(())
+    }
+
+    /// Whether something is kept for `to`, which nothing may overtake.
+    #[inline]
+    pub(super) fn keeps_for(&self, to: usize) -> bool {
+        self.has_pending.get() && self.pending.borrow().contains_key(&to)
+    }
+
+    fn attempt(&self, to: usize, work: &Work<'_>) -> Result<Sent> {
+        match *work {
+            Work::Message { id, header, payload, .. } if self.far.is_none() => self.transmit(to, id, header, payload),
+            _ => {
+                let sent = self.attempt_far(to, work)?;
+                self.count(usize::from(sent == Sent::Done && matches!(work, Work::Message { .. })), 0);
+                Ok(sent)
+            }
+        }
+    }
+
+    /// Sends what was kept, as far as there is room; costs a look for each target, however much is kept for it.
+    #[cold]
+    pub(super) fn flush_pending(&self) -> usize {
+        let mut done = 0;
+        let mut pending = self.pending.borrow_mut();
+        pending.retain(|to, queue| {
+            if self.job.loss(*to).is_some() {
+                let dropped: usize = queue.iter().map(|kept| kept.work().len()).sum();
+                self.pending_bytes.set(self.pending_bytes.get() - dropped);
+                return false;
+            }
+            while let Some(kept) = queue.front() {
+                match self.attempt(*to, &kept.work()) {
+                    Ok(Sent::Done) => {}
+                    Ok(Sent::NoRoom) => return true,
+                    Err(error) => self.set_fault(error),
+                }
+                self.pending_bytes.set(self.pending_bytes.get() - kept.work().len());
+                queue.pop_front();
+                done += 1;
+            }
+            false
+        });
+        self.has_pending.set(!pending.is_empty());
+        done
+    }
+
+    /// Whether something is kept that found no room.
+    pub fn has_pending(&self) -> bool {
+        self.has_pending.get()
+    }
+}

@@ -1,0 +1,135 @@
+//! A whole job on a simulated network: ranks are threads that run one at a time, in virtual time.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::start::Place;
+use super::{Builder, World};
+use crate::bootstrap::job::JobMemory;
+use crate::engine::{Directory, Network, Pace};
+use crate::error::{Error, Loss, Result};
+use crate::settings::Settings;
+use crate::transport::{Transport, sim};
+
+/// A job whose ranks reach each other over a simulated network only.
+///
+/// Puts, gets, atomics, bells and messages travel as the network's [`sim::Config`] says: delayed, reordered where
+/// nothing orders them, in fragments and with few credits. Time is virtual, and passes while all ranks wait. The same
+/// program with the same configuration does the same each time. What stays outside the network is what a launcher
+/// knows: who has arrived, which handlers each rank has, who left, who died.
+///
+/// A wait that nothing can end any more is [`Error::Standstill`], so a deadlock is an error too.
+///
+/// # Examples
+/// ```
+/// use bellwether_runtime::{Simulated, transport::sim::Config};
+/// let job = Simulated::new(Config::new(3, 7).wild());
+/// let sums = job.run(|world| {
+///     let mut sum = [world.rank()];
+///     world.allreduce_sum(&mut sum).map(|()| sum[0])
+/// })?;
+/// assert!(sums.into_iter().all(|sum| sum.is_ok_and(|sum| sum == 3)));
+/// # Ok::<(), bellwether_runtime::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Simulated {
+    network: sim::Network,
+    settings: Settings,
+}
+
+impl Simulated {
+    /// A job with one rank for each card of such a network.
+    pub fn new(config: sim::Config) -> Simulated {
+        Simulated { network: sim::Network::new(config), settings: Settings::default() }
+    }
+
+    /// Uses these settings on every rank.
+    pub fn settings(mut self, settings: Settings) -> Simulated {
+        self.settings = settings;
+        self
+    }
+
+    /// The network, to be parted, slowed or cut while the job runs.
+    pub fn network(&self) -> &sim::Network {
+        &self.network
+    }
+
+    /// Runs `program` on every rank, and returns what each returned, in order. Once for each value: afterwards time has
+    /// passed on its network.
+    ///
+    /// # Errors
+    /// As [`crate::threads`].
+    ///
+    /// # Panics
+    /// With the first panic of a rank, after all have ended. The others see [`Error::PeerLost`].
+    pub fn run<R: Send>(&self, program: impl Fn(&World) -> R + Sync) -> Result<Vec<R>> {
+        self.build(|builder| builder.start().map(|world| program(&world)))?.into_iter().collect()
+    }
+
+    /// Runs `program` on every rank with a builder, so that each rank can register handlers before it starts.
+    ///
+    /// # Errors
+    /// As [`crate::threads`].
+    ///
+    /// # Panics
+    /// As [`Simulated::run`].
+    pub fn build<R: Send>(&self, program: impl Fn(Builder) -> R + Sync) -> Result<Vec<R>> {
+        let ranks = self.network.ranks();
+        // Nothing passes through lanes here.
+        let settings = Settings { lane_depth: Some(1), ..self.settings.clone() };
+        let first = Place::of(0, JobMemory::create(ranks, &settings)?, &settings)?;
+        first.job.set_supervised();
+        let directory = Arc::new(Directory::new(ranks));
+        let (outcomes, _) = sim::run_all(&self.network, |turn| {
+            let rank = turn.rank();
+            let place = Place { rank, ..first.clone() };
+            let job = Arc::clone(&place.job);
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                let device = self.network.node(rank);
+                let failed = |error: crate::transport::Error| error.at("opening the network", rank);
+                let domain = device.resources().first().map(|found| device.open(found)).expect("one card a rank");
+                let pace = Box::new(VirtualTime(turn.clone()));
+                let domain = domain.map_err(failed)?;
+                let far = Network::open(rank, "simulated", domain, &place.node, &directory, pace)?;
+                Ok(program(Builder::at(place, settings.clone()).over(Box::new(far))))
+            }));
+            // A rank that never started, or whose world is gone already, must not be waited for.
+            job.mark_lost(rank, if outcome.is_err() { Loss::Panicked } else { Loss::Exited(0) });
+            (0..ranks).for_each(|other| self.network.notify(other));
+            outcome.unwrap_or_else(|panic| resume_unwind(panic))
+        });
+        let mut results = Vec::with_capacity(ranks);
+        for outcome in outcomes {
+            match outcome {
+                Ok(result) => results.push(result.ok_or(Error::Standstill { doing: "starting" })??),
+                Err(panic) => resume_unwind(panic),
+            }
+        }
+        Ok(results)
+    }
+}
+
+struct VirtualTime(sim::Turn);
+
+impl Pace for VirtualTime {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.0.now())
+    }
+
+    fn block(&self, until: Option<Duration>) -> bool {
+        match until {
+            None => self.0.block_until_event().is_ok(),
+            Some(until) => self.0.block_until(until.as_nanos() as u64).is_ok(),
+        }
+    }
+
+    fn pause(&self, time: Duration) {
+        // Nothing stalls while a rank waits for a time.
+        let _ = self.0.compute(time.as_nanos() as u64);
+    }
+
+    fn notify(&self, rank: usize) {
+        self.0.network().notify(rank);
+    }
+}

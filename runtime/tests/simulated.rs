@@ -1,0 +1,322 @@
+//! Worlds on a simulated network: the same programs, with delays, reordering, few credits, partitions and deaths.
+
+use std::time::Duration;
+
+use bellwether_runtime::transport::Order;
+use bellwether_runtime::transport::sim::{Config, check};
+use bellwether_runtime::{Error, Loss, Result, Simulated, World};
+
+/// Networks to run a program on, from a tame one to the worst.
+fn networks(ranks: usize, seed: u64) -> Vec<(&'static str, Config)> {
+    let plain = Config::new(ranks, seed);
+    let mut narrow = plain.clone().wild();
+    narrow.flow.slots = 1;
+    narrow.flow.credits = 1;
+    narrow.flow.fragment = 8;
+    let unserved = Config { served_asleep: false, ..plain.clone().wild() };
+    let native = Config { native_memory: true, ..plain.clone().wild() };
+    vec![
+        ("plain", plain.clone()),
+        ("wild", plain.wild()),
+        ("narrow", narrow),
+        ("unserved", unserved),
+        ("native", native),
+    ]
+}
+
+/// Runs `program` on each network with each of some seeds.
+fn everywhere(name: &str, ranks: &[usize], program: impl Fn(&World) -> Result<()> + Sync) {
+    for ranks in ranks {
+        check(name, 3, |seed| {
+            for (network, config) in networks(*ranks, seed) {
+                let results = Simulated::new(config).run(&program).expect("the job runs");
+                for (rank, result) in results.into_iter().enumerate() {
+                    result
+                        .unwrap_or_else(|error| panic!("{network}, {ranks} ranks, seed {seed}, rank {rank}: {error}"));
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn who_sees_a_ring_sees_the_data() {
+    everywhere("who_sees_a_ring_sees_the_data", &[1, 2, 3, 5], |world| {
+        let (me, n) = (world.rank(), world.size());
+        let data = world.alloc::<u64>(n * 100)?;
+        let bell = world.bell()?;
+        for round in 1..=5u64 {
+            for to in 0..n {
+                let values: Vec<u64> = (0..100).map(|i| round * 1000 + i).collect();
+                data.put_slice_bell(to, me * 100, &values, &bell)?;
+            }
+            bell.wait(round * n as u64)?;
+            for from in 0..n {
+                for i in [0, 50, 99] {
+                    assert_eq!(data.load(from * 100 + i), round * 1000 + i as u64);
+                }
+            }
+            world.barrier()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn who_leaves_a_barrier_sees_what_was_put_before_it() {
+    everywhere("who_leaves_a_barrier_sees_what_was_put_before_it", &[2, 3, 7], |world| {
+        let (me, n) = (world.rank(), world.size());
+        let data = world.alloc::<u32>(n)?;
+        for round in 1..=5 {
+            // Not to the neighbours only: word of the barrier may come another way than the data.
+            (0..n).try_for_each(|to| data.put(to, me, round))?;
+            world.barrier()?;
+            assert!((0..n).all(|from| data.load(from) == round), "round {round}");
+            world.barrier()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_handler_sees_what_was_put_before_the_message() {
+    everywhere("a_handler_sees_what_was_put_before_the_message", &[2, 3], |world| {
+        let data = std::rc::Rc::new(world.alloc::<u64>(4)?);
+        world.set_state(std::rc::Rc::clone(&data));
+        let next = (world.rank() + 1) % world.size();
+        for round in 1..=5u64 {
+            data.put_slice(next, 0, &[round; 4])?;
+            let seen = world.call(next, (), |context, ()| {
+                let data = context.state::<std::rc::Rc<bellwether_runtime::Symmetric<u64>>>().expect("set");
+                (0..4).map(|i| data.load(i)).collect::<Vec<u64>>()
+            })?;
+            assert_eq!(seen.wait()?, [round; 4]);
+        }
+        world.barrier()
+    });
+}
+
+#[test]
+fn atomics_lose_nothing_and_gets_see_what_is_there() {
+    everywhere("atomics_lose_nothing_and_gets_see_what_is_there", &[2, 3, 5], |world| {
+        let n = world.size();
+        let (wide, narrow) = (world.alloc::<u64>(1)?, world.alloc::<i32>(1)?);
+        for _ in 0..10 {
+            wide.fetch_add(0, 0, 1)?;
+            narrow.fetch_add(n - 1, 0, -1)?;
+        }
+        world.barrier()?;
+        assert_eq!(wide.get(0, 0)?, 10 * n as u64);
+        assert_eq!(narrow.get(n - 1, 0)?, -10 * n as i32);
+        world.barrier()?;
+        // One of all wins.
+        let won = wide.compare_swap(0, 0, 10 * n as u64, 7)? == 10 * n as u64;
+        let mut winners = [u64::from(won)];
+        world.allreduce_sum(&mut winners)?;
+        assert_eq!((winners[0], wide.get(0, 0)?), (1, 7));
+        world.barrier()
+    });
+}
+
+#[test]
+fn long_transfers_and_messages_arrive_whole() {
+    everywhere("long_transfers_and_messages_arrive_whole", &[2], |world| {
+        let data = world.alloc::<u8>(100_000)?;
+        let next = (world.rank() + 1) % world.size();
+        let bytes: Vec<u8> = (0..100_000).map(|i| (i % 251) as u8).collect();
+        data.put_slice(next, 0, &bytes)?;
+        let sum = world.call(next, bytes[..5000].to_vec(), |_, bytes: Vec<u8>| {
+            bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>()
+        })?;
+        assert_eq!(sum.wait()?, bytes[..5000].iter().map(|byte| u64::from(*byte)).sum::<u64>());
+        world.barrier()?;
+        let mut back = vec![0; bytes.len()];
+        data.get_slice(next, 0, &mut back)?;
+        assert!(back == bytes, "all bytes");
+        world.barrier()
+    });
+}
+
+#[test]
+fn collectives_and_memory_that_comes_again() {
+    everywhere("collectives_and_memory_that_comes_again", &[1, 2, 3, 5], |world| {
+        let (me, n) = (world.rank(), world.size());
+        let mut offsets = Vec::new();
+        for round in 0..5u64 {
+            let block = world.alloc::<u64>(1000)?;
+            assert_eq!(block.load(999), 0);
+            world.barrier()?;
+            block.put((me + 1) % n, 999, round + 1)?;
+            offsets.push(block.offset());
+            drop(block);
+            let mut sum = vec![me as u64; 300];
+            world.allreduce_sum(&mut sum)?;
+            assert_eq!(sum, vec![(n * (n - 1) / 2) as u64; 300]);
+            assert_eq!(world.allgather(&[me])?, (0..n).collect::<Vec<_>>());
+        }
+        assert!(offsets.windows(2).any(|pair| pair[0] == pair[1]), "freed memory is used again: {offsets:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn finish_delivers_what_handlers_send() {
+    for ranks in [2, 3, 5] {
+        check("finish_delivers_what_handlers_send", 3, |seed| {
+            for (network, config) in networks(ranks, seed) {
+                let hops = std::sync::atomic::AtomicU32::new(0);
+                let results = Simulated::new(config).build(|builder| {
+                    let world = builder.start()?;
+                    let count = std::rc::Rc::new(std::cell::Cell::new(0));
+                    world.set_state(std::rc::Rc::clone(&count));
+                    world.invoke((world.rank() + 1) % world.size(), 6, hop)?;
+                    world.finish()?;
+                    hops.fetch_add(count.get(), std::sync::atomic::Ordering::Relaxed);
+                    Ok::<(), Error>(())
+                });
+                assert!(results.expect("runs").into_iter().all(|result| result.is_ok()), "{network}, {ranks} ranks");
+                assert_eq!(hops.into_inner(), 7 * ranks as u32, "{network}, {ranks} ranks");
+            }
+        });
+    }
+}
+
+fn hop(context: &bellwether_runtime::Context<'_>, left: u32) {
+    let count = context.state::<std::rc::Rc<std::cell::Cell<u32>>>().expect("set");
+    count.set(count.get() + 1);
+    if left > 0 {
+        let next = (context.rank() + 1) % context.size();
+        context.invoke(next, left - 1, hop).expect("on its way");
+    }
+}
+
+/// The same program, seed and network give the same run.
+fn digest(seed: u64) -> (u64, u64) {
+    let job = Simulated::new(Config::new(4, seed).wild());
+    let ended = job.run(|world| {
+        let bell = world.bell()?;
+        (0..world.size()).try_for_each(|rank| bell.ring(rank))?;
+        bell.wait(world.size() as u64)?;
+        world.barrier()
+    });
+    assert!(ended.expect("runs").into_iter().all(|result| result.is_ok()));
+    (job.network().digest(), job.network().now())
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    assert_eq!(digest(5), digest(5));
+    assert_ne!(digest(5), digest(6));
+}
+
+#[test]
+fn a_dead_rank_is_an_error_on_all_others() {
+    check("a_dead_rank_is_an_error_on_all_others", 5, |seed| {
+        let job = Simulated::new(Config::new(4, seed).wild());
+        let results = job.run(|world| {
+            world.barrier()?;
+            if world.rank() == 2 {
+                job.network().kill(2);
+            }
+            loop {
+                world.barrier()?;
+            }
+            #[expect(unreachable_code, reason = "gives the closure its type")]
+            Ok::<(), Error>(())
+        });
+        for (rank, result) in results.expect("runs").into_iter().enumerate() {
+            match result {
+                Err(Error::PeerLost { rank: 2, .. }) => {}
+                other => panic!("seed {seed}, rank {rank}: {other:?}"),
+            }
+        }
+        assert!(job.network().now() < 10_000_000, "told within 10 ms");
+    });
+}
+
+#[test]
+fn a_partition_only_delays() {
+    let job = Simulated::new(Config::new(4, 3).wild());
+    let results = job.run(|world| {
+        world.barrier()?;
+        if world.rank() == 0 {
+            job.network().partition(&[0, 1], 5_000_000);
+        }
+        world.barrier()?;
+        assert!(world.elapsed() >= Duration::from_millis(5));
+        world.barrier()
+    });
+    assert!(results.expect("runs").into_iter().all(|result| result.is_ok()));
+}
+
+#[test]
+fn a_deadlock_is_an_error() {
+    let job = Simulated::new(Config::new(2, 1));
+    let results = job.run(|world| {
+        let bell = world.bell()?;
+        bell.wait(1)
+    });
+    let results = results.expect("runs");
+    assert!(
+        matches!(results[0], Err(Error::Standstill { .. } | Error::PeerLost { cause: Loss::Left, .. })),
+        "{results:?}"
+    );
+    assert!(results.iter().any(|result| matches!(result, Err(Error::Standstill { .. }))), "{results:?}");
+}
+
+#[test]
+fn a_wait_with_a_limit_ends_in_virtual_time() {
+    let start = std::time::Instant::now();
+    let job = Simulated::new(Config::new(2, 1));
+    let results = job.run(|world| {
+        let bell = world.bell()?;
+        let ended = bell.wait_timeout(1, Duration::from_secs(3600));
+        assert!(matches!(ended, Err(Error::TimedOut { .. })), "{ended:?}");
+        assert!(world.elapsed() >= Duration::from_secs(3600));
+        world.barrier()
+    });
+    assert!(results.expect("runs").into_iter().all(|result| result.is_ok()));
+    assert!(start.elapsed() < Duration::from_secs(60), "an hour passes in no time");
+}
+
+#[test]
+fn messages_keep_no_order_where_the_network_keeps_none() {
+    // A control of the control: on such a network, order that nobody promised is really absent.
+    let disorder = (1..=20).any(|seed| {
+        let config = Config { order: Order::Any, ..Config::new(2, seed).wild() };
+        let results = Simulated::new(config).run(|world| {
+            world.set_state(std::cell::RefCell::new(Vec::<u32>::new()));
+            for number in 0..10u32 {
+                world.invoke(1 - world.rank(), number, |context, number| {
+                    context.state::<std::cell::RefCell<Vec<u32>>>().expect("set").borrow_mut().push(number);
+                })?;
+            }
+            let seen = world.state::<std::cell::RefCell<Vec<u32>>>().expect("set");
+            world.wait_until(|| seen.borrow().len() == 10)?;
+            let sorted = seen.borrow().is_sorted();
+            world.barrier().map(|()| sorted)
+        });
+        results.expect("runs").into_iter().any(|sorted| !sorted.expect("fine"))
+    });
+    assert!(disorder);
+}
+
+#[test]
+fn many_ranks_meet_and_all_write_to_all() {
+    const RANKS: usize = 200;
+    let job = Simulated::new(Config::new(RANKS, 1));
+    let results = job.run(|world| {
+        world.set_state(std::cell::Cell::new(0usize));
+        let count = world.state::<std::cell::Cell<usize>>().expect("set");
+        world.barrier()?;
+        for to in 0..RANKS {
+            world.invoke_plain(to, (), |context, ()| {
+                let count = context.state::<std::cell::Cell<usize>>().expect("set");
+                count.set(count.get() + 1);
+            })?;
+        }
+        world.wait_until(|| count.get() == RANKS)?;
+        world.barrier()
+    });
+    assert!(results.expect("runs").into_iter().all(|result| result.is_ok()));
+}
