@@ -11,28 +11,50 @@ use super::rig::*;
 use crate::transport::lock::Mutex;
 use crate::transport::*;
 
-/// Runs both ends under one lock, with a progress thread beside that serves but must run no callback.
-fn beside_progress_thread<R: Rig>(duo: Duo<R>, work: impl FnOnce(&dyn Fn(&dyn Fn(&Duo<R>)))) {
+/// Uses both ends.
+type Step<'a, R> = &'a dyn Fn(&Duo<R>);
+
+/// Runs both ends under one lock, with a progress thread beside that serves but must run no callback. `work` gets what
+/// takes the lock, and what waits until the thread has served everything that had come.
+fn beside_progress_thread<R: Rig>(duo: Duo<R>, work: impl FnOnce(&dyn Fn(Step<'_, R>), &dyn Fn())) {
     struct Group<R: Rig>(Duo<R>);
     // SAFETY: two confined sides and their network, which is Sync.
     unsafe impl<R: Rig> Confined for Group<R> {}
     // SAFETY: nothing else refers into the pair; handlers set in these tests hold only what may move.
     let group = unsafe { Coarse::new(Group(duo)) };
-    let stop = AtomicBool::new(false);
+    let (stop, served) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         let helper = scope.spawn(|| {
             while !stop.load(SeqCst) {
                 group.with(|Group(duo)| {
                     duo.a.interface.serve();
                     duo.b.interface.serve();
+                    served.fetch_add(1, SeqCst);
                 });
                 thread::yield_now();
             }
         });
-        work(&|step| group.with(|Group(duo)| step(duo)));
-        stop.store(true, SeqCst);
+        // The thread ends in a panic, too.
+        let end = Stop(&stop);
+        let helped = || {
+            for _ in 0..4 {
+                group.with(|Group(duo)| while duo.rig.turn() {});
+                let before = served.load(SeqCst);
+                wait("the progress thread", || served.load(SeqCst) > before + 1, thread::yield_now);
+            }
+        };
+        work(&|step| group.with(|Group(duo)| step(duo)), &helped);
+        drop(end);
         join(vec![helper]);
     });
+}
+
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
 }
 
 /// U19: completions run on the thread that calls progress.
@@ -44,7 +66,7 @@ pub fn u19_completion_thread<R: Rig>() {
     let seen = Arc::clone(&threads);
     let completion = Completion::new(1, move |_| seen.lock().push(thread::current().id()));
     let (done, there) = (Completion::clone(&completion), Arc::clone(&threads));
-    beside_progress_thread(duo, |with| {
+    beside_progress_thread(duo, |with, helped| {
         for _ in 0..4 {
             let before = there.lock().len();
             done.reset(1);
@@ -62,6 +84,8 @@ pub fn u19_completion_thread<R: Rig>() {
                     done.complete(Ok(()));
                 }
             });
+            // The answer is here, and the thread has seen it.
+            helped();
             wait("the completion", || there.lock().len() > before, || with(&|duo| duo.turn()));
         }
         wait(
@@ -85,7 +109,7 @@ pub fn u20_message_handler_thread<R: Rig>() {
     let note = move |_: &Message<'_>| seen.lock().push(thread::current().id());
     duo.b.interface.set_handler(0, Some(Box::new(note))).expect("id");
     let count = R::rounds(500);
-    beside_progress_thread(duo, |with| {
+    beside_progress_thread(duo, |with, helped| {
         let mut sent = 0;
         wait(
             "all messages",
@@ -98,8 +122,10 @@ pub fn u20_message_handler_thread<R: Rig>() {
                         duo.rig.turn();
                     });
                     sent += usize::from(went.get());
-                    // The helper gets its chance to take the message.
-                    thread::yield_now();
+                    if sent % 50 == 1 {
+                        // The thread has taken the message.
+                        helped();
+                    }
                 }
                 with(&|duo| duo.turn());
             },
