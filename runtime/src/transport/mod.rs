@@ -49,6 +49,7 @@ mod rigs;
 pub mod shm;
 pub mod sim;
 mod stream;
+mod survey;
 mod wire;
 mod worker;
 
@@ -67,6 +68,7 @@ pub use self::key::{PACKED_KEY_LEN, RemoteKey};
 pub use self::memory::{Allocation, Method, Region};
 pub use self::message::{Keep, Message, MessageHandler, Retained, Table};
 pub use self::pending::{Queues, Refused, Request, Resume};
+pub use self::survey::survey;
 pub use self::wire::{Arrival, Channel, Facts, Wire};
 pub use self::worker::Worker;
 
