@@ -6,32 +6,31 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// A result file that was opened before the computation started, so that a wrong path or a read-only folder is an error
+/// A result file that was tried before the computation started, so that a wrong path or a read-only folder is an error
 /// in the first second and not after an hour.
 ///
-/// What the file held before stays in it until [`Output::write`]. If nothing is ever written, a file that did not exist
-/// before is removed again.
+/// What was there stays as it is until [`Output::write`]: a run that is ended leaves nothing of its own behind.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
-    file: File,
-    remove_on_drop: bool,
+    /// Opened, if it was there.
+    file: Option<File>,
 }
 
 impl Output {
-    /// Opens `path` for writing without changing what is in it.
+    /// Finds out whether `path` can be written, without changing anything.
     ///
     /// # Errors
     /// The path cannot be written; the error names it.
     pub fn claim(path: &Path) -> Result<Output> {
-        let existed = path.symlink_metadata().is_ok();
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Output { path: path.to_owned(), file, remove_on_drop: !existed })
+        let named = || format!("cannot write {}", path.display());
+        let file = if path.symlink_metadata().is_ok() {
+            Some(OpenOptions::new().write(true).create(true).truncate(false).open(path).with_context(named)?)
+        } else {
+            try_to_create(path).with_context(named)?;
+            None
+        };
+        Ok(Output { path: path.to_owned(), file })
     }
 
     /// Where the file is.
@@ -43,25 +42,24 @@ impl Output {
     ///
     /// # Errors
     /// The disk is full or gone; the error names the file.
-    pub fn write(mut self, bytes: &[u8]) -> Result<()> {
-        let write = |file: &mut File| {
+    pub fn write(self, bytes: &[u8]) -> Result<()> {
+        let write = || {
+            let mut file = match self.file {
+                Some(file) => file,
+                None => File::create(&self.path)?,
+            };
             // A pipe or /dev/null has no length to set.
             if file.metadata()?.is_file() {
                 file.set_len(0)?;
             }
             file.write_all(bytes)
         };
-        write(&mut self.file).with_context(|| format!("cannot write {}", self.path.display()))?;
-        self.remove_on_drop = false;
-        Ok(())
+        write().with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 
-impl Drop for Output {
-    fn drop(&mut self) {
-        if self.remove_on_drop {
-            // An empty file left behind is a blemish, not an error worth a second message.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
+/// Makes the file and removes it at once: the one way to know that works on every file system.
+fn try_to_create(path: &Path) -> std::io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).open(path)?;
+    fs::remove_file(path)
 }

@@ -212,6 +212,11 @@ impl Output {
         self.sinks[Source::Err.index()].buffer().extend_from_slice(words);
     }
 
+    /// Whether a rank has written to standard error.
+    pub(super) fn spoke(&self, rank: usize) -> bool {
+        self.tails.contains_key(&rank)
+    }
+
     /// The last lines of a rank's standard error, if so much was printed after them that the reader
     /// may have lost sight of them.
     pub(super) fn lost_lines(&self, rank: usize) -> Vec<&[u8]> {

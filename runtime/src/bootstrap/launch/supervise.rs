@@ -441,8 +441,15 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let mut ends: Vec<RankEnd> = ranks.iter().map(|rank| rank.end).collect();
         let none = RankEnd { ended: None, after: Duration::ZERO, told_to_end: None };
         ends.resize(spec.ranks, none);
-        let own = self.failures.iter().find(|(rank, _)| !hooks.is_consequence(*rank));
-        let first = own.or(self.failures.first()).map(|(_, cause)| cause.clone());
+        let own: Vec<_> = self.failures.iter().filter(|(rank, _)| !hooks.is_consequence(*rank)).collect();
+        // Ranks that agree to give up exit alike, in any order: the one that said why is the one to name.
+        let code = |cause: &Cause| match cause {
+            Cause::Failed { ended: Ended::Exited(code), .. } => Some(*code),
+            _ => None,
+        };
+        let alike = |(_, cause): &&&(usize, Cause)| code(cause).is_some() && code(cause) == code(&own[0].1);
+        let told = own.iter().filter(alike).find(|(rank, _)| output.spoke(*rank));
+        let first = told.or(own.first()).copied().or(self.failures.first()).map(|(_, cause)| cause.clone());
         output.flush();
         let fault = output.fault().map(|fault| Cause::OutputFailed { errno: fault.raw_os_error() });
         let cause = self.cause.or(first).or(fault);

@@ -82,6 +82,13 @@ fn the_first_death_is_the_cause_whatever_its_number() {
 }
 
 #[test]
+fn of_ranks_that_give_up_together_the_one_that_said_why_is_named() {
+    let script = "[ $BELLWETHER_RANK = 2 ] && { sleep 0.2; echo because >&2; exit 2; }; sleep 0.1; exit 2";
+    let outcome = run(3, script, &mut Owner::default());
+    assert!(matches!(outcome.cause, Some(Cause::Failed { rank: 2, .. })), "{outcome:?}");
+}
+
+#[test]
 fn a_consequence_is_not_the_cause_even_if_it_ended_first() {
     let script = "[ $BELLWETHER_RANK = 1 ] && { sleep 0.2; exit 101; }; sleep 0.1; exit 1";
     let mut owner = Owner { consequences: vec![0, 2], ..Owner::default() };
