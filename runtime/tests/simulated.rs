@@ -6,6 +6,24 @@ use bellwether_runtime::transport::Order;
 use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::{Error, Loss, Result, Simulated, World};
 
+/// Ends the test program if it is still there after two minutes: something hangs.
+fn watchdog() {
+    static START: std::sync::Once = std::sync::Once::new();
+    START.call_once(|| {
+        std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_secs(120));
+            eprintln!("a test of this file hangs");
+            std::process::abort();
+        });
+    });
+}
+
+/// A job that is not allowed to hang.
+fn job(config: Config) -> Simulated {
+    watchdog();
+    Simulated::new(config)
+}
+
 /// Networks to run a program on, from a tame one to the worst.
 fn networks(ranks: usize, seed: u64) -> Vec<(&'static str, Config)> {
     let plain = Config::new(ranks, seed);
@@ -17,8 +35,9 @@ fn networks(ranks: usize, seed: u64) -> Vec<(&'static str, Config)> {
     let native = Config { native_memory: true, ..plain.clone().wild() };
     vec![
         ("plain", plain.clone()),
-        ("wild", plain.wild()),
+        ("wild", plain.clone().wild()),
         ("narrow", narrow),
+        ("tiny", plain.clone().tiny()),
         ("unserved", unserved),
         ("native", native),
     ]
@@ -29,7 +48,7 @@ fn everywhere(name: &str, ranks: &[usize], program: impl Fn(&World) -> Result<()
     for ranks in ranks {
         check(name, 3, |seed| {
             for (network, config) in networks(*ranks, seed) {
-                let results = Simulated::new(config).run(&program).expect("the job runs");
+                let results = job(config).run(&program).expect("the job runs");
                 for (rank, result) in results.into_iter().enumerate() {
                     result
                         .unwrap_or_else(|error| panic!("{network}, {ranks} ranks, seed {seed}, rank {rank}: {error}"));
@@ -125,10 +144,10 @@ fn long_transfers_and_messages_arrive_whole() {
         let next = (world.rank() + 1) % world.size();
         let bytes: Vec<u8> = (0..100_000).map(|i| (i % 251) as u8).collect();
         data.put_slice(next, 0, &bytes)?;
-        let sum = world.call(next, bytes[..5000].to_vec(), |_, bytes: Vec<u8>| {
+        let sum = world.call(next, bytes[..500].to_vec(), |_, bytes: Vec<u8>| {
             bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>()
         })?;
-        assert_eq!(sum.wait()?, bytes[..5000].iter().map(|byte| u64::from(*byte)).sum::<u64>());
+        assert_eq!(sum.wait()?, bytes[..500].iter().map(|byte| u64::from(*byte)).sum::<u64>());
         world.barrier()?;
         let mut back = vec![0; bytes.len()];
         data.get_slice(next, 0, &mut back)?;
@@ -165,7 +184,7 @@ fn finish_delivers_what_handlers_send() {
         check("finish_delivers_what_handlers_send", 3, |seed| {
             for (network, config) in networks(ranks, seed) {
                 let hops = std::sync::atomic::AtomicU32::new(0);
-                let results = Simulated::new(config).build(|builder| {
+                let results = job(config).build(|builder| {
                     let world = builder.start()?;
                     let count = std::rc::Rc::new(std::cell::Cell::new(0));
                     world.set_state(std::rc::Rc::clone(&count));
@@ -192,7 +211,7 @@ fn hop(context: &bellwether_runtime::Context<'_>, left: u32) {
 
 /// The same program, seed and network give the same run.
 fn digest(seed: u64) -> (u64, u64) {
-    let job = Simulated::new(Config::new(4, seed).wild());
+    let job = job(Config::new(4, seed).wild());
     let ended = job.run(|world| {
         let bell = world.bell()?;
         (0..world.size()).try_for_each(|rank| bell.ring(rank))?;
@@ -212,7 +231,7 @@ fn the_same_seed_gives_the_same_run() {
 #[test]
 fn a_dead_rank_is_an_error_on_all_others() {
     check("a_dead_rank_is_an_error_on_all_others", 5, |seed| {
-        let job = Simulated::new(Config::new(4, seed).wild());
+        let job = job(Config::new(4, seed).wild());
         let results = job.run(|world| {
             world.barrier()?;
             if world.rank() == 2 {
@@ -236,7 +255,7 @@ fn a_dead_rank_is_an_error_on_all_others() {
 
 #[test]
 fn a_partition_only_delays() {
-    let job = Simulated::new(Config::new(4, 3).wild());
+    let job = job(Config::new(4, 3).wild());
     let results = job.run(|world| {
         world.barrier()?;
         if world.rank() == 0 {
@@ -251,7 +270,7 @@ fn a_partition_only_delays() {
 
 #[test]
 fn a_deadlock_is_an_error() {
-    let job = Simulated::new(Config::new(2, 1));
+    let job = job(Config::new(2, 1));
     let results = job.run(|world| {
         let bell = world.bell()?;
         bell.wait(1)
@@ -267,7 +286,7 @@ fn a_deadlock_is_an_error() {
 #[test]
 fn a_wait_with_a_limit_ends_in_virtual_time() {
     let start = std::time::Instant::now();
-    let job = Simulated::new(Config::new(2, 1));
+    let job = job(Config::new(2, 1));
     let results = job.run(|world| {
         let bell = world.bell()?;
         let ended = bell.wait_timeout(1, Duration::from_secs(3600));
@@ -284,7 +303,7 @@ fn messages_keep_no_order_where_the_network_keeps_none() {
     // A control of the control: on such a network, order that nobody promised is really absent.
     let disorder = (1..=20).any(|seed| {
         let config = Config { order: Order::Any, ..Config::new(2, seed).wild() };
-        let results = Simulated::new(config).run(|world| {
+        let results = job(config).run(|world| {
             world.set_state(std::cell::RefCell::new(Vec::<u32>::new()));
             for number in 0..10u32 {
                 world.invoke(1 - world.rank(), number, |context, number| {
@@ -304,7 +323,7 @@ fn messages_keep_no_order_where_the_network_keeps_none() {
 #[test]
 fn many_ranks_meet_and_all_write_to_all() {
     const RANKS: usize = 200;
-    let job = Simulated::new(Config::new(RANKS, 1));
+    let job = job(Config::new(RANKS, 1));
     let results = job.run(|world| {
         world.set_state(std::cell::Cell::new(0usize));
         let count = world.state::<std::cell::Cell<usize>>().expect("set");
@@ -319,4 +338,139 @@ fn many_ranks_meet_and_all_write_to_all() {
         world.barrier()
     });
     assert!(results.expect("runs").into_iter().all(|result| result.is_ok()));
+}
+
+#[test]
+fn in_a_handler_nothing_is_asked_that_must_be_waited_for() {
+    let results = job(Config::new(2, 1)).run(|world| {
+        let data = std::rc::Rc::new(world.alloc::<u64>(1)?);
+        world.set_state(std::rc::Rc::clone(&data));
+        world.barrier()?;
+        if world.rank() == 0 {
+            let call = world.call(1, (), |context, ()| {
+                let data = context.state::<std::rc::Rc<bellwether_runtime::Symmetric<u64>>>().expect("set");
+                matches!(data.fetch_add(0, 0, 1), Err(Error::InsideHandler { .. }))
+            })?;
+            assert!(call.wait()?, "refused");
+            world.sleep(Duration::from_millis(1));
+            assert_eq!(data.load(0), 0, "what was refused was done all the same");
+        }
+        world.barrier()
+    });
+    assert!(results.expect("runs").into_iter().all(|result| result.is_ok()));
+}
+
+#[test]
+fn limits_of_any_length_are_kept() {
+    for limit in [Duration::MAX, Duration::from_secs(18_446_744_074)] {
+        let results = job(Config::new(2, 1)).run(|world| {
+            let bell = world.bell()?;
+            bell.ring(1 - world.rank())?;
+            bell.wait_timeout(1, limit)
+        });
+        assert!(results.expect("runs").into_iter().all(|result| result.is_ok()));
+    }
+}
+
+#[test]
+fn a_dead_rank_blames_nobody_else() {
+    let job = job(Config::new(3, 1));
+    let results = job.run(|world| {
+        world.barrier()?;
+        if world.rank() == 2 {
+            job.network().kill(2);
+            return world.invoke(0, (), |_, ()| {});
+        }
+        world.barrier()
+    });
+    for result in results.expect("runs") {
+        assert!(matches!(result, Err(Error::PeerLost { rank: 2, .. })), "{result:?}");
+    }
+}
+
+#[test]
+fn a_connection_lost_concerns_its_two_ends() {
+    let job = job(Config::new(3, 1));
+    let results = job.run(|world| {
+        world.barrier()?;
+        if world.rank() == 0 {
+            job.network().disconnect(0, 1);
+        }
+        let bell = world.bell();
+        if world.rank() == 2 { bell.map(drop).or(Ok(())) } else { bell.map(drop) }
+    });
+    let results = results.expect("runs");
+    assert!(matches!(results[0], Err(Error::PeerLost { rank: 1 | 2, .. })), "{results:?}");
+    assert!(matches!(results[1], Err(Error::PeerLost { rank: 0 | 2, .. })), "{results:?}");
+}
+
+#[test]
+fn ranks_in_different_collectives_are_told() {
+    let results = job(Config::new(2, 1))
+        .run(|world| if world.rank() == 0 { world.barrier() } else { world.allgather(&[1u8]).map(drop) });
+    let results = results.expect("runs");
+    assert!(matches!(results[1], Err(Error::RanksDiffer { .. })), "{results:?}");
+}
+
+#[test]
+fn memory_by_address_goes_in_pieces_that_fit() {
+    for (network, config) in networks(2, 1) {
+        let results = job(config).run(|world| {
+            let bell = std::sync::atomic::AtomicI32::new(0);
+            let (there, here) = (vec![0u8; 5000], (0..5000).map(|i| (i % 251) as u8).collect::<Vec<_>>());
+            let other = 1 - world.rank();
+            let addresses = world.exchange_addresses(there.as_ptr())?;
+            let bells = world.exchange_addresses(&bell)?;
+            let rings = bellwether_runtime::RawBells { local: None, remote: Some(bells[other]) };
+            // SAFETY: the other expects both, and waits for them.
+            unsafe { world.put_address(other, addresses[other], &here, rings) }?;
+            world.wait_until(|| bell.load(std::sync::atomic::Ordering::Acquire) == 1)?;
+            assert!(std::hint::black_box(&there) == &here, "all of it");
+            world.barrier()
+        });
+        assert!(results.expect("runs").into_iter().all(|result| result.is_ok()), "{network}");
+    }
+}
+
+#[test]
+fn what_was_acknowledged_arrives_though_its_sender_leaves_with_an_error() {
+    let mut config = Config::new(2, 1);
+    (config.flow.slots, config.flow.credits, config.flow.fragment) = (1, 1, 64);
+    let results = job(config).run(|world| {
+        let data = world.alloc::<u8>(200_000)?;
+        let bell = world.bell()?;
+        world.barrier()?;
+        if world.rank() == 0 {
+            // SAFETY: nothing is mapped there, which is an error that comes back later.
+            unsafe { world.put_address(1, 64, &[1; 8], bellwether_runtime::RawBells::default()) }?;
+            data.put_slice_bell(1, 0, &vec![7; 200_000], &bell)?;
+            return Ok(0);
+        }
+        let rings = bell.wait(1)?;
+        assert_eq!(data.load(199_999), 7);
+        Ok::<u64, Error>(rings)
+    });
+    let results = results.expect("runs");
+    assert!(matches!(results[1], Ok(1)), "{results:?}");
+}
+
+#[test]
+fn what_was_kept_for_a_rank_that_left_is_told() {
+    let mut config = Config::new(2, 1);
+    (config.flow.slots, config.flow.credits) = (1, 1);
+    let results = job(config).run(|world| {
+        let data = world.alloc::<u8>(300_000)?;
+        world.barrier()?;
+        if world.rank() == 1 {
+            return Ok(());
+        }
+        for _ in 0..300 {
+            data.put_slice(1, 0, &[1; 1000])?;
+        }
+        world.sleep(Duration::from_millis(100));
+        world.fence();
+        (0..10).try_for_each(|_| world.poll().map(drop))
+    });
+    let results = results.expect("runs");
+    assert!(matches!(results[0], Err(Error::PeerLost { rank: 1, .. })), "{results:?}");
 }

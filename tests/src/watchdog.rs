@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::thread::ThreadId;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 struct Step {
@@ -12,16 +11,28 @@ struct Step {
     since: Instant,
 }
 
-static STEPS: Mutex<BTreeMap<String, Step>> = Mutex::new(BTreeMap::new());
+static STEPS: Mutex<Vec<Weak<Mutex<Step>>>> = Mutex::new(Vec::new());
 static GUARDED: Mutex<BTreeMap<u64, (String, Instant)>> = Mutex::new(BTreeMap::new());
 static CHANGED: Condvar = Condvar::new();
 
+thread_local! {
+    // Of each thread alone, so that telling what they do brings no order among threads that a test is about.
+    static OWN: Arc<Mutex<Step>> = {
+        let thread = std::thread::current().name().unwrap_or("?").into();
+        let own = Arc::new(Mutex::new(Step { thread, what: String::new(), since: Instant::now() }));
+        let mut steps = STEPS.lock().unwrap_or_else(PoisonError::into_inner);
+        steps.retain(|step| step.strong_count() > 0);
+        steps.push(Arc::downgrade(&own));
+        own
+    };
+}
+
 /// Says what this thread does now, for the case that it does it for ever.
 pub fn at(what: impl Into<String>) {
-    let thread = std::thread::current();
-    let step = Step { thread: thread.name().unwrap_or("?").into(), what: what.into(), since: Instant::now() };
-    let key = |id: ThreadId| format!("{id:?}");
-    STEPS.lock().unwrap_or_else(PoisonError::into_inner).insert(key(thread.id()), step);
+    OWN.with(|own| {
+        let mut step = own.lock().unwrap_or_else(PoisonError::into_inner);
+        (step.what, step.since) = (what.into(), Instant::now());
+    });
 }
 
 /// While it lives, the process must not live longer than the limit it was made with.
@@ -64,7 +75,9 @@ fn watch() {
 
 fn tell(name: &str) {
     eprintln!("watchdog: {name}: not done in time; process {}", std::process::id());
-    for step in STEPS.lock().unwrap_or_else(PoisonError::into_inner).values() {
+    let steps = STEPS.lock().unwrap_or_else(PoisonError::into_inner);
+    for step in steps.iter().filter_map(Weak::upgrade) {
+        let step = step.lock().unwrap_or_else(PoisonError::into_inner);
         eprintln!("watchdog:   {} for {:.1?}: {}", step.thread, step.since.elapsed(), step.what);
     }
     for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {

@@ -1,6 +1,7 @@
 //! `bellwether bench`: the runtime's speed, and beside each figure the limit of the machine it ran on.
 
 mod child;
+mod copies;
 mod figure;
 mod folder;
 mod footprint;
@@ -215,7 +216,7 @@ impl Bench {
     }
 
     fn batches(&self) -> usize {
-        if self.quick { 3 } else { 40 }
+        if self.quick { 3 } else { 120 }
     }
 
     fn ours(

@@ -21,6 +21,10 @@ pub const EMPTY: &str = "bench-empty-rank";
 pub const NOTHING: &str = "bench-nothing";
 /// Puts to itself, as many times as the argument says: for counting instructions.
 pub const PUTS: &str = "bench-puts";
+/// Sends messages to itself, as many as the argument says: for counting instructions.
+pub const MESSAGES: &str = "bench-messages";
+/// Compares ways of copying.
+const COPIES: &str = "bench-copies";
 
 /// Runs a hidden command, if the arguments name one. Looked at before the command line is parsed, so that an empty
 /// rank is an empty program.
@@ -32,6 +36,8 @@ pub fn hidden() -> Option<anyhow::Result<ExitCode>> {
         EMPTY => World::start().and_then(World::finish).context("starting an empty rank"),
         RANK => rank(arguments.collect()),
         PUTS => puts(arguments.next()),
+        MESSAGES => messages(arguments.next()),
+        COPIES => super::copies::print(),
         _ => return None,
     };
     Some(outcome.map(|()| ExitCode::SUCCESS))
@@ -54,6 +60,20 @@ fn puts(count: Option<OsString>) -> anyhow::Result<()> {
     let count = count.and_then(|count| count.to_str()?.parse().ok()).context("how many puts?")?;
     let world = World::start()?;
     kernels::memory::puts(&world, count)?;
+    Ok(())
+}
+
+fn messages(count: Option<OsString>) -> anyhow::Result<()> {
+    let count: u64 = count.and_then(|count| count.to_str()?.parse().ok()).context("how many messages?")?;
+    let mut builder = World::builder();
+    let seen = Rc::new(Cell::new(0));
+    let counter = Rc::clone(&seen);
+    let handler = builder.handler("count", move |_, _| counter.set(counter.get() + 1));
+    let world = builder.start()?;
+    for number in 1..=count {
+        world.send(0, handler, &number.to_ne_bytes())?;
+        world.wait_until(|| seen.get() >= number)?;
+    }
     Ok(())
 }
 

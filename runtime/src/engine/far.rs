@@ -61,6 +61,8 @@ pub(crate) trait Pace {
     fn pause(&self, time: Duration);
     /// Unblocks a rank: something happened that did not come over the network.
     fn notify(&self, rank: usize);
+    /// Whether a rank was ended, as a launcher would know.
+    fn is_dead(&self, rank: usize) -> bool;
 }
 
 /// An atomic to be done elsewhere.
@@ -114,15 +116,20 @@ impl Engine {
         if self.far.is_some() { 0 } else { self.size }
     }
 
+    /// Most bytes of a message, header included, where they go over a network.
+    pub(crate) fn largest_far_message(&self) -> Option<usize> {
+        self.far().map(Far::largest_message)
+    }
+
     fn network(&self) -> &dyn Far {
         self.far().expect("only called where ranks are not all mapped here")
     }
 
     fn far_error(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
         match error.at(doing, rank) {
-            Error::PeerLost { rank, cause, doing } => {
-                let cause = self.job.loss(rank).unwrap_or(cause);
-                self.lose(rank, cause);
+            Error::PeerLost { cause, .. } => {
+                self.lose(rank);
+                let (rank, cause) = self.first_lost().unwrap_or((rank, cause));
                 Error::PeerLost { rank, cause, doing }
             }
             // Its memory is taken away when a rank leaves.
@@ -133,9 +140,22 @@ impl Engine {
         }
     }
 
-    fn lose(&self, rank: usize, cause: Loss) {
-        self.job.mark_lost(rank, cause);
+    /// The network says that `rank` cannot be reached.
+    fn lose(&self, rank: usize) {
+        let pace = self.network().pace();
+        let dead = [self.rank, rank].into_iter().find(|rank| pace.is_dead(*rank));
+        match dead {
+            // Everyone may know.
+            Some(rank) => self.job.mark_lost(rank, Loss::Unknown),
+            // To others it may be well.
+            None => self.cut.borrow_mut().push(rank),
+        }
         self.notify_all();
+    }
+
+    /// The rank that died first, or to which the connection is lost.
+    pub(super) fn first_lost(&self) -> Option<(usize, Loss)> {
+        self.job.first_lost().or_else(|| self.cut.borrow().first().map(|rank| (*rank, Loss::Unknown)))
     }
 
     /// Lets all ranks look up, after a change in the roster.
@@ -159,7 +179,7 @@ impl Engine {
             done += 1;
         }
         for rank in far.take_lost() {
-            self.lose(rank, Loss::Unknown);
+            self.lose(rank);
         }
         done
     }
@@ -182,7 +202,7 @@ impl Engine {
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<()> {
         let pace = self.network().pace();
-        let end = limit.map(|limit| pace.now() + limit);
+        let end = limit.and_then(|limit| pace.now().checked_add(limit));
         loop {
             let progressed = self.poll_and::<TELL>()? != 0;
             if ready() {
@@ -191,7 +211,7 @@ impl Engine {
             if progressed {
                 continue;
             }
-            if let Some((rank, cause)) = self.job.first_lost() {
+            if let Some((rank, cause)) = self.first_lost() {
                 return Err(Error::PeerLost { rank, cause, doing });
             }
             if let (Some(end), Some(after)) = (end, limit)
@@ -285,6 +305,7 @@ impl Engine {
         rank: usize,
         mut post: impl FnMut() -> transport::Result<Option<Arc<Answer>>>,
     ) -> Result<Arc<Answer>> {
+        self.check_outside_handler(doing)?;
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(rank, doing)?;
         }
@@ -304,8 +325,13 @@ impl Engine {
 
     /// Whether nothing of this rank waits for room, or for the network to take it.
     pub(crate) fn has_sent_all(&self) -> bool {
-        // A peer that is gone takes nothing more.
-        !self.has_pending() && self.far().is_none_or(|far| far.flush().unwrap_or(true))
+        // A peer that is gone takes nothing more, and is told of once.
+        let flushed = |far: &dyn Far| loop {
+            if let Ok(all) = far.flush() {
+                break all;
+            }
+        };
+        !self.has_pending() && self.far().is_none_or(flushed)
     }
 
     /// Waits until every rank has arrived.

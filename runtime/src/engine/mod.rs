@@ -41,6 +41,8 @@ pub struct Engine {
     pub interface: Interface,
     /// The network, where other ranks' memory is not mapped here.
     far: Option<Box<dyn Far>>,
+    /// Ranks to which the network has no connection any more, though they may live.
+    cut: RefCell<Vec<usize>>,
     /// Polls in turn that found nothing on the network.
     idle_polls: Cell<u32>,
     patience: Cell<Patience>,
@@ -83,7 +85,8 @@ impl Engine {
         if !wait::register_membarrier() {
             job.require_full_fence();
         }
-        let interface = Interface::new(rank, Arc::clone(&job), Arc::clone(&node), layout, settings.message_memory);
+        let (message_memory, lanes) = (settings.message_memory, far.is_none());
+        let interface = Interface::new(rank, Arc::clone(&job), Arc::clone(&node), layout, message_memory, lanes);
         Engine {
             rank,
             size,
@@ -93,6 +96,7 @@ impl Engine {
             settings,
             interface,
             far,
+            cut: RefCell::default(),
             idle_polls: Cell::new(0),
             patience,
             pending: RefCell::default(),
@@ -146,7 +150,9 @@ impl Engine {
             self.far_turn()
         } else {
             let delivered = self.interface.progress();
-            self.count(0, delivered);
+            if delivered != 0 {
+                self.count(0, delivered);
+            }
             delivered
         };
         if self.has_pending.get() {
@@ -168,7 +174,7 @@ impl Engine {
     pub fn poll_alive(&self, doing: &'static str) -> Result<usize> {
         let done = self.poll()?;
         if done == 0 {
-            if let Some((rank, cause)) = self.job.first_lost() {
+            if let Some((rank, cause)) = self.first_lost() {
                 return Err(Error::PeerLost { rank, cause, doing });
             }
             self.idle_poll();

@@ -98,13 +98,15 @@ impl<D: Domain> Network<D> {
         let region = unsafe { domain.register(node.slot(rank), 1 << node.stride_log2()) }.map_err(failed)?;
         let worker = Worker::new();
         let interface = domain.open_interface(&worker, InterfaceOptions::default()).map_err(failed)?;
+        let ranks = directory.0.len();
         let (arrived, lost, owners) = (Rc::default(), Rc::default(), Rc::default());
         for id in 0..MESSAGE_IDS as u8 {
             let arrived: Rc<RefCell<VecDeque<Message>>> = Rc::clone(&arrived);
-            let handler = move |message: &crate::transport::Message<'_>| {
-                if let Some((from, bytes)) = message.short() {
+            let handler = move |message: &crate::transport::Message<'_>| match message.short() {
+                Some((from, bytes)) if from < ranks as u64 && bytes.len() >= 8 => {
                     arrived.borrow_mut().push_back((from as usize, id, bytes.to_vec()));
                 }
+                _ => tracing::warn!(rank, id, "a message that no rank of this job sends was dropped"),
             };
             interface.set_handler(id, Some(Box::new(handler))).map_err(failed)?;
         }

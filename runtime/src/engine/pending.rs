@@ -1,7 +1,7 @@
 //! What found no room: kept by target, in order, and sent when there is some.
 
 use super::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::transport::shm::Sent;
 
 /// Something for another rank.
@@ -61,7 +61,12 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::send`].
+    #[inline]
     pub fn send_or_keep(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
+        // Nearly always there is room.
+        if self.send(to, id, header, payload)? == Sent::Done {
+            return Ok(());
+        }
         self.do_or_keep(to, Work::Message { id, ordered: false, header, payload })
     }
 
@@ -114,7 +119,8 @@ impl Engine {
         let mut done = 0;
         let mut pending = self.pending.borrow_mut();
         pending.retain(|to, queue| {
-            if self.job.loss(*to).is_some() {
+            if let Some(cause) = self.job.loss(*to) {
+                self.set_fault(Error::PeerLost { rank: *to, cause, doing: "sending what had found no room" });
                 let dropped: usize = queue.iter().map(|kept| kept.work().len()).sum();
                 self.pending_bytes.set(self.pending_bytes.get() - dropped);
                 return false;

@@ -65,6 +65,14 @@ impl Engine {
         self.wait::<false>(doing, None, ready)
     }
 
+    /// As [`Engine::wait_together`], for at most `limit`.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_together`], and [`Error::TimedOut`].
+    pub fn wait_together_for(&self, doing: &'static str, limit: Duration, ready: impl FnMut() -> bool) -> Result<()> {
+        self.wait::<false>(doing, Some(limit), ready)
+    }
+
     #[inline(always)]
     pub(super) fn poll_and<const TELL: bool>(&self) -> Result<usize> {
         if TELL { self.poll() } else { Ok(self.turn()) }

@@ -69,7 +69,18 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// The C library's `memcpy`, called so that the compiler does not know that it is: by that name it would treat it as
+/// The C library's `memcpy`, which chooses among all ways by size and machine. Nothing beats it by as much as a tenth:
+/// GB/s on a Xeon of 2.5 GHz (Cascade Lake), glibc 2.36, private memory to a segment, `bellwether bench-copies`:
+///
+/// | bytes | memcpy | `rep movsb` | streaming stores |
+/// | --- | --- | --- | --- |
+/// | 1 KiB | 57.5 | 25.8 | 3.5 |
+/// | 64 KiB | 28.5 | 28.3 | 5.1 |
+/// | 1 MiB | 17.4 | 17.9 | 5.1 |
+/// | 4 MiB | 9.6 | 10.3 | 4.9 |
+/// | 64 MiB | 5.0 | 4.3 | 4.0 |
+///
+/// It is called so that the compiler does not know what it is: by its name it would treat it as
 /// a copy of private memory, and move it out of a loop that waits for another rank's put.
 ///
 /// # Safety

@@ -17,6 +17,8 @@ use crate::memory::outside::{self, Direction, Refused};
 
 /// Longest piece, where message memory is not smaller.
 const PIECE: usize = 1 << 20;
+/// Bytes that go with a piece, at most.
+const PIECE_HEAD: usize = 48;
 /// Least message memory an interface has.
 const MESSAGE_MEMORY_MIN: usize = 16 << 10;
 
@@ -225,8 +227,12 @@ impl Messages {
 
     /// Bytes of the pieces a transfer of `len` bytes goes in.
     fn pieces(&self, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-        // A quarter, so that one can be filled while others are under way.
-        let piece = PIECE.min(self.engine.settings.message_memory.max(MESSAGE_MEMORY_MIN) / 4);
+        let piece = match self.engine.largest_far_message() {
+            // Beside what says where the piece belongs.
+            Some(largest) => PIECE.min(largest - PIECE_HEAD),
+            // A quarter, so that one can be filled while others are under way.
+            None => PIECE.min(self.engine.settings.message_memory.max(MESSAGE_MEMORY_MIN) / 4),
+        };
         (0..len).step_by(piece).map(move |start| start..len.min(start + piece))
     }
 

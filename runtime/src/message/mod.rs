@@ -102,6 +102,7 @@ impl Messages {
     }
 
     /// Sends, making room by polling where that is allowed; inside a handler the message is kept instead.
+    #[inline]
     fn send(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         use crate::transport::shm::Sent;
         if self.engine.interface.delivering() {
@@ -110,6 +111,12 @@ impl Messages {
         if self.engine.send(to, id, header, payload)? == Sent::Done {
             return Ok(());
         }
+        self.send_when_room(to, id, header, payload)
+    }
+
+    #[cold]
+    fn send_when_room(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
+        use crate::transport::shm::Sent;
         let mut outcome = Ok(Sent::NoRoom);
         self.engine.wait_until("waiting for room to send a message", None, || {
             outcome = self.engine.send(to, id, header, payload);

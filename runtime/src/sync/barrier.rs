@@ -49,6 +49,15 @@ impl Barrier {
     /// # Errors
     /// [`Error::PeerLost`] if a rank died, or left without entering; [`Error::InsideHandler`].
     pub fn enter(&self, engine: &Engine) -> Result<()> {
+        self.enter_for(engine, 0)
+    }
+
+    /// As [`Barrier::enter`], as a part of the collective call that `kind` stands for. Over a network a rank that is in
+    /// another one is found out here.
+    ///
+    /// # Errors
+    /// As [`Barrier::enter`]; [`Error::RanksDiffer`].
+    pub fn enter_for(&self, engine: &Engine, kind: u8) -> Result<()> {
         engine.check_outside_handler(DOING)?;
         if let Some((rank, cause)) = self.broken.get() {
             return Err(Error::PeerLost { rank, cause, doing: DOING });
@@ -66,6 +75,7 @@ impl Barrier {
         let outcome = match quiet {
             Err(error) => Err(error),
             Ok(()) if self.central => central(engine, epoch),
+            Ok(()) if engine.far().is_some() => far_dissemination(engine, epoch, kind),
             Ok(()) => dissemination(engine, epoch),
         };
         if let Err(Error::PeerLost { rank, cause, .. }) = outcome {
@@ -82,20 +92,56 @@ fn dissemination(engine: &Engine, epoch: u64) -> Result<()> {
     for round in 0..size.next_power_of_two().ilog2() as usize {
         let partner = (rank + (1 << round)) % size;
         let flag = engine.layout.barrier_flag(round);
-        if engine.far().is_some() {
-            engine.far_put(partner, flag, &epoch.to_ne_bytes())?;
-        } else {
-            // SAFETY: a committed line of the partner's slot, only written by this rank.
-            let theirs = unsafe { AtomicU64::from_ptr(engine.node.slot(partner).add(flag).cast()) };
-            // Pairs with the Acquire load below, at the partner.
-            theirs.store(epoch, Ordering::Release);
-            engine.interface.wake_if_asleep(partner);
-        }
+        // SAFETY: a committed line of the partner's slot, only written by this rank.
+        let theirs = unsafe { AtomicU64::from_ptr(engine.node.slot(partner).add(flag).cast()) };
+        // Pairs with the Acquire load below, at the partner.
+        theirs.store(epoch, Ordering::Release);
+        engine.interface.wake_if_asleep(partner);
         // SAFETY: a committed line of our own slot.
         let ours = unsafe { AtomicU64::from_ptr(own.add(flag).cast()) };
         wait(engine, epoch, || ours.load(Ordering::Acquire) >= epoch)?;
     }
     Ok(())
+}
+
+/// The same by puts. The top byte of a flag says which call its sender is in.
+fn far_dissemination(engine: &Engine, epoch: u64, kind: u8) -> Result<()> {
+    const KIND: u32 = 56;
+    let (rank, size) = (engine.rank, engine.size);
+    for round in 0..size.next_power_of_two().ilog2() as usize {
+        let flag = engine.layout.barrier_flag(round);
+        let value = epoch | u64::from(kind) << KIND;
+        engine.far_put((rank + (1 << round)) % size, flag, &value.to_ne_bytes())?;
+        // SAFETY: a committed line of our own slot.
+        let ours = unsafe { AtomicU64::from_ptr(engine.node.slot(rank).add(flag).cast()) };
+        let split = || {
+            let word = ours.load(Ordering::Acquire);
+            (word & ((1 << KIND) - 1), (word >> KIND) as u8)
+        };
+        wait(engine, epoch, || split().0 >= epoch)?;
+        let (seen, theirs) = split();
+        // It may be one barrier ahead by now, but then it has been through this one.
+        if seen == epoch && theirs != kind {
+            return Err(differ((rank + size - (1 << round)) % size, theirs, rank, kind));
+        }
+    }
+    Ok(())
+}
+
+#[cold]
+fn differ(rank: usize, theirs: u8, reference: usize, ours: u8) -> Error {
+    let show = |kind| match kind {
+        0 => "a barrier".to_owned(),
+        kind => super::exchange::Kind::name(kind).to_owned(),
+    };
+    Error::RanksDiffer {
+        what: "the collective call",
+        rank,
+        reference,
+        theirs: show(theirs),
+        ours: show(ours),
+        advice: "every rank must make the same collective calls, in the same order",
+    }
 }
 
 /// Everyone counts up one word at rank 0; the last one opens the door.

@@ -10,7 +10,7 @@ use crate::memory::layout::EXCHANGE_LEN;
 
 /// Which collective call an exchange belongs to. All ranks must be in the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u64)]
+#[repr(u8)]
 pub enum Kind {
     /// Asking for memory, and the answers.
     Allocate = 1,
@@ -23,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn name(number: u64) -> &'static str {
+    pub(super) fn name(number: u8) -> &'static str {
         match number {
             1 => "an allocation",
             2 => "an allgather, allreduce or broadcast",
@@ -85,7 +85,7 @@ impl Exchange {
             copy::copy(at(engine.rank), (&raw const title).cast(), DATA);
             copy::copy(at(engine.rank).add(DATA), bytes.as_ptr(), bytes.len());
         }
-        barrier.enter(engine)?;
+        barrier.enter_for(engine, kind as u8)?;
         if engine.far().is_some() {
             return self.all_far(engine, barrier, board, title, &mut see);
         }
@@ -123,13 +123,13 @@ impl Exchange {
         for (rank, bytes) in boards.chunks_exact_mut(len).enumerate() {
             engine.far_get("a collective call", rank, board, bytes)?;
         }
-        // A rank may leave right after this, and its memory with it.
-        barrier.enter(engine)?;
         let title_of = |rank: usize| bytemuck::pod_read_unaligned::<Title>(&boards[rank * len..][..size_of::<Title>()]);
         let reference = title_of(0);
         if let Some(rank) = (0..engine.size).find(|rank| title_of(*rank) != reference) {
             return Err(differ(rank, title_of(rank), reference, title.epoch));
         }
+        // A rank may leave right after this, and its memory with it.
+        barrier.enter(engine)?;
         boards.chunks_exact(len).enumerate().for_each(|(rank, bytes)| see(rank, &bytes[size_of::<Title>()..]));
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Exchange {
 #[cold]
 fn differ(rank: usize, theirs: Title, ours: Title, epoch: u64) -> Error {
     let show = |title: Title| match title.epoch == epoch {
-        true => format!("{}, {} bytes at a time", Kind::name(title.kind), title.len),
+        true => format!("{}, {} bytes at a time", Kind::name(title.kind as u8), title.len),
         false => "a barrier, or nothing".into(),
     };
     Error::RanksDiffer {

@@ -1,7 +1,8 @@
 //! One lock around a group of interfaces and endpoints, so that several threads can use them in turn.
 
 use std::cell::UnsafeCell;
-use std::sync::{Mutex, PoisonError};
+
+use super::lock::Mutex;
 
 /// A value whose parts are shared among themselves without locks, but with nothing outside.
 ///
@@ -40,7 +41,7 @@ impl<G: Confined> Coarse<G> {
 
     /// Uses the group, alone. Do not let parts of it out.
     pub fn with<R>(&self, use_it: impl FnOnce(&G) -> R) -> R {
-        let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _held = self.lock.lock();
         // SAFETY: the lock is held.
         use_it(unsafe { &*self.group.get() })
     }

@@ -1,10 +1,11 @@
 //! Counted completions: one callback for several operations.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::{Error, Result};
+use super::lock::Mutex;
 
 type Callback = Box<dyn Fn(Result<()>) + Send + Sync>;
 
@@ -50,19 +51,19 @@ impl Completion {
 
     /// The first error so far.
     pub fn status(&self) -> Result<()> {
-        self.0.first_error.lock().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+        self.0.first_error.lock().map_or(Ok(()), Err)
     }
 
     /// Forgets the error and sets the count, for the next round of operations.
     pub fn reset(&self, count: i32) {
-        *self.0.first_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.0.first_error.lock() = None;
         self.0.count.store(count, Ordering::Release);
     }
 
     /// One operation ended. Transports call this; users do for an operation that answered `Done` but was counted.
     pub fn complete(&self, outcome: Result<()>) {
         if let Err(error) = outcome {
-            self.0.first_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            self.0.first_error.lock().get_or_insert(error);
         }
         if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
             (self.0.callback)(self.status());

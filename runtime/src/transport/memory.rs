@@ -3,11 +3,12 @@
 use std::alloc::Layout;
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::{Error, Result};
 use super::key::{Place, RemoteKey};
+use super::lock::{Guard, Mutex};
 
 /// How memory may be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +31,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, (usize, usize)>> {
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, HashMap<u64, (usize, usize)>> {
+        self.regions.lock()
     }
 
     /// Address of `len` bytes at `address` under registration `id`.

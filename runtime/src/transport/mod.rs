@@ -38,6 +38,7 @@ pub mod emulate;
 mod error;
 pub mod iov;
 pub mod key;
+mod lock;
 pub mod memory;
 mod message;
 pub mod peers;

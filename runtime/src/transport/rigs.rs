@@ -2,10 +2,11 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::conformance::{Player, Rig};
+use super::conformance::{Player, Rig, join};
+use super::lock::Mutex;
 use super::{InterfaceOptions, shm, sim};
 use crate::bootstrap::job::{Arrival, JobMemory};
 use crate::conformance;
@@ -65,7 +66,7 @@ impl<const EMULATE: bool> Drop for Shm<EMULATE> {
 /// sanitizer does not see memory come and go.
 fn one_after_the_other() {
     static TURN: Mutex<()> = Mutex::new(());
-    drop(TURN.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(TURN.lock());
 }
 
 struct Thread {
@@ -93,7 +94,7 @@ impl Player for Thread {
 
 impl<const EMULATE: bool> Rig for Shm<EMULATE> {
     type Transport = shm::Device;
-    const SHORTEN: usize = 1;
+    const SHORTEN: usize = if cfg!(bellwether_tsan) { 20 } else { 1 };
 
     fn new(ranks: usize) -> Self {
         let settings = Settings::default();
@@ -148,9 +149,8 @@ impl<const EMULATE: bool> Rig for Shm<EMULATE> {
     fn ranks(&self, program: &(dyn Fn(&dyn Player) + Sync)) {
         let start = Instant::now();
         std::thread::scope(|scope| {
-            for rank in 0..self.devices.len() {
-                scope.spawn(move || program(&Thread { rank, start }));
-            }
+            let start = |rank| scope.spawn(move || program(&Thread { rank, start }));
+            join((0..self.devices.len()).map(start).collect());
         });
     }
 }

@@ -307,12 +307,11 @@ impl Drop for World {
     fn drop(&mut self) {
         // What was sent but found no room still goes out, as long as the targets take it.
         if !std::thread::panicking() {
-            let limit = Some(Duration::from_secs(1));
-            let flushed = self.engine.wait_until("leaving", limit, || self.engine.has_sent_all());
-            if let Err(error) = flushed
-                && self.engine.has_pending()
+            let limit = Duration::from_secs(1);
+            if let Err(error) = self.engine.wait_together_for("leaving", limit, || self.engine.has_sent_all())
+                && !self.engine.has_sent_all()
             {
-                tracing::warn!(rank = self.engine.rank, %error, "left with messages that found no room");
+                tracing::warn!(rank = self.engine.rank, %error, "left before all that it sent had found room");
             }
             self.engine.job.leave(self.engine.rank);
         } else {

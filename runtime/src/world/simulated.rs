@@ -81,7 +81,7 @@ impl Simulated {
         let first = Place::of(0, JobMemory::create(ranks, &settings)?, &settings)?;
         first.job.set_supervised();
         let directory = Arc::new(Directory::new(ranks));
-        let (outcomes, _) = sim::run_all(&self.network, |turn| {
+        let outcomes = sim::run_all(&self.network, |turn| {
             let rank = turn.rank();
             let place = Place { rank, ..first.clone() };
             let job = Arc::clone(&place.job);
@@ -99,6 +99,11 @@ impl Simulated {
             (0..ranks).for_each(|other| self.network.notify(other));
             outcome.unwrap_or_else(|panic| resume_unwind(panic))
         });
+        let (outcomes, _) = outcomes.map_err(|error| Error::Os {
+            doing: "starting a thread for each simulated rank",
+            call: "clone",
+            source: error,
+        })?;
         let mut results = Vec::with_capacity(ranks);
         for outcome in outcomes {
             match outcome {
@@ -120,16 +125,25 @@ impl Pace for VirtualTime {
     fn block(&self, until: Option<Duration>) -> bool {
         match until {
             None => self.0.block_until_event().is_ok(),
-            Some(until) => self.0.block_until(until.as_nanos() as u64).is_ok(),
+            Some(until) => self.0.block_until(nanoseconds(until)).is_ok(),
         }
     }
 
     fn pause(&self, time: Duration) {
         // Nothing stalls while a rank waits for a time.
-        let _ = self.0.compute(time.as_nanos() as u64);
+        let _ = self.0.compute(nanoseconds(time));
     }
 
     fn notify(&self, rank: usize) {
         self.0.network().notify(rank);
     }
+
+    fn is_dead(&self, rank: usize) -> bool {
+        self.0.network().is_dead(rank)
+    }
+}
+
+/// As virtual time has it: half of its end for what is longer, so that there is something after it.
+fn nanoseconds(time: Duration) -> sim::Time {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX / 2)
 }

@@ -46,14 +46,17 @@ impl Load {
 
     /// The largest transfer.
     fn large(&self) -> usize {
-        if self.full { 64 << 20 } else { 1 << 20 }
+        // The thread sanitizer looks at every byte.
+        let little = if cfg!(bellwether_tsan) { 128 << 10 } else { 1 << 20 };
+        if self.full { 64 << 20 } else { little }
     }
 
     /// Bytes to move: around words, around what fits in a line of a message (48), around pages and pieces.
     fn sizes(&self) -> Vec<usize> {
-        let mut sizes = vec![0, 1, 7, 8, 9, 39, 40, 41, 47, 48, 49, 255, 4095, 4096, 4097, (16 << 10) - 63, 1 << 20];
+        let mut sizes =
+            vec![0, 1, 7, 8, 9, 39, 40, 41, 47, 48, 49, 255, 4095, 4096, 4097, (16 << 10) - 63, self.large()];
         if self.full {
-            sizes.extend([(1 << 20) + 1, 64 << 20]);
+            sizes.extend([1 << 20, (1 << 20) + 1]);
         }
         sizes
     }

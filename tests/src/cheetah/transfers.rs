@@ -111,7 +111,7 @@ pub(super) fn c08(controller: Controller, load: &Load) {
     let bells_outside = addresses(&controller, own.address());
     let mut rung = [0; 2];
     let mut acked = 0;
-    let plan = [(8, 10_000), (4096, 1000), (256 << 10, 100), (load.large(), 3)];
+    let plan = [(8, 10_000), (4096, 1000), ((256 << 10).min(load.large()), 100), (load.large(), 3)];
     for (size, rounds) in plan {
         let rounds = load.times(rounds).max(3);
         for (memory, theirs, kind) in both_kinds(&controller, size) {
@@ -179,7 +179,7 @@ pub(super) fn c10(controller: Controller, load: &Load) {
     let bell = Memory::segment(&controller, 4);
     let bells = addresses(&controller, bell.address());
     let mut rung = 0;
-    for (size, rounds) in [(8, 1000), (49, 400), (4096, 400), (256 << 10, 100), (load.large(), 3)] {
+    for (size, rounds) in [(8, 1000), (49, 400), (4096, 400), ((256 << 10).min(load.large()), 100), (load.large(), 3)] {
         let rounds = load.times(rounds).max(3);
         for (memory, theirs, kind) in both_kinds(&controller, size) {
             for (getter, owner) in pairs(n) {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::operations::get;
 use super::rig::*;
+use crate::transport::lock::Mutex;
 use crate::transport::*;
 
 /// U39: allocate, register any address, one byte, not zero bytes.
@@ -76,8 +77,8 @@ pub fn u40_remote_keys<R: Rig>() {
 pub fn u41_any_registered_memory<R: Rig>() {
     static STATIC: [std::sync::atomic::AtomicU64; 8] = [const { std::sync::atomic::AtomicU64::new(0) }; 8];
     // Tests of several rigs run at once, and the static is one.
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock();
     let duo = Duo::<R>::new();
     let mut heap = vec![0u64; 8];
     let mut stack = [0u64; 8];

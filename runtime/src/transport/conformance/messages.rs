@@ -3,11 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use super::rig::*;
+use crate::transport::lock::Mutex;
 use crate::transport::*;
 
 /// Uses both ends.
@@ -23,7 +24,7 @@ fn beside_progress_thread<R: Rig>(duo: Duo<R>, work: impl FnOnce(&dyn Fn(Step<'_
     let group = unsafe { Coarse::new(Group(duo)) };
     let (stop, served) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let helper = scope.spawn(|| {
             while !stop.load(SeqCst) {
                 group.with(|Group(duo)| {
                     duo.a.interface.serve();
@@ -33,16 +34,19 @@ fn beside_progress_thread<R: Rig>(duo: Duo<R>, work: impl FnOnce(&dyn Fn(Step<'_
                 thread::yield_now();
             }
         });
-        // The thread ends in a panic, too.
-        let _end = Stop(&stop);
-        let helped = || {
-            for _ in 0..4 {
-                group.with(|Group(duo)| while duo.rig.turn() {});
-                let before = served.load(SeqCst);
-                wait("the progress thread", || served.load(SeqCst) > before + 1, thread::yield_now);
-            }
-        };
-        work(&|step| group.with(|Group(duo)| step(duo)), &helped);
+        {
+            // The thread ends in a panic, too.
+            let _end = Stop(&stop);
+            let helped = || {
+                for _ in 0..4 {
+                    group.with(|Group(duo)| while duo.rig.turn() {});
+                    let before = served.load(SeqCst);
+                    wait("the progress thread", || served.load(SeqCst) > before + 1, thread::yield_now);
+                }
+            };
+            work(&|step| group.with(|Group(duo)| step(duo)), &helped);
+        }
+        join(vec![helper]);
     });
 }
 
@@ -61,11 +65,11 @@ pub fn u19_completion_thread<R: Rig>() {
     let source = duo.a.memory(20_000);
     let threads = Arc::new(Mutex::new(Vec::<ThreadId>::new()));
     let seen = Arc::clone(&threads);
-    let completion = Completion::new(1, move |_| seen.lock().expect("no panic").push(thread::current().id()));
+    let completion = Completion::new(1, move |_| seen.lock().push(thread::current().id()));
     let (done, there) = (Completion::clone(&completion), Arc::clone(&threads));
     beside_progress_thread(duo, |with, helped| {
         for _ in 0..4 {
-            let before = there.lock().expect("no panic").len();
+            let before = there.lock().len();
             done.reset(1);
             with(&|duo| {
                 let iov = [Iov {
@@ -83,7 +87,7 @@ pub fn u19_completion_thread<R: Rig>() {
             });
             // The answer is here, and the thread has seen it.
             helped();
-            wait("the completion", || there.lock().expect("no panic").len() > before, || with(&|duo| duo.turn()));
+            wait("the completion", || there.lock().len() > before, || with(&|duo| duo.turn()));
         }
         wait(
             "a flush",
@@ -95,7 +99,7 @@ pub fn u19_completion_thread<R: Rig>() {
             || with(&|duo| duo.turn()),
         );
     });
-    assert!(threads.lock().expect("no panic").iter().all(|id| *id == thread::current().id()));
+    assert!(threads.lock().iter().all(|id| *id == thread::current().id()));
 }
 
 /// U20: message handlers run on the thread that calls progress, though a progress thread takes messages off the wire.
@@ -103,14 +107,14 @@ pub fn u20_message_handler_thread<R: Rig>() {
     let duo = Duo::<R>::new();
     let threads = Arc::new(Mutex::new(Vec::<ThreadId>::new()));
     let seen = Arc::clone(&threads);
-    let note = move |_: &Message<'_>| seen.lock().expect("no panic").push(thread::current().id());
+    let note = move |_: &Message<'_>| seen.lock().push(thread::current().id());
     duo.b.interface.set_handler(0, Some(Box::new(note))).expect("id");
     let count = R::rounds(500);
     beside_progress_thread(duo, |with, helped| {
         let mut sent = 0;
         wait(
             "all messages",
-            || threads.lock().expect("no panic").len() == count,
+            || threads.lock().len() == count,
             || {
                 if sent < count {
                     let went = Cell::new(false);
@@ -128,7 +132,7 @@ pub fn u20_message_handler_thread<R: Rig>() {
             },
         );
     });
-    assert!(threads.lock().expect("no panic").iter().all(|id| *id == thread::current().id()));
+    assert!(threads.lock().iter().all(|id| *id == thread::current().id()));
 }
 
 /// U21: handlers answer from inside, queue what finds no room, and never nest.

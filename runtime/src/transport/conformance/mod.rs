@@ -23,7 +23,7 @@ pub use self::objects::*;
 pub use self::operations::*;
 pub use self::pending::*;
 pub use self::progress::*;
-pub use self::rig::{Board, Dom, Duo, Ep, If, Player, Rig, Side, wait};
+pub use self::rig::{Board, Dom, Duo, Ep, If, Player, Rig, Side, join, wait};
 
 /// Every row as a test of the module `$name`, for the transport of `$rig`.
 #[macro_export]

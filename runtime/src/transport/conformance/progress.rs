@@ -2,14 +2,15 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
 use super::rig::*;
+use crate::transport::lock::Mutex;
 use crate::transport::*;
 
 /// U34: put, get and compare-and-swap complete while the target sleeps.
@@ -36,7 +37,7 @@ pub fn u34_no_target_progress_needed<R: Rig>() {
                 // SAFETY: nothing else refers into the side, and no handler is set.
                 let side = unsafe { Coarse::new(side) };
                 thread::scope(|scope| {
-                    scope.spawn(|| {
+                    let server = scope.spawn(|| {
                         while !stop.load(SeqCst) {
                             side.with(|side| side.interface.serve());
                             thread::yield_now();
@@ -44,6 +45,7 @@ pub fn u34_no_target_progress_needed<R: Rig>() {
                     });
                     sleep();
                     stop.store(true, SeqCst);
+                    join(vec![server]);
                 });
             } else {
                 sleep();
@@ -63,11 +65,11 @@ pub fn u34_no_target_progress_needed<R: Rig>() {
         flush();
         let got = Arc::new(Mutex::new(Vec::new()));
         let into = Arc::clone(&got);
-        let unpack = move |bytes: &[u8]| *into.lock().expect("no panic") = bytes.to_vec();
+        let unpack = move |bytes: &[u8]| *into.lock() = bytes.to_vec();
         assert!(ep.get_bcopy(8, unpack, key.address, &key, None).is_ok());
         flush();
-        wait("the data", || !got.lock().expect("no panic").is_empty(), turn);
-        assert_eq!(*got.lock().expect("no panic"), 7u64.to_le_bytes());
+        wait("the data", || !got.lock().is_empty(), turn);
+        assert_eq!(*got.lock(), 7u64.to_le_bytes());
         let mut found = 0u64;
         let to = &raw mut found;
         // SAFETY: the result lives past the flush.
@@ -153,7 +155,7 @@ pub fn u37_independent_interfaces<R: Rig>() {
     let (inside, passed) = (AtomicBool::new(false), AtomicBool::new(false));
     let (inside, passed) = (Arc::new(inside), Arc::new(passed));
     thread::scope(|scope| {
-        for me in 0..2 {
+        let pair = |me| {
             let (inside, passed) = (Arc::clone(&inside), Arc::clone(&passed));
             scope.spawn(move || {
                 let duo = Duo::<R>::new();
@@ -180,8 +182,9 @@ pub fn u37_independent_interfaces<R: Rig>() {
                     }
                 }
                 duo.until("all messages", || got.get() == count);
-            });
-        }
+            })
+        };
+        join(vec![pair(0), pair(1)]);
     });
 }
 
@@ -207,7 +210,7 @@ pub fn u38_shared_between_threads<R: Rig>() {
     let group = unsafe { Coarse::new(Group(duo)) };
     let each = R::rounds(10_000);
     thread::scope(|scope| {
-        for _ in 0..4 {
+        let user = || {
             scope.spawn(|| {
                 for _ in 0..each {
                     let insist = |send: &dyn Fn(&Duo<R>) -> Result<()>| {
@@ -226,8 +229,9 @@ pub fn u38_shared_between_threads<R: Rig>() {
                     insist(&|duo| duo.a.ep().am_short(0, 0, &[]));
                     insist(&|duo| duo.a.ep().atomic_post(AtomicOp::Add, 1u64, key.address, &key));
                 }
-            });
-        }
+            })
+        };
+        join(vec![user(), user(), user(), user()]);
     });
     group.with(|Group(duo)| {
         duo.flush();
@@ -250,8 +254,8 @@ fn a_lock_for_each_end<R: Rig>() {
     let (a, b) = unsafe { (Coarse::new(a), Coarse::new(b)) };
     let each = R::rounds(10_000);
     thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
+        let pair = || {
+            let sender = scope.spawn(|| {
                 for _ in 0..each {
                     let send = || a.with(|a| (a.worker.progress(), a.ep().am_short(0, 0, &[]).is_ok()).1);
                     wait("room", send, || {
@@ -259,14 +263,16 @@ fn a_lock_for_each_end<R: Rig>() {
                     });
                 }
             });
-            scope.spawn(|| {
+            let receiver = scope.spawn(|| {
                 let receive = || {
                     rig.turn();
                     b.with(|b| b.worker.progress());
                 };
                 wait("all messages", || got.load(SeqCst) == 2 * each, receive);
             });
-        }
+            [sender, receiver]
+        };
+        join([pair(), pair()].into_iter().flatten().collect());
     });
 }
 

@@ -2,10 +2,12 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::transport::lock::Mutex;
 use crate::transport::*;
 
 /// A transport's memory domain.
@@ -81,6 +83,18 @@ pub fn wait(what: &str, mut ready: impl FnMut() -> bool, mut turn: impl FnMut())
         if rounds.is_multiple_of(256) {
             assert!(start.elapsed() < Duration::from_secs(60), "still waiting for {what}");
             std::thread::yield_now();
+        }
+    }
+}
+
+/// Waits for threads one by one: the thread sanitizer sees a join, but not how a scope ends.
+///
+/// # Panics
+/// With the first panic of a thread.
+pub fn join(threads: Vec<ScopedJoinHandle<'_, ()>>) {
+    for thread in threads {
+        if let Err(panic) = thread.join() {
+            resume_unwind(panic);
         }
     }
 }
@@ -245,12 +259,12 @@ pub struct Board(Mutex<HashMap<(usize, &'static str), Vec<u8>>>);
 impl Board {
     /// Shows `bytes` as what `rank` calls `name`.
     pub fn post(&self, rank: usize, name: &'static str, bytes: Vec<u8>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert((rank, name), bytes);
+        self.0.lock().insert((rank, name), bytes);
     }
 
     /// Waits for what `rank` calls `name`.
     pub fn read(&self, player: &dyn Player, rank: usize, name: &'static str) -> Vec<u8> {
-        let look = || self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&(rank, name)).cloned();
+        let look = || self.0.lock().get(&(rank, name)).cloned();
         wait(name, || look().is_some(), || player.pass());
         look().expect("just seen")
     }
@@ -259,6 +273,6 @@ impl Board {
 impl Board {
     /// Whether `rank` has shown `name`.
     pub fn has(&self, rank: usize, name: &'static str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&(rank, name))
+        self.0.lock().contains_key(&(rank, name))
     }
 }

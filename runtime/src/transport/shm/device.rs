@@ -1,7 +1,7 @@
 //! Shared memory as a device of the transport contract: one rank's slot, and the memory it may give out of it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::wire::ShmWire;
 use crate::bootstrap::job::JobMemory;
@@ -11,6 +11,7 @@ use crate::memory::node::NodeMemory;
 use crate::transport::attributes::{Locality, Resource};
 use crate::transport::error::{Error, Result};
 use crate::transport::key::{self, RemoteKey};
+use crate::transport::lock::{Guard, Mutex};
 use crate::transport::memory::{Allocation, Method, Registry};
 use crate::transport::port;
 
@@ -85,8 +86,8 @@ impl Device {
         }))
     }
 
-    fn heap(&self) -> MutexGuard<'_, HeapPart> {
-        self.0.heap.lock().unwrap_or_else(PoisonError::into_inner)
+    fn heap(&self) -> Guard<'_, HeapPart> {
+        self.0.heap.lock()
     }
 }
 

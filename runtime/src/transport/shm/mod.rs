@@ -49,6 +49,7 @@ pub(crate) struct Interface {
     full_fence: Cell<bool>,
     /// Messages that no handler could take, and why.
     undeliverable: RefCell<Option<Error>>,
+    has_error: Cell<bool>,
 }
 
 struct Peer {
@@ -130,18 +131,20 @@ pub(crate) enum Sent {
 }
 
 impl Interface {
-    /// The interface of `rank`, whose slot is committed as `layout` says.
+    /// The interface of `rank`, whose slot is committed as `layout` says. With `lanes` false it only runs handlers, for
+    /// messages that come another way.
     pub fn new(
         rank: usize,
         job: Arc<JobMemory>,
         node: Arc<NodeMemory>,
         layout: SlotLayout,
         message_memory: usize,
+        lanes: bool,
     ) -> Interface {
         let ranks = job.ranks();
         let slot = node.slot(rank);
         let depth_log2 = layout.lane_depth.ilog2();
-        let readers = (0..ranks)
+        let readers = (0..if lanes { ranks } else { 0 })
             // SAFETY: every rank's control area is committed before it arrives; this rank alone reads its lanes.
             .map(|from| unsafe { Reader::new(slot.add(layout.lane(from)), slot.add(layout.credit(from)), depth_log2) })
             .collect();
@@ -156,6 +159,7 @@ impl Interface {
             delivering: Cell::new(false),
             full_fence: Cell::new(job.full_fence()),
             undeliverable: RefCell::default(),
+            has_error: Cell::new(false),
             job,
             node,
             layout,
@@ -421,11 +425,13 @@ impl Interface {
     #[cold]
     fn refuse(&self, from: usize, why: String) {
         self.undeliverable.borrow_mut().get_or_insert(Error::BadMessage { from, why });
+        self.has_error.set(true);
     }
 
     /// Takes the first message error since the last call.
+    #[inline(always)]
     pub fn take_error(&self) -> Option<Error> {
-        self.undeliverable.borrow_mut().take()
+        if self.has_error.replace(false) { self.undeliverable.take() } else { None }
     }
 
     /// Whether a handler is running.

@@ -52,7 +52,7 @@ impl ShmWire {
         if !register_barrier() {
             job.require_full_fence();
         }
-        let interface = Interface::new(rank, job, node, layout, message_memory);
+        let interface = Interface::new(rank, job, node, layout, message_memory, true);
         // Two of the largest fit at a time, so that one can be on its way while the next is packed.
         let max_message = (interface.largest_message() / 2 / LINE * LINE).saturating_sub(LINE);
         let (losses, events) = (Cell::new(0), OnceCell::new());

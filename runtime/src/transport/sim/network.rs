@@ -2,11 +2,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::card::{Arrived, Card};
 use super::{Config, Node, Random, Time};
 use crate::transport::error::{Error, Result};
+use crate::transport::lock::{Guard, Mutex};
 use crate::transport::stream::Frame;
 use crate::transport::wire::Channel;
 
@@ -71,8 +72,8 @@ impl Network {
         })))
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn state(&self) -> Guard<'_, State> {
+        self.0.lock()
     }
 
     /// The place of `rank`.
@@ -168,6 +169,11 @@ impl Network {
                 state.schedule(at, Event::Lost { at: other as u32, peer: rank as u32 });
             }
         }
+    }
+
+    /// Whether a rank was ended.
+    pub fn is_dead(&self, rank: usize) -> bool {
+        self.state().cards[rank].dead
     }
 
     /// Breaks the connection between two ranks for good. What is under way between them is lost.

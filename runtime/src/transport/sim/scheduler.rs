@@ -4,9 +4,10 @@
 //! can go on. When none can, the network takes its next step, and so time passes only while all are blocked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::{Network, Stalled, Time};
+use crate::transport::lock::{Condvar, Guard, Mutex};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
@@ -24,6 +25,8 @@ struct Table {
     /// How often each rank was told that the run has stalled, and whether the holder is to be told now.
     told: Vec<u32>,
     tell: bool,
+    /// Not all ranks have a thread: nothing is to begin.
+    abandoned: bool,
     /// The first time it did.
     stalled: Option<Stalled>,
 }
@@ -102,7 +105,7 @@ impl Turn {
     /// # Errors
     /// As [`Turn::block_until_event`].
     pub fn compute(&self, time: Time) -> Result<(), Stalled> {
-        let end = self.now() + time;
+        let end = self.now().saturating_add(time);
         while !self.block_until(end)? {}
         // What came meanwhile is still to be looked at.
         self.shared.network.notify(self.rank);
@@ -118,8 +121,8 @@ impl Turn {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, Table> {
+        self.table.lock()
     }
 
     /// Gives the token to a rank that can go on, letting the network step until there is one.
@@ -163,9 +166,9 @@ impl Shared {
         }
     }
 
-    fn await_turn(&self, mut table: MutexGuard<'_, Table>, rank: usize) -> Result<(), Stalled> {
+    fn await_turn(&self, mut table: Guard<'_, Table>, rank: usize) -> Result<(), Stalled> {
         while table.holder != Some(rank) {
-            table = self.turns[rank].wait(table).unwrap_or_else(PoisonError::into_inner);
+            table = self.turns[rank].wait(table);
         }
         table.status[rank] = Status::Ready;
         if std::mem::take(&mut table.tell) {
@@ -182,8 +185,9 @@ impl Shared {
 ///
 /// # Panics
 /// With the panic of the lowest rank that panicked; the others' waits end with [`Stalled`] if it leaves them waiting.
+/// If there are not enough threads.
 pub fn run<R: Send>(network: &Network, program: impl Fn(&Turn) -> R + Sync) -> Result<Vec<R>, Stalled> {
-    let (outcomes, stalled) = run_all(network, program);
+    let (outcomes, stalled) = run_all(network, program).expect("a thread for each simulated rank");
     let mut results = Vec::with_capacity(outcomes.len());
     for outcome in outcomes {
         match outcome {
@@ -198,10 +202,13 @@ pub fn run<R: Send>(network: &Network, program: impl Fn(&Turn) -> R + Sync) -> R
 pub(crate) type Outcomes<R> = Vec<std::thread::Result<Option<R>>>;
 
 /// As [`run`], for programs that get over a stall.
+///
+/// # Errors
+/// If there are not enough threads; then nothing has run.
 pub(crate) fn run_all<R: Send>(
     network: &Network,
     program: impl Fn(&Turn) -> R + Sync,
-) -> (Outcomes<R>, Option<Stalled>) {
+) -> std::io::Result<(Outcomes<R>, Option<Stalled>)> {
     let ranks = network.ranks();
     let shared = Arc::new(Shared {
         network: network.clone(),
@@ -210,32 +217,42 @@ pub(crate) fn run_all<R: Send>(
             status: vec![Status::Ready; ranks],
             told: vec![0; ranks],
             tell: false,
+            abandoned: false,
             stalled: None,
         }),
-        turns: (0..ranks).map(|_| Condvar::new()).collect(),
+        turns: (0..ranks).map(|_| Condvar::default()).collect(),
     });
-    let outcomes: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..ranks)
-            .map(|rank| {
-                let (shared, program) = (&shared, &program);
-                std::thread::Builder::new()
-                    .name(format!("rank {rank}"))
-                    .stack_size(1 << 20)
-                    .spawn_scoped(scope, move || {
-                        let turn = Turn { rank, shared: Arc::clone(shared) };
-                        let started = shared.await_turn(shared.lock(), rank);
-                        let outcome = catch_unwind(AssertUnwindSafe(|| started.is_ok().then(|| program(&turn))));
-                        let mut table = shared.lock();
-                        table.status[rank] = Status::Ended;
-                        shared.hand_on(&mut table);
-                        outcome
-                    })
-                    .expect("a thread for each simulated rank")
-            })
-            .collect();
+    let outcomes: std::io::Result<Vec<_>> = std::thread::scope(|scope| {
+        let mut threads = Vec::with_capacity(ranks);
+        let mut failed = None;
+        for rank in 0..ranks {
+            let (shared, program) = (&shared, &program);
+            let thread = std::thread::Builder::new().name(format!("rank {rank}")).stack_size(1 << 20);
+            let body = move || {
+                let turn = Turn { rank, shared: Arc::clone(shared) };
+                let started = shared.await_turn(shared.lock(), rank).is_ok() && !shared.lock().abandoned;
+                let outcome = catch_unwind(AssertUnwindSafe(|| started.then(|| program(&turn))));
+                let mut table = shared.lock();
+                table.status[rank] = Status::Ended;
+                shared.hand_on(&mut table);
+                outcome
+            };
+            match thread.spawn_scoped(scope, body) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    // Those that are there must not wait for a turn that never comes.
+                    let mut table = shared.lock();
+                    table.abandoned = true;
+                    table.status[rank..].fill(Status::Ended);
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
         shared.hand_on(&mut shared.lock());
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(Err)).collect()
+        let outcomes = threads.into_iter().map(|thread| thread.join().unwrap_or_else(Err)).collect();
+        failed.map_or(Ok(outcomes), Err)
     });
     let stalled = shared.lock().stalled.take();
-    (outcomes, stalled)
+    Ok((outcomes?, stalled))
 }
