@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bellwether_runtime::transport::{Attributes, Capabilities, Limits, Locality, Resource, survey};
 use bellwether_runtime::{KNOWN_SETTINGS, Settings};
 use clap::Args;
 
@@ -21,7 +22,7 @@ impl Info {
             ("huge pages", huge_pages()),
             ("transparent huge pages", transparent_huge_pages()),
             ("memfd", possible("memfd_create", memfd())),
-            ("membarrier", possible("private expedited", membarrier())),
+            ("membarrier", possible("global expedited", membarrier())),
             ("cross-memory attach", cross_memory_attach()),
             ("open files", open_files()),
             ("mpirun", in_path("mpirun")),
@@ -37,8 +38,12 @@ impl Info {
         for (what, value) in receipt.into_iter().flatten() {
             text += &format!("  {what:width$}  {value}\n");
         }
-        text += "\nSettings\n";
         let settings = Settings::from_env()?;
+        text += "\nTransports, by the contract that all share\n";
+        for (resource, attributes) in survey(&settings)? {
+            text += &transport(&resource, &attributes);
+        }
+        text += "\nSettings\n";
         for known in KNOWN_SETTINGS.iter().filter(|known| known.public) {
             let value = known.value(&settings);
             text += &format!("  {:26}  {value:8}  {:11}  {}\n", known.name, known.origin(), known.meaning);
@@ -51,6 +56,61 @@ impl Info {
         let _ = std::io::stdout().write_all(text.as_bytes());
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What a transport says about itself.
+fn transport(resource: &Resource, attributes: &Attributes) -> String {
+    let reach = match resource.locality {
+        Locality::Process => "ranks of this process",
+        Locality::Node => "ranks of this node",
+        Locality::Network => "any rank",
+    };
+    let [gigabytes, nanoseconds, millions] =
+        [resource.bandwidth / 1e9, resource.latency * 1e9, resource.message_rate / 1e6];
+    let mut text = format!("  {} ({}): reaches {reach}\n", resource.transport, resource.device);
+    let mut line = |what: &str, value: String| text += &format!("    {what:16}  {value}\n");
+    line("estimated", format!("{gigabytes:.1} GB/s, {nanoseconds:.0} ns, {millions:.0} million messages/s"));
+    line("native", names(attributes.capabilities.without(attributes.emulated)));
+    line("emulated", names(attributes.emulated));
+    line("put", limits(&attributes.put));
+    line("get", limits(&attributes.get));
+    line("messages", limits(&attributes.am));
+    line(
+        "atomics",
+        format!("32 bits: {}, 64 bits: {}", sets(attributes.atomics.fetch32), sets(attributes.atomics.fetch64)),
+    );
+    line(
+        "needs",
+        if attributes.needs_target_progress { "the target's progress" } else { "nothing of the target" }.into(),
+    );
+    line("memory per peer", format!("{} B at the receiver", attributes.memory_per_peer));
+    text
+}
+
+fn names(capabilities: Capabilities) -> String {
+    let names: Vec<_> = capabilities.names().map(|name| name.to_lowercase().replace('_', "-")).collect();
+    if names.is_empty() { "nothing".into() } else { names.join(" ") }
+}
+
+fn limits(limits: &Limits) -> String {
+    let bytes = |count: usize| size_of_bytes(count as u64);
+    let short =
+        if limits.max_short == 0 { "none short".into() } else { format!("short to {}", bytes(limits.max_short)) };
+    format!(
+        "{short}, packed to {}, zero-copy to {} in {} pieces",
+        bytes(limits.max_bcopy),
+        bytes(limits.max_zcopy),
+        limits.max_iov
+    )
+}
+
+fn sets(operations: u32) -> String {
+    format!("{} operations", operations.count_ones())
+}
+
+/// Bytes for people.
+fn size_of_bytes(bytes: u64) -> String {
+    if bytes < 1024 { format!("{bytes} B") } else { size(bytes / 1024) }
 }
 
 /// The first line of a small file of the kernel's.
@@ -166,12 +226,12 @@ fn memfd() -> std::io::Result<()> {
 
 fn membarrier() -> std::io::Result<()> {
     const QUERY: i32 = 0;
-    const PRIVATE_EXPEDITED: i64 = 1 << 3;
+    const GLOBAL_EXPEDITED: i64 = 1 << 1;
     // SAFETY: the query takes plain numbers and changes nothing.
     let commands = unsafe { libc::syscall(libc::SYS_membarrier, QUERY, 0, 0) };
     match commands {
         ..0 => Err(std::io::Error::last_os_error()),
-        bits if bits & PRIVATE_EXPEDITED != 0 => Ok(()),
+        bits if bits & GLOBAL_EXPEDITED != 0 => Ok(()),
         _ => Err(std::io::ErrorKind::Unsupported.into()),
     }
 }

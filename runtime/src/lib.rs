@@ -5,6 +5,7 @@
 pub mod bootstrap;
 mod engine;
 mod error;
+#[doc(hidden)]
 pub mod memory;
 mod message;
 mod settings;

@@ -217,12 +217,14 @@ pub const KNOWN: &[Known] = &[
     internal("BELLWETHER_SIZE"),
     internal("BELLWETHER_RANK"),
     internal("BELLWETHER_TERM_WIDTH"),
+    // Which seed the tests on the simulated network repeat.
+    internal("BELLWETHER_SIM_SEED"),
 ];
 
 const fn internal(name: &'static str) -> Known {
     Known {
         name,
-        meaning: "set by the launcher for its ranks",
+        meaning: "set by the launcher for its ranks, or for tests",
         default: "",
         public: false,
         apply: |_, _| Some(()),

@@ -84,7 +84,7 @@ impl Rank {
     }
 
     fn put<E: Endpoint>(&self, ep: &E, word: u64, at: u64, key: &RemoteKey) {
-        self.until("room", || ep.put_short(&word.to_ne_bytes(), key.address + at, key).is_ok());
+        self.until("room", || ep.put_short(&word.to_ne_bytes(), key.address() + at, key).is_ok());
     }
 }
 
@@ -114,7 +114,7 @@ fn second_rank() {
     std::io::stdin().read_line(&mut line).expect("a line");
     let mut words = line.split_whitespace().map(unhex);
     let ep = Rc::new(rank.interface.connect(&words.next().expect("an address")).expect("connects"));
-    let key = rank.domain.unpack_key(&words.next().expect("a key")).expect("a key");
+    let key = unpack(&rank.domain, &words.next().expect("a key")).expect("a key");
     let orders = Rc::new(RefCell::new(Vec::new()));
     for id in [SLEEP, ARM, ADD, FENCED] {
         let list = Rc::clone(&orders);
@@ -153,7 +153,7 @@ fn second_rank() {
             }
             ADD => {
                 for _ in 0..ROUNDS {
-                    ep.atomic_post(AtomicOp::Add, 1u64, key.address + 8, &key).expect("adds");
+                    ep.atomic_post(AtomicOp::Add, 1u64, key.address() + 8, &key).expect("adds");
                 }
                 rank.put(&*ep, 5, 0, &key);
             }
@@ -200,8 +200,8 @@ fn two_processes_keep_the_contract() {
     let own_key = rank.domain.pack_key(rank.memory.region());
     writeln!(stdin, "{} {}", hex(&rank.interface.address()), hex(&own_key)).expect("a line");
     let ep = rank.interface.connect(&words[0]).expect("connects");
-    let key = rank.domain.unpack_key(&words[1]).expect("a key");
-    let outside = rank.domain.unpack_key(&words[2]).expect("a key");
+    let key = unpack(&rank.domain, &words[1]).expect("a key");
+    let outside = unpack(&rank.domain, &words[2]).expect("a key");
 
     // U25, U26: messages in lines and in blocks, there and back.
     let got = Rc::new(RefCell::new(Vec::new()));
@@ -219,24 +219,24 @@ fn two_processes_keep_the_contract() {
     }
 
     // U42: a pointer into the other process's segment; U4: get what was stored through it.
-    let pointer = rank.domain.key_pointer(&key, key.address + 40).expect("shared memory has one");
+    let pointer = rank.domain.key_pointer(&key, key.address() + 40).expect("shared memory has one");
     // SAFETY: inside the peer's allocation.
     unsafe { copy::store(pointer.cast::<u64>(), 4711) };
     let mut back = [0; 8];
-    ep.get_short(&mut back, key.address + 40, &key).expect("gets");
+    ep.get_short(&mut back, key.address() + 40, &key).expect("gets");
     assert_eq!(u64::from_ne_bytes(back), 4711);
 
     // U41: the other process's heap, where the kernel allows it.
-    match ep.put_short(&[7; 16], outside.address + 8, &outside) {
+    match ep.put_short(&[7; 16], outside.address() + 8, &outside) {
         Ok(()) => {
-            ep.get_short(&mut back, outside.address + 16, &outside).expect("gets");
+            ep.get_short(&mut back, outside.address() + 16, &outside).expect("gets");
             assert_eq!(back, [7; 8]);
         }
         Err(error) => assert!(matches!(error, Error::Unsupported(_)), "{error}"),
     }
     // Atomics outside segments are not offered, as the attributes say.
     assert!(rank.interface.attributes().atomics_on_allocated_only);
-    let refused = ep.atomic_post(AtomicOp::Add, 1u64, outside.address, &outside);
+    let refused = ep.atomic_post(AtomicOp::Add, 1u64, outside.address(), &outside);
     assert!(matches!(refused, Err(Error::Unsupported(_))));
 
     // U34: everything while the target sleeps.
@@ -246,7 +246,7 @@ fn two_processes_keep_the_contract() {
     rank.put(&ep, 6, 48, &key);
     let mut found = 0u64;
     // SAFETY: the result outlives the flush.
-    let posted = unsafe { ep.atomic_compare_swap(6, 7, &raw mut found, key.address + 48, &key, None) };
+    let posted = unsafe { ep.atomic_compare_swap(6, 7, &raw mut found, key.address() + 48, &key, None) };
     assert_eq!((posted, found), (Ok(Posted::Done), 6));
     assert_eq!(ep.flush(Flush::REMOTE, None), Ok(Posted::Done));
     assert!(start.elapsed() < Duration::from_secs(1) && rank.word(0) == 1);
@@ -262,11 +262,11 @@ fn two_processes_keep_the_contract() {
     assert_eq!(rank.word(0), 4);
 
     // U5: both add to one word of this process.
-    let own = rank.domain.unpack_key(&own_key).expect("a key");
+    let own = unpack(&rank.domain, &own_key).expect("a key");
     let to_self = rank.interface.connect(&rank.interface.address()).expect("connects");
     ep.am_short(ADD, 0, &[]).expect("room");
     for _ in 0..ROUNDS {
-        to_self.atomic_post(AtomicOp::Add, 1u64, own.address + 8, &own).expect("adds");
+        to_self.atomic_post(AtomicOp::Add, 1u64, own.address() + 8, &own).expect("adds");
     }
     rank.until("the other's adds", || rank.word(0) == 5);
     assert_eq!(rank.word(1), 2 * ROUNDS);
@@ -279,7 +279,7 @@ fn two_processes_keep_the_contract() {
             to.copy_from_slice(&bytes);
             to.len()
         };
-        ep.put_bcopy(bytes.len(), pack, key.address + 16, &key).expect("puts");
+        ep.put_bcopy(bytes.len(), pack, key.address() + 16, &key).expect("puts");
         ep.fence().expect("fences");
         rank.put(&ep, round, 8, &key);
         rank.until("the answer", || rank.word(2) == round);
@@ -301,6 +301,11 @@ fn two_processes_keep_the_contract() {
         rank.worker.progress();
     }
     assert_eq!(heard.get(), 1);
-    assert_eq!(ep.put_short(&[1; 8], key.address, &key), Err(Error::ConnectionReset));
+    assert_eq!(ep.put_short(&[1; 8], key.address(), &key), Err(Error::ConnectionReset));
     assert_eq!(to_self.check(), Ok(()));
+}
+
+fn unpack(domain: &impl Domain, bytes: &[u8]) -> Result<RemoteKey> {
+    // SAFETY: every key here was packed by the other process, whose region lives until both have ended.
+    unsafe { domain.unpack_key(bytes) }
 }

@@ -85,11 +85,15 @@ impl Barrier {
     }
 }
 
+fn rounds(size: usize) -> usize {
+    size.next_power_of_two().ilog2() as usize
+}
+
 /// In round k, rank r tells rank r + 2^k that all ranks it has heard of, and itself, have entered.
 fn dissemination(engine: &Engine, epoch: u64) -> Result<()> {
     let (rank, size) = (engine.rank, engine.size);
     let own = engine.node.slot(rank);
-    for round in 0..size.next_power_of_two().ilog2() as usize {
+    for round in 0..rounds(size) {
         let partner = (rank + (1 << round)) % size;
         let flag = engine.layout.barrier_flag(round);
         // SAFETY: a committed line of the partner's slot, only written by this rank.
@@ -108,7 +112,7 @@ fn dissemination(engine: &Engine, epoch: u64) -> Result<()> {
 fn far_dissemination(engine: &Engine, epoch: u64, kind: u8) -> Result<()> {
     const KIND: u32 = 56;
     let (rank, size) = (engine.rank, engine.size);
-    for round in 0..size.next_power_of_two().ilog2() as usize {
+    for round in 0..rounds(size) {
         let flag = engine.layout.barrier_flag(round);
         let value = epoch | u64::from(kind) << KIND;
         engine.far_put((rank + (1 << round)) % size, flag, &value.to_ne_bytes())?;

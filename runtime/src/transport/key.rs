@@ -23,18 +23,23 @@ pub enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteKey {
     /// The owner's number in its transport.
-    pub owner: u32,
+    pub(crate) owner: u32,
     /// Where the memory lies.
-    pub place: Place,
+    pub(crate) place: Place,
     /// The registration's number at its owner; never used twice.
-    pub id: u64,
+    pub(crate) id: u64,
     /// The region's first address, in the owner's address space.
-    pub address: u64,
+    pub(crate) address: u64,
     /// The region's bytes.
-    pub len: u64,
+    pub(crate) len: u64,
 }
 
 impl RemoteKey {
+    /// The region's first address, in the owner's address space.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
     /// The bytes to send.
     pub fn pack(&self) -> [u8; PACKED_KEY_LEN] {
         let mut bytes = [0; PACKED_KEY_LEN];
@@ -53,7 +58,7 @@ impl RemoteKey {
     ///
     /// # Errors
     /// [`Error::InvalidParam`] for bytes that no [`RemoteKey::pack`] made.
-    pub fn decode(bytes: &[u8]) -> Result<RemoteKey> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<RemoteKey> {
         const WRONG: Error = Error::InvalidParam("these bytes are not a packed key");
         let Some(bytes) = bytes.first_chunk::<PACKED_KEY_LEN>() else { return Err(WRONG) };
         let half = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);

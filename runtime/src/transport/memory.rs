@@ -77,7 +77,8 @@ impl Registry {
     }
 }
 
-/// A registration. Dropping it takes the memory away from peers; operations on it must be flushed before.
+/// A registration. Operations on it must be flushed before it is dropped: what peers do then is refused where their
+/// requests are served, and not looked at where a wire reaches the memory directly.
 pub struct Region {
     registry: Arc<Registry>,
     key: RemoteKey,

@@ -16,7 +16,7 @@
 //! comes later, inside progress), [`Error::NoResource`] (nothing happened, try again), or another error.
 //!
 //! A new transport implements [`Wire`]: addresses, active messages, and what it does better than messages. [`port`]
-//! makes the whole contract of it, with [`emulate`] for puts, gets and atomics. It then starts with every test of the
+//! makes the whole contract of it, and emulates puts, gets and atomics over messages. It then starts with every test of the
 //! conformance suite, by one line of macro. A transport whose hardware does everything may implement the traits here
 //! itself.
 //!
@@ -34,12 +34,12 @@ mod completion;
 pub mod conformance;
 #[cfg(any(test, fuzzing))]
 pub mod decoders;
-pub mod emulate;
+mod emulate;
 mod error;
-pub mod iov;
-pub mod key;
+mod iov;
+mod key;
 mod lock;
-pub mod memory;
+mod memory;
 mod message;
 pub mod peers;
 mod pending;
@@ -48,7 +48,8 @@ pub mod port;
 mod rigs;
 pub mod shm;
 pub mod sim;
-pub mod stream;
+mod stream;
+mod survey;
 mod wire;
 mod worker;
 
@@ -67,6 +68,7 @@ pub use self::key::{PACKED_KEY_LEN, RemoteKey};
 pub use self::memory::{Allocation, Method, Region};
 pub use self::message::{Keep, Message, MessageHandler, Retained, Table};
 pub use self::pending::{Queues, Refused, Request, Resume};
+pub use self::survey::survey;
 pub use self::wire::{Arrival, Channel, Facts, Wire};
 pub use self::worker::Worker;
 
@@ -143,7 +145,11 @@ pub trait Domain: 'static {
     ///
     /// # Errors
     /// [`Error::InvalidParam`] for bytes that are no key of this domain's network.
-    fn unpack_key(&self, bytes: &[u8]) -> Result<RemoteKey>;
+    ///
+    /// # Safety
+    /// A key is the right to write: `bytes` come from a peer's [`Domain::pack_key`], and the key is used only while that
+    /// peer's region lives. A wire that reaches the memory directly does not look again.
+    unsafe fn unpack_key(&self, bytes: &[u8]) -> Result<RemoteKey>;
 
     /// A pointer through which this process reaches the peer's memory at `remote` directly.
     ///

@@ -160,11 +160,6 @@ impl Outflow {
         // A peer cannot give more than there are.
         self.credits = self.credits.saturating_add(count).min(limits.credits);
     }
-
-    /// Whether all that was pushed has left.
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
 }
 
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use super::message::Keep;
 pub enum Channel {
     /// The user's messages.
     Message = 0,
-    /// Requests to a peer's memory ([`super::emulate`]).
+    /// Requests to a peer's memory, where puts, gets and atomics are emulated.
     Request = 1,
     /// Answers to them.
     Reply = 2,

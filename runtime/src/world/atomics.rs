@@ -73,10 +73,11 @@ element! {
 macro_rules! operations {
     ($($(#[$doc:meta])* $operation:ident, $op:ident;)*) => {
         /// Atomic operations. All ranks' operations on one element, and its owner's, are atomic to each other. They
-        /// complete before they return and need nothing from the target. Adding wraps around.
+        /// complete before they return and on one node need nothing from the target. Adding wraps around.
         ///
         /// # Errors
-        /// All of them: [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`].
+        /// All of them: [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`]; over a network
+        /// [`crate::Error::PeerLost`] and [`crate::Error::InsideHandler`].
         impl<T: AtomicElement> Symmetric<T> {
             /// For what is no pointer away: an error, or an atomic over the network.
             #[cold]

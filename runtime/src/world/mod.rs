@@ -127,7 +127,8 @@ impl World {
     /// Polls until `ready` holds, whatever makes it hold: a put, a message, or something outside the job.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if a rank died; [`Error::InsideHandler`].
+    /// [`Error::PeerLost`] if a rank died; [`Error::InsideHandler`]; on a simulated network, where nothing is outside the
+    /// job, [`Error::Standstill`], as every other wait without a time limit.
     pub fn wait_until(&self, ready: impl FnMut() -> bool) -> Result<()> {
         self.engine.wait_outside("waiting", ready)
     }
@@ -140,7 +141,8 @@ impl World {
         self.engine.wait_until("waiting", Some(limit), ready)
     }
 
-    /// Time since this rank started, in which [`World::wait_until_for`] counts. On a simulated network it is virtual.
+    /// Time as [`World::wait_until_for`] counts it: since this rank started, or on a simulated network the virtual time
+    /// since the network was made.
     pub fn elapsed(&self) -> Duration {
         self.engine.far().map_or_else(|| self.started.elapsed(), |far| far.pace().now())
     }
@@ -166,7 +168,8 @@ impl World {
     }
 
     /// Sends `payload` to a handler registered with [`Builder::handler`]. The payload may be changed on return.
-    /// Runs when the target polls or waits. Without room it polls until there is some.
+    /// Runs when the target polls or waits. Without room it polls until there is some. Nothing is promised about the
+    /// order of two messages, also to one rank.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`]; [`Error::PeerLost`]; [`Error::OutOfMemory`] for a message that can never fit.

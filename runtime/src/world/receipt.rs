@@ -14,10 +14,14 @@ impl World {
             Some(far) => format!("{}: everything goes over the network", far.name()),
             None => "shared memory: put, get, atomics and bells are direct; messages through lanes".into(),
         };
+        let native = match engine.far() {
+            Some(_) => "own memory only",
+            None => "put, get, atomics, bells in segments; short messages in one cache line",
+        };
         vec![
             ("ranks", format!("{ranks}, all on this node")),
             ("transport", transport),
-            ("native", "put, get, atomics, bells in segments; short messages in one cache line".into()),
+            ("native", native.into()),
             ("by a system call", format!("memory outside segments: {}", outside(self.attach_allowed.get()))),
             ("by the target's poll", "messages, remote calls, bells outside segments".into()),
             ("segment pages", engine.node.pages().to_string()),

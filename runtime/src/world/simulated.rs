@@ -44,7 +44,7 @@ impl Simulated {
         Simulated { network: sim::Network::new(config), settings: Settings::default() }
     }
 
-    /// Uses these settings on every rank.
+    /// Uses these settings on every rank, but for those of lanes and barriers, which a network does without.
     pub fn settings(mut self, settings: Settings) -> Simulated {
         self.settings = settings;
         self

@@ -15,7 +15,8 @@ use crate::memory::layout::LINE;
 
 /// An array of `len` elements at every rank, that every rank can read and write, one-sided.
 ///
-/// On one node a put is a bounds check and a store: no lock, no system call, and nothing needed from the target.
+/// On one node a put is a bounds check and a store: no lock, no system call, and nothing needed from the target. On a
+/// simulated network it is a message to the target's card, or, where that does not serve it, to the target's progress.
 /// A put returns when its source may be changed; when it is visible at the target is said at [`World::fence`].
 /// Elements are zero at first. Dropping the handle is local; the memory is used again when all ranks have dropped
 /// theirs.
@@ -117,7 +118,7 @@ impl<T: Pod> Symmetric<T> {
     /// Writes `values` at `rank`, from element `start`.
     ///
     /// # Errors
-    /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then nothing was written.
+    /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then nothing was written. Over a network [`Error::PeerLost`].
     #[inline]
     pub fn put_slice(&self, rank: usize, start: usize, values: &[T]) -> Result<()> {
         if !self.near(rank, start, values.len()) {
@@ -141,7 +142,8 @@ impl<T: Pod> Symmetric<T> {
     /// Reads elements of `rank`, from `start`, into `values`.
     ///
     /// # Errors
-    /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then `values` is as before.
+    /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then `values` is as before. Over a network [`Error::PeerLost`],
+    /// and [`Error::InsideHandler`], as for [`Symmetric::get`] and the atomics: what has to be waited for.
     #[inline]
     pub fn get_slice(&self, rank: usize, start: usize, values: &mut [T]) -> Result<()> {
         if !self.near(rank, start, values.len()) {
@@ -152,7 +154,8 @@ impl<T: Pod> Symmetric<T> {
         Ok(())
     }
 
-    /// This rank's own element.
+    /// This rank's own element. A look, no poll: on a simulated network a loop of looks alone never ends, since time
+    /// passes only while ranks wait ([`super::World::wait_until`]).
     ///
     /// # Panics
     /// If the index is out of bounds.

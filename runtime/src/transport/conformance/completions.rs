@@ -334,7 +334,7 @@ pub fn u17_fence<R: Rig>() {
         board.post(me, "key", side.domain.pack_key(memory.region()).into());
         let other = 1 - me;
         let ep = side.connect(&board.read(player, other, "address"));
-        let key = side.domain.unpack_key(&board.read(player, other, "key")).expect("a key");
+        let key = unpack(&side.domain, &board.read(player, other, "key")).expect("a key");
         let turn = || {
             if side.worker.progress() == 0 {
                 player.idle();

@@ -148,7 +148,7 @@ pub fn u56_only_address_bytes<R: Rig>() {
     let blobs: (Vec<u8>, Vec<u8>) = (duo.b.interface.address(), duo.b.domain.pack_key(memory.region()).into());
     let carried = blobs.clone();
     let ep = duo.a.connect(&carried.0);
-    let key = duo.a.domain.unpack_key(&carried.1).expect("a key");
+    let key = unpack(&duo.a.domain, &carried.1).expect("a key");
     duo.insist(|| {
         ep.put_short(b"over the contract", key.address, &key).or_else(|e| match e {
             Error::OutOfRange => ep.put_short(b"over the contrac", key.address, &key),

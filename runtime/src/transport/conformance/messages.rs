@@ -34,18 +34,17 @@ fn beside_progress_thread<R: Rig>(duo: Duo<R>, work: impl FnOnce(&dyn Fn(Step<'_
                 thread::yield_now();
             }
         });
-        {
-            // The thread ends in a panic, too.
-            let _end = Stop(&stop);
-            let helped = || {
-                for _ in 0..4 {
-                    group.with(|Group(duo)| while duo.rig.turn() {});
-                    let before = served.load(SeqCst);
-                    wait("the progress thread", || served.load(SeqCst) > before + 1, thread::yield_now);
-                }
-            };
-            work(&|step| group.with(|Group(duo)| step(duo)), &helped);
-        }
+        // The thread ends in a panic, too.
+        let end = Stop(&stop);
+        let helped = || {
+            for _ in 0..4 {
+                group.with(|Group(duo)| while duo.rig.turn() {});
+                let before = served.load(SeqCst);
+                wait("the progress thread", || served.load(SeqCst) > before + 1, thread::yield_now);
+            }
+        };
+        work(&|step| group.with(|Group(duo)| step(duo)), &helped);
+        drop(end);
         join(vec![helper]);
     });
 }

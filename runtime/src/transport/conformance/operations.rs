@@ -151,7 +151,7 @@ fn count_together<R: Rig, T: Word>(rounds: usize) {
         if let Some(word) = &word {
             board.post(0, "key", side.domain.pack_key(word.region()).into());
         }
-        let key = side.domain.unpack_key(&board.read(player, 0, "key")).expect("a key");
+        let key = unpack(&side.domain, &board.read(player, 0, "key")).expect("a key");
         let ep = side.connect(&board.read(player, 0, "address"));
         // Together, or there is nothing to see.
         board.post(me, "ready", Vec::new());

@@ -24,7 +24,7 @@ pub fn u34_no_target_progress_needed<R: Rig>() {
         let memory = side.memory(64);
         board.post(me, "address", side.interface.address());
         board.post(me, "key", side.domain.pack_key(memory.region()).into());
-        let key = side.domain.unpack_key(&board.read(player, 1 - me, "key")).expect("a key");
+        let key = unpack(&side.domain, &board.read(player, 1 - me, "key")).expect("a key");
         if me == 1 {
             // Without any call into the transport, for as long as the other takes, if that is not for ever.
             let sleep = || {

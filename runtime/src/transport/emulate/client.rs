@@ -299,11 +299,6 @@ impl Client {
         self.unsent.retain(|token| !tokens.contains(token));
         tokens.into_iter().filter_map(|token| self.remove(token)).collect()
     }
-
-    /// Answers to nothing.
-    pub fn strays(&self) -> u64 {
-        self.strays
-    }
 }
 
 /// Sends the next request of `op`; false if there was no room.

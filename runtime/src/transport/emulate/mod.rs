@@ -11,5 +11,6 @@ mod codec;
 mod server;
 
 pub use self::client::{Client, Event, Operation, Sink, Source};
-pub use self::codec::{REPLY_HEADER, REQUEST_HEADER, Reply, ReplyKind, RequestHead, RequestKind};
+#[cfg(any(test, fuzzing))]
+pub use self::codec::{Reply, ReplyKind, RequestHead, RequestKind};
 pub use self::server::Server;

@@ -104,9 +104,4 @@ impl Server {
     pub fn has_replies(&self) -> bool {
         !self.replies.is_empty()
     }
-
-    /// Requests that could not be understood.
-    pub fn malformed(&self) -> u64 {
-        self.malformed
-    }
 }

@@ -128,7 +128,7 @@ impl<D: Device> super::Domain for Domain<D> {
         unsafe { self.device.registry().register(self.device.owner(), super::key::Place::Outside, address, len) }
     }
 
-    fn unpack_key(&self, bytes: &[u8]) -> Result<RemoteKey> {
+    unsafe fn unpack_key(&self, bytes: &[u8]) -> Result<RemoteKey> {
         let key = RemoteKey::decode(bytes)?;
         if !self.device.knows(key.owner) {
             return Err(Error::InvalidParam("a key of an owner that is not on this network"));

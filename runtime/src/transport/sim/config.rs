@@ -87,9 +87,9 @@ pub fn check(name: &str, count: u64, test: impl Fn(u64)) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
             // Test filters do not know the crate's name.
             let name = name.split_once("::").map_or(name, |(_, rest)| rest);
-            eprintln!(
-                "failed with seed {seed}; repeat with: {SEED_VARIABLE}={seed} cargo test -p bellwether-runtime {name}"
-            );
+            // Cargo tells whose test this is.
+            let package = std::env::var("CARGO_PKG_NAME").unwrap_or("bellwether-runtime".into());
+            eprintln!("failed with seed {seed}; repeat with: {SEED_VARIABLE}={seed} cargo test -p {package} {name}");
             resume_unwind(panic);
         }
     }

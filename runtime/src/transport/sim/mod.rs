@@ -28,6 +28,7 @@ pub use self::network::{Network, Stalled};
 pub use self::node::{Node, SimWire, decode_address};
 pub(crate) use self::scheduler::run_all;
 pub use self::scheduler::{Turn, run};
+pub use super::stream::FlowLimits;
 
 /// Nanoseconds of virtual time since the network was made.
 pub type Time = u64;

@@ -375,7 +375,8 @@ fn without_a_serving_card_the_target_must_progress() {
     let (a, b, ep, _) = pair(&network);
     assert!(a.interface.attributes().needs_target_progress);
     let memory = b._domain.allocate(8, &[Method::Heap]).expect("memory");
-    let key = a._domain.unpack_key(&b._domain.pack_key(memory.region())).expect("a key");
+    // SAFETY: the region lives to the end of the test.
+    let key = unsafe { a._domain.unpack_key(&b._domain.pack_key(memory.region())) }.expect("a key");
     ep.put_short(&[1; 8], key.address, &key).expect("room");
     network.settle();
     a.interface.progress();
@@ -391,7 +392,8 @@ fn a_withdrawn_registration_ends_the_operation_with_an_error() {
     let network = Network::new(Config::new(2, 1));
     let (a, b, ep, _) = pair(&network);
     let memory = b._domain.allocate(8, &[Method::Heap]).expect("memory");
-    let key = a._domain.unpack_key(&b._domain.pack_key(memory.region())).expect("a key");
+    // SAFETY: the region lives to the end of the test.
+    let key = unsafe { a._domain.unpack_key(&b._domain.pack_key(memory.region())) }.expect("a key");
     drop(memory);
     let heard = Rc::new(Cell::new(None));
     let slot = Rc::clone(&heard);
