@@ -44,7 +44,7 @@ mod message;
 pub mod peers;
 mod pending;
 pub mod port;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod rigs;
 pub mod shm;
 pub mod sim;

@@ -1,6 +1,6 @@
 //! Models for loom: every order in which two threads can meet in the ring and in the sleep protocol.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p bellwether-runtime --lib models`
+//! `ci/loom` runs them.
 
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Notify};
