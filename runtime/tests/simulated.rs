@@ -474,3 +474,52 @@ fn what_was_kept_for_a_rank_that_left_is_told() {
     let results = results.expect("runs");
     assert!(matches!(results[0], Err(Error::PeerLost { rank: 1, .. })), "{results:?}");
 }
+
+/// Virtual time from when all have left a barrier until the last one is through `collective`.
+fn time_of(ranks: usize, collective: impl Fn(&World) -> Result<()> + Sync) -> f64 {
+    let results = job(Config::new(ranks, 1)).run(|world| {
+        world.barrier()?;
+        // Whoever is early waits for those that are late.
+        let start = Duration::from_millis(1);
+        world.sleep(start.saturating_sub(world.elapsed()));
+        collective(world)?;
+        let took = world.elapsed() - start;
+        // Nobody leaves before all are through.
+        world.barrier()?;
+        Ok::<Duration, Error>(took)
+    });
+    let took = results.expect("runs").into_iter().map(|took| took.expect("fine")).max().expect("ranks");
+    took.as_nanos() as f64
+}
+
+#[test]
+fn barrier_and_broadcast_take_what_their_algorithms_say() {
+    for ranks in [2usize, 7, 64, 100] {
+        let config = Config::new(ranks, 1);
+        // Dissemination: a put a round.
+        let rounds = ranks.next_power_of_two().ilog2();
+        // Binomial tree: to rank v go as many messages, one after the other, as v has bits.
+        let depth = (0..ranks).map(usize::count_ones).max().expect("ranks");
+        for (name, hops, took) in [
+            ("barrier", rounds, time_of(ranks, World::barrier)),
+            ("broadcast", depth, time_of(ranks, |world| world.broadcast(ranks / 2, &mut [1u64]))),
+        ] {
+            // The wire is busy for a few nanoseconds with each, and with those that a rank has sent before it.
+            let least = f64::from(hops) * config.latency as f64;
+            let most = f64::from(hops) * (config.latency + config.busy(400)) as f64;
+            assert!((least..=most).contains(&took), "{name} of {ranks}: {took} ns, not {least} to {most}");
+        }
+    }
+}
+
+#[test]
+fn a_broadcast_brings_everything_from_any_root() {
+    everywhere("a_broadcast_brings_everything_from_any_root", &[1, 2, 3, 5], |world| {
+        for root in 0..world.size() {
+            let mut values: Vec<u64> = (0..1000).map(|i| if world.rank() == root { i * 3 } else { 0 }).collect();
+            world.broadcast(root, &mut values)?;
+            assert!(values.iter().enumerate().all(|(i, value)| *value == i as u64 * 3));
+        }
+        world.barrier()
+    });
+}

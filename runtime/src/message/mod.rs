@@ -8,6 +8,7 @@ mod table;
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 pub use self::closure::Call;
@@ -42,6 +43,8 @@ pub(crate) mod id {
     pub const REFUSED: u8 = 8;
     /// A value for a Cheetah matching handler; the header is the handler object.
     pub const MATCHING: u8 = 9;
+    /// A piece of a broadcast on its way down the tree; the header is its number.
+    pub const BROADCAST: u8 = 10;
 }
 
 /// The messages of one rank: its handler table, its calls under way, and what handlers share.
@@ -53,6 +56,8 @@ pub struct Messages {
     calls: Calls,
     /// Transfers to memory outside segments so far that went by message.
     transfers: Cell<u64>,
+    /// Pieces of broadcasts that came before this rank asked for them, by number.
+    broadcasts: RefCell<HashMap<u64, Vec<u8>>>,
     /// Few, so a search from the front is the quickest.
     state: RefCell<Vec<(TypeId, Rc<dyn Any>)>>,
 }
@@ -67,12 +72,38 @@ impl Messages {
             verified: Verified::idle(size),
             calls: Calls::default(),
             transfers: Cell::new(0),
+            broadcasts: RefCell::default(),
             state: RefCell::default(),
         });
         messages.install_table();
         closure::install(&messages);
         memory_service::install(&messages);
+        messages.install_broadcast();
         messages
+    }
+
+    fn install_broadcast(self: &Rc<Self>) {
+        let weak = Rc::downgrade(self);
+        self.engine.interface.set_handler(
+            id::BROADCAST,
+            Box::new(move |message| {
+                let Some(messages) = weak.upgrade() else { return };
+                match words::<1>(message.data()) {
+                    Some(([number], bytes)) => drop(messages.broadcasts.borrow_mut().insert(number, bytes.to_vec())),
+                    None => messages.fault(message.from, "a broadcast without a number"),
+                }
+            }),
+        );
+    }
+
+    /// Takes a piece of a broadcast, if it has come.
+    pub fn take_broadcast(&self, number: u64) -> Option<Vec<u8>> {
+        self.broadcasts.borrow_mut().remove(&number)
+    }
+
+    /// Sends a piece of a broadcast on to `to`.
+    pub fn pass_broadcast(&self, to: usize, number: u64, bytes: &[u8]) -> Result<()> {
+        self.engine.send_or_keep(to, id::BROADCAST, number, bytes)
     }
 
     /// A context for code that runs outside a handler, as if `from` had called.

@@ -48,18 +48,62 @@ impl World {
         self.allreduce(values, |a, b| a + b)
     }
 
-    /// Copies `values` of rank `root` to all ranks. Collective; same length on every rank.
+    /// Copies `values` of rank `root` to all ranks. Collective; same length on every rank. Over a network down a
+    /// binomial tree: at most log2 n messages one after the other, and no rank waits for those below it.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`]; as [`World::allgather`].
     pub fn broadcast<T: Pod>(&self, root: usize, values: &mut [T]) -> Result<()> {
         self.engine.check_rank(root, "broadcast")?;
+        if let Some(largest) = self.engine.largest_far_message() {
+            return self.broadcast_far(root, bytemuck::cast_slice_mut(values), largest);
+        }
         let mine = values.to_vec();
         self.rounds(&mine, "the length of a broadcast", |rank, start, part| {
             if rank == root {
                 values[start..start + part.len()].copy_from_slice(part);
             }
         })
+    }
+
+    fn broadcast_far(&self, root: usize, bytes: &mut [u8], largest: usize) -> Result<()> {
+        const DOING: &str = "broadcast";
+        self.engine.check_outside_handler(DOING)?;
+        let (n, len) = (self.size(), bytes.len() as u64);
+        // Numbered from the root, rank v hears from v without its lowest bit, and tells those that add a lower one.
+        let place = (self.rank() + n - root) % n;
+        let lowest = if place == 0 { n.next_power_of_two() } else { 1 << place.trailing_zeros() };
+        for piece in bytes.chunks_mut(largest - 16) {
+            let number = self.broadcasts.get();
+            self.broadcasts.set(number + 1);
+            let mut message = Vec::new();
+            if place == 0 {
+                message.extend_from_slice(&len.to_ne_bytes());
+                message.extend_from_slice(piece);
+            } else {
+                self.engine.wait_together(DOING, || match self.messages.take_broadcast(number) {
+                    Some(bytes) => {
+                        message = bytes;
+                        true
+                    }
+                    None => false,
+                })?;
+            }
+            let mut below = lowest >> 1;
+            while below > 0 {
+                if place + below < n {
+                    self.messages.pass_broadcast((place + below + root) % n, number, &message)?;
+                }
+                below >>= 1;
+            }
+            let (theirs, data) = message.split_at(8);
+            let theirs = u64::from_ne_bytes(theirs.try_into().expect("split at 8"));
+            if theirs != len || data.len() != piece.len() {
+                return Err(differ("the length in bytes of a broadcast", root, theirs, len, ADVICE));
+            }
+            piece.copy_from_slice(data);
+        }
+        Ok(())
     }
 
     /// Passes `mine` through the boards, as many elements at a time as fit; `see` gets rank, first index and part.

@@ -66,6 +66,8 @@ pub struct World {
     /// Whether the kernel lets us reach memory outside segments, as far as we know.
     attach_allowed: Cell<bool>,
     started: Instant,
+    /// Pieces of broadcasts over a network so far.
+    broadcasts: Cell<u64>,
     #[cfg(feature = "mpi")]
     mpi: Option<crate::bootstrap::mpi::Session>,
 }

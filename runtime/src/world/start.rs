@@ -168,6 +168,7 @@ impl Builder {
             allocator: RefCell::new(Allocator::new(&engine)),
             attach_allowed: Cell::new(engine.settings.cross_memory_attach && !is_far),
             started: Instant::now(),
+            broadcasts: Cell::new(0),
             engine,
             messages,
             #[cfg(feature = "mpi")]
