@@ -3,6 +3,8 @@
 //! Most programs use the crate `bellwether`, which re-exports this one.
 
 pub mod bootstrap;
+#[cfg(any(test, fuzzing))]
+pub mod decoders;
 mod engine;
 mod error;
 #[doc(hidden)]

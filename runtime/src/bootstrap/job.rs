@@ -210,6 +210,10 @@ impl JobMemory {
         if there as usize != ranks {
             return Err(wrong(format!("is a job of {there} ranks, not {ranks}")));
         }
+        let stride_log2 = job.stride_log2();
+        if stride_log2 > STRIDE_LOG2 || size as usize != roster_len(ranks) + (ranks << stride_log2) {
+            return Err(wrong(format!("holds {size} bytes, which is not {ranks} slots of 2^{stride_log2}")));
+        }
         Ok(job)
     }
 

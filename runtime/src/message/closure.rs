@@ -289,3 +289,31 @@ impl<R> Drop for Call<R> {
         self.messages.calls.open.borrow_mut().remove(&self.number);
     }
 }
+
+/// Feeds `bytes` to what makes arguments and results of them. Panics are the finding.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn feed_closures(bytes: &[u8]) {
+    type Rows = Vec<(String, Option<Box<[f64; 2]>>, std::collections::BTreeMap<u8, char>)>;
+    let _ = <Postcard as Encoding<Rows>>::decode(bytes);
+    let _ = <Postcard as Encoding<std::result::Result<i128, ()>>>::decode(bytes);
+    let _ = <Plain as Encoding<[u16; 3]>>::decode(bytes);
+    let _ = <Plain as Encoding<()>>::decode(bytes);
+}
+
+/// `bits` if they name no code; else a closure that takes a `T`.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn name_code<T: Serialize + DeserializeOwned>(bits: u64) -> u64 {
+    fn taking<T: Serialize + DeserializeOwned, F: Fn(&Context<'_>, T) -> u8 + Copy>(_: F) -> Shim {
+        shim::<Postcard, T, u8, F>
+    }
+    let named = CodeOffset::from_bits(bits).address().is_some() || bits & 1 == 1;
+    if named {
+        place_of(taking::<T, _>(|_, value| {
+            drop(value);
+            1
+        }))
+        .expect("our own code")
+    } else {
+        bits
+    }
+}

@@ -214,7 +214,7 @@ unsafe fn move_here(direction: Direction, buffer: *mut u8, len: usize, address: 
 
 fn all_writable(address: usize, len: usize) -> bool {
     const PAGE: usize = 4096;
-    let last = address + len.saturating_sub(1);
+    let Some(last) = address.checked_add(len.saturating_sub(1)) else { return false };
     (address / PAGE..=last / PAGE).all(|page| outside::writable(page * PAGE))
 }
 

@@ -12,6 +12,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 pub use self::closure::Call;
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::closure::{feed_closures, name_code};
 pub use self::context::Context;
 pub use self::table::{HandlerFn, HandlerId};
 

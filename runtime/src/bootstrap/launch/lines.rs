@@ -110,6 +110,28 @@ impl Tail {
     }
 }
 
+/// Cuts the same bytes in two ways: in pieces whose lengths they tell, and whole.
+///
+/// # Panics
+/// If the output differs.
+#[cfg(any(test, fuzzing))]
+pub fn cut_lines(bytes: &[u8]) {
+    let (mut one, mut many, mut tail) =
+        (LineCutter::new(b"[1] ".into()), LineCutter::new(b"[1] ".into()), Tail::default());
+    let (mut whole, mut pieces, mut rest) = (Vec::new(), Vec::new(), bytes);
+    one.push(bytes, &mut whole);
+    while let [length, ..] = *rest {
+        let (piece, after) = rest.split_at(rest.len().min(1 + usize::from(length & 15)));
+        many.push(piece, &mut pieces);
+        rest = after;
+    }
+    one.finish(&mut whole);
+    many.finish(&mut pieces);
+    assert!(whole == pieces, "{bytes:?}");
+    tail.push(&whole, one.tag());
+    assert!(tail.iter().count() <= TAIL_LINES);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

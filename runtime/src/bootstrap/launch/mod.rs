@@ -33,6 +33,8 @@ mod tests;
 mod token;
 
 pub use error::LaunchError;
+#[cfg(any(test, fuzzing))]
+pub use lines::cut_lines;
 pub use signals::signal_name;
 pub use spec::{Bind, Cause, Ended, Hooks, JobSpec, Membership, NoHooks, Outcome, RankEnd, Stdin};
 pub use supervise::supervise;

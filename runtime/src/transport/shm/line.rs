@@ -143,6 +143,18 @@ impl Writer {
     }
 }
 
+/// Makes `line` the next message of a lane of `depth` lines whatever it holds: only the lap is made to fit.
+///
+/// # Safety
+/// As [`Writer::new`] and [`Writer::write`]; `number` messages were written before.
+#[cfg(all(any(test, fuzzing), not(loom)))]
+pub unsafe fn set_line(lane: *mut u8, number: u64, depth: u64, mut line: [u8; LINE]) {
+    let at = (number & (depth - 1)) as usize;
+    line[..2].copy_from_slice(&lap(number, depth.ilog2()).to_ne_bytes());
+    // SAFETY: the caller's word; one thread writes and reads.
+    unsafe { lane.add(at * LINE).copy_from(line.as_ptr(), LINE) };
+}
+
 /// The reading end.
 #[derive(Debug)]
 pub struct Reader {
