@@ -151,8 +151,9 @@ pub fn feed_lane(bytes: &[u8]) {
 pub fn feed_start(bytes: &[u8]) {
     cut_lines(bytes);
     let job = JobMemory::create(3, &Settings::default()).expect("a job");
-    let at = bytes.first().map_or(0, |byte| usize::from(byte & 3) * 64);
-    let _ = rustix::io::pwrite(job.fd(), &bytes[..bytes.len().min(512)], at as u64);
+    // Somewhere in the header or the first record.
+    let (at, word) = bytes.split_first().map_or((0, bytes), |(at, word)| (4 * u64::from(at % 80), word));
+    let _ = rustix::io::pwrite(job.fd(), &word[..word.len().min(512)], at);
     let fd = job.fd().try_clone_to_owned().expect("one more");
     let Ok(joined) = JobMemory::from_fd(fd.as_fd().try_clone_to_owned().expect("one more"), 3) else { return };
     for rank in 0..3 {

@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use super::emulate::{Client, Operation, Reply, ReplyKind, RequestHead, RequestKind, Server, Source};
+use super::emulate::{Client, Operation, Reply, RequestHead, Server, Source};
+#[cfg(test)]
+use super::emulate::{ReplyKind, RequestKind};
 use super::memory::Registry;
 use super::stream::{FlowLimits, Frame, Inflow};
 use super::*;
