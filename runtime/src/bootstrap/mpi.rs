@@ -242,3 +242,27 @@ fn share(ours: &Communicator, settings: Result<Settings>) -> Result<Joined> {
     outcomes.iter().enumerate().try_for_each(|(rank, outcome)| outcome.check(rank))?;
     Ok(joined)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_bytes_of_a_rank_make_who_reads_them_panic() {
+        let mut state = 3u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        };
+        let mut bytes = vec![0u8; size_of::<Invitation>().max(2 * size_of::<Machine>())];
+        for round in 0..2000 {
+            bytes.fill_with(|| [0, 0xff, random()][round % 3]);
+            let invitation: Invitation = bytemuck::pod_read_unaligned(&bytes[..size_of::<Invitation>()]);
+            let _ = invitation.outcome.check(0);
+            let machines: Vec<Machine> =
+                bytes.chunks_exact(size_of::<Machine>()).take(2).map(bytemuck::pod_read_unaligned).collect();
+            let _ = machine::check_same(&machines);
+        }
+        assert!(Outcome::of(&Ok(())).check(1).is_ok());
+    }
+}
