@@ -12,5 +12,7 @@ mod server;
 
 pub use self::client::{Client, Event, Operation, Sink, Source};
 #[cfg(any(test, fuzzing))]
-pub use self::codec::{Reply, ReplyKind, RequestHead, RequestKind};
+pub use self::codec::{Reply, RequestHead};
+#[cfg(test)]
+pub use self::codec::{ReplyKind, RequestKind};
 pub use self::server::Server;
