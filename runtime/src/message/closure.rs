@@ -12,7 +12,7 @@ use bytemuck::Pod;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::code::CodeOffset;
-use super::{Context, Messages, id};
+use super::{Context, Messages, id, words};
 use crate::error::{Error, Result};
 
 /// Takes the context and the argument bytes, and gives the answer's bytes.
@@ -107,8 +107,9 @@ pub(super) fn install(messages: &Rc<Messages>) {
         id::INVOKE,
         Box::new(move |message| {
             let Some(messages) = weak.upgrade() else { return };
-            let (header, arguments) = message.data().split_at(8);
-            let place = u64::from_ne_bytes(header.try_into().expect("split at 8"));
+            let Some(([place], arguments)) = words(message.data()) else {
+                return messages.fault(message.from, "a remote call without a place");
+            };
             if let Err(why) = find(place).and_then(|shim| shim(&messages.context(message.from), arguments)) {
                 messages.fault(message.from, why);
             }
@@ -119,16 +120,15 @@ pub(super) fn install(messages: &Rc<Messages>) {
         id::CALL,
         Box::new(move |message| {
             let Some(messages) = weak.upgrade() else { return };
-            let Some((head, arguments)) = message.data().split_first_chunk::<16>() else {
+            let Some(([place, number], arguments)) = words(message.data()) else {
                 return messages.fault(message.from, "a remote call without a number");
             };
-            let word = |at: usize| u64::from_ne_bytes(head[at..at + 8].try_into().expect("eight bytes"));
-            let answer = find(word(0)).and_then(|shim| shim(&messages.context(message.from), arguments));
+            let answer = find(place).and_then(|shim| shim(&messages.context(message.from), arguments));
             let answer = match answer {
                 Ok(bytes) => [&[0], bytes.as_slice()].concat(),
                 Err(why) => [&[1], why.as_bytes()].concat(),
             };
-            let send = |answer: &[u8]| messages.engine.send_or_keep(message.from, id::ANSWER, word(8), answer);
+            let send = |answer: &[u8]| messages.engine.send_or_keep(message.from, id::ANSWER, number, answer);
             // The caller waits: what keeps the result from it is its answer.
             let sent = send(&answer).or_else(|error| send(&[&[1], error.to_string().as_bytes()].concat()));
             if let Err(error) = sent {
@@ -141,8 +141,9 @@ pub(super) fn install(messages: &Rc<Messages>) {
         id::ANSWER,
         Box::new(move |message| {
             let Some(messages) = weak.upgrade() else { return };
-            let (number, answer) = message.data().split_at(8);
-            let number = u64::from_ne_bytes(number.try_into().expect("split at 8"));
+            let Some(([number], answer)) = words(message.data()) else {
+                return messages.fault(message.from, "an answer without a number");
+            };
             if let Some(slot) = messages.calls.open.borrow_mut().get_mut(&number) {
                 *slot = Some(answer.to_vec());
             }

@@ -130,6 +130,7 @@ impl Messages {
         Rc::clone(value).downcast().ok()
     }
 
+    #[cold]
     fn fault(&self, from: usize, why: impl ToString) {
         self.engine.set_fault(Error::BadMessage { from, why: why.to_string() });
     }
@@ -160,6 +161,7 @@ impl Messages {
 }
 
 /// The first `N` words of a message, and the rest.
+#[inline]
 fn words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
     let (head, rest) = bytes.split_at_checked(8 * N)?;
     let word = |i: usize| u64::from_ne_bytes(head[8 * i..8 * i + 8].try_into().expect("eight bytes"));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use super::code::{CodeOffset, fnv};
-use super::{Context, Messages, id};
+use super::{Context, Messages, id, words};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::{HANDLER_ENTRY, LINE, MAX_HANDLERS};
@@ -46,8 +46,9 @@ impl Messages {
             id::HANDLER,
             Box::new(move |message| {
                 let Some(messages) = weak.upgrade() else { return };
-                let (header, payload) = message.data().split_at(8);
-                let number = u64::from_ne_bytes(header.try_into().expect("split at 8"));
+                let Some(([number], payload)) = words(message.data()) else {
+                    return messages.fault(message.from, "a message without a handler's number");
+                };
                 if let Err(error) = messages.run(message.from, number, payload) {
                     messages.engine.set_fault(error);
                 }

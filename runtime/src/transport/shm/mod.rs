@@ -30,8 +30,6 @@ use crate::memory::node::NodeMemory;
 
 /// Most payload bytes of a message that travels in one cache line; the first 8 are the header.
 pub const SHORT_MAX: usize = BODY;
-/// Every message begins with so many bytes of a header.
-const HEADER: usize = 8;
 /// Bytes an interface keeps for a peer it has never talked to.
 pub const BYTES_PER_IDLE_PEER: usize = size_of::<u32>();
 
@@ -382,9 +380,6 @@ impl Interface {
     /// Runs the handler of `id` for a message that came another way, from `from`; `data` is header and payload. Inside
     /// a handler it must not be called.
     pub fn deliver(&self, from: usize, id: u8, data: &[u8]) {
-        if data.len() < HEADER {
-            return self.refuse(from, "a message without a header".into());
-        }
         assert!(!self.delivering.replace(true), "handlers do not nest");
         let _guard = Delivering(&self.delivering);
         let (at, len) = (data.as_ptr(), data.len());
@@ -405,7 +400,7 @@ impl Interface {
         dispatch: &mut impl FnMut(u8, &Delivery<'_>),
     ) {
         let (data, len, block) = match head.kind() {
-            Some(Kind::Inline) if (HEADER..=BODY).contains(&head.length()) => (body, head.length(), false),
+            Some(Kind::Inline) if head.length() <= BODY => (body, head.length(), false),
             Some(Kind::Block) => match self.block(from, body) {
                 Some((data, len)) => (data, len, true),
                 None => return self.refuse(from, "a block outside the sender's message memory".into()),
@@ -452,7 +447,7 @@ pub fn decode_block(words: [u64; 2], layout: &SlotLayout) -> Option<(usize, usiz
     let [offset, len] = words.map(|word| word as usize);
     // The state line lies before the payload.
     let payloads = layout.arena + LINE..layout.arena + layout.arena_len;
-    let inside = len >= HEADER && payloads.contains(&offset) && offset.checked_add(len)? <= payloads.end;
+    let inside = payloads.contains(&offset) && offset.checked_add(len)? <= payloads.end;
     (inside && offset.is_multiple_of(LINE)).then_some((offset, len))
 }
 
