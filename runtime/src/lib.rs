@@ -2,8 +2,11 @@
 //!
 //! Most programs use the crate `bellwether`, which re-exports this one.
 
+// The models need little of what is here.
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
+
 pub mod bootstrap;
-#[cfg(any(test, fuzzing))]
+#[cfg(all(any(test, fuzzing), not(loom)))]
 pub mod decoders;
 mod engine;
 mod error;
