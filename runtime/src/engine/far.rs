@@ -3,8 +3,8 @@
 //! A put is packed and on its way when the call returns. It is in effect before a bell or a message that follows it to
 //! the same rank (a fence on that endpoint), and everywhere after [`Engine::quiet`], which a barrier begins with.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::Engine;
@@ -78,29 +78,18 @@ pub(crate) struct Asked {
 /// What comes back for a get or an atomic. Shared with the network, so that a caller may give up waiting.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
-    state: AtomicU32,
     pub(super) word: AtomicU64,
-    bytes: Mutex<Vec<u8>>,
-    failure: Mutex<Option<transport::Error>>,
+    bytes: OnceLock<Vec<u8>>,
+    outcome: OnceLock<transport::Result<()>>,
 }
 
 impl Answer {
     pub(super) fn fill(&self, bytes: &[u8]) {
-        *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
+        self.bytes.set(bytes.to_vec()).expect("a get is answered once");
     }
 
     pub(super) fn finish(&self, outcome: transport::Result<()>) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = outcome.err();
-        // Pairs with the Acquire load in `done`.
-        self.state.store(1, Ordering::Release);
-    }
-
-    fn done(&self) -> bool {
-        self.state.load(Ordering::Acquire) != 0
-    }
-
-    fn outcome(&self) -> transport::Result<()> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+        self.outcome.set(outcome).expect("an operation completes once");
     }
 }
 
@@ -283,7 +272,7 @@ impl Engine {
         let step = far.largest_get();
         for (n, piece) in to.chunks_mut(step).enumerate() {
             let answer = self.ask(doing, rank, || far.get(rank, offset + n * step, piece.len()))?;
-            piece.copy_from_slice(&answer.bytes.lock().unwrap_or_else(PoisonError::into_inner));
+            piece.copy_from_slice(answer.bytes.get().expect("data comes before its completion"));
         }
         Ok(())
     }
@@ -318,8 +307,12 @@ impl Engine {
             !matches!(posted, Ok(None))
         })?;
         let answer = posted.map_err(|error| self.far_error(error, rank, doing))?.expect("the wait ends with an answer");
-        self.wait_together(doing, || answer.done())?;
-        answer.outcome().map_err(|error| self.far_error(error, rank, doing))?;
+        let mut outcome = None;
+        self.wait_together(doing, || {
+            outcome = answer.outcome.get().copied();
+            outcome.is_some()
+        })?;
+        outcome.expect("the wait ends with an outcome").map_err(|error| self.far_error(error, rank, doing))?;
         Ok(answer)
     }
 

@@ -177,7 +177,9 @@ impl Engine {
             if let Some((rank, cause)) = self.first_lost() {
                 return Err(Error::PeerLost { rank, cause, doing });
             }
-            self.idle_poll();
+            if self.far.is_some() {
+                self.idle_poll();
+            }
         }
         Ok(done)
     }
@@ -234,11 +236,10 @@ impl Engine {
 
     #[inline(always)]
     fn transmit(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
-        let sent = if self.far.is_some() {
-            self.attempt_far(to, &Work::Message { id, ordered: false, header, payload })?
-        } else {
-            self.hand_over(to, id, header, payload)?
-        };
+        if self.far.is_some() {
+            return self.attempt(to, &Work::Message { id, ordered: false, header, payload });
+        }
+        let sent = self.hand_over(to, id, header, payload)?;
         self.count(usize::from(sent == Sent::Done), 0);
         Ok(sent)
     }

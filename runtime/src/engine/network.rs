@@ -192,7 +192,9 @@ impl<D: Domain> Far for Network<D> {
                 bytes.len()
             };
             let outcome = sent(peer.endpoint.put_bcopy(bytes.len(), pack, remote, &peer.key))?;
-            peer.wrote();
+            if outcome == Sent::Done {
+                peer.wrote();
+            }
             Ok(outcome)
         })
     }
@@ -202,7 +204,9 @@ impl<D: Domain> Far for Network<D> {
             peer.fence()?;
             let remote = peer.key.address + offset as u64;
             let outcome = sent(peer.endpoint.atomic_post(AtomicOp::Add, 1u64, remote, &peer.key))?;
-            peer.wrote();
+            if outcome == Sent::Done {
+                peer.wrote();
+            }
             Ok(outcome)
         })
     }

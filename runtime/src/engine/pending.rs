@@ -67,7 +67,7 @@ impl Engine {
         if self.send(to, id, header, payload)? == Sent::Done {
             return Ok(());
         }
-        self.do_or_keep(to, Work::Message { id, ordered: false, header, payload })
+        self.keep(to, &Work::Message { id, ordered: false, header, payload })
     }
 
     /// As [`Engine::send_or_keep`], and delivered after all that this rank has sent there before.
@@ -85,6 +85,11 @@ impl Engine {
         if !self.keeps_for(to) && self.attempt(to, &work)? == Sent::Done {
             return Ok(());
         }
+        self.keep(to, &work)
+    }
+
+    #[cold]
+    fn keep(&self, to: usize, work: &Work<'_>) -> Result<()> {
         let (limit, asked) = (self.settings.message_memory, work.len());
         let room = || self.pending_bytes.get() == 0 || self.pending_bytes.get() + asked <= limit;
         if !room() && !self.interface.delivering() {
@@ -102,7 +107,7 @@ impl Engine {
         self.has_pending.get() && self.pending.borrow().contains_key(&to)
     }
 
-    fn attempt(&self, to: usize, work: &Work<'_>) -> Result<Sent> {
+    pub(super) fn attempt(&self, to: usize, work: &Work<'_>) -> Result<Sent> {
         match *work {
             Work::Message { id, header, payload, .. } if self.far.is_none() => self.transmit(to, id, header, payload),
             _ => {

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::exchange::Kind;
 use crate::engine::Engine;
 use crate::error::{Error, Loss, Result};
 use crate::settings;
@@ -134,10 +135,7 @@ fn far_dissemination(engine: &Engine, epoch: u64, kind: u8) -> Result<()> {
 
 #[cold]
 fn differ(rank: usize, theirs: u8, reference: usize, ours: u8) -> Error {
-    let show = |kind| match kind {
-        0 => "a barrier".to_owned(),
-        kind => super::exchange::Kind::name(kind).to_owned(),
-    };
+    let show = |kind| Kind::name(kind).to_owned();
     Error::RanksDiffer {
         what: "the collective call",
         rank,

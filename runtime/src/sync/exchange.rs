@@ -25,6 +25,7 @@ pub enum Kind {
 impl Kind {
     pub(super) fn name(number: u8) -> &'static str {
         match number {
+            0 => "a barrier",
             1 => "an allocation",
             2 => "an allgather, allreduce or broadcast",
             3 => "an agreement",

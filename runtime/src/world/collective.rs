@@ -96,8 +96,10 @@ impl World {
                 }
                 below >>= 1;
             }
-            let (theirs, data) = message.split_at(8);
-            let theirs = u64::from_ne_bytes(theirs.try_into().expect("split at 8"));
+            let Some((theirs, data)) = message.split_first_chunk() else {
+                return Err(Error::BadMessage { from: root, why: "a broadcast without a length".into() });
+            };
+            let theirs = u64::from_ne_bytes(*theirs);
             if theirs != len || data.len() != piece.len() {
                 return Err(differ("the length in bytes of a broadcast", root, theirs, len, ADVICE));
             }
