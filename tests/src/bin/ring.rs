@@ -86,6 +86,8 @@ fn ring(world: &World, rounds: u64) -> Result<()> {
     for i in 0..size * 1000 {
         assert_eq!(board.load(i), i as u32, "rank {rank}");
     }
+    // Our bell says that all have come here, not that all have come to `before`.
+    world.barrier()?;
     let mut theirs = vec![0; 1000];
     board.get_slice(before, next * 1000, &mut theirs)?;
     assert_eq!(theirs[999], (next * 1000 + 999) as u32, "rank {rank}");
