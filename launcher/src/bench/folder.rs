@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+const PREFIX: &str = "bellwether-bench-";
+
 /// The folder, readable by this user only.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
@@ -17,8 +19,9 @@ impl Folder {
     /// If that cannot be written.
     pub fn new() -> anyhow::Result<Folder> {
         let parent = std::env::temp_dir();
+        remove_abandoned(&parent);
         for number in 0..1000 {
-            let path = parent.join(format!("bellwether-bench-{}-{number}", std::process::id()));
+            let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(Folder(path)),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -31,6 +34,19 @@ impl Folder {
     /// A file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
+    }
+}
+
+/// Removes the folders of runs that were killed: nobody else would.
+fn remove_abandoned(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-')?.0.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            // One of another user stays.
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -50,4 +66,22 @@ pub fn writable(path: &Path) -> anyhow::Result<()> {
     let probe = path.join(format!(".bellwether-{}", std::process::id()));
     fs::write(&probe, b"").with_context(|| format!("cannot write to the folder {}", path.display()))?;
     fs::remove_file(&probe).with_context(|| format!("cannot remove a file of the folder {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_run_left_is_removed() {
+        // Larger than any process number.
+        let path = std::env::temp_dir().join(format!("{PREFIX}{}-0", u32::MAX));
+        fs::create_dir_all(&path).expect("temporary files can be made");
+        fs::write(path.join("report.json"), "[]").expect("temporary files can be made");
+        let living = Folder::new().expect("temporary files can be made");
+        assert!(!path.exists());
+        assert!(living.0.exists());
+        drop(Folder::new());
+        assert!(living.0.exists());
+    }
 }

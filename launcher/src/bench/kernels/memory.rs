@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use bellwether_runtime::{Result, World};
+use bellwether_runtime::{Result, Symmetric, World};
 
 use super::{address, opaque, opaque_index, word};
 use crate::bench::rank::Session;
@@ -165,18 +165,34 @@ pub fn bandwidth(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let bare = address(&array, 1, 0);
     let measured = session.alternate(
         session.operations(2000, BYTES, size),
+        |n| if active { puts_of(&array, &source, n) } else { Ok(()) },
         |n| {
-            let target = opaque_index(1);
-            (0..if active { n } else { 0 }).try_for_each(|_| array.put_slice(target, opaque_index(0), &source))
-        },
-        |n| {
-            for _ in 0..if active { n } else { 0 } {
+            if active {
                 // SAFETY: the array at rank 1 is as long as the source, and nobody else touches it meanwhile.
-                unsafe { libc::memcpy(bare.cast(), source.as_ptr().cast(), opaque_index(size)) };
+                unsafe { copies_of(bare, &source, n) };
             }
             Ok(())
         },
     )?;
     let rate = |nanoseconds: Vec<f64>| nanoseconds.into_iter().map(|ns| size as f64 / ns).collect();
     Ok(vec![Measured { ours: rate(measured.ours), limit: rate(measured.limit), ..measured }])
+}
+
+// Functions of their own, as both buffers of 16 KiB fill the first-level cache: what a loop spills to the stack between
+// them would be measured too.
+
+#[inline(never)]
+fn puts_of(array: &Symmetric<u64>, source: &[u64], count: usize) -> Result<()> {
+    let target = opaque_index(1);
+    (0..count).try_for_each(|_| array.put_slice(target, opaque_index(0), source))
+}
+
+/// # Safety
+/// `to` is valid for writing as many words as `source` has.
+#[inline(never)]
+unsafe fn copies_of(to: *mut u64, source: &[u64], count: usize) {
+    for _ in 0..count {
+        // SAFETY: the caller's word.
+        unsafe { libc::memcpy(to.cast(), source.as_ptr().cast(), opaque_index(size_of_val(source))) };
+    }
 }
