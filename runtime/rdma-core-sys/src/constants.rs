@@ -316,6 +316,21 @@ constants! {
         IBV_QP_CREATE_PCI_WRITE_END_PADDING = 1 << 11,
     }
 
+    enum ibv_qp_create_send_ops_flags: c_uint {
+        IBV_QP_EX_WITH_RDMA_WRITE = 1 << 0,
+        IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM = 1 << 1,
+        IBV_QP_EX_WITH_SEND = 1 << 2,
+        IBV_QP_EX_WITH_SEND_WITH_IMM = 1 << 3,
+        IBV_QP_EX_WITH_RDMA_READ = 1 << 4,
+        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP = 1 << 5,
+        IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD = 1 << 6,
+        IBV_QP_EX_WITH_LOCAL_INV = 1 << 7,
+        IBV_QP_EX_WITH_BIND_MW = 1 << 8,
+        IBV_QP_EX_WITH_SEND_WITH_INV = 1 << 9,
+        IBV_QP_EX_WITH_TSO = 1 << 10,
+        IBV_QP_EX_WITH_ATOMIC_WRITE = 1 << 12,
+    }
+
     enum ibv_qp_attr_mask: c_uint {
         IBV_QP_STATE = 1 << 0,
         IBV_QP_CUR_STATE = 1 << 1,
