@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bellwether_runtime::transport::Order;
 use bellwether_runtime::transport::sim::{Config, check};
+use bellwether_runtime::transport::{Memory, Order};
 use bellwether_runtime::{Error, Loss, Result, Simulated, World};
 
 /// Ends the test program if it is still there after two minutes: something hangs.
@@ -32,7 +32,7 @@ fn networks(ranks: usize, seed: u64) -> Vec<(&'static str, Config)> {
     narrow.flow.credits = 1;
     narrow.flow.fragment = 8;
     let unserved = Config { served_asleep: false, ..plain.clone().wild() };
-    let native = Config { native_memory: true, ..plain.clone().wild() };
+    let native = Config { memory: Memory::Direct, ..plain.clone().wild() };
     vec![
         ("plain", plain.clone()),
         ("wild", plain.clone().wild()),
@@ -40,6 +40,7 @@ fn networks(ranks: usize, seed: u64) -> Vec<(&'static str, Config)> {
         ("tiny", plain.clone().tiny()),
         ("unserved", unserved),
         ("native", native),
+        ("posted", Config { memory: Memory::Posted, ..plain.wild() }),
     ]
 }
 

@@ -57,6 +57,8 @@ pub struct Piece {
     pub pointer: *mut u8,
     /// Bytes.
     pub len: usize,
+    /// The local key of the registration that covers it; 0 where none is needed.
+    pub local_key: u32,
 }
 
 /// Checks a list against the limits and gives the bytes in it.
@@ -91,7 +93,8 @@ pub fn pieces<'a>(iov: &'a [Iov<'_>]) -> impl Iterator<Item = Piece> + 'a {
     iov.iter().filter(|entry| entry.length > 0).flat_map(|entry| {
         let joined = entry.stride == entry.length || entry.count == 1;
         let (blocks, len) = if joined { (1.min(entry.count), entry.len()) } else { (entry.count, entry.length) };
-        (0..blocks).map(move |i| Piece { pointer: entry.pointer.wrapping_add(i * entry.stride), len })
+        let local_key = entry.region.map_or(0, Region::local_key);
+        (0..blocks).map(move |i| Piece { pointer: entry.pointer.wrapping_add(i * entry.stride), len, local_key })
     })
 }
 
@@ -113,7 +116,7 @@ impl Pieces {
         for block in &self.blocks {
             let (low, high) = (from.max(start), end.min(start + block.len));
             if low < high {
-                each(Piece { pointer: block.pointer.wrapping_add(low - start), len: high - low }, low - from);
+                each(Piece { pointer: block.pointer.wrapping_add(low - start), len: high - low, ..*block }, low - from);
             }
             start += block.len;
             if start >= end {

@@ -32,6 +32,8 @@ pub struct RemoteKey {
     pub(crate) address: u64,
     /// The region's bytes.
     pub(crate) len: u64,
+    /// What the owner's network device knows the region by; 0 where no device is involved.
+    pub(crate) device: u32,
 }
 
 impl RemoteKey {
@@ -46,6 +48,7 @@ impl RemoteKey {
         bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.owner.to_le_bytes());
         bytes[8] = self.place as u8;
+        bytes[12..16].copy_from_slice(&self.device.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.id.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.address.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.len.to_le_bytes());
@@ -68,10 +71,10 @@ impl RemoteKey {
             2 => Place::Outside,
             _ => return Err(WRONG),
         };
-        let key = RemoteKey { owner: half(4), place, id: word(16), address: word(24), len: word(32) };
+        let key = RemoteKey { owner: half(4), place, id: word(16), address: word(24), len: word(32), device: half(12) };
         if half(0) != MAGIC
             || word(40) != checksum(&bytes[..40])
-            || bytes[9..16] != [0; 7]
+            || bytes[9..12] != [0; 3]
             || key.id == INVALID_KEY
             || key.len == 0
             || key.address.checked_add(key.len).is_none()
@@ -103,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_key_comes_back_and_ranges_are_exact() {
-        let key = RemoteKey { owner: 3, place: Place::Outside, id: 9, address: 1000, len: 16 };
+        let key = RemoteKey { owner: 3, place: Place::Outside, id: 9, address: 1000, len: 16, device: 77 };
         assert_eq!(RemoteKey::decode(&key.pack()), Ok(key));
         assert_eq!(key.offset(1000, 16), Ok(0));
         assert_eq!(key.offset(1016, 0), Ok(16));

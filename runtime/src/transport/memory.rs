@@ -23,14 +23,48 @@ pub enum Method {
     Huge,
 }
 
+/// Memory that a network device may reach, until this is dropped.
+pub struct Pinned {
+    /// What the device wants to hear with local addresses.
+    pub local_key: u32,
+    /// What a peer's device wants to hear with remote addresses.
+    pub remote_key: u32,
+    /// Undoes it.
+    pub hold: Box<dyn Send>,
+}
+
+/// A network device that must know memory before it reaches it.
+pub trait Pinner: Send + Sync {
+    /// Makes `len` bytes at `address` known to the device.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`] if they cannot be kept in memory, [`Error::Io`].
+    ///
+    /// # Safety
+    /// As [`Registry::register`], until the value is dropped.
+    unsafe fn pin(&self, address: *mut u8, len: usize) -> Result<Pinned>;
+}
+
 /// The registrations of one owner, shared by its domain and whoever serves its memory.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Registry {
     regions: Mutex<HashMap<u64, (usize, usize)>>,
     next: AtomicU64,
+    pinner: Option<Box<dyn Pinner>>,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Registry({} regions)", self.len())
+    }
 }
 
 impl Registry {
+    /// A registry that makes all of its memory known to a device.
+    pub fn with(pinner: impl Pinner + 'static) -> Registry {
+        Registry { pinner: Some(Box::new(pinner)), ..Registry::default() }
+    }
+
     fn lock(&self) -> Guard<'_, HashMap<u64, (usize, usize)>> {
         self.regions.lock()
     }
@@ -70,10 +104,13 @@ impl Registry {
         if len == 0 || (address as usize).checked_add(len).is_none() || address.is_null() {
             return Err(Error::InvalidParam("memory to register must have an address and at least one byte"));
         }
+        // SAFETY: the caller's word.
+        let pinned = self.pinner.as_ref().map(|pinner| unsafe { pinner.pin(address, len) }).transpose()?;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(id, (address as usize, len));
-        let key = RemoteKey { owner, place, id, address: address as u64, len: len as u64 };
-        Ok(Region { registry: Arc::clone(self), key })
+        let device = pinned.as_ref().map_or(0, |pinned| pinned.remote_key);
+        let key = RemoteKey { owner, place, id, address: address as u64, len: len as u64, device };
+        Ok(Region { registry: Arc::clone(self), key, pinned })
     }
 }
 
@@ -82,9 +119,15 @@ impl Registry {
 pub struct Region {
     registry: Arc<Registry>,
     key: RemoteKey,
+    pinned: Option<Pinned>,
 }
 
 impl Region {
+    /// What the local device knows it by; 0 where there is none.
+    pub(super) fn local_key(&self) -> u32 {
+        self.pinned.as_ref().map_or(0, |pinned| pinned.local_key)
+    }
+
     /// The first address.
     pub fn address(&self) -> *mut u8 {
         self.key.address as *mut u8

@@ -65,11 +65,11 @@ pub use self::completion::Completion;
 pub use self::error::{Error, Posted, Result};
 pub use self::iov::Iov;
 pub use self::key::{PACKED_KEY_LEN, RemoteKey};
-pub use self::memory::{Allocation, Method, Region};
+pub use self::memory::{Allocation, Method, Pinned, Pinner, Region};
 pub use self::message::{Keep, Message, MessageHandler, Retained, Table};
 pub use self::pending::{Queues, Refused, Request, Resume};
 pub use self::survey::survey;
-pub use self::wire::{Arrival, Channel, Facts, Wire};
+pub use self::wire::{Agent, Arrival, Channel, Completed, Facts, Memory, Wire};
 pub use self::worker::Worker;
 
 /// Active-message ids an interface knows.

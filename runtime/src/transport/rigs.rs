@@ -161,6 +161,7 @@ const PLAIN: u8 = 0;
 const WILD: u8 = 1;
 const TINY: u8 = 2;
 const NATIVE: u8 = 3;
+const POSTED: u8 = 4;
 
 /// The simulated network, in one of its moods.
 struct Sim<const MOOD: u8>(sim::Network);
@@ -198,7 +199,8 @@ impl<const MOOD: u8> Rig for Sim<MOOD> {
         let config = match MOOD {
             WILD => config.wild(),
             TINY => config.wild().tiny(),
-            NATIVE => sim::Config { native_memory: true, needs_region: false, ..config },
+            POSTED => sim::Config { memory: crate::transport::Memory::Posted, ..config }.wild(),
+            NATIVE => sim::Config { memory: crate::transport::Memory::Direct, needs_region: false, ..config },
             _ => config,
         };
         Sim(sim::Network::new(config))
@@ -243,3 +245,4 @@ conformance!(sim_in_order, Sim<PLAIN>);
 conformance!(sim_wild, Sim<WILD>);
 conformance!(sim_tiny, Sim<TINY>);
 conformance!(sim_native_memory, Sim<NATIVE>);
+conformance!(sim_posted_memory, Sim<POSTED>);

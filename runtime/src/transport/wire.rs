@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use super::atomic::Atomic;
 use super::attributes::{Events, Order};
 use super::error::{Error, Result};
+use super::iov::Piece;
 use super::key::RemoteKey;
 use super::message::Keep;
 
@@ -28,6 +29,26 @@ impl Channel {
     }
 }
 
+/// Who does puts, gets and atomics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// Nobody: they are emulated over messages.
+    Emulated,
+    /// The wire, inside the call ([`Wire::put`]).
+    Direct,
+    /// The wire, which tells later that they are done ([`Wire::post_put`], [`Wire::completed`]).
+    Posted,
+}
+
+/// Who does the wire's own atomics. Atomics of different agents on one word are not atomic to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Agent {
+    /// The processor, or what is atomic to it.
+    Processor,
+    /// The network device.
+    Device,
+}
+
 /// What a wire says about itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Facts {
@@ -35,8 +56,16 @@ pub struct Facts {
     pub max_short: usize,
     /// Most bytes of any message.
     pub max_message: usize,
-    /// Puts, gets and atomics are done by the wire itself.
-    pub native_memory: bool,
+    /// Who does puts, gets and atomics.
+    pub memory: Memory,
+    /// Who does the wire's own atomics.
+    pub atomics: Agent,
+    /// Most bytes of a short put, where puts are posted.
+    pub max_posted_short: usize,
+    /// Most bytes of a packed put or get, where they are posted.
+    pub max_posted_packed: usize,
+    /// Most blocks of one posted put or get.
+    pub max_pieces: usize,
     /// Native atomics reach only memory that the domain allocated.
     pub atomics_on_allocated_only: bool,
     /// Someone serves requests while the target computes or sleeps.
@@ -55,6 +84,17 @@ pub struct Facts {
     pub address_len: usize,
     /// Bytes a receiver holds ready for each peer.
     pub memory_per_peer: usize,
+}
+
+/// A posted operation that is done.
+#[derive(Debug, Clone, Copy)]
+pub struct Completed<'a> {
+    /// The number it was posted with.
+    pub ticket: u64,
+    /// How it went.
+    pub outcome: Result<()>,
+    /// What a packed get read, or the eight bytes of the word that an atomic found.
+    pub data: &'a [u8],
 }
 
 /// A message that came.
@@ -163,12 +203,12 @@ pub trait Wire: 'static {
         Err(Error::Unsupported("an event descriptor"))
     }
 
-    /// Whether puts and gets with this key are the wire's own, if [`Facts::native_memory`]. Else they are emulated.
+    /// Whether puts and gets with this key are the wire's own, unless [`Memory::Emulated`]. Else they are emulated.
     fn reaches(&self, _key: &RemoteKey) -> bool {
         true
     }
 
-    /// Writes `len` bytes at the peer, if [`Facts::native_memory`].
+    /// Writes `len` bytes at the peer, if [`Memory::Direct`].
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Unsupported`], [`Error::ConnectionReset`].
@@ -179,7 +219,7 @@ pub trait Wire: 'static {
         Err(Error::Unsupported("native put"))
     }
 
-    /// Reads `len` bytes of the peer, if [`Facts::native_memory`].
+    /// Reads `len` bytes of the peer, if [`Memory::Direct`].
     ///
     /// # Errors
     /// As [`Wire::put`].
@@ -190,7 +230,7 @@ pub trait Wire: 'static {
         Err(Error::Unsupported("native get"))
     }
 
-    /// Does an atomic at the peer, if [`Facts::native_memory`]. The address is aligned.
+    /// Does an atomic at the peer, if [`Memory::Direct`]. The address is aligned.
     ///
     /// # Errors
     /// As [`Wire::put`].
@@ -200,4 +240,88 @@ pub trait Wire: 'static {
 
     /// Orders native operations before later ones.
     fn fence_memory(&self) {}
+
+    /// Starts a put of at most `max` bytes, which `fill` writes into memory of the wire's own and counts, if
+    /// [`Memory::Posted`]. If there is no room `fill` is not called.
+    ///
+    /// # Errors
+    /// [`Error::NoResource`], [`Error::ConnectionReset`].
+    fn post_packed(
+        &self,
+        _peer: u32,
+        _key: &RemoteKey,
+        _remote: u64,
+        _max: usize,
+        _fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<usize> {
+        Err(Error::Unsupported("posted puts"))
+    }
+
+    /// Starts a get of `len` bytes into memory of the wire's own, if [`Memory::Posted`].
+    ///
+    /// # Errors
+    /// As [`Wire::post_packed`].
+    fn post_fetch(&self, _peer: u32, _key: &RemoteKey, _remote: u64, _len: usize, _ticket: u64) -> Result<()> {
+        Err(Error::Unsupported("posted gets"))
+    }
+
+    /// Starts a put from `pieces`, at most [`Facts::max_pieces`], if [`Memory::Posted`].
+    ///
+    /// # Errors
+    /// As [`Wire::post_packed`].
+    ///
+    /// # Safety
+    /// The pieces are registered, and readable and unchanged until the ticket comes back.
+    unsafe fn post_put(
+        &self,
+        _peer: u32,
+        _key: &RemoteKey,
+        _remote: u64,
+        _pieces: &[Piece],
+        _ticket: u64,
+    ) -> Result<()> {
+        Err(Error::Unsupported("posted puts"))
+    }
+
+    /// Starts a get into `pieces`, at most [`Facts::max_pieces`], if [`Memory::Posted`].
+    ///
+    /// # Errors
+    /// As [`Wire::post_packed`].
+    ///
+    /// # Safety
+    /// The pieces are registered, and touched by nobody else until the ticket comes back.
+    unsafe fn post_get(
+        &self,
+        _peer: u32,
+        _key: &RemoteKey,
+        _remote: u64,
+        _pieces: &[Piece],
+        _ticket: u64,
+    ) -> Result<()> {
+        Err(Error::Unsupported("posted gets"))
+    }
+
+    /// Starts an atomic, if [`Memory::Posted`]; without a ticket nobody wants to know what the word held. The address is
+    /// aligned.
+    ///
+    /// # Errors
+    /// As [`Wire::post_packed`].
+    fn post_atomic(
+        &self,
+        _peer: u32,
+        _key: &RemoteKey,
+        _remote: u64,
+        _atomic: Atomic,
+        _ticket: Option<u64>,
+    ) -> Result<()> {
+        Err(Error::Unsupported("posted atomics"))
+    }
+
+    /// Hands the tickets of posted operations that are done to `sink`, which calls nothing here.
+    fn completed(&self, _sink: &mut dyn FnMut(Completed<'_>)) -> usize {
+        0
+    }
+
+    /// Makes sure that nothing posted to `peer` touches this rank's memory any more. The connection may be lost by it.
+    fn abandon(&self, _peer: u32) {}
 }

@@ -10,7 +10,7 @@ mod client;
 mod codec;
 mod server;
 
-pub use self::client::{Client, Event, Operation, Sink, Source};
+pub use self::client::{Client, Event, Operation, Sink, Source, Unpack};
 #[cfg(any(test, fuzzing))]
 pub use self::codec::{Reply, RequestHead};
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::transport::attributes::{Capabilities as Can, Flush};
 use crate::transport::error::{Error, Posted, Result};
 use crate::transport::iov::{self, Iov, Pieces};
 use crate::transport::pending::{Refused, Request};
-use crate::transport::wire::{Channel, Wire};
+use crate::transport::wire::{Channel, Memory, Wire};
 use crate::transport::{AtomicOp, Completion, Confined, MESSAGE_IDS, RemoteKey, Word};
 
 /// An endpoint over a [`Wire`]. Dropping it drops its pending requests and forgets what is under way; flush before.
@@ -45,7 +45,7 @@ impl<W: Wire> Endpoint<W> {
         if slot.peer == UNCONNECTED {
             return Err(Error::NotConnected);
         }
-        if self.interface.queues.holds_back(self.index) {
+        if self.interface.queues.holds_back(self.index) || self.interface.flights.borrow().holds_back(self.index) {
             return Err(Error::NoResource);
         }
         Ok(slot)
@@ -67,6 +67,29 @@ impl<W: Wire> Endpoint<W> {
         Ok(slot.peer)
     }
 
+    /// Sees to it that what this endpoint has posted does not touch the user's memory any more.
+    fn abandon(&self) {
+        let slot = self.slot();
+        if slot.peer != UNCONNECTED && self.interface.flights.borrow().busy(self.index, u64::MAX) {
+            self.interface.wire.abandon(slot.peer);
+        }
+    }
+
+    /// Remembers what a flush has to wait for, where operations are posted.
+    #[inline]
+    pub(super) fn note_posted<T>(&self, peer: u32, outcome: Result<T>) -> Result<T> {
+        match outcome {
+            Ok(value) => {
+                if self.interface.memory == Memory::Posted {
+                    let posted = self.interface.wire.sent(peer);
+                    self.change(|slot| slot.posted = posted);
+                }
+                Ok(value)
+            }
+            Err(error) => self.starved(error),
+        }
+    }
+
     /// Remembers that there was no room in this turn.
     pub(super) fn starved<T>(&self, error: Error) -> Result<T> {
         if error == Error::NoResource {
@@ -85,6 +108,8 @@ impl<W: Wire> Drop for Endpoint<W> {
     fn drop(&mut self) {
         drop(self.interface.queues.purge(self.index));
         self.interface.client.borrow_mut().forget(self.index);
+        self.abandon();
+        self.interface.flights.borrow_mut().end(self.index, drop);
         self.interface.flushes.borrow_mut().retain(|wait| wait.endpoint != self.index);
         self.change(|slot| slot.used = false);
     }
@@ -221,13 +246,13 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         let peer = self.ready_to_send(Can::AM_SHORT, "short messages", id)?;
         limit("a short message with its header", payload.len() + 8, self.interface.attributes.am.max_short)?;
-        self.interface.wire.send_short(peer, id, header, payload).or_else(|error| self.starved(error))
+        self.note_posted(peer, self.interface.wire.send_short(peer, id, header, payload))
     }
 
     fn am_bcopy(&self, id: u8, len: usize, pack: impl FnOnce(&mut [u8]) -> usize) -> Result<usize> {
         let peer = self.ready_to_send(Can::AM_BCOPY, "packed messages", id)?;
         limit("a packed message", len, self.interface.attributes.am.max_bcopy)?;
-        self.interface.wire.send(peer, Channel::Message, id, len, pack).or_else(|error| self.starved(error))
+        self.note_posted(peer, self.interface.wire.send(peer, Channel::Message, id, len, pack))
     }
 
     unsafe fn am_zcopy(
@@ -253,11 +278,8 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
             header.len() + len
         };
         // The one copy is into memory that the peer, or the wire, reads: nothing is left to complete.
-        self.interface
-            .wire
-            .send(peer, Channel::Message, id, header.len() + len, fill)
-            .map(|_| Posted::Done)
-            .or_else(|error| self.starved(error))
+        let outcome = self.interface.wire.send(peer, Channel::Message, id, header.len() + len, fill);
+        self.note_posted(peer, outcome).map(|_| Posted::Done)
     }
 
     fn flush(&self, flags: Flush, completion: Option<&Completion>) -> Result<Posted> {
@@ -268,6 +290,7 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         let interface = &self.interface;
         if flags.has(Flush::CANCEL) {
             self.change(|slot| slot.failed = Some(Error::Canceled));
+            self.abandon();
             interface.end_operations(self.index, Error::Canceled);
             return Ok(Posted::Done);
         }
@@ -282,15 +305,18 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         if remote {
             interface.wire.fence_memory();
         }
-        let (before, sent) = (interface.client.borrow().next_token(), interface.wire.sent(slot.peer));
+        let before = interface.client.borrow().next_token();
+        let sent = if interface.memory == Memory::Posted { slot.posted } else { interface.wire.sent(slot.peer) };
+        let before_posted = interface.flights.borrow().next_number();
         let busy = interface.client.borrow().busy(self.index, before, remote)
+            || interface.flights.borrow().busy(self.index, before_posted)
             || (remote && !interface.wire.arrived(slot.peer, sent));
         if !busy {
             return Ok(Posted::Done);
         }
         if let Some(completion) = completion {
             let completion = completion.clone();
-            let wait = FlushWait { endpoint: self.index, before, remote, sent, completion };
+            let wait = FlushWait { endpoint: self.index, before, before_posted, remote, sent, completion };
             interface.flushes.borrow_mut().push(wait);
         }
         Ok(Posted::InProgress)
@@ -327,7 +353,8 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
             && slot.starved != interface.turn.get()
             && slot.peer != UNCONNECTED
             && interface.wire.has_room(slot.peer, Channel::Message)
-            && interface.client.borrow().has_room(self.index);
+            && interface.client.borrow().has_room(self.index)
+            && !interface.flights.borrow().holds_back(self.index);
         if room {
             return Err(Refused { error: Error::Busy, request });
         }

@@ -7,13 +7,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::endpoint::Endpoint;
+use super::flight::Flights;
 use crate::transport::attributes::{AtomicSet, Attributes, Capabilities as Can, Directions, Events, Limits, Order};
 use crate::transport::emulate::{Client, Event, Server};
 use crate::transport::error::{Error, Posted, Result};
 use crate::transport::memory::Registry;
 use crate::transport::message::{Message, MessageHandler, Retained, Table};
 use crate::transport::pending::Queues;
-use crate::transport::wire::{Arrival, Channel, Facts, Wire};
+use crate::transport::wire::{Agent, Arrival, Channel, Facts, Memory, Wire};
 use crate::transport::{AtomicOp, Completion, Confined, ErrorHandler, InterfaceOptions};
 
 /// No peer yet.
@@ -31,11 +32,16 @@ pub(super) struct Slot {
     pub(super) fence_next: bool,
     /// The turn in which a send found no room.
     pub(super) starved: u64,
+    /// What the wire had taken for the peer when this endpoint posted last.
+    pub(super) posted: u64,
 }
 
 pub(super) struct FlushWait {
     pub(super) endpoint: u32,
+    /// Emulated operations numbered below this.
     pub(super) before: u64,
+    /// Posted operations numbered below this.
+    pub(super) before_posted: u64,
     pub(super) remote: bool,
     pub(super) sent: u64,
     pub(super) completion: Completion,
@@ -49,6 +55,9 @@ pub struct Interface<W: Wire> {
     pub(super) wire: W,
     pub(super) attributes: Attributes,
     pub(super) needs_region: bool,
+    pub(super) memory: Memory,
+    pub(super) max_pieces: usize,
+    pub(super) flights: RefCell<Flights>,
     pub(super) queues: Queues,
     pub(super) client: RefCell<Client>,
     pub(super) slots: RefCell<Vec<Slot>>,
@@ -77,6 +86,9 @@ impl<W: Wire> Interface<W> {
         Interface {
             attributes: attributes(&facts, &options),
             needs_region: facts.needs_region,
+            memory: if options.emulate { Memory::Emulated } else { facts.memory },
+            max_pieces: facts.max_pieces,
+            flights: RefCell::default(),
             queues: Queues::default(),
             client: RefCell::new(Client::new(facts.max_message, options.window)),
             server: RefCell::new(Server::new(registry, facts.max_message)),
@@ -94,13 +106,8 @@ impl<W: Wire> Interface<W> {
         }
     }
 
-    /// Whether puts, gets and atomics go through messages.
-    pub(super) fn emulates(&self) -> bool {
-        self.attributes.emulated != Can::NONE
-    }
-
     pub(super) fn add_slot(&self, peer: u32) -> u32 {
-        let slot = Slot { used: true, peer, failed: None, fence: 0, fence_next: false, starved: u64::MAX };
+        let slot = Slot { used: true, peer, failed: None, fence: 0, fence_next: false, starved: u64::MAX, posted: 0 };
         let mut slots = self.slots.borrow_mut();
         // A linear look is fine: endpoints are made on first use and kept.
         match slots.iter().rposition(|slot| !slot.used) {
@@ -145,6 +152,11 @@ impl<W: Wire> Interface<W> {
                 // To a peer that is gone there is nothing to answer.
                 !matches!(wire.send(peer, Channel::Reply, 0, bytes.len(), fill), Err(Error::NoResource))
             });
+        }
+        drop(server);
+        if self.memory == Memory::Posted {
+            let mut events = self.events.borrow_mut();
+            done += self.flights.borrow_mut().post(wire, self.max_pieces, &mut events);
         }
         done + wire.push()
     }
@@ -214,6 +226,8 @@ impl<W: Wire> Interface<W> {
     pub(super) fn end_operations(&self, endpoint: u32, error: Error) {
         let mut events = self.events.borrow_mut();
         self.client.borrow_mut().fail(endpoint, error, &mut events);
+        let mut end = |completion| events.push(Event::Complete(completion, Err(error)));
+        self.flights.borrow_mut().end(endpoint, &mut end);
         self.flushes.borrow_mut().retain(|wait| {
             if wait.endpoint == endpoint {
                 events.push(Event::Complete(wait.completion.clone(), Err(error)));
@@ -246,11 +260,12 @@ impl<W: Wire> Interface<W> {
         if waits.is_empty() {
             return;
         }
-        let (client, slots) = (self.client.borrow(), self.slots.borrow());
+        let (client, flights, slots) = (self.client.borrow(), self.flights.borrow(), self.slots.borrow());
         let mut events = self.events.borrow_mut();
         waits.retain(|wait| {
             let peer = slots[wait.endpoint as usize].peer;
             let busy = client.busy(wait.endpoint, wait.before, wait.remote)
+                || flights.busy(wait.endpoint, wait.before_posted)
                 || (wait.remote && !self.wire.arrived(peer, wait.sent));
             if !busy {
                 events.push(Event::Complete(wait.completion.clone(), Ok(())));
@@ -336,7 +351,13 @@ impl<W: Wire> crate::transport::Interface for Interface<W> {
         }
         let _running = Running(&self.running);
         self.turn.set(self.turn.get() + 1);
-        let mut done = self.receive(receive) + self.advance();
+        let mut done = self.receive(receive);
+        if self.memory == Memory::Posted {
+            // Nowhere else: an operation is not done before its completion can be called.
+            let mut events = self.events.borrow_mut();
+            done += self.flights.borrow_mut().land(&self.wire, &mut events);
+        }
+        done += self.advance();
         if send {
             self.look_for_losses();
             self.finish_flushes();
@@ -361,7 +382,8 @@ impl<W: Wire> crate::transport::Interface for Interface<W> {
             return Err(Error::NoResource);
         }
         self.advance();
-        Ok(if self.client.borrow().uses_memory() { Posted::InProgress } else { Posted::Done })
+        let busy = self.client.borrow().uses_memory() || !self.flights.borrow().is_empty();
+        Ok(if busy { Posted::InProgress } else { Posted::Done })
     }
 
     fn fence(&self) -> Result<()> {
@@ -399,16 +421,17 @@ impl Drop for Running<'_> {
 }
 
 /// Every put, get and atomic there is.
-const MEMORY: Can = Can(Can::PUT_SHORT.0
-    | Can::PUT_BCOPY.0
-    | Can::PUT_ZCOPY.0
-    | Can::GET_BCOPY.0
-    | Can::GET_ZCOPY.0
-    | Can::ATOMIC_CPU.0);
+const MEMORY: Can = Can(Can::PUT_SHORT.0 | Can::PUT_BCOPY.0 | Can::PUT_ZCOPY.0 | Can::GET_BCOPY.0 | Can::GET_ZCOPY.0);
 
 fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
-    let emulate = options.emulate || !facts.native_memory;
+    let memory = if options.emulate { Memory::Emulated } else { facts.memory };
+    let emulate = memory == Memory::Emulated;
+    let atomic = match facts.atomics {
+        Agent::Device if !emulate => Can::ATOMIC_DEVICE,
+        _ => Can::ATOMIC_CPU,
+    };
     let mut can = MEMORY
+        .and(atomic)
         .and(Can::AM_SHORT)
         .and(Can::AM_BCOPY)
         .and(Can::AM_ZCOPY)
@@ -417,18 +440,28 @@ fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
         .and(Can::EP_CHECK)
         .and(Can::CONNECT_TO_IFACE)
         .and(Can::CB_SYNC);
-    for (there, flag) in
-        [(!emulate, Can::GET_SHORT), (facts.endpoint_connect, Can::CONNECT_TO_EP), (facts.inter_node, Can::INTER_NODE)]
-    {
+    for (there, flag) in [
+        (memory == Memory::Direct, Can::GET_SHORT),
+        (facts.endpoint_connect, Can::CONNECT_TO_EP),
+        (facts.inter_node, Can::INTER_NODE),
+    ] {
         if there {
             can = can.and(flag);
         }
     }
     let can = can.without(options.without);
     let if_can = |flag: Can, limit: usize| if can.has(flag) { limit } else { 0 };
-    let short = if emulate { 256.min(options.max_bcopy) } else { options.max_bcopy };
+    let packed = match memory {
+        Memory::Posted => options.max_bcopy.min(facts.max_posted_packed),
+        _ => options.max_bcopy,
+    };
+    let short = match memory {
+        Memory::Emulated => 256.min(packed),
+        Memory::Direct => packed,
+        Memory::Posted => facts.max_posted_short.min(packed),
+    };
     let header = (facts.max_message / 2).min(256);
-    let atomics = if can.has(Can::ATOMIC_CPU) {
+    let atomics = if can.has(atomic) {
         let (post, fetch) = (AtomicOp::POST, AtomicOp::FETCH);
         AtomicSet { post32: post, post64: post, fetch32: fetch, fetch64: fetch }
     } else {
@@ -436,17 +469,17 @@ fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
     };
     Attributes {
         capabilities: can,
-        emulated: if emulate { Can(MEMORY.0 & can.0) } else { Can::NONE },
+        emulated: if emulate { Can(MEMORY.and(atomic).0 & can.0) } else { Can::NONE },
         put: Limits {
             max_short: if_can(Can::PUT_SHORT, short),
-            max_bcopy: if_can(Can::PUT_BCOPY, options.max_bcopy),
+            max_bcopy: if_can(Can::PUT_BCOPY, packed),
             max_zcopy: if_can(Can::PUT_ZCOPY, options.max_zcopy),
             max_iov: if_can(Can::PUT_ZCOPY, options.max_iov),
             ..Limits::default()
         },
         get: Limits {
             max_short: if_can(Can::GET_SHORT, short),
-            max_bcopy: if_can(Can::GET_BCOPY, options.max_bcopy),
+            max_bcopy: if_can(Can::GET_BCOPY, packed),
             max_zcopy: if_can(Can::GET_ZCOPY, options.max_zcopy),
             max_iov: if_can(Can::GET_ZCOPY, options.max_iov),
             ..Limits::default()
@@ -465,6 +498,9 @@ fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
         message_order: facts.order,
         memory_order: if emulate {
             facts.order
+        } else if memory == Memory::Posted {
+            // A device may answer a get after it has done what was posted later.
+            Order::Any
         } else if cfg!(target_arch = "x86_64") {
             // Stores of one core become visible in their order.
             Order::Posted

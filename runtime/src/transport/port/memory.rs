@@ -1,6 +1,7 @@
 //! Puts, gets and atomics of an endpoint: by the wire where it can, else over messages.
 
 use super::endpoint::{Endpoint, limit};
+use super::flight::{Blocks, Sink as Landing};
 use super::interface::Slot;
 use crate::memory::copy::copy;
 use crate::transport::Completion;
@@ -10,16 +11,54 @@ use crate::transport::emulate::{Operation, Sink, Source};
 use crate::transport::error::{Error, Posted, Result};
 use crate::transport::iov::{self, Iov, Pieces};
 use crate::transport::key::{Place, RemoteKey};
-use crate::transport::wire::Wire;
+use crate::transport::wire::{Channel, Memory, Wire};
 
 impl<W: Wire> Endpoint<W> {
-    /// Checks that the range is the key's and the key the peer's; says whether the wire itself reaches it.
-    fn native(&self, slot: &Slot, len: usize, remote: u64, key: &RemoteKey) -> Result<bool> {
+    /// Checks that the range is the key's and the key the peer's; says who reaches it.
+    #[inline]
+    fn way(&self, slot: &Slot, len: usize, remote: u64, key: &RemoteKey) -> Result<Memory> {
         key.offset(remote, len)?;
         if key.owner != slot.peer {
             return Err(Error::InvalidParam("a key for memory of another peer"));
         }
-        Ok(!self.interface.emulates() && self.interface.wire.reaches(key))
+        let memory = self.interface.memory;
+        Ok(if memory == Memory::Emulated || self.interface.wire.reaches(key) { memory } else { Memory::Emulated })
+    }
+
+    /// Posts an operation whose end a ticket tells.
+    fn fly(
+        &self,
+        slot: &Slot,
+        landing: Landing,
+        completion: Option<&Completion>,
+        post: impl FnOnce(u64) -> Result<()>,
+    ) -> Result<Posted> {
+        let ticket = self.interface.flights.borrow_mut().book(self.index, slot.peer, landing, completion);
+        match post(ticket) {
+            Ok(()) => Ok(Posted::InProgress),
+            Err(error) => {
+                self.interface.flights.borrow_mut().cancel(ticket);
+                self.starved(error)
+            }
+        }
+    }
+
+    /// Starts a put or get of the user's own blocks.
+    fn fly_blocks(
+        &self,
+        slot: &Slot,
+        iov: &[Iov<'_>],
+        (is_put, len, remote, key): (bool, usize, u64, &RemoteKey),
+        completion: Option<&Completion>,
+    ) -> Result<Posted> {
+        let interface = &self.interface;
+        if !interface.wire.has_room(slot.peer, Channel::Request) {
+            return self.starved(Error::NoResource);
+        }
+        let blocks = Blocks { pieces: Pieces::new(iov), len, is_put, remote, key: *key };
+        interface.flights.borrow_mut().start(self.index, slot.peer, blocks, completion);
+        interface.advance();
+        Ok(Posted::InProgress)
     }
 
     /// Whether an emulated operation may start.
@@ -59,12 +98,21 @@ impl<W: Wire> Endpoint<W> {
     pub(super) fn do_put_short(&self, data: &[u8], remote: u64, key: &RemoteKey) -> Result<()> {
         let slot = self.ready(Can::PUT_SHORT, "short puts")?;
         limit("a short put", data.len(), self.interface.attributes.put.max_short)?;
-        if self.native(&slot, data.len(), remote, key)? {
-            // SAFETY: the slice's bytes.
-            return unsafe { self.interface.wire.put(slot.peer, key, remote, data.as_ptr(), data.len()) };
-        }
-        if data.is_empty() {
-            return Ok(());
+        match self.way(&slot, data.len(), remote, key)? {
+            Memory::Direct => {
+                // SAFETY: the slice's bytes.
+                return unsafe { self.interface.wire.put(slot.peer, key, remote, data.as_ptr(), data.len()) };
+            }
+            _ if data.is_empty() => return Ok(()),
+            Memory::Posted => {
+                let fill = |buffer: &mut [u8]| {
+                    buffer.copy_from_slice(data);
+                    data.len()
+                };
+                let outcome = self.interface.wire.post_packed(slot.peer, key, remote, data.len(), fill);
+                return self.note_posted(slot.peer, outcome).map(drop);
+            }
+            Memory::Emulated => {}
         }
         self.check_room()?;
         let operation = Operation::Put(Source::Own(data.into()));
@@ -81,14 +129,19 @@ impl<W: Wire> Endpoint<W> {
     ) -> Result<usize> {
         let slot = self.ready(Can::PUT_BCOPY, "packed puts")?;
         limit("a packed put", len, self.interface.attributes.put.max_bcopy)?;
-        let native = self.native(&slot, len, remote, key)?;
-        if !native {
-            self.check_room()?;
+        let way = self.way(&slot, len, remote, key)?;
+        match way {
+            Memory::Posted if len > 0 => {
+                let outcome = self.interface.wire.post_packed(slot.peer, key, remote, len, pack);
+                return self.note_posted(slot.peer, outcome);
+            }
+            Memory::Emulated => self.check_room()?,
+            _ => {}
         }
         let mut bounce = vec![0; len];
         let packed = pack(&mut bounce).min(len);
         bounce.truncate(packed);
-        if native {
+        if way == Memory::Direct {
             // SAFETY: the buffer's bytes.
             unsafe { self.interface.wire.put(slot.peer, key, remote, bounce.as_ptr(), packed) }?;
         } else if packed > 0 {
@@ -108,7 +161,8 @@ impl<W: Wire> Endpoint<W> {
         let limits = &self.interface.attributes.put;
         let len = iov::check(iov, limits.max_iov, self.interface.needs_region)?;
         limit("a zero-copy put", len, limits.max_zcopy)?;
-        if self.native(&slot, len, remote, key)? {
+        let way = self.way(&slot, len, remote, key)?;
+        if way == Memory::Direct {
             let mut at = remote;
             for piece in iov::pieces(iov) {
                 // SAFETY: the caller's memory, readable.
@@ -120,6 +174,9 @@ impl<W: Wire> Endpoint<W> {
         if len == 0 {
             return Ok(Posted::Done);
         }
+        if way == Memory::Posted {
+            return self.fly_blocks(&slot, iov, (true, len, remote, key), completion);
+        }
         self.check_room()?;
         let operation = Operation::Put(Source::User(Pieces::new(iov)));
         Ok(self.start(&slot, operation, remote, key, len, completion))
@@ -128,7 +185,7 @@ impl<W: Wire> Endpoint<W> {
     pub(super) fn do_get_short(&self, to: &mut [u8], remote: u64, key: &RemoteKey) -> Result<()> {
         let slot = self.ready(Can::GET_SHORT, "short gets")?;
         limit("a short get", to.len(), self.interface.attributes.get.max_short)?;
-        if !self.native(&slot, to.len(), remote, key)? {
+        if self.way(&slot, to.len(), remote, key)? != Memory::Direct {
             return Err(Error::Unsupported("short gets of this memory"));
         }
         // SAFETY: the slice's bytes.
@@ -145,14 +202,18 @@ impl<W: Wire> Endpoint<W> {
     ) -> Result<Posted> {
         let slot = self.ready(Can::GET_BCOPY, "packed gets")?;
         limit("a packed get", len, self.interface.attributes.get.max_bcopy)?;
-        let native = self.native(&slot, len, remote, key)?;
-        if native || len == 0 {
+        let way = self.way(&slot, len, remote, key)?;
+        if way == Memory::Direct || len == 0 {
             let mut bounce = vec![0; len];
             // SAFETY: the buffer's bytes.
             unsafe { self.interface.wire.get(slot.peer, key, remote, bounce.as_mut_ptr(), len) }
                 .or_else(|error| if len == 0 { Ok(()) } else { Err(error) })?;
             unpack(&bounce);
             return Ok(Posted::Done);
+        }
+        if way == Memory::Posted {
+            let post = |ticket| self.interface.wire.post_fetch(slot.peer, key, remote, len, ticket);
+            return self.fly(&slot, Landing::Unpack(Box::new(unpack)), completion, post);
         }
         self.check_room()?;
         let operation = Operation::Get(Sink::Unpack(vec![0; len], Box::new(unpack)));
@@ -170,7 +231,8 @@ impl<W: Wire> Endpoint<W> {
         let limits = &self.interface.attributes.get;
         let len = iov::check(iov, limits.max_iov, self.interface.needs_region)?;
         limit("a zero-copy get", len, limits.max_zcopy)?;
-        if self.native(&slot, len, remote, key)? {
+        let way = self.way(&slot, len, remote, key)?;
+        if way == Memory::Direct {
             let mut at = remote;
             for piece in iov::pieces(iov) {
                 // SAFETY: the caller's memory, writable.
@@ -181,6 +243,9 @@ impl<W: Wire> Endpoint<W> {
         }
         if len == 0 {
             return Ok(Posted::Done);
+        }
+        if way == Memory::Posted {
+            return self.fly_blocks(&slot, iov, (false, len, remote, key), completion);
         }
         self.check_room()?;
         let operation = Operation::Get(Sink::User(Pieces::new(iov)));
@@ -198,10 +263,11 @@ impl<W: Wire> Endpoint<W> {
         key: &RemoteKey,
         completion: Option<&Completion>,
     ) -> Result<Posted> {
-        let slot = self.ready(Can::ATOMIC_CPU, "atomics")?;
+        let agent = Can(self.interface.attributes.capabilities.0 & Can::ATOMIC_DEVICE.0);
+        let slot = self.ready(if agent == Can::NONE { Can::ATOMIC_CPU } else { agent }, "atomics")?;
         let width = T::WIDTH;
         let atomic = Atomic { op, width, value: value.widen(), compare: compare.widen() };
-        let native = self.native(&slot, width as usize, remote, key)?;
+        let way = self.way(&slot, width as usize, remote, key)?;
         if !remote.is_multiple_of(width as u64) {
             return Err(Error::InvalidParam("the address of an atomic must be a multiple of its width"));
         }
@@ -209,7 +275,17 @@ impl<W: Wire> Endpoint<W> {
         if outside && self.interface.attributes.atomics_on_allocated_only {
             return Err(Error::Unsupported("atomics on memory that the domain did not allocate"));
         }
-        if native {
+        if way == Memory::Posted {
+            let wire = &self.interface.wire;
+            if result.is_null() && completion.is_none() {
+                let outcome = wire.post_atomic(slot.peer, key, remote, atomic, None);
+                return self.note_posted(slot.peer, outcome).map(|()| Posted::Done);
+            }
+            let landing = if result.is_null() { Landing::Nothing } else { Landing::Word(result.cast(), width) };
+            let post = |ticket| wire.post_atomic(slot.peer, key, remote, atomic, Some(ticket));
+            return self.fly(&slot, landing, completion, post);
+        }
+        if way == Memory::Direct {
             let before = self.interface.wire.atomic(slot.peer, key, remote, atomic)?;
             if !result.is_null() {
                 // SAFETY: the caller's variable.

@@ -17,7 +17,7 @@ use crate::transport::attributes::{Events, Order};
 use crate::transport::error::{Error, Result};
 use crate::transport::key::{self, RemoteKey};
 use crate::transport::message::Retained;
-use crate::transport::wire::{Arrival, Channel, Facts, Wire};
+use crate::transport::wire::{Agent, Arrival, Channel, Facts, Memory, Wire};
 
 const ADDRESS_MAGIC: u32 = u32::from_le_bytes(*b"bwsm");
 /// Bytes of an address: magic, rank, where the rank has the slots (which tells one job from another).
@@ -101,7 +101,11 @@ impl Wire for ShmWire {
         Facts {
             max_short: SHORT_MAX,
             max_message: self.max_message,
-            native_memory: true,
+            memory: Memory::Direct,
+            atomics: Agent::Processor,
+            max_posted_short: 0,
+            max_posted_packed: 0,
+            max_pieces: 0,
             atomics_on_allocated_only: true,
             served_asleep: false,
             needs_region: false,

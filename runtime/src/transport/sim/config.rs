@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use super::Time;
 use crate::transport::attributes::Order;
 use crate::transport::stream::FlowLimits;
+use crate::transport::wire::Memory;
 
 /// The environment variable that repeats one seed.
 pub const SEED_VARIABLE: &str = "BELLWETHER_SIM_SEED";
@@ -28,8 +29,9 @@ pub struct Config {
     pub flow: FlowLimits,
     /// Cards serve puts, gets and atomics while their rank computes or sleeps.
     pub served_asleep: bool,
-    /// Puts, gets and atomics are direct and immediate instead.
-    pub native_memory: bool,
+    /// Who does puts, gets and atomics: [`Memory::Emulated`] over messages, [`Memory::Direct`] at once, or
+    /// [`Memory::Posted`] some turns later.
+    pub memory: Memory,
     /// Zero-copy memory must be registered.
     pub needs_region: bool,
     /// Nanoseconds from a death to when the others know.
@@ -48,7 +50,7 @@ impl Config {
             order: Order::Posted,
             flow: FlowLimits { slots: 64, credits: 64, fragment: 4096, message: 64 << 10 },
             served_asleep: true,
-            native_memory: false,
+            memory: Memory::Emulated,
             needs_region: true,
             detection: 50_000,
         }

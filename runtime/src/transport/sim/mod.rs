@@ -11,13 +11,14 @@
 //!
 //! Each rank gets a [`Node`], which is a [`super::port::Device`]: from there on it is a transport like any other.
 //! Puts, gets and atomics go over messages, served by the target's card at once ([`Config::served_asleep`]) or by the
-//! target's progress; with [`Config::native_memory`] they are direct.
+//! target's progress; or as [`Config::memory`] says.
 
 mod card;
 mod config;
 mod machine;
 mod network;
 mod node;
+mod posted;
 mod scheduler;
 #[cfg(test)]
 mod tests;

@@ -6,16 +6,18 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::event::EventfdFlags;
 
+use super::posted::{MAX_PIECES, Post, Posts};
 use super::{Config, Network};
 use crate::memory::copy::copy;
 use crate::transport::atomic::Atomic;
 use crate::transport::attributes::{Events, Locality, Resource};
 use crate::transport::error::{Error, Result};
+use crate::transport::iov::Piece;
 use crate::transport::key::RemoteKey;
 use crate::transport::memory::Registry;
 use crate::transport::message::Retained;
 use crate::transport::port;
-use crate::transport::wire::{Arrival, Channel, Facts, Wire};
+use crate::transport::wire::{Agent, Arrival, Channel, Completed, Facts, Memory, Wire};
 
 const ADDRESS_MAGIC: u32 = u32::from_le_bytes(*b"bwsi");
 const ADDRESS_LEN: usize = 8;
@@ -89,14 +91,14 @@ impl port::Device for Node {
             return Err(Error::Busy);
         }
         drop(state);
-        Ok(SimWire { node: self.clone(), event: OnceLock::new() })
+        Ok(SimWire { node: self.clone(), event: OnceLock::new(), posts: Posts::default() })
     }
 }
 
 /// A rank's wire on a simulated network.
-#[derive(Debug)]
 pub struct SimWire {
     node: Node,
+    posts: Posts,
     event: OnceLock<Arc<OwnedFd>>,
 }
 
@@ -129,7 +131,11 @@ impl Wire for SimWire {
         Facts {
             max_short: config.flow.message.min(128),
             max_message: config.flow.message,
-            native_memory: config.native_memory,
+            memory: config.memory,
+            atomics: if config.memory == Memory::Posted { Agent::Device } else { Agent::Processor },
+            max_posted_short: 64,
+            max_posted_packed: 16 << 10,
+            max_pieces: MAX_PIECES,
             atomics_on_allocated_only: false,
             served_asleep: config.served_asleep,
             needs_region: config.needs_region,
@@ -151,7 +157,7 @@ impl Wire for SimWire {
     }
 
     fn has_room(&self, peer: u32, channel: Channel) -> bool {
-        self.node.network.state().has_room(self.node.rank, peer, channel)
+        self.posts.has_room() && self.node.network.state().has_room(self.node.rank, peer, channel)
     }
 
     fn send(
@@ -200,17 +206,21 @@ impl Wire for SimWire {
 
     fn fence(&self, peer: u32) {
         let mut state = self.node.network.state();
+        self.posts.perform(&mut state, self.node.rank, peer);
         let limits = state.config.flow;
         state.cards[self.me()].links.entry(peer).or_default().fence(&limits);
     }
 
     fn sent(&self, peer: u32) -> u64 {
-        self.node.network.state().cards[self.me()].links.get(&peer).map_or(0, |link| link.sent)
+        let sent = self.node.network.state().cards[self.me()].links.get(&peer).map_or(0, |link| link.sent);
+        sent << 32 | u64::from(self.posts.posted())
     }
 
     fn arrived(&self, peer: u32, count: u64) -> bool {
         let state = self.node.network.state();
-        state.cards[self.me()].links.get(&peer).is_none_or(|link| link.flying.range(..count).next().is_none())
+        let (count, posted) = (count >> 32, count as u32);
+        self.posts.done(peer, posted)
+            && state.cards[self.me()].links.get(&peer).is_none_or(|link| link.flying.range(..count).next().is_none())
     }
 
     fn losses(&self) -> u64 {
@@ -272,5 +282,51 @@ impl Wire for SimWire {
         let before = unsafe { atomic.perform(at) };
         state.cards[peer as usize].announce();
         Ok(before)
+    }
+
+    fn post_packed(
+        &self,
+        peer: u32,
+        key: &RemoteKey,
+        remote: u64,
+        max: usize,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<usize> {
+        self.node.network.state().check(self.node.rank, peer)?;
+        if !self.posts.has_room() {
+            return Err(Error::NoResource);
+        }
+        let mut bytes = vec![0; max];
+        let len = fill(&mut bytes).min(max);
+        bytes.truncate(len);
+        self.posts.add(peer, key, remote, Post::Put(bytes), None).map(|()| len)
+    }
+
+    fn post_fetch(&self, peer: u32, key: &RemoteKey, remote: u64, len: usize, ticket: u64) -> Result<()> {
+        self.node.network.state().check(self.node.rank, peer)?;
+        self.posts.add(peer, key, remote, Post::Fetch(len), Some(ticket))
+    }
+
+    unsafe fn post_put(&self, peer: u32, key: &RemoteKey, remote: u64, pieces: &[Piece], ticket: u64) -> Result<()> {
+        self.node.network.state().check(self.node.rank, peer)?;
+        self.posts.add(peer, key, remote, Post::PutPieces(pieces.into()), Some(ticket))
+    }
+
+    unsafe fn post_get(&self, peer: u32, key: &RemoteKey, remote: u64, pieces: &[Piece], ticket: u64) -> Result<()> {
+        self.node.network.state().check(self.node.rank, peer)?;
+        self.posts.add(peer, key, remote, Post::GetPieces(pieces.into()), Some(ticket))
+    }
+
+    fn post_atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic, ticket: Option<u64>) -> Result<()> {
+        self.node.network.state().check(self.node.rank, peer)?;
+        self.posts.add(peer, key, remote, Post::Atomic(atomic), ticket)
+    }
+
+    fn completed(&self, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
+        self.posts.complete(&mut self.node.network.state(), self.node.rank, sink)
+    }
+
+    fn abandon(&self, peer: u32) {
+        self.posts.clear(peer);
     }
 }

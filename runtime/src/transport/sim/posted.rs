@@ -1,0 +1,148 @@
+//! Puts, gets and atomics of a simulated card that are posted, and done some time later: as a network device does.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use super::network::State;
+use crate::memory::copy::copy;
+use crate::transport::atomic::Atomic;
+use crate::transport::error::{Error, Result};
+use crate::transport::iov::Piece;
+use crate::transport::key::RemoteKey;
+use crate::transport::wire::Completed;
+
+/// Operations under way at a card.
+const DEPTH: usize = 8;
+/// Most blocks of one.
+pub(super) const MAX_PIECES: usize = 2;
+
+pub(super) enum Post {
+    Put(Vec<u8>),
+    PutPieces(Vec<Piece>),
+    Fetch(usize),
+    GetPieces(Vec<Piece>),
+    Atomic(Atomic),
+}
+
+struct Op {
+    number: u32,
+    peer: u32,
+    key: RemoteKey,
+    remote: u64,
+    post: Post,
+    ticket: Option<u64>,
+    /// What came of it, when it is done.
+    done: Option<(Result<()>, Vec<u8>)>,
+}
+
+/// A card's queue of them.
+#[derive(Default)]
+pub(super) struct Posts {
+    ops: RefCell<VecDeque<Op>>,
+    posted: Cell<u32>,
+    /// So many turns pass before anything is done.
+    turns: Cell<u32>,
+}
+
+impl Posts {
+    pub(super) fn has_room(&self) -> bool {
+        self.ops.borrow().len() < DEPTH
+    }
+
+    pub(super) fn add(&self, peer: u32, key: &RemoteKey, remote: u64, post: Post, ticket: Option<u64>) -> Result<()> {
+        if !self.has_room() {
+            return Err(Error::NoResource);
+        }
+        let number = self.posted.get();
+        self.posted.set(number + 1);
+        self.ops.borrow_mut().push_back(Op { number, peer, key: *key, remote, post, ticket, done: None });
+        self.turns.set(2);
+        Ok(())
+    }
+
+    /// Operations posted so far.
+    pub(super) fn posted(&self) -> u32 {
+        self.posted.get()
+    }
+
+    /// Whether none of the first `count` that went to `peer` is under way.
+    pub(super) fn done(&self, peer: u32, count: u32) -> bool {
+        !self.ops.borrow().iter().any(|op| op.peer == peer && op.number < count)
+    }
+
+    /// Does what was posted to `peer`. It is told of later.
+    pub(super) fn perform(&self, state: &mut State, rank: u32, peer: u32) {
+        for op in self.ops.borrow_mut().iter_mut().filter(|op| op.peer == peer && op.done.is_none()) {
+            op.perform(state, rank);
+        }
+    }
+
+    /// Does what was posted a while ago, and tells of it.
+    pub(super) fn complete(&self, state: &mut State, rank: u32, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
+        if self.turns.replace(self.turns.get().saturating_sub(1)) > 0 {
+            // Something is under way: nobody sleeps now.
+            return usize::from(!self.ops.borrow().is_empty());
+        }
+        let ops = std::mem::take(&mut *self.ops.borrow_mut());
+        let count = ops.len();
+        for mut op in ops {
+            op.perform(state, rank);
+            let (Some(ticket), Some((outcome, data))) = (op.ticket, &op.done) else { continue };
+            sink(Completed { ticket, outcome: *outcome, data });
+        }
+        count
+    }
+
+    pub(super) fn clear(&self, peer: u32) {
+        self.ops.borrow_mut().retain(|op| op.peer != peer);
+    }
+}
+
+impl Op {
+    fn perform(&mut self, state: &mut State, rank: u32) {
+        if self.done.is_none() {
+            let mut data = Vec::new();
+            let outcome = self.attempt(state, rank, &mut data);
+            self.done = Some((outcome, data));
+        }
+    }
+
+    fn attempt(&self, state: &mut State, rank: u32, data: &mut Vec<u8>) -> Result<()> {
+        state.check(rank, self.peer)?;
+        let len = match &self.post {
+            Post::Put(bytes) => bytes.len(),
+            Post::Fetch(len) => *len,
+            Post::PutPieces(pieces) | Post::GetPieces(pieces) => pieces.iter().map(|piece| piece.len).sum(),
+            Post::Atomic(atomic) => atomic.width as usize,
+        };
+        let card = &mut state.cards[self.peer as usize];
+        let at = card.registry.resolve(self.key.id, self.remote, len)?;
+        let mut offset = 0;
+        // SAFETY: registered memory of this process, as just resolved; the pieces are the user's, by the word given to
+        // the wire.
+        unsafe {
+            match &self.post {
+                Post::Put(bytes) => copy(at, bytes.as_ptr(), len),
+                Post::Fetch(_) => {
+                    data.resize(len, 0);
+                    copy(data.as_mut_ptr(), at, len);
+                }
+                Post::PutPieces(pieces) => {
+                    for piece in pieces {
+                        copy(at.add(offset), piece.pointer, piece.len);
+                        offset += piece.len;
+                    }
+                }
+                Post::GetPieces(pieces) => {
+                    for piece in pieces {
+                        copy(piece.pointer, at.add(offset), piece.len);
+                        offset += piece.len;
+                    }
+                }
+                Post::Atomic(atomic) => data.extend_from_slice(&atomic.perform(at).to_le_bytes()),
+            }
+        }
+        card.announce();
+        Ok(())
+    }
+}
