@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 use libloading::Library;
 
 use crate::{
-    LoadError, be16, be64, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr,
-    ibv_event_type, ibv_fork_status, ibv_gid, ibv_gid_entry, ibv_mr, ibv_node_type, ibv_pd, ibv_port_attr,
-    ibv_port_state, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
-    ibv_wc_status, ibv_wr_opcode,
+    LoadError, be16, be64, ibv_ah, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
+    ibv_device_attr, ibv_event_type, ibv_fork_status, ibv_gid, ibv_gid_entry, ibv_mr, ibv_node_type, ibv_pd,
+    ibv_port_attr, ibv_port_state, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_srq, ibv_srq_attr,
+    ibv_srq_init_attr, ibv_wc_status, ibv_wr_opcode,
 };
 
 /// The file that [`Verbs::load`] opens, found by the dynamic linker.
@@ -152,6 +152,10 @@ symbols! {
         ) -> c_int;
         /// Acknowledges events of a queue. Takes a lock: better many at once.
         fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint);
+        /// Makes an address for datagrams; null and `errno` if it cannot.
+        fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah;
+        /// Frees an address; 0 or the number of `errno`.
+        fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int;
         /// Makes a receive queue that queue pairs share.
         fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq;
         /// Changes a shared receive queue: its size, or the level below which it sends an event.

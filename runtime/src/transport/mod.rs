@@ -50,6 +50,7 @@ pub mod shm;
 pub mod sim;
 mod stream;
 mod survey;
+pub mod verbs;
 mod wire;
 mod worker;
 

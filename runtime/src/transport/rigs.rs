@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::conformance::{Player, Rig, join};
 use super::lock::Mutex;
-use super::{InterfaceOptions, shm, sim};
+use super::{InterfaceOptions, shm, sim, verbs};
 use crate::bootstrap::job::{Arrival, JobMemory};
 use crate::conformance;
 use crate::error::Loss;
@@ -155,6 +155,41 @@ impl<const EMULATE: bool> Rig for Shm<EMULATE> {
     }
 }
 
+/// The first RDMA device there is; each rank opens it for itself. `EMULATE` as above.
+struct Verbs<const EMULATE: bool>(Vec<verbs::Device>);
+
+impl<const EMULATE: bool> Rig for Verbs<EMULATE> {
+    type Transport = verbs::Device;
+    // Under emulation a round trip takes a tenth of a millisecond.
+    const SHORTEN: usize = 200;
+
+    fn new(ranks: usize) -> Self {
+        let wanted = std::env::var("BELLWETHER_VERBS_DEVICE").ok();
+        let offers = verbs::offers(wanted.as_deref()).expect("an RDMA device");
+        Verbs((0..ranks).map(|rank| verbs::Device::new(rank, ranks, &offers[0]).expect("opens")).collect())
+    }
+
+    fn transport(&self, rank: usize) -> verbs::Device {
+        self.0[rank].clone()
+    }
+
+    fn options() -> InterfaceOptions {
+        Shm::<EMULATE>::options()
+    }
+
+    fn kill(&self, rank: usize) {
+        self.0[rank].kill();
+    }
+
+    fn ranks(&self, program: &(dyn Fn(&dyn Player) + Sync)) {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let start = |rank| scope.spawn(move || program(&Thread { rank, start }));
+            join((0..self.0.len()).map(start).collect());
+        });
+    }
+}
+
 thread_local!(static SEED: Cell<u64> = const { Cell::new(1) });
 
 const PLAIN: u8 = 0;
@@ -241,6 +276,8 @@ impl<const MOOD: u8> Rig for Sim<MOOD> {
 
 conformance!(shm_between_threads, Shm<false>);
 conformance!(shm_over_messages, Shm<true>);
+conformance!(verbs_device, Verbs<false>, ignore = "needs an RDMA device: ci/softroce");
+conformance!(verbs_over_messages, Verbs<true>, ignore = "needs an RDMA device: ci/softroce");
 conformance!(sim_in_order, Sim<PLAIN>);
 conformance!(sim_wild, Sim<WILD>);
 conformance!(sim_tiny, Sim<TINY>);

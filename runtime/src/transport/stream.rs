@@ -50,8 +50,7 @@ impl<'a> Frame<'a> {
             Frame::Credit { channel, count } => (2, channel, 0, [count, 0, 0], &[][..]),
         };
         let mut frame = Vec::with_capacity(FRAME_HEADER + bytes.len());
-        frame.extend_from_slice(&[kind, channel as u8, id, 0]);
-        words.iter().for_each(|word| frame.extend_from_slice(&word.to_le_bytes()));
+        frame.extend_from_slice(&head(kind, channel, id, words));
         frame.extend_from_slice(bytes);
         frame
     }
@@ -73,6 +72,15 @@ impl<'a> Frame<'a> {
             _ => None,
         }
     }
+}
+
+fn head(kind: u8, channel: Channel, id: u8, words: [u32; 3]) -> [u8; FRAME_HEADER] {
+    let mut head = [0; FRAME_HEADER];
+    head[..3].copy_from_slice(&[kind, channel as u8, id]);
+    for (at, word) in words.into_iter().enumerate() {
+        head[4 + at * 4..8 + at * 4].copy_from_slice(&word.to_le_bytes());
+    }
+    head
 }
 
 /// Limits of a flow.
@@ -122,6 +130,29 @@ impl Outflow {
     pub fn push(&mut self, id: u8, bytes: Vec<u8>) {
         let fenced = std::mem::take(&mut self.fence);
         self.queue.push_back(Outgoing { id, bytes, sent: 0, fenced });
+    }
+
+    /// Takes a message that is sent at once in one fragment, if nothing waits before it and there is a credit: the
+    /// fragment's head.
+    pub fn pass(&mut self, id: u8, len: usize) -> Option<[u8; FRAME_HEADER]> {
+        if self.credits == 0 || !self.queue.is_empty() {
+            return None;
+        }
+        self.credits -= 1;
+        self.fence = false;
+        let number = self.number;
+        self.number = self.number.wrapping_add(1);
+        Some(head(1, self.channel, id, [number, 0, len as u32]))
+    }
+
+    /// Whether a message waits that can go on.
+    pub fn can_go_on(&self) -> bool {
+        self.credits > 0 && !self.queue.is_empty()
+    }
+
+    /// Messages that wait.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
     }
 
     /// What was pushed before is handed over before what is pushed later.

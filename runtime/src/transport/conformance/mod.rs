@@ -28,10 +28,10 @@ pub use self::rig::{Board, Dom, Duo, Ep, If, Player, Rig, Side, join, wait};
 /// Every row as a test of the module `$name`, for the transport of `$rig`.
 #[macro_export]
 macro_rules! conformance {
-    ($name:ident, $rig:ty) => {
+    ($name:ident, $rig:ty $(, $meta:meta)?) => {
         mod $name {
             use super::*;
-            $crate::conformance!(@rows $rig:
+            $crate::conformance!(@rows $rig, ($($meta)?):
                 u01_objects u02_capabilities_are_attributes u03_capability_bits u04_primitives u05_atomics
                 u06_atomic_results_need_no_key u07_three_return_values u08_completion_counts u09_fewer_operations_than_count
                 u10_completion_status u11_no_completion u12_local_is_not_remote u13_flush u14_flush_flags
@@ -47,13 +47,15 @@ macro_rules! conformance {
                 u57_registering_again);
         }
     };
-    (@rows $rig:ty: $($row:ident)*) => {
-        $(#[test]
+    (@rows $rig:ty, (): $($row:ident)*) => { $($crate::conformance!(@row $rig, $row, test);)* };
+    (@rows $rig:ty, ($meta:meta): $($row:ident)*) => { $($crate::conformance!(@row $rig, $row, test, $meta);)* };
+    (@row $rig:ty, $row:ident, $($meta:meta),+) => {
+        $(#[$meta])+
         fn $row() {
             <$rig as $crate::transport::conformance::Rig>::repeat(
                 concat!(module_path!(), "::", stringify!($row)),
                 $crate::transport::conformance::$row::<$rig>,
             );
-        })*
+        }
     };
 }

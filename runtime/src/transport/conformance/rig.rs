@@ -183,6 +183,13 @@ impl<R: Rig> Duo<R> {
         let mut duo = Duo::<R>::unconnected(options);
         duo.a.ep = Some(duo.a.connect(&duo.b.interface.address()));
         duo.b.ep = Some(duo.b.connect(&duo.a.interface.address()));
+        // Where connections are made on first use, this is it.
+        for end in [&duo.a, &duo.b].into_iter().filter(|end| end.can(Capabilities::PENDING)) {
+            duo.until("the connection", || {
+                let refused = end.ep().pending_add(Box::new(|| Resume::Done)).err();
+                refused.is_some_and(|refused| refused.error == Error::Busy)
+            });
+        }
         duo
     }
 

@@ -1,0 +1,78 @@
+//! The address of an interface: who it is, where its datagrams go, and how wide its path is.
+
+use crate::transport::error::{Error, Result};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"bwib");
+/// Bytes of an address.
+pub const LEN: usize = 40;
+
+/// Where an interface can be asked for a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    /// The rank.
+    pub rank: u32,
+    /// Its queue pair for datagrams.
+    pub datagrams: u32,
+    /// Tells one interface of a rank from the next.
+    pub nonce: u64,
+    /// The port's global id.
+    pub gid: [u8; 16],
+    /// The port's local id; 0 on Ethernet.
+    pub lid: u16,
+    /// The port's largest packet, as verbs number it.
+    pub mtu: u8,
+    /// InfiniBand (1) or Ethernet (2).
+    pub link_layer: u8,
+}
+
+impl Address {
+    pub fn encode(&self) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.rank.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.datagrams.to_le_bytes());
+        bytes[12..14].copy_from_slice(&self.lid.to_le_bytes());
+        bytes[14] = self.mtu;
+        bytes[15] = self.link_layer;
+        bytes[16..32].copy_from_slice(&self.gid);
+        bytes[32..40].copy_from_slice(&self.nonce.to_le_bytes());
+        bytes
+    }
+
+    /// # Errors
+    /// [`Error::Unreachable`] for bytes that are no address.
+    pub fn decode(bytes: &[u8]) -> Result<Address> {
+        let bytes: &[u8; LEN] = bytes.try_into().map_err(|_| Error::Unreachable)?;
+        let half = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let address = Address {
+            rank: half(4),
+            datagrams: half(8),
+            nonce: u64::from(half(32)) | u64::from(half(36)) << 32,
+            gid: *bytes[16..32].first_chunk().ok_or(Error::Unreachable)?,
+            lid: u16::from_le_bytes([bytes[12], bytes[13]]),
+            mtu: bytes[14],
+            link_layer: bytes[15],
+        };
+        let sound = half(0) == MAGIC && (1..=5).contains(&address.mtu) && (1..=2).contains(&address.link_layer);
+        if sound { Ok(address) } else { Err(Error::Unreachable) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_comes_back_and_other_bytes_are_refused() {
+        let address =
+            Address { rank: 7, datagrams: 17, nonce: u64::MAX - 3, gid: [9; 16], lid: 0xabcd, mtu: 3, link_layer: 2 };
+        let bytes = address.encode();
+        assert_eq!(Address::decode(&bytes), Ok(address));
+        assert_eq!(Address::decode(&bytes[..LEN - 1]), Err(Error::Unreachable));
+        for at in [0, 14, 15] {
+            let mut wrong = bytes;
+            wrong[at] ^= 0x40;
+            assert_eq!(Address::decode(&wrong), Err(Error::Unreachable));
+        }
+    }
+}

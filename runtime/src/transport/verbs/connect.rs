@@ -1,0 +1,567 @@
+//! Connections on first use: datagrams ask for them and answer, on a thread that sleeps until one comes.
+//!
+//! ```text
+//! asker                                         asked
+//! makes a queue pair ── ASK (its number) ──▶    makes one, connects it
+//! connects its own   ◀── HERE (its number) ──
+//! ```
+//!
+//! If both ask at once, each question is the other's answer. A question without an answer is asked again. Who asks
+//! anew, from another queue pair, has given up the old connection.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rdma_core_sys::*;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+
+use super::address::{self, Address};
+use super::card::{Card, MemoryRegion};
+use super::queue::{Completions, Events, Pair, PairSpec, Route, Shared};
+use crate::transport::lock::Mutex;
+
+/// Key of our datagrams.
+const KEY: u32 = 0x0b7e_11e7;
+const MAGIC: u32 = u32::from_le_bytes(*b"bwc1");
+/// Bytes of a datagram: magic, kind, the sender's queue pair, the asker's, the sender's address.
+const DATAGRAM: usize = 16 + address::LEN;
+/// Bytes that stand before a datagram that came: room for a global route header.
+const ROUTE_HEADER: usize = 40;
+const BUFFER: usize = 128;
+const RECEIVES: usize = 64;
+const SENDS: usize = 16;
+/// Before a question is asked again; twice as long each time.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Questions before a peer counts as unreachable: about six seconds.
+const QUESTIONS: u32 = 6;
+
+/// Requests under way for each connection.
+pub const DEPTH: usize = 128;
+/// Blocks of one request.
+pub const PIECES: usize = 4;
+/// Bytes inside a request.
+const INLINE: usize = 220;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Asking,
+    Ready,
+    /// Nobody answers, or the device refuses.
+    Failed,
+}
+
+/// A connection, or one that is being made.
+#[derive(Debug)]
+pub struct Connection {
+    pub pair: Arc<Pair>,
+    /// Where the pair leads if to this rank itself.
+    pub mirror: Option<Arc<Pair>>,
+    pub stage: Stage,
+    to: Address,
+    route: Option<Route>,
+    asked: u32,
+    again: Instant,
+}
+
+/// What the interface's thread and the connecting thread share.
+#[derive(Debug)]
+pub struct Switchboard {
+    pub card: Arc<Card>,
+    pub sends: Completions,
+    pub receives: Completions,
+    pub shared: Shared,
+    pub address: Address,
+    /// Bytes inside a request.
+    pub inline: usize,
+    connections: Mutex<HashMap<u32, Connection>>,
+    datagrams: Mutex<Datagrams>,
+    /// Counts what changed in the connections, or at the port.
+    changes: AtomicU64,
+    broken: AtomicBool,
+    stop: AtomicBool,
+    /// Wakes the connecting thread.
+    wake: OwnedFd,
+    /// Becomes readable with every change.
+    pub notice: OwnedFd,
+}
+
+#[derive(Debug)]
+struct Datagrams {
+    // In the order in which they may be dropped.
+    pair: Pair,
+    done: Completions,
+    events: Events,
+    region: MemoryRegion,
+    buffers: Box<[[u8; BUFFER]]>,
+    sent: usize,
+}
+
+// SAFETY: the buffers are touched under the lock only, and by the device.
+unsafe impl Send for Datagrams {}
+
+/// The switchboard, and its thread, which ends with it.
+#[derive(Debug)]
+pub struct Connector {
+    pub board: Arc<Switchboard>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn signal() -> io::Result<OwnedFd> {
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+impl Connector {
+    /// Starts to answer. Connections complete into `sends` and `receives`, and take their buffers from `shared`.
+    pub fn start(
+        card: &Arc<Card>,
+        rank: u32,
+        sends: Completions,
+        receives: Completions,
+        shared: Shared,
+    ) -> io::Result<Connector> {
+        let datagrams = Datagrams::new(card)?;
+        let offer = &card.offer;
+        let mut nonce = [0; 8];
+        rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty())?;
+        let address = Address {
+            rank,
+            datagrams: datagrams.pair.number(),
+            nonce: u64::from_ne_bytes(nonce),
+            gid: offer.gid,
+            lid: offer.lid,
+            mtu: offer.mtu,
+            link_layer: offer.link_layer,
+        };
+        let spec = |inline| PairSpec {
+            kind: IBV_QPT_RC,
+            sends: &sends,
+            receives: &receives,
+            shared: Some(&shared),
+            depth: DEPTH,
+            pieces: PIECES,
+            inline,
+        };
+        // How much the device takes inside a request is found by asking.
+        let inline = Pair::new(card, &spec(INLINE))?.1;
+        // SAFETY: an open device's descriptor.
+        let faults = unsafe { std::os::fd::BorrowedFd::borrow_raw((*card.context).async_fd) };
+        rustix::io::ioctl_fionbio(faults, true)?;
+        let board = Arc::new(Switchboard {
+            card: Arc::clone(card),
+            sends,
+            receives,
+            shared,
+            address,
+            inline,
+            connections: Mutex::default(),
+            datagrams: Mutex::new(datagrams),
+            changes: AtomicU64::new(0),
+            broken: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            wake: signal()?,
+            notice: signal()?,
+        });
+        let own = Arc::clone(&board);
+        let thread = std::thread::Builder::new().name("connections".into()).spawn(move || own.run())?;
+        Ok(Connector { board, thread: Some(thread) })
+    }
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        self.board.stop.store(true, Ordering::Release);
+        ring(&self.board.wake);
+        if let Some(thread) = self.thread.take() {
+            // It has told of its panic itself.
+            let _ = thread.join();
+        }
+        self.board.connections.lock().clear();
+    }
+}
+
+fn ring(fd: &OwnedFd) {
+    // Full means that it is readable.
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}
+
+/// Makes an eventfd unreadable.
+pub fn quiet(fd: &OwnedFd) {
+    let mut count = [0; 8];
+    let _ = rustix::io::read(fd, &mut count);
+}
+
+impl Datagrams {
+    fn new(card: &Arc<Card>) -> io::Result<Datagrams> {
+        let events = Events::new(card)?;
+        let done = Completions::new(card, RECEIVES + SENDS, &events)?;
+        let spec = PairSpec {
+            kind: IBV_QPT_UD,
+            sends: &done,
+            receives: &done,
+            shared: None,
+            depth: RECEIVES,
+            pieces: 1,
+            inline: 0,
+        };
+        let pair = Pair::new(card, &spec)?.0;
+        pair.open_for_datagrams(KEY)?;
+        let mut buffers = vec![[0; BUFFER]; RECEIVES + SENDS].into_boxed_slice();
+        // SAFETY: the buffers live in the same value; the region is dropped after the queue pair, at the latest with it.
+        let region = unsafe { MemoryRegion::new(card, buffers.as_mut_ptr().cast(), buffers.len() * BUFFER) };
+        let region = region.map_err(|error| io::Error::other(error.to_string()))?;
+        let mut own = Datagrams { buffers, region, sent: 0, pair, done, events };
+        (0..RECEIVES).try_for_each(|buffer| own.offer(buffer))?;
+        own.done.notify();
+        Ok(own)
+    }
+
+    fn offer(&mut self, buffer: usize) -> io::Result<()> {
+        let address = self.buffers[buffer].as_mut_ptr() as u64;
+        let mut sge = ibv_sge { addr: address, length: BUFFER as u32, lkey: self.region.local_key() };
+        let mut wr =
+            ibv_recv_wr { wr_id: buffer as u64, next: std::ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: a live queue pair; a buffer that is registered and not in use.
+        match unsafe { ibv_post_recv(self.pair.raw, &raw mut wr, &raw mut bad) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    fn send(&mut self, route: &Route, to: u32, datagram: &[u8; DATAGRAM]) {
+        // Used in turn; one that is still under way would only be sent as the newer one.
+        let buffer = RECEIVES + self.sent % SENDS;
+        self.sent += 1;
+        self.buffers[buffer][..DATAGRAM].copy_from_slice(datagram);
+        let address = self.buffers[buffer].as_mut_ptr() as u64;
+        let mut sge = ibv_sge { addr: address, length: DATAGRAM as u32, lkey: self.region.local_key() };
+        let mut wr = ibv_send_wr {
+            wr_id: buffer as u64,
+            sg_list: &raw mut sge,
+            num_sge: 1,
+            opcode: IBV_WR_SEND,
+            send_flags: IBV_SEND_SIGNALED,
+            ..Default::default()
+        };
+        wr.wr.ud = ibv_send_wr_ud { ah: route.raw, remote_qpn: to, remote_qkey: KEY };
+        let mut bad = std::ptr::null_mut();
+        // What is not sent now is sent when the question is asked again.
+        // SAFETY: a live queue pair and route; a registered buffer.
+        unsafe { ibv_post_send(self.pair.raw, &raw mut wr, &raw mut bad) };
+    }
+
+    /// The datagrams that came.
+    fn take(&mut self) -> Vec<Datagram> {
+        self.events.drain();
+        self.done.notify();
+        let mut taken = Vec::new();
+        let mut room = [ibv_wc::default(); 16];
+        loop {
+            let done = self.done.poll(&mut room).to_vec();
+            if done.is_empty() {
+                return taken;
+            }
+            for wc in done.iter().filter(|wc| (wc.wr_id as usize) < RECEIVES) {
+                let buffer = wc.wr_id as usize;
+                let len = wc.byte_len as usize;
+                if wc.status == IBV_WC_SUCCESS && (ROUTE_HEADER..=BUFFER).contains(&len) {
+                    taken.extend(Datagram::decode(&self.buffers[buffer][ROUTE_HEADER..len]));
+                }
+                // Fewer buffers only mean that questions are asked again.
+                let _ = self.offer(buffer);
+            }
+        }
+    }
+}
+
+const ASK: u32 = 1;
+const HERE: u32 = 2;
+
+/// A question or an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Datagram {
+    kind: u32,
+    /// The sender's queue pair.
+    pair: u32,
+    /// In an answer: the asker's.
+    asked: u32,
+    from: Address,
+}
+
+impl Datagram {
+    fn encode(&self) -> [u8; DATAGRAM] {
+        let mut bytes = [0; DATAGRAM];
+        for (at, word) in [MAGIC, self.kind, self.pair, self.asked].into_iter().enumerate() {
+            bytes[at * 4..at * 4 + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes[16..].copy_from_slice(&self.from.encode());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Datagram> {
+        let bytes: &[u8; DATAGRAM] = bytes.try_into().ok()?;
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let from = Address::decode(&bytes[16..]).ok()?;
+        let kind = word(4);
+        (word(0) == MAGIC && (kind == ASK || kind == HERE)).then(|| Datagram {
+            kind,
+            pair: word(8),
+            asked: word(12),
+            from,
+        })
+    }
+}
+
+impl Switchboard {
+    /// Changes whenever [`Switchboard::look`] may answer otherwise.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Whether the device or its port is gone.
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+        ring(&self.notice);
+    }
+
+    /// The connection to `rank` as it is now.
+    pub fn look<R>(&self, rank: u32, see: impl FnOnce(Option<&Connection>) -> R) -> R {
+        see(self.connections.lock().get(&rank))
+    }
+
+    /// The rank that the queue pair `number` of this side leads to.
+    pub fn rank_of(&self, number: u32) -> Option<u32> {
+        let is_it = |pair: &Pair| pair.number() == number;
+        let connections = self.connections.lock();
+        let found = connections.iter().find(|(_, connection)| {
+            is_it(&connection.pair) || connection.mirror.as_ref().is_some_and(|mirror| is_it(mirror))
+        });
+        found.map(|(rank, _)| *rank)
+    }
+
+    /// Asks for a connection, if nobody has.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn ask(&self, to: &Address) -> io::Result<()> {
+        let mut connections = self.connections.lock();
+        if connections.contains_key(&to.rank) {
+            return Ok(());
+        }
+        let mut connection = self.make(to)?;
+        if to.rank == self.address.rank {
+            let mirror = self.make(to)?.pair;
+            connection.pair.connect(to, mirror.number())?;
+            mirror.connect(to, connection.pair.number())?;
+            (connection.mirror, connection.stage) = (Some(mirror), Stage::Ready);
+        } else {
+            self.question(&mut connection);
+        }
+        connections.insert(to.rank, connection);
+        drop(connections);
+        self.changed();
+        ring(&self.wake);
+        Ok(())
+    }
+
+    /// Takes a connection out, to be made anew when it is asked for.
+    pub fn forget(&self, rank: u32) -> Option<Connection> {
+        self.connections.lock().remove(&rank)
+    }
+
+    /// Answers nobody any more.
+    #[cfg(test)]
+    pub fn silence(&self) {
+        self.stop.store(true, Ordering::Release);
+        ring(&self.wake);
+        for connection in self.connections.lock().values() {
+            connection.pair.break_off();
+        }
+    }
+
+    fn make(&self, to: &Address) -> io::Result<Connection> {
+        let spec = PairSpec {
+            kind: IBV_QPT_RC,
+            sends: &self.sends,
+            receives: &self.receives,
+            shared: Some(&self.shared),
+            depth: DEPTH,
+            pieces: PIECES,
+            inline: self.inline,
+        };
+        let pair = Arc::new(Pair::new(&self.card, &spec)?.0);
+        pair.prepare()?;
+        let route = if to.rank == self.address.rank { None } else { Some(Route::new(&self.card, to)?) };
+        let again = Instant::now();
+        Ok(Connection { pair, mirror: None, stage: Stage::Asking, to: *to, route, asked: 0, again })
+    }
+
+    fn question(&self, connection: &mut Connection) {
+        connection.again = Instant::now() + PATIENCE * (1 << connection.asked);
+        connection.asked += 1;
+        self.tell(connection, ASK, 0);
+    }
+
+    fn tell(&self, connection: &Connection, kind: u32, asked: u32) {
+        let Some(route) = &connection.route else { return };
+        let datagram = Datagram { kind, pair: connection.pair.number(), asked, from: self.address };
+        self.datagrams.lock().send(route, connection.to.datagrams, &datagram.encode());
+    }
+
+    /// Takes a question or an answer.
+    fn hear(&self, datagram: &Datagram) -> io::Result<()> {
+        let from = &datagram.from;
+        if from.rank == self.address.rank {
+            return Ok(());
+        }
+        let mut connections = self.connections.lock();
+        if datagram.kind == ASK {
+            // Another queue pair at the same peer: it has given up the connection there was.
+            let stale = connections.get(&from.rank).is_some_and(|connection| {
+                let other_pair =
+                    || connection.stage != Stage::Asking && peer_of(&connection.pair) != Some(datagram.pair);
+                connection.to.nonce != from.nonce || other_pair()
+            });
+            if stale && let Some(old) = connections.remove(&from.rank) {
+                old.pair.break_off();
+            }
+            if !connections.contains_key(&from.rank) {
+                let fresh = self.make(from)?;
+                connections.insert(from.rank, fresh);
+            }
+        }
+        let Some(connection) = connections.get_mut(&from.rank) else { return Ok(()) };
+        if connection.to.nonce != from.nonce || (datagram.kind == HERE && datagram.asked != connection.pair.number()) {
+            return Ok(());
+        }
+        let was = connection.stage;
+        if was == Stage::Asking {
+            connection.pair.connect(from, datagram.pair)?;
+            connection.stage = Stage::Ready;
+        }
+        if datagram.kind == ASK {
+            self.tell(connection, HERE, datagram.pair);
+        }
+        drop(connections);
+        if was == Stage::Asking {
+            self.changed();
+        }
+        Ok(())
+    }
+
+    /// Asks again where no answer came, and gives up where none will come; tells when to look next.
+    fn ask_again(&self) -> Option<Instant> {
+        let mut connections = self.connections.lock();
+        let (now, mut next, mut failed) = (Instant::now(), None, false);
+        for connection in connections.values_mut().filter(|connection| connection.stage == Stage::Asking) {
+            if connection.again <= now {
+                if connection.asked >= QUESTIONS {
+                    connection.stage = Stage::Failed;
+                    failed = true;
+                    continue;
+                }
+                self.question(connection);
+            }
+            next = Some(next.map_or(connection.again, |next: Instant| next.min(connection.again)));
+        }
+        drop(connections);
+        if failed {
+            self.changed();
+        }
+        next
+    }
+
+    /// Takes what the device has to say of itself.
+    fn hear_faults(&self) {
+        let mut event = ibv_async_event::default();
+        // SAFETY: an open device whose descriptor does not block; each event is acknowledged.
+        while unsafe { self.card.verbs.ibv_get_async_event(self.card.context, &raw mut event) } == 0 {
+            let kind = event.event_type;
+            // SAFETY: as above.
+            unsafe { self.card.verbs.ibv_ack_async_event(&raw mut event) };
+            match kind {
+                IBV_EVENT_DEVICE_FATAL => {
+                    tracing::error!(card = %self.card.offer, "the network device failed or was removed");
+                    self.broken.store(true, Ordering::Release);
+                    self.changed();
+                }
+                IBV_EVENT_PORT_ERR => tracing::warn!(card = %self.card.offer, "the network port is down"),
+                IBV_EVENT_PORT_ACTIVE => tracing::info!(card = %self.card.offer, "the network port is up"),
+                kind => tracing::debug!(card = %self.card.offer, kind, "an event of the network device"),
+            }
+        }
+    }
+
+    fn run(&self) {
+        // SAFETY: open as long as the card is.
+        let faults = unsafe { std::os::fd::BorrowedFd::borrow_raw((*self.card.context).async_fd) };
+        let came = match self.datagrams.lock().events.descriptor().try_clone_to_owned() {
+            Ok(fd) => fd,
+            Err(error) => return tracing::error!(%error, "nobody answers requests for connections"),
+        };
+        let mut fds = vec![self.wake.as_fd(), came.as_fd(), faults];
+        while !self.stop.load(Ordering::Acquire) {
+            let next = self.ask_again();
+            let left = next.map(|next| next.saturating_duration_since(Instant::now()));
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+            // An interruption only means to look.
+            let _ = rustix::event::poll(&mut polled, left.as_ref());
+            let dead = polled.get(2).is_some_and(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP));
+            quiet(&self.wake);
+            if fds.len() > 2 {
+                self.hear_faults();
+            }
+            if dead {
+                // It would be reported for ever.
+                fds.truncate(2);
+                self.broken.store(true, Ordering::Release);
+                self.changed();
+            }
+            let datagrams = self.datagrams.lock().take();
+            for datagram in &datagrams {
+                if let Err(error) = self.hear(datagram) {
+                    tracing::error!(%error, rank = datagram.from.rank, "a connection cannot be made");
+                }
+            }
+        }
+    }
+}
+
+/// The queue pair at the other end.
+fn peer_of(pair: &Pair) -> Option<u32> {
+    let (mut attr, mut init) = (ibv_qp_attr::default(), ibv_qp_init_attr::default());
+    // SAFETY: a live queue pair.
+    let failed = unsafe {
+        pair.card.verbs.ibv_query_qp(pair.raw, &raw mut attr, IBV_QP_DEST_QPN as std::ffi::c_int, &raw mut init)
+    };
+    (failed == 0).then_some(attr.dest_qp_num)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_comes_back_and_other_bytes_are_refused() {
+        let from = Address { rank: 1, datagrams: 2, nonce: 3, gid: [4; 16], lid: 5, mtu: 1, link_layer: 1 };
+        let datagram = Datagram { kind: HERE, pair: 77, asked: 78, from };
+        let bytes = datagram.encode();
+        assert_eq!(Datagram::decode(&bytes), Some(datagram));
+        assert_eq!(Datagram::decode(&bytes[1..]), None);
+        for at in [0, 4, 16] {
+            let mut wrong = bytes;
+            wrong[at] ^= 0x40;
+            assert_eq!(Datagram::decode(&wrong), None);
+        }
+    }
+}

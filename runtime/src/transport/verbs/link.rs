@@ -1,0 +1,129 @@
+//! What the wire keeps of a peer: the requests under way on its queue pair, and its flows of messages.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::queue::Pair;
+use crate::transport::error::Error;
+use crate::transport::stream::{FlowLimits, Inflow, Outflow};
+use crate::transport::wire::Channel;
+
+/// What becomes of a request's buffer when it is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// It had none.
+    Nothing,
+    /// Goes back to the small ones.
+    Small(u32),
+    /// Goes back to the large ones.
+    Large(u32),
+    /// It was the user's; the ticket says so.
+    Ticket(u64),
+    /// It was the user's, to read into; the ticket says so.
+    Read(u64),
+    /// Holds what was read.
+    Fetched { large: u32, len: u32, ticket: u64 },
+    /// Holds the word that an atomic found, for the ticket if there is one.
+    Found { small: u32, ticket: Option<u64> },
+    /// Holds the word that one attempt of an atomic found.
+    Attempted { small: u32, attempt: u32 },
+}
+
+/// A request under way.
+#[derive(Debug, Clone, Copy)]
+pub struct Record {
+    /// Its number among all that was asked of this peer.
+    pub issue: u64,
+    pub then: Then,
+}
+
+/// One direction each of a channel.
+#[derive(Debug)]
+pub struct Flow {
+    pub out: Outflow,
+    pub inward: Inflow,
+    /// Numbers of the messages that wait in `out`, and how many fragments of each are to come.
+    pub waiting: VecDeque<u64>,
+}
+
+/// A peer.
+#[derive(Debug)]
+pub struct Link {
+    /// Set while the connection stands.
+    pub pair: RefCell<Option<Arc<Pair>>>,
+    /// The same, to post to.
+    pub raw: Cell<*mut rdma_core_sys::ibv_qp>,
+    pub lost: Cell<Option<Error>>,
+    pub records: RefCell<VecDeque<Record>>,
+    /// Number of the first record.
+    pub first: Cell<u64>,
+    /// Requests since the last that reports.
+    pub silent: Cell<u32>,
+    /// What was asked so far.
+    pub issued: Cell<u64>,
+    /// The next request waits for reads and atomics before it.
+    pub fence: Cell<bool>,
+    /// Reads and atomics under way.
+    pub reads: Cell<u32>,
+    /// Atomics that take several requests.
+    pub attempts: Cell<u32>,
+    pub flows: RefCell<[Flow; 3]>,
+}
+
+// SAFETY: the pointer is that of `pair`, and verbs may be called from any thread.
+unsafe impl Send for Link {}
+
+fn flows(limits: &FlowLimits) -> [Flow; 3] {
+    [Channel::Message, Channel::Request, Channel::Reply].map(|channel| Flow {
+        out: Outflow::new(channel, limits),
+        inward: Inflow::default(),
+        waiting: VecDeque::new(),
+    })
+}
+
+impl Link {
+    pub fn new(limits: &FlowLimits) -> Link {
+        Link {
+            pair: RefCell::default(),
+            raw: Cell::new(std::ptr::null_mut()),
+            lost: Cell::default(),
+            records: RefCell::default(),
+            first: Cell::default(),
+            silent: Cell::default(),
+            issued: Cell::default(),
+            fence: Cell::default(),
+            reads: Cell::default(),
+            attempts: Cell::default(),
+            flows: RefCell::new(flows(limits)),
+        }
+    }
+
+    /// Begins anew on another queue pair, or on none yet.
+    pub fn renew(&self, pair: Option<Arc<Pair>>, limits: &FlowLimits) {
+        self.raw.set(pair.as_ref().map_or(std::ptr::null_mut(), |pair| pair.raw));
+        *self.pair.borrow_mut() = pair;
+        *self.flows.borrow_mut() = flows(limits);
+        self.silent.set(0);
+        self.fence.set(false);
+        self.reads.set(0);
+        self.attempts.set(0);
+    }
+
+    /// Takes the records up to number `upto`; numbers wrap as 32 bits do on their way through the device.
+    pub fn settle(&self, upto: u32, mut each: impl FnMut(Record)) {
+        loop {
+            let record = {
+                let mut records = self.records.borrow_mut();
+                let passed = (upto.wrapping_sub(self.first.get() as u32)) < 1 << 31;
+                if !passed {
+                    return;
+                }
+                let Some(record) = records.pop_front() else { return };
+                self.first.set(self.first.get() + 1);
+                record
+            };
+            each(record);
+        }
+    }
+}

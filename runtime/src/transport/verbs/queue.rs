@@ -1,0 +1,291 @@
+//! Queue pairs and what they are made of, with their way back.
+
+use std::ffi::c_int;
+use std::io;
+use std::sync::Arc;
+
+use rdma_core_sys::*;
+
+use super::address::Address;
+use super::card::Card;
+
+/// Where retransmission starts to wait: 4.096 us times two to this power, about 67 ms.
+const TIMEOUT: u8 = 14;
+/// Times it is tried again before the peer counts as lost.
+const RETRIES: u8 = 7;
+/// A receiver without a buffer is asked again for ever: it is alive, and its buffers come back.
+const RECEIVER_NOT_READY: u8 = 7;
+/// Pause before that: 0.64 ms.
+const RECEIVER_PAUSE: u8 = 12;
+/// Reads and atomics under way at a time, at most.
+const MAX_READS: c_int = 16;
+
+macro_rules! owned {
+    ($(#[$doc:meta])* $name:ident($raw:ty), $destroy:ident) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name {
+            pub raw: *mut $raw,
+            pub card: Arc<Card>,
+        }
+
+        // SAFETY: libibverbs may be called from any thread.
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
+
+        impl $name {
+            fn checked(raw: *mut $raw, card: &Arc<Card>) -> io::Result<$name> {
+                match raw.is_null() {
+                    true => Err(io::Error::last_os_error()),
+                    false => Ok($name { raw, card: Arc::clone(card) }),
+                }
+            }
+        }
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: made once, destroyed once; those that use it are dropped before.
+                unsafe { self.card.verbs.$destroy(self.raw) };
+            }
+        }
+    };
+}
+
+owned!(
+    /// What completion queues send their events to.
+    Events(ibv_comp_channel),
+    ibv_destroy_comp_channel
+);
+owned!(
+    /// A completion queue.
+    Completions(ibv_cq),
+    ibv_destroy_cq
+);
+owned!(
+    /// Receive buffers that all connections share.
+    Shared(ibv_srq),
+    ibv_destroy_srq
+);
+owned!(
+    /// A queue pair.
+    Pair(ibv_qp),
+    ibv_destroy_qp
+);
+owned!(
+    /// Where datagrams go.
+    Route(ibv_ah),
+    ibv_destroy_ah
+);
+
+impl Events {
+    pub fn new(card: &Arc<Card>) -> io::Result<Events> {
+        // SAFETY: an open card.
+        let events = Events::checked(unsafe { card.verbs.ibv_create_comp_channel(card.context) }, card)?;
+        // Looked at without waiting.
+        rustix::io::ioctl_fionbio(events.descriptor(), true)?;
+        Ok(events)
+    }
+
+    pub fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        // SAFETY: open as long as the channel is.
+        unsafe { std::os::fd::BorrowedFd::borrow_raw((*self.raw).fd) }
+    }
+
+    /// Takes the events that wait.
+    pub fn drain(&self) {
+        let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: a live channel whose descriptor does not block; each event is acknowledged.
+        unsafe {
+            while self.card.verbs.ibv_get_cq_event(self.raw, &raw mut cq, &raw mut context) == 0 {
+                self.card.verbs.ibv_ack_cq_events(cq, 1);
+            }
+        }
+    }
+}
+
+impl Completions {
+    pub fn new(card: &Arc<Card>, entries: usize, events: &Events) -> io::Result<Completions> {
+        let null = std::ptr::null_mut();
+        // SAFETY: an open card and its channel.
+        let raw = unsafe { card.verbs.ibv_create_cq(card.context, entries as c_int, null, events.raw, 0) };
+        Completions::checked(raw, card)
+    }
+
+    /// Takes what is there, as far as it fits.
+    pub fn poll<'a>(&self, room: &'a mut [ibv_wc]) -> &'a [ibv_wc] {
+        // SAFETY: a live queue; room for that many.
+        let count = unsafe { ibv_poll_cq(self.raw, room.len() as c_int, room.as_mut_ptr()) };
+        &room[..count.max(0) as usize]
+    }
+
+    /// Asks for an event with the next completion.
+    pub fn notify(&self) {
+        // SAFETY: a live queue.
+        unsafe { ibv_req_notify_cq(self.raw, 0) };
+    }
+}
+
+impl Shared {
+    pub fn new(card: &Arc<Card>, entries: usize) -> io::Result<Shared> {
+        let attr = ibv_srq_attr { max_wr: entries as u32, max_sge: 1, ..Default::default() };
+        let mut init = ibv_srq_init_attr { attr, ..Default::default() };
+        // SAFETY: an open card.
+        Shared::checked(unsafe { card.verbs.ibv_create_srq(card.pd, &raw mut init) }, card)
+    }
+
+    /// Gives a buffer to whoever sends next.
+    pub fn post(&self, id: u64, address: *mut u8, len: usize, key: u32) -> io::Result<()> {
+        let mut sge = ibv_sge { addr: address as u64, length: len as u32, lkey: key };
+        let mut wr = ibv_recv_wr { wr_id: id, next: std::ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: a live queue; the list is read before the call returns.
+        match unsafe { ibv_post_srq_recv(self.raw, &raw mut wr, &raw mut bad) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+impl Route {
+    pub fn new(card: &Arc<Card>, to: &Address) -> io::Result<Route> {
+        let mut attr = way_to(card, to);
+        // SAFETY: an open card.
+        Route::checked(unsafe { card.verbs.ibv_create_ah(card.pd, &raw mut attr) }, card)
+    }
+}
+
+fn way_to(card: &Card, to: &Address) -> ibv_ah_attr {
+    let mut attr = ibv_ah_attr { dlid: to.lid, port_num: card.offer.port, ..Default::default() };
+    // Ethernet always goes by the global id.
+    attr.is_global = 1;
+    attr.grh.dgid = ibv_gid { raw: to.gid };
+    attr.grh.sgid_index = card.offer.gid_index;
+    attr.grh.hop_limit = 64;
+    attr
+}
+
+/// What a queue pair is made with.
+pub struct PairSpec<'a> {
+    pub kind: ibv_qp_type,
+    pub sends: &'a Completions,
+    pub receives: &'a Completions,
+    pub shared: Option<&'a Shared>,
+    pub depth: usize,
+    pub pieces: usize,
+    /// Bytes that travel inside a request; fewer are taken where the device has fewer.
+    pub inline: usize,
+}
+
+impl Pair {
+    /// A new queue pair, and how many bytes it takes inside a request.
+    pub fn new(card: &Arc<Card>, spec: &PairSpec<'_>) -> io::Result<(Pair, usize)> {
+        let mut inline = spec.inline;
+        loop {
+            let receives = if spec.shared.is_some() { 0 } else { spec.depth as u32 };
+            let mut init = ibv_qp_init_attr {
+                send_cq: spec.sends.raw,
+                recv_cq: spec.receives.raw,
+                srq: spec.shared.map_or(std::ptr::null_mut(), |shared| shared.raw),
+                qp_type: spec.kind,
+                ..Default::default()
+            };
+            init.cap = ibv_qp_cap {
+                max_send_wr: spec.depth as u32,
+                max_recv_wr: receives,
+                max_send_sge: spec.pieces as u32,
+                max_recv_sge: 1,
+                max_inline_data: inline as u32,
+            };
+            // SAFETY: an open card and queues of it.
+            let raw = unsafe { card.verbs.ibv_create_qp(card.pd, &raw mut init) };
+            if raw.is_null() && inline > 0 {
+                inline /= 2;
+                continue;
+            }
+            return Pair::checked(raw, card).map(|pair| (pair, inline));
+        }
+    }
+
+    pub fn number(&self) -> u32 {
+        // SAFETY: a live queue pair.
+        unsafe { (*self.raw).qp_num }
+    }
+
+    fn modify(&self, attr: &mut ibv_qp_attr, mask: ibv_qp_attr_mask) -> io::Result<()> {
+        // SAFETY: a live queue pair.
+        match unsafe { self.card.verbs.ibv_modify_qp(self.raw, attr, mask as c_int) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// Ready to receive datagrams under `key`, and to send them.
+    pub fn open_for_datagrams(&self, key: u32) -> io::Result<()> {
+        let mut attr =
+            ibv_qp_attr { qp_state: IBV_QPS_INIT, port_num: self.card.offer.port, qkey: key, ..Default::default() };
+        self.modify(&mut attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)?;
+        attr.qp_state = IBV_QPS_RTR;
+        self.modify(&mut attr, IBV_QP_STATE)?;
+        attr.qp_state = IBV_QPS_RTS;
+        self.modify(&mut attr, IBV_QP_STATE | IBV_QP_SQ_PSN)
+    }
+
+    /// Ready to be connected.
+    pub fn prepare(&self) -> io::Result<()> {
+        let mut attr = ibv_qp_attr {
+            qp_state: IBV_QPS_INIT,
+            port_num: self.card.offer.port,
+            qp_access_flags: IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+            ..Default::default()
+        };
+        self.modify(&mut attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
+    }
+
+    /// Connects to the queue pair `number` at `to`. Packets are numbered from the sender's queue pair number.
+    pub fn connect(&self, to: &Address, number: u32) -> io::Result<()> {
+        const PACKETS: u32 = (1 << 24) - 1;
+        let (card, limits) = (&self.card, &self.card.attributes);
+        let mut attr = ibv_qp_attr {
+            qp_state: IBV_QPS_RTR,
+            ah_attr: way_to(card, to),
+            path_mtu: card.offer.mtu.min(to.mtu).into(),
+            dest_qp_num: number,
+            rq_psn: number & PACKETS,
+            max_dest_rd_atomic: limits.max_qp_rd_atom.clamp(1, MAX_READS) as u8,
+            min_rnr_timer: RECEIVER_PAUSE,
+            ..Default::default()
+        };
+        let mask = IBV_QP_STATE
+            | IBV_QP_AV
+            | IBV_QP_PATH_MTU
+            | IBV_QP_DEST_QPN
+            | IBV_QP_RQ_PSN
+            | IBV_QP_MAX_DEST_RD_ATOMIC
+            | IBV_QP_MIN_RNR_TIMER;
+        self.modify(&mut attr, mask)?;
+        let mut attr = ibv_qp_attr {
+            qp_state: IBV_QPS_RTS,
+            sq_psn: self.number() & PACKETS,
+            timeout: TIMEOUT,
+            retry_cnt: RETRIES,
+            rnr_retry: RECEIVER_NOT_READY,
+            max_rd_atomic: limits.max_qp_init_rd_atom.clamp(1, MAX_READS) as u8,
+            ..Default::default()
+        };
+        let mask = IBV_QP_STATE
+            | IBV_QP_SQ_PSN
+            | IBV_QP_TIMEOUT
+            | IBV_QP_RETRY_CNT
+            | IBV_QP_RNR_RETRY
+            | IBV_QP_MAX_QP_RD_ATOMIC;
+        self.modify(&mut attr, mask)
+    }
+
+    /// Ends everything under way: nothing touches this side's memory afterwards.
+    pub fn break_off(&self) {
+        let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..Default::default() };
+        // A device that is gone touches nothing either.
+        let _ = self.modify(&mut attr, IBV_QP_STATE);
+    }
+}

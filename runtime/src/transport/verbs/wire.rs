@@ -1,0 +1,965 @@
+//! Verbs as a wire: puts and gets are RDMA writes and reads, atomics are the device's, messages are sends.
+//!
+//! A connection's requests are done in order by the target, but for reads and atomics, whose answers a later request
+//! may overtake: a fence makes it wait. Most requests do not report; the next that does reports for them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rdma_core_sys::*;
+use rustix::event::epoll;
+
+use super::Device;
+use super::address::{self, Address};
+use super::attempt::Attempts;
+use super::connect::{self, Connector, DEPTH, PIECES, Stage};
+use super::link::{Link, Record, Then};
+use super::pool::Pool;
+use super::queue::{Completions, Events, Shared};
+use crate::transport::atomic::{Atomic, AtomicOp, Width};
+use crate::transport::attributes::{Events as Reports, Order};
+use crate::transport::error::{Error, Result};
+use crate::transport::iov::Piece;
+use crate::transport::key::RemoteKey;
+use crate::transport::stream::{FRAME_HEADER, FlowLimits, Frame};
+use crate::transport::wire::{Agent, Arrival, Channel, Completed, Facts, Memory, Wire};
+
+/// Bytes of a receive buffer, and of a small buffer to send from.
+const FRAME: usize = 4096;
+/// Receive buffers, for all peers together. Where they run out, senders wait: the device asks again.
+const RECEIVES: usize = 1024;
+const SMALL: usize = 512;
+/// Bytes of a packed put or get.
+const LARGE_BYTES: usize = 64 << 10;
+const LARGE: usize = 32;
+/// Requests without a report, at most.
+const SILENT: u32 = 32;
+const FLOW: FlowLimits = FlowLimits { slots: 32, credits: 32, fragment: FRAME - FRAME_HEADER, message: 256 << 10 };
+/// Messages taken in one turn.
+const BURST: usize = 64;
+
+/// Something that is done, to be told.
+struct Done {
+    ticket: u64,
+    outcome: Result<()>,
+    data: Data,
+}
+
+enum Data {
+    Word(u64),
+    Large { buffer: u32, len: u32 },
+}
+
+/// One rank's access to an RDMA device.
+pub struct VerbsWire {
+    // Queue pairs go first, and the connector's hold of them with it; then what they use.
+    links: RefCell<HashMap<u32, Rc<Link>>>,
+    /// Which rank a queue pair of ours leads to.
+    ranks: RefCell<HashMap<u32, u32>>,
+    connector: Connector,
+    device: Device,
+    attempts: Attempts,
+    done: RefCell<VecDeque<Done>>,
+    /// Completions of receives that were looked at, but not handled.
+    arrived: RefCell<VecDeque<ibv_wc>>,
+    /// Peers with messages or credits to send.
+    backlog: RefCell<Vec<u32>>,
+    small: Pool,
+    large: Pool,
+    frames: Pool,
+    /// Addresses of peers, for when they are first used.
+    addresses: RefCell<HashMap<u32, Address>>,
+    seen: Cell<u64>,
+    losses: Cell<u64>,
+    events: Events,
+    poll: OwnedFd,
+}
+
+// SAFETY: verbs may be called from any thread, and everything else is inside.
+unsafe impl Send for VerbsWire {}
+
+fn io(_: std::io::Error) -> Error {
+    Error::Io("the network device refused; see the log")
+}
+
+impl VerbsWire {
+    pub(super) fn open(device: &Device) -> Result<VerbsWire> {
+        let told = |what: &'static str| {
+            move |error: std::io::Error| {
+                tracing::error!(%error, what, "the network device cannot be opened");
+                Error::Io("the network device cannot be opened; see the log")
+            }
+        };
+        let card = device.card();
+        let events = Events::new(card).map_err(told("a completion channel"))?;
+        let limit = card.attributes.max_cqe.max(256) as usize;
+        let queue = |entries: usize| Completions::new(card, entries.min(limit), &events);
+        let (sends, receives) = (
+            queue(32 << 10).map_err(told("a completion queue"))?,
+            queue(RECEIVES).map_err(told("a completion queue"))?,
+        );
+        let count = RECEIVES.min(card.attributes.max_srq_wr.max(64) as usize);
+        let shared = Shared::new(card, count).map_err(told("a shared receive queue"))?;
+        let frames = Pool::new(card, count, FRAME)?;
+        for buffer in 0..count as u32 {
+            shared.post(buffer.into(), frames.at(buffer), FRAME, frames.key()).map_err(io)?;
+        }
+        let connector = Connector::start(card, device.rank(), sends, receives, shared).map_err(told("a queue pair"))?;
+        #[cfg(test)]
+        device.note(&connector.board);
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| io(error.into()))?;
+        for fd in [events.descriptor(), connector.board.notice.as_fd()] {
+            epoll::add(&poll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+                .map_err(|error| io(error.into()))?;
+        }
+        Ok(VerbsWire {
+            links: RefCell::default(),
+            ranks: RefCell::default(),
+            device: device.clone(),
+            attempts: Attempts::default(),
+            done: RefCell::default(),
+            arrived: RefCell::default(),
+            backlog: RefCell::default(),
+            small: Pool::new(card, SMALL, FRAME)?,
+            large: Pool::new(card, LARGE, LARGE_BYTES)?,
+            frames,
+            addresses: RefCell::default(),
+            seen: Cell::new(0),
+            losses: Cell::new(0),
+            events,
+            poll,
+            connector,
+        })
+    }
+
+    fn link(&self, peer: u32) -> Rc<Link> {
+        if let Some(link) = self.links.borrow().get(&peer) {
+            return Rc::clone(link);
+        }
+        let link = Rc::new(Link::new(&FLOW));
+        self.links.borrow_mut().insert(peer, Rc::clone(&link));
+        self.refresh(peer, &link);
+        link
+    }
+
+    /// The peer, connected and with room for `requests` more. Its connection is asked for if it has none.
+    #[inline]
+    fn ready(&self, peer: u32, requests: usize) -> Result<Rc<Link>> {
+        let link = self.link(peer);
+        if let Some(error) = link.lost.get() {
+            return Err(error);
+        }
+        if link.raw.get().is_null() {
+            self.ask(peer)?;
+            return Err(Error::NoResource);
+        }
+        if link.records.borrow().len() + requests > DEPTH {
+            self.take_reports();
+            if link.records.borrow().len() + requests > DEPTH {
+                return Err(Error::NoResource);
+            }
+        }
+        if link.fence.get() && link.attempts.get() > 0 {
+            return Err(Error::NoResource);
+        }
+        Ok(link)
+    }
+
+    #[cold]
+    fn ask(&self, peer: u32) -> Result<()> {
+        let address = self.addresses.borrow().get(&peer).copied();
+        let Some(address) = address else { return Err(Error::NotConnected) };
+        if let Err(error) = self.connector.board.ask(&address) {
+            tracing::error!(%error, peer, "a connection cannot be made");
+            self.lose(peer, "making a connection");
+            return Err(Error::ConnectionReset);
+        }
+        Ok(())
+    }
+
+    /// Takes over what the connecting thread has done.
+    #[cold]
+    fn look_for_changes(&self, changes: u64) {
+        self.seen.set(changes);
+        let links: Vec<_> = self.links.borrow().iter().map(|(peer, link)| (*peer, Rc::clone(link))).collect();
+        for (peer, link) in links {
+            self.refresh(peer, &link);
+        }
+    }
+
+    fn refresh(&self, peer: u32, link: &Link) {
+        let board = &self.connector.board;
+        if board.is_broken() {
+            return self.lose(peer, "using the network device, which failed or was removed");
+        }
+        let known = board.look(peer, |connection| {
+            connection.map(|connection| (connection.stage, Arc::clone(&connection.pair), connection.mirror.clone()))
+        });
+        let Some((stage, pair, mirror)) = known else { return };
+        match stage {
+            Stage::Asking => {}
+            Stage::Failed if link.lost.get().is_none() => self.lose(peer, "asking for a connection"),
+            Stage::Failed => {}
+            Stage::Ready if link.raw.get() == pair.raw => {}
+            Stage::Ready => {
+                // What was under way on a connection that the peer has given up will not be done.
+                if link.records.borrow().is_empty() {
+                    let mut ranks = self.ranks.borrow_mut();
+                    ranks.retain(|_, rank| *rank != peer);
+                    ranks.extend([Some(&pair), mirror.as_ref()].into_iter().flatten().map(|p| (p.number(), peer)));
+                    link.renew(Some(pair), &FLOW);
+                } else {
+                    self.lose(peer, "a connection that the peer gave up");
+                }
+            }
+        }
+    }
+
+    /// The peer cannot be reached any more: ends all that is under way.
+    fn lose(&self, peer: u32, why: &str) {
+        let link = self.link_or_none(peer);
+        let Some(link) = link else { return };
+        if link.lost.replace(Some(Error::ConnectionReset)).is_some() {
+            return;
+        }
+        let host = self.addresses.borrow().get(&peer).map(|address| std::net::Ipv6Addr::from(address.gid));
+        tracing::error!(rank = peer, ?host, why, "the connection to a rank is lost");
+        self.losses.set(self.losses.get() + 1);
+        self.end(peer, &link, Error::ConnectionReset);
+    }
+
+    fn link_or_none(&self, peer: u32) -> Option<Rc<Link>> {
+        self.links.borrow().get(&peer).cloned()
+    }
+
+    /// Takes the connection apart; what is under way ends with `error`.
+    fn end(&self, peer: u32, link: &Link, error: Error) {
+        if let Some(pair) = link.pair.borrow().as_ref() {
+            pair.break_off();
+        }
+        self.connector.board.forget(peer);
+        self.ranks.borrow_mut().retain(|_, rank| *rank != peer);
+        let records: Vec<Record> = link.records.borrow_mut().drain(..).collect();
+        link.first.set(link.first.get() + records.len() as u64);
+        for record in records {
+            self.finish(link, record.then, Err(error));
+        }
+        self.attempts.forget(peer, |ticket| self.tell(ticket, Err(error), Data::Word(0)));
+        link.renew(None, &FLOW);
+    }
+
+    fn tell(&self, ticket: u64, outcome: Result<()>, data: Data) {
+        self.done.borrow_mut().push_back(Done { ticket, outcome, data });
+    }
+
+    /// A request is done.
+    fn finish(&self, link: &Link, then: Then, outcome: Result<()>) {
+        match then {
+            Then::Nothing => {}
+            Then::Small(buffer) => self.small.give_back(buffer),
+            Then::Large(buffer) => self.large.give_back(buffer),
+            Then::Ticket(ticket) => self.tell(ticket, outcome, Data::Word(0)),
+            Then::Read(ticket) => {
+                link.reads.set(link.reads.get().saturating_sub(1));
+                self.tell(ticket, outcome, Data::Word(0));
+            }
+            Then::Fetched { large, len, ticket } => {
+                link.reads.set(link.reads.get().saturating_sub(1));
+                self.tell(ticket, outcome, Data::Large { buffer: large, len });
+            }
+            Then::Found { small, ticket } => {
+                link.reads.set(link.reads.get().saturating_sub(1));
+                // SAFETY: a buffer of ours that the device is done with.
+                let word = unsafe { self.small.at(small).cast::<u64>().read() };
+                self.small.give_back(small);
+                if let Some(ticket) = ticket {
+                    self.tell(ticket, outcome, Data::Word(word));
+                }
+            }
+            Then::Attempted { small, attempt } => {
+                link.reads.set(link.reads.get().saturating_sub(1));
+                // SAFETY: as above.
+                let word = unsafe { self.small.at(small).cast::<u64>().read() };
+                self.small.give_back(small);
+                if outcome.is_ok()
+                    && let Some((ticket, found)) = self.attempts.found(attempt, word)
+                {
+                    link.attempts.set(link.attempts.get() - 1);
+                    if let Some(ticket) = ticket {
+                        self.tell(ticket, Ok(()), Data::Word(found));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what the device reports of requests.
+    fn take_reports(&self) -> usize {
+        let mut room = [ibv_wc::default(); 16];
+        let mut count = 0;
+        loop {
+            let reports = self.connector.board.sends.poll(&mut room);
+            if reports.is_empty() {
+                return count;
+            }
+            count += reports.len();
+            for wc in reports {
+                let peer = (wc.wr_id >> 32) as u32;
+                let Some(link) = self.link_or_none(peer) else { continue };
+                // Also the late report of a connection that was given up.
+                if link.pair.borrow().as_ref().is_none_or(|pair| pair.number() != wc.qp_num) {
+                    continue;
+                }
+                if wc.status == IBV_WC_SUCCESS {
+                    link.settle(wc.wr_id as u32, |record| self.finish(&link, record.then, Ok(())));
+                } else {
+                    self.lose(peer, status(wc.status));
+                }
+            }
+        }
+    }
+
+    /// Posts a request; there is room, as [`VerbsWire::ready`] found.
+    #[inline]
+    fn post(&self, peer: u32, link: &Link, wr: &mut ibv_send_wr, then: Then, reports: bool) -> Result<u64> {
+        let mut records = link.records.borrow_mut();
+        let index = link.first.get() + records.len() as u64;
+        wr.wr_id = u64::from(peer) << 32 | u64::from(index as u32);
+        let silent = link.silent.get() + 1;
+        if reports || silent >= SILENT {
+            wr.send_flags |= IBV_SEND_SIGNALED;
+            link.silent.set(0);
+        } else {
+            link.silent.set(silent);
+        }
+        if link.fence.get() {
+            link.fence.set(false);
+            if link.reads.get() > 0 {
+                wr.send_flags |= IBV_SEND_FENCE;
+            }
+        }
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: a live queue pair; the list is read before the call returns, and its buffers are kept until the
+        // request is done.
+        let failed = unsafe { ibv_post_send(link.raw.get(), wr, &raw mut bad) };
+        if failed != 0 {
+            drop(records);
+            if failed == libc::ENOMEM {
+                return Err(Error::NoResource);
+            }
+            tracing::error!(rank = peer, error = %std::io::Error::from_raw_os_error(failed), "ibv_post_send");
+            self.lose(peer, "posting a request");
+            return Err(Error::ConnectionReset);
+        }
+        let issue = link.issued.get();
+        link.issued.set(issue + 1);
+        records.push_back(Record { issue, then });
+        Ok(issue)
+    }
+
+    /// A request that does nothing but report for those before it.
+    fn ask_for_report(&self, peer: u32, link: &Link) {
+        if link.silent.get() > 0 && !link.raw.get().is_null() && link.records.borrow().len() < DEPTH {
+            let mut wr = request(IBV_WR_RDMA_WRITE, &mut []);
+            let _posted = self.post(peer, link, &mut wr, Then::Nothing, true);
+        }
+    }
+
+    /// Buffers come back with the next report, and a silent request never reports.
+    #[cold]
+    fn ask_for_reports(&self) {
+        let links: Vec<_> = self.links.borrow().iter().map(|(peer, link)| (*peer, Rc::clone(link))).collect();
+        links.iter().for_each(|(peer, link)| self.ask_for_report(*peer, link));
+        self.take_reports();
+    }
+
+    fn take(&self, pool: &Pool) -> Result<u32> {
+        if let Some(buffer) = pool.take() {
+            return Ok(buffer);
+        }
+        self.ask_for_reports();
+        pool.take().ok_or(Error::NoResource)
+    }
+
+    fn atomic_request(&self, key: &RemoteKey, remote: u64, compare: Option<u64>, value: u64) -> ibv_send_wr {
+        let mut wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, &mut []);
+        let mut atomic = ibv_send_wr_atomic { remote_addr: remote, compare_add: value, swap: 0, rkey: key.device };
+        if let Some(compare) = compare {
+            wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+            (atomic.compare_add, atomic.swap) = (compare, value);
+        }
+        wr.wr.atomic = atomic;
+        wr
+    }
+
+    fn post_word(
+        &self,
+        peer: u32,
+        link: &Link,
+        mut wr: ibv_send_wr,
+        then: impl FnOnce(u32) -> Then,
+        reports: bool,
+    ) -> Result<()> {
+        let small = self.take(&self.small)?;
+        let mut sge = ibv_sge { addr: self.small.at(small) as u64, length: 8, lkey: self.small.key() };
+        (wr.sg_list, wr.num_sge) = (&raw mut sge, 1);
+        if let Err(error) = self.post(peer, link, &mut wr, then(small), reports) {
+            self.small.give_back(small);
+            return Err(error);
+        }
+        link.reads.set(link.reads.get() + 1);
+        Ok(())
+    }
+
+    /// Sends the next attempts of atomics that the device does not know.
+    fn go_on_with_attempts(&self) -> usize {
+        self.attempts.go_on(|peer, key, remote, guess, value, attempt| {
+            let Ok(link) = self.ready_for_attempt(peer) else { return false };
+            let wr = self.atomic_request(key, remote, Some(guess), value);
+            self.post_word(peer, &link, wr, |small| Then::Attempted { small, attempt }, true).is_ok()
+        })
+    }
+
+    fn ready_for_attempt(&self, peer: u32) -> Result<Rc<Link>> {
+        let link = self.link(peer);
+        let full = link.records.borrow().len() >= DEPTH;
+        if link.raw.get().is_null() || full { Err(Error::NoResource) } else { Ok(link) }
+    }
+
+    /// Sends what waits to this peer, as far as there is room; whether something still waits.
+    fn drain(&self, peer: u32) -> bool {
+        let Some(link) = self.link_or_none(peer) else { return false };
+        if link.lost.get().is_some() {
+            return false;
+        }
+        if link.raw.get().is_null() {
+            return true;
+        }
+        let mut waits = false;
+        for channel in [Channel::Reply, Channel::Request, Channel::Message] {
+            loop {
+                if link.records.borrow().len() >= DEPTH {
+                    return true;
+                }
+                let credits = link.flows.borrow_mut()[channel as usize].inward.credits_due(&FLOW);
+                let (frame, issue) = if let Some(count) = credits {
+                    (Frame::Credit { channel, count }.encode(), None)
+                } else if link.flows.borrow()[channel as usize].out.can_go_on() {
+                    let Ok(small) = self.take(&self.small) else { return true };
+                    let mut flows = link.flows.borrow_mut();
+                    let flow = &mut flows[channel as usize];
+                    let before = flow.out.waiting();
+                    let Some((frame, _)) = flow.out.poll(&FLOW) else { break };
+                    let issue = if flow.out.waiting() < before {
+                        flow.waiting.pop_front()
+                    } else {
+                        flow.waiting.front().copied()
+                    };
+                    drop(flows);
+                    self.small.give_back(small);
+                    (frame, issue)
+                } else {
+                    waits |= link.flows.borrow()[channel as usize].out.waiting() > 0;
+                    break;
+                };
+                if self.send_frame(peer, &link, &frame, issue).is_err() {
+                    // The connection is lost, and all that waits with it.
+                    return false;
+                }
+            }
+        }
+        waits
+    }
+
+    /// Sends a frame that has been built. There is room, and a buffer.
+    fn send_frame(&self, peer: u32, link: &Link, frame: &[u8], issue: Option<u64>) -> Result<()> {
+        let (mut sge, then, flags) = if frame.len() <= self.connector.board.inline {
+            (
+                ibv_sge { addr: frame.as_ptr() as u64, length: frame.len() as u32, lkey: 0 },
+                Then::Nothing,
+                IBV_SEND_INLINE,
+            )
+        } else {
+            let small = self.take(&self.small)?;
+            let at = self.small.at(small);
+            // SAFETY: a buffer of ours with room for a frame.
+            unsafe { std::ptr::copy_nonoverlapping(frame.as_ptr(), at, frame.len()) };
+            (ibv_sge { addr: at as u64, length: frame.len() as u32, lkey: self.small.key() }, Then::Small(small), 0)
+        };
+        let mut wr = request(IBV_WR_SEND, std::slice::from_mut(&mut sge));
+        wr.send_flags |= flags;
+        match self.post(peer, link, &mut wr, then, false) {
+            Ok(_) => {
+                if let (Some(issue), Some(record)) = (issue, link.records.borrow_mut().back_mut()) {
+                    record.issue = issue;
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if let Then::Small(small) = then {
+                    self.small.give_back(small);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn note_backlog(&self, peer: u32) {
+        let mut backlog = self.backlog.borrow_mut();
+        if !backlog.contains(&peer) {
+            backlog.push(peer);
+        }
+    }
+
+    /// Handles one received frame.
+    fn deliver(&self, wc: &ibv_wc, sink: &mut dyn FnMut(Arrival<'_>)) -> bool {
+        let Some(peer) = self.peer_of(wc.qp_num) else { return false };
+        let link = self.link(peer);
+        let buffer = self.frames.at(wc.wr_id as u32);
+        // SAFETY: the device has filled so many bytes of this buffer, and does not touch it before it is posted again.
+        let bytes = unsafe { std::slice::from_raw_parts(buffer, (wc.byte_len as usize).min(FRAME)) };
+        match Frame::decode(bytes) {
+            Some(Frame::Credit { channel, count }) => {
+                link.flows.borrow_mut()[channel as usize].out.grant(count, &FLOW);
+                self.note_backlog(peer);
+                false
+            }
+            Some(Frame::Fragment { channel, id, total, bytes, .. }) if bytes.len() == total as usize => {
+                sink(Arrival { from: peer, channel, id, data: bytes, keep: None });
+                self.consumed(peer, &link, channel);
+                true
+            }
+            Some(Frame::Fragment { channel, id, number, offset, total, bytes }) => {
+                let whole =
+                    link.flows.borrow_mut()[channel as usize].inward.take(id, number, offset, total, bytes, &FLOW);
+                match whole {
+                    Ok(Some((id, data))) => {
+                        sink(Arrival { from: peer, channel, id, data: &data, keep: None });
+                        self.consumed(peer, &link, channel);
+                        true
+                    }
+                    Ok(None) => {
+                        self.note_backlog(peer);
+                        false
+                    }
+                    Err(_) => {
+                        self.lose(peer, "a fragment that does not fit its message");
+                        false
+                    }
+                }
+            }
+            None => {
+                self.lose(peer, "bytes that no rank of this job sends");
+                false
+            }
+        }
+    }
+
+    fn consumed(&self, peer: u32, link: &Link, channel: Channel) {
+        link.flows.borrow_mut()[channel as usize].inward.consumed();
+        self.note_backlog(peer);
+    }
+
+    fn peer_of(&self, number: u32) -> Option<u32> {
+        if let Some(rank) = self.ranks.borrow().get(&number) {
+            return Some(*rank);
+        }
+        // The peer asked, and nobody here has looked since.
+        let rank = self.connector.board.rank_of(number)?;
+        let link = self.link(rank);
+        self.refresh(rank, &link);
+        self.ranks.borrow().get(&number).copied()
+    }
+
+    fn look_for_arrivals(&self) {
+        let mut room = [ibv_wc::default(); 16];
+        let mut arrived = self.arrived.borrow_mut();
+        while arrived.len() < BURST {
+            let came = self.connector.board.receives.poll(&mut room);
+            if came.is_empty() {
+                return;
+            }
+            arrived.extend(came);
+        }
+    }
+}
+
+/// A request with these buffers.
+fn request(opcode: ibv_wr_opcode, pieces: &mut [ibv_sge]) -> ibv_send_wr {
+    ibv_send_wr { sg_list: pieces.as_mut_ptr(), num_sge: pieces.len() as i32, opcode, ..Default::default() }
+}
+
+fn status(status: ibv_wc_status) -> &'static str {
+    match status {
+        IBV_WC_RETRY_EXC_ERR => "it did not answer, however often it was asked (retry exceeded)",
+        IBV_WC_RNR_RETRY_EXC_ERR => "it has no buffers for messages",
+        IBV_WC_REM_ACCESS_ERR => "an access that it did not allow (remote access error)",
+        IBV_WC_REM_INV_REQ_ERR => "a request that it did not understand",
+        IBV_WC_REM_OP_ERR => "it failed to do what was asked",
+        IBV_WC_LOC_PROT_ERR => "memory of this rank that is not registered",
+        IBV_WC_LOC_LEN_ERR => "a message longer than its buffer",
+        IBV_WC_WR_FLUSH_ERR => "its queue pair had failed before",
+        _ => "the device reported an error",
+    }
+}
+
+impl Drop for VerbsWire {
+    fn drop(&mut self) {
+        // Nothing may touch the buffers below after this.
+        for link in self.links.borrow().values() {
+            if let Some(pair) = link.pair.borrow_mut().take() {
+                pair.break_off();
+            }
+        }
+        self.links.borrow_mut().clear();
+        self.device.closed();
+    }
+}
+
+impl Wire for VerbsWire {
+    fn facts(&self) -> Facts {
+        Facts {
+            max_short: FLOW.fragment.min(256),
+            max_message: FLOW.message,
+            memory: Memory::Posted,
+            atomics: Agent::Device,
+            max_posted_short: self.connector.board.inline.max(64),
+            max_posted_packed: LARGE_BYTES,
+            max_pieces: PIECES,
+            atomics_on_allocated_only: false,
+            served_asleep: false,
+            needs_region: true,
+            endpoint_connect: false,
+            inter_node: true,
+            order: Order::Posted,
+            events: Reports::RECEIVE.and(Reports::SEND_COMPLETION).and(Reports::DESCRIPTOR),
+            address_len: address::LEN,
+            memory_per_peer: 0,
+        }
+    }
+
+    fn address(&self) -> Vec<u8> {
+        self.connector.board.address.encode().into()
+    }
+
+    fn resolve(&self, address: &[u8]) -> Result<u32> {
+        let address = Address::decode(address)?;
+        if address.link_layer != self.connector.board.address.link_layer {
+            return Err(Error::Unreachable);
+        }
+        let known = self.addresses.borrow_mut().insert(address.rank, address);
+        if known.is_some_and(|known| known != address)
+            && let Some(link) = self.link_or_none(address.rank)
+        {
+            // Another interface of that rank, after the one we knew.
+            self.end(address.rank, &link, Error::ConnectionReset);
+            link.lost.set(None);
+        }
+        Ok(address.rank)
+    }
+
+    fn has_room(&self, peer: u32, channel: Channel) -> bool {
+        match self.ready(peer, 1) {
+            Ok(link) => link.flows.borrow()[channel as usize].out.has_room(&FLOW),
+            // To find out why.
+            Err(error) => error != Error::NoResource,
+        }
+    }
+
+    fn send(
+        &self,
+        peer: u32,
+        channel: Channel,
+        id: u8,
+        max: usize,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<usize> {
+        let link = self.ready(peer, 1)?;
+        let inline = self.connector.board.inline.min(256);
+        if FRAME_HEADER + max <= FRAME {
+            let small = self.take(&self.small)?;
+            let mut frame = [0u8; 256];
+            let at = self.small.at(small);
+            let whole = FRAME_HEADER + max;
+            let buffer: &mut [u8] = if whole <= inline {
+                &mut frame[..whole]
+            } else {
+                // SAFETY: a buffer of ours with room for a frame.
+                unsafe { std::slice::from_raw_parts_mut(at, whole) }
+            };
+            // Nobody else can take the turn: what `fill` sends finds the queue as it is, or waits in it.
+            let len = fill(&mut buffer[FRAME_HEADER..]).min(max);
+            let head = link.flows.borrow_mut()[channel as usize].out.pass(id, len);
+            if let Some(head) = head {
+                buffer[..FRAME_HEADER].copy_from_slice(&head);
+                let is_inline = whole <= inline;
+                let key = if is_inline { 0 } else { self.small.key() };
+                let mut sge = ibv_sge { addr: buffer.as_ptr() as u64, length: (FRAME_HEADER + len) as u32, lkey: key };
+                let mut wr = request(IBV_WR_SEND, std::slice::from_mut(&mut sge));
+                let then = if is_inline {
+                    self.small.give_back(small);
+                    wr.send_flags |= IBV_SEND_INLINE;
+                    Then::Nothing
+                } else {
+                    Then::Small(small)
+                };
+                let posted = self.post(peer, &link, &mut wr, then, false);
+                if posted.is_err() && !is_inline {
+                    self.small.give_back(small);
+                }
+                return posted.map(|_| len);
+            }
+            let bytes = buffer[FRAME_HEADER..FRAME_HEADER + len].to_vec();
+            self.small.give_back(small);
+            return self.queue(peer, &link, channel, id, bytes);
+        }
+        if !link.flows.borrow()[channel as usize].out.has_room(&FLOW) {
+            return Err(Error::NoResource);
+        }
+        let mut bytes = vec![0; max];
+        let len = fill(&mut bytes).min(max);
+        bytes.truncate(len);
+        self.queue(peer, &link, channel, id, bytes)
+    }
+
+    fn receive(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let changes = self.connector.board.changes();
+        if changes != self.seen.get() {
+            self.look_for_changes(changes);
+        }
+        self.look_for_arrivals();
+        let mut count = 0;
+        for _ in 0..BURST {
+            // Not borrowed while the sink runs.
+            let Some(wc) = self.arrived.borrow_mut().pop_front() else { break };
+            if wc.status == IBV_WC_SUCCESS {
+                self.deliver(&wc, sink);
+                count += 1;
+            }
+            // A buffer less only means that senders wait sooner.
+            let buffer = wc.wr_id as u32;
+            let _ = self.connector.board.shared.post(buffer.into(), self.frames.at(buffer), FRAME, self.frames.key());
+        }
+        count
+    }
+
+    fn has_arrivals(&self) -> bool {
+        self.look_for_arrivals();
+        !self.arrived.borrow().is_empty()
+    }
+
+    fn fence(&self, peer: u32) {
+        if let Some(link) = self.link_or_none(peer) {
+            link.fence.set(link.reads.get() > 0 || link.attempts.get() > 0);
+        }
+    }
+
+    fn sent(&self, peer: u32) -> u64 {
+        self.link_or_none(peer).map_or(0, |link| link.issued.get())
+    }
+
+    fn arrived(&self, peer: u32, count: u64) -> bool {
+        let Some(link) = self.link_or_none(peer) else { return true };
+        let waits = link.flows.borrow().iter().any(|flow| flow.waiting.front().is_some_and(|issue| *issue < count));
+        if waits || link.attempts.get() > 0 {
+            return false;
+        }
+        if link.records.borrow().iter().any(|record| record.issue < count) {
+            self.ask_for_report(peer, &link);
+            return false;
+        }
+        true
+    }
+
+    fn losses(&self) -> u64 {
+        self.losses.get()
+    }
+
+    fn loss(&self, peer: u32) -> Option<Error> {
+        self.link_or_none(peer).and_then(|link| link.lost.get())
+    }
+
+    fn push(&self) -> usize {
+        let mut done = if self.attempts.is_idle() { 0 } else { self.go_on_with_attempts() };
+        if !self.backlog.borrow().is_empty() {
+            let peers = std::mem::take(&mut *self.backlog.borrow_mut());
+            for peer in peers {
+                let before = self.sent(peer);
+                if self.drain(peer) {
+                    self.note_backlog(peer);
+                }
+                done += (self.sent(peer) - before) as usize;
+            }
+        }
+        done
+    }
+
+    fn event_descriptor(&self) -> Result<BorrowedFd<'_>> {
+        Ok(self.poll.as_fd())
+    }
+
+    fn arm(&self) -> Result<()> {
+        let board = &self.connector.board;
+        self.events.drain();
+        connect::quiet(&board.notice);
+        // Completions of what is silent would not be announced.
+        let links: Vec<_> = self.links.borrow().iter().map(|(peer, link)| (*peer, Rc::clone(link))).collect();
+        links.iter().for_each(|(peer, link)| self.ask_for_report(*peer, link));
+        board.sends.notify();
+        board.receives.notify();
+        let reports = self.take_reports();
+        if self.has_arrivals() || reports > 0 || !self.done.borrow().is_empty() || board.changes() != self.seen.get() {
+            return Err(Error::Busy);
+        }
+        Ok(())
+    }
+
+    fn post_packed(
+        &self,
+        peer: u32,
+        key: &RemoteKey,
+        remote: u64,
+        max: usize,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<usize> {
+        let link = self.ready(peer, 1)?;
+        let mut small = [0u8; 256];
+        let mut wr = request(IBV_WR_RDMA_WRITE, &mut []);
+        wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key.device };
+        wr.num_sge = 1;
+        if max <= self.connector.board.inline.min(small.len()) {
+            let len = fill(&mut small[..max]).min(max);
+            let mut sge = ibv_sge { addr: small.as_ptr() as u64, length: len as u32, lkey: 0 };
+            wr.sg_list = &raw mut sge;
+            wr.send_flags |= IBV_SEND_INLINE;
+            return self.post(peer, &link, &mut wr, Then::Nothing, false).map(|_| len);
+        }
+        let (pool, is_small) = if max <= FRAME { (&self.small, true) } else { (&self.large, false) };
+        if max > pool.size() {
+            return Err(Error::ExceedsLimit { what: "a packed put", length: max, limit: pool.size() });
+        }
+        let buffer = self.take(pool)?;
+        let at = pool.at(buffer);
+        // SAFETY: a buffer of ours with that much room.
+        let len = fill(unsafe { std::slice::from_raw_parts_mut(at, max) }).min(max);
+        let mut sge = ibv_sge { addr: at as u64, length: len as u32, lkey: pool.key() };
+        wr.sg_list = &raw mut sge;
+        let then = if is_small { Then::Small(buffer) } else { Then::Large(buffer) };
+        let posted = self.post(peer, &link, &mut wr, then, !is_small);
+        if posted.is_err() {
+            pool.give_back(buffer);
+        }
+        posted.map(|_| len)
+    }
+
+    fn post_fetch(&self, peer: u32, key: &RemoteKey, remote: u64, len: usize, ticket: u64) -> Result<()> {
+        let link = self.ready(peer, 1)?;
+        let large = self.take(&self.large)?;
+        let mut sge = ibv_sge { addr: self.large.at(large) as u64, length: len as u32, lkey: self.large.key() };
+        let mut wr = request(IBV_WR_RDMA_READ, std::slice::from_mut(&mut sge));
+        wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key.device };
+        if let Err(error) = self.post(peer, &link, &mut wr, Then::Fetched { large, len: len as u32, ticket }, true) {
+            self.large.give_back(large);
+            return Err(error);
+        }
+        link.reads.set(link.reads.get() + 1);
+        Ok(())
+    }
+
+    unsafe fn post_put(&self, peer: u32, key: &RemoteKey, remote: u64, pieces: &[Piece], ticket: u64) -> Result<()> {
+        self.post_pieces(peer, key, remote, pieces, IBV_WR_RDMA_WRITE, ticket)
+    }
+
+    unsafe fn post_get(&self, peer: u32, key: &RemoteKey, remote: u64, pieces: &[Piece], ticket: u64) -> Result<()> {
+        self.post_pieces(peer, key, remote, pieces, IBV_WR_RDMA_READ, ticket)
+    }
+
+    fn post_atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic, ticket: Option<u64>) -> Result<()> {
+        let link = self.ready(peer, 1)?;
+        let wanted = match (atomic.op, atomic.width) {
+            (AtomicOp::Add, Width::Eight) => None,
+            (AtomicOp::CompareSwap, Width::Eight) => Some(atomic.compare),
+            _ => {
+                self.attempts.start(peer, key, remote, atomic, ticket);
+                link.attempts.set(link.attempts.get() + 1);
+                link.issued.set(link.issued.get() + 1);
+                self.go_on_with_attempts();
+                return Ok(());
+            }
+        };
+        let wr = self.atomic_request(key, remote, wanted, atomic.value);
+        self.post_word(peer, &link, wr, |small| Then::Found { small, ticket }, ticket.is_some())
+    }
+
+    fn completed(&self, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
+        let mut count = self.take_reports();
+        loop {
+            let Some(done) = self.done.borrow_mut().pop_front() else { return count };
+            count += 1;
+            let Done { ticket, outcome, data } = done;
+            match data {
+                Data::Word(word) => sink(Completed { ticket, outcome, data: &word.to_le_bytes() }),
+                Data::Large { buffer, len } => {
+                    // SAFETY: a buffer of ours that the device is done with.
+                    let bytes = unsafe { std::slice::from_raw_parts(self.large.at(buffer), len as usize) };
+                    sink(Completed { ticket, outcome, data: bytes });
+                    self.large.give_back(buffer);
+                }
+            }
+        }
+    }
+
+    fn abandon(&self, peer: u32) {
+        if let Some(link) = self.link_or_none(peer) {
+            self.end(peer, &link, Error::Canceled);
+        }
+    }
+}
+
+impl VerbsWire {
+    fn queue(&self, peer: u32, link: &Link, channel: Channel, id: u8, bytes: Vec<u8>) -> Result<usize> {
+        let len = bytes.len();
+        {
+            let mut flows = link.flows.borrow_mut();
+            let flow = &mut flows[channel as usize];
+            if !flow.out.has_room(&FLOW) {
+                return Err(Error::NoResource);
+            }
+            let issue = link.issued.get();
+            link.issued.set(issue + 1);
+            flow.waiting.push_back(issue);
+            flow.out.push(id, bytes);
+        }
+        if self.drain(peer) {
+            self.note_backlog(peer);
+        }
+        Ok(len)
+    }
+
+    fn post_pieces(
+        &self,
+        peer: u32,
+        key: &RemoteKey,
+        remote: u64,
+        pieces: &[Piece],
+        opcode: ibv_wr_opcode,
+        ticket: u64,
+    ) -> Result<()> {
+        let link = self.ready(peer, 1)?;
+        let mut sges = [ibv_sge::default(); PIECES];
+        for (sge, piece) in sges.iter_mut().zip(pieces) {
+            *sge = ibv_sge { addr: piece.pointer as u64, length: piece.len as u32, lkey: piece.local_key };
+        }
+        let mut wr = request(opcode, &mut sges[..pieces.len()]);
+        wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key.device };
+        let is_read = opcode == IBV_WR_RDMA_READ;
+        self.post(peer, &link, &mut wr, if is_read { Then::Read(ticket) } else { Then::Ticket(ticket) }, true)?;
+        if is_read {
+            link.reads.set(link.reads.get() + 1);
+        }
+        Ok(())
+    }
+}
