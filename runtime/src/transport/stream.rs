@@ -135,7 +135,7 @@ impl Outflow {
     /// Takes a message that is sent at once in one fragment, if nothing waits before it and there is a credit: the
     /// fragment's head.
     pub fn pass(&mut self, id: u8, len: usize) -> Option<[u8; FRAME_HEADER]> {
-        if self.credits == 0 || !self.queue.is_empty() {
+        if !self.can_pass() {
             return None;
         }
         self.credits -= 1;
@@ -143,6 +143,11 @@ impl Outflow {
         let number = self.number;
         self.number = self.number.wrapping_add(1);
         Some(head(1, self.channel, id, [number, 0, len as u32]))
+    }
+
+    /// Whether [`Outflow::pass`] would take a message.
+    pub fn can_pass(&self) -> bool {
+        self.credits > 0 && self.queue.is_empty()
     }
 
     /// Whether a message waits that can go on.

@@ -35,6 +35,8 @@ pub trait Player {
 pub trait Rig: Sized + Sync {
     /// The transport under test.
     type Transport: Transport;
+    /// A device works by itself: a transfer may be over before a death, and a death shows only in what is sent.
+    const BY_ITSELF: bool = false;
     /// Long loops are shortened by this.
     const SHORTEN: usize;
 

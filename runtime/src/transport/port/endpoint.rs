@@ -7,7 +7,7 @@ use crate::transport::attributes::{Capabilities as Can, Flush};
 use crate::transport::error::{Error, Posted, Result};
 use crate::transport::iov::{self, Iov, Pieces};
 use crate::transport::pending::{Refused, Request};
-use crate::transport::wire::{Channel, Memory, Wire};
+use crate::transport::wire::{Channel, Wire};
 use crate::transport::{AtomicOp, Completion, Confined, MESSAGE_IDS, RemoteKey, Word};
 
 /// An endpoint over a [`Wire`]. Dropping it drops its pending requests and forgets what is under way; flush before.
@@ -75,15 +75,13 @@ impl<W: Wire> Endpoint<W> {
         }
     }
 
-    /// Remembers what a flush has to wait for, where operations are posted.
+    /// Remembers what a flush has to wait for.
     #[inline]
     pub(super) fn note_posted<T>(&self, peer: u32, outcome: Result<T>) -> Result<T> {
         match outcome {
             Ok(value) => {
-                if self.interface.memory == Memory::Posted {
-                    let posted = self.interface.wire.sent(peer);
-                    self.change(|slot| slot.posted = posted);
-                }
+                let posted = self.interface.wire.sent(peer);
+                self.change(|slot| slot.posted = posted);
                 Ok(value)
             }
             Err(error) => self.starved(error),
@@ -306,7 +304,7 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
             interface.wire.fence_memory();
         }
         let before = interface.client.borrow().next_token();
-        let sent = if interface.memory == Memory::Posted { slot.posted } else { interface.wire.sent(slot.peer) };
+        let sent = slot.posted;
         let before_posted = interface.flights.borrow().next_number();
         let busy = interface.client.borrow().busy(self.index, before, remote)
             || interface.flights.borrow().busy(self.index, before_posted)

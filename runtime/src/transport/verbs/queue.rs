@@ -11,8 +11,8 @@ use super::card::Card;
 
 /// Where retransmission starts to wait: 4.096 us times two to this power, about 67 ms.
 const TIMEOUT: u8 = 14;
-/// Times it is tried again before the peer counts as lost.
-const RETRIES: u8 = 7;
+/// Times it is tried again before the peer counts as lost. Soft-RoCE takes 7 for ever.
+const RETRIES: u8 = 6;
 /// A receiver without a buffer is asked again for ever: it is alive, and its buffers come back.
 const RECEIVER_NOT_READY: u8 = 7;
 /// Pause before that: 0.64 ms.

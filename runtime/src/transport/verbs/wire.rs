@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rdma_core_sys::*;
 use rustix::event::epoll;
@@ -24,6 +25,7 @@ use crate::transport::attributes::{Events as Reports, Order};
 use crate::transport::error::{Error, Result};
 use crate::transport::iov::Piece;
 use crate::transport::key::RemoteKey;
+use crate::transport::message::Retained;
 use crate::transport::stream::{FRAME_HEADER, FlowLimits, Frame};
 use crate::transport::wire::{Agent, Arrival, Channel, Completed, Facts, Memory, Wire};
 
@@ -37,7 +39,11 @@ const LARGE_BYTES: usize = 64 << 10;
 const LARGE: usize = 32;
 /// Requests without a report, at most.
 const SILENT: u32 = 32;
-const FLOW: FlowLimits = FlowLimits { slots: 32, credits: 32, fragment: FRAME - FRAME_HEADER, message: 256 << 10 };
+const FLOW: FlowLimits = FlowLimits { slots: 16, credits: 32, fragment: FRAME - FRAME_HEADER, message: 256 << 10 };
+/// Turns in which nothing comes before the clock is looked at.
+const IDLE_TURNS: u32 = 1000;
+/// How often a peer that is waited for is asked whether it is there. A death shows in requests only.
+const CARE: Duration = Duration::from_secs(1);
 /// Messages taken in one turn.
 const BURST: usize = 64;
 
@@ -76,10 +82,22 @@ pub struct VerbsWire {
     losses: Cell<u64>,
     events: Events,
     poll: OwnedFd,
+    /// Turns in which nothing came.
+    idle: Cell<u32>,
+    looked: Cell<Instant>,
 }
 
 // SAFETY: verbs may be called from any thread, and everything else is inside.
 unsafe impl Send for VerbsWire {}
+
+struct SharedBytes(Rc<Vec<u8>>);
+
+impl std::ops::Deref for SharedBytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
 
 fn io(_: std::io::Error) -> Error {
     Error::Io("the network device refused; see the log")
@@ -132,6 +150,8 @@ impl VerbsWire {
             events,
             poll,
             connector,
+            idle: Cell::new(0),
+            looked: Cell::new(Instant::now()),
         })
     }
 
@@ -154,7 +174,11 @@ impl VerbsWire {
         }
         if link.raw.get().is_null() {
             self.ask(peer)?;
-            return Err(Error::NoResource);
+            // One to this rank itself is there at once.
+            self.refresh(peer, &link);
+            if link.raw.get().is_null() {
+                return Err(Error::NoResource);
+            }
         }
         if link.records.borrow().len() + requests > DEPTH {
             self.take_reports();
@@ -507,6 +531,22 @@ impl VerbsWire {
         }
     }
 
+    /// Lets the device ask peers that nothing is asked of, now and then.
+    #[cold]
+    fn look_after_peers(&self) {
+        if self.looked.get().elapsed() < CARE {
+            return;
+        }
+        self.looked.set(Instant::now());
+        let links: Vec<_> = self.links.borrow().iter().map(|(peer, link)| (*peer, Rc::clone(link))).collect();
+        for (peer, link) in links {
+            if !link.raw.get().is_null() && (link.records.borrow().is_empty() || link.silent.get() > 0) {
+                link.silent.set(link.silent.get().max(1));
+                self.ask_for_report(peer, &link);
+            }
+        }
+    }
+
     fn note_backlog(&self, peer: u32) {
         let mut backlog = self.backlog.borrow_mut();
         if !backlog.contains(&peer) {
@@ -528,7 +568,9 @@ impl VerbsWire {
                 false
             }
             Some(Frame::Fragment { channel, id, total, bytes, .. }) if bytes.len() == total as usize => {
-                sink(Arrival { from: peer, channel, id, data: bytes, keep: None });
+                // The buffer is wanted for what comes next.
+                let keep = || Retained::new(Box::<[u8]>::from(bytes));
+                sink(Arrival { from: peer, channel, id, data: bytes, keep: Some(&keep) });
                 self.consumed(peer, &link, channel);
                 true
             }
@@ -537,7 +579,9 @@ impl VerbsWire {
                     link.flows.borrow_mut()[channel as usize].inward.take(id, number, offset, total, bytes, &FLOW);
                 match whole {
                     Ok(Some((id, data))) => {
-                        sink(Arrival { from: peer, channel, id, data: &data, keep: None });
+                        let data = Rc::new(data);
+                        let keep = || Retained::new(SharedBytes(Rc::clone(&data)));
+                        sink(Arrival { from: peer, channel, id, data: &data, keep: Some(&keep) });
                         self.consumed(peer, &link, channel);
                         true
                     }
@@ -663,7 +707,7 @@ impl Wire for VerbsWire {
 
     fn has_room(&self, peer: u32, channel: Channel) -> bool {
         match self.ready(peer, 1) {
-            Ok(link) => link.flows.borrow()[channel as usize].out.has_room(&FLOW),
+            Ok(link) => link.flows.borrow()[channel as usize].out.can_pass(),
             // To find out why.
             Err(error) => error != Error::NoResource,
         }
@@ -679,6 +723,13 @@ impl Wire for VerbsWire {
     ) -> Result<usize> {
         let link = self.ready(peer, 1)?;
         let inline = self.connector.board.inline.min(256);
+        {
+            // Only what is longer than a frame waits here: the rest is with the device when it is taken, so that it
+            // arrives though its sender makes no progress.
+            if !link.flows.borrow()[channel as usize].out.can_pass() {
+                return Err(Error::NoResource);
+            }
+        }
         if FRAME_HEADER + max <= FRAME {
             let small = self.take(&self.small)?;
             let mut frame = [0u8; 256];
@@ -716,9 +767,6 @@ impl Wire for VerbsWire {
             self.small.give_back(small);
             return self.queue(peer, &link, channel, id, bytes);
         }
-        if !link.flows.borrow()[channel as usize].out.has_room(&FLOW) {
-            return Err(Error::NoResource);
-        }
         let mut bytes = vec![0; max];
         let len = fill(&mut bytes).min(max);
         bytes.truncate(len);
@@ -730,6 +778,8 @@ impl Wire for VerbsWire {
         if changes != self.seen.get() {
             self.look_for_changes(changes);
         }
+        // Also where nobody asks what is completed: messages report too.
+        self.take_reports();
         self.look_for_arrivals();
         let mut count = 0;
         for _ in 0..BURST {
@@ -742,6 +792,15 @@ impl Wire for VerbsWire {
             // A buffer less only means that senders wait sooner.
             let buffer = wc.wr_id as u32;
             let _ = self.connector.board.shared.post(buffer.into(), self.frames.at(buffer), FRAME, self.frames.key());
+        }
+        if count > 0 {
+            self.idle.set(0);
+        } else {
+            self.idle.set(self.idle.get() + 1);
+            if self.idle.get() >= IDLE_TURNS {
+                self.idle.set(0);
+                self.look_after_peers();
+            }
         }
         count
     }
@@ -802,6 +861,7 @@ impl Wire for VerbsWire {
     }
 
     fn arm(&self) -> Result<()> {
+        self.look_after_peers();
         let board = &self.connector.board;
         self.events.drain();
         connect::quiet(&board.notice);
@@ -811,7 +871,9 @@ impl Wire for VerbsWire {
         board.sends.notify();
         board.receives.notify();
         let reports = self.take_reports();
-        if self.has_arrivals() || reports > 0 || !self.done.borrow().is_empty() || board.changes() != self.seen.get() {
+        // A report may be room for what waits.
+        let room = reports > 0 && !self.backlog.borrow().is_empty();
+        if self.has_arrivals() || room || !self.done.borrow().is_empty() || board.changes() != self.seen.get() {
             return Err(Error::Busy);
         }
         Ok(())
