@@ -8,17 +8,30 @@ use crate::transport::shm::Sent;
 pub(crate) enum Work<'a> {
     /// An active message. `ordered`: delivered after all that were sent before; lanes always do so.
     Message { id: u8, ordered: bool, header: u64, payload: &'a [u8] },
-    /// Bytes for its slot.
-    Put { offset: usize, bytes: &'a [u8] },
+    /// Bytes for its slot. `tell`: it may wait for them.
+    Put { offset: usize, bytes: &'a [u8], tell: bool },
     /// One more in a word of its slot.
     Ring { offset: usize },
 }
 
 /// The same, kept.
 pub(super) enum Kept {
-    Message { id: u8, ordered: bool, header: u64, payload: Box<[u8]> },
-    Put { offset: usize, bytes: Box<[u8]> },
-    Ring { offset: usize },
+    Message {
+        id: u8,
+        ordered: bool,
+        header: u64,
+        payload: Box<[u8]>,
+    },
+    /// The first `done` bytes are on their way.
+    Put {
+        offset: usize,
+        bytes: Box<[u8]>,
+        done: usize,
+        tell: bool,
+    },
+    Ring {
+        offset: usize,
+    },
 }
 
 impl Work<'_> {
@@ -27,7 +40,7 @@ impl Work<'_> {
             Work::Message { id, ordered, header, payload } => {
                 Kept::Message { id, ordered, header, payload: payload.into() }
             }
-            Work::Put { offset, bytes } => Kept::Put { offset, bytes: bytes.into() },
+            Work::Put { offset, bytes, tell } => Kept::Put { offset, bytes: bytes.into(), done: 0, tell },
             Work::Ring { offset } => Kept::Ring { offset },
         }
     }
@@ -48,8 +61,18 @@ impl Kept {
             Kept::Message { id, ordered, header, payload } => {
                 Work::Message { id: *id, ordered: *ordered, header: *header, payload }
             }
-            Kept::Put { offset, bytes } => Work::Put { offset: *offset, bytes },
+            Kept::Put { offset, bytes, done, tell } => {
+                Work::Put { offset: offset + done, bytes: &bytes[*done..], tell: *tell }
+            }
             Kept::Ring { offset } => Work::Ring { offset: *offset },
+        }
+    }
+
+    /// As [`Work::len`], of all that it was.
+    fn len(&self) -> usize {
+        match self {
+            Kept::Put { bytes, .. } => 8 + bytes.len(),
+            other => other.work().len(),
         }
     }
 }
@@ -78,11 +101,11 @@ impl Engine {
         self.do_or_keep(to, Work::Message { id, ordered: true, header, payload })
     }
 
-    pub(super) fn do_or_keep(&self, to: usize, work: Work<'_>) -> Result<()> {
+    pub(super) fn do_or_keep(&self, to: usize, mut work: Work<'_>) -> Result<()> {
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(to, "sending a message")?;
         }
-        if !self.keeps_for(to) && self.attempt(to, &work)? == Sent::Done {
+        if !self.keeps_for(to) && self.attempt(to, &mut work)? == Sent::Done {
             return Ok(());
         }
         self.keep(to, &work)
@@ -107,7 +130,8 @@ impl Engine {
         self.has_pending.get() && self.pending.borrow().contains_key(&to)
     }
 
-    pub(super) fn attempt(&self, to: usize, work: &Work<'_>) -> Result<Sent> {
+    /// One attempt. What is done of a put is taken off it.
+    pub(super) fn attempt(&self, to: usize, work: &mut Work<'_>) -> Result<Sent> {
         match *work {
             Work::Message { id, header, payload, .. } if self.far.is_none() => self.transmit(to, id, header, payload),
             _ => {
@@ -126,17 +150,23 @@ impl Engine {
         pending.retain(|to, queue| {
             if let Some(cause) = self.job.loss(*to) {
                 self.set_fault(Error::PeerLost { rank: *to, cause, doing: "sending what had found no room" });
-                let dropped: usize = queue.iter().map(|kept| kept.work().len()).sum();
+                let dropped: usize = queue.iter().map(Kept::len).sum();
                 self.pending_bytes.set(self.pending_bytes.get() - dropped);
                 return false;
             }
-            while let Some(kept) = queue.front() {
-                match self.attempt(*to, &kept.work()) {
+            while let Some(kept) = queue.front_mut() {
+                let mut work = kept.work();
+                let sent = self.attempt(*to, &mut work);
+                let left = if let Work::Put { bytes, .. } = work { bytes.len() } else { 0 };
+                if let Kept::Put { bytes, done, .. } = kept {
+                    *done = bytes.len() - left;
+                }
+                match sent {
                     Ok(Sent::Done) => {}
                     Ok(Sent::NoRoom) => return true,
                     Err(error) => self.set_fault(error),
                 }
-                self.pending_bytes.set(self.pending_bytes.get() - kept.work().len());
+                self.pending_bytes.set(self.pending_bytes.get() - kept.len());
                 queue.pop_front();
                 done += 1;
             }

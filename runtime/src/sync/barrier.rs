@@ -116,7 +116,7 @@ fn far_dissemination(engine: &Engine, epoch: u64, kind: u8) -> Result<()> {
     for round in 0..rounds(size) {
         let flag = engine.layout.barrier_flag(round);
         let value = epoch | u64::from(kind) << KIND;
-        engine.far_put((rank + (1 << round)) % size, flag, &value.to_ne_bytes())?;
+        engine.far_put_flag((rank + (1 << round)) % size, flag, value)?;
         // SAFETY: a committed line of our own slot.
         let ours = unsafe { AtomicU64::from_ptr(engine.node.slot(rank).add(flag).cast()) };
         let split = || {
