@@ -17,6 +17,9 @@ use crate::transport::{self, AtomicOp, Width};
 const IDLE_POLL: Duration = Duration::from_nanos(200);
 const IDLE_DOUBLINGS: u32 = 7;
 
+/// How long a put waits for what the network has to learn first, before it is kept.
+const LEARNING: Duration = Duration::from_millis(10);
+
 /// How long the news of a death may take from the one who watches the ranks.
 const GRACE: Duration = Duration::from_millis(200);
 
@@ -45,6 +48,8 @@ pub(crate) trait Far {
     fn flush(&self) -> std::result::Result<bool, (usize, transport::Error)>;
     /// Lets others reach bytes `from..to` of this rank's slot, which are committed now. In ascending order.
     fn grew(&self, from: usize, to: usize) -> transport::Result<()>;
+    /// Whether operations there wait for something that the network has to learn first, and is learning.
+    fn learns(&self, rank: usize) -> bool;
     /// Whether puts and rings get there without a sign to the target's interface: a target that sleeps then needs
     /// [`Far::wake`].
     fn is_silent(&self) -> bool;
@@ -311,14 +316,15 @@ impl Engine {
     /// One attempt at work for `to`. What is done of a put is taken off it.
     pub(super) fn attempt_far(&self, to: usize, work: &mut Work<'_>) -> Result<Sent> {
         let far = self.network();
-        let (sent, doing) = match work {
+        let doing = work.doing();
+        let sent = match work {
             Work::Message { id, ordered, header, payload } => {
                 let (asked, limit) = (payload.len() + 8, far.largest_message());
                 if asked > limit {
                     let setting = "the network's largest message, or send less at a time";
                     return Err(Error::OutOfMemory { what: "message memory", asked, free: limit, limit, setting });
                 }
-                (far.send(to, *id, *ordered, *header, payload), "sending a message")
+                far.send(to, *id, *ordered, *header, payload)
             }
             Work::Put { offset, bytes, tell } => {
                 let sent = loop {
@@ -334,17 +340,41 @@ impl Engine {
                 if *tell && sent == Ok(Sent::Done) {
                     self.nudge(to);
                 }
-                (sent, "put")
+                sent
             }
             Work::Ring { offset } => {
                 let sent = far.ring(to, *offset);
                 if sent == Ok(Sent::Done) {
                     self.nudge(to);
                 }
-                (sent, "ringing a bell")
+                sent
             }
         };
         sent.map_err(|error| self.far_error(error, to, doing))
+    }
+
+    /// Further attempts while the network learns where things lie at `to`, for a moment, without a look at messages: who
+    /// puts and then computes does not turn the crank.
+    pub(super) fn attempt_while_learning(&self, to: usize, work: &mut Work<'_>) -> Result<Sent> {
+        let Some(far) = self.far() else { return Ok(Sent::NoRoom) };
+        if self.interface.delivering() {
+            return Ok(Sent::NoRoom);
+        }
+        let start = Instant::now();
+        let now = || far.pace().map_or_else(|| start.elapsed(), Pace::now);
+        let end = now() + LEARNING;
+        while far.learns(to) && now() < end {
+            if far.progress() == 0 {
+                match far.pace() {
+                    Some(pace) => drop(pace.block(Some(end))),
+                    None => rustix::thread::sched_yield(),
+                }
+            }
+            if self.attempt(to, work)? == Sent::Done {
+                return Ok(Sent::Done);
+            }
+        }
+        Ok(Sent::NoRoom)
     }
 
     /// Writes `bytes` at `offset` of the slot of `rank`, which exists.
@@ -429,7 +459,7 @@ impl Engine {
         let mut posted = Ok(None);
         self.wait_together(doing, || {
             // What was put there before goes first.
-            if !self.keeps_for(rank) {
+            if !self.keeps_write_for(rank) {
                 posted = post();
             }
             !matches!(posted, Ok(None))

@@ -15,7 +15,7 @@ pub(crate) use self::far::{Asked, Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
 pub use self::wait::Patience;
 
-use self::pending::{Kept, Work};
+use self::pending::{Queue, Work};
 
 use crate::bootstrap::job::JobMemory;
 use crate::error::{Error, Result};
@@ -52,7 +52,7 @@ pub struct Engine {
     idle_polls: Cell<u32>,
     patience: Cell<Patience>,
     /// What found no room, by target, in order. No queue is empty.
-    pending: RefCell<BTreeMap<usize, VecDeque<Kept>>>,
+    pending: RefCell<BTreeMap<usize, Queue>>,
     has_pending: Cell<bool>,
     /// Bytes of them.
     pending_bytes: Cell<usize>,

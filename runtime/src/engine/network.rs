@@ -389,6 +389,10 @@ impl<D: Domain> Far for Network<D> {
         Ok(())
     }
 
+    fn learns(&self, rank: usize) -> bool {
+        self.peers.borrow().get(&rank).is_some_and(|peer| peer.fetch.borrow().is_some())
+    }
+
     fn is_silent(&self) -> bool {
         // Virtual time knows of every event.
         self.pace.is_none() && self.interface.attributes().emulated == Capabilities::NONE

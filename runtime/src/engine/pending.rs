@@ -1,5 +1,7 @@
 //! What found no room: kept by target, in order, and sent when there is some.
 
+use std::collections::VecDeque;
+
 use super::Engine;
 use crate::error::{Error, Result};
 use crate::transport::shm::Sent;
@@ -15,7 +17,7 @@ pub(crate) enum Work<'a> {
 }
 
 /// The same, kept.
-pub(super) enum Kept {
+enum Kept {
     Message {
         id: u8,
         ordered: bool,
@@ -34,6 +36,26 @@ pub(super) enum Kept {
     },
 }
 
+/// What is kept for one target, in order.
+#[derive(Default)]
+pub(super) struct Queue {
+    works: VecDeque<Kept>,
+    /// Puts and rings among them.
+    writes: usize,
+}
+
+impl Queue {
+    fn push(&mut self, kept: Kept) {
+        self.writes += usize::from(kept.writes());
+        self.works.push_back(kept);
+    }
+
+    fn pop(&mut self) {
+        let kept = self.works.pop_front();
+        self.writes -= usize::from(kept.is_some_and(|kept| kept.writes()));
+    }
+}
+
 impl Work<'_> {
     fn keep(&self) -> Kept {
         match *self {
@@ -42,6 +64,15 @@ impl Work<'_> {
             }
             Work::Put { offset, bytes, tell } => Kept::Put { offset, bytes: bytes.into(), done: 0, tell },
             Work::Ring { offset } => Kept::Ring { offset },
+        }
+    }
+
+    /// What a rank that does this is doing.
+    pub(super) fn doing(&self) -> &'static str {
+        match self {
+            Work::Message { .. } => "sending a message",
+            Work::Put { .. } => "put",
+            Work::Ring { .. } => "ringing a bell",
         }
     }
 
@@ -56,6 +87,10 @@ impl Work<'_> {
 }
 
 impl Kept {
+    fn writes(&self) -> bool {
+        !matches!(self, Kept::Message { .. })
+    }
+
     fn work(&self) -> Work<'_> {
         match self {
             Kept::Message { id, ordered, header, payload } => {
@@ -103,9 +138,13 @@ impl Engine {
 
     pub(super) fn do_or_keep(&self, to: usize, mut work: Work<'_>) -> Result<()> {
         if self.job.any_lost() || self.job.any_left() {
-            self.check_alive(to, "sending a message")?;
+            self.check_alive(to, work.doing())?;
         }
-        if !self.keeps_for(to) && self.attempt(to, &mut work)? == Sent::Done {
+        // A put need not wait for messages: what waits for a put is what comes after it.
+        let kept = if let Work::Put { .. } = work { self.keeps_write_for(to) } else { self.keeps_for(to) };
+        if !kept
+            && (self.attempt(to, &mut work)? == Sent::Done || self.attempt_while_learning(to, &mut work)? == Sent::Done)
+        {
             return Ok(());
         }
         self.keep(to, &work)
@@ -118,7 +157,7 @@ impl Engine {
         if !room() && !self.interface.delivering() {
             self.wait_together("waiting for room to send a message", room)?;
         }
-        self.pending.borrow_mut().entry(to).or_default().push_back(work.keep());
+        self.pending.borrow_mut().entry(to).or_default().push(work.keep());
         self.pending_bytes.set(self.pending_bytes.get() + asked);
         self.has_pending.set(true);
         Ok(())
@@ -128,6 +167,11 @@ impl Engine {
     #[inline]
     pub(super) fn keeps_for(&self, to: usize) -> bool {
         self.has_pending.get() && self.pending.borrow().contains_key(&to)
+    }
+
+    /// Whether a put or ring is kept for `to`, which no later look at its memory may overtake.
+    pub(super) fn keeps_write_for(&self, to: usize) -> bool {
+        self.has_pending.get() && self.pending.borrow().get(&to).is_some_and(|queue| queue.writes > 0)
     }
 
     /// One attempt. What is done of a put is taken off it.
@@ -150,11 +194,11 @@ impl Engine {
         pending.retain(|to, queue| {
             if let Some(cause) = self.job.loss(*to) {
                 self.set_fault(Error::PeerLost { rank: *to, cause, doing: "sending what had found no room" });
-                let dropped: usize = queue.iter().map(Kept::len).sum();
+                let dropped: usize = queue.works.iter().map(Kept::len).sum();
                 self.pending_bytes.set(self.pending_bytes.get() - dropped);
                 return false;
             }
-            while let Some(kept) = queue.front_mut() {
+            while let Some(kept) = queue.works.front_mut() {
                 let mut work = kept.work();
                 let sent = self.attempt(*to, &mut work);
                 let left = if let Work::Put { bytes, .. } = work { bytes.len() } else { 0 };
@@ -167,7 +211,7 @@ impl Engine {
                     Err(error) => self.set_fault(error),
                 }
                 self.pending_bytes.set(self.pending_bytes.get() - kept.len());
-                queue.pop_front();
+                queue.pop();
                 done += 1;
             }
             false
