@@ -17,8 +17,8 @@ use crate::transport::{self, AtomicOp, Width};
 const IDLE_POLL: Duration = Duration::from_nanos(200);
 const IDLE_DOUBLINGS: u32 = 7;
 
-/// How long a put waits for what the network has to learn first, before it is kept.
-const LEARNING: Duration = Duration::from_millis(10);
+/// How long a put tries again before it is kept.
+const MOMENT: Duration = Duration::from_millis(10);
 
 /// How long the news of a death may take from the one who watches the ranks.
 const GRACE: Duration = Duration::from_millis(200);
@@ -353,17 +353,17 @@ impl Engine {
         sent.map_err(|error| self.far_error(error, to, doing))
     }
 
-    /// Further attempts while the network learns where things lie at `to`, for a moment, without a look at messages: who
-    /// puts and then computes does not turn the crank.
-    pub(super) fn attempt_while_learning(&self, to: usize, work: &mut Work<'_>) -> Result<Sent> {
+    /// Further attempts at a put or ring, for a moment, without a look at messages, where it only waits for the network
+    /// and not for the target: who puts and then computes does not turn the crank, and what is kept is copied.
+    pub(super) fn attempt_for_a_moment(&self, to: usize, work: &mut Work<'_>) -> Result<Sent> {
         let Some(far) = self.far() else { return Ok(Sent::NoRoom) };
-        if self.interface.delivering() {
+        if matches!(work, Work::Message { .. }) || self.interface.delivering() {
             return Ok(Sent::NoRoom);
         }
         let start = Instant::now();
         let now = || far.pace().map_or_else(|| start.elapsed(), Pace::now);
-        let end = now() + LEARNING;
-        while far.learns(to) && now() < end {
+        let end = now() + MOMENT;
+        while (far.learns(to) || far.is_silent()) && now() < end {
             if far.progress() == 0 {
                 match far.pace() {
                     Some(pace) => drop(pace.block(Some(end))),

@@ -143,7 +143,7 @@ impl Engine {
         // A put need not wait for messages: what waits for a put is what comes after it.
         let kept = if let Work::Put { .. } = work { self.keeps_write_for(to) } else { self.keeps_for(to) };
         if !kept
-            && (self.attempt(to, &mut work)? == Sent::Done || self.attempt_while_learning(to, &mut work)? == Sent::Done)
+            && (self.attempt(to, &mut work)? == Sent::Done || self.attempt_for_a_moment(to, &mut work)? == Sent::Done)
         {
             return Ok(());
         }
