@@ -506,14 +506,12 @@ impl Engine {
     /// [`Error::OutOfMemory`] if the network has no room for them.
     pub(crate) fn grew(&self, from: usize, to: usize) -> Result<()> {
         let Some(far) = self.far() else { return Ok(()) };
+        let full = |what, setting| Error::OutOfMemory { what, asked: to - from, free: 0, limit: 0, setting };
         far.grew(from, to).map_err(|error| match error {
-            transport::Error::NoMemory | transport::Error::NoResource => Error::OutOfMemory {
-                what: "memory that the network may pin",
-                asked: to - from,
-                free: 0,
-                limit: 0,
-                setting: "the limit on locked memory (ulimit -l)",
-            },
+            transport::Error::NoMemory => {
+                full("memory that the network may pin", "the limit on locked memory (ulimit -l)")
+            }
+            transport::Error::NoResource => full("room in the table of registered memory", "the size of allocations"),
             other => other.at("registering memory", self.rank),
         })
     }
@@ -534,6 +532,10 @@ impl Engine {
         self.wait_together(doing, || {
             if !self.has_pending() {
                 outcome = far.flush();
+                // Nobody misses what was put to a rank that left.
+                if outcome.is_err_and(|(rank, _)| self.job.loss(rank) == Some(Loss::Left)) {
+                    outcome = Ok(false);
+                }
             }
             !matches!(outcome, Ok(false))
         })?;

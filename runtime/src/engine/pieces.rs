@@ -279,3 +279,181 @@ impl<K> Table<K> {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::bootstrap::job::JobMemory;
+    use crate::memory::node::Slots;
+    use crate::settings::Settings;
+
+    /// A rank's card, and the layout of its slot.
+    fn card() -> (Card, SlotLayout) {
+        let settings = Settings { heap_limit: Some(1 << 20), ..Settings::default() };
+        let job = JobMemory::create(1, &settings).expect("a job");
+        let stride_log2 = job.stride_log2();
+        let slots = Slots { offset: job.slots_offset(), count: 1, stride_log2, reserved: false, transparent: false };
+        let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
+        let layout = SlotLayout::new(1, 1 << stride_log2, None);
+        node.commit(0, 0, layout.control_len.next_multiple_of(node.granule(0)), 1, "a card", "").expect("memory");
+        (Card::new(&node, layout, 0), layout)
+    }
+
+    /// A piece's key is its number here.
+    fn key(number: u8) -> [u8; PACKED_KEY_LEN] {
+        [number; PACKED_KEY_LEN]
+    }
+
+    fn number(key: &[u8]) -> Result<u8> {
+        Ok(key[0])
+    }
+
+    /// A peer's table that knows its first piece, fetched by at most `largest` bytes.
+    fn table(card: &Card, layout: &SlotLayout, largest: usize) -> Table<u8> {
+        let mut table = Table::new(layout.pieces(), largest);
+        table.add(&card.first().expect("there is a piece"), number).expect("a table");
+        table
+    }
+
+    /// What the slot holds there, as a get would bring it.
+    fn get(card: &Card, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        // SAFETY: inside the control area.
+        unsafe { copy::copy(bytes.as_mut_ptr(), card.at(offset), len) };
+        bytes
+    }
+
+    /// Looks for `offset` until the answer is final; tells the piece, how far in it and what is left, and the fetches.
+    fn look(table: &mut Table<u8>, card: &Card, offset: usize) -> (Option<(u8, u64, usize)>, usize) {
+        for fetches in 0.. {
+            let (from, len) = match table.find(offset) {
+                Place::In(piece) => return (Some((piece.key, piece.within(offset), piece.left(offset))), fetches),
+                Place::Nowhere => return (None, fetches),
+                Place::Wait => panic!("nothing is under way"),
+                Place::Ask { offset, len } => (offset, len),
+            };
+            table.ask();
+            assert!(matches!(table.find(offset), Place::Wait), "asked once");
+            table.answer(&get(card, from, len), number).expect("a table");
+        }
+        unreachable!("it ends or panics")
+    }
+
+    #[test]
+    fn an_address_is_shown_whole_or_not_at_all() {
+        let (card, _) = card();
+        assert_eq!(card.address(), []);
+        assert!(matches!(card.show_address(&[7; ADDRESS_MAX + 1]), Err(Error::ExceedsLimit { .. })));
+        assert_eq!(card.address(), []);
+        for len in [ADDRESS_MAX, 5, 0] {
+            card.show_address(&vec![7; len]).expect("fits");
+            assert_eq!(card.address(), vec![7; len]);
+        }
+    }
+
+    #[test]
+    fn a_table_that_grew_is_fetched_again() {
+        let (card, layout) = card();
+        assert!(card.first().is_none());
+        card.add(0, 100, key(1)).expect("room");
+        let mut table = table(&card, &layout, 1 << 20);
+        assert_eq!(look(&mut table, &card, 99), (Some((1, 99, 1)), 0));
+        card.add(1000, 2000, key(2)).expect("room");
+        // The count, and then what is new.
+        assert_eq!(look(&mut table, &card, 1000), (Some((2, 0, 1000)), 2));
+        assert_eq!(look(&mut table, &card, 1999), (Some((2, 999, 1)), 0));
+        card.add(2000, 2001, key(3)).expect("room");
+        card.add(2001, 3000, key(4)).expect("room");
+        assert_eq!(look(&mut table, &card, 2001), (Some((4, 0, 999)), 2));
+        assert_eq!(look(&mut table, &card, 2000), (Some((3, 0, 1)), 0));
+        assert_eq!(look(&mut table, &card, 0), (Some((1, 0, 100)), 0));
+    }
+
+    #[test]
+    fn an_offset_in_no_piece_is_asked_for_once_each_time() {
+        let (card, layout) = card();
+        card.add(0, 100, key(1)).expect("room");
+        let mut table = table(&card, &layout, 1 << 20);
+        for _ in 0..2 {
+            for nowhere in [100, 999, usize::MAX] {
+                assert_eq!(look(&mut table, &card, nowhere), (None, 1));
+            }
+        }
+        // Between two pieces, and behind the last.
+        card.add(1000, 2000, key(2)).expect("room");
+        assert_eq!(look(&mut table, &card, 999), (None, 2));
+        assert_eq!(look(&mut table, &card, 2000), (None, 1));
+        // It may be there later.
+        card.add(2000, 3000, key(3)).expect("room");
+        assert_eq!(look(&mut table, &card, 2000), (Some((3, 0, 1000)), 2));
+    }
+
+    #[test]
+    fn who_asks_while_a_fetch_is_under_way_is_not_told_of_an_older_table() {
+        let (card, layout) = card();
+        card.add(0, 100, key(1)).expect("room");
+        let mut table = table(&card, &layout, 1 << 20);
+        let Place::Ask { offset, len } = table.find(500) else { panic!("not known yet") };
+        table.ask();
+        let old = get(&card, offset, len);
+        card.add(100, 200, key(2)).expect("room");
+        assert!(matches!(table.find(150), Place::Wait));
+        table.answer(&old, number).expect("a table");
+        assert_eq!(look(&mut table, &card, 150), (Some((2, 50, 50)), 2));
+        assert_eq!(look(&mut table, &card, 500), (None, 0));
+    }
+
+    #[test]
+    fn a_fetch_that_failed_is_made_again() {
+        let (card, layout) = card();
+        card.add(0, 100, key(1)).expect("room");
+        let mut table = table(&card, &layout, 1 << 20);
+        card.add(100, 200, key(2)).expect("room");
+        assert!(matches!(table.find(100), Place::Ask { .. }));
+        table.ask();
+        table.fail();
+        assert_eq!(look(&mut table, &card, 100), (Some((2, 0, 100)), 2));
+    }
+
+    #[test]
+    fn the_table_is_fetched_in_parts_and_has_an_end() {
+        let (card, layout) = card();
+        for n in 0..PIECES_MAX {
+            card.add(10 * n, 10 * n + 10, key(n as u8)).expect("room");
+        }
+        assert_eq!(card.add(10 * PIECES_MAX, 10 * PIECES_MAX + 10, key(0)), Err(Error::NoResource));
+        for (largest, fetches) in [(1, PIECES_MAX), (10 * PIECE_LEN, 21), (1 << 20, 2)] {
+            let mut table = table(&card, &layout, largest);
+            let last = 10 * PIECES_MAX - 1;
+            assert_eq!(look(&mut table, &card, last), (Some((PIECES_MAX as u8 - 1, 9, 1)), fetches), "{largest}");
+            for n in 0..PIECES_MAX {
+                assert_eq!(look(&mut table, &card, 10 * n + 3), (Some((n as u8, 3, 7)), 0));
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_table_are_refused() {
+        let (card, layout) = card();
+        card.add(0, 100, key(1)).expect("room");
+        let entry = |start: u64, end: u64| bytemuck::bytes_of(&Entry { start, end, key: key(9) }).to_vec();
+        let many = (PIECES_MAX as u64 + 1).to_ne_bytes();
+        let counts: [&[u8]; 4] = [&many, &u64::MAX.to_ne_bytes(), &0u64.to_ne_bytes(), &[1, 2, 3]];
+        for count in counts {
+            let mut table = table(&card, &layout, 1 << 20);
+            let _ = table.find(500);
+            table.ask();
+            assert!(table.answer(count, number).is_err(), "{count:?}");
+            assert!(matches!(table.find(500), Place::Ask { .. }), "as if never asked");
+        }
+        for wrong in [entry(99, 200), entry(200, 200), entry(300, 200), entry(0, 50), vec![0; 63]] {
+            let mut table = table(&card, &layout, 1 << 20);
+            let _ = table.find(500);
+            table.ask();
+            table.answer(&2u64.to_ne_bytes(), number).expect("a count");
+            assert!(matches!(table.find(500), Place::Ask { .. }));
+            table.ask();
+            assert!(table.answer(&wrong, number).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bellwether_runtime::{Barrier, Context, Error, Loss, Result, Settings, Threads, World};
+use bellwether_runtime::{Barrier, Context, Error, Loss, Result, Settings, Threads, Transport, World};
 
 const RANKS: [usize; 6] = [1, 2, 3, 5, 7, 16];
 
@@ -514,6 +514,88 @@ fn a_read_in_a_loop_sees_a_put() {
         world.barrier().expect("both here");
     })
     .expect("starts");
+}
+
+#[test]
+fn memory_that_grows_in_small_steps_is_reached_everywhere() {
+    watchdog();
+    let program = |world: &World| -> Result<()> {
+        let (next, mut arrays) = ((world.rank() + 1) % world.size(), Vec::new());
+        for step in 0..400usize {
+            let array = world.alloc::<u64>(3000 + step * 37 % 7000)?;
+            let values: Vec<u64> = (0..array.len()).map(|i| (step * 10_000 + i) as u64).collect();
+            array.put_slice(next, 0, &values)?;
+            arrays.push((array, values));
+        }
+        world.barrier()?;
+        for (array, values) in &arrays {
+            let mut seen = vec![0; array.len()];
+            array.read(0, &mut seen);
+            assert!(seen == *values, "put");
+            seen.fill(0);
+            array.get_slice(next, 0, &mut seen)?;
+            assert!(seen == *values, "got");
+        }
+        world.barrier()?;
+        for (array, values) in &arrays {
+            assert_eq!(array.fetch_add(next, array.len() - 1, 1)?, values[array.len() - 1]);
+        }
+        world.barrier()
+    };
+    for ranks in [1, 3] {
+        threads(ranks, program).expect("starts").into_iter().for_each(|result| result.expect("memory for all"));
+    }
+}
+
+#[test]
+fn who_sleeps_is_woken() {
+    watchdog();
+    const ROUNDS: u64 = 60;
+    let mut settings = settings();
+    settings.spin = Some(0);
+    let program = |world: &World| -> Result<Duration> {
+        let (bell, other) = (world.bell()?, 1 - world.rank());
+        world.barrier()?;
+        let start = Instant::now();
+        for round in 1..=ROUNDS {
+            // Long enough for the other to fall asleep.
+            if world.rank() == 0 {
+                std::thread::sleep(Duration::from_millis(2));
+                bell.ring(other)?;
+                bell.wait(round)?;
+            } else {
+                bell.wait(round)?;
+                std::thread::sleep(Duration::from_millis(2));
+                bell.ring(other)?;
+            }
+            if round % 4 == 0 {
+                std::thread::sleep(Duration::from_millis(2 * world.rank() as u64));
+                world.barrier()?;
+            }
+        }
+        Ok(start.elapsed())
+    };
+    for took in Threads::new(2).settings(settings).run(program).expect("starts") {
+        let took = took.expect("no rank is lost");
+        // A sleeper looks up by itself after 50 ms.
+        assert!(took < Duration::from_millis(25) * 2 * ROUNDS as u32, "{took:?}");
+    }
+}
+
+#[test]
+fn ranks_that_would_reach_each_other_in_different_ways_are_told() {
+    watchdog();
+    let arrived = AtomicUsize::new(0);
+    let started = Threads::new(2).build(|builder| {
+        let mut settings = settings();
+        let ways = [Transport::Auto, Transport::ShmContract];
+        settings.transport = ways[arrived.fetch_add(1, Ordering::SeqCst)];
+        builder.settings(settings).start().map(drop)
+    });
+    for outcome in started.expect("threads start") {
+        let error = outcome.expect_err("they differ").to_string();
+        assert!(error.contains("BELLWETHER_TRANSPORT"), "{error}");
+    }
 }
 
 /// Bytes of memory this process has.
