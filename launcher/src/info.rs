@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bellwether_runtime::transport::{Attributes, Capabilities, Limits, Locality, Resource, survey};
-use bellwether_runtime::{KNOWN_SETTINGS, Settings};
+use bellwether_runtime::{KNOWN_SETTINGS, Settings, Threads, World};
 use clap::Args;
 
 /// Tell what this machine offers: CPUs, memory, huge pages, what ranks may do to each other.
@@ -34,11 +34,16 @@ impl Info {
             text += &format!("  {what:width$}  {value}\n");
         }
         text += "\nA rank alone on it\n";
-        let receipt = bellwether_runtime::threads(1, |world| world.receipt())?;
-        for (what, value) in receipt.into_iter().flatten() {
-            text += &format!("  {what:width$}  {value}\n");
-        }
         let settings = Settings::from_env()?;
+        match Threads::new(1).settings(settings.clone()).run(World::receipt) {
+            Ok(receipts) => {
+                for (what, value) in receipts.into_iter().flatten() {
+                    text += &format!("  {what:width$}  {value}\n");
+                }
+            }
+            // The rest may tell why.
+            Err(error) => text += &format!("  {error}\n"),
+        }
         text += "\nTransports, by the contract that all share\n";
         for (resource, attributes) in survey(&settings)? {
             text += &transport(&resource, &attributes);

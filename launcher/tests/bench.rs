@@ -51,6 +51,24 @@ fn a_table_names_what_was_asked_for() {
 }
 
 #[test]
+fn over_the_contract_there_is_no_limit_by_pointer() {
+    let done = bench(&["all", "--transport", "shm-contract", "--json", "--quick"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    let lines = lines(&done);
+    assert_eq!(lines.iter().filter(|line| line["bench"] == "put").count(), 1, "{done:?}");
+    for line in &lines {
+        assert_eq!(line["transport"], "shm-contract");
+        assert!(line["value"].as_f64().is_some_and(|value| value > 0.0), "{line}");
+        assert_eq!(line["limit"].is_number(), line["bench"] == "startup", "{line}");
+    }
+    let done = bench(&["put", "--transport", "shm-contract", "--quick"]);
+    assert!(
+        done.code() == 0 && done.out.contains("as if it were a network") && !done.out.contains("MISSED"),
+        "{done:?}"
+    );
+}
+
+#[test]
 fn more_ranks_than_two_and_one_alone() {
     let done = bench(&["put", "barrier", "-n", "3", "--quick", "--json"]);
     assert_eq!(done.code(), 0, "{done:?}");
@@ -109,7 +127,7 @@ fn wrong_use_is_told_with_status_2() {
         (&["put", "--size", "13"], "multiple of 8"),
         (&["put", "--size", "2TB"], "unknown unit"),
         (&["put", "--against", "gasnet"], "mpi-rma"),
-        (&["put", "--transport", "verbs"], "shm"),
+        (&["put", "--transport", "smoke"], "shm"),
         (&["put", "--plot", inside_a_file], "cannot make the folder"),
         (&["put", "--launch", "mpirun"], "--features mpi"),
     ];

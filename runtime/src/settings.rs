@@ -23,6 +23,8 @@ pub struct Settings {
     pub spin: Option<u32>,
     /// Which barrier.
     pub barrier: Barrier,
+    /// How ranks reach each other's memory.
+    pub transport: Transport,
 }
 
 /// Whether huge pages are tried.
@@ -45,6 +47,29 @@ pub enum Barrier {
     Central,
 }
 
+/// How ranks reach each other's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// What suits: on one node each rank maps the others' memory, and a put is a store.
+    Auto,
+    /// Shared memory as if it were a network: every call passes through the transport contract. For tests, and to see
+    /// what that costs.
+    ShmContract,
+    /// RDMA through libibverbs.
+    Verbs,
+}
+
+impl Transport {
+    /// As one would write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Auto => "auto",
+            Transport::ShmContract => "shm-contract",
+            Transport::Verbs => "verbs",
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {
@@ -55,6 +80,7 @@ impl Default for Settings {
             lane_depth: None,
             spin: None,
             barrier: Barrier::Auto,
+            transport: Transport::Auto,
         }
     }
 }
@@ -203,6 +229,19 @@ pub const KNOWN: &[Known] = &[
             Barrier::Dissemination => "dissemination".into(),
             Barrier::Central => "central".into(),
         },
+    },
+    Known {
+        name: "BELLWETHER_TRANSPORT",
+        meaning: "how ranks reach each other: auto, shm-contract (for tests), verbs",
+        default: "auto",
+        public: true,
+        apply: |s, v| {
+            let all = [Transport::Auto, Transport::ShmContract, Transport::Verbs];
+            s.transport = all.into_iter().find(|transport| transport.name() == v)?;
+            Some(())
+        },
+        expected: "expected auto, shm-contract or verbs",
+        show: |s| s.transport.name().into(),
     },
     Known {
         name: "BELLWETHER_RANKS",

@@ -17,11 +17,14 @@ fn row(name: &str) {
         ("BELLWETHER_LANE_DEPTH", "1"),
         ("BELLWETHER_BARRIER", "dissemination"),
     ];
-    let surroundings: [Surroundings; 4] = [
+    const CONTRACT: (&str, &str) = ("BELLWETHER_TRANSPORT", "shm-contract");
+    let surroundings: [Surroundings; 6] = [
         (2, &["-full"], &[]),
         (3, &[], &[]),
         (2, &[], ALL_AT_ONCE),
         (5, &[], &[("BELLWETHER_BARRIER", "central"), ("BELLWETHER_SPIN", "0")]),
+        (3, &[], &[CONTRACT]),
+        (2, &[], &[CONTRACT, ("BELLWETHER_LANE_DEPTH", "1"), ("BELLWETHER_SPIN", "0")]),
     ];
     for (ranks, options, settings) in surroundings {
         let mut program = command(PROGRAM);

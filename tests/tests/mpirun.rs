@@ -98,9 +98,13 @@ fn a_rank_that_goes_wrong_is_noticed_without_mpirun() {
     for (way, cause) in
         [("kill", "its process ended"), ("exit", "its process ended"), ("panic", "it panicked"), ("leave", "it left")]
     {
-        let outcome = run(mpirun().args(["--enable-recovery", "-n", "3", RING, way, "2"]), SOON);
-        let told = outcome.stderr.matches(&format!("rank 2 is gone: {cause}")).count();
-        assert_eq!(told, 2, "{way}: {outcome:#?}");
+        for transport in ["auto", "shm-contract"] {
+            let mut mpirun = mpirun();
+            mpirun.env("BELLWETHER_TRANSPORT", transport).args(["--enable-recovery", "-n", "3", RING, way, "2"]);
+            let outcome = run(&mut mpirun, SOON);
+            let told = outcome.stderr.matches(&format!("rank 2 is gone: {cause}")).count();
+            assert_eq!(told, 2, "{way}, {transport}: {outcome:#?}");
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Figures: what batches come to, and how one is written down.
 
+use super::Transport;
 use super::kind::{Bar, Kind, Unit};
 
 /// The middle of many batches, and how far they scatter.
@@ -42,6 +43,8 @@ pub struct Rival {
 pub struct Figure {
     /// The benchmark it belongs to.
     pub kind: Kind,
+    /// How ranks reached each other.
+    pub transport: Transport,
     /// Its own name: that of the benchmark, or of a variant of it.
     pub name: String,
     /// Ranks of the job.
@@ -67,9 +70,13 @@ impl Figure {
         self.limit.map(|limit| self.unit().ratio(self.ours.median, limit.median))
     }
 
-    /// What is asked of it: nothing of variants, which are for information.
+    /// What is asked of it: nothing of variants, which are for information, nor of networks.
     pub fn bar(&self) -> Bar {
-        if self.name == self.kind.name() { self.kind.bar(self.ranks, self.size) } else { Bar::default() }
+        if self.name == self.kind.name() && self.transport == Transport::Shm {
+            self.kind.bar(self.ranks, self.size)
+        } else {
+            Bar::default()
+        }
     }
 
     /// Whether it is good enough; `None` if nothing is asked, or the peer to compare with is absent.
@@ -85,14 +92,15 @@ impl Figure {
     }
 
     /// As JSON, one object for each peer, or one if there is none. Written out, to keep the fields in their order.
-    pub fn lines(&self, transport: &str) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         let number = |value: Option<f64>| value.map_or("null".into(), |value| value.to_string());
         let line = format!(
-            "\"bench\":\"{}\",\"ranks\":{},\"size\":{},\"transport\":\"{transport}\",\"unit\":\"{}\",\"value\":{},\
+            "\"bench\":\"{}\",\"ranks\":{},\"size\":{},\"transport\":\"{}\",\"unit\":\"{}\",\"value\":{},\
              \"p10\":{},\"p90\":{},\"limit\":{},\"ratio\":{}",
             self.name,
             self.ranks,
             self.size,
+            self.transport.name(),
             self.unit().name(),
             self.ours.median,
             self.ours.p10,
@@ -135,6 +143,7 @@ mod tests {
         let summary = |median| Summary { median, p10: median, p90: median };
         let figure = |ours, limit, peer: Option<f64>| Figure {
             kind: Kind::Put,
+            transport: Transport::Shm,
             name: "put".into(),
             ranks: 2,
             size: 8,
@@ -149,5 +158,7 @@ mod tests {
         assert_eq!(figure(1.0, 0.5, Some(5.0)).meets_bar(), Some(false));
         let variant = Figure { name: "put-elsewhere".into(), ..figure(9.0, 1.0, None) };
         assert_eq!(variant.meets_bar(), None);
+        let over_a_network = Figure { transport: Transport::Verbs, ..figure(9.0, 1.0, None) };
+        assert_eq!(over_a_network.meets_bar(), None);
     }
 }

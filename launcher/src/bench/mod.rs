@@ -126,8 +126,46 @@ impl ValueEnum for Choice {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Transport {
-    /// Shared memory
+    /// Shared memory, mapped by every rank
     Shm,
+    /// Shared memory as if it were a network
+    ShmContract,
+    /// RDMA
+    Verbs,
+}
+
+impl Transport {
+    /// Its name on the command line and in JSON.
+    fn name(self) -> &'static str {
+        match self {
+            Transport::Shm => "shm",
+            Transport::ShmContract => "shm-contract",
+            Transport::Verbs => "verbs",
+        }
+    }
+
+    /// What a table or plot is headed with.
+    fn title(self) -> &'static str {
+        match self {
+            Transport::Shm => "shared memory",
+            Transport::ShmContract => "shared memory as if it were a network",
+            Transport::Verbs => "RDMA",
+        }
+    }
+
+    /// What says it to the ranks.
+    fn setting(self) -> &'static str {
+        if self == Transport::Shm { "auto" } else { self.name() }
+    }
+
+    /// By how much batches are shorter than on mapped memory, whose operations take nanoseconds.
+    fn shorten(self) -> usize {
+        match self {
+            Transport::Shm => 1,
+            Transport::ShmContract => 10,
+            Transport::Verbs => 50,
+        }
+    }
 }
 
 impl Bench {
@@ -145,7 +183,7 @@ impl Bench {
     fn measure(&self) -> anyhow::Result<()> {
         let kinds = self.kinds()?;
         let settings = Settings::from_env()?;
-        let starter = Starter::new(self.ranks, self.launch)?;
+        let starter = Starter::new(self.ranks, self.launch, self.transport.setting())?;
         if let Some(path) = &self.plot {
             folder::writable(path)?;
         }
@@ -245,7 +283,7 @@ impl Bench {
                     kind,
                     sizes: sizes.to_vec(),
                     batches: self.batches(),
-                    shorten: if self.quick || crowded { 50 } else { 1 },
+                    shorten: if self.quick || crowded { 50 } else { self.transport.shorten() },
                     pin: self.bind == crate::run::Binding::Core && !crowded,
                 };
                 starter.measure(&task, folder)
@@ -257,6 +295,7 @@ impl Bench {
         let is_table = measured.name == "footprint";
         Some(Figure {
             kind,
+            transport: self.transport,
             ranks: if is_table { footprint::RANKS } else { self.ranks },
             size: measured.size,
             ours: Summary::of(&measured.ours)?,
@@ -267,7 +306,7 @@ impl Bench {
     }
 
     fn print_json(&self, figures: &[Figure]) {
-        let lines = figures.iter().flat_map(|figure| figure.lines("shm"));
+        let lines = figures.iter().flat_map(Figure::lines);
         print(&lines.map(|line| format!("{line}\n")).collect::<String>());
     }
 
@@ -280,9 +319,10 @@ impl Bench {
         };
         let shown: Vec<Figure> = figures.iter().filter(is_shown).cloned().collect();
         let mut text = format!(
-            "{} ranks over shared memory. Ratio: how far from the limit, 1 is at it. In brackets: ours beside the peer. \
+            "{} ranks over {}. Ratio: how far from the limit, 1 is at it. In brackets: ours beside the peer. \
              Smaller is better.\n\n",
-            self.ranks
+            self.ranks,
+            self.transport.title()
         );
         if peers.is_empty() {
             text = text.replace(" In brackets: ours beside the peer.", "");

@@ -112,6 +112,7 @@ mod tests {
         let limit = Summary { median: 2.0, p10: 1.0, p90: 3.0 };
         let figure = Figure {
             kind: Kind::Am,
+            transport: crate::bench::Transport::Shm,
             name: "am".into(),
             ranks: 2,
             size: 8,

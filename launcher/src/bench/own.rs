@@ -46,14 +46,19 @@ pub struct Starter {
     program: PathBuf,
     ranks: usize,
     launch: Launch,
+    /// Value of the setting for the transport.
+    transport: &'static str,
 }
 
+/// The setting that says how ranks reach each other.
+const TRANSPORT: &str = "BELLWETHER_TRANSPORT";
+
 impl Starter {
-    /// For jobs of `ranks` ranks.
+    /// For jobs of `ranks` ranks, which get `transport` as setting.
     ///
     /// # Errors
     /// If they cannot be started this way.
-    pub fn new(ranks: usize, launch: Launch) -> anyhow::Result<Starter> {
+    pub fn new(ranks: usize, launch: Launch, transport: &'static str) -> anyhow::Result<Starter> {
         if launch == Launch::Mpirun && !cfg!(feature = "mpi") {
             anyhow::bail!(
                 "--launch mpirun: this command was built without MPI; build it with \
@@ -61,7 +66,7 @@ impl Starter {
             );
         }
         let program = std::env::current_exe().context("finding this program's own file")?;
-        Ok(Starter { program, ranks, launch })
+        Ok(Starter { program, ranks, launch, transport })
     }
 
     fn start(&self, args: &[OsString]) -> anyhow::Result<()> {
@@ -69,7 +74,7 @@ impl Starter {
             Launch::Mpirun => {
                 // Ours bind themselves, after they have started.
                 let mut command = mpirun(self.ranks, false);
-                command.arg(&self.program).args(args);
+                command.env(TRANSPORT, self.transport).arg(&self.program).args(args);
                 run(command, DEADLINE).map(drop)
             }
             Launch::Spawn => {
@@ -77,6 +82,7 @@ impl Starter {
                 spec.name = "bellwether bench".into();
                 spec.stdin = Stdin::Null;
                 spec.timeout = Some(DEADLINE);
+                spec.extra_env.push((TRANSPORT.into(), self.transport.into()));
                 let outcome = OwnedJob::create(self.ranks, &Settings::from_env()?)?.supervise(spec)?;
                 anyhow::ensure!(outcome.status() == 0, Failed);
                 Ok(())

@@ -3,9 +3,9 @@
 //! A put is packed and on its way when the call returns. It is in effect before a bell or a message that follows it to
 //! the same rank (a fence on that endpoint), and everywhere after [`Engine::quiet`], which a barrier begins with.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::pending::Work;
@@ -17,6 +17,12 @@ use crate::transport::{self, AtomicOp, Width};
 const IDLE_POLL: Duration = Duration::from_nanos(200);
 const IDLE_DOUBLINGS: u32 = 7;
 
+/// How long a put tries again before it is kept.
+const MOMENT: Duration = Duration::from_millis(10);
+
+/// How long the news of a death may take from the one who watches the ranks.
+const GRACE: Duration = Duration::from_millis(200);
+
 /// A network as the engine drives it.
 ///
 /// [`Sent::NoRoom`] and `None` are back-pressure. Offsets are into the peer's slot.
@@ -27,31 +33,47 @@ pub(crate) trait Far {
     fn arrival(&self) -> Option<(usize, u8, Vec<u8>)>;
     /// Ranks found gone since the last call.
     fn take_lost(&self) -> Vec<usize>;
-    /// Writes at most [`Far::largest_put`] bytes.
-    fn put(&self, rank: usize, offset: usize, bytes: &[u8]) -> transport::Result<Sent>;
+    /// Writes `bytes`, at most [`Far::largest_put`], or as many of them as one registration holds; tells how many. None
+    /// is back-pressure.
+    fn put(&self, rank: usize, offset: usize, bytes: &[u8]) -> transport::Result<usize>;
     /// Adds one to a 64-bit word, after everything put there before.
     fn ring(&self, rank: usize, offset: usize) -> transport::Result<Sent>;
     /// Sends a message, after everything put there before; if `ordered`, after every earlier message too.
     fn send(&self, to: usize, id: u8, ordered: bool, header: u64, payload: &[u8]) -> transport::Result<Sent>;
-    /// Asks for at most [`Far::largest_get`] bytes.
+    /// Asks for `len` bytes, at most [`Far::largest_get`], or as many of them as one registration holds.
     fn get(&self, rank: usize, offset: usize, len: usize) -> transport::Result<Option<Arc<Answer>>>;
     /// Asks for an atomic.
     fn atomic(&self, rank: usize, offset: usize, atomic: Asked) -> transport::Result<Option<Arc<Answer>>>;
     /// Whether all puts and rings are in effect; names the rank where they cannot be.
     fn flush(&self) -> std::result::Result<bool, (usize, transport::Error)>;
+    /// Lets others reach bytes `from..to` of this rank's slot, which are committed now. In ascending order.
+    fn grew(&self, from: usize, to: usize) -> transport::Result<()>;
+    /// Whether operations there wait for something that the network has to learn first, and is learning.
+    fn learns(&self, rank: usize) -> bool;
+    /// Whether puts and rings get there without a sign to the target's interface: a target that sleeps then needs
+    /// [`Far::wake`].
+    fn is_silent(&self) -> bool;
+    /// Whether all that was put and rung there is in effect.
+    fn settled(&self, rank: usize) -> transport::Result<bool>;
+    /// Lets a rank that sleeps on its interface look up, after what was put and rung there before.
+    fn wake(&self, rank: usize) -> transport::Result<Sent>;
+    /// Asks to be woken from [`Far::sleep`] by what comes from now on. `false`: something waits already.
+    fn arm(&self) -> bool;
+    /// Sleeps until something comes, at most so long.
+    fn sleep(&self, limit: Duration);
     /// Most bytes of a message, header included.
     fn largest_message(&self) -> usize;
     /// Most bytes of a put.
     fn largest_put(&self) -> usize;
     /// Most bytes of a get.
     fn largest_get(&self) -> usize;
-    /// What passes the time.
-    fn pace(&self) -> &dyn Pace;
+    /// What passes the time, where that is not the clock.
+    fn pace(&self) -> Option<&dyn Pace>;
     /// Its name, for people.
     fn name(&self) -> &'static str;
 }
 
-/// How time passes for a rank that has nothing to do.
+/// How time passes for a rank that has nothing to do, where time is virtual.
 pub(crate) trait Pace {
     /// The time.
     fn now(&self) -> Duration;
@@ -88,6 +110,15 @@ impl Answer {
         self.bytes.set(bytes.to_vec()).expect("a get is answered once");
     }
 
+    pub(super) fn bytes(&self) -> Option<&[u8]> {
+        self.bytes.get().map(Vec::as_slice)
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn outcome(&self) -> Option<transport::Result<()>> {
+        self.outcome.get().copied()
+    }
+
     pub(super) fn finish(&self, outcome: transport::Result<()>) {
         self.outcome.set(outcome).expect("an operation completes once");
     }
@@ -118,7 +149,8 @@ impl Engine {
         match error.at(doing, rank) {
             Error::PeerLost { cause, .. } => {
                 self.lose(rank);
-                let (rank, cause) = self.first_lost().unwrap_or((rank, cause));
+                let known = self.job.loss(rank).map(|cause| (rank, cause));
+                let (rank, cause) = self.first_lost().or(known).unwrap_or((rank, cause));
                 Error::PeerLost { rank, cause, doing }
             }
             // Its memory is taken away when a rank leaves.
@@ -131,8 +163,11 @@ impl Engine {
 
     /// The network says that `rank` cannot be reached.
     fn lose(&self, rank: usize) {
-        let pace = self.network().pace();
-        let dead = [self.rank, rank].into_iter().find(|rank| pace.is_dead(*rank));
+        let dead = match self.network().pace() {
+            Some(pace) => [self.rank, rank].into_iter().find(|rank| pace.is_dead(*rank)),
+            None if self.roster_learns(rank) => return,
+            None => None,
+        };
         match dead {
             // Everyone may know.
             Some(rank) => self.job.mark_lost(rank, Loss::Unknown),
@@ -142,6 +177,24 @@ impl Engine {
         self.notify_all();
     }
 
+    /// Whether the roster knows, or will in a moment, what became of `rank`: more than a network can tell.
+    #[cold]
+    fn roster_learns(&self, rank: usize) -> bool {
+        let start = Instant::now();
+        loop {
+            if self.job.loss(rank).is_some() {
+                return true;
+            }
+            if start.elapsed() > GRACE {
+                return false;
+            }
+            if !self.job.supervised() {
+                self.look_for_dead();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// The rank that died first, or to which the connection is lost.
     pub(super) fn first_lost(&self) -> Option<(usize, Loss)> {
         self.job.first_lost().or_else(|| self.cut.borrow().first().map(|rank| (*rank, Loss::Unknown)))
@@ -149,8 +202,9 @@ impl Engine {
 
     /// Lets all ranks look up, after a change in the roster.
     pub(crate) fn notify_all(&self) {
-        if let Some(far) = self.far() {
-            (0..self.size).filter(|rank| *rank != self.rank).for_each(|rank| far.pace().notify(rank));
+        // In real time the roster wakes them itself.
+        if let Some(pace) = self.far().and_then(Far::pace) {
+            (0..self.size).filter(|rank| *rank != self.rank).for_each(|rank| pace.notify(rank));
         }
     }
 
@@ -170,27 +224,69 @@ impl Engine {
         for rank in far.take_lost() {
             self.lose(rank);
         }
+        if self.has_nudges.get() {
+            self.nudges.borrow_mut().retain_mut(|(rank, due)| !self.try_nudge(*rank, due));
+            self.has_nudges.set(!self.nudges.borrow().is_empty());
+        }
         done
+    }
+
+    pub(super) fn has_nudges(&self) -> bool {
+        self.has_nudges.get()
+    }
+
+    /// Something was written to `rank` that it may wait for: if it sleeps it is to look up.
+    fn nudge(&self, rank: usize) {
+        let mut due = false;
+        if rank == self.rank || !self.network().is_silent() || self.try_nudge(rank, &mut due) {
+            return;
+        }
+        let mut nudges = self.nudges.borrow_mut();
+        match nudges.iter_mut().find(|nudge| nudge.0 == rank) {
+            Some(nudge) => nudge.1 |= due,
+            None => nudges.push((rank, due)),
+        }
+        self.has_nudges.set(true);
+    }
+
+    /// Whether `rank` has been woken, or need not be. A rank that is awake now may still fall asleep before what was
+    /// written gets there: then it must be looked at again. `due`: it was seen asleep, and has no message yet.
+    fn try_nudge(&self, rank: usize, due: &mut bool) -> bool {
+        let far = self.network();
+        if !*due {
+            // A rank that is gone sleeps no more; whoever waits for it hears of it elsewhere.
+            let Ok(settled) = far.settled(rank) else { return true };
+            // Either we see that it sleeps, or it sees what was written: pairs with the fence in `Engine::sleep`.
+            fence(Ordering::SeqCst);
+            if self.job.sleep_word(rank).load(Ordering::Relaxed) == 0 {
+                return settled;
+            }
+            // The first to see it asleep wakes it, for all that write meanwhile.
+            self.job.wake(rank);
+            *due = true;
+        }
+        !matches!(far.wake(rank), Ok(Sent::NoRoom))
     }
 
     /// A poll that found nothing takes a little time, so that a loop of them lets others go on.
     #[cold]
     pub(crate) fn idle_poll(&self) {
-        if let Some(far) = self.far() {
+        if let Some(pace) = self.far().and_then(Far::pace) {
             let before = self.idle_polls.get();
             self.idle_polls.set((before + 1).min(IDLE_DOUBLINGS));
-            far.pace().pause(IDLE_POLL * (1 << before));
+            pace.pause(IDLE_POLL * (1 << before));
         }
     }
 
+    /// Waits where time is virtual.
     #[cold]
-    pub(super) fn wait_far<const TELL: bool>(
+    pub(super) fn wait_virtual<const TELL: bool>(
         &self,
+        pace: &dyn Pace,
         doing: &'static str,
         limit: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<()> {
-        let pace = self.network().pace();
         let end = limit.and_then(|limit| pace.now().checked_add(limit));
         loop {
             let progressed = self.poll_and::<TELL>()? != 0;
@@ -217,22 +313,68 @@ impl Engine {
         }
     }
 
-    /// One attempt at work for `to`.
-    pub(super) fn attempt_far(&self, to: usize, work: &Work<'_>) -> Result<Sent> {
+    /// One attempt at work for `to`. What is done of a put is taken off it.
+    pub(super) fn attempt_far(&self, to: usize, work: &mut Work<'_>) -> Result<Sent> {
         let far = self.network();
-        let (sent, doing) = match *work {
+        let doing = work.doing();
+        let sent = match work {
             Work::Message { id, ordered, header, payload } => {
                 let (asked, limit) = (payload.len() + 8, far.largest_message());
                 if asked > limit {
                     let setting = "the network's largest message, or send less at a time";
                     return Err(Error::OutOfMemory { what: "message memory", asked, free: limit, limit, setting });
                 }
-                (far.send(to, id, ordered, header, payload), "sending a message")
+                far.send(to, *id, *ordered, *header, payload)
             }
-            Work::Put { offset, bytes } => (far.put(to, offset, bytes), "put"),
-            Work::Ring { offset } => (far.ring(to, offset), "ringing a bell"),
+            Work::Put { offset, bytes, tell } => {
+                let sent = loop {
+                    match far.put(to, *offset, bytes) {
+                        Ok(0) if !bytes.is_empty() => break Ok(Sent::NoRoom),
+                        Ok(done) => (*offset, *bytes) = (*offset + done, &bytes[done..]),
+                        Err(error) => break Err(error),
+                    }
+                    if bytes.is_empty() {
+                        break Ok(Sent::Done);
+                    }
+                };
+                if *tell && sent == Ok(Sent::Done) {
+                    self.nudge(to);
+                }
+                sent
+            }
+            Work::Ring { offset } => {
+                let sent = far.ring(to, *offset);
+                if sent == Ok(Sent::Done) {
+                    self.nudge(to);
+                }
+                sent
+            }
         };
         sent.map_err(|error| self.far_error(error, to, doing))
+    }
+
+    /// Further attempts at a put or ring, for a moment, without a look at messages, where it only waits for the network
+    /// and not for the target: who puts and then computes does not turn the crank, and what is kept is copied.
+    pub(super) fn attempt_for_a_moment(&self, to: usize, work: &mut Work<'_>) -> Result<Sent> {
+        let Some(far) = self.far() else { return Ok(Sent::NoRoom) };
+        if matches!(work, Work::Message { .. }) || self.interface.delivering() {
+            return Ok(Sent::NoRoom);
+        }
+        let start = Instant::now();
+        let now = || far.pace().map_or_else(|| start.elapsed(), Pace::now);
+        let end = now() + MOMENT;
+        while (far.learns(to) || far.is_silent()) && now() < end {
+            if far.progress() == 0 {
+                match far.pace() {
+                    Some(pace) => drop(pace.block(Some(end))),
+                    None => rustix::thread::sched_yield(),
+                }
+            }
+            if self.attempt(to, work)? == Sent::Done {
+                return Ok(Sent::Done);
+            }
+        }
+        Ok(Sent::NoRoom)
     }
 
     /// Writes `bytes` at `offset` of the slot of `rank`, which exists.
@@ -240,6 +382,18 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn far_put(&self, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.put_far(rank, offset, bytes, false)
+    }
+
+    /// As [`Engine::far_put`], for what the target waits for.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn far_put_flag(&self, rank: usize, offset: usize, flag: u64) -> Result<()> {
+        self.put_far(rank, offset, &flag.to_ne_bytes(), true)
+    }
+
+    fn put_far(&self, rank: usize, offset: usize, bytes: &[u8], tell: bool) -> Result<()> {
         if rank == self.rank {
             // SAFETY: our own slot, in bounds by the caller's word.
             unsafe { crate::memory::copy::copy(self.node.slot(rank).add(offset), bytes.as_ptr(), bytes.len()) };
@@ -247,7 +401,7 @@ impl Engine {
         }
         let step = self.network().largest_put();
         let mut pieces = bytes.chunks(step).enumerate();
-        pieces.try_for_each(|(n, bytes)| self.do_or_keep(rank, Work::Put { offset: offset + n * step, bytes }))
+        pieces.try_for_each(|(n, bytes)| self.do_or_keep(rank, Work::Put { offset: offset + n * step, bytes, tell }))
     }
 
     /// Adds one to the word at `offset` of the slot of `rank`, which exists, after what was put there before.
@@ -270,9 +424,13 @@ impl Engine {
         }
         let far = self.network();
         let step = far.largest_get();
-        for (n, piece) in to.chunks_mut(step).enumerate() {
-            let answer = self.ask(doing, rank, || far.get(rank, offset + n * step, piece.len()))?;
-            piece.copy_from_slice(answer.bytes.get().expect("data comes before its completion"));
+        let mut done = 0;
+        while done < to.len() {
+            let len = step.min(to.len() - done);
+            let answer = self.ask(doing, rank, || far.get(rank, offset + done, len))?;
+            let bytes = answer.bytes().expect("data comes before its completion");
+            to[done..done + bytes.len()].copy_from_slice(bytes);
+            done += bytes.len();
         }
         Ok(())
     }
@@ -301,7 +459,7 @@ impl Engine {
         let mut posted = Ok(None);
         self.wait_together(doing, || {
             // What was put there before goes first.
-            if !self.keeps_for(rank) {
+            if !self.keeps_write_for(rank) {
                 posted = post();
             }
             !matches!(posted, Ok(None))
@@ -309,7 +467,7 @@ impl Engine {
         let answer = posted.map_err(|error| self.far_error(error, rank, doing))?.expect("the wait ends with an answer");
         let mut outcome = None;
         self.wait_together(doing, || {
-            outcome = answer.outcome.get().copied();
+            outcome = answer.outcome();
             outcome.is_some()
         })?;
         outcome.expect("the wait ends with an outcome").map_err(|error| self.far_error(error, rank, doing))?;
@@ -332,14 +490,30 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`] if one died before.
     pub(crate) fn await_all(&self) -> Result<()> {
-        let Some(far) = self.far() else { return self.job.await_all() };
+        let Some(pace) = self.far().and_then(Far::pace) else { return self.job.await_all() };
         while !self.job.all_arrived() {
             if let Some((rank, cause)) = self.job.first_lost() {
                 return Err(Error::PeerLost { rank, cause, doing: "starting" });
             }
-            far.pace().pause(IDLE_POLL);
+            pace.pause(IDLE_POLL);
         }
         Ok(())
+    }
+
+    /// Lets others reach bytes `from..to` of this rank's slot, which are committed now.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if the network has no room for them.
+    pub(crate) fn grew(&self, from: usize, to: usize) -> Result<()> {
+        let Some(far) = self.far() else { return Ok(()) };
+        let full = |what, setting| Error::OutOfMemory { what, asked: to - from, free: 0, limit: 0, setting };
+        far.grew(from, to).map_err(|error| match error {
+            transport::Error::NoMemory => {
+                full("memory that the network may pin", "the limit on locked memory (ulimit -l)")
+            }
+            transport::Error::NoResource => full("room in the table of registered memory", "the size of allocations"),
+            other => other.at("registering memory", self.rank),
+        })
     }
 
     /// Waits until all that this rank has put and rung is in effect, everywhere. At once where puts are stores.
@@ -358,6 +532,10 @@ impl Engine {
         self.wait_together(doing, || {
             if !self.has_pending() {
                 outcome = far.flush();
+                // Nobody misses what was put to a rank that left.
+                if outcome.is_err_and(|(rank, _)| self.job.loss(rank) == Some(Loss::Left)) {
+                    outcome = Ok(false);
+                }
             }
             !matches!(outcome, Ok(false))
         })?;

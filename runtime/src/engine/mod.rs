@@ -4,6 +4,7 @@ mod far;
 mod liveness;
 mod network;
 mod pending;
+mod pieces;
 mod wait;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -11,10 +12,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 pub(crate) use self::far::{Asked, Far, Pace};
-pub(crate) use self::network::{Directory, Network};
+pub(crate) use self::network::{Network, Surroundings};
 pub use self::wait::Patience;
 
-use self::pending::{Kept, Work};
+use self::pending::{Queue, Work};
 
 use crate::bootstrap::job::JobMemory;
 use crate::error::{Error, Result};
@@ -43,11 +44,15 @@ pub struct Engine {
     far: Option<Box<dyn Far>>,
     /// Ranks to which the network has no connection any more, though they may live.
     cut: RefCell<Vec<usize>>,
+    /// Ranks that may sleep while something that was written to them is on its way, and whether they are to be woken for
+    /// certain.
+    nudges: RefCell<Vec<(usize, bool)>>,
+    has_nudges: Cell<bool>,
     /// Polls in turn that found nothing on the network.
     idle_polls: Cell<u32>,
     patience: Cell<Patience>,
     /// What found no room, by target, in order. No queue is empty.
-    pending: RefCell<BTreeMap<usize, VecDeque<Kept>>>,
+    pending: RefCell<BTreeMap<usize, Queue>>,
     has_pending: Cell<bool>,
     /// Bytes of them.
     pending_bytes: Cell<usize>,
@@ -97,6 +102,8 @@ impl Engine {
             interface,
             far,
             cut: RefCell::default(),
+            nudges: RefCell::default(),
+            has_nudges: Cell::new(false),
             idle_polls: Cell::new(0),
             patience,
             pending: RefCell::default(),
@@ -237,7 +244,7 @@ impl Engine {
     #[inline(always)]
     fn transmit(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
         if self.far.is_some() {
-            return self.attempt(to, &Work::Message { id, ordered: false, header, payload });
+            return self.attempt(to, &mut Work::Message { id, ordered: false, header, payload });
         }
         let sent = self.hand_over(to, id, header, payload)?;
         self.count(usize::from(sent == Sent::Done), 0);

@@ -3,38 +3,42 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
 
 use super::far::{Answer, Asked, Far, Pace};
+use super::pieces::{Card, Piece, Place, Table};
 use crate::error::Error;
+use crate::memory::layout::SlotLayout;
 use crate::memory::node::NodeMemory;
 use crate::transport::shm::Sent;
 use crate::transport::{
-    AtomicOp, Completion, Directions, Domain, Endpoint, Flush, Interface, InterfaceOptions, MESSAGE_IDS, Posted,
-    Region, RemoteKey, Width, Word, Worker,
+    AtomicOp, Capabilities, Completion, Directions, Domain, Endpoint, Events, Flush, Interface, InterfaceOptions,
+    MESSAGE_IDS, Posted, Region, RemoteKey, Width, Word, Worker,
 };
 use crate::transport::{Error as NotNow, Result};
 
 /// Sender and header of a message, before its payload.
 const HEAD: usize = 16;
-
-/// Everyone's address and key, kept once for the ranks of a node.
-#[derive(Debug)]
-pub(crate) struct Directory(Vec<OnceLock<Entry>>);
-
-#[derive(Debug)]
-struct Entry {
-    address: Vec<u8>,
-    key: Vec<u8>,
-}
-
-impl Directory {
-    pub(crate) fn new(ranks: usize) -> Directory {
-        Directory((0..ranks).map(|_| OnceLock::new()).collect())
-    }
-}
+/// The message that only wakes.
+const WAKE: u8 = MESSAGE_IDS as u8 - 1;
+/// Longest sleep while something may come that the interface does not announce.
+const UNANNOUNCED: Duration = Duration::from_millis(1);
 
 type Message = (usize, u8, Vec<u8>);
+
+/// What a rank has before it opens a network.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) rank: usize,
+    pub(crate) ranks: usize,
+    /// The slots; that of `rank` is committed as `layout` says.
+    pub(crate) node: &'a Arc<NodeMemory>,
+    pub(crate) layout: SlotLayout,
+}
 
 /// One rank's interface, and its endpoints, made on first use.
 pub(crate) struct Network<D: Domain> {
@@ -46,13 +50,14 @@ pub(crate) struct Network<D: Domain> {
     owners: Rc<RefCell<Vec<usize>>>,
     arrived: Rc<RefCell<VecDeque<Message>>>,
     lost: Rc<RefCell<Vec<usize>>>,
-    directory: Arc<Directory>,
-    pace: Box<dyn Pace>,
-    /// This rank's slot, for the others.
-    #[expect(dead_code, reason = "holds the registration")]
-    region: Region,
+    /// Operations whose answer is on its way.
+    unanswered: Arc<AtomicUsize>,
+    pace: Option<Box<dyn Pace>>,
+    layout: SlotLayout,
+    card: Card,
+    /// The registered pieces of this rank's slot, which others reach. Given back before the mapping.
+    regions: RefCell<Vec<Region>>,
     domain: D,
-    #[expect(dead_code, reason = "holds the mapping that is registered")]
     node: Arc<NodeMemory>,
 }
 
@@ -60,7 +65,9 @@ type EndpointOf<D> = <<D as Domain>::Interface as Interface>::Endpoint;
 
 struct Peer<E> {
     endpoint: E,
-    key: RemoteKey,
+    table: RefCell<Table<RemoteKey>>,
+    /// The part of the table that is on its way.
+    fetch: RefCell<Option<Arc<Answer>>>,
     /// Something was put there since the last fence.
     unfenced: Cell<bool>,
     /// Something was put there since the last flush.
@@ -80,27 +87,36 @@ impl<E: Endpoint> Peer<E> {
         self.unfenced.set(true);
         self.unflushed.set(true);
     }
+
+    /// Whether all that was put there is in effect.
+    fn settled(&self) -> Result<bool> {
+        if !self.unflushed.get() {
+            return Ok(true);
+        }
+        match self.endpoint.flush(Flush::REMOTE, None) {
+            Ok(Posted::Done) => {
+                self.unflushed.set(false);
+                Ok(true)
+            }
+            Ok(Posted::InProgress) | Err(NotNow::NoResource) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl<D: Domain> Network<D> {
-    /// Registers the slot of `rank` with `domain`, opens an interface and enters both in the directory.
+    /// Opens an interface, registers the control area of this rank's slot, and shows both in the slot.
     pub(crate) fn open(
-        rank: usize,
         name: &'static str,
         domain: D,
-        node: &Arc<NodeMemory>,
-        directory: &Arc<Directory>,
-        pace: Box<dyn Pace>,
+        Surroundings { rank, ranks, node, layout }: Surroundings<'_>,
+        pace: Option<Box<dyn Pace>>,
     ) -> Result<Network<D>, Error> {
         let failed = |error: NotNow| error.at("opening the network", rank);
-        // SAFETY: the slot is mapped as long as the region lives: both are in the network. It is only touched through
-        // atomics and the runtime's copies.
-        let region = unsafe { domain.register(node.slot(rank), 1 << node.stride_log2()) }.map_err(failed)?;
         let worker = Worker::new();
         let interface = domain.open_interface(&worker, InterfaceOptions::default()).map_err(failed)?;
-        let ranks = directory.0.len();
         let (arrived, lost, owners) = (Rc::default(), Rc::default(), Rc::default());
-        for id in 0..MESSAGE_IDS as u8 {
+        for id in 0..WAKE {
             let arrived: Rc<RefCell<VecDeque<Message>>> = Rc::clone(&arrived);
             let handler = move |message: &crate::transport::Message<'_>| match message.short() {
                 Some((from, bytes)) if from < ranks as u64 && bytes.len() >= 8 => {
@@ -110,17 +126,33 @@ impl<D: Domain> Network<D> {
             };
             interface.set_handler(id, Some(Box::new(handler))).map_err(failed)?;
         }
+        interface.set_handler(WAKE, Some(Box::new(|_| {}))).map_err(failed)?;
         let gone: Rc<RefCell<Vec<usize>>> = Rc::clone(&lost);
         let leads_to: Rc<RefCell<Vec<usize>>> = Rc::clone(&owners);
         interface.set_error_handler(Some(Box::new(move |endpoint, _| {
             gone.borrow_mut().extend(leads_to.borrow().get(endpoint as usize));
         })));
         interface.progress_enable(Directions::SEND.and(Directions::RECEIVE));
-        let entry = Entry { address: interface.address(), key: domain.pack_key(&region).into() };
-        directory.0[rank].set(entry).expect("a rank enters once");
-        let directory = Arc::clone(directory);
-        let (peers, node) = (RefCell::default(), Arc::clone(node));
-        Ok(Network { rank, name, interface, peers, owners, arrived, lost, directory, pace, region, domain, node })
+        let card = Card::new(node, layout, rank);
+        let network = Network {
+            rank,
+            name,
+            interface,
+            peers: RefCell::default(),
+            owners,
+            arrived,
+            lost,
+            unanswered: Arc::default(),
+            pace,
+            layout,
+            card,
+            regions: RefCell::default(),
+            domain,
+            node: Arc::clone(node),
+        };
+        network.grew(0, layout.control_len).map_err(failed)?;
+        network.card.show_address(&network.interface.address()).map_err(failed)?;
+        Ok(network)
     }
 
     fn with<R>(&self, rank: usize, act: impl FnOnce(&Peer<EndpointOf<D>>) -> Result<R>) -> Result<R> {
@@ -132,43 +164,123 @@ impl<D: Domain> Network<D> {
     }
 
     fn connect(&self, rank: usize) -> Result<Peer<EndpointOf<D>>> {
-        let entry = self.directory.0[rank].get().ok_or(NotNow::NotConnected)?;
-        let endpoint = self.interface.connect(&entry.address)?;
-        // SAFETY: packed by `open` at that rank; a slot stays registered as long as its rank is in the job.
-        let key = unsafe { self.domain.unpack_key(&entry.key) }?;
+        let card = Card::new(&self.node, self.layout, rank);
+        let (address, first) = (card.address(), card.first().ok_or(NotNow::NotConnected)?);
+        let endpoint = self.interface.connect(&address)?;
+        let mut table = Table::new(self.layout.pieces(), self.largest_get());
+        table.add(&first, |key| self.unpack(key))?;
         let mut owners = self.owners.borrow_mut();
         let index = endpoint.index() as usize;
         if owners.len() <= index {
             owners.resize(index + 1, usize::MAX);
         }
         owners[index] = rank;
-        Ok(Peer { endpoint, key, unfenced: Cell::new(false), unflushed: Cell::new(false) })
+        let (table, fetch) = (RefCell::new(table), RefCell::default());
+        Ok(Peer { endpoint, table, fetch, unfenced: Cell::new(false), unflushed: Cell::new(false) })
     }
+
+    fn unpack(&self, key: &[u8]) -> Result<RemoteKey> {
+        // SAFETY: packed by `grew` at the peer, whose slot stays registered as long as it is in the job.
+        unsafe { self.domain.unpack_key(key) }
+    }
+
+    /// Hands the piece that `offset` of the peer's slot lies in to `act`. `None`, while the peer's table is fetched, or
+    /// from `act`, is back-pressure.
+    fn reach<R>(
+        &self,
+        peer: &Peer<EndpointOf<D>>,
+        offset: usize,
+        act: impl FnOnce(&Piece<RemoteKey>) -> Result<Option<R>>,
+    ) -> Result<Option<R>> {
+        let mut table = peer.table.borrow_mut();
+        loop {
+            let fetched = peer.fetch.borrow().as_ref().and_then(|answer| Some((answer.outcome()?, Arc::clone(answer))));
+            if let Some((outcome, answer)) = fetched {
+                *peer.fetch.borrow_mut() = None;
+                if let Err(error) = outcome {
+                    table.fail();
+                    return Err(error);
+                }
+                let bytes = answer.bytes().expect("data comes before its completion");
+                table.answer(bytes, |key| self.unpack(key))?;
+            }
+            let (from, len) = match table.find(offset) {
+                Place::In(piece) => return act(piece),
+                Place::Nowhere => return Err(NotNow::OutOfRange),
+                Place::Wait => return Ok(None),
+                Place::Ask { offset, len } => (offset, len),
+            };
+            // The table lies in the first piece, which is known from the start.
+            let Place::In(control) = table.find(self.layout.card) else { return Err(NotNow::OutOfRange) };
+            let Some(answer) = self.read(peer, control, from, len)? else { return Ok(None) };
+            table.ask();
+            *peer.fetch.borrow_mut() = Some(answer);
+        }
+    }
+
+    /// Asks for `len` bytes at `offset`, all in `piece`.
+    fn read(
+        &self,
+        peer: &Peer<EndpointOf<D>>,
+        piece: &Piece<RemoteKey>,
+        offset: usize,
+        len: usize,
+    ) -> Result<Option<Arc<Answer>>> {
+        self.asked(|answer, completion| {
+            let into = Arc::clone(answer);
+            let unpack = move |bytes: &[u8]| into.fill(bytes);
+            peer.endpoint.get_bcopy(len, unpack, remote(piece, offset), &piece.key, Some(completion))
+        })
+    }
+
+    /// Posts what completes in an answer; `None` is back-pressure.
+    fn asked(&self, post: impl FnOnce(&Arc<Answer>, &Completion) -> Result<Posted>) -> Result<Option<Arc<Answer>>> {
+        let answer = Arc::new(Answer::default());
+        let (shared, unanswered) = (Arc::clone(&answer), Arc::clone(&self.unanswered));
+        let completion = Completion::new(1, move |outcome| {
+            unanswered.fetch_sub(1, Ordering::Relaxed);
+            shared.finish(outcome);
+        });
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        let outcome = post(&answer, &completion);
+        if outcome != Ok(Posted::InProgress) {
+            self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        }
+        match outcome {
+            Ok(Posted::InProgress) => Ok(Some(answer)),
+            Ok(Posted::Done) => {
+                answer.finish(Ok(()));
+                Ok(Some(answer))
+            }
+            Err(NotNow::NoResource) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether something may come that the interface does not announce: the end of an operation of ours.
+    fn awaits_unannounced(&self) -> bool {
+        let events = self.interface.attributes().events;
+        let settled = || self.peers.borrow().values().all(|peer| !matches!(peer.settled(), Ok(false)));
+        !events.has(Events::SEND_COMPLETION) && (self.unanswered.load(Ordering::Relaxed) > 0 || !settled())
+    }
+}
+
+/// Address of `offset`, which is in the piece, as its owner's network has it.
+fn remote(piece: &Piece<RemoteKey>, offset: usize) -> u64 {
+    piece.key.address() + piece.within(offset)
 }
 
 /// Back-pressure as a value.
-fn sent<T>(outcome: Result<T>) -> Result<Sent> {
+fn posted<T>(outcome: Result<T>) -> Result<Option<T>> {
     match outcome {
-        Ok(_) => Ok(Sent::Done),
-        Err(NotNow::NoResource) => Ok(Sent::NoRoom),
+        Ok(value) => Ok(Some(value)),
+        Err(NotNow::NoResource) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Posts what completes in an answer; `None` is back-pressure.
-fn asked(post: impl FnOnce(&Arc<Answer>, &Completion) -> Result<Posted>) -> Result<Option<Arc<Answer>>> {
-    let answer = Arc::new(Answer::default());
-    let shared = Arc::clone(&answer);
-    let completion = Completion::new(1, move |outcome| shared.finish(outcome));
-    match post(&answer, &completion) {
-        Ok(Posted::InProgress) => Ok(Some(answer)),
-        Ok(Posted::Done) => {
-            answer.finish(Ok(()));
-            Ok(Some(answer))
-        }
-        Err(NotNow::NoResource) => Ok(None),
-        Err(error) => Err(error),
-    }
+fn sent<T>(outcome: Option<T>) -> Sent {
+    if outcome.is_some() { Sent::Done } else { Sent::NoRoom }
 }
 
 impl<D: Domain> Far for Network<D> {
@@ -184,78 +296,78 @@ impl<D: Domain> Far for Network<D> {
         self.lost.take()
     }
 
-    fn put(&self, rank: usize, offset: usize, bytes: &[u8]) -> Result<Sent> {
+    fn put(&self, rank: usize, offset: usize, bytes: &[u8]) -> Result<usize> {
         self.with(rank, |peer| {
-            let remote = peer.key.address + offset as u64;
-            let pack = |room: &mut [u8]| {
-                room.copy_from_slice(bytes);
-                bytes.len()
-            };
-            let outcome = sent(peer.endpoint.put_bcopy(bytes.len(), pack, remote, &peer.key))?;
-            if outcome == Sent::Done {
+            let done = self.reach(peer, offset, |piece| {
+                let bytes = &bytes[..bytes.len().min(piece.left(offset))];
+                let pack = |room: &mut [u8]| {
+                    room.copy_from_slice(bytes);
+                    bytes.len()
+                };
+                posted(peer.endpoint.put_bcopy(bytes.len(), pack, remote(piece, offset), &piece.key))
+            })?;
+            if done.is_some() {
                 peer.wrote();
             }
-            Ok(outcome)
+            Ok(done.unwrap_or(0))
         })
     }
 
     fn ring(&self, rank: usize, offset: usize) -> Result<Sent> {
         self.with(rank, |peer| {
             peer.fence()?;
-            let remote = peer.key.address + offset as u64;
-            let outcome = sent(peer.endpoint.atomic_post(AtomicOp::Add, 1u64, remote, &peer.key))?;
-            if outcome == Sent::Done {
+            let done = self.reach(peer, offset, |piece| {
+                posted(peer.endpoint.atomic_post(AtomicOp::Add, 1u64, remote(piece, offset), &piece.key))
+            })?;
+            if done.is_some() {
                 peer.wrote();
             }
-            Ok(outcome)
+            Ok(sent(done))
         })
     }
 
     fn send(&self, to: usize, id: u8, ordered: bool, header: u64, payload: &[u8]) -> Result<Sent> {
+        debug_assert!(id < WAKE, "the last id wakes");
         self.with(to, |peer| {
             if ordered {
                 peer.unfenced.set(true);
             }
             peer.fence()?;
             let len = HEAD + payload.len();
-            let outcome = sent(peer.endpoint.am_bcopy(id, len, |room| {
+            let outcome = posted(peer.endpoint.am_bcopy(id, len, |room| {
                 room[..8].copy_from_slice(&(self.rank as u64).to_ne_bytes());
                 room[8..HEAD].copy_from_slice(&header.to_ne_bytes());
                 room[HEAD..].copy_from_slice(payload);
                 len
-            }))?;
-            Ok(outcome)
+            }));
+            outcome.map(sent)
         })
     }
 
     fn get(&self, rank: usize, offset: usize, len: usize) -> Result<Option<Arc<Answer>>> {
         self.with(rank, |peer| {
             peer.fence()?;
-            let remote = peer.key.address + offset as u64;
-            asked(|answer, completion| {
-                let into = Arc::clone(answer);
-                let unpack = move |bytes: &[u8]| into.fill(bytes);
-                peer.endpoint.get_bcopy(len, unpack, remote, &peer.key, Some(completion))
-            })
+            self.reach(peer, offset, |piece| self.read(peer, piece, offset, len.min(piece.left(offset))))
         })
     }
 
     fn atomic(&self, rank: usize, offset: usize, wanted: Asked) -> Result<Option<Arc<Answer>>> {
         self.with(rank, |peer| {
             peer.fence()?;
-            match wanted.width {
-                Width::Four => post_atomic::<u32, _>(peer, offset, wanted),
-                Width::Eight => post_atomic::<u64, _>(peer, offset, wanted),
-            }
+            self.reach(peer, offset, |piece| {
+                self.asked(|answer, completion| match wanted.width {
+                    Width::Four => post_atomic::<u32, _>(peer, piece, offset, wanted, answer, completion),
+                    Width::Eight => post_atomic::<u64, _>(peer, piece, offset, wanted, answer, completion),
+                })
+            })
         })
     }
 
     fn flush(&self) -> std::result::Result<bool, (usize, NotNow)> {
         let mut all = true;
-        for (rank, peer) in self.peers.borrow().iter().filter(|(_, peer)| peer.unflushed.get()) {
-            match peer.endpoint.flush(Flush::REMOTE, None) {
-                Ok(Posted::Done) => peer.unflushed.set(false),
-                Ok(Posted::InProgress) | Err(NotNow::NoResource) => all = false,
+        for (rank, peer) in self.peers.borrow().iter() {
+            match peer.settled() {
+                Ok(settled) => all &= settled,
                 Err(error) => {
                     // Told once: it will not get better.
                     peer.unflushed.set(false);
@@ -264,6 +376,58 @@ impl<D: Domain> Far for Network<D> {
             }
         }
         Ok(all)
+    }
+
+    fn grew(&self, from: usize, to: usize) -> Result<()> {
+        // SAFETY: inside this rank's slot.
+        let start = unsafe { self.node.slot(self.rank).add(from) };
+        // SAFETY: the slot is mapped as long as the region lives: both are in the network. It is only touched through
+        // atomics and the runtime's copies.
+        let region = unsafe { self.domain.register(start, to - from) }?;
+        self.card.add(from, to, self.domain.pack_key(&region))?;
+        self.regions.borrow_mut().push(region);
+        Ok(())
+    }
+
+    fn learns(&self, rank: usize) -> bool {
+        self.peers.borrow().get(&rank).is_some_and(|peer| peer.fetch.borrow().is_some())
+    }
+
+    fn is_silent(&self) -> bool {
+        // Virtual time knows of every event.
+        self.pace.is_none() && self.interface.attributes().emulated == Capabilities::NONE
+    }
+
+    fn settled(&self, rank: usize) -> Result<bool> {
+        self.with(rank, Peer::settled)
+    }
+
+    fn wake(&self, rank: usize) -> Result<Sent> {
+        self.with(rank, |peer| {
+            peer.fence()?;
+            let head = |room: &mut [u8]| {
+                room.copy_from_slice(&(self.rank as u64).to_ne_bytes());
+                room.len()
+            };
+            posted(peer.endpoint.am_bcopy(WAKE, size_of::<u64>(), head)).map(sent)
+        })
+    }
+
+    fn arm(&self) -> bool {
+        let events = self.interface.attributes().events;
+        let wanted = events.without(Events::DESCRIPTOR.and(Events::ASYNC_CALLBACK).and(Events::RECEIVE_SIGNALED));
+        // Where nothing can be announced, naps are short.
+        !events.has(Events::DESCRIPTOR) || self.interface.arm(wanted) != Err(NotNow::Busy)
+    }
+
+    fn sleep(&self, limit: Duration) {
+        let limit = if self.awaits_unannounced() { limit.min(UNANNOUNCED) } else { limit };
+        let Ok(descriptor) = self.interface.event_descriptor() else {
+            return std::thread::sleep(limit.min(UNANNOUNCED));
+        };
+        let limit = rustix::fs::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+        // A signal and the end of the limit both mean: look again.
+        let _ = rustix::event::poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit));
     }
 
     fn largest_message(&self) -> usize {
@@ -278,8 +442,8 @@ impl<D: Domain> Far for Network<D> {
         self.interface.attributes().get.max_bcopy
     }
 
-    fn pace(&self) -> &dyn Pace {
-        &*self.pace
+    fn pace(&self) -> Option<&dyn Pace> {
+        self.pace.as_deref()
     }
 
     fn name(&self) -> &'static str {
@@ -287,22 +451,26 @@ impl<D: Domain> Far for Network<D> {
     }
 }
 
-fn post_atomic<T: Word, E: Endpoint>(peer: &Peer<E>, offset: usize, wanted: Asked) -> Result<Option<Arc<Answer>>> {
-    let remote = peer.key.address + offset as u64;
-    asked(|answer, completion| {
-        // The low half of the word, on machines as little-endian as ours.
-        let result = answer.word.as_ptr().cast::<T>();
-        let value = T::narrow(wanted.value);
-        let (endpoint, key) = (&peer.endpoint, &peer.key);
-        // SAFETY: the completion holds the answer, and the network holds that as long as it may write the result.
-        unsafe {
-            match wanted.op {
-                AtomicOp::CompareSwap => {
-                    let compare = T::narrow(wanted.compare);
-                    endpoint.atomic_compare_swap(compare, value, result, remote, key, Some(completion))
-                }
-                op => endpoint.atomic_fetch(op, value, result, remote, key, Some(completion)),
+fn post_atomic<T: Word, E: Endpoint>(
+    peer: &Peer<E>,
+    piece: &Piece<RemoteKey>,
+    offset: usize,
+    wanted: Asked,
+    answer: &Answer,
+    completion: &Completion,
+) -> Result<Posted> {
+    // The low half of the word, on machines as little-endian as ours.
+    let result = answer.word.as_ptr().cast::<T>();
+    let value = T::narrow(wanted.value);
+    let (endpoint, key, remote) = (&peer.endpoint, &piece.key, remote(piece, offset));
+    // SAFETY: the completion holds the answer, and the network holds that as long as it may write the result.
+    unsafe {
+        match wanted.op {
+            AtomicOp::CompareSwap => {
+                let compare = T::narrow(wanted.compare);
+                endpoint.atomic_compare_swap(compare, value, result, remote, key, Some(completion))
             }
+            op => endpoint.atomic_fetch(op, value, result, remote, key, Some(completion)),
         }
-    })
+    }
 }

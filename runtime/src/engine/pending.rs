@@ -1,5 +1,7 @@
 //! What found no room: kept by target, in order, and sent when there is some.
 
+use std::collections::VecDeque;
+
 use super::Engine;
 use crate::error::{Error, Result};
 use crate::transport::shm::Sent;
@@ -8,17 +10,50 @@ use crate::transport::shm::Sent;
 pub(crate) enum Work<'a> {
     /// An active message. `ordered`: delivered after all that were sent before; lanes always do so.
     Message { id: u8, ordered: bool, header: u64, payload: &'a [u8] },
-    /// Bytes for its slot.
-    Put { offset: usize, bytes: &'a [u8] },
+    /// Bytes for its slot. `tell`: it may wait for them.
+    Put { offset: usize, bytes: &'a [u8], tell: bool },
     /// One more in a word of its slot.
     Ring { offset: usize },
 }
 
 /// The same, kept.
-pub(super) enum Kept {
-    Message { id: u8, ordered: bool, header: u64, payload: Box<[u8]> },
-    Put { offset: usize, bytes: Box<[u8]> },
-    Ring { offset: usize },
+enum Kept {
+    Message {
+        id: u8,
+        ordered: bool,
+        header: u64,
+        payload: Box<[u8]>,
+    },
+    /// The first `done` bytes are on their way.
+    Put {
+        offset: usize,
+        bytes: Box<[u8]>,
+        done: usize,
+        tell: bool,
+    },
+    Ring {
+        offset: usize,
+    },
+}
+
+/// What is kept for one target, in order.
+#[derive(Default)]
+pub(super) struct Queue {
+    works: VecDeque<Kept>,
+    /// Puts and rings among them.
+    writes: usize,
+}
+
+impl Queue {
+    fn push(&mut self, kept: Kept) {
+        self.writes += usize::from(kept.writes());
+        self.works.push_back(kept);
+    }
+
+    fn pop(&mut self) {
+        let kept = self.works.pop_front();
+        self.writes -= usize::from(kept.is_some_and(|kept| kept.writes()));
+    }
 }
 
 impl Work<'_> {
@@ -27,8 +62,17 @@ impl Work<'_> {
             Work::Message { id, ordered, header, payload } => {
                 Kept::Message { id, ordered, header, payload: payload.into() }
             }
-            Work::Put { offset, bytes } => Kept::Put { offset, bytes: bytes.into() },
+            Work::Put { offset, bytes, tell } => Kept::Put { offset, bytes: bytes.into(), done: 0, tell },
             Work::Ring { offset } => Kept::Ring { offset },
+        }
+    }
+
+    /// What a rank that does this is doing.
+    pub(super) fn doing(&self) -> &'static str {
+        match self {
+            Work::Message { .. } => "sending a message",
+            Work::Put { .. } => "put",
+            Work::Ring { .. } => "ringing a bell",
         }
     }
 
@@ -43,13 +87,27 @@ impl Work<'_> {
 }
 
 impl Kept {
+    fn writes(&self) -> bool {
+        !matches!(self, Kept::Message { .. })
+    }
+
     fn work(&self) -> Work<'_> {
         match self {
             Kept::Message { id, ordered, header, payload } => {
                 Work::Message { id: *id, ordered: *ordered, header: *header, payload }
             }
-            Kept::Put { offset, bytes } => Work::Put { offset: *offset, bytes },
+            Kept::Put { offset, bytes, done, tell } => {
+                Work::Put { offset: offset + done, bytes: &bytes[*done..], tell: *tell }
+            }
             Kept::Ring { offset } => Work::Ring { offset: *offset },
+        }
+    }
+
+    /// As [`Work::len`], of all that it was.
+    fn len(&self) -> usize {
+        match self {
+            Kept::Put { bytes, .. } => 8 + bytes.len(),
+            other => other.work().len(),
         }
     }
 }
@@ -78,11 +136,15 @@ impl Engine {
         self.do_or_keep(to, Work::Message { id, ordered: true, header, payload })
     }
 
-    pub(super) fn do_or_keep(&self, to: usize, work: Work<'_>) -> Result<()> {
+    pub(super) fn do_or_keep(&self, to: usize, mut work: Work<'_>) -> Result<()> {
         if self.job.any_lost() || self.job.any_left() {
-            self.check_alive(to, "sending a message")?;
+            self.check_alive(to, work.doing())?;
         }
-        if !self.keeps_for(to) && self.attempt(to, &work)? == Sent::Done {
+        // A put need not wait for messages: what waits for a put is what comes after it.
+        let kept = if let Work::Put { .. } = work { self.keeps_write_for(to) } else { self.keeps_for(to) };
+        if !kept
+            && (self.attempt(to, &mut work)? == Sent::Done || self.attempt_for_a_moment(to, &mut work)? == Sent::Done)
+        {
             return Ok(());
         }
         self.keep(to, &work)
@@ -95,7 +157,7 @@ impl Engine {
         if !room() && !self.interface.delivering() {
             self.wait_together("waiting for room to send a message", room)?;
         }
-        self.pending.borrow_mut().entry(to).or_default().push_back(work.keep());
+        self.pending.borrow_mut().entry(to).or_default().push(work.keep());
         self.pending_bytes.set(self.pending_bytes.get() + asked);
         self.has_pending.set(true);
         Ok(())
@@ -107,7 +169,13 @@ impl Engine {
         self.has_pending.get() && self.pending.borrow().contains_key(&to)
     }
 
-    pub(super) fn attempt(&self, to: usize, work: &Work<'_>) -> Result<Sent> {
+    /// Whether a put or ring is kept for `to`, which no later look at its memory may overtake.
+    pub(super) fn keeps_write_for(&self, to: usize) -> bool {
+        self.has_pending.get() && self.pending.borrow().get(&to).is_some_and(|queue| queue.writes > 0)
+    }
+
+    /// One attempt. What is done of a put is taken off it.
+    pub(super) fn attempt(&self, to: usize, work: &mut Work<'_>) -> Result<Sent> {
         match *work {
             Work::Message { id, header, payload, .. } if self.far.is_none() => self.transmit(to, id, header, payload),
             _ => {
@@ -126,18 +194,24 @@ impl Engine {
         pending.retain(|to, queue| {
             if let Some(cause) = self.job.loss(*to) {
                 self.set_fault(Error::PeerLost { rank: *to, cause, doing: "sending what had found no room" });
-                let dropped: usize = queue.iter().map(|kept| kept.work().len()).sum();
+                let dropped: usize = queue.works.iter().map(Kept::len).sum();
                 self.pending_bytes.set(self.pending_bytes.get() - dropped);
                 return false;
             }
-            while let Some(kept) = queue.front() {
-                match self.attempt(*to, &kept.work()) {
+            while let Some(kept) = queue.works.front_mut() {
+                let mut work = kept.work();
+                let sent = self.attempt(*to, &mut work);
+                let left = if let Work::Put { bytes, .. } = work { bytes.len() } else { 0 };
+                if let Kept::Put { bytes, done, .. } = kept {
+                    *done = bytes.len() - left;
+                }
+                match sent {
                     Ok(Sent::Done) => {}
                     Ok(Sent::NoRoom) => return true,
                     Err(error) => self.set_fault(error),
                 }
-                self.pending_bytes.set(self.pending_bytes.get() - kept.work().len());
-                queue.pop_front();
+                self.pending_bytes.set(self.pending_bytes.get() - kept.len());
+                queue.pop();
                 done += 1;
             }
             false

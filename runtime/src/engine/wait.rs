@@ -7,7 +7,7 @@
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use super::Engine;
+use super::{Engine, Far};
 use crate::bootstrap::job::sleep_on;
 use crate::error::{Error, Loss, Result};
 
@@ -89,8 +89,8 @@ impl Engine {
             return Ok(());
         }
         self.check_outside_handler(doing)?;
-        if self.far.is_some() {
-            return self.wait_far::<TELL>(doing, limit, &mut ready);
+        if let Some(pace) = self.far().and_then(Far::pace) {
+            return self.wait_virtual::<TELL>(pace, doing, limit, &mut ready);
         }
         let mut idle = 0;
         while idle < self.patience.get().spins {
@@ -135,7 +135,7 @@ impl Engine {
                 return Ok(());
             }
             // What a rank sent before it died is delivered before its death is told.
-            if !progressed && let Some((rank, cause)) = self.job.first_lost() {
+            if !progressed && let Some((rank, cause)) = self.first_lost() {
                 return Err(Error::PeerLost { rank, cause, doing });
             }
             let left = match limit {
@@ -171,18 +171,24 @@ impl Engine {
     /// asking may do something, such as sending a message.
     fn sleep(&self, left: Duration, ready: &mut dyn FnMut() -> bool) -> bool {
         // Receivers ring when they give room back in a lane, but not when they drop a payload that they had retained.
-        let nap = if self.has_pending() { Duration::from_millis(1) } else { self.patience.get().nap };
+        let brief = self.has_pending() || self.has_nudges();
+        let nap = if brief { Duration::from_millis(1) } else { self.patience.get().nap };
         let word = self.job.sleep_word(self.rank);
         word.store(1, Ordering::SeqCst);
-        if self.job.full_fence() {
+        // Who rings over a network fences.
+        if self.job.full_fence() || self.far.is_some() {
             fence(Ordering::SeqCst);
         } else {
             membarrier();
         }
+        let armed = self.far().is_none_or(Far::arm);
         let done = ready();
         let moved = self.has_pending() && self.flush_pending() != 0;
-        if !done && !moved && !self.interface.has_messages() && !self.job.any_lost() {
-            sleep_on(word, 1, Some(nap.min(left)));
+        if armed && !done && !moved && !self.interface.has_messages() && !self.job.any_lost() {
+            match self.far() {
+                Some(far) => far.sleep(nap.min(left)),
+                None => sleep_on(word, 1, Some(nap.min(left))),
+            }
         }
         word.store(0, Ordering::SeqCst);
         let looks = &self.status(self.rank).looks;

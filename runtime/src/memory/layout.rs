@@ -1,8 +1,8 @@
 //! Where things lie in a rank's slot. All offsets count from the start of the slot.
 //!
 //! ```text
-//! | status, flags | exchange | handler digests | credits | lanes |   arena    |        heap         |
-//! 0                                                      control_len  arena + stride/4 ... stride
+//! | status, flags | exchange | handler digests | card | credits | lanes |   arena    |        heap         |
+//! 0                                                             control_len  arena + stride/4 ... stride
 //! ```
 //!
 //! Credits and lanes together keep to one budget however many ranks there are, so a receiver's memory does not
@@ -38,6 +38,12 @@ pub const EXCHANGE_LEN: usize = 2048;
 pub const MAX_HANDLERS: usize = 256;
 /// Bytes of one entry of the handler table as others see it: digest and name.
 pub const HANDLER_ENTRY: usize = 128;
+/// Most bytes of the address of a rank's interface on a network.
+pub const ADDRESS_MAX: usize = 128;
+/// Most registered pieces of a slot: a heap that grows by an eighth at a time needs 130 for 64 GiB.
+pub const PIECES_MAX: usize = 192;
+/// Bytes that describe one of them.
+pub const PIECE_LEN: usize = LINE;
 /// Bytes of lanes for one receiver, before every sender has its least.
 const LANE_BUDGET: usize = 256 << 10;
 /// Most slots of one lane.
@@ -52,6 +58,9 @@ pub struct SlotLayout {
     pub exchange: usize,
     /// Count and entries of the handler table.
     pub handlers: usize,
+    /// How to reach this rank over a network: its address and its length, then the registered pieces of its slot, count
+    /// first.
+    pub card: usize,
     /// One line a sender: how much of its lane is consumed.
     pub credits: usize,
     /// One lane a sender.
@@ -75,7 +84,8 @@ impl SlotLayout {
     pub fn new(ranks: usize, stride: usize, depth: Option<usize>) -> SlotLayout {
         let exchange = (2 + BARRIER_ROUNDS) * LINE;
         let handlers = exchange + 2 * EXCHANGE_LEN;
-        let credits = (handlers + LINE + MAX_HANDLERS * HANDLER_ENTRY).next_multiple_of(LINE);
+        let card = (handlers + LINE + MAX_HANDLERS * HANDLER_ENTRY).next_multiple_of(LINE);
+        let credits = card + LINE + ADDRESS_MAX + LINE + PIECES_MAX * PIECE_LEN;
         let lanes = credits + ranks * LINE;
         let lane_depth = depth.map(usize::next_power_of_two).unwrap_or_else(|| {
             let fair = LANE_BUDGET / (LINE * ranks);
@@ -87,6 +97,7 @@ impl SlotLayout {
         SlotLayout {
             exchange,
             handlers,
+            card,
             credits,
             lanes,
             lane_depth,
@@ -106,6 +117,11 @@ impl SlotLayout {
     /// The flag line of a round of the dissemination barrier.
     pub fn barrier_flag(&self, round: usize) -> usize {
         (2 + round) * LINE
+    }
+
+    /// The count of registered pieces, on a line of its own; the pieces follow.
+    pub fn pieces(&self) -> usize {
+        self.card + LINE + ADDRESS_MAX
     }
 
     /// Where the credit line for `sender` lies in the receiver's slot.

@@ -116,7 +116,12 @@ fn far_dissemination(engine: &Engine, epoch: u64, kind: u8) -> Result<()> {
     for round in 0..rounds(size) {
         let flag = engine.layout.barrier_flag(round);
         let value = epoch | u64::from(kind) << KIND;
-        engine.far_put((rank + (1 << round)) % size, flag, &value.to_ne_bytes())?;
+        engine.far_put_flag((rank + (1 << round)) % size, flag, value).map_err(|error| match error {
+            // The partner may have left because of one that never came.
+            Error::PeerLost { rank, cause: Loss::Left, .. } => deserted(engine, find_deserter(engine, epoch), rank),
+            Error::PeerLost { rank, cause, .. } => Error::PeerLost { rank, cause, doing: DOING },
+            other => other,
+        })?;
         // SAFETY: a committed line of our own slot.
         let ours = unsafe { AtomicU64::from_ptr(engine.node.slot(rank).add(flag).cast()) };
         let split = || {
@@ -177,13 +182,17 @@ fn wait(engine: &Engine, epoch: u64, mut ready: impl FnMut() -> bool) -> Result<
         false
     })?;
     match deserter {
-        Some(rank) if !ready() => {
-            // It may have left because another one died, which is then what there is to tell.
-            let (rank, cause) = engine.job.first_lost().unwrap_or((rank, Loss::Left));
-            Err(Error::PeerLost { rank, cause, doing: DOING })
-        }
+        Some(rank) if !ready() => Err(deserted(engine, deserter, rank)),
         _ => Ok(()),
     }
+}
+
+/// The error for a barrier that `deserter` never entered, or else `rank` left.
+#[cold]
+fn deserted(engine: &Engine, deserter: Option<usize>, rank: usize) -> Error {
+    // It may have left because another one died, which is then what there is to tell.
+    let (rank, cause) = engine.job.first_lost().unwrap_or((deserter.unwrap_or(rank), Loss::Left));
+    Error::PeerLost { rank, cause, doing: DOING }
 }
 
 /// A rank that left without entering this barrier.

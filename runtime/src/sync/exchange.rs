@@ -126,11 +126,12 @@ impl Exchange {
         }
         let title_of = |rank: usize| bytemuck::pod_read_unaligned::<Title>(&boards[rank * len..][..size_of::<Title>()]);
         let reference = title_of(0);
+        // A rank may leave right after this, and its memory with it: also because of what it has seen.
+        let closed = barrier.enter(engine);
         if let Some(rank) = (0..engine.size).find(|rank| title_of(*rank) != reference) {
             return Err(differ(rank, title_of(rank), reference, title.epoch));
         }
-        // A rank may leave right after this, and its memory with it.
-        barrier.enter(engine)?;
+        closed?;
         boards.chunks_exact(len).enumerate().for_each(|(rank, bytes)| see(rank, &bytes[size_of::<Title>()..]));
         Ok(())
     }

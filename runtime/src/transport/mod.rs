@@ -24,7 +24,7 @@
 //! independent of each other. [`Coarse`] puts one lock around a group of them.
 //!
 //! On one node the engine does not pass through here: a put is a store, a message a line in a lane ([`shm`]). Where other
-//! ranks' memory is not mapped it does, and needs nothing beyond this contract.
+//! ranks' memory is not mapped, or `BELLWETHER_TRANSPORT` says so, it does, and needs nothing beyond this contract.
 
 mod atomic;
 mod attributes;

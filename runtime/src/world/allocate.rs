@@ -59,7 +59,8 @@ fn drops(engine: &Engine, offset: usize) -> &AtomicU64 {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if self.engine.far().is_some() && self.engine.rank != 0 {
+        // One agent counts: over a network that is the network, for rank 0 too.
+        if self.engine.far().is_some() {
             // If rank 0 is gone there is nobody to reuse it.
             let _ = self.engine.far_ring(0, self.offset - LINE);
             return;
@@ -131,9 +132,17 @@ impl World {
         let heap = engine.layout.heap;
         let used = allocator.committed;
         if to > used {
-            let granule = engine.node.granule(to - used);
-            let end = to.next_multiple_of(granule).min(engine.layout.heap_len);
-            engine.node.commit(engine.rank, heap + used, heap + end, engine.size, WHAT, SETTING)?;
+            let commit = |to: usize| {
+                let granule = engine.node.granule(to - used);
+                let end = to.next_multiple_of(granule).min(engine.layout.heap_len);
+                engine.node.commit(engine.rank, heap + used, heap + end, engine.size, WHAT, SETTING).map(|()| end)
+            };
+            let end = match engine.far() {
+                // Each growth is a registration of its own, of which there are to be few.
+                Some(_) => commit(to.max((used + used / 8).min(allocator.limit))).or_else(|_| commit(to))?,
+                None => commit(to)?,
+            };
+            engine.grew(heap + used, heap + end)?;
             allocator.committed = end;
             engine.status(engine.rank).heap_committed.store(end as u64, Ordering::Release);
         }

@@ -6,6 +6,7 @@ mod bell;
 mod collective;
 #[cfg(feature = "mpi")]
 mod from_mpi;
+mod network;
 mod raw;
 mod receipt;
 mod simulated;
@@ -29,7 +30,7 @@ pub use self::symmetric::Symmetric;
 pub use self::threads::{Threads, threads};
 
 use self::allocate::Allocator;
-use crate::engine::Engine;
+use crate::engine::{Engine, Far, Pace};
 use crate::error::{Error, Loss, Result};
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::sync::barrier::Barrier;
@@ -146,13 +147,13 @@ impl World {
     /// Time as [`World::wait_until_for`] counts it: since this rank started, or on a simulated network the virtual time
     /// since the network was made.
     pub fn elapsed(&self) -> Duration {
-        self.engine.far().map_or_else(|| self.started.elapsed(), |far| far.pace().now())
+        self.pace().map_or_else(|| self.started.elapsed(), Pace::now)
     }
 
     /// Lets `time` pass without a look at messages, as a computation would. On a simulated network it is virtual.
     pub fn sleep(&self, time: Duration) {
-        match self.engine.far() {
-            Some(far) => far.pace().pause(time),
+        match self.pace() {
+            Some(pace) => pace.pause(time),
             None => std::thread::sleep(time),
         }
     }
@@ -292,6 +293,11 @@ impl World {
         eprintln!("rank {}: {why}", self.rank());
         self.engine.job.mark_lost(self.engine.rank, Loss::Exited(code));
         std::process::exit(code)
+    }
+
+    /// What passes the time, where it is virtual.
+    fn pace(&self) -> Option<&dyn Pace> {
+        self.engine.far().and_then(Far::pace)
     }
 
     pub(crate) fn engine(&self) -> &Rc<Engine> {

@@ -1,7 +1,9 @@
 //! What a rank got when it started: for `bellwether info`, and for a person who wonders.
 
 use super::World;
+use crate::engine::Far;
 use crate::memory::layout::LINE;
+use crate::settings::Transport;
 
 impl World {
     /// What this rank runs on: a name and a value a line, for people to read.
@@ -14,13 +16,20 @@ impl World {
             Some(far) => format!("{}: everything goes over the network", far.name()),
             None => "shared memory: put, get, atomics and bells are direct; messages through lanes".into(),
         };
+        let why = match (engine.far().and_then(Far::pace), engine.settings.transport) {
+            (Some(_), _) => "the job is simulated".into(),
+            (None, Transport::Auto) => "all ranks are on this node, and no other is asked for".into(),
+            (None, asked) => format!("BELLWETHER_TRANSPORT={} asks for it", asked.name()),
+        };
         let native = match engine.far() {
+            Some(far) if far.is_silent() => "put, get, atomics, bells: the network does them alone",
             Some(_) => "own memory only",
             None => "put, get, atomics, bells in segments; short messages in one cache line",
         };
         vec![
             ("ranks", format!("{ranks}, all on this node")),
             ("transport", transport),
+            ("chosen because", why),
             ("native", native.into()),
             ("by a system call", format!("memory outside segments: {}", outside(self.attach_allowed.get()))),
             ("by the target's poll", "messages, remote calls, bells outside segments".into()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::start::Place;
 use super::{Builder, World};
 use crate::bootstrap::job::JobMemory;
-use crate::engine::{Directory, Network, Pace};
+use crate::engine::{Far, Network, Pace, Surroundings};
 use crate::error::{Error, Loss, Result};
 use crate::settings::Settings;
 use crate::transport::{Transport, sim};
@@ -80,19 +80,20 @@ impl Simulated {
         let settings = Settings { lane_depth: Some(1), ..self.settings.clone() };
         let first = Place::of(0, JobMemory::create(ranks, &settings)?, &settings)?;
         first.job.set_supervised();
-        let directory = Arc::new(Directory::new(ranks));
         let outcomes = sim::run_all(&self.network, |turn| {
             let rank = turn.rank();
             let place = Place { rank, ..first.clone() };
             let job = Arc::clone(&place.job);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 let device = self.network.node(rank);
-                let failed = |error: crate::transport::Error| error.at("opening the network", rank);
-                let domain = device.resources().first().map(|found| device.open(found)).expect("one card a rank");
                 let pace = Box::new(VirtualTime(turn.clone()));
-                let domain = domain.map_err(failed)?;
-                let far = Network::open(rank, "simulated", domain, &place.node, &directory, pace)?;
-                Ok(program(Builder::at(place, settings.clone()).over(Box::new(far))))
+                let open = move |surroundings: Surroundings<'_>| {
+                    let failed = |error: crate::transport::Error| error.at("opening the network", rank);
+                    let domain = device.resources().first().map(|found| device.open(found)).expect("one card a rank");
+                    let network = Network::open("simulated", domain.map_err(failed)?, surroundings, Some(pace))?;
+                    Ok(Box::new(network) as Box<dyn Far>)
+                };
+                program(Builder::at(place, settings.clone()).over(Box::new(open)))
             }));
             // A rank that never started, or whose world is gone already, must not be waited for.
             job.mark_lost(rank, if outcome.is_err() { Loss::Panicked } else { Loss::Exited(0) });
@@ -107,7 +108,7 @@ impl Simulated {
         let mut results = Vec::with_capacity(ranks);
         for outcome in outcomes {
             match outcome {
-                Ok(result) => results.push(result.ok_or(Error::Standstill { doing: "starting" })??),
+                Ok(result) => results.push(result.ok_or(Error::Standstill { doing: "starting" })?),
                 Err(panic) => resume_unwind(panic),
             }
         }

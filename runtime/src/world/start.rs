@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::World;
 use super::allocate::Allocator;
+use super::{World, network};
 use crate::bootstrap::job::{Arrival, JobMemory};
 use crate::bootstrap::{self, Way};
-use crate::engine::{Engine, Far};
+use crate::engine::{Engine, Far, Surroundings};
 use crate::error::{Error, Loss, Result};
 use crate::memory::layout::SlotLayout;
 use crate::memory::node::{NodeMemory, Slots};
@@ -25,11 +25,14 @@ pub struct Builder {
     handlers: Vec<(String, usize, HandlerFn)>,
     settings: Option<Settings>,
     place: Option<Place>,
-    /// The way to the other ranks, where it is not shared memory.
-    far: Option<Box<dyn Far>>,
+    /// What opens the way to the other ranks, where the settings do not say it.
+    far: Option<Opener>,
     open: bool,
     ranks: Option<usize>,
 }
+
+/// Opens the way to the other ranks.
+pub(super) type Opener = Box<dyn FnOnce(Surroundings<'_>) -> Result<Box<dyn Far>>>;
 
 /// A rank of a job whose memory is at hand.
 #[derive(Debug, Clone)]
@@ -66,7 +69,7 @@ impl Builder {
         Builder { place: Some(place), settings: Some(settings), ..Builder::new() }
     }
 
-    pub(super) fn over(self, far: Box<dyn Far>) -> Builder {
+    pub(super) fn over(self, far: Opener) -> Builder {
         Builder { far: Some(far), ..self }
     }
 
@@ -149,8 +152,12 @@ impl Builder {
         }
         let layout = SlotLayout::new(job.ranks(), 1 << job.stride_log2(), settings.lane_depth);
         node.commit(rank, 0, layout.control_len.next_multiple_of(node.granule(0)), job.ranks(), "memory to start", "")?;
-        let (far, open) = (self.far, self.open);
-        let is_far = far.is_some();
+        let surroundings = Surroundings { rank, ranks: job.ranks(), node: &node, layout };
+        let far = match self.far {
+            Some(open) => Some(open(surroundings)?),
+            None => network::open(&settings, &job, surroundings)?,
+        };
+        let (is_far, open) = (far.is_some(), self.open);
         let engine = Rc::new(Engine::new(rank, Arc::clone(&job), Arc::clone(&node), layout, settings, far));
         let messages = Messages::new(Rc::clone(&engine));
         for (name, code, handler) in self.handlers {
@@ -159,7 +166,7 @@ impl Builder {
         if !open {
             messages.seal();
         }
-        let shape = fnv(format!("{layout:?} {:?}", engine.settings.barrier).bytes());
+        let shape = fnv(format!("{layout:?} {:?} {:?}", engine.settings.barrier, engine.settings.transport).bytes());
         let arrival = Arrival { base: node.base() as usize, build: build_digest(), shape };
         job.arrive(rank, arrival)?;
         let mut world = World {
@@ -199,7 +206,8 @@ impl World {
                 return Err(differs("the executable's build id", job.build(rank), job.build(0), advice));
             }
             if job.shape(rank) != job.shape(0) {
-                let advice = "set BELLWETHER_LANE_DEPTH and BELLWETHER_BARRIER alike on every rank";
+                let advice =
+                    "set BELLWETHER_LANE_DEPTH, BELLWETHER_BARRIER and BELLWETHER_TRANSPORT alike on every rank";
                 return Err(differs("a setting that shapes shared memory", job.shape(rank), job.shape(0), advice));
             }
         }

@@ -4,8 +4,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellwether_runtime::Settings;
 use bellwether_runtime::vocabulary::cheetah::Controller;
+use bellwether_runtime::{Settings, Transport};
 use bellwether_tests::cheetah::{Load, ROWS, row};
 use bellwether_tests::watchdog;
 
@@ -32,8 +32,9 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let settings = Settings::from_env().expect("setup has read them");
-    // The watchdog and this thread, where no MPI brings its own.
-    let tasks = std::env::var_os("BELLWETHER_JOB").map(|_| 2);
+    // The watchdog and this thread, where no MPI brings its own, nor shared memory the one that it has as a network.
+    let alone = std::env::var_os("BELLWETHER_JOB").is_some() && settings.transport != Transport::ShmContract;
+    let tasks = alone.then_some(2);
     let load = Load { tasks, ..Load::new(full, &settings) };
     let (me, n) = (controller.mycontext(), controller.ncontexts());
     run(controller, &load);

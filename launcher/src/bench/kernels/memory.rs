@@ -38,7 +38,6 @@ pub fn put(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let array = session.world.alloc::<u64>(words * places)?;
     let source = vec![7u64; words];
     let active = session.world.rank() == 0;
-    let bare = address(&array, 1, 0);
     let operations = session.operations(MOST, 4 * BYTES, size);
     let measured = session.alternate(
         operations,
@@ -52,9 +51,12 @@ pub fn put(session: &Session, size: usize) -> Result<Vec<Measured>> {
                     array.put_slice(target, at * words, &source)?;
                 }
             }
+            // Over a network a put is on its way when it returns, and done after this.
+            session.world.fence();
             Ok(())
         },
         |n| {
+            let bare = address(&array, 1, 0);
             for i in 0..if active { n } else { 0 } {
                 // SAFETY: inside the array at rank 1, which nobody else touches meanwhile.
                 unsafe {
@@ -81,7 +83,6 @@ pub fn get(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let array = session.world.alloc::<u64>(words * places)?;
     let (mut ours, mut theirs) = (vec![7u64; words], vec![7u64; words]);
     let active = session.world.rank() == 0;
-    let bare = address(&array, 1, 0);
     let operations = session.operations(MOST, 4 * BYTES, size);
     let measured = session.alternate(
         operations,
@@ -99,6 +100,7 @@ pub fn get(session: &Session, size: usize) -> Result<Vec<Measured>> {
             Ok(())
         },
         |n| {
+            let bare = address(&array, 1, 0);
             for i in 0..if active { n } else { 0 } {
                 // SAFETY: inside the array at rank 1, which nobody else touches meanwhile.
                 unsafe {
@@ -131,7 +133,6 @@ pub fn atomic(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let mut report = Vec::new();
     for (name, ranks) in [("", 1), ("atomic-contended", 2)] {
         let active = session.world.rank() < ranks;
-        let bare = word(&array, 1, 0);
         let measured = session.alternate(
             session.operations(20_000, usize::MAX, SMALL),
             |n| {
@@ -142,6 +143,7 @@ pub fn atomic(session: &Session, _: usize) -> Result<Vec<Measured>> {
                 Ok(())
             },
             |n| {
+                let bare = word(&array, 1, 0);
                 for _ in 0..if active { n } else { 0 } {
                     opaque(bare.fetch_add(1, Ordering::AcqRel));
                 }
@@ -162,14 +164,19 @@ pub fn bandwidth(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let array = session.world.alloc::<u64>(words)?;
     let source: Vec<u64> = (0..words as u64).collect();
     let active = session.world.rank() == 0;
-    let bare = address(&array, 1, 0);
     let measured = session.alternate(
         session.operations(2000, BYTES, size),
-        |n| if active { puts_of(&array, &source, n) } else { Ok(()) },
+        |n| {
+            if active {
+                puts_of(&array, &source, n)?;
+                session.world.fence();
+            }
+            Ok(())
+        },
         |n| {
             if active {
                 // SAFETY: the array at rank 1 is as long as the source, and nobody else touches it meanwhile.
-                unsafe { copies_of(bare, &source, n) };
+                unsafe { copies_of(address(&array, 1, 0), &source, n) };
             }
             Ok(())
         },

@@ -49,7 +49,8 @@ fn plot(kind: Kind, figures: &[&Figure]) -> Option<String> {
         return None;
     }
     let series = series(figures);
-    let subtitle = format!("{} ranks over shared memory, medians; limit: {}", first.ranks, kind.limit());
+    let limit = if first.limit.is_some() { kind.limit() } else { "none" };
+    let subtitle = format!("{} ranks over {}, medians; limit: {}", first.ranks, first.transport.title(), limit);
     Some(if figures.len() > 1 {
         curves::curves(kind, &subtitle, &series)
     } else {
@@ -85,6 +86,7 @@ mod tests {
         let summary = |median| Summary { median, p10: median, p90: median };
         Figure {
             kind,
+            transport: crate::bench::Transport::Shm,
             name: kind.name().into(),
             ranks: 2,
             size,

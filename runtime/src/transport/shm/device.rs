@@ -33,12 +33,15 @@ pub struct Place {
 }
 
 impl Place {
-    /// The slot offset of what an owner calls `address`, if all `len` bytes there are in its slot's heap.
+    /// The slot offset of what an owner calls `address`, if all `len` bytes there are in its slot's heap, or in its control
+    /// area.
     pub(super) fn slot_offset(&self, owner: usize, address: u64, len: usize) -> Option<usize> {
         let slot = self.job.base(owner).checked_add(owner << self.node.stride_log2())?;
         let offset = (address as usize).checked_sub(slot)?;
         let heap = self.layout.heap..self.layout.heap + self.layout.heap_len;
-        (heap.contains(&offset) && offset.checked_add(len)? <= heap.end).then_some(offset)
+        let parts = [0..self.layout.control_len, heap];
+        let end = offset.checked_add(len)?;
+        parts.iter().any(|part| part.contains(&offset) && end <= part.end).then_some(offset)
     }
 
     /// Where this process has those bytes.

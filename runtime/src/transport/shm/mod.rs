@@ -8,11 +8,13 @@ mod event;
 pub(super) mod line;
 #[cfg(all(test, loom))]
 mod models;
+mod slot;
 mod wire;
 
 pub use self::device::{Device, Place};
 #[cfg(all(any(test, fuzzing), not(loom)))]
 pub use self::line::set_line;
+pub(crate) use self::slot::SlotDomain;
 pub use self::wire::{ShmWire, decode_address};
 
 use std::cell::{Cell, RefCell, UnsafeCell};

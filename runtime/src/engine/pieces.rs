@@ -1,0 +1,459 @@
+//! Which parts of a slot are registered with the network, and under which keys.
+//!
+//! A network pins what is registered, so a slot is registered piece by piece as it is backed with memory. Each rank
+//! keeps a table of its pieces in its own slot; peers copy it when they meet an offset that is not in their copy. The
+//! table only grows, and an entry is whole before the count says that it is there, so the count is read first.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::memory::copy;
+use crate::memory::layout::{ADDRESS_MAX, LINE, PIECE_LEN, PIECES_MAX, SlotLayout};
+use crate::memory::node::NodeMemory;
+use crate::transport::{Error, PACKED_KEY_LEN, Result};
+
+/// An entry of a table: bytes of the slot from `start` to `end`, and the key to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub(super) struct Entry {
+    start: u64,
+    end: u64,
+    key: [u8; PACKED_KEY_LEN],
+}
+
+const _: () = assert!(size_of::<Entry>() == PIECE_LEN);
+
+/// What a rank tells in its slot about how to reach it: the address of its interface, and the table of its pieces.
+#[derive(Debug)]
+pub(super) struct Card {
+    node: Arc<NodeMemory>,
+    layout: SlotLayout,
+    rank: usize,
+}
+
+impl Card {
+    /// The card in the slot of `rank`, which is committed as `layout` says.
+    pub(super) fn new(node: &Arc<NodeMemory>, layout: SlotLayout, rank: usize) -> Card {
+        Card { node: Arc::clone(node), layout, rank }
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: callers pass offsets in the control area, which is part of every slot.
+        unsafe { self.node.slot(self.rank).add(offset) }
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: a committed line of the control area, only touched as this atomic.
+        unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }
+    }
+
+    /// Shows the address of this rank's interface. Once, before the rank arrives.
+    ///
+    /// # Errors
+    /// [`Error::ExceedsLimit`] for one that is longer than [`ADDRESS_MAX`].
+    pub(super) fn show_address(&self, address: &[u8]) -> Result<()> {
+        if address.len() > ADDRESS_MAX {
+            return Err(Error::ExceedsLimit {
+                what: "the address of an interface",
+                length: address.len(),
+                limit: ADDRESS_MAX,
+            });
+        }
+        // SAFETY: our own slot, with room for that many bytes; nobody reads them before the length is there.
+        unsafe { copy::copy(self.at(self.layout.card + LINE), address.as_ptr(), address.len()) };
+        // Pairs with the Acquire load in `address`.
+        self.word(self.layout.card).store(address.len() as u64, Ordering::Release);
+        Ok(())
+    }
+
+    /// The address that the rank shows; empty if it shows none yet.
+    pub(super) fn address(&self) -> Vec<u8> {
+        // Pairs with the Release store in `show_address`.
+        let len = self.word(self.layout.card).load(Ordering::Acquire) as usize;
+        let mut address = vec![0; len.min(ADDRESS_MAX)];
+        // SAFETY: inside the control area.
+        unsafe { copy::copy(address.as_mut_ptr(), self.at(self.layout.card + LINE), address.len()) };
+        address
+    }
+
+    /// Adds a piece of this rank's slot to the table.
+    ///
+    /// # Errors
+    /// [`Error::NoResource`] if the table is full.
+    pub(super) fn add(&self, start: usize, end: usize, key: [u8; PACKED_KEY_LEN]) -> Result<()> {
+        let count = self.word(self.layout.pieces());
+        let known = count.load(Ordering::Relaxed) as usize;
+        if known == PIECES_MAX {
+            return Err(Error::NoResource);
+        }
+        let entry = Entry { start: start as u64, end: end as u64, key };
+        // SAFETY: our own table, with room for the entry; nobody reads it before the count says that it is there.
+        unsafe {
+            copy::copy(self.at(self.layout.pieces() + LINE + known * PIECE_LEN), (&raw const entry).cast(), PIECE_LEN)
+        };
+        // Pairs with the Acquire load in `first`, and with a peer's fetch of the count before that of the entry.
+        count.store(known as u64 + 1, Ordering::Release);
+        Ok(())
+    }
+
+    /// The first entry, where the slot is mapped here: the key to the table itself.
+    pub(super) fn first(&self) -> Option<Entry> {
+        // Pairs with the Release store in `add`.
+        if self.word(self.layout.pieces()).load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut entry: Entry = bytemuck::Zeroable::zeroed();
+        // SAFETY: inside the control area; an entry that is there is not written again.
+        unsafe { copy::copy((&raw mut entry).cast(), self.at(self.layout.pieces() + LINE), PIECE_LEN) };
+        Some(entry)
+    }
+}
+
+/// A piece of a peer's slot.
+#[derive(Debug)]
+pub(super) struct Piece<K> {
+    start: usize,
+    end: usize,
+    pub(super) key: K,
+}
+
+impl<K> Piece<K> {
+    /// Bytes from the start of the piece to `offset`, which is in it.
+    pub(super) fn within(&self, offset: usize) -> u64 {
+        (offset - self.start) as u64
+    }
+
+    /// Bytes from `offset`, which is in it, to the end of the piece.
+    pub(super) fn left(&self, offset: usize) -> usize {
+        self.end - offset
+    }
+}
+
+/// What is known here of a peer's table, and how to learn more.
+#[derive(Debug)]
+pub(super) struct Table<K> {
+    pieces: Vec<Piece<K>>,
+    learning: Learning,
+    /// Offsets that were in no piece when the table was last asked for.
+    missed: Vec<usize>,
+    /// Offset of the peer's table in its slot.
+    at: usize,
+    /// Entries fetched at a time.
+    at_once: usize,
+}
+
+/// What is being learned of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Learning {
+    Nothing,
+    /// How many entries there are.
+    Count {
+        asked: bool,
+    },
+    /// Those not known yet, of so many.
+    Entries {
+        of: usize,
+        asked: bool,
+    },
+}
+
+/// Where an offset lies.
+#[derive(Debug)]
+pub(super) enum Place<'a, K> {
+    /// In this piece.
+    In(&'a Piece<K>),
+    /// Not known yet: these bytes of the peer's slot tell more. Ask for them, and call [`Table::ask`].
+    Ask { offset: usize, len: usize },
+    /// Not known yet: what was asked for has not come.
+    Wait,
+    /// In no piece.
+    Nowhere,
+}
+
+impl<K> Table<K> {
+    /// A table at offset `at` of the peer's slot, of which nothing is known; it is fetched by at most `largest` bytes.
+    pub(super) fn new(at: usize, largest: usize) -> Table<K> {
+        Table {
+            pieces: Vec::new(),
+            learning: Learning::Nothing,
+            missed: Vec::new(),
+            at,
+            at_once: (largest / PIECE_LEN).max(1),
+        }
+    }
+
+    /// Looks for `offset`.
+    pub(super) fn find(&mut self, offset: usize) -> Place<'_, K> {
+        let index = self.pieces.partition_point(|piece| piece.end <= offset);
+        if self.pieces.get(index).is_some_and(|piece| piece.start <= offset) {
+            if !self.missed.is_empty() {
+                self.missed.retain(|missed| *missed != offset);
+            }
+            return Place::In(&self.pieces[index]);
+        }
+        match self.learning {
+            Learning::Nothing => match self.missed.iter().position(|missed| *missed == offset) {
+                Some(index) => {
+                    // The table was asked for after the offset had been looked for, so the piece would be there.
+                    self.missed.swap_remove(index);
+                    return Place::Nowhere;
+                }
+                None => {
+                    self.missed.push(offset);
+                    self.learning = Learning::Count { asked: false };
+                }
+            },
+            Learning::Count { asked: true } | Learning::Entries { asked: true, .. } => return Place::Wait,
+            _ => {}
+        }
+        let known = self.pieces.len();
+        match self.learning {
+            Learning::Entries { of, .. } => {
+                let len = (of - known).min(self.at_once) * PIECE_LEN;
+                Place::Ask { offset: self.at + LINE + known * PIECE_LEN, len }
+            }
+            _ => Place::Ask { offset: self.at, len: size_of::<u64>() },
+        }
+    }
+
+    /// What [`Place::Ask`] names is on its way.
+    pub(super) fn ask(&mut self) {
+        match &mut self.learning {
+            Learning::Count { asked } | Learning::Entries { asked, .. } => *asked = true,
+            Learning::Nothing => {}
+        }
+    }
+
+    /// What was asked for did not come: it is to be asked for again.
+    pub(super) fn fail(&mut self) {
+        self.learning = Learning::Nothing;
+        self.missed.clear();
+    }
+
+    /// Takes in what was asked for; `unpack` reads a key.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for bytes that are no table; of `unpack`.
+    pub(super) fn answer(&mut self, bytes: &[u8], unpack: impl FnMut(&[u8]) -> Result<K>) -> Result<()> {
+        let learned = self.learn(bytes, unpack);
+        match learned {
+            Ok(next) => self.learning = next,
+            Err(_) => self.fail(),
+        }
+        learned.map(drop)
+    }
+
+    fn learn(&mut self, bytes: &[u8], mut unpack: impl FnMut(&[u8]) -> Result<K>) -> Result<Learning> {
+        const WRONG: Error = Error::Io("a table of registered memory that no rank of this job writes");
+        let of = match self.learning {
+            Learning::Count { .. } => {
+                let count = bytemuck::try_pod_read_unaligned::<u64>(bytes).map_err(|_| WRONG)? as usize;
+                if count > PIECES_MAX || count < self.pieces.len() {
+                    return Err(WRONG);
+                }
+                count
+            }
+            Learning::Entries { of, .. } => {
+                for entry in bytes.chunks(PIECE_LEN) {
+                    let entry = bytemuck::try_pod_read_unaligned::<Entry>(entry).map_err(|_| WRONG)?;
+                    self.add(&entry, &mut unpack)?;
+                }
+                of
+            }
+            Learning::Nothing => return Ok(Learning::Nothing),
+        };
+        Ok(if of > self.pieces.len() { Learning::Entries { of, asked: false } } else { Learning::Nothing })
+    }
+
+    /// Adds an entry; they come in the order of their offsets.
+    ///
+    /// # Errors
+    /// As [`Table::answer`].
+    pub(super) fn add(&mut self, entry: &Entry, mut unpack: impl FnMut(&[u8]) -> Result<K>) -> Result<()> {
+        let (start, end) = (entry.start as usize, entry.end as usize);
+        if start >= end || self.pieces.last().is_some_and(|last| last.end > start) {
+            return Err(Error::Io("a table of registered memory that is not in order"));
+        }
+        let key = unpack(&entry.key)?;
+        self.pieces.push(Piece { start, end, key });
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::bootstrap::job::JobMemory;
+    use crate::memory::node::Slots;
+    use crate::settings::Settings;
+
+    /// A rank's card, and the layout of its slot.
+    fn card() -> (Card, SlotLayout) {
+        let settings = Settings { heap_limit: Some(1 << 20), ..Settings::default() };
+        let job = JobMemory::create(1, &settings).expect("a job");
+        let stride_log2 = job.stride_log2();
+        let slots = Slots { offset: job.slots_offset(), count: 1, stride_log2, reserved: false, transparent: false };
+        let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
+        let layout = SlotLayout::new(1, 1 << stride_log2, None);
+        node.commit(0, 0, layout.control_len.next_multiple_of(node.granule(0)), 1, "a card", "").expect("memory");
+        (Card::new(&node, layout, 0), layout)
+    }
+
+    /// A piece's key is its number here.
+    fn key(number: u8) -> [u8; PACKED_KEY_LEN] {
+        [number; PACKED_KEY_LEN]
+    }
+
+    fn number(key: &[u8]) -> Result<u8> {
+        Ok(key[0])
+    }
+
+    /// A peer's table that knows its first piece, fetched by at most `largest` bytes.
+    fn table(card: &Card, layout: &SlotLayout, largest: usize) -> Table<u8> {
+        let mut table = Table::new(layout.pieces(), largest);
+        table.add(&card.first().expect("there is a piece"), number).expect("a table");
+        table
+    }
+
+    /// What the slot holds there, as a get would bring it.
+    fn get(card: &Card, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        // SAFETY: inside the control area.
+        unsafe { copy::copy(bytes.as_mut_ptr(), card.at(offset), len) };
+        bytes
+    }
+
+    /// Looks for `offset` until the answer is final; tells the piece, how far in it and what is left, and the fetches.
+    fn look(table: &mut Table<u8>, card: &Card, offset: usize) -> (Option<(u8, u64, usize)>, usize) {
+        for fetches in 0.. {
+            let (from, len) = match table.find(offset) {
+                Place::In(piece) => return (Some((piece.key, piece.within(offset), piece.left(offset))), fetches),
+                Place::Nowhere => return (None, fetches),
+                Place::Wait => panic!("nothing is under way"),
+                Place::Ask { offset, len } => (offset, len),
+            };
+            table.ask();
+            assert!(matches!(table.find(offset), Place::Wait), "asked once");
+            table.answer(&get(card, from, len), number).expect("a table");
+        }
+        unreachable!("it ends or panics")
+    }
+
+    #[test]
+    fn an_address_is_shown_whole_or_not_at_all() {
+        let (card, _) = card();
+        assert_eq!(card.address(), []);
+        assert!(matches!(card.show_address(&[7; ADDRESS_MAX + 1]), Err(Error::ExceedsLimit { .. })));
+        assert_eq!(card.address(), []);
+        for len in [ADDRESS_MAX, 5, 0] {
+            card.show_address(&vec![7; len]).expect("fits");
+            assert_eq!(card.address(), vec![7; len]);
+        }
+    }
+
+    #[test]
+    fn a_table_that_grew_is_fetched_again() {
+        let (card, layout) = card();
+        assert!(card.first().is_none());
+        card.add(0, 100, key(1)).expect("room");
+        let mut table = table(&card, &layout, 1 << 20);
+        assert_eq!(look(&mut table, &card, 99), (Some((1, 99, 1)), 0));
+        card.add(1000, 2000, key(2)).expect("room");
+        // The count, and then what is new.
+        assert_eq!(look(&mut table, &card, 1000), (Some((2, 0, 1000)), 2));
+        assert_eq!(look(&mut table, &card, 1999), (Some((2, 999, 1)), 0));
+        card.add(2000, 2001, key(3)).expect("room");
+        card.add(2001, 3000, key(4)).expect("room");
+        assert_eq!(look(&mut table, &card, 2001), (Some((4, 0, 999)), 2));
+        assert_eq!(look(&mut table, &card, 2000), (Some((3, 0, 1)), 0));
+        assert_eq!(look(&mut table, &card, 0), (Some((1, 0, 100)), 0));
+    }
+
+    #[test]
+    fn an_offset_in_no_piece_is_asked_for_once_each_time() {
+        let (card, layout) = card();
+        card.add(0, 100, key(1)).expect("room");
+        let mut table = table(&card, &layout, 1 << 20);
+        for _ in 0..2 {
+            for nowhere in [100, 999, usize::MAX] {
+                assert_eq!(look(&mut table, &card, nowhere), (None, 1));
+            }
+        }
+        // Between two pieces, and behind the last.
+        card.add(1000, 2000, key(2)).expect("room");
+        assert_eq!(look(&mut table, &card, 999), (None, 2));
+        assert_eq!(look(&mut table, &card, 2000), (None, 1));
+        // It may be there later.
+        card.add(2000, 3000, key(3)).expect("room");
+        assert_eq!(look(&mut table, &card, 2000), (Some((3, 0, 1000)), 2));
+    }
+
+    #[test]
+    fn who_asks_while_a_fetch_is_under_way_is_not_told_of_an_older_table() {
+        let (card, layout) = card();
+        card.add(0, 100, key(1)).expect("room");
+        let mut table = table(&card, &layout, 1 << 20);
+        let Place::Ask { offset, len } = table.find(500) else { panic!("not known yet") };
+        table.ask();
+        let old = get(&card, offset, len);
+        card.add(100, 200, key(2)).expect("room");
+        assert!(matches!(table.find(150), Place::Wait));
+        table.answer(&old, number).expect("a table");
+        assert_eq!(look(&mut table, &card, 150), (Some((2, 50, 50)), 2));
+        assert_eq!(look(&mut table, &card, 500), (None, 0));
+    }
+
+    #[test]
+    fn a_fetch_that_failed_is_made_again() {
+        let (card, layout) = card();
+        card.add(0, 100, key(1)).expect("room");
+        let mut table = table(&card, &layout, 1 << 20);
+        card.add(100, 200, key(2)).expect("room");
+        assert!(matches!(table.find(100), Place::Ask { .. }));
+        table.ask();
+        table.fail();
+        assert_eq!(look(&mut table, &card, 100), (Some((2, 0, 100)), 2));
+    }
+
+    #[test]
+    fn the_table_is_fetched_in_parts_and_has_an_end() {
+        let (card, layout) = card();
+        for n in 0..PIECES_MAX {
+            card.add(10 * n, 10 * n + 10, key(n as u8)).expect("room");
+        }
+        assert_eq!(card.add(10 * PIECES_MAX, 10 * PIECES_MAX + 10, key(0)), Err(Error::NoResource));
+        for (largest, fetches) in [(1, PIECES_MAX), (10 * PIECE_LEN, 21), (1 << 20, 2)] {
+            let mut table = table(&card, &layout, largest);
+            let last = 10 * PIECES_MAX - 1;
+            assert_eq!(look(&mut table, &card, last), (Some((PIECES_MAX as u8 - 1, 9, 1)), fetches), "{largest}");
+            for n in 0..PIECES_MAX {
+                assert_eq!(look(&mut table, &card, 10 * n + 3), (Some((n as u8, 3, 7)), 0));
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_table_are_refused() {
+        let (card, layout) = card();
+        card.add(0, 100, key(1)).expect("room");
+        let entry = |start: u64, end: u64| bytemuck::bytes_of(&Entry { start, end, key: key(9) }).to_vec();
+        let many = (PIECES_MAX as u64 + 1).to_ne_bytes();
+        let counts: [&[u8]; 4] = [&many, &u64::MAX.to_ne_bytes(), &0u64.to_ne_bytes(), &[1, 2, 3]];
+        for count in counts {
+            let mut table = table(&card, &layout, 1 << 20);
+            let _ = table.find(500);
+            table.ask();
+            assert!(table.answer(count, number).is_err(), "{count:?}");
+            assert!(matches!(table.find(500), Place::Ask { .. }), "as if never asked");
+        }
+        for wrong in [entry(99, 200), entry(200, 200), entry(300, 200), entry(0, 50), vec![0; 63]] {
+            let mut table = table(&card, &layout, 1 << 20);
+            let _ = table.find(500);
+            table.ask();
+            table.answer(&2u64.to_ne_bytes(), number).expect("a count");
+            assert!(matches!(table.find(500), Place::Ask { .. }));
+            table.ask();
+            assert!(table.answer(&wrong, number).is_err(), "{wrong:?}");
+        }
+    }
+}

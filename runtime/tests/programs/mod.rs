@@ -1,0 +1,679 @@
+//! Whole programs on ranks that are threads: memory, bells, barriers, collectives, and ranks that go wrong. Each test
+//! file that has this module says in `TRANSPORT` how its ranks reach each other.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bellwether_runtime::{Barrier, Context, Error, Loss, Result, Settings, Threads, Transport, World};
+
+const RANKS: [usize; 6] = [1, 2, 3, 5, 7, 16];
+
+fn settings() -> Settings {
+    let mut settings = Settings::default();
+    settings.transport = crate::TRANSPORT;
+    settings
+}
+
+fn threads<R: Send>(ranks: usize, program: impl Fn(&World) -> R + Sync) -> Result<Vec<R>> {
+    Threads::new(ranks).settings(settings()).run(program)
+}
+
+/// Ends the test program if it is still there after a minute and a half: something hangs.
+fn watchdog() {
+    static START: Once = Once::new();
+    START.call_once(|| {
+        std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_secs(90));
+            eprintln!("a test of this file hangs");
+            std::process::abort();
+        });
+    });
+}
+
+/// Runs a program on every number of ranks, with every barrier and with lanes of one message.
+fn everywhere(program: impl Fn(&World) -> Result<()> + Sync) {
+    watchdog();
+    for ranks in RANKS {
+        for (barrier, depth) in [(Barrier::Auto, None), (Barrier::Dissemination, Some(1)), (Barrier::Central, Some(2))]
+        {
+            let mut settings = settings();
+            settings.barrier = barrier;
+            settings.lane_depth = depth;
+            let results = Threads::new(ranks).settings(settings).run(&program).expect("ranks start");
+            for (rank, result) in results.into_iter().enumerate() {
+                result.unwrap_or_else(|error| panic!("rank {rank} of {ranks}, {barrier:?}, {depth:?}: {error}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bell_is_seen_after_the_data() {
+    everywhere(|world| {
+        let (next, rounds) = ((world.rank() + 1) % world.size(), 300u64);
+        let data = world.alloc::<u64>(1000)?;
+        let (bell, taken) = (world.bell()?, world.bell()?);
+        for round in 1..=rounds {
+            let values: Vec<u64> = (0..1000).map(|i| round * 1000 + i).collect();
+            data.put_slice_bell(next, 0, &values, &bell)?;
+            assert!(bell.wait(round)? >= round);
+            let mut seen = vec![0; 1000];
+            data.read(0, &mut seen);
+            assert!(seen.iter().zip(0..).all(|(value, i)| *value == round * 1000 + i), "round {round}");
+            taken.ring((world.rank() + world.size() - 1) % world.size())?;
+            taken.wait(round)?;
+        }
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_bell_counts_the_rings_of_all() {
+    everywhere(|world| {
+        let bell = world.bell()?;
+        for _ in 0..1000 {
+            (0..world.size()).try_for_each(|rank| bell.ring(rank))?;
+        }
+        assert_eq!(bell.wait(1000 * world.size() as u64)?, 1000 * world.size() as u64);
+        world.barrier()?;
+        assert_eq!(bell.count()?, 1000 * world.size() as u64);
+        world.barrier()
+    });
+}
+
+#[test]
+fn nobody_leaves_a_barrier_before_all_have_entered() {
+    watchdog();
+    for ranks in RANKS {
+        for barrier in [Barrier::Dissemination, Barrier::Central] {
+            let mut settings = settings();
+            settings.barrier = barrier;
+            let entered = AtomicUsize::new(0);
+            let program = |world: &World| {
+                for round in 1..=200 {
+                    entered.fetch_add(1, Ordering::SeqCst);
+                    world.barrier()?;
+                    assert!(entered.load(Ordering::SeqCst) >= round * ranks);
+                }
+                Ok(())
+            };
+            Threads::new(ranks).settings(settings).run(program).expect("starts").into_iter().for_each(
+                |r: Result<()>| {
+                    r.expect("no rank is lost");
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn memory_is_zeroed_symmetric_and_used_again() {
+    everywhere(|world| {
+        let mut offsets = Vec::new();
+        for round in 0..50 {
+            let array = world.alloc::<u32>(1 << 14)?;
+            let offset = world.allgather(&[array.offset()])?;
+            assert!(offset.iter().all(|theirs| *theirs == array.offset()));
+            offsets.push(array.offset());
+            let mut values = vec![1; 1 << 14];
+            array.read(0, &mut values);
+            assert!(values.iter().all(|value| *value == 0), "round {round}");
+            world.barrier()?;
+            // Every rank dirties a share of every part, then drops its handle at its own pace.
+            let share = (1 << 14) / world.size();
+            let dirt = vec![u32::MAX; share];
+            (0..world.size()).try_for_each(|rank| array.put_slice(rank, world.rank() * share, &dirt))?;
+            world.barrier()?;
+        }
+        offsets.dedup();
+        assert!(offsets.len() <= 3, "the same memory comes back: {offsets:?}");
+        world.barrier()
+    });
+}
+
+#[test]
+fn more_than_there_is_is_an_error_on_all_and_the_next_is_granted() {
+    watchdog();
+    let mut settings = settings();
+    settings.heap_limit = Some(1 << 20);
+    let program = |world: &World| {
+        let kept = world.alloc::<u8>(1 << 18)?;
+        match world.alloc::<u8>(1 << 20) {
+            Err(Error::OutOfMemory { asked, free, limit, setting, .. }) => {
+                assert_eq!((asked, limit, setting), (1 << 20, 1 << 20, "BELLWETHER_HEAP_LIMIT"));
+                assert!(free < (1 << 20) - (1 << 18), "{free}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(world.alloc::<u64>(usize::MAX / 2), Err(Error::InvalidArgument { .. })));
+        let more = world.alloc::<u8>(1 << 18)?;
+        more.put(0, 0, 1)?;
+        drop(kept);
+        world.barrier()
+    };
+    Threads::new(3).settings(settings).run(program).expect("starts").into_iter().for_each(|r| r.expect("goes on"));
+    // More than the machine has, where no limit is set.
+    threads(2, |world| match world.alloc::<u8>(40 << 30) {
+        Err(Error::OutOfMemory { asked, .. }) => assert!(asked >= 40 << 30),
+        other => panic!("{other:?}"),
+    })
+    .expect("starts");
+}
+
+#[test]
+fn ranks_that_ask_for_different_sizes_are_named() {
+    watchdog();
+    let errors =
+        threads(3, |world| world.alloc::<u8>(if world.rank() == 2 { 200 } else { 100 }).map(drop)).expect("starts");
+    for error in errors {
+        match error {
+            Err(Error::RanksDiffer { rank: 2, theirs, ours, .. }) => assert_eq!((&*theirs, &*ours), ("200", "100")),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn ranges_are_checked() {
+    watchdog();
+    threads(2, |world| {
+        let array = world.alloc::<u16>(10).expect("fits");
+        let mut out = [0; 4];
+        assert!(matches!(array.put(2, 0, 1), Err(Error::RankOutOfRange { rank: 2, size: 2, .. })));
+        assert!(matches!(array.get(0, 10), Err(Error::OutOfBounds { start: 10, available: 10, .. })));
+        assert!(array.put_slice(1, 8, &[1, 2, 3]).is_err());
+        assert!(array.get_slice(1, usize::MAX, &mut out).is_err());
+        assert!(array.put_slice(1, 10, &[]).is_ok());
+        world.barrier().expect("all here");
+        assert_eq!((0..10).map(|i| array.load(i)).sum::<u16>(), 0, "nothing was written");
+    })
+    .expect("starts");
+}
+
+#[test]
+fn atomics_lose_nothing() {
+    everywhere(|world| {
+        let words = world.alloc::<u64>(2)?;
+        let small = world.alloc::<i32>(1)?;
+        let mut seen = Vec::new();
+        for _ in 0..500 {
+            seen.push(words.fetch_add(0, 0, 1)?);
+            small.fetch_add(0, 0, -1)?;
+        }
+        assert!(seen.is_sorted());
+        // A lock by compare-and-swap around a plain counter.
+        for _ in 0..50 {
+            while words.compare_swap(0, 1, 0, 1)? != 0 {
+                world.poll()?;
+                std::thread::yield_now();
+            }
+            let value = small.get(0, 0)?;
+            small.put(0, 0, value - 1)?;
+            words.swap(0, 1, 0)?;
+        }
+        world.barrier()?;
+        assert_eq!(words.get(0, 0)?, 500 * world.size() as u64);
+        world.barrier()
+    });
+}
+
+#[test]
+fn collectives_agree_bit_for_bit() {
+    everywhere(|world| {
+        let mut values: Vec<f64> = (0..1000).map(|i| 0.1 * (world.rank() * 1000 + i) as f64).collect();
+        world.allreduce_sum(&mut values)?;
+        let all = world.allgather(&values.iter().map(|v| v.to_bits()).collect::<Vec<_>>())?;
+        assert!(all.chunks(1000).all(|theirs| theirs == &all[..1000]));
+        let mut from_last = [world.rank() as u64; 700];
+        world.broadcast(world.size() - 1, &mut from_last)?;
+        assert_eq!(from_last, [world.size() as u64 - 1; 700]);
+        let nothing: [u8; 0] = [];
+        assert!(world.allgather(&nothing)?.is_empty());
+        Ok(())
+    });
+    let errors = threads(2, |world| world.allgather(&vec![0u8; 5 + world.rank()]).map(drop)).expect("starts");
+    assert!(errors.iter().all(|e| matches!(e, Err(Error::RanksDiffer { rank: 1, .. }))), "{errors:?}");
+}
+
+#[test]
+fn calls_run_there_and_answer_here() {
+    everywhere(|world| {
+        world.set_state(Cell::new(0u64));
+        world.barrier()?;
+        let next = (world.rank() + 1) % world.size();
+        let call = world.call(next, (3u8, String::from("x")), |ctx, (n, s)| (ctx.from(), s.repeat(n.into())))?;
+        assert_eq!(call.wait()?, (world.rank(), "xxx".into()));
+        assert_eq!(world.call_plain(next, 20u64, |_, x: u64| x + 1)?.wait()?, 21);
+        let long: Vec<u64> = (0..50_000).collect();
+        let sum = world.call(next, long, |_, long: Vec<u64>| long.iter().sum::<u64>())?;
+        assert_eq!(sum.wait()?, 50_000 * 49_999 / 2);
+        for i in 0..2000u64 {
+            world.invoke_plain(next, i, |ctx, i: u64| {
+                let seen = ctx.state::<Cell<u64>>().expect("set before the barrier");
+                assert_eq!(seen.replace(i + 1), i, "messages between two ranks keep their order");
+            })?;
+        }
+        let seen = world.state::<Cell<u64>>().expect("set above");
+        world.wait_until(|| seen.get() == 2000)?;
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_panic_is_told_to_all() {
+    watchdog();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        threads(4, |world| {
+            if world.rank() == 2 {
+                panic!("on purpose");
+            }
+            match world.barrier() {
+                Err(Error::PeerLost { rank: 2, cause: Loss::Panicked, .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        })
+    }));
+    let panic = outcome.expect_err("the panic comes out");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+}
+
+#[test]
+fn a_rank_that_leaves_early_is_named_wherever_others_wait() {
+    watchdog();
+    for way in 0..4 {
+        let errors = threads(3, |world| {
+            let bell = world.bell()?;
+            if world.rank() == 1 {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            match way {
+                0 => world.barrier(),
+                1 => bell.wait(1).map(drop),
+                2 => world.call(1, (), |_, ()| ())?.wait(),
+                _ => world.alloc::<u8>(1).map(drop),
+            }
+        })
+        .expect("starts");
+        for rank in [0, 2] {
+            assert!(
+                matches!(errors[rank], Err(Error::PeerLost { rank: 1, cause: Loss::Left, .. })),
+                "way {way}, rank {rank}: {:?}",
+                errors[rank]
+            );
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_left_does_not_disturb_those_who_work() {
+    watchdog();
+    let results = threads(3, |world| {
+        let bell = world.bell()?;
+        if world.rank() == 0 {
+            return Ok(());
+        }
+        // Far longer than a standstill takes to be seen, and one of the two is always awake.
+        for round in 1..=4 {
+            if world.rank() == 1 {
+                std::thread::sleep(Duration::from_millis(200));
+                bell.ring(2)?;
+            } else {
+                bell.wait(round)?;
+            }
+        }
+        Ok::<_, Error>(())
+    })
+    .expect("starts");
+    assert!(results.iter().all(|result| result.is_ok()), "{results:?}");
+}
+
+#[test]
+fn a_wait_ends_with_its_time() {
+    watchdog();
+    threads(2, |world| {
+        let bell = world.bell().expect("fits");
+        let limit = Duration::from_millis(30);
+        assert!(matches!(bell.wait_timeout(1, limit), Err(Error::TimedOut { after, .. }) if after == limit));
+        assert!(matches!(world.wait_until_for(limit, || false), Err(Error::TimedOut { .. })));
+        world.barrier().expect("both here");
+    })
+    .expect("starts");
+}
+
+#[test]
+fn waiting_inside_a_handler_is_refused() {
+    watchdog();
+    threads(2, |world| {
+        world.set_state(Cell::new(false));
+        world.barrier().expect("both here");
+        let inner = world.call(1 - world.rank(), (), |ctx, ()| ctx.size()).expect("goes out");
+        assert_eq!(inner.wait().expect("answers"), 2);
+        world.barrier().expect("both here");
+    })
+    .expect("starts");
+    let world = std::rc::Rc::new(std::cell::OnceCell::<std::rc::Weak<World>>::new());
+    let found = std::rc::Rc::new(Cell::new(None));
+    let (inside, result) = (world.clone(), found.clone());
+    let mut builder = World::builder();
+    let handler = builder.handler("waits", move |_, _| {
+        let world = inside.get().and_then(|weak| weak.upgrade()).expect("set before the message");
+        result.set(Some(world.barrier()));
+    });
+    let started = std::rc::Rc::new(builder.start().expect("one rank"));
+    world.set(std::rc::Rc::downgrade(&started)).expect("once");
+    started.send(0, handler, &[]).expect("goes out");
+    started
+        .wait_until(|| false.max(found.replace(None).is_some_and(|r| matches!(r, Err(Error::InsideHandler { .. })))))
+        .expect("the handler ran and was refused");
+}
+
+#[test]
+fn worlds_in_one_process_do_not_meet() {
+    watchdog();
+    let many = |ranks: usize| {
+        move || {
+            for _ in 0..20 {
+                let sums = threads(ranks, |world| {
+                    let mut sum = [world.rank() as u64];
+                    world.allreduce_sum(&mut sum).map(|()| sum[0])
+                });
+                let right = |sum: Result<u64>| sum.expect("sums") as usize == ranks * (ranks - 1) / 2;
+                assert!(sums.expect("starts").into_iter().all(right));
+            }
+        }
+    };
+    // By handle: the thread sanitizer sees no other way of joining.
+    let running = [2, 3, 4].map(|ranks| std::thread::spawn(many(ranks)));
+    running.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    assert!(threads(0, |_| ()).is_err());
+}
+
+#[test]
+fn ranks_in_different_collectives_are_told() {
+    watchdog();
+    let errors = threads(2, |world| match world.rank() {
+        0 => world.allgather(&[1u64]).map(drop),
+        _ => world.alloc::<u8>(17).map(drop),
+    });
+    for error in errors.expect("starts") {
+        let text = error.expect_err("told to both").to_string();
+        assert!(text.contains("allgather") && text.contains("an allocation"), "{text}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_message_does_not_break_a_collective() {
+    watchdog();
+    let told = Threads::new(2).settings(settings()).build(|builder| {
+        let world = builder.start().expect("starts");
+        if world.rank() == 0 {
+            world.send(1, bellwether_runtime::HandlerId::from_number(7), &[]).expect("goes out");
+        }
+        let mut sum = [world.rank() as u64 + 1];
+        let mut told = 0;
+        let mut tell = |result: Result<()>| match result {
+            Ok(()) => {}
+            Err(Error::UnknownHandler { id: 7, .. }) => told += 1,
+            Err(other) => panic!("{other}"),
+        };
+        // A barrier tells when it is done; an allreduce keeps it for later.
+        for _ in 0..3 {
+            tell(world.barrier());
+            world.allreduce_sum(&mut sum).expect("sums");
+        }
+        assert_eq!(sum, [12]);
+        tell(world.barrier());
+        told
+    });
+    assert_eq!(told.expect("starts"), [0, 1]);
+}
+
+#[test]
+fn a_rank_that_only_polls_hears_of_a_death() {
+    watchdog();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        threads(2, |world| {
+            let bell = world.bell().expect("fits");
+            if world.rank() == 1 {
+                panic!("on purpose");
+            }
+            loop {
+                match bell.count() {
+                    Ok(count) => assert_eq!(count, 0),
+                    Err(error) => break assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "{error}"),
+                }
+            }
+        })
+    }));
+    assert!(outcome.is_err());
+}
+
+#[test]
+fn a_wait_for_something_outside_is_not_a_standstill() {
+    watchdog();
+    let results = threads(2, |world| {
+        if world.rank() == 0 {
+            let start = std::time::Instant::now();
+            world.wait_until(|| start.elapsed() > Duration::from_millis(700))?;
+        }
+        world.barrier()
+    });
+    results.expect("starts").into_iter().for_each(|result| result.expect("nobody is lost"));
+}
+
+#[test]
+fn finishing_loses_no_reply() {
+    watchdog();
+    for _ in 0..50 {
+        let replies = Threads::new(3).settings(settings()).build(|builder| {
+            let world = builder.start()?;
+            world.set_state(Cell::new(0));
+            let state = world.state::<Cell<i32>>().expect("just set");
+            world.barrier()?;
+            for to in 0..3 {
+                world.invoke(to, (), |ctx, ()| {
+                    ctx.invoke(ctx.from(), (), |ctx, ()| {
+                        let heard = ctx.state::<Cell<i32>>().expect("set before the barrier");
+                        heard.set(heard.get() + 1);
+                    })
+                    .expect("the caller is still there");
+                })?;
+            }
+            world.finish()?;
+            Ok::<_, Error>(state.get())
+        });
+        for heard in replies.expect("starts") {
+            assert_eq!(heard.expect("nobody is lost"), 3);
+        }
+    }
+}
+
+#[test]
+fn a_read_in_a_loop_sees_a_put() {
+    watchdog();
+    threads(2, |world| {
+        let array = world.alloc::<u64>(20).expect("fits");
+        world.barrier().expect("both here");
+        if world.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(50));
+            array.put_slice(0, 0, &[7; 20]).expect("in range");
+        } else {
+            let mut values = [0u64; 20];
+            while values[19] != 7 {
+                array.get_slice(0, 0, &mut values).expect("in range");
+            }
+            let mut two = [0u64; 2];
+            while two != [7, 7] {
+                array.read(4, &mut two);
+            }
+        }
+        world.barrier().expect("both here");
+    })
+    .expect("starts");
+}
+
+#[test]
+fn memory_that_grows_in_small_steps_is_reached_everywhere() {
+    watchdog();
+    let program = |world: &World| -> Result<()> {
+        let (next, mut arrays) = ((world.rank() + 1) % world.size(), Vec::new());
+        for step in 0..400usize {
+            let array = world.alloc::<u64>(3000 + step * 37 % 7000)?;
+            let values: Vec<u64> = (0..array.len()).map(|i| (step * 10_000 + i) as u64).collect();
+            array.put_slice(next, 0, &values)?;
+            arrays.push((array, values));
+        }
+        world.barrier()?;
+        for (array, values) in &arrays {
+            let mut seen = vec![0; array.len()];
+            array.read(0, &mut seen);
+            assert!(seen == *values, "put");
+            seen.fill(0);
+            array.get_slice(next, 0, &mut seen)?;
+            assert!(seen == *values, "got");
+        }
+        world.barrier()?;
+        for (array, values) in &arrays {
+            assert_eq!(array.fetch_add(next, array.len() - 1, 1)?, values[array.len() - 1]);
+        }
+        world.barrier()
+    };
+    for ranks in [1, 3] {
+        threads(ranks, program).expect("starts").into_iter().for_each(|result| result.expect("memory for all"));
+    }
+}
+
+#[test]
+fn who_sleeps_is_woken() {
+    watchdog();
+    const ROUNDS: u64 = 60;
+    let mut settings = settings();
+    settings.spin = Some(0);
+    let program = |world: &World| -> Result<Duration> {
+        let (bell, other) = (world.bell()?, 1 - world.rank());
+        world.barrier()?;
+        let start = Instant::now();
+        for round in 1..=ROUNDS {
+            // Long enough for the other to fall asleep.
+            if world.rank() == 0 {
+                std::thread::sleep(Duration::from_millis(2));
+                bell.ring(other)?;
+                bell.wait(round)?;
+            } else {
+                bell.wait(round)?;
+                std::thread::sleep(Duration::from_millis(2));
+                bell.ring(other)?;
+            }
+            if round % 4 == 0 {
+                std::thread::sleep(Duration::from_millis(2 * world.rank() as u64));
+                world.barrier()?;
+            }
+        }
+        Ok(start.elapsed())
+    };
+    for took in Threads::new(2).settings(settings).run(program).expect("starts") {
+        let took = took.expect("no rank is lost");
+        // A sleeper looks up by itself after 50 ms.
+        assert!(took < Duration::from_millis(25) * 2 * ROUNDS as u32, "{took:?}");
+    }
+}
+
+#[test]
+fn ranks_that_would_reach_each_other_in_different_ways_are_told() {
+    watchdog();
+    let arrived = AtomicUsize::new(0);
+    let started = Threads::new(2).build(|builder| {
+        let mut settings = settings();
+        let ways = [Transport::Auto, Transport::ShmContract];
+        settings.transport = ways[arrived.fetch_add(1, Ordering::SeqCst)];
+        builder.settings(settings).start().map(drop)
+    });
+    for outcome in started.expect("threads start") {
+        let error = outcome.expect_err("they differ").to_string();
+        assert!(error.contains("BELLWETHER_TRANSPORT"), "{error}");
+    }
+}
+
+/// Bytes of memory this process has.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("there on Linux");
+    text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("a number") * 4096
+}
+
+#[test]
+fn a_hundred_thousand_allocations_leave_nothing_behind() {
+    watchdog();
+    let mut settings = settings();
+    // A leak in the segment is an error long before the end.
+    settings.heap_limit = Some(1 << 20);
+    let program = |world: &World, rounds: usize| -> Result<()> {
+        let mut before = 0;
+        for round in 0..rounds {
+            let _bell = (round % 10 == 0).then(|| world.bell()).transpose()?;
+            let array = world.alloc::<u8>(1 + round * 37 % 4000)?;
+            array.store(0, 1);
+            if round == rounds / 10 {
+                before = resident();
+            }
+        }
+        // Only where no other test shares the process is all of this ours.
+        let grown = resident().saturating_sub(before);
+        let alone = std::env::var_os("NEXTEST").is_some();
+        assert!(!alone || grown < 16 << 20, "{grown} bytes more after {rounds} rounds");
+        world.barrier()
+    };
+    // Ranks that share cores take long to meet.
+    for (ranks, rounds) in [(1, 100_000), (2, 10_000)] {
+        let threads = Threads::new(ranks).settings(settings.clone());
+        let results = threads.run(|world| program(world, rounds)).expect("ranks start");
+        results.into_iter().for_each(|result| result.expect("memory comes back"));
+    }
+}
+
+/// How ranks wait that may each run on the cores given for them.
+fn waiting_on(cores: [&[usize]; 2]) -> Vec<String> {
+    let waiting = Threads::new(2).settings(settings()).build(|builder| {
+        // Which rank this is shows only later; the thread's name has it.
+        let rank = usize::from(std::thread::current().name() == Some("rank 1"));
+        let mut set = rustix::thread::CpuSet::new();
+        cores[rank].iter().for_each(|core| set.set(*core));
+        rustix::thread::sched_setaffinity(None, &set).expect("cores there are");
+        let world = builder.start().expect("starts");
+        let line = world.receipt().into_iter().find(|(name, _)| *name == "waiting").expect("told");
+        world.barrier().expect("all enter");
+        line.1
+    });
+    waiting.expect("runs")
+}
+
+#[test]
+fn ranks_that_are_bound_to_a_core_each_are_not_crowded() {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("told");
+    let cores: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).take(2).collect();
+    if let [first, second] = cores[..] {
+        assert!(waiting_on([&[first], &[second]]).iter().all(|line| line.contains("a core each")));
+        assert!(waiting_on([&[first], &[first]]).iter().all(|line| line.contains("more ranks than cores")));
+        assert!(waiting_on([&cores, &[first]]).iter().all(|line| line.contains("a core each")));
+    }
+}
+
+#[test]
+fn two_functions_of_one_type_are_two_handlers() {
+    fn add(_: &Context<'_>, _: &[u8]) {}
+    fn subtract(_: &Context<'_>, bytes: &[u8]) {
+        assert!(bytes.is_empty());
+    }
+    let started = Threads::new(2).settings(settings()).build(|mut builder| {
+        let first = std::thread::current().name() == Some("rank 0");
+        let handler: fn(&Context<'_>, &[u8]) = if first { add } else { subtract };
+        builder.handler("the same name", handler);
+        builder.start().err()
+    });
+    for error in started.expect("runs") {
+        assert!(matches!(error, Some(Error::RanksDiffer { what: "the handler table", .. })), "{error:?}");
+    }
+}

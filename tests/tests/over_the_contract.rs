@@ -1,0 +1,74 @@
+//! Ranks that are processes and reach each other through the transport contract only.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bellwether_tests::process::{command, end, run, wait};
+
+const RING: &str = env!("CARGO_BIN_EXE_ring");
+const LIMIT: Duration = Duration::from_secs(60);
+/// Sooner than any wait of these programs ends by itself.
+const SOON: Duration = Duration::from_secs(20);
+
+fn ring(ranks: usize, arguments: &[&str]) -> Command {
+    let mut ring = command(RING);
+    ring.env("BELLWETHER_RANKS", ranks.to_string()).env("BELLWETHER_TRANSPORT", "shm-contract").args(arguments);
+    ring
+}
+
+#[test]
+fn a_token_goes_round() {
+    // As many ranks as cores, and far more.
+    for (ranks, settings) in [
+        (1, [].as_slice()),
+        (2, &[]),
+        (4, &[("BELLWETHER_SPIN", "0")]),
+        (5, &[("BELLWETHER_LANE_DEPTH", "1"), ("BELLWETHER_MESSAGE_MEMORY", "16KiB")]),
+        (16, &[]),
+    ] {
+        let mut ring = ring(ranks, &[]);
+        let outcome = run(ring.envs(settings.iter().copied()), LIMIT).expect_success();
+        assert!(outcome.stdout.starts_with(&format!("{ranks} ranks, 1000 rounds")), "{outcome:#?}");
+        assert_eq!(outcome.stderr, "", "{ranks} ranks, {settings:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_goes_wrong_is_named_by_all() {
+    for (way, cause) in
+        [("kill", "signal 9 ended it"), ("exit", "it exited with code"), ("panic", "it panicked"), ("leave", "it left")]
+    {
+        for rank in ["0", "2"] {
+            let outcome = run(&mut ring(4, &[way, rank]), SOON).expect_failure();
+            let told = outcome.stderr.matches(&format!("rank {rank} is gone: {cause}")).count();
+            assert!(told >= 3, "{way} {rank}: {outcome:#?}");
+        }
+    }
+}
+
+#[test]
+fn killing_one_rank_from_outside_ends_all() {
+    let mut job = ring(4, &["hold"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut lines = BufReader::new(job.stdout.take().expect("piped")).lines();
+    let pids: Vec<String> = (0..4)
+        .map(|_| {
+            let line = lines.next().expect("four lines").expect("text");
+            line.rsplit(' ').next().expect("a line has words").to_string()
+        })
+        .collect();
+    // By now the others sleep.
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(Command::new("kill").args(["-9", &pids[2]]).status().expect("kill is there").success());
+    let status = wait(&mut job, SOON);
+    if status.is_none() {
+        end(&mut job);
+    }
+    assert!(!status.expect("ended within the limit").success());
+}
+
+#[test]
+fn a_transport_that_is_not_there_is_an_error_that_names_the_setting() {
+    let outcome = run(ring(2, &[]).env("BELLWETHER_TRANSPORT", "smoke"), LIMIT).expect_failure();
+    assert!(outcome.stderr.contains("BELLWETHER_TRANSPORT") && outcome.stderr.contains("shm-contract"), "{outcome:#?}");
+}
