@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellwether_runtime::transport::{Attributes, Capabilities, Limits, Locality, Resource, survey};
+use bellwether_runtime::transport::{Attributes, Capabilities, Limits, Locality, Resource, survey, verbs};
 use bellwether_runtime::{KNOWN_SETTINGS, Settings, Threads, World};
 use clap::Args;
 
@@ -47,6 +47,11 @@ impl Info {
         text += "\nTransports, by the contract that all share\n";
         for (resource, attributes) in survey(&settings)? {
             text += &transport(&resource, &attributes);
+        }
+        text += "\nRDMA devices, best first\n";
+        match verbs::offers(settings.verbs_device.as_deref()) {
+            Ok(offers) => offers.iter().for_each(|offer| text += &format!("  {offer}\n")),
+            Err(why) => text += &format!("  none: {why}\n"),
         }
         text += "\nSettings\n";
         for known in KNOWN_SETTINGS.iter().filter(|known| known.public) {

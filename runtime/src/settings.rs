@@ -25,6 +25,8 @@ pub struct Settings {
     pub barrier: Barrier,
     /// How ranks reach each other's memory.
     pub transport: Transport,
+    /// Which RDMA device, as `DEVICE[:PORT[:GID-INDEX]]`; `None`: the first active port, Ethernet by its IPv4 address.
+    pub verbs_device: Option<String>,
 }
 
 /// Whether huge pages are tried.
@@ -81,6 +83,7 @@ impl Default for Settings {
             spin: None,
             barrier: Barrier::Auto,
             transport: Transport::Auto,
+            verbs_device: None,
         }
     }
 }
@@ -242,6 +245,19 @@ pub const KNOWN: &[Known] = &[
         },
         expected: "expected auto, shm-contract or verbs",
         show: |s| s.transport.name().into(),
+    },
+    Known {
+        name: "BELLWETHER_VERBS_DEVICE",
+        meaning: "RDMA device, as DEVICE[:PORT[:GID-INDEX]]",
+        default: "auto",
+        public: true,
+        apply: |s, v| {
+            s.verbs_device = (v != "auto").then(|| v.into());
+            let mut parts = v.split(':').skip(1);
+            (v.split(':').count() <= 3 && parts.all(|part| part.parse::<u8>().is_ok())).then_some(())
+        },
+        expected: "expected auto or DEVICE[:PORT[:GID-INDEX]]",
+        show: |s| s.verbs_device.clone().unwrap_or_else(|| "auto".into()),
     },
     Known {
         name: "BELLWETHER_RANKS",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Attributes, Domain, Interface, InterfaceOptions, Resource, Transport, Worker, shm, sim};
+use super::{Attributes, Domain, Interface, InterfaceOptions, Resource, Transport, Worker, shm, sim, verbs};
 use crate::bootstrap::job::{Arrival, JobMemory};
 use crate::error::Result;
 use crate::memory::layout::SlotLayout;
@@ -30,6 +30,11 @@ pub fn survey(settings: &Settings) -> Result<Vec<(Resource, Attributes)>> {
     let place = shm::Place { rank: 0, job, node, layout, message_memory, cross_memory_attach };
     let heap = layout.heap..layout.heap + layout.heap_len;
     let mut found = describe(&shm::Device::new(place, heap))?;
+    if let Ok(offers) = verbs::offers(settings.verbs_device.as_deref())
+        && let Some(Ok(device)) = offers.first().map(|offer| verbs::Device::new(0, 1, offer))
+    {
+        found.extend(describe(&device)?);
+    }
     found.extend(describe(&sim::Network::new(sim::Config::new(1, 1)).node(0))?);
     Ok(found)
 }
