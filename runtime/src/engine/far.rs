@@ -396,7 +396,7 @@ impl Engine {
     fn put_far(&self, rank: usize, offset: usize, bytes: &[u8], tell: bool) -> Result<()> {
         if rank == self.rank {
             // SAFETY: our own slot, in bounds by the caller's word.
-            unsafe { crate::memory::copy::copy(self.node.slot(rank).add(offset), bytes.as_ptr(), bytes.len()) };
+            unsafe { crate::memory::copy::put(self.node.slot(rank).add(offset), bytes.as_ptr(), bytes.len()) };
             return Ok(());
         }
         let step = self.network().largest_put();
@@ -419,7 +419,7 @@ impl Engine {
     pub(crate) fn far_get(&self, doing: &'static str, rank: usize, offset: usize, to: &mut [u8]) -> Result<()> {
         if rank == self.rank {
             // SAFETY: our own slot, in bounds by the caller's word.
-            unsafe { crate::memory::copy::copy(to.as_mut_ptr(), self.node.slot(rank).add(offset), to.len()) };
+            unsafe { crate::memory::copy::get(to.as_mut_ptr(), self.node.slot(rank).add(offset), to.len()) };
             return Ok(());
         }
         let far = self.network();

@@ -4,7 +4,9 @@
 //! behaviour: small copies are relaxed atomic words, larger ones go through a function that the compiler cannot see
 //! into.
 
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 use bytemuck::Pod;
 
@@ -66,6 +68,51 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     } else {
         // SAFETY: the caller's word.
         unsafe { copy_unseen(to, from, len) };
+    }
+}
+
+/// Copies `len` private bytes to shared memory whose type is not known: what may be one value, and so a flag, goes in one
+/// store after all that was put before.
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+pub unsafe fn put(to: *mut u8, from: *const u8, len: usize) {
+    macro_rules! value {
+        ($word:ty, $atomic:ty) => {
+            // SAFETY: an aligned word, valid by the caller's word. Pairs with the Acquire load of who waits for it.
+            unsafe { <$atomic>::from_ptr(to.cast()).store(from.cast::<$word>().read_unaligned(), Release) }
+        };
+    }
+    match len {
+        8 if to.addr().is_multiple_of(8) => value!(u64, AtomicU64),
+        4 if to.addr().is_multiple_of(4) => value!(u32, AtomicU32),
+        2 if to.addr().is_multiple_of(2) => value!(u16, AtomicU16),
+        1 => value!(u8, AtomicU8),
+        // SAFETY: the caller's word.
+        _ => unsafe { copy(to, from, len) },
+    }
+}
+
+/// The reverse of [`put`]: what may be one value comes in one load.
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+pub unsafe fn get(to: *mut u8, from: *const u8, len: usize) {
+    macro_rules! value {
+        ($word:ty, $atomic:ty) => {
+            // SAFETY: an aligned word, valid by the caller's word. Pairs with the Release store in `put`.
+            unsafe { to.cast::<$word>().write_unaligned(<$atomic>::from_ptr(from.cast_mut().cast()).load(Acquire)) }
+        };
+    }
+    match len {
+        8 if from.addr().is_multiple_of(8) => value!(u64, AtomicU64),
+        4 if from.addr().is_multiple_of(4) => value!(u32, AtomicU32),
+        2 if from.addr().is_multiple_of(2) => value!(u16, AtomicU16),
+        1 => value!(u8, AtomicU8),
+        // SAFETY: the caller's word.
+        _ => unsafe { copy(to, from, len) },
     }
 }
 

@@ -21,12 +21,13 @@ fn threads<R: Send>(ranks: usize, program: impl Fn(&World) -> R + Sync) -> Resul
     Threads::new(ranks).settings(settings()).run(program)
 }
 
-/// Ends the test program if it is still there after a minute and a half: something hangs.
+/// Ends the test program if it is still there after a minute and a half, or much later under the thread sanitizer:
+/// something hangs.
 fn watchdog() {
     static START: Once = Once::new();
     START.call_once(|| {
         std::thread::spawn(|| {
-            std::thread::sleep(Duration::from_secs(90));
+            std::thread::sleep(Duration::from_secs(if cfg!(bellwether_tsan) { 400 } else { 90 }));
             eprintln!("a test of this file hangs");
             std::process::abort();
         });

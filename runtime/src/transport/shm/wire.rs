@@ -2,13 +2,13 @@
 
 use std::cell::{Cell, OnceCell};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use super::device::{Place, Release};
 use super::event::{EventThread, register_barrier};
 use super::{Delivery, Interface, SHORT_MAX, Sent};
 use crate::error::Loss;
-use crate::memory::copy::copy;
+use crate::memory::copy;
 use crate::memory::layout::LINE;
 use crate::memory::outside::{self, Direction, Refused};
 use crate::transport::MESSAGE_IDS;
@@ -224,16 +224,8 @@ impl Wire for ShmWire {
             _ if len == 0 => Ok(()),
             key::Place::Allocated => {
                 let to = self.place.translate(key, remote, len)?;
-                if len == 8 && to.addr().is_multiple_of(8) {
-                    // A word may be a flag: it goes in one store, after all that was put before.
-                    // SAFETY: the owner's registered memory, aligned; the caller's 8 bytes.
-                    unsafe {
-                        AtomicU64::from_ptr(to.cast()).store(from.cast::<u64>().read_unaligned(), Ordering::Release)
-                    };
-                } else {
-                    // SAFETY: the owner's registered memory; the caller's bytes.
-                    unsafe { copy(to, from, len) };
-                }
+                // SAFETY: the owner's registered memory; the caller's bytes.
+                unsafe { copy::put(to, from, len) };
                 Ok(())
             }
             key::Place::Outside => self.outside(Direction::Put, key, from.cast_mut(), remote, len),
@@ -247,7 +239,7 @@ impl Wire for ShmWire {
             key::Place::Allocated => {
                 let from = self.place.translate(key, remote, len)?;
                 // SAFETY: the owner's registered memory; the caller's room.
-                unsafe { copy(to, from, len) };
+                unsafe { copy::get(to, from, len) };
                 Ok(())
             }
             key::Place::Outside => self.outside(Direction::Get, key, to, remote, len),
