@@ -32,8 +32,8 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let settings = Settings::from_env().expect("setup has read them");
-    // The watchdog and this thread, where no MPI brings its own, nor shared memory the one that it has as a network.
-    let alone = std::env::var_os("BELLWETHER_JOB").is_some() && settings.transport != Transport::ShmContract;
+    // The watchdog and this thread, where no MPI brings its own, nor a network its own.
+    let alone = std::env::var_os("BELLWETHER_JOB").is_some() && settings.transport == Transport::Auto;
     let tasks = alone.then_some(2);
     let load = Load { tasks, ..Load::new(full, &settings) };
     let (me, n) = (controller.mycontext(), controller.ncontexts());

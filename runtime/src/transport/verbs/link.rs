@@ -14,6 +14,8 @@ use crate::transport::wire::Channel;
 pub enum Then {
     /// It had none.
     Nothing,
+    /// It had none, and nobody misses it.
+    Idle,
     /// Goes back to the small ones.
     Small(u32),
     /// Goes back to the large ones.

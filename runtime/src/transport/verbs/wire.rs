@@ -230,7 +230,9 @@ impl VerbsWire {
             Stage::Ready if link.raw.get() == pair.raw => {}
             Stage::Ready => {
                 // What was under way on a connection that the peer has given up will not be done.
-                if link.records.borrow().is_empty() {
+                if link.records.borrow().iter().all(|record| record.then == Then::Idle) {
+                    let count = link.records.borrow_mut().drain(..).count() as u64;
+                    link.first.set(link.first.get() + count);
                     let mut ranks = self.ranks.borrow_mut();
                     ranks.retain(|_, rank| *rank != peer);
                     ranks.extend([Some(&pair), mirror.as_ref()].into_iter().flatten().map(|p| (p.number(), peer)));
@@ -282,7 +284,7 @@ impl VerbsWire {
     /// A request is done.
     fn finish(&self, link: &Link, then: Then, outcome: Result<()>) {
         match then {
-            Then::Nothing => {}
+            Then::Nothing | Then::Idle => {}
             Then::Small(buffer) => self.small.give_back(buffer),
             Then::Large(buffer) => self.large.give_back(buffer),
             Then::Ticket(ticket) => self.tell(ticket, outcome, Data::Word(0)),
@@ -388,7 +390,7 @@ impl VerbsWire {
     fn ask_for_report(&self, peer: u32, link: &Link) {
         if link.silent.get() > 0 && !link.raw.get().is_null() && link.records.borrow().len() < DEPTH {
             let mut wr = request(IBV_WR_RDMA_WRITE, &mut []);
-            let _posted = self.post(peer, link, &mut wr, Then::Nothing, true);
+            let _posted = self.post(peer, link, &mut wr, Then::Idle, true);
         }
     }
 
@@ -500,12 +502,10 @@ impl VerbsWire {
 
     /// Sends a frame that has been built. There is room, and a buffer.
     fn send_frame(&self, peer: u32, link: &Link, frame: &[u8], issue: Option<u64>) -> Result<()> {
+        // Credits begin anew with the connection.
+        let unmissed = if issue.is_some() { Then::Nothing } else { Then::Idle };
         let (mut sge, then, flags) = if frame.len() <= self.connector.board.inline {
-            (
-                ibv_sge { addr: frame.as_ptr() as u64, length: frame.len() as u32, lkey: 0 },
-                Then::Nothing,
-                IBV_SEND_INLINE,
-            )
+            (ibv_sge { addr: frame.as_ptr() as u64, length: frame.len() as u32, lkey: 0 }, unmissed, IBV_SEND_INLINE)
         } else {
             let small = self.take(&self.small)?;
             let at = self.small.at(small);
@@ -870,10 +870,14 @@ impl Wire for VerbsWire {
         links.iter().for_each(|(peer, link)| self.ask_for_report(*peer, link));
         board.sends.notify();
         board.receives.notify();
+        let (losses, changes) = (self.losses.get(), board.changes());
+        if changes != self.seen.get() {
+            self.look_for_changes(changes);
+        }
         let reports = self.take_reports();
         // A report may be room for what waits.
         let room = reports > 0 && !self.backlog.borrow().is_empty();
-        if self.has_arrivals() || room || !self.done.borrow().is_empty() || board.changes() != self.seen.get() {
+        if self.has_arrivals() || room || !self.done.borrow().is_empty() || losses != self.losses.get() {
             return Err(Error::Busy);
         }
         Ok(())
