@@ -395,7 +395,7 @@ impl<D: Domain> Far for Network<D> {
 
     fn is_silent(&self) -> bool {
         // Virtual time knows of every event.
-        self.pace.is_none() && self.interface.attributes().emulated == Capabilities::NONE
+        self.pace.is_none() && !self.interface.attributes().emulated.has(Capabilities::PUT_BCOPY)
     }
 
     fn settled(&self, rank: usize) -> Result<bool> {
