@@ -39,7 +39,7 @@ const LARGE_BYTES: usize = 64 << 10;
 const LARGE: usize = 32;
 /// Requests without a report, at most.
 const SILENT: u32 = 32;
-const FLOW: FlowLimits = FlowLimits { slots: 16, credits: 32, fragment: FRAME - FRAME_HEADER, message: 256 << 10 };
+const FLOW: FlowLimits = FlowLimits { slots: 16, credits: 32, fragment: FRAME - FRAME_HEADER, message: 4 << 20 };
 /// Turns in which nothing comes before the clock is looked at.
 const IDLE_TURNS: u32 = 1000;
 /// How often a peer that is waited for is asked whether it is there. A death shows in requests only.
