@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bellwether_runtime::transport::Memory;
 use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::vocabulary::cheetah::Controller;
 use bellwether_runtime::{Settings, Simulated};
@@ -17,7 +18,8 @@ fn networks(seed: u64) -> Vec<(&'static str, Config)> {
         ("in order", plain(2)),
         ("out of order", plain(3).wild()),
         ("one credit", narrow),
-        ("direct puts", Config { native_memory: true, ..plain(2).wild() }),
+        ("direct puts", Config { memory: Memory::Direct, ..plain(2).wild() }),
+        ("posted puts", Config { memory: Memory::Posted, ..plain(2).wild() }),
     ]
 }
 

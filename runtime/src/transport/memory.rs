@@ -41,7 +41,7 @@ pub trait Pinner: Send + Sync {
     /// [`Error::NoMemory`] if they cannot be kept in memory, [`Error::Io`].
     ///
     /// # Safety
-    /// As [`Registry::register`], until the value is dropped.
+    /// The memory stays mapped until the value is dropped.
     unsafe fn pin(&self, address: *mut u8, len: usize) -> Result<Pinned>;
 }
 

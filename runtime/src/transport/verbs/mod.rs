@@ -1,6 +1,6 @@
 //! RDMA over InfiniBand or Ethernet, by libibverbs, which is loaded when it is asked for.
 //!
-//! One reliable connection for each peer, made on first use by datagrams ([`connect`]): its requests are RDMA writes,
+//! One reliable connection for each peer, made on first use by datagrams (`connect.rs`): its requests are RDMA writes,
 //! reads and atomics, and sends into receive buffers that all peers share. Atomics are the device's, all of them, also
 //! those of a rank on its own memory: a word is either the device's or the processor's, never both's.
 

@@ -1,0 +1,182 @@
+//! Messages: frames with credits, over sends into buffers that all peers share.
+
+use std::rc::Rc;
+
+use rdma_core_sys::*;
+
+use super::{BURST, FLOW, FRAME, SharedBytes, VerbsWire, request};
+use crate::transport::error::{Error, Result};
+use crate::transport::message::Retained;
+use crate::transport::stream::Frame;
+use crate::transport::verbs::connect::DEPTH;
+use crate::transport::verbs::link::{Link, Then};
+use crate::transport::wire::{Arrival, Channel};
+
+impl VerbsWire {
+    /// Sends what waits to this peer, as far as there is room; whether something still waits.
+    pub(super) fn drain(&self, peer: u32) -> bool {
+        let Some(link) = self.link_or_none(peer) else { return false };
+        if link.lost.get().is_some() {
+            return false;
+        }
+        if link.raw.get().is_null() {
+            return true;
+        }
+        let mut waits = false;
+        for channel in [Channel::Reply, Channel::Request, Channel::Message] {
+            loop {
+                if link.records.borrow().len() >= DEPTH {
+                    return true;
+                }
+                let credits = link.flows.borrow_mut()[channel as usize].inward.credits_due(&FLOW);
+                let (frame, issue) = if let Some(count) = credits {
+                    (Frame::Credit { channel, count }.encode(), None)
+                } else if link.flows.borrow()[channel as usize].out.can_go_on() {
+                    let Ok(small) = self.take(&self.small) else { return true };
+                    let mut flows = link.flows.borrow_mut();
+                    let flow = &mut flows[channel as usize];
+                    let before = flow.out.waiting();
+                    let Some((frame, _)) = flow.out.poll(&FLOW) else { break };
+                    let issue = if flow.out.waiting() < before {
+                        flow.waiting.pop_front()
+                    } else {
+                        flow.waiting.front().copied()
+                    };
+                    drop(flows);
+                    self.small.give_back(small);
+                    (frame, issue)
+                } else {
+                    waits |= link.flows.borrow()[channel as usize].out.waiting() > 0;
+                    break;
+                };
+                if self.send_frame(peer, &link, &frame, issue).is_err() {
+                    // The connection is lost, and all that waits with it.
+                    return false;
+                }
+            }
+        }
+        waits
+    }
+
+    /// Sends a frame that has been built. There is room, and a buffer.
+    pub(super) fn send_frame(&self, peer: u32, link: &Link, frame: &[u8], issue: Option<u64>) -> Result<()> {
+        // Credits begin anew with the connection.
+        let unmissed = if issue.is_some() { Then::Nothing } else { Then::Idle };
+        let (mut sge, then, flags) = if frame.len() <= self.connector.board.inline {
+            (ibv_sge { addr: frame.as_ptr() as u64, length: frame.len() as u32, lkey: 0 }, unmissed, IBV_SEND_INLINE)
+        } else {
+            let small = self.take(&self.small)?;
+            let at = self.small.at(small);
+            // SAFETY: a buffer of ours with room for a frame.
+            unsafe { std::ptr::copy_nonoverlapping(frame.as_ptr(), at, frame.len()) };
+            (ibv_sge { addr: at as u64, length: frame.len() as u32, lkey: self.small.key() }, Then::Small(small), 0)
+        };
+        let mut wr = request(IBV_WR_SEND, std::slice::from_mut(&mut sge));
+        wr.send_flags |= flags;
+        match self.post(peer, link, &mut wr, then, false) {
+            Ok(_) => {
+                if let (Some(issue), Some(record)) = (issue, link.records.borrow_mut().back_mut()) {
+                    record.issue = issue;
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if let Then::Small(small) = then {
+                    self.small.give_back(small);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn note_backlog(&self, peer: u32) {
+        let mut backlog = self.backlog.borrow_mut();
+        if !backlog.contains(&peer) {
+            backlog.push(peer);
+        }
+    }
+
+    /// Handles one received frame.
+    pub(super) fn deliver(&self, wc: &ibv_wc, sink: &mut dyn FnMut(Arrival<'_>)) -> bool {
+        let Some(peer) = self.peer_of(wc.qp_num) else { return false };
+        let link = self.link(peer);
+        let buffer = self.frames.at(wc.wr_id as u32);
+        // SAFETY: the device has filled so many bytes of this buffer, and does not touch it before it is posted again.
+        let bytes = unsafe { std::slice::from_raw_parts(buffer, (wc.byte_len as usize).min(FRAME)) };
+        match Frame::decode(bytes) {
+            Some(Frame::Credit { channel, count }) => {
+                link.flows.borrow_mut()[channel as usize].out.grant(count, &FLOW);
+                self.note_backlog(peer);
+                false
+            }
+            Some(Frame::Fragment { channel, id, total, bytes, .. }) if bytes.len() == total as usize => {
+                // The buffer is wanted for what comes next.
+                let keep = || Retained::new(Box::<[u8]>::from(bytes));
+                sink(Arrival { from: peer, channel, id, data: bytes, keep: Some(&keep) });
+                self.consumed(peer, &link, channel);
+                true
+            }
+            Some(Frame::Fragment { channel, id, number, offset, total, bytes }) => {
+                let whole =
+                    link.flows.borrow_mut()[channel as usize].inward.take(id, number, offset, total, bytes, &FLOW);
+                match whole {
+                    Ok(Some((id, data))) => {
+                        let data = Rc::new(data);
+                        let keep = || Retained::new(SharedBytes(Rc::clone(&data)));
+                        sink(Arrival { from: peer, channel, id, data: &data, keep: Some(&keep) });
+                        self.consumed(peer, &link, channel);
+                        true
+                    }
+                    Ok(None) => {
+                        self.note_backlog(peer);
+                        false
+                    }
+                    Err(_) => {
+                        self.lose(peer, "a fragment that does not fit its message");
+                        false
+                    }
+                }
+            }
+            None => {
+                self.lose(peer, "bytes that no rank of this job sends");
+                false
+            }
+        }
+    }
+
+    pub(super) fn consumed(&self, peer: u32, link: &Link, channel: Channel) {
+        link.flows.borrow_mut()[channel as usize].inward.consumed();
+        self.note_backlog(peer);
+    }
+
+    pub(super) fn look_for_arrivals(&self) {
+        let mut room = [ibv_wc::default(); 16];
+        let mut arrived = self.arrived.borrow_mut();
+        while arrived.len() < BURST {
+            let came = self.connector.board.receives.poll(&mut room);
+            if came.is_empty() {
+                return;
+            }
+            arrived.extend(came);
+        }
+    }
+
+    pub(super) fn queue(&self, peer: u32, link: &Link, channel: Channel, id: u8, bytes: Vec<u8>) -> Result<usize> {
+        let len = bytes.len();
+        {
+            let mut flows = link.flows.borrow_mut();
+            let flow = &mut flows[channel as usize];
+            if !flow.out.has_room(&FLOW) {
+                return Err(Error::NoResource);
+            }
+            let issue = link.issued.get();
+            link.issued.set(issue + 1);
+            flow.waiting.push_back(issue);
+            flow.out.push(id, bytes);
+        }
+        if self.drain(peer) {
+            self.note_backlog(peer);
+        }
+        Ok(len)
+    }
+}

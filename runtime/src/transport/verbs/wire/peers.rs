@@ -1,0 +1,161 @@
+//! Peers: their connections come, break, and are looked after.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{CARE, Data, FLOW, VerbsWire};
+use crate::transport::error::{Error, Result};
+use crate::transport::verbs::connect::{DEPTH, Stage};
+use crate::transport::verbs::link::{Link, Record, Then};
+
+impl VerbsWire {
+    pub(super) fn link(&self, peer: u32) -> Rc<Link> {
+        if let Some(link) = self.links.borrow().get(&peer) {
+            return Rc::clone(link);
+        }
+        let link = Rc::new(Link::new(&FLOW));
+        self.links.borrow_mut().insert(peer, Rc::clone(&link));
+        self.refresh(peer, &link);
+        link
+    }
+
+    /// The peer, connected and with room for `requests` more. Its connection is asked for if it has none.
+    #[inline]
+    pub(super) fn ready(&self, peer: u32, requests: usize) -> Result<Rc<Link>> {
+        let link = self.link(peer);
+        if let Some(error) = link.lost.get() {
+            return Err(error);
+        }
+        if link.raw.get().is_null() {
+            self.ask(peer)?;
+            // One to this rank itself is there at once.
+            self.refresh(peer, &link);
+            if link.raw.get().is_null() {
+                return Err(Error::NoResource);
+            }
+        }
+        if link.records.borrow().len() + requests > DEPTH {
+            self.take_reports();
+            if link.records.borrow().len() + requests > DEPTH {
+                return Err(Error::NoResource);
+            }
+        }
+        if link.fence.get() && link.attempts.get() > 0 {
+            return Err(Error::NoResource);
+        }
+        Ok(link)
+    }
+
+    #[cold]
+    pub(super) fn ask(&self, peer: u32) -> Result<()> {
+        let address = self.addresses.borrow().get(&peer).copied();
+        let Some(address) = address else { return Err(Error::NotConnected) };
+        if let Err(error) = self.connector.board.ask(&address) {
+            tracing::error!(%error, peer, "a connection cannot be made");
+            self.lose(peer, "making a connection");
+            return Err(Error::ConnectionReset);
+        }
+        Ok(())
+    }
+
+    /// Takes over what the connecting thread has done.
+    #[cold]
+    pub(super) fn look_for_changes(&self, changes: u64) {
+        self.seen.set(changes);
+        let links: Vec<_> = self.links.borrow().iter().map(|(peer, link)| (*peer, Rc::clone(link))).collect();
+        for (peer, link) in links {
+            self.refresh(peer, &link);
+        }
+    }
+
+    pub(super) fn refresh(&self, peer: u32, link: &Link) {
+        let board = &self.connector.board;
+        if board.is_broken() {
+            return self.lose(peer, "using the network device, which failed or was removed");
+        }
+        let known = board.look(peer, |connection| {
+            connection.map(|connection| (connection.stage, Arc::clone(&connection.pair), connection.mirror.clone()))
+        });
+        let Some((stage, pair, mirror)) = known else { return };
+        match stage {
+            Stage::Asking => {}
+            Stage::Failed if link.lost.get().is_none() => self.lose(peer, "asking for a connection"),
+            Stage::Failed => {}
+            Stage::Ready if link.raw.get() == pair.raw => {}
+            Stage::Ready => {
+                // What was under way on a connection that the peer has given up will not be done.
+                if link.records.borrow().iter().all(|record| record.then == Then::Idle) {
+                    let count = link.records.borrow_mut().drain(..).count() as u64;
+                    link.first.set(link.first.get() + count);
+                    let mut ranks = self.ranks.borrow_mut();
+                    ranks.retain(|_, rank| *rank != peer);
+                    ranks.extend([Some(&pair), mirror.as_ref()].into_iter().flatten().map(|p| (p.number(), peer)));
+                    link.renew(Some(pair), &FLOW);
+                } else {
+                    self.lose(peer, "a connection that the peer gave up");
+                }
+            }
+        }
+    }
+
+    /// The peer cannot be reached any more: ends all that is under way.
+    pub(super) fn lose(&self, peer: u32, why: &str) {
+        let link = self.link_or_none(peer);
+        let Some(link) = link else { return };
+        if link.lost.replace(Some(Error::ConnectionReset)).is_some() {
+            return;
+        }
+        let host = self.addresses.borrow().get(&peer).map(|address| std::net::Ipv6Addr::from(address.gid));
+        tracing::error!(rank = peer, ?host, why, "the connection to a rank is lost");
+        self.losses.set(self.losses.get() + 1);
+        self.end(peer, &link, Error::ConnectionReset);
+    }
+
+    pub(super) fn link_or_none(&self, peer: u32) -> Option<Rc<Link>> {
+        self.links.borrow().get(&peer).cloned()
+    }
+
+    /// Takes the connection apart; what is under way ends with `error`.
+    pub(super) fn end(&self, peer: u32, link: &Link, error: Error) {
+        if let Some(pair) = link.pair.borrow().as_ref() {
+            pair.break_off();
+        }
+        self.connector.board.forget(peer);
+        self.ranks.borrow_mut().retain(|_, rank| *rank != peer);
+        let records: Vec<Record> = link.records.borrow_mut().drain(..).collect();
+        link.first.set(link.first.get() + records.len() as u64);
+        for record in records {
+            self.finish(link, record.then, Err(error));
+        }
+        self.attempts.forget(peer, |ticket| self.tell(ticket, Err(error), Data::Word(0)));
+        link.renew(None, &FLOW);
+    }
+
+    /// Lets the device ask peers that nothing is asked of, now and then.
+    #[cold]
+    pub(super) fn look_after_peers(&self) {
+        if self.looked.get().elapsed() < CARE {
+            return;
+        }
+        self.looked.set(Instant::now());
+        let links: Vec<_> = self.links.borrow().iter().map(|(peer, link)| (*peer, Rc::clone(link))).collect();
+        for (peer, link) in links {
+            if !link.raw.get().is_null() && (link.records.borrow().is_empty() || link.silent.get() > 0) {
+                link.silent.set(link.silent.get().max(1));
+                self.ask_for_report(peer, &link);
+            }
+        }
+    }
+
+    pub(super) fn peer_of(&self, number: u32) -> Option<u32> {
+        if let Some(rank) = self.ranks.borrow().get(&number) {
+            return Some(*rank);
+        }
+        // The peer asked, and nobody here has looked since.
+        let rank = self.connector.board.rank_of(number)?;
+        let link = self.link(rank);
+        self.refresh(rank, &link);
+        self.ranks.borrow().get(&number).copied()
+    }
+}
