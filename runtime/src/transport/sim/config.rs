@@ -30,7 +30,7 @@ pub struct Config {
     /// Cards serve puts, gets and atomics while their rank computes or sleeps.
     pub served_asleep: bool,
     /// Who does puts, gets and atomics: [`Memory::Emulated`] over messages, [`Memory::Direct`] at once, or
-    /// [`Memory::Posted`] some turns later.
+    /// [`Memory::Posted`] at once, and told of some turns later.
     pub memory: Memory,
     /// Zero-copy memory must be registered.
     pub needs_region: bool,

@@ -103,6 +103,10 @@ pub struct SimWire {
 }
 
 impl SimWire {
+    fn post(&self, peer: u32, at: (&RemoteKey, u64), post: Post, ticket: Option<u64>) -> Result<()> {
+        self.posts.add(&mut self.node.network.state(), (self.node.rank, peer), at, post, ticket)
+    }
+
     fn me(&self) -> usize {
         self.node.rank as usize
     }
@@ -206,7 +210,6 @@ impl Wire for SimWire {
 
     fn fence(&self, peer: u32) {
         let mut state = self.node.network.state();
-        self.posts.perform(&mut state, self.node.rank, peer);
         let limits = state.config.flow;
         state.cards[self.me()].links.entry(peer).or_default().fence(&limits);
     }
@@ -299,31 +302,27 @@ impl Wire for SimWire {
         let mut bytes = vec![0; max];
         let len = fill(&mut bytes).min(max);
         bytes.truncate(len);
-        self.posts.add(peer, key, remote, Post::Put(bytes), None).map(|()| len)
+        self.post(peer, (key, remote), Post::Put(bytes), None).map(|()| len)
     }
 
     fn post_fetch(&self, peer: u32, key: &RemoteKey, remote: u64, len: usize, ticket: u64) -> Result<()> {
-        self.node.network.state().check(self.node.rank, peer)?;
-        self.posts.add(peer, key, remote, Post::Fetch(len), Some(ticket))
+        self.post(peer, (key, remote), Post::Fetch(len), Some(ticket))
     }
 
     unsafe fn post_put(&self, peer: u32, key: &RemoteKey, remote: u64, pieces: &[Piece], ticket: u64) -> Result<()> {
-        self.node.network.state().check(self.node.rank, peer)?;
-        self.posts.add(peer, key, remote, Post::PutPieces(pieces.into()), Some(ticket))
+        self.post(peer, (key, remote), Post::PutPieces(pieces.into()), Some(ticket))
     }
 
     unsafe fn post_get(&self, peer: u32, key: &RemoteKey, remote: u64, pieces: &[Piece], ticket: u64) -> Result<()> {
-        self.node.network.state().check(self.node.rank, peer)?;
-        self.posts.add(peer, key, remote, Post::GetPieces(pieces.into()), Some(ticket))
+        self.post(peer, (key, remote), Post::GetPieces(pieces.into()), Some(ticket))
     }
 
     fn post_atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic, ticket: Option<u64>) -> Result<()> {
-        self.node.network.state().check(self.node.rank, peer)?;
-        self.posts.add(peer, key, remote, Post::Atomic(atomic), ticket)
+        self.post(peer, (key, remote), Post::Atomic(atomic), ticket)
     }
 
     fn completed(&self, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
-        self.posts.complete(&mut self.node.network.state(), self.node.rank, sink)
+        self.posts.complete(sink)
     }
 
     fn abandon(&self, peer: u32) {

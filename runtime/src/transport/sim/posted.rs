@@ -1,4 +1,4 @@
-//! Puts, gets and atomics of a simulated card that are posted, and done some time later: as a network device does.
+//! Puts, gets and atomics that a simulated card does by itself, and tells of some time later: as a network device does.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,12 +27,9 @@ pub(super) enum Post {
 struct Op {
     number: u32,
     peer: u32,
-    key: RemoteKey,
-    remote: u64,
-    post: Post,
     ticket: Option<u64>,
-    /// What came of it, when it is done.
-    done: Option<(Result<()>, Vec<u8>)>,
+    outcome: Result<()>,
+    data: Vec<u8>,
 }
 
 /// A card's queue of them.
@@ -49,13 +46,23 @@ impl Posts {
         self.ops.borrow().len() < DEPTH
     }
 
-    pub(super) fn add(&self, peer: u32, key: &RemoteKey, remote: u64, post: Post, ticket: Option<u64>) -> Result<()> {
+    pub(super) fn add(
+        &self,
+        state: &mut State,
+        (rank, peer): (u32, u32),
+        (key, remote): (&RemoteKey, u64),
+        post: Post,
+        ticket: Option<u64>,
+    ) -> Result<()> {
+        state.check(rank, peer)?;
         if !self.has_room() {
             return Err(Error::NoResource);
         }
         let number = self.posted.get();
         self.posted.set(number + 1);
-        self.ops.borrow_mut().push_back(Op { number, peer, key: *key, remote, post, ticket, done: None });
+        let mut data = Vec::new();
+        let outcome = perform(state, peer, key, remote, &post, &mut data);
+        self.ops.borrow_mut().push_back(Op { number, peer, ticket, outcome, data });
         self.turns.set(2);
         Ok(())
     }
@@ -70,25 +77,18 @@ impl Posts {
         !self.ops.borrow().iter().any(|op| op.peer == peer && op.number < count)
     }
 
-    /// Does what was posted to `peer`. It is told of later.
-    pub(super) fn perform(&self, state: &mut State, rank: u32, peer: u32) {
-        for op in self.ops.borrow_mut().iter_mut().filter(|op| op.peer == peer && op.done.is_none()) {
-            op.perform(state, rank);
-        }
-    }
-
-    /// Does what was posted a while ago, and tells of it.
-    pub(super) fn complete(&self, state: &mut State, rank: u32, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
+    /// Tells of what was posted a while ago.
+    pub(super) fn complete(&self, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
         if self.turns.replace(self.turns.get().saturating_sub(1)) > 0 {
             // Something is under way: nobody sleeps now.
             return usize::from(!self.ops.borrow().is_empty());
         }
         let ops = std::mem::take(&mut *self.ops.borrow_mut());
         let count = ops.len();
-        for mut op in ops {
-            op.perform(state, rank);
-            let (Some(ticket), Some((outcome, data))) = (op.ticket, &op.done) else { continue };
-            sink(Completed { ticket, outcome: *outcome, data });
+        for op in ops {
+            if let Some(ticket) = op.ticket {
+                sink(Completed { ticket, outcome: op.outcome, data: &op.data });
+            }
         }
         count
     }
@@ -98,51 +98,40 @@ impl Posts {
     }
 }
 
-impl Op {
-    fn perform(&mut self, state: &mut State, rank: u32) {
-        if self.done.is_none() {
-            let mut data = Vec::new();
-            let outcome = self.attempt(state, rank, &mut data);
-            self.done = Some((outcome, data));
-        }
-    }
-
-    fn attempt(&self, state: &mut State, rank: u32, data: &mut Vec<u8>) -> Result<()> {
-        state.check(rank, self.peer)?;
-        let len = match &self.post {
-            Post::Put(bytes) => bytes.len(),
-            Post::Fetch(len) => *len,
-            Post::PutPieces(pieces) | Post::GetPieces(pieces) => pieces.iter().map(|piece| piece.len).sum(),
-            Post::Atomic(atomic) => atomic.width as usize,
-        };
-        let card = &mut state.cards[self.peer as usize];
-        let at = card.registry.resolve(self.key.id, self.remote, len)?;
-        let mut offset = 0;
-        // SAFETY: registered memory of this process, as just resolved; the pieces are the user's, by the word given to
-        // the wire.
-        unsafe {
-            match &self.post {
-                Post::Put(bytes) => copy(at, bytes.as_ptr(), len),
-                Post::Fetch(_) => {
-                    data.resize(len, 0);
-                    copy(data.as_mut_ptr(), at, len);
-                }
-                Post::PutPieces(pieces) => {
-                    for piece in pieces {
-                        copy(at.add(offset), piece.pointer, piece.len);
-                        offset += piece.len;
-                    }
-                }
-                Post::GetPieces(pieces) => {
-                    for piece in pieces {
-                        copy(piece.pointer, at.add(offset), piece.len);
-                        offset += piece.len;
-                    }
-                }
-                Post::Atomic(atomic) => data.extend_from_slice(&atomic.perform(at).to_le_bytes()),
+fn perform(state: &mut State, peer: u32, key: &RemoteKey, remote: u64, post: &Post, data: &mut Vec<u8>) -> Result<()> {
+    let len = match post {
+        Post::Put(bytes) => bytes.len(),
+        Post::Fetch(len) => *len,
+        Post::PutPieces(pieces) | Post::GetPieces(pieces) => pieces.iter().map(|piece| piece.len).sum(),
+        Post::Atomic(atomic) => atomic.width as usize,
+    };
+    let card = &mut state.cards[peer as usize];
+    let at = card.registry.resolve(key.id, remote, len)?;
+    let mut offset = 0;
+    // SAFETY: registered memory of this process, as just resolved; the pieces are the user's, by the word given to
+    // the wire.
+    unsafe {
+        match post {
+            Post::Put(bytes) => copy(at, bytes.as_ptr(), len),
+            Post::Fetch(_) => {
+                data.resize(len, 0);
+                copy(data.as_mut_ptr(), at, len);
             }
+            Post::PutPieces(pieces) => {
+                for piece in pieces {
+                    copy(at.add(offset), piece.pointer, piece.len);
+                    offset += piece.len;
+                }
+            }
+            Post::GetPieces(pieces) => {
+                for piece in pieces {
+                    copy(piece.pointer, at.add(offset), piece.len);
+                    offset += piece.len;
+                }
+            }
+            Post::Atomic(atomic) => data.extend_from_slice(&atomic.perform(at).to_le_bytes()),
         }
-        card.announce();
-        Ok(())
     }
+    card.announce();
+    Ok(())
 }
