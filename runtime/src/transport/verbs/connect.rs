@@ -10,6 +10,7 @@
 //! anew, from another queue pair, has given up the old connection.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -434,9 +435,8 @@ impl Switchboard {
             if stale && let Some(old) = connections.remove(&from.rank) {
                 old.pair.break_off();
             }
-            if !connections.contains_key(&from.rank) {
-                let fresh = self.make(from)?;
-                connections.insert(from.rank, fresh);
+            if let Entry::Vacant(place) = connections.entry(from.rank) {
+                place.insert(self.make(from)?);
             }
         }
         let Some(connection) = connections.get_mut(&from.rank) else { return Ok(()) };
