@@ -192,13 +192,15 @@ fn swap(tcp: &mut TcpStream, what: &str, bytes: &[u8], progress: impl Fn()) -> V
 }
 
 fn dial(host: &str) -> TcpStream {
-    let mut tcp = None;
-    let ready = || {
-        tcp = TcpStream::connect(host).ok();
-        tcp.is_some()
-    };
-    wait(&format!("somebody who listens at {host}"), ready, || std::thread::sleep(Duration::from_millis(100)));
-    tcp.expect("set when ready")
+    // Not by `wait`, which looks at the clock only now and then: an attempt may take seconds.
+    let start = Instant::now();
+    loop {
+        match TcpStream::connect(host) {
+            Ok(tcp) => return tcp,
+            Err(error) => assert!(start.elapsed() < Duration::from_secs(60), "nobody listens at {host}: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 fn listen(port: &str) -> TcpStream {
