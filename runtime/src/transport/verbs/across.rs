@@ -194,8 +194,9 @@ fn swap(tcp: &mut TcpStream, what: &str, bytes: &[u8], progress: impl Fn()) -> V
 fn dial(host: &str) -> TcpStream {
     // Not by `wait`, which looks at the clock only now and then: an attempt may take seconds.
     let start = Instant::now();
+    let address = host.parse().expect("an address and a port");
     loop {
-        match TcpStream::connect(host) {
+        match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
             Ok(tcp) => return tcp,
             Err(error) => assert!(start.elapsed() < Duration::from_secs(60), "nobody listens at {host}: {error}"),
         }
