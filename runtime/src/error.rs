@@ -237,6 +237,8 @@ pub enum Loss {
     Panicked,
     /// It left the world in good order, too early for this rank.
     Left,
+    /// The network connection to it is lost; it may live.
+    Disconnected,
     /// It ended; nobody saw how.
     Unknown,
 }
@@ -248,6 +250,7 @@ impl std::fmt::Display for Loss {
             Loss::Signaled(signal) => write!(f, "signal {signal} ended it"),
             Loss::Panicked => f.write_str("it panicked"),
             Loss::Left => f.write_str("it left, or waits to leave, while others still need it"),
+            Loss::Disconnected => f.write_str("the network connection to it is lost"),
             Loss::Unknown => f.write_str("its process ended"),
         }
     }

@@ -400,7 +400,7 @@ impl JobMemory {
             Loss::Panicked => (RankState::Panicked, 0),
             Loss::Exited(code) => (RankState::Exited, code as u32),
             Loss::Signaled(signal) => (RankState::Signaled, signal as u32),
-            Loss::Unknown => (RankState::Vanished, 0),
+            Loss::Disconnected | Loss::Unknown => (RankState::Vanished, 0),
         };
         self.end(rank, state, detail);
     }

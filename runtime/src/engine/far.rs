@@ -197,7 +197,7 @@ impl Engine {
 
     /// The rank that died first, or to which the connection is lost.
     pub(super) fn first_lost(&self) -> Option<(usize, Loss)> {
-        self.job.first_lost().or_else(|| self.cut.borrow().first().map(|rank| (*rank, Loss::Unknown)))
+        self.job.first_lost().or_else(|| self.cut.borrow().first().map(|rank| (*rank, Loss::Disconnected)))
     }
 
     /// Lets all ranks look up, after a change in the roster.

@@ -49,6 +49,16 @@ pub enum Error {
     /// Memory is short.
     #[error("out of memory")]
     NoMemory,
+    /// The network device may not keep so much in memory.
+    #[error("{asked} bytes to pin for the network device, but {free} free of {limit}; raise `ulimit -l`")]
+    LockedMemory {
+        /// Bytes asked.
+        asked: usize,
+        /// Bytes that may still be pinned.
+        free: usize,
+        /// Bytes that may be pinned in all, `RLIMIT_MEMLOCK`.
+        limit: usize,
+    },
     /// The target holds no memory with that key (any more).
     #[error("the target does not hold memory with that key (any more)")]
     Rejected,
@@ -63,7 +73,7 @@ impl Error {
         match self {
             Error::NoResource => -2,
             Error::Io(_) => -3,
-            Error::NoMemory => -4,
+            Error::NoMemory | Error::LockedMemory { .. } => -4,
             Error::InvalidParam(_) => -5,
             Error::Unreachable => -6,
             Error::Busy => -15,
@@ -100,8 +110,15 @@ impl Error {
         match self {
             Error::NoResource | Error::Busy => crate::Error::WouldBlock { operation, rank },
             Error::ConnectionReset => {
-                crate::Error::PeerLost { rank, cause: crate::error::Loss::Unknown, doing: operation }
+                crate::Error::PeerLost { rank, cause: crate::error::Loss::Disconnected, doing: operation }
             }
+            Error::LockedMemory { asked, free, limit } => crate::Error::OutOfMemory {
+                what: "memory that may be pinned for the network device",
+                asked,
+                free,
+                limit,
+                setting: "the limit on locked memory (ulimit -l)",
+            },
             other => crate::Error::InvalidArgument { operation, why: format!("rank {rank}: {other}") },
         }
     }

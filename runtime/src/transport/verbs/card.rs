@@ -269,6 +269,13 @@ fn raise_memlock() {
     }
 }
 
+/// What this process has pinned so far, as the kernel counts it; 0 where it does not tell.
+fn pinned_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmPin:")?.split_whitespace().next()?.parse().ok());
+    kib.unwrap_or(0usize) << 10
+}
+
 /// Memory that the device knows.
 #[derive(Debug)]
 pub struct MemoryRegion {
@@ -285,7 +292,7 @@ impl MemoryRegion {
     /// Registers for every access.
     ///
     /// # Errors
-    /// [`Error::NoMemory`] if it may not be pinned, [`Error::Io`].
+    /// [`Error::LockedMemory`] or [`Error::NoMemory`] if it may not be pinned, [`Error::Io`].
     ///
     /// # Safety
     /// The memory stays mapped while the value lives.
@@ -298,8 +305,13 @@ impl MemoryRegion {
             let error = io::Error::last_os_error();
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
             tracing::error!(bytes = len, ?limit, %error, "the network device cannot pin memory; raise `ulimit -l`");
-            return Err(match error.raw_os_error() {
-                Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => Error::NoMemory,
+            let short = matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM));
+            return Err(match limit {
+                Some(limit) if short => {
+                    let limit = limit as usize;
+                    Error::LockedMemory { asked: len, free: limit.saturating_sub(pinned_bytes()), limit }
+                }
+                None if short => Error::NoMemory,
                 _ => Error::Io("ibv_reg_mr failed"),
             });
         }

@@ -4,6 +4,8 @@
 //! reads and atomics, and sends into receive buffers that all peers share. Atomics are the device's, all of them, also
 //! those of a rank on its own memory: a word is either the device's or the processor's, never both's.
 
+#[cfg(all(test, not(loom)))]
+mod across;
 mod address;
 mod attempt;
 mod card;
