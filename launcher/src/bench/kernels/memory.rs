@@ -43,12 +43,12 @@ pub fn put(session: &Session, size: usize) -> Result<Vec<Measured>> {
         operations,
         |n| {
             let target = opaque_index(1);
-            for i in 0..if active { n } else { 0 } {
-                let at = opaque_index(i % places);
-                if size == SMALL {
-                    array.put(target, at, i as u64)?;
-                } else {
-                    array.put_slice(target, at * words, &source)?;
+            let count = if active { n } else { 0 };
+            if size == SMALL {
+                small_puts(&array, count)?;
+            } else {
+                for i in 0..count {
+                    array.put_slice(target, opaque_index(i % places) * words, &source)?;
                 }
             }
             // Over a network a put is on its way when it returns, and done after this.
@@ -57,13 +57,14 @@ pub fn put(session: &Session, size: usize) -> Result<Vec<Measured>> {
         },
         |n| {
             let bare = address(&array, 1, 0);
-            for i in 0..if active { n } else { 0 } {
-                // SAFETY: inside the array at rank 1, which nobody else touches meanwhile.
-                unsafe {
-                    let at = bare.add(opaque_index(i % places) * words);
-                    if size == SMALL {
-                        at.write_volatile(i as u64);
-                    } else {
+            let count = if active { n } else { 0 };
+            // SAFETY: inside the array at rank 1, which nobody else touches meanwhile.
+            unsafe {
+                if size == SMALL {
+                    small_stores(bare, count);
+                } else {
+                    for i in 0..count {
+                        let at = bare.add(opaque_index(i % places) * words);
                         libc::memcpy(at.cast(), source.as_ptr().cast(), size);
                     }
                 }
@@ -185,8 +186,24 @@ pub fn bandwidth(session: &Session, size: usize) -> Result<Vec<Measured>> {
     Ok(vec![Measured { ours: rate(measured.ours), limit: rate(measured.limit), ..measured }])
 }
 
-// Functions of their own, as both buffers of 16 KiB fill the first-level cache: what a loop spills to the stack between
-// them would be measured too.
+// Functions of their own: what a loop inside a larger one spills to the stack would be measured too, most of all where both
+// buffers of 16 KiB fill the first-level cache.
+
+#[inline(never)]
+fn small_puts(array: &Symmetric<u64>, count: usize) -> Result<()> {
+    let target = opaque_index(1);
+    (0..count).try_for_each(|i| array.put(target, opaque_index(i % (REACH / SMALL)), i as u64))
+}
+
+/// # Safety
+/// `to` is valid for writing [`REACH`] bytes.
+#[inline(never)]
+unsafe fn small_stores(to: *mut u64, count: usize) {
+    for i in 0..count {
+        // SAFETY: the caller's word.
+        unsafe { to.add(opaque_index(i % (REACH / SMALL))).write_volatile(i as u64) };
+    }
+}
 
 #[inline(never)]
 fn puts_of(array: &Symmetric<u64>, source: &[u64], count: usize) -> Result<()> {
