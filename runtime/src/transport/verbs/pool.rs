@@ -10,15 +10,28 @@ use crate::transport::error::{Error, Result};
 /// Buffers of one size.
 #[derive(Debug)]
 pub struct Pool {
+    // In the order in which they may go.
     region: MemoryRegion,
-    memory: *mut u8,
-    layout: Layout,
+    memory: Memory,
     size: usize,
     free: RefCell<Vec<u32>>,
 }
 
-// SAFETY: the memory is the pool's own.
-unsafe impl Send for Pool {}
+#[derive(Debug)]
+struct Memory {
+    start: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: the memory is the value's own.
+unsafe impl Send for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, freed once.
+        unsafe { std::alloc::dealloc(self.start, self.layout) };
+    }
+}
 
 impl Pool {
     /// `count` buffers of `size` bytes, all free.
@@ -28,22 +41,15 @@ impl Pool {
     pub fn new(card: &Arc<Card>, count: usize, size: usize) -> Result<Pool> {
         let layout = Layout::from_size_align(count * size, 4096).map_err(|_| Error::NoMemory)?;
         // SAFETY: the layout has at least one byte.
-        let memory = unsafe { std::alloc::alloc_zeroed(layout) };
-        if memory.is_null() {
+        let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        if start.is_null() {
             return Err(Error::NoMemory);
         }
-        // SAFETY: freed when the pool is dropped, after the region.
-        match unsafe { MemoryRegion::new(card, memory, count * size) } {
-            Ok(region) => {
-                let free = RefCell::new((0..count as u32).rev().collect());
-                Ok(Pool { region, memory, layout, size, free })
-            }
-            Err(error) => {
-                // SAFETY: allocated above.
-                unsafe { std::alloc::dealloc(memory, layout) };
-                Err(error)
-            }
-        }
+        let memory = Memory { start, layout };
+        // SAFETY: freed after the region.
+        let region = unsafe { MemoryRegion::new(card, start, count * size) }?;
+        let free = RefCell::new((0..count as u32).rev().collect());
+        Ok(Pool { region, memory, size, free })
     }
 
     /// Bytes of a buffer.
@@ -63,21 +69,13 @@ impl Pool {
 
     /// Where a buffer lies.
     pub fn at(&self, buffer: u32) -> *mut u8 {
-        assert!((buffer as usize + 1) * self.size <= self.layout.size());
+        assert!((buffer as usize + 1) * self.size <= self.memory.layout.size());
         // SAFETY: inside the memory, as just checked.
-        unsafe { self.memory.add(buffer as usize * self.size) }
+        unsafe { self.memory.start.add(buffer as usize * self.size) }
     }
 
     /// What the device knows them by.
     pub fn key(&self) -> u32 {
         self.region.local_key()
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        // The region goes after this, but the queue pairs that used it are gone.
-        // SAFETY: allocated with this layout, freed once.
-        unsafe { std::alloc::dealloc(self.memory, self.layout) };
     }
 }

@@ -250,48 +250,41 @@ impl Wire for VerbsWire {
     ) -> Result<usize> {
         let link = self.ready(peer, 1)?;
         let inline = self.connector.board.inline.min(256);
-        {
-            // Only what is longer than a frame waits here: the rest is with the device when it is taken, so that it
-            // arrives though its sender makes no progress.
-            if !link.flows.borrow()[channel as usize].out.can_pass() {
-                return Err(Error::NoResource);
-            }
+        // Only what is longer than a frame waits here: the rest is with the device when it is taken, so that it arrives
+        // though its sender makes no progress.
+        if !link.flows.borrow()[channel as usize].out.can_pass() {
+            return Err(Error::NoResource);
         }
         if FRAME_HEADER + max <= FRAME {
-            let small = self.take(&self.small)?;
             let mut frame = [0u8; 256];
-            let at = self.small.at(small);
             let whole = FRAME_HEADER + max;
-            let buffer: &mut [u8] = if whole <= inline {
-                &mut frame[..whole]
-            } else {
+            // What travels inside the request needs no buffer.
+            let small = if whole <= inline { None } else { Some(self.take(&self.small)?) };
+            let give_back = || small.into_iter().for_each(|small| self.small.give_back(small));
+            let buffer: &mut [u8] = match small {
+                None => &mut frame[..whole],
                 // SAFETY: a buffer of ours with room for a frame.
-                unsafe { std::slice::from_raw_parts_mut(at, whole) }
+                Some(small) => unsafe { std::slice::from_raw_parts_mut(self.small.at(small), whole) },
             };
             // Nobody else can take the turn: what `fill` sends finds the queue as it is, or waits in it.
             let len = fill(&mut buffer[FRAME_HEADER..]).min(max);
             let head = link.flows.borrow_mut()[channel as usize].out.pass(id, len);
             if let Some(head) = head {
                 buffer[..FRAME_HEADER].copy_from_slice(&head);
-                let is_inline = whole <= inline;
-                let key = if is_inline { 0 } else { self.small.key() };
+                let key = if small.is_none() { 0 } else { self.small.key() };
                 let mut sge = ibv_sge { addr: buffer.as_ptr() as u64, length: (FRAME_HEADER + len) as u32, lkey: key };
                 let mut wr = request(IBV_WR_SEND, std::slice::from_mut(&mut sge));
-                let then = if is_inline {
-                    self.small.give_back(small);
+                if small.is_none() {
                     wr.send_flags |= IBV_SEND_INLINE;
-                    Then::Nothing
-                } else {
-                    Then::Small(small)
-                };
-                let posted = self.post(peer, &link, &mut wr, then, false);
-                if posted.is_err() && !is_inline {
-                    self.small.give_back(small);
+                }
+                let posted = self.post(peer, &link, &mut wr, small.map_or(Then::Nothing, Then::Small), false);
+                if posted.is_err() {
+                    give_back();
                 }
                 return posted.map(|_| len);
             }
             let bytes = buffer[FRAME_HEADER..FRAME_HEADER + len].to_vec();
-            self.small.give_back(small);
+            give_back();
             return self.queue(peer, &link, channel, id, bytes);
         }
         let mut bytes = vec![0; max];

@@ -50,7 +50,8 @@ impl VerbsWire {
                     break;
                 };
                 if self.send_frame(peer, &link, &frame, issue).is_err() {
-                    // The connection is lost, and all that waits with it.
+                    // The frame has left its flow and cannot go back: better a connection that is lost than a message.
+                    self.lose(peer, "posting a message");
                     return false;
                 }
             }
@@ -97,8 +98,8 @@ impl VerbsWire {
     }
 
     /// Handles one received frame.
-    pub(super) fn deliver(&self, wc: &ibv_wc, sink: &mut dyn FnMut(Arrival<'_>)) -> bool {
-        let Some(peer) = self.peer_of(wc.qp_num) else { return false };
+    pub(super) fn deliver(&self, wc: &ibv_wc, sink: &mut dyn FnMut(Arrival<'_>)) {
+        let Some(peer) = self.peer_of(wc.qp_num) else { return };
         let link = self.link(peer);
         let buffer = self.frames.at(wc.wr_id as u32);
         // SAFETY: the device has filled so many bytes of this buffer, and does not touch it before it is posted again.
@@ -107,14 +108,12 @@ impl VerbsWire {
             Some(Frame::Credit { channel, count }) => {
                 link.flows.borrow_mut()[channel as usize].out.grant(count, &FLOW);
                 self.note_backlog(peer);
-                false
             }
             Some(Frame::Fragment { channel, id, total, bytes, .. }) if bytes.len() == total as usize => {
                 // The buffer is wanted for what comes next.
                 let keep = || Retained::new(Box::<[u8]>::from(bytes));
                 sink(Arrival { from: peer, channel, id, data: bytes, keep: Some(&keep) });
                 self.consumed(peer, &link, channel);
-                true
             }
             Some(Frame::Fragment { channel, id, number, offset, total, bytes }) => {
                 let whole =
@@ -125,21 +124,17 @@ impl VerbsWire {
                         let keep = || Retained::new(SharedBytes(Rc::clone(&data)));
                         sink(Arrival { from: peer, channel, id, data: &data, keep: Some(&keep) });
                         self.consumed(peer, &link, channel);
-                        true
                     }
                     Ok(None) => {
                         self.note_backlog(peer);
-                        false
                     }
                     Err(_) => {
                         self.lose(peer, "a fragment that does not fit its message");
-                        false
                     }
                 }
             }
             None => {
                 self.lose(peer, "bytes that no rank of this job sends");
-                false
             }
         }
     }
