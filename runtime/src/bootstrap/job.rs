@@ -234,6 +234,7 @@ impl JobMemory {
         Ok(JobMemory { fd, roster: roster.cast(), roster_len, ranks })
     }
 
+    #[inline(always)]
     fn header(&self) -> &Header {
         // SAFETY: the mapping starts with a Header, all of it atomics, for as long as self lives.
         unsafe { &*self.roster.cast::<Header>() }
@@ -437,12 +438,14 @@ impl JobMemory {
     }
 
     /// Whether any rank died or panicked.
+    #[inline(always)]
     pub fn any_lost(&self) -> bool {
         // Pairs with the Release in `end`.
         self.header().lost.load(Ordering::Acquire) != 0
     }
 
     /// Whether any rank left in good order.
+    #[inline(always)]
     pub fn any_left(&self) -> bool {
         // Pairs with the Release in `end`.
         self.header().left.load(Ordering::Acquire) != 0

@@ -215,11 +215,26 @@ impl Engine {
         self.has_fault.set(true);
     }
 
+    /// Sends what fits in a line, where nothing stands in the way. `false`: nothing was sent, take [`Engine::send`].
+    #[inline(always)]
+    pub fn send_at_once(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> bool {
+        if payload.len() > SHORT_MAX - 8
+            || self.far.is_some()
+            || self.has_pending.get()
+            || self.job.any_lost()
+            || self.job.any_left()
+            || self.interface.send_short(to, id, header, payload) != Sent::Done
+        {
+            return false;
+        }
+        self.count(1, 0);
+        true
+    }
+
     /// Sends `header` and `payload`, in a line if they fit, else in a block. [`Sent::NoRoom`] is back-pressure.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] for a message that can never fit, [`Error::PeerLost`] if the target is gone.
-    #[inline]
     pub fn send(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(to, "sending a message")?;

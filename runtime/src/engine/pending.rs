@@ -121,8 +121,7 @@ impl Engine {
     /// As [`Engine::send`].
     #[inline]
     pub fn send_or_keep(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
-        // Nearly always there is room.
-        if self.send(to, id, header, payload)? == Sent::Done {
+        if self.send_at_once(to, id, header, payload) || self.send(to, id, header, payload)? == Sent::Done {
             return Ok(());
         }
         self.keep(to, &Work::Message { id, ordered: false, header, payload })

@@ -136,8 +136,16 @@ impl Messages {
     }
 
     /// Sends, making room by polling where that is allowed; inside a handler the message is kept instead.
-    #[inline]
+    #[inline(always)]
     fn send(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
+        if self.engine.send_at_once(to, id, header, payload) {
+            return Ok(());
+        }
+        self.send_or_wait(to, id, header, payload)
+    }
+
+    #[inline(never)]
+    fn send_or_wait(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         use crate::transport::shm::Sent;
         if self.engine.interface.delivering() {
             return self.engine.send_or_keep(to, id, header, payload);

@@ -155,6 +155,12 @@ pub unsafe fn set_line(lane: *mut u8, number: u64, depth: u64, mut line: [u8; LI
     unsafe { lane.add(at * LINE).copy_from(line.as_ptr(), LINE) };
 }
 
+/// Half the lines of a lane: after so many, room is given back.
+#[inline(always)]
+fn half(depth_log2: u32) -> u64 {
+    (1u64 << depth_log2).div_ceil(2)
+}
+
 /// The reading end.
 #[derive(Debug)]
 pub struct Reader {
@@ -162,27 +168,31 @@ pub struct Reader {
     credit: *const AtomicU64,
     /// Messages read.
     next: u64,
-    /// Messages whose room was given back.
-    published: u64,
+    /// How many will have been read when room is given back next.
+    due: u64,
+    /// The next message's line.
+    index: u32,
     depth_log2: u32,
+    /// The lap of the next message.
+    lap: u16,
 }
 
 impl Reader {
     /// # Safety
     /// As [`Writer::new`]; there is no other reader.
     pub unsafe fn new(lines: *const u8, credit: *mut u8, depth_log2: u32) -> Reader {
-        Reader { lines: lines.cast(), credit: credit.cast(), next: 0, published: 0, depth_log2 }
+        let (lines, credit) = (lines.cast(), credit.cast());
+        Reader { lines, credit, next: 0, due: half(depth_log2), index: 0, depth_log2, lap: lap(0, depth_log2) }
     }
 
     /// The next message, if it is there: its head and its body.
     #[inline(always)]
     pub fn peek(&self) -> Option<(Head, *const u8)> {
-        let index = self.next & ((1 << self.depth_log2) - 1);
         // SAFETY: inside the lane, mapped by the word given to `new`.
-        let line = unsafe { self.lines.add(index as usize) };
+        let line = unsafe { self.lines.add(self.index as usize) };
         // SAFETY: as above. Pairs with the Release store in `Writer::write`.
         let head = Head(unsafe { &(*line).head }.load(Ordering::Acquire));
-        if head.lap() != lap(self.next, self.depth_log2) {
+        if head.lap() != self.lap {
             return None;
         }
         // SAFETY: as above.
@@ -196,16 +206,21 @@ impl Reader {
     #[inline(always)]
     pub fn advance(&mut self) -> bool {
         self.next += 1;
+        self.index += 1;
         // Half a lane at a time: the writer always has the other half, so it never waits for an unpublished credit.
-        let due = (self.next - self.published) << 1 >= 1 << self.depth_log2;
+        let due = self.next == self.due;
         if due {
             self.publish();
         }
         due
     }
 
+    #[cold]
     fn publish(&mut self) {
-        self.published = self.next;
+        self.due = self.next + half(self.depth_log2);
+        // A lap is a whole number of halves, so it ends here or not at all.
+        self.index = (self.next & ((1 << self.depth_log2) - 1)) as u32;
+        self.lap = lap(self.next, self.depth_log2);
         // SAFETY: mapped, by the word given to `new`. Pairs with the Acquire load in `Writer::refresh`.
         unsafe { &*self.credit }.store(self.next, Ordering::Release);
     }

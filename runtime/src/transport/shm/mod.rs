@@ -345,7 +345,7 @@ impl Interface {
             // SAFETY: the table is not changed while delivering.
             match unsafe { &*self.handlers.get() }.get(id as usize) {
                 Some(Some(handler)) => handler(message),
-                _ => self.refuse(message.from, format!("no handler for message id {id}")),
+                _ => self.refuse_id(message.from, id),
             }
         })
     }
@@ -363,16 +363,13 @@ impl Interface {
         let mut delivered = 0;
         for step in 0..readers.len() {
             let from = if first + step < readers.len() { first + step } else { first + step - readers.len() };
-            let mut burst = self.layout.lane_depth;
-            while let Some((head, body)) = readers[from].peek() {
-                let finish = Advance { reader: &mut readers[from], interface: self, from };
+            let reader = &mut readers[from];
+            for _ in 0..self.layout.lane_depth {
+                let Some((head, body)) = reader.peek() else { break };
+                let finish = Advance { reader, interface: self, from };
                 self.deliver_line(from, head, body, &mut dispatch);
                 drop(finish);
                 delivered += 1;
-                burst -= 1;
-                if burst == 0 {
-                    break;
-                }
             }
         }
         self.turn.set(if first + 1 < readers.len() { first + 1 } else { 0 });
@@ -389,7 +386,7 @@ impl Interface {
         // SAFETY: the table is not changed while delivering.
         match unsafe { &*self.handlers.get() }.get(id as usize) {
             Some(Some(handler)) => handler(&message),
-            _ => self.refuse(from, format!("no handler for message id {id}")),
+            _ => self.refuse_id(from, id),
         }
     }
 
@@ -405,9 +402,9 @@ impl Interface {
             Some(Kind::Inline) if head.length() <= BODY => (body, head.length(), false),
             Some(Kind::Block) => match self.block(from, body) {
                 Some((data, len)) => (data, len, true),
-                None => return self.refuse(from, "a block outside the sender's message memory".into()),
+                None => return self.refuse(from, "a block outside the sender's message memory"),
             },
-            _ => return self.refuse(from, "a line that no sender of this version writes".into()),
+            _ => return self.refuse(from, "a line that no sender of this version writes"),
         };
         let message = Delivery { from, data, len, block, taken: Cell::new(false), node: &self.node };
         dispatch(head.id(), &message);
@@ -427,9 +424,14 @@ impl Interface {
     }
 
     #[cold]
-    fn refuse(&self, from: usize, why: String) {
-        self.undeliverable.borrow_mut().get_or_insert(Error::BadMessage { from, why });
+    fn refuse(&self, from: usize, why: impl ToString) {
+        self.undeliverable.borrow_mut().get_or_insert(Error::BadMessage { from, why: why.to_string() });
         self.has_error.set(true);
+    }
+
+    #[cold]
+    fn refuse_id(&self, from: usize, id: u8) {
+        self.refuse(from, format!("no handler for message id {id}"));
     }
 
     /// Takes the first message error since the last call.
