@@ -1,0 +1,6 @@
+//! Global pointers and arrays over thread ranks and over the simulated network.
+
+mod patches;
+mod phases;
+mod pointers;
+mod support;
