@@ -28,7 +28,11 @@ mod layout;
 mod local;
 mod patch;
 mod phase;
+mod relayout;
+mod scan;
 mod shared;
+mod sort;
+mod transpose;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
@@ -237,6 +241,15 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
             at += local + self.ghost[d];
         }
         Some((rank, at))
+    }
+
+    /// The rank of these parts, and the place in its memory of what is at `local` in them.
+    fn spot(&self, parts: [usize; D], local: [usize; D]) -> (usize, usize) {
+        (0..D).fold((0, 0), |(rank, at), d| {
+            let axis = self.layout.axis(d);
+            let at = at * (axis.len(parts[d]) + 2 * self.ghost[d]) + local[d] + self.ghost[d];
+            (rank * axis.parts() + parts[d], at)
+        })
     }
 
     /// Place in this rank's memory of the element at `local` of the box of [`GlobalArray::local_extents`].

@@ -4,3 +4,4 @@ mod patches;
 mod phases;
 mod pointers;
 mod support;
+mod whole;

@@ -78,17 +78,17 @@ fn atomics_count_every_rank() {
         world.barrier()?;
         assert_eq!(
             (0..9).map(|i| array.get(i)).collect::<bellwether::Result<Vec<_>>>()?,
-            (0..9).map(|i| i * n | 1 << 40).collect::<Vec<u64>>()
+            (0..9).map(|i| (i * n) | (1 << 40)).collect::<Vec<u64>>()
         );
         world.barrier()?;
-        let first = array.compare_swap(8usize, 8 * n | 1 << 40, 7)?;
+        let first = array.compare_swap(8usize, (8 * n) | (1 << 40), 7)?;
         world.barrier()?;
         let winners = world.allgather(&[u64::from(first != 7)])?;
         assert_eq!(winners.iter().sum::<u64>(), 1, "one swap finds the old value");
         array.fetch_and(8usize, 3)?;
         array.fetch_xor(7usize, 1 << (41 + world.rank()))?;
         world.barrier()?;
-        assert_eq!((array.get(8)?, array.get(7)?), (3, (7 * n | 1 << 40) ^ ((1 << n) - 1) << 41));
+        assert_eq!((array.get(8)?, array.get(7)?), (3, ((7 * n) | (1 << 40)) ^ ((1 << n) - 1) << 41));
         world.barrier()?;
         let before = array.swap(0usize, world.rank() as u64 + 1)?;
         world.barrier()?;

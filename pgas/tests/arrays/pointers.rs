@@ -143,6 +143,7 @@ fn any_bits_are_an_error_or_shared_memory() {
         assert!(GlobalPtr::<u64>::null().is_null() && GlobalSlice::<u64>::zeroed().is_empty());
         // Memory that looks like anything at all does not make a pointer valid.
         (0..64).for_each(|i| memory.store(i, (1 << 32) + 1));
+        world.barrier()?;
         let mut word = 1u64;
         for _ in 0..100_000 {
             word = word.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
