@@ -23,6 +23,7 @@
 //! Calls that take the world are collective, unless they say otherwise. All others are local or one-sided.
 
 mod compute;
+mod ghost;
 mod index;
 mod layout;
 mod local;
@@ -39,6 +40,7 @@ use std::marker::PhantomData;
 
 use bellwether_runtime::{Error, Pod, Result, Symmetric, World};
 
+pub use self::ghost::{Ghosts, Pending};
 pub use self::index::{Position, Region};
 pub use self::layout::{Distribution, Layout, near_square};
 pub use self::phase::{Local, Phase, Shared};
@@ -130,6 +132,8 @@ pub struct GlobalArray<T, const D: usize, P: Phase = Local> {
     ghost: [usize; D],
     /// What this rank has.
     own: [usize; D],
+    /// What renews the ghost layers, if there are any.
+    halo: Option<Box<ghost::Halo<T, D>>>,
     phase: PhantomData<P>,
 }
 
@@ -172,7 +176,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         let memory = world.alloc(len)?;
         world.withhold(&memory);
         let (rank, own) = (world.rank(), layout.extents_at(world.rank()));
-        Ok(GlobalArray { memory, layout, rank, ghost, own, phase: PhantomData })
+        Ok(GlobalArray { memory, layout, rank, ghost, own, halo: None, phase: PhantomData })
     }
 }
 
@@ -219,8 +223,8 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
 
     /// The same array, as in another phase.
     fn in_phase<Q: Phase>(self) -> GlobalArray<T, D, Q> {
-        let GlobalArray { memory, layout, rank, ghost, own, .. } = self;
-        GlobalArray { memory, layout, rank, ghost, own, phase: PhantomData }
+        let GlobalArray { memory, layout, rank, ghost, own, halo, .. } = self;
+        GlobalArray { memory, layout, rank, ghost, own, halo, phase: PhantomData }
     }
 
     /// Where an element is: rank, and place in that rank's memory.
