@@ -38,6 +38,22 @@ pub enum Error {
         /// Elements there are.
         available: usize,
     },
+    /// A global pointer to memory that it does not reach any more: freed, allocated anew, or its owner's alone for now.
+    #[error(
+        "{operation} at rank {rank}: the pointer is stale: it was made for generation {generation:#x} of its allocation, \
+         {}; take a new pointer after every allocation and every change of phase",
+        if *current == 0 { "which this rank does not share now".into() } else { format!("which has {current:#x} now") }
+    )]
+    Stale {
+        /// The call that was made.
+        operation: &'static str,
+        /// The target rank.
+        rank: usize,
+        /// The generation in the pointer.
+        generation: u64,
+        /// The generation that the place has now; 0: none.
+        current: u64,
+    },
     /// An address that is not mapped, or not accessible, in the target rank.
     #[error(
         "{operation}: {length} bytes at {address:#x} are not all accessible memory of rank {rank}; \

@@ -25,3 +25,5 @@ pub use crate::error::{Error, Loss, Result};
 pub use crate::message::{Call, Context, HandlerId};
 pub use crate::settings::{Barrier, HugePages, KNOWN as KNOWN_SETTINGS, Known as KnownSetting, Settings, Transport};
 pub use crate::world::{AtomicElement, Bell, Builder, RawBells, Simulated, Symmetric, Threads, World, threads};
+#[doc(hidden)]
+pub use crate::world::{Lent, Reach};

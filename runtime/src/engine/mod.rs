@@ -19,6 +19,7 @@ use self::pending::{Queue, Work};
 
 use crate::bootstrap::job::JobMemory;
 use crate::error::{Error, Result};
+use crate::memory::blocks::Blocks;
 use crate::memory::layout::{SlotLayout, Status};
 use crate::memory::node::NodeMemory;
 use crate::settings::Settings;
@@ -34,6 +35,8 @@ pub struct Engine {
     pub job: Arc<JobMemory>,
     /// The mapped slots.
     pub node: Arc<NodeMemory>,
+    /// The blocks of the symmetric heap that this rank holds.
+    pub blocks: Blocks,
     /// Where things lie in a slot.
     pub layout: SlotLayout,
     /// What was set.
@@ -97,6 +100,7 @@ impl Engine {
             size,
             job,
             node,
+            blocks: Blocks::default(),
             layout,
             settings,
             interface,

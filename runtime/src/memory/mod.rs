@@ -1,5 +1,6 @@
 //! What others may touch: the mapped slots of a node, the symmetric heap in them, and copies to and from them.
 
+pub mod blocks;
 pub mod copy;
 pub mod heap;
 pub mod layout;

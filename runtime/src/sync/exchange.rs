@@ -20,6 +20,8 @@ pub enum Kind {
     Agree,
     /// The last exchanges before leaving.
     Finish,
+    /// Allocations that change hands: between all ranks and their owners.
+    Phase,
 }
 
 impl Kind {
@@ -30,6 +32,7 @@ impl Kind {
             2 => "an allgather, allreduce or broadcast",
             3 => "an agreement",
             4 => "finish",
+            5 => "a change of phase",
             _ => "no exchange",
         }
     }

@@ -1,11 +1,13 @@
 //! Collective allocation of symmetric memory. Rank 0 keeps the books; every rank backs its own part.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{World, differ};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::memory::blocks::{Entry, Numbers};
 use crate::memory::heap::Heap;
 use crate::memory::layout::LINE;
 use crate::sync::exchange::Kind;
@@ -17,16 +19,31 @@ const WHAT: &str = "symmetric heap";
 #[derive(Debug)]
 pub(super) struct Allocator {
     /// Only at rank 0.
-    books: Option<Heap>,
+    books: Option<Books>,
     limit: usize,
     committed: usize,
+}
+
+/// What is taken of the heap, and the numbers of those blocks.
+#[derive(Debug)]
+struct Books {
+    heap: Heap,
+    numbers: Numbers,
+}
+
+impl Books {
+    fn give_back(&mut self, start: usize) {
+        self.heap.give_back(start);
+        self.numbers.take_back(start);
+    }
 }
 
 impl Allocator {
     pub(super) fn new(engine: &Engine) -> Allocator {
         let room = engine.layout.heap_len;
         let limit = engine.settings.heap_limit.unwrap_or(room).min(room) / LINE * LINE;
-        Allocator { books: (engine.rank == 0).then(|| Heap::new(limit)), limit, committed: 0 }
+        let books = || Books { heap: Heap::new(limit), numbers: Numbers::default() };
+        Allocator { books: (engine.rank == 0).then(books), limit, committed: 0 }
     }
 }
 
@@ -43,6 +60,32 @@ pub(crate) struct Block {
     engine: Rc<Engine>,
     /// Offset of the first byte in every slot.
     pub(crate) offset: usize,
+    /// Its number in the table of blocks, the same on all ranks.
+    pub(super) number: usize,
+    bytes: usize,
+    /// The allocation's part of a generation, in the upper half. The lower one counts how often it was shown.
+    allocation: u64,
+    shown: Cell<u32>,
+}
+
+impl Block {
+    /// A block that another handle holds; not to be dropped.
+    #[inline(always)]
+    pub(super) fn lent(engine: Rc<Engine>, entry: Entry, number: usize) -> Block {
+        Block { engine, offset: entry.offset, number, bytes: entry.bytes, allocation: 0, shown: Cell::new(0) }
+    }
+
+    /// Lets pointers reach it, new ones only.
+    pub(super) fn show(&self) {
+        self.shown.set(self.shown.get().wrapping_add(1));
+        let generation = self.allocation << 32 | u64::from(self.shown.get());
+        self.engine.blocks.set(self.number, Entry { generation, offset: self.offset, bytes: self.bytes });
+    }
+
+    /// Lets no pointer reach it.
+    pub(super) fn hide(&self) {
+        self.engine.blocks.set(self.number, Entry::default());
+    }
 }
 
 impl std::fmt::Debug for Engine {
@@ -59,6 +102,7 @@ fn drops(engine: &Engine, offset: usize) -> &AtomicU64 {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        self.hide();
         // One agent counts: over a network that is the network, for rank 0 too.
         if self.engine.far().is_some() {
             // If rank 0 is gone there is nobody to reuse it.
@@ -82,13 +126,14 @@ impl World {
             let advice = "allocation is collective: every rank must ask for the same, in the same order";
             return Err(differ("the size in bytes of an allocation", rank, requests[rank], requests[0], advice));
         }
-        // Offset and largest free range, as rank 0 has them.
-        let mut answer = [u64::MAX, 0];
+        // Offset, largest free range, number and allocation, as rank 0 has them.
+        let mut answer = [u64::MAX, 0, 0, 0];
         if let Some(books) = &mut self.allocator.borrow_mut().books {
             reclaim(&self.engine, books);
-            answer[1] = books.largest_free() as u64;
-            if let Some(offset) = bytes.checked_add(LINE).and_then(|total| books.take(total, LINE)) {
-                answer[0] = offset as u64;
+            answer[1] = books.heap.largest_free() as u64;
+            if let Some(offset) = bytes.checked_add(LINE).and_then(|total| books.heap.take(total, LINE)) {
+                let (number, allocation) = books.numbers.give(offset);
+                answer = [offset as u64, answer[1], number as u64, allocation];
             }
         }
         let mine = answer;
@@ -97,7 +142,7 @@ impl World {
                 answer = bytemuck::pod_read_unaligned(theirs);
             }
         })?;
-        let [offset, free] = answer.map(|word| word as usize);
+        let [offset, free, number] = [answer[0], answer[1], answer[2]].map(|word| word as usize);
         if offset == usize::MAX {
             return Err(Error::OutOfMemory {
                 what: WHAT,
@@ -123,7 +168,10 @@ impl World {
             backed?;
             return Err(Error::Agreed { rank, why: format!("{operation}: no memory for {bytes} bytes") });
         }
-        Ok(Block { engine: Rc::clone(&self.engine), offset: self.engine.layout.heap + start + LINE })
+        let (engine, offset) = (Rc::clone(&self.engine), self.engine.layout.heap + start + LINE);
+        let block = Block { engine, offset, number, bytes, allocation: answer[3], shown: Cell::new(0) };
+        block.show();
+        Ok(block)
     }
 
     /// Backs bytes `from..to` of this rank's heap with memory, and zeroes them.
@@ -156,9 +204,10 @@ impl World {
 }
 
 /// Gives back the blocks that every rank has dropped.
-fn reclaim(engine: &Engine, books: &mut Heap) {
+fn reclaim(engine: &Engine, books: &mut Books) {
     let heap = engine.layout.heap;
     let dropped: Vec<usize> = books
+        .heap
         .taken()
         // Pairs with the Release in `Block::drop`.
         .filter(|start| drops(engine, heap + start + LINE).load(Ordering::Acquire) == engine.size as u64)

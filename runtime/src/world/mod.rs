@@ -7,6 +7,7 @@ mod collective;
 #[cfg(feature = "mpi")]
 mod from_mpi;
 mod network;
+mod phase;
 mod raw;
 mod receipt;
 mod simulated;
@@ -23,6 +24,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::atomics::AtomicElement;
 pub use self::bell::Bell;
+pub use self::phase::{Lent, Reach};
 pub use self::raw::RawBells;
 pub use self::simulated::Simulated;
 pub use self::start::Builder;

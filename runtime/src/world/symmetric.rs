@@ -43,17 +43,32 @@ impl World {
     /// [`Error::OutOfMemory`], on all ranks, with what was asked, what is free and the setting that changes it;
     /// [`Error::RanksDiffer`] if a rank asks for another size.
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<Symmetric<T>> {
-        const { assert!(align_of::<T>() <= LINE, "elements are aligned to at most a cache line") };
         let bytes = len.checked_mul(size_of::<T>()).ok_or(Error::InvalidArgument {
             operation: "alloc",
             why: format!("{len} elements of {} bytes exceed the address space", size_of::<T>()),
         })?;
         let block = self.allocate(bytes, "alloc")?;
-        let engine = Rc::clone(self.engine());
+        Ok(Symmetric::over(block, Rc::clone(self.engine()), len))
+    }
+}
+
+impl<T> Symmetric<T> {
+    /// `len` elements, as many as the block holds at most.
+    #[inline(always)]
+    pub(super) fn over(block: Block, engine: Rc<Engine>, len: usize) -> Symmetric<T> {
+        const { assert!(align_of::<T>() <= LINE, "elements are aligned to at most a cache line") };
         // SAFETY: inside the slot of rank 0.
         let base = unsafe { engine.node.slot(0).add(block.offset) }.cast();
         let (stride, reach) = (1 << engine.node.stride_log2(), engine.reach());
-        Ok(Symmetric { block, engine, base, stride, reach, len, elements: PhantomData })
+        Symmetric { block, engine, base, stride, reach, len, elements: PhantomData }
+    }
+
+    pub(super) fn block(&self) -> &Block {
+        &self.block
+    }
+
+    pub(super) fn engine_handle(&self) -> &Rc<Engine> {
+        &self.engine
     }
 }
 

@@ -1,0 +1,256 @@
+//! Where the elements of an array live: a plain value that maps global indices to ranks and back.
+
+mod axis;
+mod divide;
+mod grid;
+
+use bellwether_runtime::{Error, Result};
+
+pub(crate) use self::axis::Axis;
+pub use self::grid::near_square;
+
+use super::index::{Position, volume};
+
+const OPERATION: &str = "a layout";
+
+/// How the indices of one dimension are dealt out among the ranks along it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Distribution {
+    /// Each has neighbouring indices; the numbers differ by one at most.
+    Block,
+    /// Index `i` belongs to part `i mod parts`.
+    Cyclic,
+    /// Blocks of so many indices are dealt out in turn.
+    BlockCyclic(usize),
+    /// Each has neighbouring indices, as many as its weight asks for. A weight may be zero.
+    Uneven(Vec<f64>),
+}
+
+/// Where the elements of a `D`-dimensional array live.
+///
+/// Each dimension is distributed for itself along one side of a grid of ranks; the ranks are numbered through the grid
+/// as elements through an array, the last dimension fastest. A layout is a value: making one is local, and costs memory
+/// for weights only. Two layouts are equal if every element is at the same place in both and the grids are equal.
+///
+/// # Examples
+/// ```
+/// use bellwether::array::{Distribution, Layout};
+/// let layout = Layout::new([10, 6], [Distribution::Block, Distribution::Cyclic], 4)?;
+/// assert_eq!(layout.grid(), [2, 2]);
+/// // Row 7 is in the lower half, column 3 in the odd one.
+/// assert_eq!(layout.rank_of([7, 3]), Some(3));
+/// assert_eq!(layout.extents_at(3), [5, 3]);
+/// # Ok::<(), bellwether::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layout<const D: usize> {
+    axes: [Axis; D],
+}
+
+impl<const D: usize> Layout<D> {
+    /// A layout over `ranks` ranks, on a grid as near to a square as can be ([`near_square`]); the number of weights
+    /// of an uneven dimension fixes that side.
+    ///
+    /// # Errors
+    /// As [`Layout::on_grid`]; as [`near_square`].
+    pub fn new(extents: [usize; D], distributions: [Distribution; D], ranks: usize) -> Result<Layout<D>> {
+        let fixed = std::array::from_fn(|d| match &distributions[d] {
+            Distribution::Uneven(weights) => weights.len(),
+            _ => 0,
+        });
+        let grid = near_square(ranks, fixed)?;
+        Self::on_grid(extents, distributions, grid, ranks)
+    }
+
+    /// Blocks in every dimension, on a grid as near to a square as can be.
+    ///
+    /// # Errors
+    /// As [`Layout::on_grid`].
+    pub fn block(extents: [usize; D], ranks: usize) -> Result<Layout<D>> {
+        Self::new(extents, [const { Distribution::Block }; D], ranks)
+    }
+
+    /// Blocks of whole rows: the first dimension alone is distributed.
+    ///
+    /// # Errors
+    /// As [`Layout::on_grid`].
+    pub fn rows(extents: [usize; D], ranks: usize) -> Result<Layout<D>> {
+        let grid = std::array::from_fn(|d| if d == 0 { ranks } else { 1 });
+        Self::on_grid(extents, [const { Distribution::Block }; D], grid, ranks)
+    }
+
+    /// Dealt out one by one in every dimension, on a grid as near to a square as can be.
+    ///
+    /// # Errors
+    /// As [`Layout::on_grid`].
+    pub fn cyclic(extents: [usize; D], ranks: usize) -> Result<Layout<D>> {
+        Self::new(extents, [const { Distribution::Cyclic }; D], ranks)
+    }
+
+    /// A layout on a grid of that many ranks in each dimension. Parts may be empty where there are fewer indices than
+    /// ranks.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`], with both sides, for an extent of 0, more elements than can be counted, a grid that
+    /// does not make up `ranks` ranks, blocks of 0, and weights that are not one for each part, negative, not finite,
+    /// or all zero.
+    pub fn on_grid(
+        extents: [usize; D],
+        distributions: [Distribution; D],
+        grid: [usize; D],
+        ranks: usize,
+    ) -> Result<Layout<D>> {
+        const { assert!(D >= 1 && D <= 3, "arrays have 1, 2 or 3 dimensions") };
+        let wrong = |why| Err(Error::InvalidArgument { operation: OPERATION, why });
+        if extents.contains(&0) {
+            return wrong(format!("extents {extents:?}: every extent is at least 1"));
+        }
+        if volume(&extents).is_none_or(|all| all > isize::MAX as usize) {
+            return wrong(format!("extents {extents:?} are more elements than can be counted"));
+        }
+        if volume(&grid) != Some(ranks) || ranks == 0 {
+            return wrong(format!("the grid {grid:?} does not have as many places as there are ranks, {ranks}"));
+        }
+        for (d, distribution) in distributions.iter().enumerate() {
+            match distribution {
+                Distribution::BlockCyclic(0) => return wrong(format!("dimension {d}: blocks of 0 indices")),
+                Distribution::Uneven(weights) if weights.len() != grid[d] => {
+                    return wrong(format!("dimension {d}: {} weights for {} parts", weights.len(), grid[d]));
+                }
+                Distribution::Uneven(weights) => {
+                    if let Some(bad) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
+                        return wrong(format!(
+                            "dimension {d}: a weight of {bad}; weights are finite, and not negative"
+                        ));
+                    }
+                    if weights.iter().all(|weight| *weight == 0.0) {
+                        return wrong(format!("dimension {d}: {} weights, and all are zero", weights.len()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let axes = std::array::from_fn(|d| match &distributions[d] {
+            Distribution::Block => Axis::block(extents[d], grid[d]),
+            Distribution::Cyclic => Axis::cyclic(extents[d], grid[d]),
+            Distribution::BlockCyclic(block) => Axis::block_cyclic(extents[d], grid[d], *block),
+            Distribution::Uneven(weights) => Axis::uneven(extents[d], weights),
+        });
+        Ok(Layout { axes })
+    }
+
+    /// The layout of the transposed array: dimensions in reverse, on the reversed grid.
+    pub fn reversed(&self) -> Layout<D> {
+        let mut axes = self.axes.clone();
+        axes.reverse();
+        Layout { axes }
+    }
+
+    /// Elements in each dimension.
+    pub fn extents(&self) -> [usize; D] {
+        std::array::from_fn(|d| self.axes[d].extent())
+    }
+
+    /// Elements in all.
+    pub fn len(&self) -> usize {
+        self.axes.iter().map(Axis::extent).product()
+    }
+
+    /// Never: every extent is at least 1.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Ranks in each dimension.
+    pub fn grid(&self) -> [usize; D] {
+        std::array::from_fn(|d| self.axes[d].parts())
+    }
+
+    /// Ranks in all.
+    pub fn ranks(&self) -> usize {
+        self.axes.iter().map(Axis::parts).product()
+    }
+
+    /// The place of `rank` in the grid.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn place_of(&self, rank: usize) -> [usize; D] {
+        assert!(rank < self.ranks(), "rank {rank} of {}", self.ranks());
+        let mut rest = rank;
+        let mut place = [0; D];
+        for d in (0..D).rev() {
+            place[d] = rest % self.axes[d].parts();
+            rest /= self.axes[d].parts();
+        }
+        place
+    }
+
+    /// The rank at a place of the grid; `None` if there is no such place.
+    pub fn rank_at(&self, place: [usize; D]) -> Option<usize> {
+        (0..D).try_fold(0, |rank, d| (place[d] < self.axes[d].parts()).then(|| rank * self.axes[d].parts() + place[d]))
+    }
+
+    /// The rank that has an element; `None` if there is no such element.
+    pub fn rank_of(&self, index: impl Position<D>) -> Option<usize> {
+        self.locate(index).map(|(rank, _)| rank)
+    }
+
+    /// The rank that has an element, and the element's index in that rank's part; `None` if there is no such element.
+    pub fn locate(&self, index: impl Position<D>) -> Option<(usize, [usize; D])> {
+        let (index, mut rank, mut local) = (index.position(), 0, [0; D]);
+        for d in 0..D {
+            if index[d] >= self.axes[d].extent() {
+                return None;
+            }
+            let (part, at) = self.axes[d].locate(index[d]);
+            (rank, local[d]) = (rank * self.axes[d].parts() + part, at);
+        }
+        Some((rank, local))
+    }
+
+    /// Elements in each dimension of what `rank` has.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn extents_at(&self, rank: usize) -> [usize; D] {
+        let place = self.place_of(rank);
+        std::array::from_fn(|d| self.axes[d].len(place[d]))
+    }
+
+    /// The array's index of the element at `local` of the part of `rank`; `None` if that has no such element.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn global(&self, rank: usize, local: impl Position<D>) -> Option<[usize; D]> {
+        let (place, local) = (self.place_of(rank), local.position());
+        let inside = (0..D).all(|d| local[d] < self.axes[d].len(place[d]));
+        inside.then(|| std::array::from_fn(|d| self.axes[d].global(place[d], local[d])))
+    }
+
+    #[inline(always)]
+    pub(crate) fn axis(&self, d: usize) -> &Axis {
+        &self.axes[d]
+    }
+
+    /// # Errors
+    /// [`Error::InvalidArgument`], with both layouts, if they are not equal.
+    pub(crate) fn check_same(&self, other: &Layout<D>, operation: &'static str) -> Result<()> {
+        if self == other {
+            return Ok(());
+        }
+        let why = format!("arrays of different layouts combined: {self} and {other}; bring one to the other's layout");
+        Err(Error::InvalidArgument { operation, why })
+    }
+}
+
+impl<const D: usize> std::fmt::Display for Layout<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let rules: Vec<String> = self.axes.iter().map(Axis::describe).collect();
+        write!(f, "{:?} elements on a grid of {:?} ranks ({})", self.extents(), self.grid(), rules.join(" x "))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! The local phase: this rank's part as a slice.
+
+use bellwether_runtime::Pod;
+
+use super::index::Region;
+use super::layout::Layout;
+use super::{GlobalArray, Local};
+
+impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
+    /// What this rank has, row by row: a box of [`GlobalArray::local_extents`] elements, ghost layers included. Without
+    /// ghost layers these are this rank's own elements and nothing else.
+    #[inline]
+    pub fn local(&self) -> &[T] {
+        // SAFETY: this rank's part of the allocation, as long as the handle lives; any bits are a `T`. In this phase
+        // nobody writes it but through `local_mut`: every rank gave up its shared handle, and pointers are stale.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr_range().start, self.local_len()) }
+    }
+
+    /// As [`GlobalArray::local`], to be changed.
+    #[inline]
+    pub fn local_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `local`; and `self` is borrowed for as long.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr_range().start, self.local_len()) }
+    }
+
+    /// Elements of [`GlobalArray::local`]; at most as many as were allocated, which is the most of all ranks.
+    fn local_len(&self) -> usize {
+        let len = self.local_extents().into_iter().product();
+        assert!(len <= self.memory.len(), "a part larger than its memory");
+        len
+    }
+
+    /// This rank's own elements with their indices in the array, in the order of memory.
+    pub fn iter(&self) -> impl Iterator<Item = ([usize; D], &T)> {
+        self.lines().flat_map(|(local, line)| {
+            line.iter().zip(indices(&self.layout, self.rank, own_index(local, self.ghost))).map(|(e, index)| (index, e))
+        })
+    }
+
+    /// As [`GlobalArray::iter`], to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = ([usize; D], &mut T)> {
+        let (layout, rank, ghost) = (self.layout.clone(), self.rank, self.ghost);
+        self.lines_mut().flat_map(move |(local, line)| {
+            let indices: Indices<D> = indices(&layout, rank, own_index(local, ghost));
+            line.iter_mut().zip(indices).map(|(element, index)| (index, element))
+        })
+    }
+
+    /// This rank's own elements, line by line along the last dimension, and where each line begins in the local box.
+    pub(super) fn lines(&self) -> impl Iterator<Item = ([usize; D], &[T])> {
+        self.lines_of(self.interior())
+    }
+
+    /// The same of a box inside the local box.
+    pub(super) fn lines_of(&self, region: Region<D>) -> impl Iterator<Item = ([usize; D], &[T])> {
+        let (all, count) = (self.local(), region.extents[D - 1]);
+        region.lines().map(move |line| {
+            let at = self.place(&line);
+            (line, &all[at..at + count])
+        })
+    }
+
+    pub(super) fn lines_mut(&mut self) -> impl Iterator<Item = ([usize; D], &mut [T])> {
+        self.lines_of_mut(self.interior())
+    }
+
+    pub(super) fn lines_of_mut(&mut self, region: Region<D>) -> impl Iterator<Item = ([usize; D], &mut [T])> {
+        let (extents, count) = (self.local_extents(), region.extents[D - 1]);
+        let (mut rest, mut done) = (self.local_mut(), 0);
+        region.lines().map(move |line| {
+            let at = super::offset(&extents, &line);
+            let (_, from) = std::mem::take(&mut rest).split_at_mut(at - done);
+            let (line_mut, after) = from.split_at_mut(count);
+            (rest, done) = (after, at + count);
+            (line, line_mut)
+        })
+    }
+}
+
+/// Where an element of the local box is among this rank's own.
+pub(super) fn own_index<const D: usize>(local: [usize; D], ghost: [usize; D]) -> [usize; D] {
+    std::array::from_fn(|d| local[d] - ghost[d])
+}
+
+/// Indices in the array of this rank's own elements, along the last dimension from `first` to the end.
+struct Indices<const D: usize> {
+    layout: Layout<D>,
+    index: [usize; D],
+    part: usize,
+    next: usize,
+}
+
+fn indices<const D: usize>(layout: &Layout<D>, rank: usize, first: [usize; D]) -> Indices<D> {
+    let place = layout.place_of(rank);
+    let mut index = [0; D];
+    (0..D - 1).for_each(|d| index[d] = layout.axis(d).global(place[d], first[d]));
+    Indices { layout: layout.clone(), index, part: place[D - 1], next: first[D - 1] }
+}
+
+impl<const D: usize> Iterator for Indices<D> {
+    type Item = [usize; D];
+
+    #[inline]
+    fn next(&mut self) -> Option<[usize; D]> {
+        self.index[D - 1] = self.layout.axis(D - 1).global(self.part, self.next);
+        self.next += 1;
+        Some(self.index)
+    }
+}

@@ -1,0 +1,59 @@
+//! The two phases of an array, and the way from one to the other.
+
+use bellwether_runtime::{Pod, Reach, Result, World};
+
+use super::GlobalArray;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A phase of an array: [`Local`] or [`Shared`].
+pub trait Phase: sealed::Sealed {
+    /// Its name, for people.
+    const NAME: &'static str;
+}
+
+/// Each rank has its own part as a slice, and nobody else can touch it.
+#[derive(Debug, Clone, Copy)]
+pub enum Local {}
+
+/// Everyone may put, get and change elements atomically.
+#[derive(Debug, Clone, Copy)]
+pub enum Shared {}
+
+impl sealed::Sealed for Local {}
+impl sealed::Sealed for Shared {}
+
+impl Phase for Local {
+    const NAME: &'static str = "local";
+}
+
+impl Phase for Shared {
+    const NAME: &'static str = "shared";
+}
+
+impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
+    /// Lets everyone reach all elements. Collective; when it returns every rank has given up its slice.
+    ///
+    /// # Errors
+    /// Then the array is gone. [`bellwether_runtime::Error::RanksDiffer`] if a rank is in another collective call or
+    /// shares another array; as [`World::barrier`].
+    pub fn share(self, world: &World) -> Result<GlobalArray<T, D, Shared>> {
+        // What was written through the slice comes before the barrier inside.
+        world.change_reach(&self.memory, Reach::Pointers)?;
+        Ok(self.in_phase())
+    }
+}
+
+impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
+    /// Gives each rank its part for itself. Collective; when it returns every rank has called it, what was put before is
+    /// there, and pointers to the array are stale.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::share`].
+    pub fn localize(self, world: &World) -> Result<GlobalArray<T, D, Local>> {
+        world.change_reach(&self.memory, Reach::Handle)?;
+        Ok(self.in_phase())
+    }
+}

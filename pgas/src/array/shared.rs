@@ -1,0 +1,98 @@
+//! The shared phase: any element, one-sided.
+
+use bellwether_runtime::{AtomicElement, Error, Pod, Result};
+
+use super::index::Position;
+use super::{GlobalArray, Shared};
+use crate::pointer::GlobalPtr;
+
+impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
+    /// Reads one element. On one node index arithmetic and a load; nothing is needed from its owner.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an index outside. Over a network as [`bellwether_runtime::Symmetric::get`].
+    #[inline(always)]
+    pub fn get(&self, index: impl Position<D>) -> Result<T> {
+        match self.locate(index.position()) {
+            Some((rank, at)) => self.memory.get(rank, at),
+            None => Err(self.outside("get", index.position())),
+        }
+    }
+
+    /// Writes one element. On one node index arithmetic and a store. When others see it is said at
+    /// [`bellwether_runtime::World::fence`].
+    ///
+    /// # Errors
+    /// As [`GlobalArray::get`].
+    #[inline(always)]
+    pub fn put(&self, index: impl Position<D>, value: T) -> Result<()> {
+        match self.locate(index.position()) {
+            Some((rank, at)) => self.memory.put(rank, at, value),
+            None => Err(self.outside("put", index.position())),
+        }
+    }
+
+    /// A pointer to an element. It is stale once the array is in its local phase again, or dropped.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an index outside.
+    pub fn pointer(&self, index: impl Position<D>) -> Result<GlobalPtr<T>> {
+        match self.locate(index.position()) {
+            Some((rank, at)) => GlobalPtr::to(&self.memory, rank, at),
+            None => Err(self.outside("a pointer", index.position())),
+        }
+    }
+
+    #[cold]
+    fn outside(&self, operation: &'static str, index: [usize; D]) -> Error {
+        let why = format!("index {index:?} is outside an array of {:?} elements", self.extents());
+        Error::InvalidArgument { operation, why }
+    }
+}
+
+macro_rules! atomics {
+    ($($(#[$doc:meta])* $operation:ident;)*) => {
+        /// Atomic operations, on elements that have them. All ranks' operations on one element are atomic to each other.
+        ///
+        /// # Errors
+        /// All of them as [`GlobalArray::get`].
+        impl<T: AtomicElement, const D: usize> GlobalArray<T, D, Shared> {
+            $($(#[$doc])*
+            ///
+            /// # Errors
+            /// As [`GlobalArray::get`].
+            #[inline(always)]
+            pub fn $operation(&self, index: impl Position<D>, value: T) -> Result<T> {
+                match self.locate(index.position()) {
+                    Some((rank, at)) => self.memory.$operation(rank, at, value),
+                    None => Err(self.outside(stringify!($operation), index.position())),
+                }
+            })*
+
+            /// Stores `new` if the element is `expected`; returns what it was before.
+            ///
+            /// # Errors
+            /// As [`GlobalArray::get`].
+            #[inline(always)]
+            pub fn compare_swap(&self, index: impl Position<D>, expected: T, new: T) -> Result<T> {
+                match self.locate(index.position()) {
+                    Some((rank, at)) => self.memory.compare_swap(rank, at, expected, new),
+                    None => Err(self.outside("compare_swap", index.position())),
+                }
+            }
+        }
+    };
+}
+
+atomics! {
+    /// Adds `value` to an element, around the end; returns what it was before.
+    fetch_add;
+    /// Ands `value` into an element; returns what it was before.
+    fetch_and;
+    /// Ors `value` into an element; returns what it was before.
+    fetch_or;
+    /// Xors `value` into an element; returns what it was before.
+    fetch_xor;
+    /// Stores `value` in an element; returns what it was before.
+    swap;
+}

@@ -1,0 +1,131 @@
+//! Sorting.
+
+use std::cmp::Ordering;
+
+use bellwether_runtime::{Pod, Result, World};
+
+use super::index::Region;
+use super::{GlobalArray, Local};
+
+/// Samples of the rank that has most elements; others give as many for each of theirs.
+const SAMPLES: usize = 64;
+
+impl<T: Pod> GlobalArray<T, 1, Local> {
+    /// A new array of the same layout with the elements in order. Collective.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::sort_by`].
+    pub fn sort(&self, world: &World) -> Result<GlobalArray<T, 1>>
+    where
+        T: Ord,
+    {
+        self.sort_by(world, T::cmp)
+    }
+
+    /// A new array of the same layout with the elements in the order of their keys; elements of equal keys keep their
+    /// order. Collective.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::sort_by`].
+    pub fn sort_by_key<K: Ord>(&self, world: &World, key: impl Fn(&T) -> K) -> Result<GlobalArray<T, 1>> {
+        self.sort_by(world, |a, b| key(a).cmp(&key(b)))
+    }
+
+    /// A new array of the same layout with the elements in the order that `compare` says, a total one; elements that it
+    /// calls equal keep their order. So the result does not depend on the number of ranks. For floating-point numbers:
+    /// `array.sort_by(&world, f64::total_cmp)`. Collective.
+    ///
+    /// Sample sort (Frazer and McKellar, 1970): each rank sorts its own elements, and sends them to the rank of the range
+    /// that they are in, which merges them. Ranges are chosen from samples; among equal elements rank and place decide,
+    /// so that many equal ones are spread too. Takes memory for the elements two times more.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::new`] and [`World::allgather`].
+    pub fn sort_by(&self, world: &World, compare: impl Fn(&T, &T) -> Ordering) -> Result<GlobalArray<T, 1>> {
+        let result = GlobalArray::new(world, self.layout.clone())?;
+        let mut mine = {
+            let ordered = self.in_order(world)?;
+            let own = ordered.interior().range(0);
+            ordered.local()[own].to_vec()
+        };
+        mine.sort_by(&compare);
+        let ends = ends_of_ranges(world, &mine, &compare)?;
+        let mut merged = exchange(world, &mine, &ends)?;
+        drop(mine);
+        // What comes from one rank is in order, and what comes from a lower one is first: equal elements keep theirs.
+        merged.sort_by(&compare);
+        let before: u64 = world.allgather(&[merged.len() as u64])?[..world.rank()].iter().sum();
+        result.put_region(Region { start: [before as usize], extents: [merged.len()] }, &merged)?;
+        result.meet(world)?;
+        Ok(result)
+    }
+}
+
+/// For each rank, where its range ends in `mine`, which is sorted.
+fn ends_of_ranges<T: Pod>(world: &World, mine: &[T], compare: impl Fn(&T, &T) -> Ordering) -> Result<Vec<usize>> {
+    let (rank, n) = (world.rank(), world.size());
+    let lengths = world.allgather(&[mine.len() as u64])?;
+    let most = lengths.iter().copied().max().unwrap_or(0) as usize;
+    // A sample from the middle of each stretch; the rest of the board is not looked at.
+    let count = |len: usize| (len * SAMPLES).div_ceil(most.max(1)).min(len);
+    let place = |len: usize, sample: usize| (2 * sample + 1) * len / (2 * count(len));
+    let mut board = [T::zeroed(); SAMPLES];
+    for (sample, shown) in board.iter_mut().enumerate().take(count(mine.len())) {
+        *shown = mine[place(mine.len(), sample)];
+    }
+    let boards = world.allgather(&board)?;
+    let mut samples = Vec::with_capacity(n * SAMPLES);
+    for (other, len) in lengths.into_iter().enumerate() {
+        let shown = &boards[other * SAMPLES..][..count(len as usize)];
+        samples.extend(shown.iter().enumerate().map(|(sample, shown)| (*shown, other, place(len as usize, sample))));
+    }
+    let order = |a: &(T, usize, usize), b: &(T, usize, usize)| compare(&a.0, &b.0).then((a.1, a.2).cmp(&(b.1, b.2)));
+    samples.sort_by(order);
+    let mut ends = Vec::with_capacity(n);
+    let mut before = 0;
+    for range in 1..n {
+        let splitter = &samples[range * samples.len() / n];
+        // The first element that is not before the splitter.
+        let (mut low, mut high) = (before, mine.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if order(&(mine[middle], rank, middle), splitter) == Ordering::Less {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        before = low;
+        ends.push(before);
+    }
+    ends.push(mine.len());
+    Ok(ends)
+}
+
+/// Sends each rank its range of `mine`, and returns what came, in the order of the ranks it came from.
+fn exchange<T: Pod>(world: &World, mine: &[T], ends: &[usize]) -> Result<Vec<T>> {
+    let (rank, n) = (world.rank(), world.size());
+    // At each rank: how much comes from each, and where this rank's part goes at each.
+    let table = world.alloc::<u64>(2 * n)?;
+    let range = |to: usize| if to == 0 { 0..ends[0] } else { ends[to - 1]..ends[to] };
+    for to in (0..n).map(|step| (rank + step) % n) {
+        table.put(to, rank, range(to).len() as u64)?;
+    }
+    world.barrier()?;
+    let mut total = 0;
+    for from in 0..n {
+        let count = table.load(from);
+        table.put(from, n + rank, total)?;
+        total += count;
+    }
+    let mut most = [total];
+    world.allreduce(&mut most, u64::max)?;
+    let inbox = world.alloc::<T>(most[0] as usize)?;
+    for to in (0..n).map(|step| (rank + step) % n) {
+        inbox.put_slice(to, table.load(n + to) as usize, &mine[range(to)])?;
+    }
+    world.barrier()?;
+    let mut came = vec![T::zeroed(); total as usize];
+    inbox.read(0, &mut came);
+    Ok(came)
+}

@@ -1,0 +1,241 @@
+//! Elements one after the other at one rank.
+
+use std::ops::Range;
+
+use bellwether_runtime::{Error, Lent, Pod, Result, World, Zeroable};
+use serde::{Deserialize, Serialize};
+
+use super::GlobalPtr;
+
+/// A [`GlobalPtr`] and a number of elements: plain old data too.
+///
+/// # Examples
+/// ```
+/// # fn main() -> bellwether::Result<()> {
+/// # bellwether::threads(2, |world| {
+/// use bellwether::pointer::GlobalPtr;
+/// let memory = world.alloc::<u32>(10)?;
+/// let all = GlobalPtr::to(&memory, 1, 0)?.slice(10);
+/// if world.rank() == 0 {
+///     all.slice(2..5)?.put(world, &[7, 8, 9])?;
+///     all.put_strided(world, 5, 2, &[1, 2, 3])?;
+/// }
+/// world.barrier()?;
+/// assert_eq!(all.get(world)?, [0, 0, 7, 8, 9, 1, 0, 2, 0, 3]);
+/// assert_eq!(all.gather(world, &[9, 2, 2])?, [3, 7, 7]);
+/// # world.barrier()
+/// # })?.into_iter().collect() }
+/// ```
+#[derive(Serialize, Deserialize)]
+#[serde(bound = "")]
+#[repr(C)]
+pub struct GlobalSlice<T> {
+    start: GlobalPtr<T>,
+    len: u64,
+}
+
+impl<T> Clone for GlobalSlice<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for GlobalSlice<T> {}
+
+impl<T> PartialEq for GlobalSlice<T> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.start, self.len) == (other.start, other.len)
+    }
+}
+
+impl<T> Eq for GlobalSlice<T> {}
+
+// SAFETY: zeros are no elements at the null pointer.
+unsafe impl<T: 'static> Zeroable for GlobalSlice<T> {}
+// SAFETY: a pointer, which is plain old data, and an integer, without padding; checked at each access.
+unsafe impl<T: 'static> Pod for GlobalSlice<T> {}
+
+impl<T> GlobalSlice<T> {
+    /// `len` elements from `start`.
+    pub fn new(start: GlobalPtr<T>, len: usize) -> Self {
+        GlobalSlice { start, len: len as u64 }
+    }
+
+    /// Where it begins.
+    pub fn start(&self) -> GlobalPtr<T> {
+        self.start
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The address of an element.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if the slice has no such element.
+    pub fn at(&self, index: usize) -> Result<GlobalPtr<T>> {
+        self.check("an element of a slice", index, 1)?;
+        Ok(self.start.add(index))
+    }
+
+    /// Some of its elements.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if they are not all in the slice.
+    pub fn slice(&self, range: Range<usize>) -> Result<GlobalSlice<T>> {
+        self.check("a slice of a slice", range.start, range.len())?;
+        Ok(self.start.add(range.start).slice(range.len()))
+    }
+
+    /// The elements before `middle`, and the others.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if the slice is shorter.
+    pub fn split_at(&self, middle: usize) -> Result<(GlobalSlice<T>, GlobalSlice<T>)> {
+        self.check("splitting a slice", middle, 0)?;
+        Ok((self.start.slice(middle), self.start.add(middle).slice(self.len() - middle)))
+    }
+
+    fn check(&self, operation: &'static str, start: usize, count: usize) -> Result<()> {
+        if start <= self.len() && count <= self.len() - start {
+            return Ok(());
+        }
+        Err(Error::OutOfBounds { operation, rank: self.start.rank(), start, count, available: self.len() })
+    }
+}
+
+impl<T: Pod> GlobalSlice<T> {
+    /// Reads all elements.
+    ///
+    /// # Errors
+    /// As [`GlobalSlice::get_into`].
+    pub fn get(&self, world: &World) -> Result<Vec<T>> {
+        let array = self.whole(world, "get")?;
+        let mut values = vec![T::zeroed(); self.len()];
+        array.get_slice(self.start.rank(), self.start.index(), &mut values)?;
+        Ok(values)
+    }
+
+    /// Reads all elements into `values`, which are as many.
+    ///
+    /// # Errors
+    /// [`Error::Stale`]; [`Error::OutOfBounds`] if they are not all inside the allocation; [`Error::InvalidArgument`]
+    /// for another number of values. Over a network as [`bellwether_runtime::Symmetric::get_slice`].
+    pub fn get_into(&self, world: &World, values: &mut [T]) -> Result<()> {
+        self.check_count("get_into", values.len())?;
+        self.start.lend(world, "get_into")?.get_slice(self.start.rank(), self.start.index(), values)
+    }
+
+    /// Writes all elements.
+    ///
+    /// # Errors
+    /// As [`GlobalSlice::get_into`]; then nothing was written, but over a network.
+    pub fn put(&self, world: &World, values: &[T]) -> Result<()> {
+        self.check_count("put", values.len())?;
+        self.start.lend(world, "put")?.put_slice(self.start.rank(), self.start.index(), values)
+    }
+
+    /// A copy of all elements, if they are this rank's; then nothing is communicated.
+    ///
+    /// # Errors
+    /// As [`GlobalSlice::get_into`].
+    pub fn local(&self, world: &World) -> Result<Option<Vec<T>>> {
+        if self.start.rank() == world.rank() { self.get(world).map(Some) } else { Ok(None) }
+    }
+
+    /// Reads every `stride`-th element from `start` on, `count` of them.
+    ///
+    /// # Errors
+    /// As [`GlobalSlice::get_into`]; [`Error::OutOfBounds`] for elements that are not in the slice.
+    pub fn get_strided(&self, world: &World, start: usize, stride: usize, count: usize) -> Result<Vec<T>> {
+        let array = self.strided(world, "get_strided", start, stride, count)?;
+        let first = self.start.index() + start;
+        (0..count).map(|step| array.get(self.start.rank(), first + step * stride)).collect()
+    }
+
+    /// Writes every `stride`-th element from `start` on.
+    ///
+    /// # Errors
+    /// As [`GlobalSlice::get_strided`]; then nothing was written, but over a network.
+    pub fn put_strided(&self, world: &World, start: usize, stride: usize, values: &[T]) -> Result<()> {
+        let array = self.strided(world, "put_strided", start, stride, values.len())?;
+        let first = self.start.index() + start;
+        let mut values = values.iter().enumerate();
+        values.try_for_each(|(step, value)| array.put(self.start.rank(), first + step * stride, *value))
+    }
+
+    /// Reads the elements of these numbers, in their order.
+    ///
+    /// # Errors
+    /// As [`GlobalSlice::get_strided`].
+    pub fn gather(&self, world: &World, indices: &[usize]) -> Result<Vec<T>> {
+        let array = self.indexed(world, "gather", indices)?;
+        indices.iter().map(|index| array.get(self.start.rank(), self.start.index() + index)).collect()
+    }
+
+    /// Writes the elements of these numbers. Of several values for one element any one stays.
+    ///
+    /// # Errors
+    /// As [`GlobalSlice::get_strided`]; [`Error::InvalidArgument`] if there are not as many values as numbers. Then
+    /// nothing was written, but over a network.
+    pub fn scatter(&self, world: &World, indices: &[usize], values: &[T]) -> Result<()> {
+        if indices.len() != values.len() {
+            let why = format!("{} values for {} elements", values.len(), indices.len());
+            return Err(Error::InvalidArgument { operation: "scatter", why });
+        }
+        let array = self.indexed(world, "scatter", indices)?;
+        let mut pairs = indices.iter().zip(values);
+        pairs.try_for_each(|(index, value)| array.put(self.start.rank(), self.start.index() + index, *value))
+    }
+
+    /// What it points into, if all of it is inside.
+    fn whole<'w>(&self, world: &'w World, operation: &'static str) -> Result<Lent<'w, T>> {
+        let array = self.start.lend(world, operation)?;
+        let (start, count, available) = (self.start.index(), self.len(), array.len());
+        if start > available || count > available - start {
+            return Err(Error::OutOfBounds { operation, rank: self.start.rank(), start, count, available });
+        }
+        Ok(array)
+    }
+
+    fn strided<'w>(
+        &self,
+        world: &'w World,
+        operation: &'static str,
+        start: usize,
+        stride: usize,
+        count: usize,
+    ) -> Result<Lent<'w, T>> {
+        if count > 0 {
+            let span = stride.checked_mul(count - 1).and_then(|span| span.checked_add(1)).unwrap_or(usize::MAX);
+            self.check(operation, start, span)?;
+        }
+        self.whole(world, operation)
+    }
+
+    fn indexed<'w>(&self, world: &'w World, operation: &'static str, indices: &[usize]) -> Result<Lent<'w, T>> {
+        indices.iter().try_for_each(|index| self.check(operation, *index, 1))?;
+        self.whole(world, operation)
+    }
+
+    fn check_count(&self, operation: &'static str, count: usize) -> Result<()> {
+        if count == self.len() {
+            return Ok(());
+        }
+        let why = format!("{count} values for a slice of {} elements", self.len());
+        Err(Error::InvalidArgument { operation, why })
+    }
+}
+
+impl<T> std::fmt::Debug for GlobalSlice<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GlobalSlice({} from {:?})", self.len, self.start)
+    }
+}

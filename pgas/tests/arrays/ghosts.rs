@@ -1,0 +1,164 @@
+//! Ghost layers.
+
+use bellwether::array::{Distribution, Ghosts, GlobalArray, Layout};
+use bellwether::{Result, World};
+
+use super::support::{everywhere, on_threads, says};
+
+const NOTHING: i64 = -1;
+
+/// After each exchange the ghost layers are what the neighbours have, and everything else is as it was.
+fn as_the_neighbours_have_it<const D: usize>(
+    world: &World,
+    layout: Layout<D>,
+    width: [usize; D],
+    periodic: [bool; D],
+    corners: bool,
+) -> Result<()> {
+    let extents = layout.extents();
+    let ghosts = Ghosts::new(width).periodic(periodic).corners(corners);
+    let mut array = GlobalArray::with_ghosts(world, layout.clone(), ghosts)?;
+    let value = |index: [usize; D], round: i64| index.iter().fold(round, |all, i| all * 100 + *i as i64);
+    array.local_mut().fill(NOTHING);
+    for round in 1..6 {
+        array.iter_mut().for_each(|(index, element)| *element = value(index, round));
+        if round == 3 {
+            // Not finished: the next one does it.
+            drop(array.start_exchange()?);
+            continue;
+        }
+        let mut pending = array.start_exchange()?;
+        assert!(pending.array().iter().all(|(index, element)| *element == value(index, round)));
+        // What is changed now is not seen by neighbours.
+        let own = pending.array().interior();
+        let at = own.start.iter().zip(pending.array().local_extents()).fold(0, |at, (i, n)| at * n + i);
+        pending.local_mut()[at] = 12345;
+        pending.finish()?;
+        let first = array.global([0; D]).expect("an own element");
+        let (interior, box_extents) = (array.interior(), array.local_extents());
+        for (number, element) in array.local().iter().enumerate() {
+            let (mut rest, mut local) = (number, [0; D]);
+            for d in (0..D).rev() {
+                local[d] = rest % box_extents[d];
+                rest /= box_extents[d];
+            }
+            let outside = (0..D).filter(|d| !interior.range(*d).contains(&local[*d])).count();
+            let index: [i64; D] = std::array::from_fn(|d| (first[d] + local[d]) as i64 - width[d] as i64);
+            let inside = (0..D).all(|d| periodic[d] || (0..extents[d] as i64).contains(&index[d]));
+            let wrapped = std::array::from_fn(|d| index[d].rem_euclid(extents[d] as i64) as usize);
+            let expected = match outside {
+                0 if local == interior.start => 12345,
+                0 => value(wrapped, round),
+                1 if inside => value(wrapped, round),
+                _ if inside && corners => value(wrapped, round),
+                _ => NOTHING,
+            };
+            assert_eq!(*element, expected, "{local:?} of rank {} in round {round}: {layout}, {ghosts:?}", world.rank());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn ghosts_of_every_kind() {
+    everywhere("ghosts", |world| {
+        let n = world.size();
+        for periodic in [false, true] {
+            as_the_neighbours_have_it(world, Layout::block([3 * n + 1], n)?, [2], [periodic], false)?;
+            let weights = (0..n).map(|rank| 1.0 + (rank % 2) as f64).collect();
+            let uneven = Layout::new([6 * n], [Distribution::Uneven(weights)], n)?;
+            as_the_neighbours_have_it(world, uneven, [3], [periodic], true)?;
+            for corners in [false, true] {
+                as_the_neighbours_have_it(world, Layout::block([2 * n, 15], n)?, [1, 2], [periodic, true], corners)?;
+                let boxes = Layout::block([2 * n, 8, 9], n)?;
+                as_the_neighbours_have_it(world, boxes, [1, 2, 1], [true, periodic, false], corners)?;
+            }
+            // None in the second dimension, which may be of any kind then.
+            let kinds = [Distribution::Block, Distribution::Cyclic];
+            let rows = Layout::on_grid([2 * n, 5], kinds, [n, 1], n)?;
+            as_the_neighbours_have_it(world, rows, [1, 0], [periodic, false], false)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn ghosts_live_through_phases_and_other_calls() {
+    everywhere("ghosts and phases", |world| {
+        let n = world.size();
+        let layout = Layout::block([4 * n, 6], n)?;
+        let mut array = GlobalArray::with_ghosts(world, layout.clone(), Ghosts::new([1, 1]).periodic([true, true]))?;
+        array.iter_mut().for_each(|([i, j], x)| *x = (10 * i + j) as u32);
+        let total: u32 = (0..4 * n as u32).flat_map(|i| (0..6).map(move |j| 10 * i + j)).sum();
+        array.exchange()?;
+        assert_eq!(array.sum(world)?, total, "own elements only");
+        let array = array.share(world)?;
+        assert_eq!(array.get([4 * n - 1, 5])?, (40 * n - 5) as u32);
+        assert_eq!(array.get_patch([1..3, 2..4])?, [12, 13, 22, 23]);
+        world.barrier()?;
+        if world.rank() == 0 {
+            array.put([0, 0], 1000)?;
+            array.put_patch([4 * n - 1..4 * n, 0..2], &[7, 8])?;
+        }
+        let mut array = array.localize(world)?;
+        array.exchange()?;
+        let moved = array.relayout(world, Layout::cyclic([4 * n, 6], n)?)?;
+        assert!(moved.iter().all(|([i, j], x)| match (i, j) {
+            (0, 0) => *x == 1000,
+            (i, 0) if i == 4 * n - 1 => *x == 7,
+            (i, 1) if i == 4 * n - 1 => *x == 8,
+            (i, j) => *x == (10 * i + j) as u32,
+        }));
+        let back = moved.copy_into(world, array)?;
+        assert_eq!(back.dot(world, &moved.relayout(world, layout)?)?, moved.dot(world, &moved)?);
+        let turned = back.transpose(world, Layout::rows([6, 4 * n], n)?)?;
+        assert!(turned.iter().all(|([j, i], x)| (i, j) == (0, 0) || i == 4 * n - 1 || *x == (10 * i + j) as u32));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_line_that_swings_does_not_depend_on_the_ranks() {
+    let swing = |world: &World| -> Result<Vec<f64>> {
+        let layout = Layout::block([40], world.size())?;
+        let mut a = GlobalArray::with_ghosts(world, layout.clone(), Ghosts::new([1]).periodic([true]))?;
+        let mut b = GlobalArray::with_ghosts(world, layout, Ghosts::new([1]).periodic([true]))?;
+        a.iter_mut().for_each(|([i], x)| *x = (i as f64).sin());
+        for _ in 0..200 {
+            a.exchange()?;
+            let (from, to) = (a.local(), b.local_mut());
+            for i in 1..from.len() - 1 {
+                to[i] = 0.25 * from[i - 1] + 0.5 * from[i] + 0.25 * from[i + 1];
+            }
+            std::mem::swap(&mut a, &mut b);
+        }
+        let a = a.share(world)?;
+        let all = a.get_patch(0..40)?;
+        world.barrier()?;
+        Ok(all)
+    };
+    let alone = bellwether::threads(1, swing).expect("runs").remove(0).expect("runs");
+    everywhere("swing", |world| {
+        assert_eq!(swing(world)?, alone);
+        Ok(())
+    });
+}
+
+#[test]
+fn layers_that_do_not_fit_are_told() {
+    on_threads("bad ghosts", &[2, 3], |world| {
+        let n = world.size();
+        let wide = GlobalArray::<f64, 1>::with_ghosts(world, Layout::block([3 * n], n)?, Ghosts::new([4]));
+        says(wide, &["ghost layers", "dimension 0", "layers of 4", "smallest has 3"]);
+        let cyclic = GlobalArray::<f64, 1>::with_ghosts(world, Layout::cyclic([9 * n], n)?, Ghosts::new([1]));
+        says(cyclic, &["ghost layers", "cyclic"]);
+        let huge = GlobalArray::<f64, 1>::with_ghosts(world, Layout::block([9], n)?, Ghosts::new([usize::MAX]));
+        says(huge, &["ghost layers"]);
+        let mut none = GlobalArray::<f64, 1>::new(world, Layout::block([9], n)?)?;
+        none.exchange()?;
+        let width = 1 + world.rank();
+        let other = GlobalArray::<f64, 1>::with_ghosts(world, Layout::block([9 * n], n)?, Ghosts::new([width]));
+        says(other, &["ghost layers differs"]);
+        world.barrier()
+    });
+}

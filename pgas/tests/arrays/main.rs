@@ -1,0 +1,8 @@
+//! Global pointers and arrays over thread ranks and over the simulated network.
+
+mod ghosts;
+mod patches;
+mod phases;
+mod pointers;
+mod support;
+mod whole;

@@ -1,0 +1,80 @@
+//! Boxes of elements.
+
+use bellwether::array::{GlobalArray, Layout, Region};
+use bellwether::{Result, World};
+
+use super::support::{boxes, everywhere, lines, planes, says, value};
+
+/// Each rank writes and reads boxes of a shared array beside a plain copy of it.
+fn as_a_plain_array<const D: usize>(world: &World, layout: Layout<D>) -> Result<()> {
+    let extents = layout.extents();
+    let number = |index: [usize; D]| (0..D).fold(0, |all, d| all * extents[d] + index[d]);
+    let array = GlobalArray::from_fn(world, layout.clone(), value)?.share(world)?;
+    let mut word = 77u64;
+    let mut random = |below: usize| {
+        word = word.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (word >> 33) as usize % below
+    };
+    let mut plain = vec![0.0; layout.len()];
+    let whole = Region { start: [0; D], extents };
+    for index in indices(whole) {
+        plain[number(index)] = value(index);
+    }
+    for round in 0..12 {
+        let start: [usize; D] = std::array::from_fn(|d| random(extents[d]));
+        let region = Region { start, extents: std::array::from_fn(|d| random(extents[d] - start[d] + 1)) };
+        let got = array.get_patch(region)?;
+        assert_eq!(
+            got,
+            indices(region).map(|index| plain[number(index)]).collect::<Vec<_>>(),
+            "{region:?} of {layout}"
+        );
+        world.barrier()?;
+        let values: Vec<f64> = (0..region.len()).map(|i| (round * 1000 + i) as f64).collect();
+        if round % world.size() == world.rank() {
+            array.put_patch(region, &values)?;
+        }
+        indices(region).zip(values).for_each(|(index, value)| plain[number(index)] = value);
+        world.barrier()?;
+    }
+    assert_eq!(array.get_patch(whole)?, plain);
+    let array = array.localize(world)?;
+    array.iter().for_each(|(index, element)| assert_eq!(*element, plain[number(index)]));
+    Ok(())
+}
+
+fn indices<const D: usize>(region: Region<D>) -> impl Iterator<Item = [usize; D]> {
+    (0..region.len()).map(move |number| {
+        let (mut rest, mut index) = (number, region.start);
+        for d in (0..D).rev() {
+            index[d] += rest % region.extents[d];
+            rest /= region.extents[d];
+        }
+        index
+    })
+}
+
+#[test]
+fn boxes_of_every_layout() {
+    everywhere("patches", |world| {
+        let n = world.size();
+        lines(31, n).into_iter().try_for_each(|layout| as_a_plain_array(world, layout))?;
+        planes([6, 9], n).into_iter().try_for_each(|layout| as_a_plain_array(world, layout))?;
+        boxes([3, 5, 4], n).into_iter().try_for_each(|layout| as_a_plain_array(world, layout))
+    });
+}
+
+#[test]
+fn a_box_outside_or_with_other_values_is_told() {
+    everywhere("bad patches", |world| {
+        let array = GlobalArray::<f64, 2>::new(world, Layout::block([4, 6], world.size())?)?.share(world)?;
+        says(array.get_patch([0..5, 0..1]), &["get_patch", "[5, 1]", "[0, 0]", "[4, 6]"]);
+        says(array.get_patch([3..4, 6..7]), &["[3, 6]", "[4, 6]"]);
+        says(array.put_patch([0..usize::MAX, 0..1], &[1.0]), &["put_patch", "[4, 6]"]);
+        says(array.put_patch([0..2, 0..2], &[1.0; 3]), &["3 values", "[2, 2]", "4"]);
+        says(array.get_patch_into([0..1, 0..2], &mut [0.0; 3]), &["3 values", "[1, 2]", "2"]);
+        assert_eq!(array.get_patch([4..4, 2..5])?, [0.0; 0]);
+        assert_eq!(array.get_patch([0..4, 0..6])?, [0.0; 24]);
+        world.barrier()
+    });
+}

@@ -1,0 +1,214 @@
+//! Phases, elements, and what is told when ranks do not agree.
+
+use bellwether::Error;
+use bellwether::array::{GlobalArray, Layout};
+
+use super::support::{boxes, everywhere, lines, on_threads, planes, says, value};
+
+/// Fills locally, checks everywhere; changes everywhere, checks locally.
+fn there_and_back<const D: usize>(world: &bellwether::World, layout: Layout<D>) -> bellwether::Result<()> {
+    let (rank, n) = (world.rank(), world.size());
+    let mut array = GlobalArray::from_fn(world, layout.clone(), value)?;
+    assert_eq!(array.own_extents(), layout.extents_at(rank));
+    assert_eq!(array.local().len(), layout.extents_at(rank).iter().product::<usize>());
+    for (index, element) in array.iter() {
+        assert_eq!(*element, value(index));
+        assert_eq!(layout.rank_of(index), Some(rank));
+    }
+    assert_eq!(array.iter().count(), array.local().len());
+    for (index, element) in array.iter_mut() {
+        assert_eq!(*element, value(index));
+        *element += 1.0;
+    }
+    let array = array.share(world)?;
+    let all: Vec<[usize; D]> = every(layout.extents());
+    for &index in &all {
+        assert_eq!(array.get(index)?, value(index) + 1.0, "{index:?} of {layout}");
+    }
+    world.barrier()?;
+    for (number, &index) in all.iter().enumerate() {
+        if number % n == rank {
+            array.put(index, value(index) - 3.0)?;
+        }
+    }
+    let array = array.localize(world)?;
+    for (index, element) in array.iter() {
+        assert_eq!(*element, value(index) - 3.0);
+    }
+    Ok(())
+}
+
+/// All indices of a box.
+fn every<const D: usize>(extents: [usize; D]) -> Vec<[usize; D]> {
+    let mut all = vec![[0; D]];
+    for d in 0..D {
+        all = all
+            .iter()
+            .flat_map(|index| {
+                (0..extents[d]).map(|i| {
+                    let mut index = *index;
+                    index[d] = i;
+                    index
+                })
+            })
+            .collect();
+    }
+    all
+}
+
+#[test]
+fn elements_in_every_layout() {
+    everywhere("elements", |world| {
+        let n = world.size();
+        lines(23, n).into_iter().chain(lines(2, n)).try_for_each(|layout| there_and_back(world, layout))?;
+        planes([5, 7], n).into_iter().try_for_each(|layout| there_and_back(world, layout))?;
+        boxes([3, 4, 5], n).into_iter().try_for_each(|layout| there_and_back(world, layout))
+    });
+}
+
+#[test]
+fn atomics_count_every_rank() {
+    everywhere("atomics", |world| {
+        let n = world.size() as u64;
+        let array = GlobalArray::<u64, 1>::new(world, Layout::cyclic([9], world.size())?)?.share(world)?;
+        for i in 0..9 {
+            array.fetch_add(i, i as u64)?;
+            array.fetch_or([i], 1 << 40)?;
+        }
+        world.barrier()?;
+        assert_eq!(
+            (0..9).map(|i| array.get(i)).collect::<bellwether::Result<Vec<_>>>()?,
+            (0..9).map(|i| (i * n) | (1 << 40)).collect::<Vec<u64>>()
+        );
+        world.barrier()?;
+        let first = array.compare_swap(8usize, (8 * n) | (1 << 40), 7)?;
+        world.barrier()?;
+        let winners = world.allgather(&[u64::from(first != 7)])?;
+        assert_eq!(winners.iter().sum::<u64>(), 1, "one swap finds the old value");
+        array.fetch_and(8usize, 3)?;
+        array.fetch_xor(7usize, 1 << (41 + world.rank()))?;
+        world.barrier()?;
+        assert_eq!((array.get(8)?, array.get(7)?), (3, ((7 * n) | (1 << 40)) ^ ((1 << n) - 1) << 41));
+        world.barrier()?;
+        let before = array.swap(0usize, world.rank() as u64 + 1)?;
+        world.barrier()?;
+        let mut seen = world.allgather(&[before])?;
+        seen.push(array.get(0)?);
+        seen.sort_unstable();
+        assert_eq!(seen, (1..=n).chain([1 << 40]).collect::<Vec<_>>());
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_pointer_ends_with_its_phase() {
+    everywhere("pointers to elements", |world| {
+        let layout = Layout::block([10], world.size())?;
+        let array = GlobalArray::<u32, 1>::new(world, layout)?.share(world)?;
+        let pointer = array.pointer(7)?;
+        if world.rank() == 0 {
+            pointer.put(world, 5)?;
+        }
+        world.barrier()?;
+        assert_eq!((array.get(7)?, pointer.get(world)?), (5, 5));
+        says(array.pointer(10), &["[10]", "outside", "[10] elements"]);
+        let array = array.localize(world)?;
+        says(pointer.put(world, 6), &["put", "stale", "does not share"]);
+        let array = array.share(world)?;
+        says(pointer.put(world, 6), &["stale", "take a new pointer"]);
+        assert_eq!(array.pointer(7)?.get(world)?, 5);
+        drop(array);
+        says(pointer.get(world), &["stale"]);
+        world.barrier()
+    });
+}
+
+#[test]
+fn an_index_outside_is_told_with_both_sides() {
+    everywhere("outside", |world| {
+        let array = GlobalArray::<u32, 2>::new(world, Layout::block([4, 6], world.size())?)?.share(world)?;
+        for index in [[4, 0], [0, 6], [usize::MAX, usize::MAX], [1 << 63, 1]] {
+            let facts = [format!("{index:?}"), "[4, 6]".into()];
+            let facts = [facts[0].as_str(), facts[1].as_str()];
+            says(array.get(index), &facts);
+            says(array.put(index, 1), &facts);
+            says(array.fetch_add(index, 1), &facts);
+            says(array.compare_swap(index, 1, 2), &facts);
+        }
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_layout_for_another_world_is_told() {
+    everywhere("layouts", |world| {
+        let n = world.size();
+        says(
+            GlobalArray::<u8, 1>::new(world, Layout::block([4], n + 1)?),
+            &[&format!("{} ranks", n + 1), &format!("has {n}")],
+        );
+        if n > 1 {
+            let extent = 20 + world.rank() / (n - 1);
+            says(GlobalArray::<u8, 1>::new(world, Layout::block([extent], n)?), &["layout of an array", "differs"]);
+        }
+        says(GlobalArray::<u64, 1>::new(world, Layout::block([1 << 62], n)?), &["bytes"]);
+        world.barrier()
+    });
+}
+
+#[test]
+fn ranks_that_change_other_arrays_are_told_and_nobody_has_a_slice() {
+    for simulated in [false, true] {
+        let body = |world: &bellwether::World| {
+            let layout = Layout::block([8], world.size())?;
+            let a = GlobalArray::<u8, 1>::new(world, layout.clone())?.share(world)?;
+            let b = GlobalArray::<u8, 1>::new(world, layout.clone())?.share(world)?;
+            let pointer = (if world.rank() == 0 { &a } else { &b }).pointer(0)?;
+            let changed = if world.rank() == 0 { a.localize(world) } else { b.localize(world) };
+            says(changed, &["a change of phase differs", "allocation", "local phase"]);
+            assert!(matches!(pointer.get(world), Err(Error::Stale { .. })));
+            let c = GlobalArray::<u8, 1>::new(world, layout)?;
+            world.barrier()?;
+            // The others meet at a barrier meanwhile, which must not count for this.
+            if world.rank() == 0 {
+                assert!(c.share(world).is_err());
+            } else {
+                let _ = world.barrier();
+            }
+            bellwether::Result::Ok(())
+        };
+        if simulated {
+            super::support::simulated("other arrays", &[2, 3], body);
+        } else {
+            on_threads("other arrays", &[2, 3, 5], body);
+        }
+    }
+}
+
+#[test]
+fn another_world_is_told() {
+    on_threads("another world", &[1], |outer| {
+        let layout = Layout::block([8], 1)?;
+        let array = GlobalArray::<u8, 1>::new(outer, layout)?;
+        // The only rank of another world on this very thread.
+        let other = bellwether::World::start()?;
+        says(array.sum(&other), &["another world"]);
+        says(array.share(&other), &["another world"]);
+        Ok(())
+    });
+}
+
+#[test]
+fn parts_may_be_forgotten() {
+    on_threads("forgotten", &[1, 3], |world| {
+        let layout = Layout::block([8], world.size())?;
+        for _ in 0..3 {
+            let mut array = GlobalArray::<u64, 1>::new(world, layout.clone())?;
+            array.local_mut().fill(7);
+            assert_eq!(array.sum(world)?, 56);
+            std::mem::forget(array);
+        }
+        assert_eq!(GlobalArray::<u64, 1>::new(world, layout)?.sum(world)?, 0, "not the memory of those");
+        world.barrier()
+    });
+}

@@ -1,0 +1,174 @@
+//! Global pointers and slices.
+
+use bellwether::array::{GlobalArray, Layout};
+use bellwether::pointer::{GlobalPtr, GlobalSlice};
+use bellwether::{Error, World, Zeroable};
+
+use super::support::{everywhere, on_threads, says};
+
+#[test]
+fn a_pointer_reaches_any_element_and_travels() {
+    everywhere("pointers", |world| {
+        let (rank, n) = (world.rank(), world.size());
+        let next = (rank + 1) % n;
+        let memory = world.alloc::<u64>(8)?;
+        let pointers = world.alloc::<GlobalPtr<u64>>(1)?;
+        let slices = world.alloc::<GlobalSlice<u64>>(1)?;
+        let mine = GlobalPtr::to(&memory, rank, 2)?;
+        pointers.put(next, 0, mine)?;
+        slices.put(next, 0, mine.slice(6))?;
+        world.barrier()?;
+        let theirs = pointers.load(0);
+        let before = (rank + n - 1) % n;
+        assert_eq!((theirs.rank(), theirs.index()), (before, 2));
+        theirs.put(world, 100 + rank as u64)?;
+        theirs.add(3).put(world, 5)?;
+        theirs.add(1).fetch_add(world, 7)?;
+        world.barrier()?;
+        assert_eq!(memory.load(2), 100 + next as u64);
+        assert_eq!(theirs.sub(2).add(5).get(world)?, 5);
+        assert_eq!(theirs.offset(1).compare_swap(world, 7, 9)?, 7);
+        assert_eq!(theirs.offset(4).offset(-3).swap(world, 11)?, 9);
+        assert_eq!(slices.load(0).get(world)?, [100 + rank as u64, 11, 0, 5, 0, 0]);
+        assert_eq!(theirs.local(world)?, (n == 1).then_some(100));
+        assert_eq!(mine.local(world)?, Some(100 + next as u64));
+        assert_eq!(theirs.add(4).offset_from(theirs.sub(1)), Some(5));
+        assert_eq!(theirs.offset_from(GlobalPtr::to(&memory, next, 0)?).is_none(), before != next);
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_remote_closure_takes_a_pointer() {
+    on_threads("sent", &[2, 3], |world| {
+        let memory = world.alloc::<u64>(1)?;
+        let bell = world.bell()?;
+        let pointer = GlobalPtr::to(&memory, world.rank(), 0)?;
+        let next = (world.rank() + 1) % world.size();
+        let back = world.call(next, (pointer, pointer.slice(1)), |_, (pointer, slice)| {
+            assert_eq!(slice.start(), pointer);
+            (pointer.rank(), slice.len())
+        })?;
+        assert_eq!(back.wait()?, (world.rank(), 1));
+        bell.ring(next)?;
+        bell.wait(1)?;
+        world.barrier()
+    });
+}
+
+#[test]
+fn strided_and_indexed_forms() {
+    everywhere("strides", |world| {
+        let memory = world.alloc::<i32>(20)?;
+        let last = world.size() - 1;
+        let all = GlobalPtr::to(&memory, last, 0)?.slice(20);
+        if world.rank() == 0 {
+            all.put_strided(world, 1, 3, &[1, 2, 3, 4, 5, 6, 7])?;
+            all.scatter(world, &[0, 2], &[10, 9])?;
+            all.slice(17..19)?.put(world, &[-1, -2])?;
+        }
+        world.barrier()?;
+        let expected = [10, 1, 9, 0, 2, 0, 0, 3, 0, 0, 4, 0, 0, 5, 0, 0, 6, -1, -2, 7];
+        assert_eq!(all.get(world)?, expected);
+        assert_eq!(all.get_strided(world, 1, 3, 7)?, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(all.get_strided(world, 19, 100, 1)?, [7]);
+        assert_eq!(all.get_strided(world, 0, 0, 3)?, [10; 3]);
+        assert_eq!(all.gather(world, &[19, 0, 17])?, [7, 10, -1]);
+        let (front, back) = all.split_at(5)?;
+        assert_eq!((front.len(), back.get(world)?), (5, expected[5..].to_vec()));
+        let mut some = [0; 2];
+        all.slice(2..4)?.get_into(world, &mut some)?;
+        assert_eq!(some, [9, 0]);
+        assert_eq!(all.local(world)?.is_some(), world.rank() == last);
+        world.barrier()
+    });
+}
+
+#[test]
+fn what_is_outside_is_told_at_access() {
+    everywhere("bounds", |world| {
+        let memory = world.alloc::<u64>(4)?;
+        let pointer = GlobalPtr::to(&memory, 0, 4)?;
+        says(GlobalPtr::to(&memory, 0, 5), &["elements 5..6", "which has 4"]);
+        says(pointer.get(world), &["get at rank 0", "elements 4..5", "which has 4"]);
+        says(pointer.sub(5).put(world, 1), &["put at rank 0", "which has 4"]);
+        says(pointer.sub(4).slice(5).get(world), &["elements 0..5", "which has 4"]);
+        says(pointer.sub(4).slice(usize::MAX).get(world), &["which has 4"]);
+        says(pointer.sub(4).slice(4).at(4), &["elements 4..5", "has 4"]);
+        says(pointer.sub(4).slice(4).get_strided(world, 0, 2, 3), &["has 4"]);
+        says(pointer.sub(4).slice(4).get_strided(world, 1, usize::MAX, 3), &["has 4"]);
+        says(pointer.sub(4).slice(4).gather(world, &[0, 4]), &["elements 4..5"]);
+        says(pointer.sub(4).slice(4).scatter(world, &[0, 1], &[1]), &["1 values for 2"]);
+        says(pointer.sub(4).slice(4).put(world, &[1]), &["1 values", "4 elements"]);
+        says(GlobalPtr::to(&memory, world.size(), 0)?.get(world), &["does not exist"]);
+        assert_eq!(pointer.sub(4).get(world)?, 0);
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_pointer_to_what_was_dropped_is_stale_even_where_other_memory_took_its_place() {
+    everywhere("stale", |world| {
+        let old = world.alloc::<u64>(4)?;
+        let pointer = GlobalPtr::to(&old, world.size() - 1, 0)?;
+        let offset = old.offset();
+        assert_eq!(pointer.get(world)?, 0);
+        drop(old);
+        says(pointer.get(world), &["stale", "does not share"]);
+        world.barrier()?;
+        let new = world.alloc::<u64>(4)?;
+        assert_eq!(new.offset(), offset, "the test wants the same memory");
+        says(pointer.put(world, 1), &["stale", &format!("{:#x}", new.identity().1)]);
+        says(pointer.fetch_add(world, 1), &["stale"]);
+        says(pointer.slice(1).get(world), &["stale"]);
+        says(pointer.slice(0).put(world, &[]), &["stale"]);
+        world.barrier()?;
+        assert_eq!(new.load(0), 0);
+        // One rank alone that has dropped it: stale there only.
+        let kept = (world.rank() != 0).then_some(new);
+        let pointer = world.allgather(&[kept
+            .as_ref()
+            .map_or(GlobalPtr::null(), |new| GlobalPtr::to(new, world.rank(), 0).expect("inside"))])?;
+        assert_eq!(pointer[world.size() - 1].get(world).is_ok(), world.rank() != 0);
+        world.barrier()
+    });
+}
+
+#[test]
+fn any_bits_are_an_error_or_shared_memory() {
+    on_threads("bits", &[1, 2], |world| {
+        let memory = world.alloc::<u64>(64)?;
+        let array = GlobalArray::<u64, 1>::new(world, Layout::block([64], world.size())?)?;
+        assert!(matches!(GlobalPtr::<u64>::zeroed().get(world), Err(Error::Stale { .. })));
+        assert!(GlobalPtr::<u64>::null().is_null() && GlobalSlice::<u64>::zeroed().is_empty());
+        // Memory that looks like anything at all does not make a pointer valid.
+        (0..64).for_each(|i| memory.store(i, (1 << 32) + 1));
+        world.barrier()?;
+        let mut word = 1u64;
+        for _ in 0..100_000 {
+            word = word.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let bits =
+                [(word >> 60) | (word >> 59 & 3) << 32, (word >> 57 & 3) << 32 | (word >> 55 & 3), word >> 50 & 127];
+            let pointer: GlobalPtr<u64> = bytemuck::cast(bits);
+            if let Ok(value) = pointer.get(world) {
+                assert_eq!(value, (1 << 32) + 1, "{pointer:?}");
+            }
+        }
+        drop(array);
+        world.barrier()
+    });
+}
+
+#[test]
+fn two_worlds_do_not_mix() {
+    on_threads("two worlds", &[2], |outer| {
+        let memory = outer.alloc::<u64>(1)?;
+        let pointer = GlobalPtr::to(&memory, 0, 0)?;
+        let inside = |inner: &World| {
+            assert!(matches!(pointer.get(inner), Err(Error::Stale { .. })));
+            inner.barrier()
+        };
+        bellwether::threads(2, inside)?.into_iter().collect::<Result<Vec<_>, _>>()?;
+        outer.barrier()
+    });
+}

@@ -1,0 +1,85 @@
+//! Runs a test's body on many worlds.
+
+use std::time::Duration;
+
+use bellwether::array::{Distribution, Layout, near_square};
+use bellwether::{Result, Simulated, World, sim::Config};
+use bellwether_tests::watchdog;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs `body` on thread ranks and on simulated ones; each run ends within the limit.
+#[track_caller]
+pub fn everywhere(name: &str, body: impl Fn(&World) -> Result<()> + Sync) {
+    on_threads(name, &[1, 2, 3, 5, 7], &body);
+    simulated(name, &[1, 2, 3, 7], &body);
+}
+
+/// Runs `body` on so many thread ranks.
+#[track_caller]
+pub fn on_threads(name: &str, ranks: &[usize], body: impl Fn(&World) -> Result<()> + Sync) {
+    for &ranks in ranks {
+        let _guard = watchdog::guard(format!("{name} on {ranks} threads"), LIMIT);
+        let outcomes = bellwether::threads(ranks, |world| {
+            watchdog::at(format!("rank {} of {ranks}", world.rank()));
+            body(world)
+        });
+        check(name, ranks, outcomes);
+    }
+}
+
+/// Runs `body` on so many simulated ranks, whose network is late and reorders.
+#[track_caller]
+pub fn simulated(name: &str, ranks: &[usize], body: impl Fn(&World) -> Result<()> + Sync) {
+    for &ranks in ranks {
+        let _guard = watchdog::guard(format!("{name} on {ranks} simulated ranks"), LIMIT);
+        let job = Simulated::new(Config::new(ranks, 0xbe11 + ranks as u64).wild());
+        check(name, ranks, job.run(&body));
+    }
+}
+
+#[track_caller]
+fn check(name: &str, ranks: usize, outcomes: Result<Vec<Result<()>>>) {
+    for (rank, outcome) in outcomes.expect("the job runs").into_iter().enumerate() {
+        outcome.unwrap_or_else(|error| panic!("{name}: rank {rank} of {ranks}: {error}"));
+    }
+}
+
+/// Every kind of distribution over so many parts.
+pub fn distributions(parts: usize) -> Vec<Distribution> {
+    use Distribution::*;
+    vec![Block, Cyclic, BlockCyclic(3), Uneven((0..parts).map(|part| ((part + 1) % 3) as f64 + 0.25).collect())]
+}
+
+/// Layouts of one dimension.
+pub fn lines(extent: usize, ranks: usize) -> Vec<Layout<1>> {
+    distributions(ranks).into_iter().map(|kind| Layout::new([extent], [kind], ranks).expect("fits")).collect()
+}
+
+/// Layouts of two dimensions.
+pub fn planes(extents: [usize; 2], ranks: usize) -> Vec<Layout<2>> {
+    let grid = near_square(ranks, [0; 2]).expect("a grid");
+    let (first, second) = (distributions(grid[0]), distributions(grid[1]).into_iter().rev());
+    let pairs = first.into_iter().zip(second).map(|(a, b)| [a, b]);
+    let mixed = pairs.map(|pair| Layout::on_grid(extents, pair, grid, ranks).expect("fits"));
+    mixed.chain([Layout::rows(extents, ranks).expect("fits"), Layout::block(extents, ranks).expect("fits")]).collect()
+}
+
+/// Layouts of three dimensions.
+pub fn boxes(extents: [usize; 3], ranks: usize) -> Vec<Layout<3>> {
+    use Distribution::*;
+    let kinds = [Cyclic, Block, BlockCyclic(2)];
+    vec![Layout::block(extents, ranks).expect("fits"), Layout::new(extents, kinds, ranks).expect("fits")]
+}
+
+/// A value for an index that is another one for each.
+pub fn value<const D: usize>(index: [usize; D]) -> f64 {
+    index.iter().fold(0.5, |all, i| all * 100.0 + *i as f64)
+}
+
+/// Asserts that an error says all of this.
+#[track_caller]
+pub fn says<T>(outcome: Result<T>, parts: &[&str]) {
+    let error = outcome.err().expect("an error").to_string();
+    parts.iter().for_each(|part| assert!(error.contains(part), "{error:?} does not say {part:?}"));
+}

@@ -1,0 +1,181 @@
+//! What is done with all elements of an array.
+
+use bellwether::array::{GlobalArray, Layout};
+use bellwether::{Result, World};
+
+use super::support::{boxes, everywhere, lines, on_threads, planes, says, value};
+
+/// Numbers without order, the same everywhere.
+fn mixed(i: usize) -> u64 {
+    let word = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33
+}
+
+/// All elements, in the order of their indices.
+fn all<T: bellwether::Pod, const D: usize>(world: &World, array: GlobalArray<T, D>) -> Result<Vec<T>> {
+    let extents = array.extents();
+    let array = array.share(world)?;
+    let all = array.get_patch(bellwether::array::Region { start: [0; D], extents })?;
+    world.barrier()?;
+    Ok(all)
+}
+
+#[test]
+fn map_zip_and_reduce() {
+    everywhere("map", |world| {
+        for layout in planes([5, 7], world.size()) {
+            let a = GlobalArray::from_fn(world, layout.clone(), |[i, j]| (10 * i + j) as i64)?;
+            let mut b = a.map(world, |x| x as f64 / 2.0)?;
+            let c = a.zip_map(world, &b, |x, y| x as f64 - y)?;
+            assert!(c.iter().zip(b.iter()).all(|(c, b)| c == b));
+            b.zip_update(&a, |y, x| *y += x as f64)?;
+            b.update(|y| *y *= 2.0);
+            assert!(b.iter().all(|([i, j], b)| *b == 3.0 * (10 * i + j) as f64));
+            assert_eq!(a.sum(world)?, (0..5).flat_map(|i| (0..7).map(move |j| 10 * i + j)).sum::<i64>());
+            assert_eq!(a.reduce(world, i64::MIN, i64::max, i64::max)?, 46);
+            assert_eq!(a.reduce(world, 0u32, |n, x| n + u32::from(x % 2 == 0), |a, b| a + b)?, 20);
+            assert_eq!(a.dot(world, &a)?, a.map(world, |x| x * x)?.sum(world)?);
+            b.fill(1.5);
+            assert_eq!(b.sum(world)?, 52.5);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_reduction_gives_the_same_bits_each_time_and_everywhere() {
+    on_threads("bits", &[1, 2, 3, 5, 7], |world| {
+        let layout = Layout::block([1000], world.size())?;
+        let array = GlobalArray::from_fn(world, layout, |[i]| 1.0 / (1.0 + mixed(i) as f64))?;
+        let first = array.sum(world)?.to_bits();
+        assert!(world.allgather(&[first])?.iter().all(|bits| *bits == first));
+        (0..20).try_for_each(|_| array.sum(world).map(|sum| assert_eq!(sum.to_bits(), first)))
+    });
+}
+
+#[test]
+fn arrays_of_different_layouts_are_not_combined() {
+    everywhere("other layouts", |world| {
+        let n = world.size();
+        let a = GlobalArray::<f64, 1>::new(world, Layout::block([10], n)?)?;
+        let mut b = GlobalArray::<f64, 1>::new(world, Layout::block([11], n)?)?;
+        let facts = ["arrays of different layouts combined", "[10] elements", "[11] elements"];
+        says(a.dot(world, &b), &facts);
+        says(a.zip_map(world, &b, |a, b| a + b), &facts);
+        says(b.zip_update(&a, |b, a| *b = a), &facts);
+        says(a.relayout(world, Layout::block([12], n)?), &["relayout", "[10]", "[12]"]);
+        says(a.copy_into(world, b), &["copy_into", "[10]", "[11]"]);
+        if n > 1 {
+            let c = GlobalArray::<f64, 1>::new(world, Layout::cyclic([10], n)?)?;
+            says(a.dot(world, &c), &["different layouts", "block", "cyclic"]);
+        }
+        let plane = GlobalArray::<f64, 2>::new(world, Layout::block([3, 4], n)?)?;
+        says(plane.transpose(world, Layout::block([3, 4], n)?), &["transpose", "[3, 4]", "[4, 3]"]);
+        says(plane.relayout(world, Layout::block([3, 4], n + 1)?), &[&format!("{} ranks", n + 1), &format!("has {n}")]);
+        Ok(())
+    });
+}
+
+#[test]
+fn every_layout_into_every_other() {
+    fn each<const D: usize>(world: &World, layouts: &[Layout<D>]) -> Result<()> {
+        for from in layouts {
+            let array = GlobalArray::from_fn(world, from.clone(), value)?;
+            for to in layouts {
+                let moved = array.relayout(world, to.clone())?;
+                assert!(moved.iter().all(|(index, element)| *element == value(index)), "{from} to {to}");
+                let target = GlobalArray::from_fn(world, to.clone(), |_| 0.0)?;
+                let copied = array.copy_into(world, target)?;
+                assert!(copied.iter().all(|(index, element)| *element == value(index)), "{from} to {to}");
+            }
+        }
+        Ok(())
+    }
+    everywhere("relayout", |world| {
+        let n = world.size();
+        each(world, &lines(17, n))?;
+        each(world, &planes([5, 6], n))?;
+        each(world, &boxes([3, 4, 2], n))
+    });
+}
+
+#[test]
+fn transposed_in_every_layout() {
+    everywhere("transpose", |world| {
+        for (extents, columns) in [([5, 9], [9, 5]), ([70, 41], [41, 70])] {
+            if extents[0] == 70 && world.size() > 3 {
+                continue;
+            }
+            let from = planes(extents, world.size());
+            for (from, to) in from.iter().zip(planes(columns, world.size()).iter().rev()) {
+                let array = GlobalArray::from_fn(world, from.clone(), value)?;
+                let turned = array.transpose(world, to.clone())?;
+                assert!(turned.iter().all(|([i, j], element)| *element == value([j, i])), "{from} to {to}");
+                let back = turned.transpose_into(world, GlobalArray::new(world, from.clone())?)?;
+                assert!(back.iter().all(|(index, element)| *element == value(index)));
+                let reversed = array.transpose(world, from.reversed())?;
+                assert!(reversed.iter().all(|([i, j], element)| *element == value([j, i])));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn prefix_sums_of_every_layout() {
+    everywhere("prefix sums", |world| {
+        for extent in [1, 4, 29] {
+            for layout in lines(extent, world.size()) {
+                let array = GlobalArray::from_fn(world, layout, |[i]| mixed(i) % 1000)?;
+                let sums: Vec<u64> = (0..extent).map(|i| (0..=i).map(|i| mixed(i) % 1000).sum()).collect();
+                let inclusive = array.prefix_sum(world)?;
+                assert_eq!(inclusive.layout(), array.layout());
+                assert_eq!(all(world, inclusive)?, sums);
+                let exclusive: Vec<u64> = [0].into_iter().chain(sums).take(extent).collect();
+                assert_eq!(all(world, array.exclusive_prefix_sum(world)?)?, exclusive);
+                // Joined from the left: the first element that is asked for stays.
+                let first = all(world, array.scan(world, |a, _| a)?)?;
+                assert_eq!(first, vec![mixed(0) % 1000; extent]);
+                let last = all(world, array.exclusive_scan(world, 7, |_, b| b)?)?;
+                assert_eq!(
+                    last,
+                    [7].into_iter().chain((0..extent).map(|i| mixed(i) % 1000)).take(extent).collect::<Vec<_>>()
+                );
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn sorted_the_same_on_any_number_of_ranks() {
+    everywhere("sort", |world| {
+        for extent in [1, 6, 500] {
+            // Many equal keys: the other half tells whether they keep their order.
+            for keys in [1, 5, 1 << 20] {
+                let element = |i: usize| [(mixed(i) % keys) as u32, i as u32];
+                let mut expected: Vec<[u32; 2]> = (0..extent).map(element).collect();
+                expected.sort_by_key(|element| element[0]);
+                for layout in lines(extent, world.size()) {
+                    let array = GlobalArray::from_fn(world, layout, |[i]| element(i))?;
+                    let sorted = array.sort_by_key(world, |element| element[0])?;
+                    assert_eq!(sorted.layout(), array.layout());
+                    assert_eq!(all(world, sorted)?, expected);
+                }
+            }
+        }
+        let floats = GlobalArray::from_fn(world, Layout::cyclic([40], world.size())?, |[i]| match i % 7 {
+            0 => f64::NAN,
+            1 => -0.0,
+            _ => 20.0 - i as f64,
+        })?;
+        let sorted = all(world, floats.sort_by(world, f64::total_cmp)?)?;
+        assert!(sorted.is_sorted_by(|a, b| a.total_cmp(b).is_le()));
+        let sorted = all(
+            world,
+            GlobalArray::from_fn(world, Layout::block([9], world.size())?, |[i]| 9 - i as i32)?.sort(world)?,
+        )?;
+        assert_eq!(sorted, (1..=9).collect::<Vec<_>>());
+        Ok(())
+    });
+}

@@ -1,0 +1,93 @@
+//! Which blocks of the symmetric heap this rank holds: what tells a live global pointer from an old one.
+
+use std::cell::UnsafeCell;
+
+/// A block as this rank knows it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Which use of this place in the table it is; 0 while no pointer reaches it.
+    pub generation: u64,
+    /// Offset of its first byte in every slot.
+    pub offset: usize,
+    /// Its length.
+    pub bytes: usize,
+}
+
+/// The blocks that a rank holds, by number. The numbers are the same on all ranks, and are used again.
+///
+/// In private memory, not in the blocks' headers: a pointer may be any bits, and must not find a header that a program
+/// wrote.
+#[derive(Debug, Default)]
+pub struct Blocks {
+    /// No reference to what is inside leaves a method.
+    entries: UnsafeCell<Vec<Entry>>,
+}
+
+impl Blocks {
+    /// The block of this number; a default one if there is none.
+    #[inline(always)]
+    pub fn get(&self, block: usize) -> Entry {
+        // SAFETY: one thread has the table, and no reference to its inside lives outside of this function and `set`.
+        unsafe { &*self.entries.get() }.get(block).copied().unwrap_or_default()
+    }
+
+    /// Says what this number stands for from now on.
+    pub fn set(&self, block: usize, entry: Entry) {
+        // SAFETY: as in `get`.
+        let entries = unsafe { &mut *self.entries.get() };
+        if entries.len() <= block {
+            entries.resize(block + 1, Entry::default());
+        }
+        entries[block] = entry;
+    }
+}
+
+/// Gives out numbers of blocks, the lowest free one first. Kept by one rank for all.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    /// Where the block of each number begins.
+    starts: Vec<Option<usize>>,
+    given: u64,
+}
+
+impl Numbers {
+    /// A number for the block at `start`, and how many were given before it or with it.
+    pub fn give(&mut self, start: usize) -> (usize, u64) {
+        self.given += 1;
+        let number = self.starts.iter().position(Option::is_none).unwrap_or(self.starts.len());
+        if number == self.starts.len() {
+            self.starts.push(None);
+        }
+        self.starts[number] = Some(start);
+        (number, self.given)
+    }
+
+    /// Takes back the number of the block at `start`.
+    pub fn take_back(&mut self, start: usize) {
+        self.starts.iter_mut().filter(|place| **place == Some(start)).for_each(|place| *place = None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_used_again_and_generations_are_not() {
+        let mut numbers = Numbers::default();
+        assert_eq!(numbers.give(0), (0, 1));
+        assert_eq!(numbers.give(64), (1, 2));
+        numbers.take_back(0);
+        assert_eq!(numbers.give(128), (0, 3));
+        assert_eq!(numbers.give(256), (2, 4));
+    }
+
+    #[test]
+    fn an_unknown_block_is_an_empty_one() {
+        let blocks = Blocks::default();
+        assert_eq!(blocks.get(usize::MAX), Entry::default());
+        let entry = Entry { generation: 7, offset: 64, bytes: 8 };
+        blocks.set(3, entry);
+        assert_eq!((blocks.get(3), blocks.get(2), blocks.get(4)), (entry, Entry::default(), Entry::default()));
+    }
+}

@@ -1,0 +1,140 @@
+//! Who may reach an allocation: what arrays with phases and global pointers are built upon.
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::rc::Rc;
+
+use bytemuck::Pod;
+
+use super::allocate::Block;
+use super::{Symmetric, World};
+use crate::error::{Error, Result};
+use crate::sync::exchange::Kind;
+
+/// Who may reach an allocation by pointers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Reach {
+    /// Only those who hold the handle.
+    Handle,
+    /// Who holds a pointer that was made after the change.
+    Pointers,
+}
+
+impl World {
+    /// Changes who reaches an allocation. Collective. When it returns, every rank has called it for this allocation,
+    /// what was put into it before is there, and no earlier pointer reaches it.
+    ///
+    /// # Errors
+    /// [`Error::RanksDiffer`] on every rank in this call if one is in another, or names another allocation or another
+    /// reach; then no pointer reaches the allocation. [`Error::InvalidArgument`] for an allocation of another world. As
+    /// [`World::barrier`].
+    #[doc(hidden)]
+    pub fn change_reach<T>(&self, array: &Symmetric<T>, reach: Reach) -> Result<()> {
+        self.check_own(array, "a change of phase")?;
+        let block = array.block();
+        block.hide();
+        let mine = [block.number as u64, reach as u64];
+        let mut different = None;
+        self.exchange(Kind::Phase, bytemuck::bytes_of(&mine), |rank, theirs| {
+            let theirs = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);
+            if theirs != mine && different.is_none() {
+                different = Some((rank, theirs));
+            }
+        })?;
+        if let Some((rank, theirs)) = different {
+            let tell = |[block, reach]: [u64; 2]| {
+                format!("allocation {block} to its {}", if reach == 0 { "local phase" } else { "shared phase" })
+            };
+            return Err(Error::RanksDiffer {
+                what: "a change of phase",
+                rank,
+                reference: self.rank(),
+                theirs: tell(theirs),
+                ours: tell(mine),
+                advice: "every rank must change the same arrays, in the same order",
+            });
+        }
+        if reach == Reach::Pointers {
+            block.show();
+        }
+        Ok(())
+    }
+
+    /// Takes an allocation that was made just now away from pointers. Local: every rank does so before it does anything
+    /// else with it.
+    #[doc(hidden)]
+    pub fn withhold<T>(&self, array: &Symmetric<T>) {
+        array.block().hide();
+    }
+
+    /// # Errors
+    /// [`Error::InvalidArgument`] if `array` is of another world than this one.
+    #[doc(hidden)]
+    pub fn check_own<T>(&self, array: &Symmetric<T>, operation: &'static str) -> Result<()> {
+        if Rc::ptr_eq(self.engine(), array.engine_handle()) {
+            return Ok(());
+        }
+        let why = "the array belongs to another world than the one that was given".into();
+        Err(Error::InvalidArgument { operation, why })
+    }
+
+    /// The allocation of this number and generation, if this rank holds it and pointers reach it.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] otherwise; `rank` and `operation` are for that.
+    ///
+    /// # Safety
+    /// What comes back is dropped before this rank drops the allocation or changes its reach.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub unsafe fn lend<T: Pod>(
+        &self,
+        operation: &'static str,
+        rank: usize,
+        number: usize,
+        generation: u64,
+    ) -> Result<Lent<'_, T>> {
+        let entry = self.engine().blocks.get(number);
+        if entry.generation != generation || generation == 0 {
+            return Err(stale(operation, rank, generation, entry.generation));
+        }
+        // SAFETY: copies of the handle that lives in the world as long as what is made of them, and is never dropped.
+        let engine = || unsafe { std::ptr::read(self.engine()) };
+        let block = Block::lent(engine(), entry, number);
+        let array = Symmetric::over(block, engine(), entry.bytes / size_of::<T>());
+        Ok(Lent { array: ManuallyDrop::new(array), world: PhantomData })
+    }
+}
+
+impl<T> Symmetric<T> {
+    /// Number and generation of the allocation, for pointers to it. The same on all ranks; generation 0: no pointer
+    /// reaches it.
+    #[doc(hidden)]
+    pub fn identity(&self) -> (usize, u64) {
+        let number = self.block().number;
+        (number, self.engine_handle().blocks.get(number).generation)
+    }
+}
+
+#[cold]
+fn stale(operation: &'static str, rank: usize, generation: u64, current: u64) -> Error {
+    Error::Stale { operation, rank, generation, current }
+}
+
+/// An allocation that another handle holds.
+pub struct Lent<'w, T> {
+    /// Holds references to the engine that were not counted.
+    array: ManuallyDrop<Symmetric<T>>,
+    world: PhantomData<&'w World>,
+}
+
+impl<T> Deref for Lent<'_, T> {
+    type Target = Symmetric<T>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Symmetric<T> {
+        &self.array
+    }
+}
