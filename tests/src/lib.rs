@@ -2,5 +2,7 @@
 //! threads, processes or MPI alike, programs started and watched, and a watchdog.
 
 pub mod cheetah;
+#[cfg(doctest)]
+mod guide;
 pub mod process;
 pub mod watchdog;
