@@ -36,6 +36,8 @@
 //! and remote calls run when the target polls, waits or enters a collective. When a put is visible is said in one
 //! place, at [`World::fence`].
 
+pub mod aggregate;
+
 /// The simulated network that [`Simulated`] jobs run on.
 pub use bellwether_runtime::transport::sim;
 pub use bellwether_runtime::vocabulary::cheetah;
