@@ -36,6 +36,7 @@
 //! and remote calls run when the target polls, waits or enters a collective. When a put is visible is said in one
 //! place, at [`World::fence`].
 
+pub mod aggregate;
 pub mod array;
 pub mod pointer;
 

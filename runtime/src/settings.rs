@@ -13,6 +13,8 @@ pub struct Settings {
     pub heap_limit: Option<usize>,
     /// Most bytes of larger messages one rank may have in flight.
     pub message_memory: usize,
+    /// Bytes of buffers that aggregated access uses at each rank, unless it is told otherwise.
+    pub aggregation_memory: usize,
     /// Whether huge pages are tried for segments.
     pub huge_pages: HugePages,
     /// Whether memory outside segments is reached by cross-memory attach.
@@ -77,6 +79,7 @@ impl Default for Settings {
         Settings {
             heap_limit: None,
             message_memory: 256 << 20,
+            aggregation_memory: 4 << 20,
             huge_pages: HugePages::Auto,
             cross_memory_attach: true,
             lane_depth: None,
@@ -156,6 +159,18 @@ pub const KNOWN: &[Known] = &[
         },
         expected: SIZE,
         show: |s| show_size(s.message_memory),
+    },
+    Known {
+        name: "BELLWETHER_AGGREGATION_MEMORY",
+        meaning: "bytes of buffers of an aggregator, each rank",
+        default: "4MiB",
+        public: true,
+        apply: |s, v| {
+            s.aggregation_memory = parse_size(v)?;
+            Some(())
+        },
+        expected: SIZE,
+        show: |s| show_size(s.aggregation_memory),
     },
     Known {
         name: "BELLWETHER_HUGE_PAGES",

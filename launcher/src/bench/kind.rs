@@ -21,6 +21,10 @@ pub enum Kind {
     Bandwidth,
     /// The barrier of all ranks
     Barrier,
+    /// Aggregated adds to random elements
+    Histogram,
+    /// Aggregated loads of random elements
+    Indexgather,
     /// Starting and ending ranks that do nothing
     Startup,
     /// Memory a rank keeps for a peer it never talks to
@@ -30,7 +34,8 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 10] = [Put, Get, PutBell, Am, AmRate, Atomic, Bandwidth, Barrier, Startup, Footprint];
+pub const ALL: [Kind; 12] =
+    [Put, Get, PutBell, Am, AmRate, Atomic, Bandwidth, Barrier, Histogram, Indexgather, Startup, Footprint];
 
 /// How a figure is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +79,8 @@ impl Kind {
             Atomic => "atomic",
             Bandwidth => "bandwidth",
             Barrier => "barrier",
+            Histogram => "histogram",
+            Indexgather => "indexgather",
             Startup => "startup",
             Footprint => "footprint",
         }
@@ -90,6 +97,8 @@ impl Kind {
             Atomic => "Atomic fetch-and-add",
             Bandwidth => "Bandwidth of a put",
             Barrier => "Barrier",
+            Histogram => "Aggregated add to a random element",
+            Indexgather => "Aggregated load of a random element",
             Startup => "Start and end of a job",
             Footprint => "Memory for an idle peer",
         }
@@ -103,7 +112,8 @@ impl Kind {
             PutBell => "bare stores to a data line and a flag line",
             Am => "bare stores to one line",
             AmRate => "a bare ring of lines",
-            Atomic => "bare locked adds",
+            Atomic | Histogram => "bare locked adds",
+            Indexgather => "bare loads",
             Bandwidth => "memcpy",
             Barrier => "bare flags",
             Startup => "bare processes",
@@ -139,7 +149,7 @@ impl Kind {
             Bandwidth => (0..8).map(|step| (4 * KIB) << (2 * step)).collect(),
             Put | Get | PutBell | Am if plotted => vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB],
             Put | Get | PutBell | Am | AmRate | Atomic => vec![8],
-            Barrier | Startup | Footprint => vec![0],
+            Barrier | Histogram | Indexgather | Startup | Footprint => vec![0],
         }
     }
 
@@ -156,6 +166,8 @@ impl Kind {
             Atomic => (Some(1.3), None),
             Bandwidth => (Some(1.05), None),
             Barrier => (Some(1.4), None),
+            Histogram => (Some(0.5), None),
+            Indexgather => (Some(0.84), None),
             _ => (None, None),
         };
         let peer = (matches!(self, Put | Get) && small && ranks == 2).then_some(("oshmem", 0.1));

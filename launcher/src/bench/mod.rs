@@ -48,8 +48,8 @@ Exit status: 0 measured, 1 the ranks failed, 2 wrong use.")]
 pub struct Bench {
     /// What to measure, or `all` [default: all]
     #[arg(value_name = "BENCH", value_enum, hide_possible_values = true)]
-    #[arg(help = "What to measure: put, get, put-bell, am, am-rate, atomic, bandwidth, barrier, startup, footprint, \
-                  or all [default: all]")]
+    #[arg(help = "What to measure: put, get, put-bell, am, am-rate, atomic, bandwidth, barrier, histogram, \
+                  indexgather, startup, footprint, or all [default: all]")]
     benches: Vec<Choice>,
 
     /// How many ranks to start
@@ -100,7 +100,7 @@ enum Choice {
 impl ValueEnum for Choice {
     fn value_variants<'a>() -> &'a [Choice] {
         use Kind::*;
-        const CHOICES: [Choice; 11] = [
+        const CHOICES: [Choice; 13] = [
             Choice::One(Put),
             Choice::One(Get),
             Choice::One(PutBell),
@@ -109,6 +109,8 @@ impl ValueEnum for Choice {
             Choice::One(Atomic),
             Choice::One(Bandwidth),
             Choice::One(Barrier),
+            Choice::One(Histogram),
+            Choice::One(Indexgather),
             Choice::One(Startup),
             Choice::One(Footprint),
             Choice::All,

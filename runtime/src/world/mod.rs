@@ -35,6 +35,7 @@ use self::allocate::Allocator;
 use crate::engine::{Engine, Far, Pace};
 use crate::error::{Error, Loss, Result};
 use crate::message::{Call, Context, HandlerId, Messages};
+use crate::settings::Settings;
 use crate::sync::barrier::Barrier;
 use crate::sync::exchange::{Exchange, Kind};
 
@@ -181,6 +182,16 @@ impl World {
     #[inline]
     pub fn send(&self, to: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
         self.messages.send_to_handler(to, handler, payload)
+    }
+
+    /// Most bytes of one message's payload: of [`World::send`], and of a closure's arguments as serde makes them.
+    pub fn largest_message(&self) -> usize {
+        self.engine.largest_far_message().unwrap_or_else(|| self.engine.interface.largest_message()).saturating_sub(16)
+    }
+
+    /// The settings of this rank.
+    pub fn settings(&self) -> &Settings {
+        &self.engine.settings
     }
 
     /// Runs a closure that captures nothing at rank `to`, with `arguments` by serde. There is no answer.

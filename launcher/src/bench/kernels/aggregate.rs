@@ -1,0 +1,146 @@
+//! Aggregated adds and loads all over a table, by all ranks at once: the kernels `histogram` and `indexgather` of bale, with
+//! tables of 1 Mi words a rank. Beside them bare locked adds and bare loads of the same elements on the same mapping, and, as
+//! figures of their own, the runtime's operations one at a time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bellwether::aggregate::{Aggregator, Blocks, Options};
+use bellwether_runtime::{Result, Symmetric};
+
+use super::opaque;
+use crate::bench::rank::Session;
+use crate::bench::task::Measured;
+
+/// Words of the table at each rank.
+const BINS: usize = 1 << 20;
+/// Items of a batch.
+const ITEMS: usize = 1 << 20;
+/// One at a time takes longer.
+const FEWER: usize = 16;
+
+/// A table, and what is done to it.
+struct Work {
+    table: Symmetric<u64>,
+    places: Blocks,
+    indices: Vec<usize>,
+    values: Vec<u64>,
+}
+
+impl Work {
+    fn new(session: &Session, items: usize) -> Result<Work> {
+        let world = &session.world;
+        // As elsewhere: xorshift (Marsaglia 2003).
+        let mut state = 88_172_645_463_325_252 ^ ((world.rank() as u64 + 1) << 32);
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let bins = BINS * world.size();
+        Ok(Work {
+            table: world.alloc(BINS)?,
+            places: Blocks::new(bins, world.size()),
+            indices: (0..items).map(|_| (next() % bins as u64) as usize).collect(),
+            values: (0..items).map(|_| next()).collect(),
+        })
+    }
+
+    /// The parts of the table, where they are mapped.
+    fn parts(&self, session: &Session) -> Vec<*mut u64> {
+        (0..session.world.size()).filter_map(|rank| self.table.ptr(rank)).collect()
+    }
+}
+
+/// Adds random words to random bins.
+///
+/// # Errors
+/// Of the runtime.
+pub fn histogram(session: &Session, _: usize) -> Result<Vec<Measured>> {
+    let items = session.operations(ITEMS, usize::MAX, 8);
+    let work = Work::new(session, items)?;
+    let bare = work.parts(session);
+    let Work { mut table, places, indices, values } = work;
+    let mut aggregator = Aggregator::new(&session.world, &Options::new(&session.world))?;
+    let measured = session.alternate(
+        items,
+        |_| aggregator.scatter_add(&mut table, &places, &indices, &values),
+        |n| {
+            // SAFETY: the parts of the table, of which all are mapped when the limit is measured.
+            unsafe { bare_adds(&bare, &indices[..n], &values) };
+            Ok(())
+        },
+    )?;
+    let single = session.alternate(
+        items.div_ceil(FEWER),
+        |n| {
+            for (index, value) in indices[..n].iter().zip(&values) {
+                opaque(table.fetch_add(index / BINS, index % BINS, *value)?);
+            }
+            Ok(())
+        },
+        |n| {
+            // SAFETY: as above.
+            unsafe { bare_adds(&bare, &indices[..n], &values) };
+            Ok(())
+        },
+    )?;
+    Ok(vec![measured, Measured { name: "histogram-single".into(), ..single }])
+}
+
+/// Reads random elements, in the order in which they were asked for.
+///
+/// # Errors
+/// Of the runtime.
+pub fn indexgather(session: &Session, _: usize) -> Result<Vec<Measured>> {
+    let items = session.operations(ITEMS, usize::MAX, 8);
+    let work = Work::new(session, items)?;
+    let bare = work.parts(session);
+    let Work { table, places, indices, values: mut ours } = work;
+    let mut theirs = ours.clone();
+    let mut aggregator = Aggregator::new(&session.world, &Options::new(&session.world))?;
+    let measured = session.alternate(
+        items,
+        |_| aggregator.gather_into(&table, &places, &indices, &mut ours),
+        |n| {
+            // SAFETY: as in `histogram`.
+            unsafe { bare_loads(&bare, &indices[..n], &mut theirs) };
+            Ok(())
+        },
+    )?;
+    let single = session.alternate(
+        items.div_ceil(FEWER),
+        |n| {
+            for (index, value) in indices[..n].iter().zip(&mut ours) {
+                *value = table.get(index / BINS, index % BINS)?;
+            }
+            Ok(())
+        },
+        |n| {
+            // SAFETY: as above.
+            unsafe { bare_loads(&bare, &indices[..n], &mut theirs) };
+            Ok(())
+        },
+    )?;
+    Ok(vec![measured, Measured { name: "indexgather-single".into(), ..single }])
+}
+
+/// # Safety
+/// There is a part of [`BINS`] words for each index.
+#[inline(never)]
+unsafe fn bare_adds(parts: &[*mut u64], indices: &[usize], values: &[u64]) {
+    for (index, value) in indices.iter().zip(values) {
+        // SAFETY: the caller's word; touched as atomics only, meanwhile.
+        unsafe { AtomicU64::from_ptr(parts[index / BINS].add(index % BINS)) }.fetch_add(*value, Ordering::Relaxed);
+    }
+}
+
+/// # Safety
+/// As [`bare_adds`].
+#[inline(never)]
+unsafe fn bare_loads(parts: &[*mut u64], indices: &[usize], values: &mut [u64]) {
+    for (index, value) in indices.iter().zip(values) {
+        // SAFETY: the caller's word.
+        *value = unsafe { parts[index / BINS].add(index % BINS).read_volatile() };
+    }
+}

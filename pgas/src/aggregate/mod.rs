@@ -1,0 +1,38 @@
+//! Irregular access in bulk: many small reads and updates of elements anywhere, gathered so that each costs a few
+//! nanoseconds.
+//!
+//! | to | use |
+//! | --- | --- |
+//! | add, or combine otherwise, values into elements | [`Aggregator::scatter_add`], [`Aggregator::scatter_with`] |
+//! | the same, and know what was there | [`Aggregator::fetch_add`] |
+//! | read elements | [`Aggregator::gather`] |
+//! | hand items to a function of the rank that owns them | [`Push`] |
+//! | say where an element lies | [`Places`]: [`Blocks`], [`Cyclic`], or an array's own |
+//! | bound the memory, choose the way | [`Options`] |
+//!
+//! Nothing is promised about the order in which items are applied. What is promised is completion: when a collective call
+//! returns, everything that any rank brought to it has been applied.
+//!
+//! # How it is fast
+//! Where ranks map each other's memory, items are sorted by owner and by stretch of the table, and applied or read a stretch at
+//! a time. Elsewhere they travel in messages, in one hop or two.
+
+mod buckets;
+mod chains;
+mod element;
+mod far;
+mod options;
+mod places;
+mod pool;
+mod port;
+mod push;
+mod reader;
+mod rounds;
+mod table;
+mod verdict;
+
+pub use self::element::Addend;
+pub use self::options::{Options, Route};
+pub use self::places::{Blocks, Cyclic, Places};
+pub use self::push::Push;
+pub use self::table::Aggregator;

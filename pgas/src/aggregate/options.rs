@@ -1,0 +1,49 @@
+//! What can be chosen about aggregation.
+
+use std::time::Duration;
+
+use bellwether_runtime::World;
+
+pub use super::port::Route;
+
+/// How much memory aggregation takes, and which way items go. The same on every rank.
+///
+/// # Examples
+/// ```
+/// use bellwether::aggregate::{Options, Route};
+/// # bellwether::threads(1, |world| {
+/// let options = Options { memory: 64 << 10, route: Route::TwoHops { columns: None }, ..Options::new(world) };
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Bytes of buffers at each rank; what is used is told by `memory()` of what is made with these options. A minimum of one
+    /// item for each rank that is sent to directly is taken in any case.
+    pub memory: usize,
+    /// Most items of one message: with fewer they leave earlier.
+    pub items: usize,
+    /// An item that has waited this long leaves though its buffer is not full, when its rank next pushes or looks.
+    pub age: Duration,
+    /// Which way items go that travel in messages.
+    pub route: Route,
+}
+
+/// Most bytes of one message: more would only push the receiver's work out of its cache.
+const MESSAGE: usize = 64 << 10;
+
+impl Options {
+    /// As the settings of `world` say: memory by `BELLWETHER_AGGREGATION_MEMORY`, all else by itself.
+    pub fn new(world: &World) -> Options {
+        Options {
+            memory: world.settings().aggregation_memory,
+            items: usize::MAX,
+            age: Duration::from_millis(1),
+            route: Route::Auto,
+        }
+    }
+
+    /// Most items of `width` bytes in a message.
+    pub(super) fn most_items(&self, width: usize) -> usize {
+        (MESSAGE / width.max(1)).min(self.items).max(1)
+    }
+}

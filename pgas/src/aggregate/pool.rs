@@ -1,0 +1,144 @@
+//! Items sorted into buckets, in memory that other ranks map: an offset in the bucket's stretch, in 4 bytes, and a value.
+
+use bellwether_runtime::{Pod, Result, Symmetric, World};
+
+use super::buckets::{BUCKETS_MAX, Buckets};
+use super::chains::Chunks;
+
+/// One rank's items, and its view of the others'.
+pub(super) struct Pool<T> {
+    offsets: Symmetric<u32>,
+    values: Symmetric<T>,
+    /// The chunk after each chunk.
+    next: Symmetric<u32>,
+    /// Where each bucket ends: number of its last entry plus one.
+    ends: Symmetric<u32>,
+    rank: usize,
+    chunks: Chunks,
+    /// The ends as this rank works on them.
+    cursors: Vec<u32>,
+}
+
+impl<T: Pod> Pool<T> {
+    /// Items in about `budget` bytes at each rank. Collective.
+    pub(super) fn new(world: &World, budget: usize) -> Result<Pool<T>> {
+        let ranks = world.size();
+        let chunks = Chunks::new(budget, size_of::<u32>() + size_of::<T>(), ranks);
+        let ends = (chunks.count - 1).min(BUCKETS_MAX.max(ranks));
+        Ok(Pool {
+            offsets: world.alloc(chunks.entries())?,
+            values: world.alloc(chunks.entries())?,
+            next: world.alloc(chunks.count)?,
+            ends: world.alloc(ends)?,
+            rank: world.rank(),
+            chunks,
+            cursors: Vec::with_capacity(ends),
+        })
+    }
+
+    /// Bytes at each rank.
+    pub(super) fn memory(&self) -> usize {
+        let words = self.offsets.len() + self.next.len() + 2 * self.ends.len();
+        words * size_of::<u32>() + self.values.len() * size_of::<T>()
+    }
+
+    /// Most buckets, unless there are more ranks.
+    pub(super) fn buckets(&self) -> usize {
+        self.ends.len().min(self.chunks.count / 4)
+    }
+
+    /// The pool of `rank`, which is mapped.
+    pub(super) fn of(&self, rank: usize) -> View<T> {
+        let mapped = "pools are made where all ranks are mapped";
+        View {
+            offsets: self.offsets.ptr(rank).expect(mapped),
+            values: self.values.ptr(rank).expect(mapped),
+            next: self.next.ptr(rank).expect(mapped),
+            ends: self.ends.ptr(rank).expect(mapped),
+            chunks: self.chunks,
+        }
+    }
+
+    /// Sorts as many of the items as there is room for, from the first. Tells how many it were, or the index that has no
+    /// bucket.
+    ///
+    /// # Safety
+    /// Nobody looks at this rank's pool meanwhile.
+    pub(super) unsafe fn fill<B: Buckets>(
+        &mut self,
+        buckets: &B,
+        indices: &[usize],
+        values: &[T],
+    ) -> Result<usize, usize> {
+        assert!(buckets.count() <= self.ends.len() && values.len() >= indices.len());
+        let own = self.of(self.rank);
+        let (chunks, mut used) = (self.chunks, buckets.count());
+        chunks.restart(&mut self.cursors, used);
+        let more = |full| {
+            let fresh = used;
+            if fresh == chunks.count {
+                return None;
+            }
+            used += 1;
+            // SAFETY: both are chunks of this pool.
+            unsafe { own.next.add(full).write(fresh as u32) };
+            Some(fresh)
+        };
+        let taken = chunks.sweep(buckets, &mut self.cursors, indices, more, |number, entry, offset| {
+            // SAFETY: an entry of this pool, which is ours by the caller's word; as many values as indices.
+            unsafe {
+                own.offsets.add(entry).write(offset);
+                own.values.add(entry).write(*values.get_unchecked(number));
+            }
+        });
+        // SAFETY: there are as many ends as buckets at least.
+        unsafe { own.ends.copy_from_nonoverlapping(self.cursors.as_ptr(), self.cursors.len()) };
+        taken
+    }
+
+    /// Reads the values of the entries that [`Pool::fill`] made of these indices, in the order of the indices: each bucket
+    /// is read from front to end, so no entry needs to remember whose it is.
+    ///
+    /// # Safety
+    /// As [`Pool::fill`], which was called with these indices and as many of them as it took.
+    pub(super) unsafe fn retrace<B: Buckets>(
+        &mut self,
+        buckets: &B,
+        indices: &[usize],
+        values: &mut [T],
+    ) -> Result<(), usize> {
+        let own = self.of(self.rank);
+        self.chunks.restart(&mut self.cursors, buckets.count());
+        // SAFETY: a chunk of this pool; whatever is there was written by `fill`, and so is a chunk too.
+        let more = |full| Some(unsafe { own.next.add(full).read() } as usize);
+        let visit = |number: usize, entry, _| {
+            // SAFETY: an entry of this pool.
+            values[number] = unsafe { own.values.add(entry).read() };
+        };
+        self.chunks.sweep(buckets, &mut self.cursors, indices, more, visit).map(drop)
+    }
+}
+
+/// A rank's pool as addresses in this process.
+#[derive(Clone, Copy)]
+pub(super) struct View<T> {
+    pub(super) offsets: *mut u32,
+    pub(super) values: *mut T,
+    next: *mut u32,
+    ends: *mut u32,
+    chunks: Chunks,
+}
+
+impl<T> View<T> {
+    /// Calls `each` with the entries of `bucket`, a chunk at a time: the first entry, and how many.
+    ///
+    /// # Safety
+    /// The pool was filled with a shape that has this bucket, and is not being changed.
+    #[inline(always)]
+    pub(super) unsafe fn walk(&self, bucket: usize, each: impl FnMut(usize, usize)) {
+        // SAFETY: the caller's word.
+        let end = unsafe { self.ends.add(bucket).read() } as usize;
+        // SAFETY: a full chunk before the last was linked to the one after it.
+        self.chunks.walk(bucket, end, |chunk| unsafe { self.next.add(chunk).read() } as usize, each);
+    }
+}

@@ -1,0 +1,109 @@
+//! Items pushed to the ranks that own them.
+
+use bellwether_runtime::{Error, Pod, Result, World};
+
+use super::options::Options;
+use super::port::{Plan, Port};
+
+/// A stream of small items from every rank to every other, each handed to a function of the rank it was sent to.
+///
+/// Items that go the same way travel together in messages of up to 64 KiB. An item leaves when its buffer is full, when it
+/// has waited for [`Options::age`] and this rank pushes or calls [`Push::progress`], or with [`Push::flush`]. It is taken when
+/// its target polls, waits, pushes, or enters a collective. Nothing is promised about the order of two items. [`Push::finish`]
+/// promises that all have been taken.
+///
+/// A target that is slower than its senders makes them wait in [`Push::push`]: no rank holds more than [`Push::memory`] bytes
+/// of items, however many push to it.
+///
+/// # Examples
+/// Every rank counts the words that begin with its letter.
+/// ```
+/// use std::{cell::Cell, rc::Rc};
+/// use bellwether::aggregate::{Options, Push};
+/// # bellwether::threads(3, |world| {
+/// let count = Rc::new(Cell::new(0));
+/// let counter = Rc::clone(&count);
+/// let mut push = Push::new(world, &Options::new(world), move |item: u64| counter.set(counter.get() + item))?;
+/// for item in 0..100 {
+///     push.push(item as usize % world.size(), item)?;
+/// }
+/// push.finish()?;
+/// let sum = (0..100).filter(|item| item % 3 == world.rank() as u64).sum::<u64>();
+/// assert_eq!(count.get(), 3 * sum);
+/// # Ok(())
+/// # })?.into_iter().collect::<bellwether::Result<()>>()?;
+/// # Ok::<(), bellwether::Error>(())
+/// ```
+pub struct Push<'w, I> {
+    port: Port<'w>,
+    items: std::marker::PhantomData<I>,
+}
+
+impl<'w, I: Pod> Push<'w, I> {
+    /// A stream whose items for this rank are given to `take`, one at a time, in handlers and in this stream's own calls.
+    /// Collective, with the same options on every rank.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if an item has no bytes, or more than a message has room for, with both numbers; as
+    /// [`World::barrier`].
+    pub fn new(world: &'w World, options: &Options, mut take: impl FnMut(I) + 'static) -> Result<Push<'w, I>> {
+        let width = size_of::<I>();
+        if width == 0 {
+            let why = format!("{} has no bytes", std::any::type_name::<I>());
+            return Err(Error::InvalidArgument { operation: "push", why });
+        }
+        let plan = Plan {
+            width,
+            memory: options.memory,
+            items: options.most_items(width),
+            age: options.age,
+            route: options.route,
+        };
+        let sink = move |items: &[u8]| {
+            items.chunks_exact(width).for_each(|item| take(bytemuck::pod_read_unaligned(item)));
+            items.len()
+        };
+        let port = Port::new(world, "push", plan, Box::new(sink))?;
+        world.barrier()?;
+        Ok(Push { port, items: std::marker::PhantomData })
+    }
+
+    /// Hands `item` to rank `to`, now or later. Waits while as much is under way there as it may hold.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`]; [`Error::PeerLost`]; [`Error::InsideHandler`].
+    #[inline]
+    pub fn push(&mut self, to: usize, item: I) -> Result<()> {
+        self.port.push(to, bytemuck::bytes_of(&item))
+    }
+
+    /// Takes items that have come, and sends those that have waited for [`Options::age`].
+    ///
+    /// # Errors
+    /// As [`World::poll`].
+    pub fn progress(&mut self) -> Result<()> {
+        self.port.progress()
+    }
+
+    /// Sends what waits in buffers, each as soon as its target has taken what came before. Does not wait for that.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub fn flush(&mut self) -> Result<()> {
+        self.port.flush_all()
+    }
+
+    /// Waits until every item that any rank has pushed before has been taken. Collective. More may be pushed afterwards.
+    ///
+    /// # Errors
+    /// As [`World::barrier`].
+    pub fn finish(&mut self) -> Result<()> {
+        self.port.finish()
+    }
+
+    /// Most bytes of items at this rank: in buffers, and in messages that it has not taken yet. What the transport holds on
+    /// the way is bounded by the setting `BELLWETHER_MESSAGE_MEMORY`.
+    pub fn memory(&self) -> usize {
+        self.port.memory()
+    }
+}

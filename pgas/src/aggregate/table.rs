@@ -1,0 +1,200 @@
+//! Aggregated access to a table that is spread over all ranks.
+
+use bellwether_runtime::{Error, Pod, Result, Symmetric, World};
+
+use super::element::Addend;
+use super::far::{self, Ask};
+use super::options::Options;
+use super::places::Places;
+use super::rounds::{Rounds, Update};
+use super::verdict::{Call, Verdicts};
+
+/// Buffers for aggregated access to tables of `T`.
+///
+/// All calls are collective: every rank makes them, with the same table and layout, each with as many indices as it likes, also
+/// none. They return when everything that any rank brought has been done. An index out of range, on whichever rank, is the
+/// same error on all, before anything is changed.
+///
+/// # Atomicity
+/// An update takes the table exclusively, on all ranks, for as long as the call lasts: the owner of an element is the only one
+/// that writes it then, with plain loads and stores, and no update is lost. Other access at the same time, such as
+/// [`Symmetric::fetch_add`], cannot be written in safe code. Reading takes the table shared: what others put meanwhile is seen
+/// or not.
+///
+/// # Memory
+/// An aggregator takes about [`Options::memory`] bytes at each rank, and tells exactly ([`Aggregator::memory`]). Calls with
+/// more items than that holds take several rounds. Where ranks are not mapped, what comes back waits in as many bytes again as
+/// the call's own result.
+///
+/// # Examples
+/// A histogram over all ranks, and then a look at some of its bins.
+/// ```
+/// use bellwether::aggregate::{Aggregator, Blocks, Options};
+/// # bellwether::threads(3, |world| {
+/// let bins = Blocks::new(1000, world.size());
+/// let mut table = world.alloc::<u64>(bins.block())?;
+/// let mut aggregator = Aggregator::new(world, &Options::new(world))?;
+/// let samples: Vec<usize> = (0..5000).map(|i| i * i % 1000).collect();
+/// aggregator.scatter_add(&mut table, &bins, &samples, &vec![1; samples.len()])?;
+/// let seen = aggregator.gather(&table, &bins, &[0, 1, 2])?;
+/// assert_eq!(seen, [450, 300, 0]);
+/// # Ok(())
+/// # })?.into_iter().collect::<bellwether::Result<()>>()?;
+/// # Ok::<(), bellwether::Error>(())
+/// ```
+pub struct Aggregator<'w, T> {
+    world: &'w World,
+    options: Options,
+    way: Way<T>,
+}
+
+/// By mapped memory, or by messages.
+enum Way<T> {
+    Near(Box<Rounds<T>>),
+    Far(Verdicts),
+}
+
+impl<'w, T: Pod> Aggregator<'w, T> {
+    /// Buffers as `options` say. Collective, with the same options on every rank.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for elements without bytes; as [`World::alloc`].
+    pub fn new(world: &'w World, options: &Options) -> Result<Aggregator<'w, T>> {
+        if size_of::<T>() == 0 {
+            let why = format!("{} has no bytes", std::any::type_name::<T>());
+            return Err(Error::InvalidArgument { operation: "aggregation", why });
+        }
+        let probe = world.alloc::<u8>(1)?;
+        let way = match (0..world.size()).all(|rank| probe.ptr(rank).is_some()) {
+            true => Way::Near(Box::new(Rounds::new(world, options)?)),
+            false => Way::Far(Verdicts::new(world)?),
+        };
+        Ok(Aggregator { world, options: options.clone(), way })
+    }
+
+    /// Bytes of buffers at each rank.
+    pub fn memory(&self) -> usize {
+        match &self.way {
+            Way::Near(rounds) => rounds.memory(),
+            Way::Far(_) => self.options.memory,
+        }
+    }
+
+    /// Adds `values[i]` to the element `indices[i]`, for all `i` of all ranks. Integers wrap around; sums of floating-point
+    /// numbers depend on the order, and that is not promised. Collective.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] on all ranks, before anything is changed, if an index is out of range or the lists differ
+    /// in length; [`Error::RanksDiffer`] if ranks are in different calls; [`Error::PeerLost`].
+    pub fn scatter_add<P: Places>(
+        &mut self,
+        table: &mut Symmetric<T>,
+        places: &P,
+        indices: &[usize],
+        values: &[T],
+    ) -> Result<()>
+    where
+        T: Addend,
+    {
+        self.update("scatter_add", table, places, indices, values, None, T::plus)
+    }
+
+    /// As [`Aggregator::scatter_add`], with another way to combine what is there with a value: smallest, largest, or. It
+    /// should not matter in which order values come.
+    ///
+    /// # Errors
+    /// As [`Aggregator::scatter_add`].
+    pub fn scatter_with<P: Places>(
+        &mut self,
+        table: &mut Symmetric<T>,
+        places: &P,
+        indices: &[usize],
+        values: &[T],
+        combine: impl Fn(T, T) -> T,
+    ) -> Result<()> {
+        self.update("scatter_with", table, places, indices, values, None, combine)
+    }
+
+    /// As [`Aggregator::scatter_add`], and returns what each element was just before its value was added. Additions to one
+    /// element, by whichever ranks, happen one after the other in some order. Collective.
+    ///
+    /// # Errors
+    /// As [`Aggregator::scatter_add`].
+    pub fn fetch_add<P: Places>(
+        &mut self,
+        table: &mut Symmetric<T>,
+        places: &P,
+        indices: &[usize],
+        values: &[T],
+    ) -> Result<Vec<T>>
+    where
+        T: Addend,
+    {
+        let mut old = vec![T::zeroed(); indices.len()];
+        self.update("fetch_add", table, places, indices, values, Some(&mut old), T::plus)?;
+        Ok(old)
+    }
+
+    /// Reads the elements with these indices, in their order. Collective.
+    ///
+    /// # Errors
+    /// As [`Aggregator::scatter_add`].
+    pub fn gather<P: Places>(&mut self, table: &Symmetric<T>, places: &P, indices: &[usize]) -> Result<Vec<T>> {
+        let mut values = vec![T::zeroed(); indices.len()];
+        self.gather_into(table, places, indices, &mut values)?;
+        Ok(values)
+    }
+
+    /// As [`Aggregator::gather`], into memory that is there.
+    ///
+    /// # Errors
+    /// As [`Aggregator::scatter_add`]; an error of arguments leaves `values` as they were.
+    pub fn gather_into<P: Places>(
+        &mut self,
+        table: &Symmetric<T>,
+        places: &P,
+        indices: &[usize],
+        values: &mut [T],
+    ) -> Result<()> {
+        let call = Call { operation: "gather", table: (table.offset(), table.len()) };
+        match &mut self.way {
+            Way::Near(rounds) => rounds.gather(self.world, call, table, places, indices, values),
+            Way::Far(verdicts) => {
+                let ask = Ask { indices, values: None, old: Some(values) };
+                // SAFETY: the table is borrowed; others' puts come as the network's writes, which `copy` allows for.
+                unsafe { far::ask(self.world, verdicts, &self.options, call, table, places, ask, |old, _| old) }
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the one place where all updates meet")]
+    fn update<P: Places>(
+        &mut self,
+        operation: &'static str,
+        table: &mut Symmetric<T>,
+        places: &P,
+        indices: &[usize],
+        values: &[T],
+        old: Option<&mut [T]>,
+        combine: impl Fn(T, T) -> T,
+    ) -> Result<()> {
+        let call = Call { operation, table: (table.offset(), table.len()) };
+        match &mut self.way {
+            Way::Near(rounds) => match old {
+                None => {
+                    let update = Update { indices, values, old: &mut [] };
+                    rounds.update::<P, false>(self.world, call, table, places, update, combine)
+                }
+                Some(old) => {
+                    let update = Update { indices, values, old };
+                    rounds.update::<P, true>(self.world, call, table, places, update, combine)
+                }
+            },
+            Way::Far(verdicts) => {
+                let ask = Ask { indices, values: Some(values), old };
+                // SAFETY: the table is borrowed exclusively.
+                unsafe { far::ask(self.world, verdicts, &self.options, call, table, places, ask, combine) }
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What each rank thinks of its own arguments, told to all, so that a wrong one is the same error everywhere.
+
+use bellwether_runtime::{Error, Result, Symmetric, World};
+
+use super::places::Places;
+
+/// One rank's arguments: in order, or what is wrong with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Good,
+    /// Lists of different lengths: the indices', and the other's.
+    Lengths(usize, usize),
+    /// The number of an index in its list, the index, and the number of elements.
+    Outside(usize, usize, usize),
+    /// The index, and the rank and local index that the layout gave for it.
+    Nowhere(usize, usize, usize),
+    /// Elements at each rank, and bytes of memory that have too little room for that many.
+    TooLarge(usize, usize),
+}
+
+/// Words that say it: kind and facts.
+const WORDS: usize = 4;
+
+impl Verdict {
+    /// Looks through the indices, and compares lengths with how many there are.
+    pub(super) fn of<P: Places>(places: &P, indices: &[usize], lengths: &[Option<usize>]) -> Verdict {
+        if let Some(other) = lengths.iter().flatten().find(|length| **length != indices.len()) {
+            return Verdict::Lengths(indices.len(), *other);
+        }
+        let extent = places.extent();
+        // Without a branch, so that it is done several at a time: below 2^63, one of `last - index` and `index` is
+        // negative if it is outside.
+        const HALF: usize = 1 << (usize::BITS - 1);
+        let wrong = if extent == 0 || extent > HALF {
+            indices.iter().any(|index| *index >= extent)
+        } else {
+            let last = extent - 1;
+            indices.iter().fold(0, |signs, index| signs | last.wrapping_sub(*index) | *index) & HALF != 0
+        };
+        if !wrong {
+            return Verdict::Good;
+        }
+        let (number, index) =
+            indices.iter().enumerate().find(|(_, index)| **index >= extent).expect("one of them is outside");
+        Verdict::Outside(number, *index, extent)
+    }
+
+    pub(super) fn is_good(self) -> bool {
+        self == Verdict::Good
+    }
+
+    fn words(self) -> [u64; WORDS] {
+        let (kind, a, b, c) = match self {
+            Verdict::Good => (0, 0, 0, 0),
+            Verdict::Lengths(indices, other) => (1, indices, other, 0),
+            Verdict::Outside(number, index, extent) => (2, number, index, extent),
+            Verdict::Nowhere(index, rank, local) => (3, index, rank, local),
+            Verdict::TooLarge(len, memory) => (4, len, memory, 0),
+        };
+        [kind, a, b, c].map(|word| word as u64)
+    }
+
+    fn from_words(words: [u64; WORDS]) -> Verdict {
+        let [kind, a, b, c] = words.map(|word| word as usize);
+        match kind {
+            0 => Verdict::Good,
+            1 => Verdict::Lengths(a, b),
+            2 => Verdict::Outside(a, b, c),
+            3 => Verdict::Nowhere(a, b, c),
+            _ => Verdict::TooLarge(a, b),
+        }
+    }
+
+    /// What all ranks are told.
+    pub(super) fn error(self, operation: &'static str, rank: usize) -> Error {
+        let why = match self {
+            Verdict::Good => "nothing is wrong".into(),
+            Verdict::Lengths(indices, other) => format!("rank {rank} brought {indices} indices and {other} values"),
+            Verdict::Outside(number, index, extent) => {
+                format!("rank {rank} brought index {index}, its number {number}, for a table of {extent} elements")
+            }
+            Verdict::Nowhere(index, owner, local) => format!(
+                "the layout puts index {index} of rank {rank} at element {local} of rank {owner}, which the table \
+                 does not have"
+            ),
+            Verdict::TooLarge(len, memory) => {
+                format!("{len} elements at each rank are too many for {memory} bytes of buffers; raise the budget")
+            }
+        };
+        Error::InvalidArgument { operation, why }
+    }
+}
+
+/// Which call this is, on which table: what ranks must agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) operation: &'static str,
+    /// Where the table lies in every rank's segment, and its elements at each rank.
+    pub(super) table: (usize, usize),
+}
+
+impl Call {
+    fn word(self) -> u64 {
+        // The name's length and first letter tell the operations apart.
+        let name = self.operation.as_bytes();
+        (name.len() as u64) << 8 | u64::from(name.first().copied().unwrap_or(0))
+    }
+}
+
+/// Where ranks show their verdicts: two boards, used in turn. A rank writes a board again only after the barrier of the
+/// exchange in between, which all enter when they have read it.
+pub(super) struct Verdicts {
+    boards: Symmetric<u64>,
+    /// Exchanges so far.
+    count: u64,
+}
+
+/// Words of a board: number of the exchange, call, table, more, verdict.
+const BOARD: usize = 5 + WORDS;
+
+impl Verdicts {
+    /// Collective.
+    pub(super) fn new(world: &World) -> Result<Verdicts> {
+        Ok(Verdicts { boards: world.alloc(2 * BOARD)?, count: 0 })
+    }
+
+    /// Waits for all and looks at what they say: the first fault, or whether any rank has more to do. Collective.
+    ///
+    /// # Errors
+    /// The first rank's fault; [`Error::RanksDiffer`] if they are not in the same call; as [`World::barrier`].
+    pub(super) fn exchange(&mut self, world: &World, call: Call, mine: Verdict, more: bool) -> Result<bool> {
+        self.count += 1;
+        let board = (self.count % 2) as usize * BOARD;
+        let (offset, len) = call.table;
+        let head = [self.count, call.word(), offset as u64, len as u64];
+        self.boards.write(board, &head);
+        self.boards.store(board + head.len(), u64::from(more));
+        self.boards.write(board + head.len() + 1, &mine.words());
+        if self.boards.ptr((world.rank() + 1) % world.size()).is_none() {
+            return self.exchange_far(world, call, board);
+        }
+        world.barrier()?;
+        let mut any = false;
+        for rank in 0..world.size() {
+            let mut theirs = [0; BOARD];
+            self.boards.get_slice(rank, board, &mut theirs)?;
+            any |= look(&theirs, &head, call, rank, world.rank())?;
+        }
+        Ok(any)
+    }
+
+    /// The same with one exchange instead of a get from each.
+    fn exchange_far(&self, world: &World, call: Call, board: usize) -> Result<bool> {
+        let mut mine = [0; BOARD];
+        self.boards.read(board, &mut mine);
+        let all = world.allgather(&mine)?;
+        let mut any = false;
+        for (rank, theirs) in all.chunks_exact(BOARD).enumerate() {
+            any |= look(theirs, &mine[..4], call, rank, world.rank())?;
+        }
+        Ok(any)
+    }
+}
+
+/// Looks at the board of `rank`.
+fn look(theirs: &[u64], head: &[u64], call: Call, rank: usize, own: usize) -> Result<bool> {
+    let (title, rest) = theirs.split_at(head.len());
+    if title != head {
+        let show = |words: &[u64]| match words {
+            [_, word, offset, len] if *word == call.word() => {
+                format!("{} on {len} elements at offset {offset:#x}", call.operation)
+            }
+            [count, ..] => format!("another call, its number {count}"),
+            [] => String::new(),
+        };
+        return Err(Error::RanksDiffer {
+            what: "the aggregated call",
+            rank,
+            reference: own,
+            theirs: show(title),
+            ours: show(head),
+            advice: "every rank must make the same calls, on the same tables, in the same order",
+        });
+    }
+    let verdict = Verdict::from_words(std::array::from_fn(|word| rest[1 + word]));
+    if verdict.is_good() { Ok(rest[0] != 0) } else { Err(verdict.error(call.operation, rank)) }
+}

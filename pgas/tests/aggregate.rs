@@ -1,0 +1,244 @@
+//! Aggregated access to tables, compared with one operation after the other.
+
+mod common;
+
+use bellwether::aggregate::{Addend, Aggregator, Blocks, Cyclic, Options, Places, Route};
+use bellwether::{Error, Result, Symmetric, World};
+use common::{Chance, everywhere, on_threads};
+
+/// Blocks of different lengths: rank r has r + 1 times `unit`, the last what is left.
+struct Uneven {
+    unit: usize,
+    ranks: usize,
+    extent: usize,
+}
+
+impl Places for Uneven {
+    fn extent(&self) -> usize {
+        self.extent
+    }
+    fn place(&self, index: usize) -> (usize, usize) {
+        let start = |rank: usize| self.unit * rank * (rank + 1) / 2;
+        let rank = (0..self.ranks).rev().find(|rank| start(*rank) <= index).unwrap_or(0);
+        (rank, index - start(rank))
+    }
+    fn run(&self, index: usize) -> usize {
+        let (rank, local) = self.place(index);
+        if rank + 1 == self.ranks { self.extent - index } else { self.unit * (rank + 1) - local }
+    }
+}
+
+/// What rank `rank` brings: indices below `extent`, and values.
+fn load(rank: usize, extent: usize, count: usize, skew: bool) -> (Vec<usize>, Vec<u64>) {
+    let mut chance = Chance::new(rank, extent as u64);
+    let index = |chance: &mut Chance| {
+        let index = chance.below(extent);
+        if skew && chance.below(4) > 0 { index % 3 } else { index }
+    };
+    (0..count).map(|_| (index(&mut chance), chance.next())).unzip()
+}
+
+/// How many items rank `rank` brings: not all the same, and one nothing.
+fn count(rank: usize, most: usize) -> usize {
+    if rank == 1 { 0 } else { most / (1 + rank % 3) }
+}
+
+fn options(world: &World, memory: usize) -> Options {
+    Options { memory, ..Options::new(world) }
+}
+
+/// The whole table, from the ranks' own parts.
+fn whole<P: Places>(world: &World, table: &Symmetric<u64>, places: &P) -> Result<Vec<u64>> {
+    world.barrier()?;
+    let whole = (0..places.extent()).map(|index| {
+        let (rank, local) = places.place(index);
+        table.get(rank, local)
+    });
+    let whole = whole.collect();
+    world.barrier()?;
+    whole
+}
+
+/// Adds and reads by every call, and compares.
+fn check<P: Places>(world: &World, places: &P, room: usize, most: usize, options: &Options) -> Result<()> {
+    let mut table = world.alloc::<u64>(room)?;
+    let mut aggregator = Aggregator::new(world, options)?;
+    let mut expected = vec![0u64; places.extent()];
+    for skew in [false, true] {
+        for rank in 0..world.size() {
+            let (indices, values) = load(rank, places.extent(), count(rank, most), skew);
+            indices.iter().zip(&values).for_each(|(i, v)| expected[*i] = expected[*i].wrapping_add(*v));
+        }
+        let (indices, values) = load(world.rank(), places.extent(), count(world.rank(), most), skew);
+        aggregator.scatter_add(&mut table, places, &indices, &values)?;
+        assert_eq!(whole(world, &table, places)?, expected);
+        let read = aggregator.gather(&table, places, &indices)?;
+        assert!(read.iter().zip(&indices).all(|(value, index)| *value == expected[*index]));
+    }
+    // Of a counter each asker gets another number, and none is left out.
+    world.barrier()?;
+    (0..room).for_each(|local| table.store(local, 0));
+    world.barrier()?;
+    let (indices, _) = load(world.rank(), places.extent(), count(world.rank(), most), true);
+    let old = aggregator.fetch_add(&mut table, places, &indices, &vec![1; indices.len()])?;
+    let counts = whole(world, &table, places)?;
+    let sums = old.iter().zip(&indices).fold(vec![0u64; places.extent()], |mut sums, (old, index)| {
+        sums[*index] += *old;
+        sums
+    });
+    assert!(old.iter().zip(&indices).all(|(old, index)| *old < counts[*index]));
+    let mut sums = sums;
+    world.allreduce_sum(&mut sums)?;
+    assert!(sums.iter().zip(&counts).all(|(sum, count)| *sum == count * count.saturating_sub(1) / 2));
+    // Another way to combine.
+    let (indices, values) = load(world.rank(), places.extent(), count(world.rank(), most), false);
+    aggregator.scatter_with(&mut table, places, &indices, &values, u64::max)?;
+    let mut expected = counts;
+    for rank in 0..world.size() {
+        let (indices, values) = load(rank, places.extent(), count(rank, most), false);
+        indices.iter().zip(&values).for_each(|(i, v)| expected[*i] = expected[*i].max(*v));
+    }
+    assert_eq!(whole(world, &table, places)?, expected);
+    Ok(())
+}
+
+/// Every layout, with much memory and with next to none.
+fn all_layouts(world: &World, extent: usize, most: usize, options: &Options) -> Result<()> {
+    let ranks = world.size();
+    let blocks = Blocks::new(extent, ranks);
+    check(world, &blocks, blocks.block(), most, options)?;
+    let cyclic = Cyclic::new(extent, ranks);
+    check(world, &cyclic, cyclic.block() + 3, most, options)?;
+    let uneven = Uneven { unit: 1 + extent / (ranks * (ranks + 1)), ranks, extent };
+    check(world, &uneven, extent, most, options)
+}
+
+#[test]
+fn every_call_equals_one_operation_after_the_other() {
+    everywhere("every_call_equals_one_operation_after_the_other", |world| {
+        all_layouts(world, 101, 60, &Options::new(world))
+    });
+}
+
+#[test]
+fn memory_for_one_item_is_enough() {
+    everywhere("memory_for_one_item_is_enough", |world| {
+        let least = Options { items: 1, ..options(world, 0) };
+        all_layouts(world, 23, 20, &least)
+    });
+}
+
+#[test]
+fn two_hops_lead_where_one_does() {
+    everywhere("two_hops_lead_where_one_does", |world| {
+        for columns in [None, Some(2)] {
+            let route = Route::TwoHops { columns };
+            all_layouts(world, 23, 20, &Options { route, items: 3, ..options(world, 500) })?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn tables_of_many_buckets() {
+    on_threads("tables_of_many_buckets", |world| {
+        let extent = 300_000 + world.size();
+        let blocks = Blocks::new(extent, world.size());
+        check(world, &blocks, blocks.block(), 30_000, &options(world, 200_000))?;
+        let cyclic = Cyclic::new(extent, world.size());
+        check(world, &cyclic, cyclic.block(), 30_000, &options(world, 1 << 20))
+    });
+}
+
+#[test]
+fn memory_keeps_to_the_budget() {
+    everywhere("memory_keeps_to_the_budget", |world| {
+        for memory in [16 << 10, 100_000, 4 << 20] {
+            let told = Aggregator::<u64>::new(world, &options(world, memory))?.memory();
+            assert!(told <= memory + 4096 * world.size(), "{told} bytes where {memory} were wished for");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_index_out_of_range_is_told_to_all_and_changes_nothing() {
+    everywhere("an_index_out_of_range_is_told_to_all_and_changes_nothing", |world| {
+        let (ranks, last) = (world.size(), world.size() - 1);
+        let blocks = Blocks::new(40, ranks);
+        let mut table = world.alloc::<u64>(blocks.block())?;
+        let mut aggregator = Aggregator::new(world, &options(world, 1000))?;
+        let mut indices = vec![3; 500];
+        if world.rank() == last {
+            indices[499] = 40;
+        }
+        let told = |end: Result<()>| match end {
+            Err(Error::InvalidArgument { why, .. }) => why,
+            other => panic!("{other:?} instead of an error"),
+        };
+        let expected = format!("rank {last} brought index 40, its number 499, for a table of 40 elements");
+        assert_eq!(told(aggregator.scatter_add(&mut table, &blocks, &indices, &[1; 500])), expected);
+        assert_eq!(told(aggregator.fetch_add(&mut table, &blocks, &indices, &[1; 500]).map(drop)), expected);
+        let mut values = [7; 500];
+        assert_eq!(told(aggregator.gather_into(&table, &blocks, &indices, &mut values)), expected);
+        assert_eq!(values, [7; 500]);
+        indices[499] = usize::MAX;
+        assert!(told(aggregator.gather(&table, &blocks, &indices).map(drop)).contains(&usize::MAX.to_string()));
+        let short = aggregator.scatter_add(&mut table, &blocks, &[1, 2], &[1]);
+        assert_eq!(told(short), "rank 0 brought 2 indices and 1 values");
+        // A table of another length than the layout says.
+        let large = Blocks::new(41 * ranks, ranks);
+        assert!(told(aggregator.scatter_add(&mut table, &large, &[41 * ranks - 1], &[1])).contains("element 40"));
+        assert_eq!(whole(world, &table, &blocks)?, [0; 40]);
+        // And it goes on.
+        aggregator.scatter_add(&mut table, &blocks, &[39], &[1])?;
+        assert_eq!(aggregator.gather(&table, &blocks, &[39])?, [ranks as u64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn ranks_in_different_calls_are_told() {
+    everywhere("ranks_in_different_calls_are_told", |world| {
+        if world.size() == 1 {
+            return Ok(());
+        }
+        let blocks = Blocks::new(40, world.size());
+        let (mut one, mut other) = (world.alloc::<u64>(blocks.block())?, world.alloc::<u64>(blocks.block())?);
+        let mut aggregator = Aggregator::new(world, &options(world, 1000))?;
+        let table = if world.rank() == 0 { &mut one } else { &mut other };
+        let end = aggregator.scatter_add(table, &blocks, &[1], &[1]);
+        assert!(matches!(end, Err(Error::RanksDiffer { .. })), "{end:?}");
+        world.barrier()?;
+        let end = match world.rank() {
+            0 => aggregator.gather(&one, &blocks, &[1]).map(drop),
+            _ => aggregator.scatter_add(&mut one, &blocks, &[1], &[1]),
+        };
+        assert!(matches!(end, Err(Error::RanksDiffer { .. })), "{end:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn elements_of_other_types() {
+    fn sums<T: Addend + PartialEq + std::fmt::Debug>(world: &World, one: T, all: T) -> Result<()> {
+        let blocks = Blocks::new(7, world.size());
+        let mut table = world.alloc::<T>(blocks.block())?;
+        let mut aggregator = Aggregator::new(world, &options(world, 2000))?;
+        for _ in 0..6 / world.size() {
+            aggregator.scatter_add(&mut table, &blocks, &[6, 6], &[one, one])?;
+        }
+        assert_eq!(aggregator.gather(&table, &blocks, &[6, 0])?, [all, T::zeroed()]);
+        Ok(())
+    }
+    everywhere("elements_of_other_types", |world| {
+        if 6 % world.size() != 0 {
+            return Ok(());
+        }
+        sums::<u8>(world, 100, (12u32 * 100) as u8)?;
+        sums::<i16>(world, -1, -12)?;
+        sums::<f32>(world, 0.5, 6.0)?;
+        sums::<f64>(world, 0.25, 3.0)?;
+        sums::<u128>(world, 1 << 100, 12 << 100)
+    });
+}
