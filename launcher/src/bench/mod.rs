@@ -48,8 +48,10 @@ Exit status: 0 measured, 1 the ranks failed, 2 wrong use.")]
 pub struct Bench {
     /// What to measure, or `all` [default: all]
     #[arg(value_name = "BENCH", value_enum, hide_possible_values = true)]
-    #[arg(help = "What to measure: put, get, put-bell, am, am-rate, atomic, bandwidth, barrier, startup, footprint, \
-                  or all [default: all]")]
+    #[arg(
+        help = "What to measure: put, get, put-bell, am, am-rate, atomic, bandwidth, barrier, array-get, array-put, \
+                  local-sum, exchange, transpose, startup, footprint, or all [default: all]"
+    )]
     benches: Vec<Choice>,
 
     /// How many ranks to start
@@ -99,20 +101,15 @@ enum Choice {
 
 impl ValueEnum for Choice {
     fn value_variants<'a>() -> &'a [Choice] {
-        use Kind::*;
-        const CHOICES: [Choice; 11] = [
-            Choice::One(Put),
-            Choice::One(Get),
-            Choice::One(PutBell),
-            Choice::One(Am),
-            Choice::One(AmRate),
-            Choice::One(Atomic),
-            Choice::One(Bandwidth),
-            Choice::One(Barrier),
-            Choice::One(Startup),
-            Choice::One(Footprint),
-            Choice::All,
-        ];
+        const CHOICES: [Choice; kind::ALL.len() + 1] = {
+            let mut choices = [Choice::All; kind::ALL.len() + 1];
+            let mut number = 0;
+            while number < kind::ALL.len() {
+                choices[number] = Choice::One(kind::ALL[number]);
+                number += 1;
+            }
+            choices
+        };
         &CHOICES
     }
 

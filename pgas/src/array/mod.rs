@@ -27,6 +27,7 @@ mod ghost;
 mod index;
 mod layout;
 mod local;
+mod npy;
 mod patch;
 mod phase;
 mod relayout;
@@ -43,6 +44,7 @@ use bellwether_runtime::{Error, Pod, Result, Symmetric, World};
 pub use self::ghost::{Ghosts, Pending};
 pub use self::index::{Position, Region};
 pub use self::layout::{Distribution, Layout, near_square};
+pub use self::npy::NpyElement;
 pub use self::phase::{Local, Phase, Shared};
 
 use self::index::{offset, volume};
