@@ -25,6 +25,16 @@ pub enum Kind {
     Histogram,
     /// Aggregated loads of random elements
     Indexgather,
+    /// One element of another rank read by its index in an array
+    ArrayGet,
+    /// One element of another rank written by its index in an array
+    ArrayPut,
+    /// The sum of a rank's part of an array
+    LocalSum,
+    /// The exchange of an array's ghost layers
+    Exchange,
+    /// A transposed array
+    Transpose,
     /// Starting and ending ranks that do nothing
     Startup,
     /// Memory a rank keeps for a peer it never talks to
@@ -34,8 +44,30 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 12] =
-    [Put, Get, PutBell, Am, AmRate, Atomic, Bandwidth, Barrier, Histogram, Indexgather, Startup, Footprint];
+pub const ALL: [Kind; 17] = [
+    Put,
+    Get,
+    PutBell,
+    Am,
+    AmRate,
+    Atomic,
+    Bandwidth,
+    Barrier,
+    ArrayGet,
+    ArrayPut,
+    LocalSum,
+    Exchange,
+    Transpose,
+    Histogram,
+    Indexgather,
+    Startup,
+    Footprint,
+];
+
+/// What the command line says of its first argument.
+pub fn offered() -> String {
+    format!("What to measure: {}, or all [default: all]", ALL.map(Kind::name).join(", "))
+}
 
 /// How a figure is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +113,11 @@ impl Kind {
             Barrier => "barrier",
             Histogram => "histogram",
             Indexgather => "indexgather",
+            ArrayGet => "array-get",
+            ArrayPut => "array-put",
+            LocalSum => "local-sum",
+            Exchange => "exchange",
+            Transpose => "transpose",
             Startup => "startup",
             Footprint => "footprint",
         }
@@ -99,6 +136,11 @@ impl Kind {
             Barrier => "Barrier",
             Histogram => "Aggregated add to a random element",
             Indexgather => "Aggregated load of a random element",
+            ArrayGet => "Array element, read",
+            ArrayPut => "Array element, written",
+            LocalSum => "Sum of the local part",
+            Exchange => "Exchange of ghost layers",
+            Transpose => "Transposed array",
             Startup => "Start and end of a job",
             Footprint => "Memory for an idle peer",
         }
@@ -116,6 +158,11 @@ impl Kind {
             Indexgather => "bare loads",
             Bandwidth => "memcpy",
             Barrier => "bare flags",
+            ArrayGet => "get",
+            ArrayPut => "put",
+            LocalSum => "a plain slice",
+            Exchange => "bare puts and bells",
+            Transpose => "transposing private memory",
             Startup => "bare processes",
             Footprint => "none",
         }
@@ -125,7 +172,7 @@ impl Kind {
     pub fn unit(self) -> Unit {
         match self {
             Startup => Unit::Seconds,
-            Bandwidth => Unit::Gigabytes,
+            Bandwidth | Transpose => Unit::Gigabytes,
             Footprint => Unit::Bytes,
             _ => Unit::Nanoseconds,
         }
@@ -149,6 +196,13 @@ impl Kind {
             Bandwidth => (0..8).map(|step| (4 * KIB) << (2 * step)).collect(),
             Put | Get | PutBell | Am if plotted => vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB],
             Put | Get | PutBell | Am | AmRate | Atomic => vec![8],
+            ArrayGet | ArrayPut => vec![8],
+            LocalSum => vec![256 * KIB],
+            // A row of 1024 elements.
+            Exchange => vec![8 * KIB],
+            Transpose if quick => vec![2 * KIB * KIB],
+            // 4096 rows of as many elements.
+            Transpose => vec![128 * KIB * KIB],
             Barrier | Histogram | Indexgather | Startup | Footprint => vec![0],
         }
     }
@@ -168,6 +222,10 @@ impl Kind {
             Barrier => (Some(1.4), None),
             Histogram => (Some(0.5), None),
             Indexgather => (Some(0.84), None),
+            ArrayGet | ArrayPut => (Some(1.5), None),
+            LocalSum => (Some(1.05), None),
+            Exchange => (Some(1.2), None),
+            Transpose => (Some(1.0 / 0.7), None),
             _ => (None, None),
         };
         let peer = (matches!(self, Put | Get) && small && ranks == 2).then_some(("oshmem", 0.1));

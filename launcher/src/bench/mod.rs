@@ -48,8 +48,7 @@ Exit status: 0 measured, 1 the ranks failed, 2 wrong use.")]
 pub struct Bench {
     /// What to measure, or `all` [default: all]
     #[arg(value_name = "BENCH", value_enum, hide_possible_values = true)]
-    #[arg(help = "What to measure: put, get, put-bell, am, am-rate, atomic, bandwidth, barrier, histogram, \
-                  indexgather, startup, footprint, or all [default: all]")]
+    #[arg(help = kind::offered())]
     benches: Vec<Choice>,
 
     /// How many ranks to start
@@ -99,22 +98,15 @@ enum Choice {
 
 impl ValueEnum for Choice {
     fn value_variants<'a>() -> &'a [Choice] {
-        use Kind::*;
-        const CHOICES: [Choice; 13] = [
-            Choice::One(Put),
-            Choice::One(Get),
-            Choice::One(PutBell),
-            Choice::One(Am),
-            Choice::One(AmRate),
-            Choice::One(Atomic),
-            Choice::One(Bandwidth),
-            Choice::One(Barrier),
-            Choice::One(Histogram),
-            Choice::One(Indexgather),
-            Choice::One(Startup),
-            Choice::One(Footprint),
-            Choice::All,
-        ];
+        const CHOICES: [Choice; kind::ALL.len() + 1] = {
+            let mut choices = [Choice::All; kind::ALL.len() + 1];
+            let mut number = 0;
+            while number < kind::ALL.len() {
+                choices[number] = Choice::One(kind::ALL[number]);
+                number += 1;
+            }
+            choices
+        };
         &CHOICES
     }
 

@@ -11,6 +11,7 @@
 //! | change the layout | [`GlobalArray::relayout`], [`GlobalArray::transpose`] |
 //! | keep borders of the neighbours | [`Ghosts`], [`GlobalArray::start_exchange`] |
 //! | order | [`GlobalArray::sort`], [`GlobalArray::prefix_sum`] |
+//! | a part as an array | [`GlobalArray::view`] |
 //! | keep | [`GlobalArray::save_npy`] |
 //!
 //! # Phases
@@ -27,6 +28,9 @@ mod ghost;
 mod index;
 mod layout;
 mod local;
+#[cfg(feature = "ndarray")]
+mod nd;
+mod npy;
 mod patch;
 mod phase;
 mod relayout;
@@ -34,6 +38,7 @@ mod scan;
 mod shared;
 mod sort;
 mod transpose;
+mod view;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
@@ -43,7 +48,9 @@ use bellwether_runtime::{Error, Pod, Result, Symmetric, World};
 pub use self::ghost::{Ghosts, Pending};
 pub use self::index::{Position, Region};
 pub use self::layout::{Distribution, Layout, near_square};
+pub use self::npy::NpyElement;
 pub use self::phase::{Local, Phase, Shared};
+pub use self::view::View;
 
 use self::index::{offset, volume};
 

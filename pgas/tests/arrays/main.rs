@@ -1,5 +1,6 @@
 //! Global pointers and arrays over thread ranks and over the simulated network.
 
+mod files;
 mod ghosts;
 mod patches;
 mod phases;

@@ -78,3 +78,35 @@ fn a_box_outside_or_with_other_values_is_told() {
         world.barrier()
     });
 }
+
+#[test]
+fn views_have_their_own_indices() {
+    everywhere("views", |world| {
+        let n = world.size();
+        for layout in planes([8, 9], n) {
+            let array = GlobalArray::from_fn(world, layout, |[i, j]| (10 * i + j) as i64)?;
+            let view = array.view([2..7, 1..4])?;
+            assert_eq!((view.extents(), view.len(), view.is_empty()), ([5, 3], 15, false));
+            assert!(view.iter().all(|([i, j], x)| *x == (10 * (i + 2) + j + 1) as i64));
+            let count = view.reduce(world, 0u64, |count, _| count + 1, |a, b| a + b)?;
+            let sum = view.view([1..2, 0..3])?.reduce(world, 0, |a, b| a + b, |a, b| a + b)?;
+            assert_eq!((count, sum), (15, 31 + 32 + 33));
+            says(view.view([0..6, 0..1]), &["view", "[6, 1]", "[5, 3]"]);
+            let array = array.share(world)?;
+            let view = array.view([2..7, 1..4])?;
+            assert_eq!((view.get([4, 2])?, view.view([1..3, 2..3])?.get_patch()?), (63, vec![33, 43]));
+            says(view.get([5, 0]), &["[5, 0]", "view of [5, 3]"]);
+            says(view.put([0, 3], 1), &["[0, 3]", "view of [5, 3]"]);
+            says(array.view([0..9, 0..1]), &["[9, 1]", "[8, 9]"]);
+            world.barrier()?;
+            if world.rank() == n - 1 {
+                view.put([0, 0], -1)?;
+                view.view([1..2, 0..2])?.put_patch(&[-2, -3])?;
+            }
+            world.barrier()?;
+            assert_eq!([array.get([2, 1])?, array.get([3, 1])?, array.get([3, 2])?], [-1, -2, -3]);
+            world.barrier()?;
+        }
+        Ok(())
+    });
+}

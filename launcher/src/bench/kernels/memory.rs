@@ -9,7 +9,7 @@ use crate::bench::rank::Session;
 use crate::bench::task::Measured;
 
 /// Bytes of the target that small operations wander over.
-const REACH: usize = 4096;
+pub const REACH: usize = 4096;
 const SMALL: usize = size_of::<u64>();
 /// Most operations of a batch.
 const MOST: usize = 100_000;
@@ -189,8 +189,10 @@ pub fn bandwidth(session: &Session, size: usize) -> Result<Vec<Measured>> {
 // Functions of their own: what a loop inside a larger one spills to the stack would be measured too, most of all where both
 // buffers of 16 KiB fill the first-level cache.
 
+/// # Errors
+/// Of the runtime.
 #[inline(never)]
-fn small_puts(array: &Symmetric<u64>, count: usize) -> Result<()> {
+pub fn small_puts(array: &Symmetric<u64>, count: usize) -> Result<()> {
     let target = opaque_index(1);
     (0..count).try_for_each(|i| array.put(target, opaque_index(i % (REACH / SMALL)), i as u64))
 }

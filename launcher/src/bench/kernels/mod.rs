@@ -1,6 +1,7 @@
 //! The loops that are measured: ours, and beside each what bare loads and stores do on the same mapping.
 
 mod aggregate;
+mod array;
 mod barrier;
 mod bell;
 pub mod memory;
@@ -33,6 +34,11 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         Kind::Barrier => barrier::barrier,
         Kind::Histogram => aggregate::histogram,
         Kind::Indexgather => aggregate::indexgather,
+        Kind::ArrayGet => array::get,
+        Kind::ArrayPut => array::put,
+        Kind::LocalSum => array::local_sum,
+        Kind::Exchange => array::exchange,
+        Kind::Transpose => array::transpose,
         Kind::Startup | Kind::Footprint => {
             let why = format!("{} needs no ranks of its own", session.task.kind.name());
             return Err(Error::InvalidArgument { operation: "bench", why });

@@ -70,9 +70,9 @@ impl Program {
     /// If it fails or does not end.
     pub fn measure(&self, kind: Kind, sizes: &[usize], ranks: usize) -> anyhow::Result<Vec<(usize, f64)>> {
         match kind {
-            Kind::Am | Kind::AmRate | Kind::Histogram | Kind::Indexgather | Kind::Footprint => return Ok(Vec::new()),
             Kind::Startup => return self.startup(ranks),
-            _ => {}
+            Kind::Put | Kind::Get | Kind::PutBell | Kind::Atomic | Kind::Bandwidth | Kind::Barrier => {}
+            _ => return Ok(Vec::new()),
         }
         let batches = if self.quick { 2 } else { 20 };
         let crowded = ranks > crate::bench::noise::allowed_cpus().len();

@@ -1,0 +1,81 @@
+//! Views of the local part for the crate `ndarray`.
+
+use bellwether_runtime::Pod;
+use ndarray::{ArrayView, ArrayViewMut, AxisDescription, Dim, Dimension, Ix, Slice};
+
+use super::index::Region;
+use super::{GlobalArray, Local};
+
+impl<T: Pod, const D: usize> GlobalArray<T, D, Local>
+where
+    Dim<[Ix; D]>: Dimension,
+{
+    /// This rank's own elements, without ghost layers, as a view of the crate `ndarray`. With the feature `ndarray`.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> bellwether::Result<()> {
+    /// # bellwether::threads(2, |world| {
+    /// use bellwether::array::{GlobalArray, Layout};
+    /// let mut plane = GlobalArray::<f64, 2>::new(world, Layout::rows([8, 3], world.size())?)?;
+    /// plane.ndarray_mut().column_mut(1).fill(2.0);
+    /// assert_eq!(plane.ndarray().row(0).sum(), 2.0);
+    /// assert_eq!(plane.sum(world)?, 16.0);
+    /// # Ok(()) })?.into_iter().collect() }
+    /// ```
+    pub fn ndarray(&self) -> ArrayView<'_, T, Dim<[Ix; D]>> {
+        let mut view = self.ndarray_with_ghosts();
+        view.slice_each_axis_inplace(side(self.interior()));
+        view
+    }
+
+    /// As [`GlobalArray::ndarray`], to be changed.
+    pub fn ndarray_mut(&mut self) -> ArrayViewMut<'_, T, Dim<[Ix; D]>> {
+        let interior = self.interior();
+        let mut view = self.ndarray_with_ghosts_mut();
+        view.slice_each_axis_inplace(side(interior));
+        view
+    }
+
+    /// What [`GlobalArray::local`] has, ghost layers included, as a view of the crate `ndarray`.
+    pub fn ndarray_with_ghosts(&self) -> ArrayView<'_, T, Dim<[Ix; D]>> {
+        ArrayView::from_shape(Dim(self.local_extents()), self.local()).expect("as many elements as the extents say")
+    }
+
+    /// As [`GlobalArray::ndarray_with_ghosts`], to be changed.
+    pub fn ndarray_with_ghosts_mut(&mut self) -> ArrayViewMut<'_, T, Dim<[Ix; D]>> {
+        let extents = Dim(self.local_extents());
+        ArrayViewMut::from_shape(extents, self.local_mut()).expect("as many elements as the extents say")
+    }
+}
+
+fn side<const D: usize>(region: Region<D>) -> impl FnMut(AxisDescription) -> Slice {
+    move |side| Slice::from(region.range(side.axis.index()))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::array::{Ghosts, GlobalArray, Layout};
+
+    #[test]
+    fn views_have_what_is_here() {
+        let outcomes = bellwether_runtime::threads(3, |world| {
+            let layout = Layout::block([6, 5, 4], world.size())?;
+            let value = |[i, j, k]: [usize; 3]| (100 * i + 10 * j + k) as i32;
+            let mut array = GlobalArray::with_ghosts(world, layout, Ghosts::new([1, 0, 2]))?;
+            array.ndarray_with_ghosts_mut().fill(-1);
+            let first = array.global([0; 3]).expect("an own element");
+            for ((i, j, k), element) in array.ndarray_mut().indexed_iter_mut() {
+                *element = value([first[0] + i, first[1] + j, first[2] + k]);
+            }
+            assert!(array.iter().all(|(index, element)| *element == value(index)));
+            assert_eq!(array.ndarray().shape(), array.own_extents());
+            assert_eq!(array.ndarray_with_ghosts().shape(), array.local_extents());
+            assert_eq!(array.ndarray_with_ghosts()[[0, 0, 0]], -1);
+            let line = GlobalArray::from_fn(world, Layout::cyclic([7], world.size())?, |[i]| i)?;
+            assert_eq!(line.ndarray().to_vec(), line.local());
+            Ok(())
+        });
+        outcomes.expect("runs").into_iter().collect::<bellwether_runtime::Result<()>>().expect("runs");
+    }
+}
