@@ -26,6 +26,7 @@
 mod compute;
 mod ghost;
 mod index;
+mod irregular;
 mod layout;
 mod local;
 #[cfg(feature = "ndarray")]
@@ -237,21 +238,7 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
     /// Where an element is: rank, and place in that rank's memory.
     #[inline(always)]
     fn locate(&self, index: [usize; D]) -> Option<(usize, usize)> {
-        let (mut rank, mut at) = (0, 0);
-        for (d, index) in index.into_iter().enumerate() {
-            let axis = self.layout.axis(d);
-            if index >= axis.extent() {
-                return None;
-            }
-            let (part, local) = axis.locate(index);
-            if d > 0 {
-                rank *= axis.parts();
-                at *= axis.len(part) + 2 * self.ghost[d];
-            }
-            rank += part;
-            at += local + self.ghost[d];
-        }
-        Some((rank, at))
+        self.layout.place(index, &self.ghost)
     }
 
     /// The rank of these parts, and the place in its memory of what is at `local` in them.

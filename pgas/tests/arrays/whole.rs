@@ -1,6 +1,7 @@
 //! What is done with all elements of an array.
 
-use bellwether::array::{GlobalArray, Layout};
+use bellwether::aggregate::{Aggregator, Options};
+use bellwether::array::{Ghosts, GlobalArray, Layout};
 use bellwether::{Result, World};
 
 use super::support::{boxes, everywhere, lines, on_threads, planes, says, value};
@@ -177,5 +178,34 @@ fn sorted_the_same_on_any_number_of_ranks() {
         )?;
         assert_eq!(sorted, (1..=9).collect::<Vec<_>>());
         Ok(())
+    });
+}
+
+/// Every rank adds to elements all over an array of any layout, and everyone reads them back by number.
+#[test]
+fn lists_of_elements_are_added_to_and_gathered() {
+    everywhere("scatter_add", |world| {
+        let mut by = Aggregator::new(world, &Options::new(world))?;
+        let numbers: Vec<usize> = (0..100).map(|i| i * i % 42).collect();
+        let mut expected = vec![0; 42];
+        numbers.iter().chain(&[41]).for_each(|number| expected[*number] += world.size() as u64);
+        expected.reverse();
+        let backwards: Vec<usize> = (0..42).rev().collect();
+        let check = |mut array: GlobalArray<u64, 2>, by: &mut Aggregator<'_, u64>| {
+            array.scatter_add(by, &numbers, &vec![1; numbers.len()])?;
+            array.fetch_add_all(by, &[41], &[1])?;
+            assert_eq!(array.gather(by, &backwards)?, expected);
+            says(array.gather(by, &[42]), &["42", "42 elements"]);
+            let shared = array.share(world)?;
+            assert_eq!(shared.gather(by, &backwards)?, expected);
+            let [rows, columns] = shared.extents();
+            assert_eq!(shared.get([rows - 1, columns - 1])?, expected[0]);
+            world.barrier()
+        };
+        for layout in planes([6, 7], world.size()) {
+            check(GlobalArray::new(world, layout)?, &mut by)?;
+        }
+        let ghosts = Ghosts::new([0, 1]);
+        check(GlobalArray::with_ghosts(world, Layout::rows([7, 6], world.size())?, ghosts)?, &mut by)
     });
 }

@@ -197,6 +197,26 @@ impl<const D: usize> Layout<D> {
         self.locate(index).map(|(rank, _)| rank)
     }
 
+    /// Rank of an element, and its place in that rank's memory with ghost layers of these widths.
+    #[inline(always)]
+    pub(super) fn place(&self, index: [usize; D], ghost: &[usize; D]) -> Option<(usize, usize)> {
+        let (mut rank, mut at) = (0, 0);
+        for (d, index) in index.into_iter().enumerate() {
+            let axis = self.axis(d);
+            if index >= axis.extent() {
+                return None;
+            }
+            let (part, local) = axis.locate(index);
+            if d > 0 {
+                rank *= axis.parts();
+                at *= axis.len(part) + 2 * ghost[d];
+            }
+            rank += part;
+            at += local + ghost[d];
+        }
+        Some((rank, at))
+    }
+
     /// The rank that has an element, and the element's index in that rank's part; `None` if there is no such element.
     pub fn locate(&self, index: impl Position<D>) -> Option<(usize, [usize; D])> {
         let (index, mut rank, mut local) = (index.position(), 0, [0; D]);
