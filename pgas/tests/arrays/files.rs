@@ -1,6 +1,6 @@
 //! Arrays in files.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bellwether::array::{GlobalArray, Layout};
 use bellwether::{Error, Result, World};
