@@ -7,6 +7,8 @@
 //! | --- | --- |
 //! | share memory | [`World::alloc`] gives a [`Symmetric`] array, with an equal part at every rank |
 //! | read and write it from afar | [`Symmetric::put`], [`Symmetric::get`] and their slices; [`Symmetric::fetch_add`] and other atomics |
+//! | spread an array over all ranks and index it as one | [`GlobalArray`], in the module [`mod@array`] |
+//! | keep and send the address of any element | [`GlobalPtr`], [`GlobalSlice`] |
 //! | say that data is there | a [`Bell`]: [`Symmetric::put_bell`], [`Bell::wait`] |
 //! | run code elsewhere | [`World::call`] and [`World::invoke`] with a closure, [`World::send`] with a registered handler |
 //! | meet | [`World::barrier`], [`World::allreduce`], [`World::broadcast`], [`World::allgather`] |

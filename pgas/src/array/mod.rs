@@ -24,6 +24,7 @@
 //! Calls that take the world are collective, unless they say otherwise. All others are local or one-sided.
 
 mod compute;
+mod flat;
 mod ghost;
 mod index;
 mod irregular;
@@ -140,6 +141,8 @@ pub struct GlobalArray<T, const D: usize, P: Phase = Local> {
     ghost: [usize; D],
     /// What this rank has.
     own: [usize; D],
+    /// A short way to elements.
+    flat: flat::Flat,
     /// What renews the ghost layers, if there are any.
     halo: Option<Box<ghost::Halo<T, D>>>,
     phase: PhantomData<P>,
@@ -184,7 +187,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         let memory = world.alloc(len)?;
         world.withhold(&memory);
         let (rank, own) = (world.rank(), layout.extents_at(world.rank()));
-        Ok(GlobalArray { memory, layout, rank, ghost, own, halo: None, phase: PhantomData })
+        let flat = if D == 1 { flat::Flat::new(&memory, layout.axis(0), ghost[0]) } else { flat::Flat::none() };
+        Ok(GlobalArray { memory, layout, rank, ghost, own, flat, halo: None, phase: PhantomData })
     }
 }
 
@@ -231,8 +235,8 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
 
     /// The same array, as in another phase.
     fn in_phase<Q: Phase>(self) -> GlobalArray<T, D, Q> {
-        let GlobalArray { memory, layout, rank, ghost, own, halo, .. } = self;
-        GlobalArray { memory, layout, rank, ghost, own, halo, phase: PhantomData }
+        let GlobalArray { memory, layout, rank, ghost, own, flat, halo, .. } = self;
+        GlobalArray { memory, layout, rank, ghost, own, flat, halo, phase: PhantomData }
     }
 
     /// Where an element is: rank, and place in that rank's memory.

@@ -1,7 +1,7 @@
 //! Views of the local part for the crate `ndarray`.
 
 use bellwether_runtime::Pod;
-use ndarray::{ArrayView, ArrayViewMut, AxisDescription, Dim, Dimension, Ix, Slice};
+use ndarray::{ArrayView, ArrayViewMut, AxisDescription, Dim, Dimension, IntoDimension, Ix, Slice};
 
 use super::index::Region;
 use super::{GlobalArray, Local};
@@ -9,6 +9,7 @@ use super::{GlobalArray, Local};
 impl<T: Pod, const D: usize> GlobalArray<T, D, Local>
 where
     Dim<[Ix; D]>: Dimension,
+    [Ix; D]: IntoDimension<Dim = Dim<[Ix; D]>>,
 {
     /// This rank's own elements, without ghost layers, as a view of the crate `ndarray`. With the feature `ndarray`.
     ///
@@ -39,12 +40,13 @@ where
 
     /// What [`GlobalArray::local`] has, ghost layers included, as a view of the crate `ndarray`.
     pub fn ndarray_with_ghosts(&self) -> ArrayView<'_, T, Dim<[Ix; D]>> {
-        ArrayView::from_shape(Dim(self.local_extents()), self.local()).expect("as many elements as the extents say")
+        ArrayView::from_shape(self.local_extents().into_dimension(), self.local())
+            .expect("as many elements as the extents say")
     }
 
     /// As [`GlobalArray::ndarray_with_ghosts`], to be changed.
     pub fn ndarray_with_ghosts_mut(&mut self) -> ArrayViewMut<'_, T, Dim<[Ix; D]>> {
-        let extents = Dim(self.local_extents());
+        let extents = self.local_extents().into_dimension();
         ArrayViewMut::from_shape(extents, self.local_mut()).expect("as many elements as the extents say")
     }
 }

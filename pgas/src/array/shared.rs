@@ -1,5 +1,6 @@
 //! The shared phase: any element, one-sided.
 
+use bellwether_runtime::memory::copy;
 use bellwether_runtime::{AtomicElement, Error, Pod, Result};
 
 use super::index::Position;
@@ -13,9 +14,25 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// [`Error::InvalidArgument`] for an index outside. Over a network as [`bellwether_runtime::Symmetric::get`].
     #[inline(always)]
     pub fn get(&self, index: impl Position<D>) -> Result<T> {
-        match self.locate(index.position()) {
+        let index = index.position();
+        if let (1, Some(at)) = (D, self.flat.address(index[0])) {
+            // SAFETY: an element of ours in mapped memory; in this phase it is only touched through `copy` and atomics.
+            return Ok(unsafe { copy::load(at) });
+        }
+        if D == 1 { self.get_apart(index) } else { self.get_located(index) }
+    }
+
+    /// Out of the way of what is short.
+    #[inline(never)]
+    fn get_apart(&self, index: [usize; D]) -> Result<T> {
+        self.get_located(index)
+    }
+
+    #[inline]
+    fn get_located(&self, index: [usize; D]) -> Result<T> {
+        match self.locate(index) {
             Some((rank, at)) => self.memory.get(rank, at),
-            None => Err(self.outside("get", index.position())),
+            None => Err(self.outside("get", index)),
         }
     }
 
@@ -26,9 +43,25 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// As [`GlobalArray::get`].
     #[inline(always)]
     pub fn put(&self, index: impl Position<D>, value: T) -> Result<()> {
-        match self.locate(index.position()) {
+        let index = index.position();
+        if let (1, Some(at)) = (D, self.flat.address(index[0])) {
+            // SAFETY: as in `get`.
+            unsafe { copy::store(at, value) };
+            return Ok(());
+        }
+        if D == 1 { self.put_apart(index, value) } else { self.put_located(index, value) }
+    }
+
+    #[inline(never)]
+    fn put_apart(&self, index: [usize; D], value: T) -> Result<()> {
+        self.put_located(index, value)
+    }
+
+    #[inline]
+    fn put_located(&self, index: [usize; D], value: T) -> Result<()> {
+        match self.locate(index) {
             Some((rank, at)) => self.memory.put(rank, at, value),
-            None => Err(self.outside("put", index.position())),
+            None => Err(self.outside("put", index)),
         }
     }
 

@@ -48,6 +48,19 @@ pub(crate) struct Run {
     pub count: usize,
 }
 
+/// Indices whose places follow from their quotient by one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    /// The first index, and how many there are.
+    pub start: usize,
+    pub count: usize,
+    /// The part that the first one is in.
+    pub part: usize,
+    /// Indices of a part, or parts if they are dealt out one by one.
+    pub divisor: usize,
+    pub dealt: bool,
+}
+
 impl Axis {
     pub fn block(extent: usize, parts: usize) -> Axis {
         let (smaller, large) = (extent / parts, extent % parts);
@@ -62,11 +75,17 @@ impl Axis {
     }
 
     pub fn cyclic(extent: usize, parts: usize) -> Axis {
+        if parts == 1 {
+            return Self::block(extent, parts);
+        }
         Axis { extent, parts, rule: Rule::Cyclic { parts: Divisor::new(parts) } }
     }
 
     /// `block` is at least 1.
     pub fn block_cyclic(extent: usize, parts: usize, block: usize) -> Axis {
+        if parts == 1 {
+            return Self::block(extent, parts);
+        }
         // No larger than the extent: what it is multiplied with then fits.
         let rule = Rule::BlockCyclic { block: Divisor::new(block.min(extent)), parts: Divisor::new(parts) };
         Axis { extent, parts, rule }
@@ -74,6 +93,9 @@ impl Axis {
 
     /// Parts in proportion to `weights`, which are finite, not negative, and not all zero.
     pub fn uneven(extent: usize, weights: &[f64]) -> Axis {
+        if weights.len() == 1 {
+            return Self::block(extent, 1);
+        }
         // Scaled, so that the sum stays finite.
         let largest = weights.iter().fold(0.0, |a: f64, b| a.max(*b));
         let total: f64 = weights.iter().map(|weight| weight / largest).sum();
@@ -188,13 +210,12 @@ impl Axis {
 
     /// Whether each part has neighbouring indices, all of them, in the order of the parts.
     pub fn is_contiguous(&self) -> bool {
-        self.parts == 1 || matches!(self.rule, Rule::Block { .. } | Rule::Uneven { .. })
+        matches!(self.rule, Rule::Block { .. } | Rule::Uneven { .. })
     }
 
     /// Indices, the one at `global` first, that neighbours of the one at `local` of `part` are, that one included.
     fn run_length(&self, part: usize, local: usize) -> usize {
         match &self.rule {
-            _ if self.parts == 1 => self.extent - local,
             Rule::Block { .. } | Rule::Uneven { .. } => self.len(part) - local,
             Rule::Cyclic { .. } => 1,
             Rule::BlockCyclic { block, .. } => (block.by() - block.divide(local).1).min(self.len(part) - local),
@@ -222,6 +243,21 @@ impl Axis {
             next += count;
             Some(Run { part, local, global: self.global(part, local), count })
         })
+    }
+
+    /// All indices, as at most two stretches one after the other, if they can be told so.
+    pub fn stretches(&self) -> Option<[Stretch; 2]> {
+        let stretch = |start, end, part, divisor, dealt| Stretch { start, count: end - start, part, divisor, dealt };
+        match &self.rule {
+            Rule::Block { large, boundary, larger, smaller } => Some([
+                stretch(0, *boundary, 0, larger.by(), false),
+                stretch(*boundary, self.extent, *large, smaller.by(), false),
+            ]),
+            Rule::Cyclic { parts } => {
+                Some([stretch(0, 0, 0, parts.by(), true), stretch(0, self.extent, 0, parts.by(), true)])
+            }
+            Rule::BlockCyclic { .. } | Rule::Uneven { .. } => None,
+        }
     }
 
     /// For people.

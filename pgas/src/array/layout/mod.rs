@@ -6,7 +6,7 @@ mod grid;
 
 use bellwether_runtime::{Error, Result};
 
-pub(crate) use self::axis::Axis;
+pub(crate) use self::axis::{Axis, Stretch};
 pub use self::grid::near_square;
 
 use super::index::{Position, volume};
