@@ -211,6 +211,8 @@ pub struct Attributes {
     pub get: Limits,
     /// Limits of active messages.
     pub am: Limits,
+    /// Most bytes of a put with a notice ([`super::Endpoint::put_notify`]), where there are any.
+    pub max_notified: Option<usize>,
     /// Which atomics.
     pub atomics: AtomicSet,
     /// Atomics reach only memory that the domain allocated, not all that is registered.
