@@ -43,13 +43,16 @@ use self::task::{Measured, Task};
   bellwether bench put am --json          two of them, one JSON object a line
   bellwether bench bandwidth --size 1MiB
   bellwether bench all --against mpi-rma,oshmem,ucx --plot out/
+  bellwether bench put put-poll put-bell atomic bandwidth --transport verbs --against perftest
 
 Exit status: 0 measured, 1 the ranks failed, 2 wrong use.")]
 pub struct Bench {
     /// What to measure, or `all` [default: all]
     #[arg(value_name = "BENCH", value_enum, hide_possible_values = true)]
-    #[arg(help = "What to measure: put, get, put-bell, am, am-rate, atomic, bandwidth, barrier, startup, footprint, \
-                  or all [default: all]")]
+    #[arg(
+        help = "What to measure: put, get, put-poll, put-bell, am, am-rate, atomic, bandwidth, barrier, startup, footprint, \
+                  or all [default: all]"
+    )]
     benches: Vec<Choice>,
 
     /// How many ranks to start
@@ -77,7 +80,7 @@ pub struct Bench {
     #[arg(long)]
     json: bool,
 
-    /// Other systems to measure in turn: mpi-rma, oshmem, ucx. One that is not installed is said, and left out
+    /// Other systems to measure in turn: mpi-rma, oshmem, ucx, perftest. One that is not installed is said, and left out
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', hide_possible_values = true)]
     against: Vec<Peer>,
 
@@ -100,9 +103,10 @@ enum Choice {
 impl ValueEnum for Choice {
     fn value_variants<'a>() -> &'a [Choice] {
         use Kind::*;
-        const CHOICES: [Choice; 11] = [
+        const CHOICES: [Choice; 12] = [
             Choice::One(Put),
             Choice::One(Get),
+            Choice::One(PutPoll),
             Choice::One(PutBell),
             Choice::One(Am),
             Choice::One(AmRate),
@@ -158,11 +162,13 @@ impl Transport {
         if self == Transport::Shm { "auto" } else { self.name() }
     }
 
-    /// By how much batches are shorter than on mapped memory, whose operations take nanoseconds.
-    fn shorten(self) -> usize {
+    /// By how much batches are shorter than on mapped memory, whose operations take nanoseconds. A stream of large puts
+    /// must be long enough to fill the queue.
+    fn shorten(self, kind: Kind) -> usize {
         match self {
             Transport::Shm => 1,
             Transport::ShmContract => 10,
+            Transport::Verbs if kind == Kind::Bandwidth => 2,
             Transport::Verbs => 50,
         }
     }
@@ -249,12 +255,18 @@ impl Bench {
     fn sizes(&self, kind: Kind) -> Vec<usize> {
         match self.size {
             Some(size) if kind.is_sized() => vec![size],
+            // What takes longer takes as long again on the way.
+            _ if self.transport == Transport::Verbs && kind == Kind::Bandwidth => vec![4 << 10, 64 << 10, 1 << 20],
             _ => kind.sizes(self.plot.is_some(), self.quick),
         }
     }
 
     fn batches(&self) -> usize {
-        if self.quick { 3 } else { 120 }
+        match self.transport {
+            _ if self.quick => 3,
+            Transport::Verbs => 20,
+            _ => 120,
+        }
     }
 
     fn ours(
@@ -283,7 +295,7 @@ impl Bench {
                     kind,
                     sizes: sizes.to_vec(),
                     batches: self.batches(),
-                    shorten: if self.quick || crowded { 50 } else { self.transport.shorten() },
+                    shorten: if self.quick || crowded { 50 } else { self.transport.shorten(kind) },
                     pin: self.bind == crate::run::Binding::Core && !crowded,
                 };
                 starter.measure(&task, folder)

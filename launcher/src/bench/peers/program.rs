@@ -70,7 +70,7 @@ impl Program {
     /// If it fails or does not end.
     pub fn measure(&self, kind: Kind, sizes: &[usize], ranks: usize) -> anyhow::Result<Vec<(usize, f64)>> {
         match kind {
-            Kind::Am | Kind::AmRate | Kind::Footprint => return Ok(Vec::new()),
+            Kind::PutPoll | Kind::Am | Kind::AmRate | Kind::Footprint => return Ok(Vec::new()),
             Kind::Startup => return self.startup(ranks),
             _ => {}
         }

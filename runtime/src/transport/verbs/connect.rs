@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const QUESTIONS: u32 = 6;
 
 /// Requests under way for each connection.
-pub const DEPTH: usize = 128;
+pub const DEPTH: usize = 63;
 /// Blocks of one request.
 pub const PIECES: usize = 4;
 /// Bytes inside a request.

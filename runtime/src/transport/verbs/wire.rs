@@ -47,7 +47,7 @@ const RECEIVED: u64 = 1 << 63;
 /// Most bytes that are put inside a request, where the device takes so many.
 const INSIDE: usize = 256;
 /// Requests without a report, at most.
-const SILENT: u32 = 64;
+const SILENT: u32 = 32;
 const FLOW: FlowLimits = FlowLimits { slots: 16, credits: 32, fragment: FRAME - FRAME_HEADER, message: 4 << 20 };
 /// Turns in which nothing comes before the clock is looked at.
 const IDLE_TURNS: u32 = 1000;
