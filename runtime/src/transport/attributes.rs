@@ -230,7 +230,7 @@ pub struct Attributes {
     pub address_len: usize,
     /// Bytes of an endpoint address; 0 where endpoints connect to interfaces only.
     pub endpoint_address_len: usize,
-    /// Bytes a receiver holds ready for each peer.
+    /// Bytes kept for each peer: from the start where memory is shared, else once it was talked to.
     pub memory_per_peer: usize,
 }
 

@@ -93,7 +93,7 @@ pub struct Facts {
     pub events: Events,
     /// Bytes of an address.
     pub address_len: usize,
-    /// Bytes a receiver holds ready for each peer.
+    /// Bytes kept for each peer: from the start where memory is shared, else once it was talked to.
     pub memory_per_peer: usize,
 }
 

@@ -47,7 +47,7 @@ pub const DEPTH: usize = 63;
 /// Blocks of one request.
 pub const PIECES: usize = 4;
 /// Bytes inside a request.
-const INLINE: usize = 220;
+pub const INLINE: usize = 220;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {

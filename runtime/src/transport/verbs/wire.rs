@@ -21,6 +21,7 @@ use super::Device;
 use super::address::{self, Address};
 use super::attempt::Attempts;
 use super::connect::{self, Connector, PIECES};
+use super::footprint;
 use super::link::{Link, Numbered, Then};
 use super::pool::Pool;
 use super::queue::{Completions, Events, Shared};
@@ -165,6 +166,14 @@ impl VerbsWire {
     }
 }
 
+#[cfg(test)]
+impl VerbsWire {
+    /// Peers of which something is kept.
+    pub(super) fn peers_in_use(&self) -> usize {
+        self.links.borrow().len()
+    }
+}
+
 /// A request with these buffers.
 fn request(opcode: ibv_wr_opcode, pieces: &mut [ibv_sge]) -> ibv_send_wr {
     ibv_send_wr { sg_list: pieces.as_mut_ptr(), num_sge: pieces.len() as i32, opcode, ..Default::default() }
@@ -216,7 +225,7 @@ impl Wire for VerbsWire {
             order: Order::Posted,
             events: Reports::RECEIVE.and(Reports::SEND_COMPLETION).and(Reports::DESCRIPTOR),
             address_len: address::LEN,
-            memory_per_peer: 0,
+            memory_per_peer: footprint::per_peer(self.connector.board.inline),
         }
     }
 
