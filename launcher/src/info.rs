@@ -93,7 +93,9 @@ fn transport(resource: &Resource, attributes: &Attributes) -> String {
         "needs",
         if attributes.needs_target_progress { "the target's progress" } else { "nothing of the target" }.into(),
     );
-    line("memory per peer", format!("{} B at the receiver", attributes.memory_per_peer));
+    let when =
+        if resource.locality == Locality::Network { "once it was talked to, 0 before" } else { "at the receiver" };
+    line("memory per peer", format!("{} B {when}", attributes.memory_per_peer));
     text
 }
 

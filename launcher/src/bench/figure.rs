@@ -70,12 +70,13 @@ impl Figure {
         self.limit.map(|limit| self.unit().ratio(self.ours.median, limit.median))
     }
 
-    /// What is asked of it: nothing of variants, which are for information, nor of networks.
+    /// What is asked of it: nothing of variants, which are for information.
     pub fn bar(&self) -> Bar {
-        if self.name == self.kind.name() && self.transport == Transport::Shm {
-            self.kind.bar(self.ranks, self.size)
-        } else {
-            Bar::default()
+        match self.transport {
+            _ if self.name != self.kind.name() => Bar::default(),
+            Transport::Shm => self.kind.bar(self.ranks, self.size),
+            Transport::Verbs => self.kind.verbs_bar(self.ranks, self.size),
+            Transport::ShmContract => Bar::default(),
         }
     }
 

@@ -9,6 +9,8 @@ pub enum Kind {
     Put,
     /// A blocking get
     Get,
+    /// A put that its target polls for, one way of a ping-pong
+    PutPoll,
     /// A put and its bell, one way of a ping-pong
     PutBell,
     /// An active message, one way of a ping-pong
@@ -44,9 +46,10 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 17] = [
+pub const ALL: [Kind; 18] = [
     Put,
     Get,
+    PutPoll,
     PutBell,
     Am,
     AmRate,
@@ -105,6 +108,7 @@ impl Kind {
         match self {
             Put => "put",
             Get => "get",
+            PutPoll => "put-poll",
             PutBell => "put-bell",
             Am => "am",
             AmRate => "am-rate",
@@ -128,6 +132,7 @@ impl Kind {
         match self {
             Put => "Blocking put",
             Get => "Blocking get",
+            PutPoll => "Put polled on its data, one way",
             PutBell => "Put and bell, one way",
             Am => "Active message, one way",
             AmRate => "Stream of active messages",
@@ -151,6 +156,7 @@ impl Kind {
         match self {
             Put => "bare stores, memcpy above 8 B",
             Get => "bare loads, memcpy above 8 B",
+            PutPoll => "bare stores to a data line",
             PutBell => "bare stores to a data line and a flag line",
             Am => "bare stores to one line",
             AmRate => "a bare ring of lines",
@@ -185,7 +191,7 @@ impl Kind {
 
     /// Whether `--size` means something to it.
     pub fn is_sized(self) -> bool {
-        matches!(self, Put | Get | PutBell | Am | AmRate | Bandwidth)
+        matches!(self, Put | Get | PutPoll | PutBell | Am | AmRate | Bandwidth)
     }
 
     /// The sizes measured when none is asked for; `plotted` wants a curve.
@@ -194,8 +200,10 @@ impl Kind {
         match self {
             Bandwidth if quick => vec![4 * KIB, 64 * KIB],
             Bandwidth => (0..8).map(|step| (4 * KIB) << (2 * step)).collect(),
-            Put | Get | PutBell | Am if plotted => vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB],
-            Put | Get | PutBell | Am | AmRate | Atomic => vec![8],
+            Put | Get | PutPoll | PutBell | Am if plotted => {
+                vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB]
+            }
+            Put | Get | PutPoll | PutBell | Am | AmRate | Atomic => vec![8],
             ArrayGet | ArrayPut => vec![8],
             LocalSum => vec![256 * KIB],
             // A row of 1024 elements.
@@ -230,6 +238,21 @@ impl Kind {
         };
         let peer = (matches!(self, Put | Get) && small && ranks == 2).then_some(("oshmem", 0.1));
         Bar { ratio, value, peer }
+    }
+
+    /// What is asked of the figure over RDMA, beside what the verbs' own programs measure in the same run.
+    pub fn verbs_bar(self, ranks: usize, size: usize) -> Bar {
+        let most = match self {
+            _ if ranks != 2 => None,
+            Put if size == 8 => Some(1.0),
+            PutPoll if size == 8 => Some(1.1),
+            // One way of a write without a bell.
+            PutBell if size == 8 => Some(1.5),
+            Atomic => Some(1.1),
+            Bandwidth if size == 64 << 10 => Some(1.053),
+            _ => None,
+        };
+        Bar { peer: most.map(|most| ("perftest", most)), ..Bar::default() }
     }
 }
 

@@ -43,6 +43,7 @@ use self::task::{Measured, Task};
   bellwether bench put am --json          two of them, one JSON object a line
   bellwether bench bandwidth --size 1MiB
   bellwether bench all --against mpi-rma,oshmem,ucx --plot out/
+  bellwether bench put put-poll put-bell atomic bandwidth --transport verbs --against perftest
 
 Exit status: 0 measured, 1 the ranks failed, 2 wrong use.")]
 pub struct Bench {
@@ -76,7 +77,7 @@ pub struct Bench {
     #[arg(long)]
     json: bool,
 
-    /// Other systems to measure in turn: mpi-rma, oshmem, ucx. One that is not installed is said, and left out
+    /// Other systems to measure in turn: mpi-rma, oshmem, ucx, perftest. One that is not installed is said, and left out
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', hide_possible_values = true)]
     against: Vec<Peer>,
 
@@ -152,11 +153,13 @@ impl Transport {
         if self == Transport::Shm { "auto" } else { self.name() }
     }
 
-    /// By how much batches are shorter than on mapped memory, whose operations take nanoseconds.
-    fn shorten(self) -> usize {
+    /// By how much batches are shorter than on mapped memory, whose operations take nanoseconds. A stream of large puts
+    /// must be long enough to fill the queue.
+    fn shorten(self, kind: Kind) -> usize {
         match self {
             Transport::Shm => 1,
             Transport::ShmContract => 10,
+            Transport::Verbs if kind == Kind::Bandwidth => 2,
             Transport::Verbs => 50,
         }
     }
@@ -243,12 +246,18 @@ impl Bench {
     fn sizes(&self, kind: Kind) -> Vec<usize> {
         match self.size {
             Some(size) if kind.is_sized() => vec![size],
+            // What takes longer takes as long again on the way.
+            _ if self.transport == Transport::Verbs && kind == Kind::Bandwidth => vec![4 << 10, 64 << 10, 1 << 20],
             _ => kind.sizes(self.plot.is_some(), self.quick),
         }
     }
 
     fn batches(&self) -> usize {
-        if self.quick { 3 } else { 120 }
+        match self.transport {
+            _ if self.quick => 3,
+            Transport::Verbs => 20,
+            _ => 120,
+        }
     }
 
     fn ours(
@@ -277,7 +286,7 @@ impl Bench {
                     kind,
                     sizes: sizes.to_vec(),
                     batches: self.batches(),
-                    shorten: if self.quick || crowded { 50 } else { self.transport.shorten() },
+                    shorten: if self.quick || crowded { 50 } else { self.transport.shorten(kind) },
                     pin: self.bind == crate::run::Binding::Core && !crowded,
                 };
                 starter.measure(&task, folder)

@@ -38,6 +38,12 @@ pub(crate) trait Far {
     fn put(&self, rank: usize, offset: usize, bytes: &[u8]) -> transport::Result<usize>;
     /// Adds one to a 64-bit word, after everything put there before.
     fn ring(&self, rank: usize, offset: usize) -> transport::Result<Sent>;
+    /// Writes `bytes` of one registration, or none, and adds one to the 64-bit word at `bell`, after everything put there
+    /// before: the target's processor does that, when it makes progress, and a target that sleeps wakes. The word starts a
+    /// line of the heap and is its rank's alone. [`Sent::NoRoom`]: put and ring another word instead.
+    fn notify(&self, rank: usize, offset: usize, bytes: &[u8], bell: usize) -> transport::Result<Sent>;
+    /// Whether [`Far::notify`] ever does it; alike on all ranks.
+    fn notifies(&self) -> bool;
     /// Sends a message, after everything put there before; if `ordered`, after every earlier message too.
     fn send(&self, to: usize, id: u8, ordered: bool, header: u64, payload: &[u8]) -> transport::Result<Sent>;
     /// Asks for `len` bytes, at most [`Far::largest_get`], or as many of them as one registration holds.
@@ -410,6 +416,33 @@ impl Engine {
     /// [`Error::PeerLost`].
     pub(crate) fn far_ring(&self, rank: usize, offset: usize) -> Result<()> {
         self.do_or_keep(rank, Work::Ring { offset })
+    }
+
+    /// Whether bells are rung with notices, and have a word for them.
+    pub(crate) fn rings_by_notice(&self) -> bool {
+        self.far().is_some_and(Far::notifies)
+    }
+
+    /// Writes `bytes`, if any, at `offset` of the slot of `rank`, which is another one and exists, and adds one to either of
+    /// the words `bell`: the first is the target's own, for notices, the second is the network's.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn far_put_ring(&self, rank: usize, offset: usize, bytes: &[u8], bell: [usize; 2]) -> Result<()> {
+        let far = self.network();
+        if self.job.any_lost() || self.job.any_left() {
+            self.check_alive(rank, "ringing a bell")?;
+        }
+        if far.notifies() && !self.keeps_for(rank) {
+            let sent = far.notify(rank, offset, bytes, bell[0]);
+            if sent.map_err(|error| self.far_error(error, rank, "ringing a bell"))? == Sent::Done {
+                return Ok(());
+            }
+        }
+        if !bytes.is_empty() {
+            self.far_put(rank, offset, bytes)?;
+        }
+        self.far_ring(rank, bell[1])
     }
 
     /// Reads bytes at `offset` of the slot of `rank`, which exists. Waits for the network.

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -12,12 +12,12 @@ use rustix::event::{PollFd, PollFlags};
 use super::far::{Answer, Asked, Far, Pace};
 use super::pieces::{Card, Piece, Place, Table};
 use crate::error::Error;
-use crate::memory::layout::SlotLayout;
+use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::NodeMemory;
 use crate::transport::shm::Sent;
 use crate::transport::{
     AtomicOp, Capabilities, Completion, Directions, Domain, Endpoint, Events, Flush, Interface, InterfaceOptions,
-    MESSAGE_IDS, Posted, Region, RemoteKey, Width, Word, Worker,
+    MESSAGE_IDS, NOTICES, Posted, Region, RemoteKey, Width, Word, Worker,
 };
 use crate::transport::{Error as NotNow, Result};
 
@@ -57,6 +57,8 @@ pub(crate) struct Network<D: Domain> {
     card: Card,
     /// The registered pieces of this rank's slot, which others reach. Given back before the mapping.
     regions: RefCell<Vec<Region>>,
+    /// Where the last of them ends.
+    grown: Rc<Cell<usize>>,
     domain: D,
     node: Arc<NodeMemory>,
 }
@@ -132,6 +134,17 @@ impl<D: Domain> Network<D> {
         interface.set_error_handler(Some(Box::new(move |endpoint, _| {
             gone.borrow_mut().extend(leads_to.borrow().get(endpoint as usize));
         })));
+        let grown: Rc<Cell<usize>> = Rc::default();
+        let (own, ends, heap) = (Arc::clone(node), Rc::clone(&grown), layout.heap);
+        interface.set_notice_handler(Some(Box::new(move |notice| {
+            let offset = heap + notice as usize * LINE;
+            if offset + size_of::<u64>() <= ends.get() {
+                // SAFETY: committed memory of this rank's slot; by the word given to `Far::notify` an atomic of its own.
+                let word = unsafe { AtomicU64::from_ptr(own.slot(rank).add(offset).cast()) };
+                // Pairs with the Acquire load of who looks at the bell; this thread alone writes it.
+                word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
+            }
+        })));
         interface.progress_enable(Directions::SEND.and(Directions::RECEIVE));
         let card = Card::new(node, layout, rank);
         let network = Network {
@@ -147,6 +160,7 @@ impl<D: Domain> Network<D> {
             layout,
             card,
             regions: RefCell::default(),
+            grown,
             domain,
             node: Arc::clone(node),
         };
@@ -326,6 +340,31 @@ impl<D: Domain> Far for Network<D> {
         })
     }
 
+    fn notify(&self, rank: usize, offset: usize, bytes: &[u8], bell: usize) -> Result<Sent> {
+        let notice = (bell - self.layout.heap) / LINE;
+        let largest = self.interface.attributes().max_notified;
+        if largest.is_none_or(|largest| bytes.len() > largest) || notice >= NOTICES as usize {
+            return Ok(Sent::NoRoom);
+        }
+        self.with(rank, |peer| {
+            peer.fence()?;
+            let done = self.reach(peer, offset, |piece| {
+                if piece.left(offset) < bytes.len() {
+                    return Ok(None);
+                }
+                posted(peer.endpoint.put_notify(bytes, remote(piece, offset), &piece.key, notice as u32))
+            })?;
+            if done.is_some() {
+                peer.wrote();
+            }
+            Ok(sent(done))
+        })
+    }
+
+    fn notifies(&self) -> bool {
+        self.interface.attributes().max_notified.is_some()
+    }
+
     fn send(&self, to: usize, id: u8, ordered: bool, header: u64, payload: &[u8]) -> Result<Sent> {
         debug_assert!(id < WAKE, "the last id wakes");
         self.with(to, |peer| {
@@ -386,6 +425,7 @@ impl<D: Domain> Far for Network<D> {
         let region = unsafe { self.domain.register(start, to - from) }?;
         self.card.add(from, to, self.domain.pack_key(&region))?;
         self.regions.borrow_mut().push(region);
+        self.grown.set(to);
         Ok(())
     }
 

@@ -8,7 +8,8 @@ use crate::engine::Engine;
 use crate::error::Result;
 
 /// The words of a bell: at each rank one for every ringer, so that ringing is a plain store and never loses a
-/// count. The bell's count is their sum.
+/// count. The bell's count is their sum. Where a network has notices a word comes first that the rank itself counts them
+/// in: what the device adds to and what the processor adds to are not atomic to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Words {
     /// This ringer's word in the slot of rank 0.
@@ -18,29 +19,35 @@ pub struct Words {
     stride: usize,
     /// Ranks whose words are a pointer away.
     reach: usize,
-    /// Where this ringer's word lies in every slot.
+    /// Where the bell lies in every slot: at the start of a line.
     offset: usize,
+    /// Words before those of the ringers: one, or none.
+    own: usize,
 }
 
-/// Bytes of the words of a bell of `ranks` ringers.
-pub fn words_len(ranks: usize) -> usize {
-    ranks * size_of::<u64>()
+/// Bytes of the words of a bell.
+pub fn words_len(engine: &Engine) -> usize {
+    (engine.size + own_words(engine)) * size_of::<u64>()
+}
+
+fn own_words(engine: &Engine) -> usize {
+    usize::from(engine.rings_by_notice())
 }
 
 impl Words {
     /// The words at `offset` of every slot.
     ///
     /// # Safety
-    /// They are zeroed symmetric memory of [`words_len`] bytes that lives as long as the value and is used for nothing
-    /// else.
+    /// They are zeroed symmetric memory of [`words_len`] bytes, at the start of a line, that lives as long as the value and
+    /// is used for nothing else.
     pub unsafe fn new(engine: &Engine, offset: usize) -> Words {
+        let own = own_words(engine);
         // SAFETY: the caller's word.
         let (mine, here) = unsafe {
-            let mine = engine.node.slot(0).add(offset).cast::<u64>().add(engine.rank);
+            let mine = engine.node.slot(0).add(offset).cast::<u64>().add(own + engine.rank);
             (mine, engine.node.slot(engine.rank).add(offset).cast())
         };
-        let offset = offset + engine.rank * size_of::<u64>();
-        Words { mine, here, stride: 1 << engine.node.stride_log2(), reach: engine.reach(), offset }
+        Words { mine, here, stride: 1 << engine.node.stride_log2(), reach: engine.reach(), offset, own }
     }
 
     /// Adds one at `rank`. Everything this rank has put there before is visible to who sees the count.
@@ -50,34 +57,42 @@ impl Words {
     #[inline(always)]
     pub fn ring(self, engine: &Engine, rank: usize) -> Result<()> {
         if rank >= self.reach {
-            return self.ring_far(engine, rank);
+            return self.put_ring_far(engine, rank, self.offset, &[]);
         }
+        self.ring_near(engine, rank);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn ring_near(self, engine: &Engine, rank: usize) {
         // SAFETY: a live word, by the word given to `new`; this rank alone writes it.
         let word = unsafe { AtomicU64::from_ptr(self.mine.byte_add(rank * self.stride)) };
         // A single writer needs no locked add. Release pairs with the Acquire load in `count`.
         word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
         engine.interface.wake_if_asleep(rank);
-        Ok(())
     }
 
-    #[cold]
-    fn ring_far(self, engine: &Engine, rank: usize) -> Result<()> {
+    /// Writes `bytes`, if any, at `offset` of the slot of `rank`, in bounds, and then rings, over the network.
+    ///
+    /// # Errors
+    /// As [`Words::ring`].
+    pub(crate) fn put_ring_far(self, engine: &Engine, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
         engine.check_rank(rank, "ring")?;
         if rank != engine.rank {
-            return engine.far_ring(rank, self.offset);
+            let word = self.offset + (self.own + engine.rank) * size_of::<u64>();
+            return engine.far_put_ring(rank, offset, bytes, [self.offset, word]);
         }
-        // SAFETY: as in `ring`; in our own slot.
-        let word = unsafe { AtomicU64::from_ptr(self.mine.byte_add(rank * self.stride)) };
-        word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
+        engine.far_put(rank, offset, bytes)?;
+        self.ring_near(engine, rank);
         Ok(())
     }
 
     /// Rings so far at this rank. Looks once, and delivers nothing.
     #[inline(always)]
     pub fn count(self, engine: &Engine) -> u64 {
-        // SAFETY: live words, one a rank, by the word given to `new`.
-        let word = |ringer| unsafe { AtomicU64::from_ptr(self.here.add(ringer)) };
-        (0..engine.size).map(|ringer| word(ringer).load(Ordering::Acquire)).sum()
+        // SAFETY: live words, so many, by the word given to `new`.
+        let word = |number| unsafe { AtomicU64::from_ptr(self.here.add(number)) };
+        (0..self.own + engine.size).map(|number| word(number).load(Ordering::Acquire)).sum()
     }
 
     /// Waits until the count is at least `target`, and tells what it is then.

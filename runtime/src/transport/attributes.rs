@@ -211,6 +211,8 @@ pub struct Attributes {
     pub get: Limits,
     /// Limits of active messages.
     pub am: Limits,
+    /// Most bytes of a put with a notice ([`super::Endpoint::put_notify`]), where there are any.
+    pub max_notified: Option<usize>,
     /// Which atomics.
     pub atomics: AtomicSet,
     /// Atomics reach only memory that the domain allocated, not all that is registered.
@@ -228,7 +230,7 @@ pub struct Attributes {
     pub address_len: usize,
     /// Bytes of an endpoint address; 0 where endpoints connect to interfaces only.
     pub endpoint_address_len: usize,
-    /// Bytes a receiver holds ready for each peer.
+    /// Bytes kept for each peer: from the start where memory is shared, else once it was talked to.
     pub memory_per_peer: usize,
 }
 

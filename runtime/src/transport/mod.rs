@@ -83,6 +83,12 @@ pub(crate) type Handler = Box<dyn Fn(&shm::Delivery<'_>)>;
 /// What hears of endpoints whose peer is gone: the endpoint's index, and why. Called once for each endpoint.
 pub type ErrorHandler = Box<dyn Fn(u32, Error)>;
 
+/// What hears the notices of puts ([`Endpoint::put_notify`]).
+pub type NoticeHandler = Box<dyn Fn(u32)>;
+
+/// Notices are below this.
+pub const NOTICES: u32 = (1 << 26) - 1;
+
 /// A way to reach others, with the devices it finds.
 pub trait Transport: 'static {
     /// Its memory domain.
@@ -234,6 +240,9 @@ pub trait Interface: 'static {
     /// Sets what hears of lost peers.
     fn set_error_handler(&self, handler: Option<ErrorHandler>);
 
+    /// Sets what hears the notices of puts, in progress. It may look at memory, and calls nothing here.
+    fn set_notice_handler(&self, handler: Option<NoticeHandler>);
+
     /// Lets the worker progress these directions. A new interface is not progressed at all.
     fn progress_enable(&self, directions: Directions);
 
@@ -305,6 +314,15 @@ pub trait Endpoint: 'static {
     /// # Errors
     /// [`Error::NoResource`], [`Error::ExceedsLimit`], [`Error::OutOfRange`], and those of a lost peer.
     fn put_short(&self, data: &[u8], remote: u64, key: &RemoteKey) -> Result<()>;
+
+    /// Writes a few bytes, or none, and hands `notice` to the peer's notice handler, which runs in the peer's progress,
+    /// when these bytes and all that was put there before are in effect. Where the peer has not progressed for a while
+    /// there is no room; a put and an atomic need no progress.
+    ///
+    /// # Errors
+    /// As [`Endpoint::put_short`]; [`Error::Unsupported`] without [`Attributes::max_notified`];
+    /// [`Error::InvalidParam`] for a notice that is not below [`NOTICES`].
+    fn put_notify(&self, data: &[u8], remote: u64, key: &RemoteKey, notice: u32) -> Result<()>;
 
     /// Writes what `pack` puts into a buffer of `len` bytes; `pack` gives how many it filled, and so does this. It runs
     /// once, and not at all if the answer is an error.

@@ -49,6 +49,15 @@ pub enum Agent {
     Device,
 }
 
+/// Which way blocks of the user's memory go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// To the peer.
+    Put,
+    /// From the peer.
+    Get,
+}
+
 /// What a wire says about itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Facts {
@@ -66,6 +75,8 @@ pub struct Facts {
     pub max_posted_packed: usize,
     /// Most blocks of one posted put or get.
     pub max_pieces: usize,
+    /// Most bytes of a put with a notice, where puts are posted and have notices.
+    pub max_notified: Option<usize>,
     /// Native atomics reach only memory that the domain allocated.
     pub atomics_on_allocated_only: bool,
     /// Someone serves requests while the target computes or sleeps.
@@ -82,7 +93,7 @@ pub struct Facts {
     pub events: Events,
     /// Bytes of an address.
     pub address_len: usize,
-    /// Bytes a receiver holds ready for each peer.
+    /// Bytes kept for each peer: from the start where memory is shared, else once it was talked to.
     pub memory_per_peer: usize,
 }
 
@@ -265,40 +276,38 @@ pub trait Wire: 'static {
         Err(Error::Unsupported("posted gets"))
     }
 
-    /// Starts a put from `pieces`, at most [`Facts::max_pieces`], if [`Memory::Posted`].
+    /// Starts a put from `pieces`, or a get into them, at most [`Facts::max_pieces`], if [`Memory::Posted`].
     ///
     /// # Errors
     /// As [`Wire::post_packed`].
     ///
     /// # Safety
-    /// The pieces are registered, and readable and unchanged until the ticket comes back.
-    unsafe fn post_put(
+    /// The pieces are registered until the ticket comes back, and meanwhile readable and unchanged, or, for a get, touched
+    /// by nobody else.
+    unsafe fn post_pieces(
         &self,
         _peer: u32,
         _key: &RemoteKey,
         _remote: u64,
         _pieces: &[Piece],
+        _direction: Direction,
         _ticket: u64,
     ) -> Result<()> {
-        Err(Error::Unsupported("posted puts"))
+        Err(Error::Unsupported("posted puts and gets"))
     }
 
-    /// Starts a get into `pieces`, at most [`Facts::max_pieces`], if [`Memory::Posted`].
+    /// Starts a put of at most [`Facts::max_notified`] bytes, or of none, whose notice [`Wire::notices`] hands over at the
+    /// peer, after it and all that was put there before.
     ///
     /// # Errors
-    /// As [`Wire::post_packed`].
-    ///
-    /// # Safety
-    /// The pieces are registered, and touched by nobody else until the ticket comes back.
-    unsafe fn post_get(
-        &self,
-        _peer: u32,
-        _key: &RemoteKey,
-        _remote: u64,
-        _pieces: &[Piece],
-        _ticket: u64,
-    ) -> Result<()> {
-        Err(Error::Unsupported("posted gets"))
+    /// As [`Wire::post_packed`]. There is no room either while the peer has not taken many notices.
+    fn post_notified(&self, _peer: u32, _key: &RemoteKey, _remote: u64, _bytes: &[u8], _notice: u32) -> Result<()> {
+        Err(Error::Unsupported("puts with a notice"))
+    }
+
+    /// Hands the notices that [`Wire::receive`] found to `sink`, which calls nothing here, and tells how many.
+    fn notices(&self, _sink: &mut dyn FnMut(u32)) -> usize {
+        0
     }
 
     /// Starts an atomic, if [`Memory::Posted`]; without a ticket nobody wants to know what the word held. The address is

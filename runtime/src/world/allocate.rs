@@ -153,6 +153,10 @@ impl World {
             });
         }
         let start = offset;
+        if self.engine.far().is_some() {
+            // The last rings of a bell that lay there have come, but may not have been counted.
+            self.engine.turn();
+        }
         // No borrow is held over an exchange: handlers run in it.
         let backed = self.back(&mut self.allocator.borrow_mut(), start, start + LINE + bytes);
         let mut failed = None;

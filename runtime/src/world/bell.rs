@@ -18,7 +18,7 @@ use crate::sync::bell::{Words, words_len};
 /// A bell has one word for each ringer, so ringing is one store, and costs the target a read of a line for every
 /// eight ranks of the world.
 pub struct Bell {
-    words: Words,
+    pub(super) words: Words,
     engine: Rc<Engine>,
     #[expect(dead_code, reason = "gives the memory back")]
     block: Block,
@@ -30,7 +30,7 @@ impl World {
     /// # Errors
     /// As [`World::alloc`].
     pub fn bell(&self) -> Result<Bell> {
-        let block = self.allocate(words_len(self.size()), "bell")?;
+        let block = self.allocate(words_len(self.engine()), "bell")?;
         // SAFETY: the block is zeroed, has that many bytes, and lives in the bell.
         let words = unsafe { Words::new(self.engine(), block.offset) };
         Ok(Bell { words, engine: Rc::clone(self.engine()), block })
@@ -38,7 +38,7 @@ impl World {
 }
 
 impl Bell {
-    /// Adds one to the count at `rank`. Never blocks; nothing is needed from the target.
+    /// Adds one to the count at `rank`. Never blocks; nothing is needed from the target, who counts when it looks.
     ///
     /// # Errors
     /// [`crate::Error::RankOutOfRange`].

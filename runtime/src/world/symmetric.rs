@@ -126,6 +126,9 @@ impl<T: Pod> Symmetric<T> {
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
     #[inline(always)]
     pub fn put_bell(&self, rank: usize, index: usize, value: T, bell: &Bell) -> Result<()> {
+        if rank >= self.reach {
+            return self.put_ring_far("put_bell", rank, index, &[value], bell);
+        }
         self.put(rank, index, value)?;
         bell.ring(rank)
     }
@@ -150,6 +153,9 @@ impl<T: Pod> Symmetric<T> {
     /// As [`Symmetric::put_slice`]; then the bell is not rung.
     #[inline]
     pub fn put_slice_bell(&self, rank: usize, start: usize, values: &[T], bell: &Bell) -> Result<()> {
+        if rank >= self.reach {
+            return self.put_ring_far("put_slice_bell", rank, start, values, bell);
+        }
         self.put_slice(rank, start, values)?;
         bell.ring(rank)
     }
@@ -258,6 +264,20 @@ impl<T: Pod> Symmetric<T> {
     fn put_far(&self, operation: &'static str, rank: usize, start: usize, values: &[T]) -> Result<()> {
         let offset = self.range(operation, rank, start, values.len())?;
         self.engine.far_put(rank, offset, bytemuck::cast_slice(values))
+    }
+
+    /// As [`Symmetric::put_far`], with a bell.
+    #[cold]
+    fn put_ring_far(
+        &self,
+        operation: &'static str,
+        rank: usize,
+        start: usize,
+        values: &[T],
+        bell: &Bell,
+    ) -> Result<()> {
+        let offset = self.range(operation, rank, start, values.len())?;
+        bell.words.put_ring_far(&self.engine, rank, offset, bytemuck::cast_slice(values))
     }
 
     /// For what is not [near](Self::near): an error, or a get over the network.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bellwether_runtime::Result;
 
-use super::{LINE, address, opaque, spin, word};
+use super::{LINE, address, opaque, spin, spin_until, word};
 use crate::bench::rank::Session;
 use crate::bench::task::Measured;
 
@@ -21,10 +21,9 @@ pub fn put_bell(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let flag = words.next_multiple_of(LINE);
     let mut source = vec![0u64; words];
     let mut bare_source = vec![0u64; words];
-    let (mut round, mut bare_round) = (0u64, 0u64);
-    let (own, partner) = (world.rank(), session.partner());
+    let own = world.rank();
 
-    let mut throw = |partner: usize, round: u64| {
+    let throw = |partner: usize, round: u64| {
         if words == 1 {
             return data.put_bell(partner, 0, round, &bell);
         }
@@ -39,7 +38,7 @@ pub fn put_bell(session: &Session, size: usize) -> Result<Vec<Measured>> {
         }
         Ok(())
     };
-    let mut bare_throw = |partner: usize, round: u64| {
+    let bare_throw = |partner: usize, round: u64| {
         let to = address(&bare, partner, 0);
         if words == 1 {
             // SAFETY: the data word at the partner, which reads it after it has seen the flag.
@@ -59,6 +58,50 @@ pub fn put_bell(session: &Session, size: usize) -> Result<Vec<Measured>> {
         }
     };
 
+    ping_pong(session, size, (throw, catch), (bare_throw, bare_catch))
+}
+
+/// One way of a ping-pong of puts, each of which its target looks for in its own memory, beside stores to a data line.
+///
+/// # Errors
+/// Of the runtime.
+pub fn put_poll(session: &Session, size: usize) -> Result<Vec<Measured>> {
+    let world = &session.world;
+    let words = size / 8;
+    let data = world.alloc::<u64>(words.max(LINE))?;
+    let bare = world.alloc::<u64>(words.max(LINE))?;
+    let (mut source, mut bare_source) = (vec![0u64; words], vec![0u64; words]);
+    let own = world.rank();
+    let throw = |partner: usize, round: u64| {
+        source[words - 1] = round;
+        if words == 1 { data.put(partner, 0, round) } else { data.put_slice(partner, 0, &source) }
+    };
+    // The last word is written last.
+    let catch = |round: u64| {
+        spin_until(|| data.load(words - 1) == round);
+        Ok(())
+    };
+    let bare_throw = |partner: usize, round: u64| {
+        if words > 1 {
+            bare_source[words - 1] = round;
+            // SAFETY: all but the last word at the partner, which reads them after it has seen that.
+            unsafe { libc::memcpy(address(&bare, partner, 0).cast(), bare_source.as_ptr().cast(), size - 8) };
+        }
+        word(&bare, partner, words - 1).store(round, Ordering::Release);
+    };
+    let bare_catch = |round: u64| spin(word(&bare, own, words - 1), round);
+    ping_pong(session, size, (throw, catch), (bare_throw, bare_catch))
+}
+
+/// Ours and the bare one: each throws at a partner, in a round, and catches what is thrown in one.
+fn ping_pong(
+    session: &Session,
+    size: usize,
+    (mut throw, mut catch): (impl FnMut(usize, u64) -> Result<()>, impl FnMut(u64) -> Result<()>),
+    (mut bare_throw, mut bare_catch): (impl FnMut(usize, u64), impl FnMut(u64)),
+) -> Result<Vec<Measured>> {
+    let (own, partner) = (session.world.rank(), session.partner());
+    let (mut round, mut bare_round) = (0u64, 0u64);
     let operations = session.operations(2000, 8 << 20, size);
     let measured = session.alternate(
         operations,

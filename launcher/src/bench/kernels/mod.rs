@@ -28,6 +28,7 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         Kind::Get => memory::get,
         Kind::Atomic => memory::atomic,
         Kind::Bandwidth => memory::bandwidth,
+        Kind::PutPoll => bell::put_poll,
         Kind::PutBell => bell::put_bell,
         Kind::Am => message::ping_pong,
         Kind::AmRate => message::stream,

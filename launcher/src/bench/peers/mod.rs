@@ -1,10 +1,12 @@
 //! Other systems, measured in turn with ours. Their programs are built and run here; nothing of them is linked.
 
+mod perftest;
 mod program;
 mod ucx;
 
 use clap::ValueEnum;
 
+use self::perftest::Perftest;
 use self::program::Program;
 use self::ucx::Ucx;
 use super::figure::{Figure, Rival};
@@ -20,6 +22,8 @@ pub enum Peer {
     Oshmem,
     /// UCX's own perftest
     Ucx,
+    /// The verbs' own ib_write_lat, ib_write_bw and ib_atomic_lat
+    Perftest,
 }
 
 impl Peer {
@@ -29,6 +33,7 @@ impl Peer {
             Peer::MpiRma => "mpi-rma",
             Peer::Oshmem => "oshmem",
             Peer::Ucx => "ucx",
+            Peer::Perftest => "perftest",
         }
     }
 }
@@ -39,6 +44,8 @@ pub enum Ready {
     Program(Program),
     /// A program of the peer's own.
     Ucx(Ucx),
+    /// Programs of the peer's own.
+    Perftest(Perftest),
 }
 
 impl Ready {
@@ -47,6 +54,7 @@ impl Ready {
         match self {
             Ready::Program(program) => program.peer(),
             Ready::Ucx(_) => Peer::Ucx,
+            Ready::Perftest(_) => Peer::Perftest,
         }
     }
 
@@ -58,6 +66,7 @@ impl Ready {
         match self {
             Ready::Program(program) => program.measure(kind, sizes, ranks),
             Ready::Ucx(ucx) => ucx.measure(kind, sizes),
+            Ready::Perftest(perftest) => perftest.measure(kind, sizes),
         }
     }
 }
@@ -71,6 +80,7 @@ pub fn prepare(peers: &[Peer], quick: bool, folder: &Folder, say: impl Fn(&str))
         }
         let made = match peer {
             Peer::Ucx => Ucx::new(quick).map(Ready::Ucx),
+            Peer::Perftest => Perftest::new(quick).map(Ready::Perftest),
             _ => Program::build(peer, quick, folder).map(Ready::Program),
         };
         match made {

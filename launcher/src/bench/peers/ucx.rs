@@ -50,7 +50,7 @@ impl Ucx {
         let (low, high, column) = match kind {
             Kind::Put => ("put_bw", "ucp_put_bw", Rate),
             Kind::Get => ("get", "ucp_get", Rate),
-            Kind::PutBell => ("put_lat", "ucp_put_lat", Latency),
+            Kind::PutPoll | Kind::PutBell => ("put_lat", "ucp_put_lat", Latency),
             Kind::Am => ("am_lat", "ucp_am_lat", Latency),
             Kind::AmRate => ("am_bw", "ucp_am_bw", Rate),
             Kind::Atomic => ("fadd", "ucp_fadd", Rate),

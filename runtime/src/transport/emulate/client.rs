@@ -204,6 +204,9 @@ impl Client {
         mut send: impl FnMut(u32, bool, usize, &mut dyn FnMut(&mut [u8])) -> bool,
         events: &mut Vec<Event>,
     ) -> usize {
+        if self.unsent.is_empty() {
+            return 0;
+        }
         let (mut went, mut blocked) = (0, Vec::new());
         let ops = &mut self.ops;
         let mut sent_off = Vec::new();

@@ -153,6 +153,10 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         self.do_put_short(data, remote, key)
     }
 
+    fn put_notify(&self, data: &[u8], remote: u64, key: &RemoteKey, notice: u32) -> Result<()> {
+        self.do_put_notify(data, remote, key, notice)
+    }
+
     fn put_bcopy(
         &self,
         len: usize,

@@ -7,7 +7,7 @@ use crate::transport::emulate::{Event, Unpack};
 use crate::transport::error::{Error, Result};
 use crate::transport::iov::{Piece, Pieces};
 use crate::transport::key::RemoteKey;
-use crate::transport::wire::{Completed, Wire};
+use crate::transport::wire::{Completed, Direction, Wire};
 
 /// What becomes of the data that comes back.
 pub(super) enum Sink {
@@ -23,7 +23,7 @@ pub(super) enum Sink {
 pub(super) struct Blocks {
     pub(super) pieces: Pieces,
     pub(super) len: usize,
-    pub(super) is_put: bool,
+    pub(super) direction: Direction,
     pub(super) remote: u64,
     pub(super) key: RemoteKey,
 }
@@ -232,12 +232,7 @@ fn post<W: Wire>(wire: &W, flight: &mut Flight, ticket: u64, max_pieces: usize) 
         });
         let remote = blocks.remote + flight.posted as u64;
         // SAFETY: the user's word, given for as long as the flight lasts.
-        let outcome = unsafe {
-            match blocks.is_put {
-                true => wire.post_put(flight.peer, &blocks.key, remote, &pieces, ticket),
-                false => wire.post_get(flight.peer, &blocks.key, remote, &pieces, ticket),
-            }
-        };
+        let outcome = unsafe { wire.post_pieces(flight.peer, &blocks.key, remote, &pieces, blocks.direction, ticket) };
         match outcome {
             Ok(()) => {
                 flight.posted += len;

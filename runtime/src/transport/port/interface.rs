@@ -15,7 +15,7 @@ use crate::transport::memory::Registry;
 use crate::transport::message::{Message, MessageHandler, Retained, Table};
 use crate::transport::pending::Queues;
 use crate::transport::wire::{Agent, Arrival, Channel, Facts, Memory, Wire};
-use crate::transport::{AtomicOp, Completion, Confined, ErrorHandler, InterfaceOptions};
+use crate::transport::{AtomicOp, Completion, Confined, ErrorHandler, InterfaceOptions, NoticeHandler};
 
 /// No peer yet.
 pub(super) const UNCONNECTED: u32 = u32::MAX;
@@ -71,6 +71,7 @@ pub struct Interface<W: Wire> {
     /// Messages that came while no callback could run.
     inbox: RefCell<VecDeque<(u8, Retained)>>,
     error_handler: RefCell<Option<HeardOf>>,
+    notice_handler: RefCell<Option<NoticeHandler>>,
     losses: Cell<u64>,
 }
 
@@ -101,6 +102,7 @@ impl<W: Wire> Interface<W> {
             running: Cell::new(false),
             inbox: RefCell::default(),
             error_handler: RefCell::default(),
+            notice_handler: RefCell::default(),
             losses: Cell::new(wire.losses()),
             wire,
         }
@@ -336,6 +338,10 @@ impl<W: Wire> crate::transport::Interface for Interface<W> {
         *self.error_handler.borrow_mut() = handler.map(Rc::from);
     }
 
+    fn set_notice_handler(&self, handler: Option<NoticeHandler>) {
+        *self.notice_handler.borrow_mut() = handler;
+    }
+
     fn progress_enable(&self, directions: Directions) {
         self.enabled.set(self.enabled.get().and(directions));
     }
@@ -352,6 +358,11 @@ impl<W: Wire> crate::transport::Interface for Interface<W> {
         let _running = Running(&self.running);
         self.turn.set(self.turn.get() + 1);
         let mut done = self.receive(receive);
+        if self.attributes.max_notified.is_some()
+            && let Some(handler) = &*self.notice_handler.borrow()
+        {
+            done += self.wire.notices(&mut |notice| handler(notice));
+        }
         if self.memory == Memory::Posted {
             // Nowhere else: an operation is not done before its completion can be called.
             let mut events = self.events.borrow_mut();
@@ -362,9 +373,10 @@ impl<W: Wire> crate::transport::Interface for Interface<W> {
             self.look_for_losses();
             self.finish_flushes();
             // Pending requests go before whatever completions send.
-            done += self.queues.serve();
-            done += self.run_events();
-            done += self.advance();
+            let more = self.queues.serve() + self.run_events();
+            if more > 0 {
+                done += more + self.advance();
+            }
         }
         done
     }
@@ -492,6 +504,7 @@ fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
             max_header: if_can(Can::AM_ZCOPY, header),
             max_iov: if_can(Can::AM_ZCOPY, options.max_iov),
         },
+        max_notified: if emulate { None } else { facts.max_notified },
         atomics,
         atomics_on_allocated_only: !emulate && facts.atomics_on_allocated_only,
         needs_target_progress: emulate && !facts.served_asleep,

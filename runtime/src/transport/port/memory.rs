@@ -4,14 +4,14 @@ use super::endpoint::{Endpoint, limit};
 use super::flight::{Blocks, Sink as Landing};
 use super::interface::Slot;
 use crate::memory::copy::copy;
-use crate::transport::Completion;
 use crate::transport::atomic::{Atomic, AtomicOp, Word};
 use crate::transport::attributes::Capabilities as Can;
 use crate::transport::emulate::{Operation, Sink, Source};
 use crate::transport::error::{Error, Posted, Result};
 use crate::transport::iov::{self, Iov, Pieces};
 use crate::transport::key::{Place, RemoteKey};
-use crate::transport::wire::{Channel, Memory, Wire};
+use crate::transport::wire::{Channel, Direction, Memory, Wire};
+use crate::transport::{Completion, NOTICES};
 
 impl<W: Wire> Endpoint<W> {
     /// Checks that the range is the key's and the key the peer's; says who reaches it.
@@ -48,14 +48,14 @@ impl<W: Wire> Endpoint<W> {
         &self,
         slot: &Slot,
         iov: &[Iov<'_>],
-        (is_put, len, remote, key): (bool, usize, u64, &RemoteKey),
+        (direction, len, remote, key): (Direction, usize, u64, &RemoteKey),
         completion: Option<&Completion>,
     ) -> Result<Posted> {
         let interface = &self.interface;
         if !interface.wire.has_room(slot.peer, Channel::Request) {
             return self.starved(Error::NoResource);
         }
-        let blocks = Blocks { pieces: Pieces::new(iov), len, is_put, remote, key: *key };
+        let blocks = Blocks { pieces: Pieces::new(iov), len, direction, remote, key: *key };
         interface.flights.borrow_mut().start(self.index, slot.peer, blocks, completion);
         interface.advance();
         Ok(Posted::InProgress)
@@ -120,6 +120,20 @@ impl<W: Wire> Endpoint<W> {
         Ok(())
     }
 
+    pub(super) fn do_put_notify(&self, data: &[u8], remote: u64, key: &RemoteKey, notice: u32) -> Result<()> {
+        const WHAT: &str = "puts with a notice";
+        let slot = self.ready(Can::PUT_SHORT, WHAT)?;
+        limit(WHAT, data.len(), self.interface.attributes.max_notified.ok_or(Error::Unsupported(WHAT))?)?;
+        if notice >= NOTICES {
+            return Err(Error::InvalidParam("notices are below 2^26 - 1"));
+        }
+        if self.way(&slot, data.len(), remote, key)? != Memory::Posted {
+            return Err(Error::Unsupported("puts with a notice to this memory"));
+        }
+        let outcome = self.interface.wire.post_notified(slot.peer, key, remote, data, notice);
+        self.note_posted(slot.peer, outcome)
+    }
+
     pub(super) fn do_put_bcopy(
         &self,
         len: usize,
@@ -175,7 +189,7 @@ impl<W: Wire> Endpoint<W> {
             return Ok(Posted::Done);
         }
         if way == Memory::Posted {
-            return self.fly_blocks(&slot, iov, (true, len, remote, key), completion);
+            return self.fly_blocks(&slot, iov, (Direction::Put, len, remote, key), completion);
         }
         self.check_room()?;
         let operation = Operation::Put(Source::User(Pieces::new(iov)));
@@ -245,7 +259,7 @@ impl<W: Wire> Endpoint<W> {
             return Ok(Posted::Done);
         }
         if way == Memory::Posted {
-            return self.fly_blocks(&slot, iov, (false, len, remote, key), completion);
+            return self.fly_blocks(&slot, iov, (Direction::Get, len, remote, key), completion);
         }
         self.check_room()?;
         let operation = Operation::Get(Sink::User(Pieces::new(iov)));

@@ -106,6 +106,7 @@ impl Wire for ShmWire {
             max_posted_short: 0,
             max_posted_packed: 0,
             max_pieces: 0,
+            max_notified: None,
             atomics_on_allocated_only: true,
             served_asleep: false,
             needs_region: false,

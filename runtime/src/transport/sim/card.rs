@@ -58,6 +58,8 @@ pub(super) struct Card {
     /// Looked up, never iterated: its order is not the seed's.
     pub(super) links: HashMap<u32, Link>,
     pub(super) inbox: VecDeque<Arrived>,
+    /// Of puts, for the rank.
+    pub(super) notices: VecDeque<u32>,
     /// When the card is done with what it sends now.
     pub(super) free_at: Time,
     /// Sends this many times slower.
@@ -80,6 +82,7 @@ impl Card {
             registry,
             links: HashMap::new(),
             inbox: VecDeque::new(),
+            notices: VecDeque::new(),
             free_at: 0,
             slowness: 1,
             dead: false,

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::event::EventfdFlags;
 
-use super::posted::{MAX_PIECES, Post, Posts};
+use super::posted::{MAX_PIECES, NOTICES, Post, Posts};
 use super::{Config, Network};
 use crate::memory::copy::copy;
 use crate::transport::atomic::Atomic;
@@ -17,7 +17,7 @@ use crate::transport::key::RemoteKey;
 use crate::transport::memory::Registry;
 use crate::transport::message::Retained;
 use crate::transport::port;
-use crate::transport::wire::{Agent, Arrival, Channel, Completed, Facts, Memory, Wire};
+use crate::transport::wire::{Agent, Arrival, Channel, Completed, Direction, Facts, Memory, Wire};
 
 const ADDRESS_MAGIC: u32 = u32::from_le_bytes(*b"bwsi");
 const ADDRESS_LEN: usize = 8;
@@ -140,6 +140,7 @@ impl Wire for SimWire {
             max_posted_short: 64,
             max_posted_packed: 16 << 10,
             max_pieces: MAX_PIECES,
+            max_notified: (config.memory == Memory::Posted).then_some(64),
             atomics_on_allocated_only: false,
             served_asleep: config.served_asleep,
             needs_region: config.needs_region,
@@ -251,7 +252,7 @@ impl Wire for SimWire {
         let _ = rustix::io::read(fd, &mut count);
         let mut state = self.node.network.state();
         let card = &mut state.cards[self.me()];
-        if !card.inbox.is_empty() {
+        if !(card.inbox.is_empty() && card.notices.is_empty()) {
             return Err(Error::Busy);
         }
         card.armed = true;
@@ -309,12 +310,35 @@ impl Wire for SimWire {
         self.post(peer, (key, remote), Post::Fetch(len), Some(ticket))
     }
 
-    unsafe fn post_put(&self, peer: u32, key: &RemoteKey, remote: u64, pieces: &[Piece], ticket: u64) -> Result<()> {
-        self.post(peer, (key, remote), Post::PutPieces(pieces.into()), Some(ticket))
+    unsafe fn post_pieces(
+        &self,
+        peer: u32,
+        key: &RemoteKey,
+        remote: u64,
+        pieces: &[Piece],
+        direction: Direction,
+        ticket: u64,
+    ) -> Result<()> {
+        self.post(peer, (key, remote), Post::Pieces(direction, pieces.into()), Some(ticket))
     }
 
-    unsafe fn post_get(&self, peer: u32, key: &RemoteKey, remote: u64, pieces: &[Piece], ticket: u64) -> Result<()> {
-        self.post(peer, (key, remote), Post::GetPieces(pieces.into()), Some(ticket))
+    fn post_notified(&self, peer: u32, key: &RemoteKey, remote: u64, bytes: &[u8], notice: u32) -> Result<()> {
+        if self.node.network.state().cards[peer as usize].notices.len() >= NOTICES {
+            return Err(Error::NoResource);
+        }
+        self.post(peer, (key, remote), Post::Put(bytes.into()), None)?;
+        let mut state = self.node.network.state();
+        let card = &mut state.cards[peer as usize];
+        card.notices.push_back(notice);
+        card.announce();
+        Ok(())
+    }
+
+    fn notices(&self, sink: &mut dyn FnMut(u32)) -> usize {
+        let notices = std::mem::take(&mut self.node.network.state().cards[self.me()].notices);
+        let count = notices.len();
+        notices.into_iter().for_each(sink);
+        count
     }
 
     fn post_atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic, ticket: Option<u64>) -> Result<()> {

@@ -9,18 +9,19 @@ use crate::transport::atomic::Atomic;
 use crate::transport::error::{Error, Result};
 use crate::transport::iov::Piece;
 use crate::transport::key::RemoteKey;
-use crate::transport::wire::Completed;
+use crate::transport::wire::{Completed, Direction};
 
 /// Operations under way at a card.
 const DEPTH: usize = 8;
+/// Notices that wait for a rank.
+pub(super) const NOTICES: usize = 4;
 /// Most blocks of one.
 pub(super) const MAX_PIECES: usize = 2;
 
 pub(super) enum Post {
     Put(Vec<u8>),
-    PutPieces(Vec<Piece>),
+    Pieces(Direction, Vec<Piece>),
     Fetch(usize),
-    GetPieces(Vec<Piece>),
     Atomic(Atomic),
 }
 
@@ -102,7 +103,7 @@ fn perform(state: &mut State, peer: u32, key: &RemoteKey, remote: u64, post: &Po
     let len = match post {
         Post::Put(bytes) => bytes.len(),
         Post::Fetch(len) => *len,
-        Post::PutPieces(pieces) | Post::GetPieces(pieces) => pieces.iter().map(|piece| piece.len).sum(),
+        Post::Pieces(_, pieces) => pieces.iter().map(|piece| piece.len).sum(),
         Post::Atomic(atomic) => atomic.width as usize,
     };
     let card = &mut state.cards[peer as usize];
@@ -117,13 +118,13 @@ fn perform(state: &mut State, peer: u32, key: &RemoteKey, remote: u64, post: &Po
                 data.resize(len, 0);
                 copy(data.as_mut_ptr(), at, len);
             }
-            Post::PutPieces(pieces) => {
+            Post::Pieces(Direction::Put, pieces) => {
                 for piece in pieces {
                     copy(at.add(offset), piece.pointer, piece.len);
                     offset += piece.len;
                 }
             }
-            Post::GetPieces(pieces) => {
+            Post::Pieces(Direction::Get, pieces) => {
                 for piece in pieces {
                     copy(piece.pointer, at.add(offset), piece.len);
                     offset += piece.len;

@@ -455,3 +455,40 @@ fn a_refused_access_ends_one_connection_and_no_other() {
     assert_eq!(refuses.bytes(0, 8), 7u64.to_ne_bytes(), "refused, so not written");
     assert_eq!(heard.borrow().len(), 1, "told once");
 }
+
+/// Bytes of queues that this process shares with devices.
+fn queues() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("there is /proc");
+    let hex = |text: &str| usize::from_str_radix(text, 16).expect("an address");
+    let len = |line: &str| {
+        let (from, to) = line.split(' ').next()?.split_once('-')?;
+        Some(hex(to) - hex(from))
+    };
+    maps.lines().filter(|line| line.contains("/infiniband/")).filter_map(len).sum()
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn a_peer_takes_what_is_told_and_nothing_before_it_is_talked_to() {
+    let sides = [0, 1].map(|rank| Side::open(rank, 2));
+    let [asker, asked] = &sides;
+    let turn = || sides.iter().for_each(|side| _ = side.worker.progress());
+    let told = asker.interface.attributes().memory_per_peer;
+    assert!(told <= 64 << 10, "{told}");
+    let before = queues();
+    let endpoint = asker.interface.connect(&asked.interface.address()).expect("connects");
+    turn();
+    assert_eq!(queues(), before, "an endpoint alone takes no queue");
+    assert_eq!(asker.interface.wire().peers_in_use(), 0);
+
+    // SAFETY: the memory lives until the end of the test.
+    let key = unsafe { asker.domain.unpack_key(&asked.domain.pack_key(asked.memory.region())) }.expect("a key");
+    let sent = || endpoint.put_short(&7u64.to_ne_bytes(), key.address(), &key) != Err(Error::NoResource);
+    wait("room for a put", sent, turn);
+    wait("a put", || asked.bytes(0, 8) == 7u64.to_ne_bytes(), turn);
+    assert_eq!(asker.interface.wire().peers_in_use(), 1);
+    // Both sides are in this process.
+    let each = (queues() - before) / 2;
+    println!("a peer: {told} bytes told, of them {each} of queues");
+    assert!(each > 0 && each + size_of::<super::link::Link>() <= told, "{each} of {told}");
+}

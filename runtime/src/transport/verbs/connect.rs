@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,11 +43,11 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const QUESTIONS: u32 = 6;
 
 /// Requests under way for each connection.
-pub const DEPTH: usize = 128;
+pub const DEPTH: usize = 63;
 /// Blocks of one request.
 pub const PIECES: usize = 4;
 /// Bytes inside a request.
-const INLINE: usize = 220;
+pub const INLINE: usize = 220;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
@@ -73,8 +74,7 @@ pub struct Connection {
 #[derive(Debug)]
 pub struct Switchboard {
     pub card: Arc<Card>,
-    pub sends: Completions,
-    pub receives: Completions,
+    pub done: Completions,
     pub shared: Shared,
     pub address: Address,
     /// Bytes inside a request.
@@ -117,14 +117,8 @@ fn signal() -> io::Result<OwnedFd> {
 }
 
 impl Connector {
-    /// Starts to answer. Connections complete into `sends` and `receives`, and take their buffers from `shared`.
-    pub fn start(
-        card: &Arc<Card>,
-        rank: u32,
-        sends: Completions,
-        receives: Completions,
-        shared: Shared,
-    ) -> io::Result<Connector> {
+    /// Starts to answer. Connections complete into `done`, and take their buffers from `shared`.
+    pub fn start(card: &Arc<Card>, rank: u32, done: Completions, shared: Shared) -> io::Result<Connector> {
         let datagrams = Datagrams::new(card)?;
         let offer = &card.offer;
         let mut nonce = [0; 8];
@@ -140,8 +134,7 @@ impl Connector {
         };
         let spec = |inline| PairSpec {
             kind: IBV_QPT_RC,
-            sends: &sends,
-            receives: &receives,
+            done: &done,
             shared: Some(&shared),
             depth: DEPTH,
             pieces: PIECES,
@@ -154,8 +147,7 @@ impl Connector {
         rustix::io::ioctl_fionbio(faults, true)?;
         let board = Arc::new(Switchboard {
             card: Arc::clone(card),
-            sends,
-            receives,
+            done,
             shared,
             address,
             inline,
@@ -200,15 +192,7 @@ impl Datagrams {
     fn new(card: &Arc<Card>) -> io::Result<Datagrams> {
         let events = Events::new(card)?;
         let done = Completions::new(card, RECEIVES + SENDS, &events)?;
-        let spec = PairSpec {
-            kind: IBV_QPT_UD,
-            sends: &done,
-            receives: &done,
-            shared: None,
-            depth: RECEIVES,
-            pieces: 1,
-            inline: 0,
-        };
+        let spec = PairSpec { kind: IBV_QPT_UD, done: &done, shared: None, depth: RECEIVES, pieces: 1, inline: 0 };
         let pair = Pair::new(card, &spec)?.0;
         pair.open_for_datagrams(KEY)?;
         let mut buffers = vec![[0; BUFFER]; RECEIVES + SENDS].into_boxed_slice();
@@ -261,7 +245,7 @@ impl Datagrams {
         self.events.drain();
         self.done.notify();
         let mut taken = Vec::new();
-        let mut room = [ibv_wc::default(); 16];
+        let mut room = [MaybeUninit::uninit(); 16];
         loop {
             let done = self.done.poll(&mut room).to_vec();
             if done.is_empty() {
@@ -392,8 +376,7 @@ impl Switchboard {
     fn make(&self, to: &Address) -> io::Result<Connection> {
         let spec = PairSpec {
             kind: IBV_QPT_RC,
-            sends: &self.sends,
-            receives: &self.receives,
+            done: &self.done,
             shared: Some(&self.shared),
             depth: DEPTH,
             pieces: PIECES,

@@ -9,6 +9,32 @@ use crate::transport::error::Error;
 use crate::transport::stream::{FlowLimits, Inflow, Outflow};
 use crate::transport::wire::Channel;
 
+/// A table by numbers that are nobody's to choose: ranks, queue pairs.
+pub type Numbered<T> = std::collections::HashMap<u32, T, std::hash::BuildHasherDefault<Spread>>;
+
+/// Spreads a number over the table: Knuth's multiplicative hashing, with the golden ratio of 2^64.
+#[derive(Debug, Default)]
+pub struct Spread(u64);
+
+impl std::hash::Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Notices of a peer that may wait to be taken. Each holds a receive buffer, which all peers share.
+pub const NOTICES: u32 = 32;
+
 /// What becomes of a request's buffer when it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
@@ -71,6 +97,10 @@ pub struct Link {
     /// Atomics that take several requests.
     pub attempts: Cell<u32>,
     pub flows: RefCell<[Flow; 3]>,
+    /// Notices that the peer has room for.
+    pub notices: Cell<u32>,
+    /// Notices taken of the peer since it was told of that.
+    pub noticed: Cell<u32>,
 }
 
 // SAFETY: the pointer is that of `pair`, and verbs may be called from any thread.
@@ -98,6 +128,8 @@ impl Link {
             reads: Cell::default(),
             attempts: Cell::default(),
             flows: RefCell::new(flows(limits)),
+            notices: Cell::new(NOTICES),
+            noticed: Cell::default(),
         }
     }
 
@@ -110,6 +142,8 @@ impl Link {
         self.fence.set(false);
         self.reads.set(0);
         self.attempts.set(0);
+        self.notices.set(NOTICES);
+        self.noticed.set(0);
     }
 
     /// Takes the records up to number `upto`; numbers wrap as 32 bits do on their way through the device.

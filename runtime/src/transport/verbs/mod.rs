@@ -10,6 +10,7 @@ mod address;
 mod attempt;
 mod card;
 mod connect;
+mod footprint;
 mod link;
 mod pool;
 mod queue;

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use rdma_core_sys::*;
@@ -113,10 +114,12 @@ impl Completions {
     }
 
     /// Takes what is there, as far as it fits.
-    pub fn poll<'a>(&self, room: &'a mut [ibv_wc]) -> &'a [ibv_wc] {
+    #[inline]
+    pub fn poll<'a>(&self, room: &'a mut [MaybeUninit<ibv_wc>]) -> &'a [ibv_wc] {
         // SAFETY: a live queue; room for that many.
-        let count = unsafe { ibv_poll_cq(self.raw, room.len() as c_int, room.as_mut_ptr()) };
-        &room[..count.max(0) as usize]
+        let count = unsafe { ibv_poll_cq(self.raw, room.len() as c_int, room.as_mut_ptr().cast()) };
+        // SAFETY: so many were written.
+        unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), count.max(0) as usize) }
     }
 
     /// Asks for an event with the next completion.
@@ -168,8 +171,7 @@ fn way_to(card: &Card, to: &Address) -> ibv_ah_attr {
 /// What a queue pair is made with.
 pub struct PairSpec<'a> {
     pub kind: ibv_qp_type,
-    pub sends: &'a Completions,
-    pub receives: &'a Completions,
+    pub done: &'a Completions,
     pub shared: Option<&'a Shared>,
     pub depth: usize,
     pub pieces: usize,
@@ -184,8 +186,8 @@ impl Pair {
         loop {
             let receives = if spec.shared.is_some() { 0 } else { spec.depth as u32 };
             let mut init = ibv_qp_init_attr {
-                send_cq: spec.sends.raw,
-                recv_cq: spec.receives.raw,
+                send_cq: spec.done.raw,
+                recv_cq: spec.done.raw,
                 srq: spec.shared.map_or(std::ptr::null_mut(), |shared| shared.raw),
                 qp_type: spec.kind,
                 ..Default::default()

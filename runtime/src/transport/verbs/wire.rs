@@ -4,11 +4,12 @@
 //! may overtake: a fence makes it wait. Most requests do not report; the next that does reports for them.
 
 mod messages;
+mod notices;
 mod peers;
 mod requests;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -20,7 +21,8 @@ use super::Device;
 use super::address::{self, Address};
 use super::attempt::Attempts;
 use super::connect::{self, Connector, PIECES};
-use super::link::{Link, Then};
+use super::footprint;
+use super::link::{Link, Numbered, Then};
 use super::pool::Pool;
 use super::queue::{Completions, Events, Shared};
 use crate::transport::atomic::{Atomic, AtomicOp, Width};
@@ -29,7 +31,7 @@ use crate::transport::error::{Error, Result};
 use crate::transport::iov::Piece;
 use crate::transport::key::RemoteKey;
 use crate::transport::stream::{FRAME_HEADER, FlowLimits};
-use crate::transport::wire::{Agent, Arrival, Channel, Completed, Facts, Memory, Wire};
+use crate::transport::wire::{Agent, Arrival, Channel, Completed, Direction, Facts, Memory, Wire};
 
 /// Bytes of a receive buffer, and of a small buffer to send from.
 const FRAME: usize = 4096;
@@ -39,6 +41,12 @@ const SMALL: usize = 512;
 /// Bytes of a packed put or get.
 const LARGE_BYTES: usize = 64 << 10;
 const LARGE: usize = 32;
+/// Requests and messages that are done, and not looked at.
+const COMPLETIONS: usize = 33 << 10;
+/// Marks the numbers of receive buffers among those of requests.
+const RECEIVED: u64 = 1 << 63;
+/// Most bytes that are put inside a request, where the device takes so many.
+const INSIDE: usize = 256;
 /// Requests without a report, at most.
 const SILENT: u32 = 32;
 const FLOW: FlowLimits = FlowLimits { slots: 16, credits: 32, fragment: FRAME - FRAME_HEADER, message: 4 << 20 };
@@ -64,22 +72,24 @@ enum Data {
 /// One rank's access to an RDMA device.
 pub struct VerbsWire {
     // Queue pairs go first, and the connector's hold of them with it; then what they use.
-    links: RefCell<HashMap<u32, Rc<Link>>>,
+    links: RefCell<Numbered<Rc<Link>>>,
     /// Which rank a queue pair of ours leads to.
-    ranks: RefCell<HashMap<u32, u32>>,
+    ranks: RefCell<Numbered<u32>>,
     connector: Connector,
     device: Device,
     attempts: Attempts,
     done: RefCell<VecDeque<Done>>,
     /// Completions of receives that were looked at, but not handled.
     arrived: RefCell<VecDeque<ibv_wc>>,
+    /// Notices that came, for [`Wire::notices`].
+    noticed: RefCell<Vec<u32>>,
     /// Peers with messages or credits to send.
     backlog: RefCell<Vec<u32>>,
     small: Pool,
     large: Pool,
     frames: Pool,
     /// Addresses of peers, for when they are first used.
-    addresses: RefCell<HashMap<u32, Address>>,
+    addresses: RefCell<Numbered<Address>>,
     seen: Cell<u64>,
     losses: Cell<u64>,
     events: Events,
@@ -116,18 +126,15 @@ impl VerbsWire {
         let card = device.card();
         let events = Events::new(card).map_err(told("a completion channel"))?;
         let limit = card.attributes.max_cqe.max(256) as usize;
-        let queue = |entries: usize| Completions::new(card, entries.min(limit), &events);
-        let (sends, receives) = (
-            queue(32 << 10).map_err(told("a completion queue"))?,
-            queue(RECEIVES).map_err(told("a completion queue"))?,
-        );
+        // One for all: a turn that finds nothing has looked at one.
+        let done = Completions::new(card, COMPLETIONS.min(limit), &events).map_err(told("a completion queue"))?;
         let count = RECEIVES.min(card.attributes.max_srq_wr.max(64) as usize);
         let shared = Shared::new(card, count).map_err(told("a shared receive queue"))?;
         let frames = Pool::new(card, count, FRAME)?;
         for buffer in 0..count as u32 {
-            shared.post(buffer.into(), frames.at(buffer), FRAME, frames.key()).map_err(io)?;
+            shared.post(RECEIVED | u64::from(buffer), frames.at(buffer), FRAME, frames.key()).map_err(io)?;
         }
-        let connector = Connector::start(card, device.rank(), sends, receives, shared).map_err(told("a queue pair"))?;
+        let connector = Connector::start(card, device.rank(), done, shared).map_err(told("a queue pair"))?;
         #[cfg(test)]
         device.note(&connector.board);
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| io(error.into()))?;
@@ -142,6 +149,7 @@ impl VerbsWire {
             attempts: Attempts::default(),
             done: RefCell::default(),
             arrived: RefCell::default(),
+            noticed: RefCell::default(),
             backlog: RefCell::default(),
             small: Pool::new(card, SMALL, FRAME)?,
             large: Pool::new(card, LARGE, LARGE_BYTES)?,
@@ -155,6 +163,14 @@ impl VerbsWire {
             idle: Cell::new(0),
             looked: Cell::new(Instant::now()),
         })
+    }
+}
+
+#[cfg(test)]
+impl VerbsWire {
+    /// Peers of which something is kept.
+    pub(super) fn peers_in_use(&self) -> usize {
+        self.links.borrow().len()
     }
 }
 
@@ -200,6 +216,7 @@ impl Wire for VerbsWire {
             max_posted_short: self.connector.board.inline.max(64),
             max_posted_packed: LARGE_BYTES,
             max_pieces: PIECES,
+            max_notified: Some(self.connector.board.inline.min(INSIDE)),
             atomics_on_allocated_only: false,
             served_asleep: false,
             needs_region: true,
@@ -208,7 +225,7 @@ impl Wire for VerbsWire {
             order: Order::Posted,
             events: Reports::RECEIVE.and(Reports::SEND_COMPLETION).and(Reports::DESCRIPTOR),
             address_len: address::LEN,
-            memory_per_peer: 0,
+            memory_per_peer: footprint::per_peer(self.connector.board.inline),
         }
     }
 
@@ -249,14 +266,14 @@ impl Wire for VerbsWire {
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<usize> {
         let link = self.ready(peer, 1)?;
-        let inline = self.connector.board.inline.min(256);
+        let inline = self.connector.board.inline.min(INSIDE);
         // Only what is longer than a frame waits here: the rest is with the device when it is taken, so that it arrives
         // though its sender makes no progress.
         if !link.flows.borrow()[channel as usize].out.can_pass() {
             return Err(Error::NoResource);
         }
         if FRAME_HEADER + max <= FRAME {
-            let mut frame = [0u8; 256];
+            let mut frame = [0u8; INSIDE];
             let whole = FRAME_HEADER + max;
             // What travels inside the request needs no buffer.
             let small = if whole <= inline { None } else { Some(self.take(&self.small)?) };
@@ -298,9 +315,7 @@ impl Wire for VerbsWire {
         if changes != self.seen.get() {
             self.look_for_changes(changes);
         }
-        // Also where nobody asks what is completed: messages report too.
-        self.take_reports();
-        self.look_for_arrivals();
+        self.look();
         let mut count = 0;
         for _ in 0..BURST {
             // Not borrowed while the sink runs.
@@ -309,9 +324,7 @@ impl Wire for VerbsWire {
                 self.deliver(&wc, sink);
                 count += 1;
             }
-            // A buffer less only means that senders wait sooner.
-            let buffer = wc.wr_id as u32;
-            let _ = self.connector.board.shared.post(buffer.into(), self.frames.at(buffer), FRAME, self.frames.key());
+            self.offer(wc.wr_id);
         }
         if count > 0 {
             self.idle.set(0);
@@ -326,8 +339,8 @@ impl Wire for VerbsWire {
     }
 
     fn has_arrivals(&self) -> bool {
-        self.look_for_arrivals();
-        !self.arrived.borrow().is_empty()
+        self.look();
+        !self.arrived.borrow().is_empty() || !self.noticed.borrow().is_empty()
     }
 
     fn fence(&self, peer: u32) {
@@ -346,11 +359,17 @@ impl Wire for VerbsWire {
         if waits || link.attempts.get() > 0 {
             return false;
         }
-        if link.records.borrow().iter().any(|record| record.issue < count) {
-            self.ask_for_report(peer, &link);
-            return false;
+        let open = || link.records.borrow().iter().any(|record| record.issue < count);
+        if !open() {
+            return true;
         }
-        true
+        // What has reported may not have been looked at, and what does not report is asked to.
+        self.look();
+        if open() {
+            self.ask_for_report(peer, &link);
+            self.look();
+        }
+        !open()
     }
 
     fn losses(&self) -> u64 {
@@ -388,13 +407,12 @@ impl Wire for VerbsWire {
         // Completions of what is silent would not be announced.
         let links: Vec<_> = self.links.borrow().iter().map(|(peer, link)| (*peer, Rc::clone(link))).collect();
         links.iter().for_each(|(peer, link)| self.ask_for_report(*peer, link));
-        board.sends.notify();
-        board.receives.notify();
+        board.done.notify();
         let (losses, changes) = (self.losses.get(), board.changes());
         if changes != self.seen.get() {
             self.look_for_changes(changes);
         }
-        let reports = self.take_reports();
+        let reports = self.look();
         // A report may be room for what waits.
         let room = reports > 0 && !self.backlog.borrow().is_empty();
         if self.has_arrivals() || room || !self.done.borrow().is_empty() || losses != self.losses.get() {
@@ -412,7 +430,7 @@ impl Wire for VerbsWire {
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<usize> {
         let link = self.ready(peer, 1)?;
-        let mut small = [0u8; 256];
+        let mut small = [0u8; INSIDE];
         let mut wr = request(IBV_WR_RDMA_WRITE, &mut []);
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key.device };
         wr.num_sge = 1;
@@ -455,12 +473,46 @@ impl Wire for VerbsWire {
         Ok(())
     }
 
-    unsafe fn post_put(&self, peer: u32, key: &RemoteKey, remote: u64, pieces: &[Piece], ticket: u64) -> Result<()> {
-        self.post_pieces(peer, key, remote, pieces, IBV_WR_RDMA_WRITE, ticket)
+    unsafe fn post_pieces(
+        &self,
+        peer: u32,
+        key: &RemoteKey,
+        remote: u64,
+        pieces: &[Piece],
+        direction: Direction,
+        ticket: u64,
+    ) -> Result<()> {
+        let link = self.ready(peer, 1)?;
+        let mut sges = [ibv_sge::default(); PIECES];
+        for (sge, piece) in sges.iter_mut().zip(pieces) {
+            *sge = ibv_sge { addr: piece.pointer as u64, length: piece.len as u32, lkey: piece.local_key };
+        }
+        let (opcode, then) = match direction {
+            Direction::Put => (IBV_WR_RDMA_WRITE, Then::Ticket(ticket)),
+            Direction::Get => (IBV_WR_RDMA_READ, Then::Read(ticket)),
+        };
+        let mut wr = request(opcode, &mut sges[..pieces.len()]);
+        wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key.device };
+        self.post(peer, &link, &mut wr, then, true)?;
+        if direction == Direction::Get {
+            link.reads.set(link.reads.get() + 1);
+        }
+        Ok(())
     }
 
-    unsafe fn post_get(&self, peer: u32, key: &RemoteKey, remote: u64, pieces: &[Piece], ticket: u64) -> Result<()> {
-        self.post_pieces(peer, key, remote, pieces, IBV_WR_RDMA_READ, ticket)
+    fn post_notified(&self, peer: u32, key: &RemoteKey, remote: u64, bytes: &[u8], notice: u32) -> Result<()> {
+        let link = self.ready(peer, 1)?;
+        if link.notices.get() == 0 {
+            return Err(Error::NoResource);
+        }
+        self.notify(peer, &link, (key.device, remote, bytes), notice)?;
+        link.notices.set(link.notices.get() - 1);
+        Ok(())
+    }
+
+    fn notices(&self, sink: &mut dyn FnMut(u32)) -> usize {
+        let mut noticed = self.noticed.borrow_mut();
+        noticed.drain(..).map(sink).count()
     }
 
     fn post_atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic, ticket: Option<u64>) -> Result<()> {
@@ -481,7 +533,7 @@ impl Wire for VerbsWire {
     }
 
     fn completed(&self, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
-        let mut count = self.take_reports();
+        let mut count = 0;
         loop {
             let Some(done) = self.done.borrow_mut().pop_front() else { return count };
             count += 1;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use rdma_core_sys::*;
 
-use super::{BURST, FLOW, FRAME, SharedBytes, VerbsWire, request};
+use super::{FLOW, FRAME, SharedBytes, VerbsWire, request};
 use crate::transport::error::{Error, Result};
 use crate::transport::message::Retained;
 use crate::transport::stream::Frame;
@@ -21,6 +21,12 @@ impl VerbsWire {
         }
         if link.raw.get().is_null() {
             return true;
+        }
+        if link.records.borrow().len() >= DEPTH {
+            return true;
+        }
+        if self.give_notices_back(peer, &link).is_err() {
+            return link.lost.get().is_none();
         }
         let mut waits = false;
         for channel in [Channel::Reply, Channel::Request, Channel::Message] {
@@ -90,6 +96,13 @@ impl VerbsWire {
         }
     }
 
+    /// Gives a receive buffer to whoever sends next.
+    pub(super) fn offer(&self, number: u64) {
+        let address = self.frames.at(number as u32);
+        // A buffer less only means that senders wait sooner.
+        let _ = self.connector.board.shared.post(number, address, FRAME, self.frames.key());
+    }
+
     pub(super) fn note_backlog(&self, peer: u32) {
         let mut backlog = self.backlog.borrow_mut();
         if !backlog.contains(&peer) {
@@ -142,18 +155,6 @@ impl VerbsWire {
     pub(super) fn consumed(&self, peer: u32, link: &Link, channel: Channel) {
         link.flows.borrow_mut()[channel as usize].inward.consumed();
         self.note_backlog(peer);
-    }
-
-    pub(super) fn look_for_arrivals(&self) {
-        let mut room = [ibv_wc::default(); 16];
-        let mut arrived = self.arrived.borrow_mut();
-        while arrived.len() < BURST {
-            let came = self.connector.board.receives.poll(&mut room);
-            if came.is_empty() {
-                return;
-            }
-            arrived.extend(came);
-        }
     }
 
     pub(super) fn queue(&self, peer: u32, link: &Link, channel: Channel, id: u8, bytes: Vec<u8>) -> Result<usize> {

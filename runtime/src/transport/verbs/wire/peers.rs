@@ -36,7 +36,7 @@ impl VerbsWire {
             }
         }
         if link.records.borrow().len() + requests > DEPTH {
-            self.take_reports();
+            self.look();
             if link.records.borrow().len() + requests > DEPTH {
                 return Err(Error::NoResource);
             }

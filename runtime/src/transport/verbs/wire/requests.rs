@@ -1,14 +1,14 @@
 //! Requests: posted, reported, and what becomes of their buffers.
 
+use std::mem::MaybeUninit;
 use std::rc::Rc;
 
 use rdma_core_sys::*;
 
-use super::{Data, Done, SILENT, VerbsWire, request, status};
+use super::{Data, Done, RECEIVED, SILENT, VerbsWire, request, status};
 use crate::transport::error::{Error, Result};
-use crate::transport::iov::Piece;
 use crate::transport::key::RemoteKey;
-use crate::transport::verbs::connect::{DEPTH, PIECES};
+use crate::transport::verbs::connect::DEPTH;
 use crate::transport::verbs::link::{Link, Record, Then};
 use crate::transport::verbs::pool::Pool;
 
@@ -58,29 +58,41 @@ impl VerbsWire {
         }
     }
 
-    /// Takes what the device reports of requests.
-    pub(super) fn take_reports(&self) -> usize {
-        let mut room = [ibv_wc::default(); 16];
+    /// Takes what the device has to tell; gives how many requests it reported.
+    #[inline]
+    pub(super) fn look(&self) -> usize {
+        let mut room = [MaybeUninit::uninit(); 16];
         let mut count = 0;
         loop {
-            let reports = self.connector.board.sends.poll(&mut room);
-            if reports.is_empty() {
+            let came = self.connector.board.done.poll(&mut room);
+            for wc in came {
+                if wc.wr_id & RECEIVED != 0 && wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM {
+                    self.note(wc);
+                    self.offer(wc.wr_id);
+                } else if wc.wr_id & RECEIVED != 0 {
+                    self.arrived.borrow_mut().push_back(*wc);
+                } else {
+                    count += 1;
+                    self.take_report(wc);
+                }
+            }
+            if came.len() < room.len() {
                 return count;
             }
-            count += reports.len();
-            for wc in reports {
-                let peer = (wc.wr_id >> 32) as u32;
-                let Some(link) = self.link_or_none(peer) else { continue };
-                // Also the late report of a connection that was given up.
-                if link.pair.borrow().as_ref().is_none_or(|pair| pair.number() != wc.qp_num) {
-                    continue;
-                }
-                if wc.status == IBV_WC_SUCCESS {
-                    link.settle(wc.wr_id as u32, |record| self.finish(&link, record.then, Ok(())));
-                } else {
-                    self.lose(peer, status(wc.status));
-                }
-            }
+        }
+    }
+
+    fn take_report(&self, wc: &ibv_wc) {
+        let peer = (wc.wr_id >> 32) as u32;
+        let Some(link) = self.link_or_none(peer) else { return };
+        // Also the late report of a connection that was given up.
+        if link.pair.borrow().as_ref().is_none_or(|pair| pair.number() != wc.qp_num) {
+            return;
+        }
+        if wc.status == IBV_WC_SUCCESS {
+            link.settle(wc.wr_id as u32, |record| self.finish(&link, record.then, Ok(())));
+        } else {
+            self.lose(peer, status(wc.status));
         }
     }
 
@@ -135,7 +147,7 @@ impl VerbsWire {
     pub(super) fn ask_for_reports(&self) {
         let links: Vec<_> = self.links.borrow().iter().map(|(peer, link)| (*peer, Rc::clone(link))).collect();
         links.iter().for_each(|(peer, link)| self.ask_for_report(*peer, link));
-        self.take_reports();
+        self.look();
     }
 
     pub(super) fn take(&self, pool: &Pool) -> Result<u32> {
@@ -189,29 +201,5 @@ impl VerbsWire {
         let link = self.link(peer);
         let full = link.records.borrow().len() >= DEPTH;
         if link.raw.get().is_null() || full { Err(Error::NoResource) } else { Ok(link) }
-    }
-
-    pub(super) fn post_pieces(
-        &self,
-        peer: u32,
-        key: &RemoteKey,
-        remote: u64,
-        pieces: &[Piece],
-        opcode: ibv_wr_opcode,
-        ticket: u64,
-    ) -> Result<()> {
-        let link = self.ready(peer, 1)?;
-        let mut sges = [ibv_sge::default(); PIECES];
-        for (sge, piece) in sges.iter_mut().zip(pieces) {
-            *sge = ibv_sge { addr: piece.pointer as u64, length: piece.len as u32, lkey: piece.local_key };
-        }
-        let mut wr = request(opcode, &mut sges[..pieces.len()]);
-        wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key.device };
-        let is_read = opcode == IBV_WR_RDMA_READ;
-        self.post(peer, &link, &mut wr, if is_read { Then::Read(ticket) } else { Then::Ticket(ticket) }, true)?;
-        if is_read {
-            link.reads.set(link.reads.get() + 1);
-        }
-        Ok(())
     }
 }

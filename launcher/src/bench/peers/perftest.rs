@@ -1,0 +1,135 @@
+//! perftest: a server and a client of it on this machine, over the RDMA device that ours uses.
+
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bellwether_runtime::Settings;
+use bellwether_runtime::transport::verbs;
+
+use crate::bench::child::{Running, in_path};
+use crate::bench::kind::Kind;
+use crate::bench::noise::allowed_cpus;
+
+const RUNNING: Duration = Duration::from_secs(60);
+/// The client is started anew for so long, while the server is not yet listening.
+const COMING_UP: Duration = Duration::from_secs(10);
+
+/// The programs, found, and the device that they are to use.
+pub struct Perftest {
+    offer: verbs::Offer,
+    quick: bool,
+}
+
+/// Which of a program's figures is meant.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Column {
+    /// The median latency, in microseconds: of one way, or of an atomic there and back.
+    Latency,
+    /// Millions of operations a second, over the whole run.
+    Rate,
+    /// MiB a second, over the whole run.
+    Bandwidth,
+}
+
+impl Perftest {
+    /// Finds programs and device.
+    ///
+    /// # Errors
+    /// If either is not there.
+    pub fn new(quick: bool) -> anyhow::Result<Perftest> {
+        for program in ["ib_write_lat", "ib_write_bw", "ib_atomic_lat"] {
+            anyhow::ensure!(in_path(program), "there is no `{program}` in PATH (Debian: perftest)");
+        }
+        let offers = verbs::offers(Settings::from_env()?.verbs_device.as_deref()).map_err(anyhow::Error::msg)?;
+        let offer = offers.into_iter().next().ok_or_else(|| anyhow::anyhow!("there is no RDMA device"))?;
+        Ok(Perftest { offer, quick })
+    }
+
+    /// One run a size.
+    ///
+    /// # Errors
+    /// If one fails, does not end, or prints nothing to read.
+    pub fn measure(&self, kind: Kind, sizes: &[usize]) -> anyhow::Result<Vec<(usize, f64)>> {
+        let (program, column) = match kind {
+            Kind::Put => ("ib_write_bw", Column::Rate),
+            Kind::PutPoll | Kind::PutBell => ("ib_write_lat", Column::Latency),
+            Kind::Atomic => ("ib_atomic_lat", Column::Latency),
+            Kind::Bandwidth => ("ib_write_bw", Column::Bandwidth),
+            _ => return Ok(Vec::new()),
+        };
+        sizes.iter().map(|&size| Ok((size, self.one(program, size, column)?))).collect()
+    }
+
+    /// One run: nanoseconds an operation, or GB/s.
+    fn one(&self, program: &str, size: usize, column: Column) -> anyhow::Result<f64> {
+        // A port that is free now; the server opens it a moment later.
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let most = if column == Column::Latency { 1000 } else { 3000 };
+        let iterations = ((32 << 20) / size).min(most) / if self.quick { 20 } else { 1 };
+        let cpus = allowed_cpus();
+        let command = |server: bool| {
+            let mut command = Command::new(if cpus.len() > 1 { "taskset" } else { program });
+            if cpus.len() > 1 {
+                command.args(["-c", &cpus[usize::from(server)].to_string(), program]);
+            }
+            let offer = &self.offer;
+            command.args(["-d", &offer.device, "-i", &offer.port.to_string(), "-x", &offer.gid_index.to_string()]);
+            command.args(["-F", "-p", &port.to_string(), "-n", &iterations.max(20).to_string()]);
+            if program != "ib_atomic_lat" {
+                command.args(["-s", &size.to_string()]);
+            }
+            if column != Column::Latency {
+                // As many under way as ours has, and a report for as many.
+                command.args(["-t", "64", "-Q", if iterations < 64 { "1" } else { "32" }]);
+            }
+            if !server {
+                command.arg("127.0.0.1");
+            }
+            command
+        };
+        let server = Running::start(command(true))?;
+        let begin = Instant::now();
+        // It tells nobody when it listens.
+        let output = loop {
+            match Running::start(command(false))?.finish(RUNNING) {
+                Ok(output) => break output,
+                Err(error) if begin.elapsed() > COMING_UP => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            }
+        };
+        server.finish(RUNNING)?;
+        value(&output, size, column).ok_or_else(|| anyhow::anyhow!("`{program}` printed nothing to read"))
+    }
+}
+
+/// The figure of the line of the table that is for `size`: size and iterations, then of latencies least, most, typical and
+/// more, of bandwidths the peak, the average and the rate.
+fn value(output: &str, size: usize, column: Column) -> Option<f64> {
+    let fields = |line: &str| line.split_whitespace().map(|field| field.parse().ok()).collect::<Option<Vec<f64>>>();
+    let line = output.lines().filter_map(fields).find(|fields| fields.len() >= 5 && fields[0] == size as f64)?;
+    let value = match column {
+        Column::Latency => line[4] * 1e3,
+        Column::Rate => 1e3 / line[4],
+        Column::Bandwidth => line[3] * f64::from(1 << 20) / 1e9,
+    };
+    (value.is_finite() && value > 0.0).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_tables_are_read() {
+        let latency = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n \
+                       8       1000          22.24          177.16       22.96    \t       24.23       \t6.88\n";
+        assert_eq!(value(latency, 8, Column::Latency), Some(22960.0));
+        assert_eq!(value(latency, 16, Column::Latency), None);
+        let bandwidth = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n \
+                         65536      300              30.69              1000.0  \t\t   0.016\n";
+        assert_eq!(value(bandwidth, 65536, Column::Bandwidth), Some(1.048576));
+        assert_eq!(value(bandwidth, 65536, Column::Rate), Some(62500.0));
+        assert_eq!(value("no device", 8, Column::Rate), None);
+    }
+}
