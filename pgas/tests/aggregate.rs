@@ -3,7 +3,7 @@
 mod common;
 
 use bellwether::aggregate::{Addend, Aggregator, Blocks, Cyclic, Options, Places, Route};
-use bellwether::{Error, Result, Symmetric, World};
+use bellwether::{Error, GlobalPtr, Result, Symmetric, World};
 use common::{Chance, everywhere, on_threads};
 
 /// Blocks of different lengths: rank r has r + 1 times `unit`, the last what is left.
@@ -240,5 +240,24 @@ fn elements_of_other_types() {
         sums::<f32>(world, 0.5, 6.0)?;
         sums::<f64>(world, 0.25, 3.0)?;
         sums::<u128>(world, 1 << 100, 12 << 100)
+    });
+}
+
+#[test]
+fn an_update_leaves_no_pointer_to_the_table() {
+    everywhere("an_update_leaves_no_pointer", |world| {
+        let blocks = Blocks::new(7, world.size());
+        let mut table = world.alloc::<u64>(blocks.block())?;
+        let mut aggregator = Aggregator::new(world, &options(world, 2000))?;
+        let before = GlobalPtr::to(&table, 0, 0)?;
+        assert_eq!(before.get(world)?, 0);
+        world.barrier()?;
+        aggregator.scatter_add(&mut table, &blocks, &[0], &[1])?;
+        assert!(matches!(before.get(world), Err(Error::Stale { .. })));
+        let after = world.allgather(&[GlobalPtr::to(&table, 0, 0)?])?;
+        for pointer in after {
+            assert_eq!(pointer.get(world)?, world.size() as u64);
+        }
+        world.barrier()
     });
 }

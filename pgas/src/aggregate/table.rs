@@ -18,7 +18,7 @@ use super::verdict::{Call, Verdicts};
 /// # Atomicity
 /// An update takes the table exclusively, on all ranks, for as long as the call lasts: the owner of an element is the only one
 /// that writes it then, with plain loads and stores, and no update is lost. Other access at the same time, such as
-/// [`Symmetric::fetch_add`], cannot be written in safe code. Reading takes the table shared: what others put meanwhile is seen
+/// [`Symmetric::fetch_add`], cannot be written in safe code, and pointers to the table are stale from then on. Reading takes the table shared: what others put meanwhile is seen
 /// or not.
 ///
 /// # Memory
@@ -178,8 +178,12 @@ impl<'w, T: Pod> Aggregator<'w, T> {
         old: Option<&mut [T]>,
         combine: impl Fn(T, T) -> T,
     ) -> Result<()> {
+        self.world.check_own(table, operation)?;
         let call = Call { operation, table: (table.offset(), table.len()) };
-        match &mut self.way {
+        // All ranks meet before the first element is changed: from then on nobody's pointer reaches the table.
+        let reachable = table.identity().1 != 0;
+        self.world.withhold(table);
+        let outcome = match &mut self.way {
             Way::Near(rounds) => match old {
                 None => {
                     let update = Update { indices, values, old: &mut [] };
@@ -195,6 +199,10 @@ impl<'w, T: Pod> Aggregator<'w, T> {
                 // SAFETY: the table is borrowed exclusively.
                 unsafe { far::ask(self.world, verdicts, &self.options, call, table, places, ask, combine) }
             }
+        };
+        if reachable {
+            self.world.offer(table);
         }
+        outcome
     }
 }

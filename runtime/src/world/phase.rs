@@ -69,6 +69,12 @@ impl World {
         array.block().hide();
     }
 
+    /// Lets pointers reach it again, new ones only. Local: every rank does so as often, and the same allocations.
+    #[doc(hidden)]
+    pub fn offer<T>(&self, array: &Symmetric<T>) {
+        array.block().show();
+    }
+
     /// # Errors
     /// [`Error::InvalidArgument`] if `array` is of another world than this one.
     #[doc(hidden)]
