@@ -170,10 +170,11 @@ impl<D: Domain> Network<D> {
     }
 
     fn with<R>(&self, rank: usize, act: impl FnOnce(&Peer<EndpointOf<D>>) -> Result<R>) -> Result<R> {
-        if !self.peers.borrow().contains_key(&rank) {
-            let peer = self.connect(rank)?;
-            self.peers.borrow_mut().insert(rank, peer);
+        if let Some(peer) = self.peers.borrow().get(&rank) {
+            return act(peer);
         }
+        let peer = self.connect(rank)?;
+        self.peers.borrow_mut().insert(rank, peer);
         act(&self.peers.borrow()[&rank])
     }
 

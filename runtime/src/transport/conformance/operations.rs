@@ -229,3 +229,60 @@ pub fn u06_atomic_results_need_no_key<R: Rig>() {
     assert_eq!(result, 0);
     assert_eq!(bytes(&memory)[0], 5);
 }
+
+/// U58: a notice comes after its put and all before it, and a put beyond what the peer has taken goes on without one.
+pub fn u58_notices<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let (memory, key) = duo.remote(64);
+    let memory = Rc::new(memory);
+    let Some(most) = duo.a.interface.attributes().max_notified else {
+        let outcome = duo.a.ep().put_notify(&[], key.address, &key, 1);
+        assert!(matches!(outcome, Err(Error::Unsupported(_))), "{outcome:?}");
+        return;
+    };
+    let heard = Rc::new(RefCell::new(Vec::new()));
+    let (told, seen) = (Rc::clone(&heard), Rc::clone(&memory));
+    duo.b.interface.set_notice_handler(Some(Box::new(move |notice| {
+        told.borrow_mut().push((notice, bytes(&seen)[0], bytes(&seen)[8]));
+    })));
+    let too_long = vec![0; most + 1];
+    let outcome = duo.a.ep().put_notify(&too_long, key.address, &key, 1);
+    assert!(matches!(outcome, Err(Error::ExceedsLimit { .. })), "{outcome:?}");
+    let outcome = duo.a.ep().put_notify(&[1], key.address, &key, NOTICES);
+    assert!(matches!(outcome, Err(Error::InvalidParam(_))), "{outcome:?}");
+    let outcome = duo.a.ep().put_notify(&[1, 2], key.address + 63, &key, 1);
+    assert_eq!(outcome, Err(Error::OutOfRange));
+
+    for n in 1..=200u8 {
+        duo.insist(|| duo.a.ep().put_short(&[n], key.address, &key));
+        duo.insist(|| duo.a.ep().put_notify(&[n], key.address + 8, &key, NOTICES - u32::from(n)));
+    }
+    duo.until("the notices", || heard.borrow().len() >= 200);
+    for (n, (notice, before, with)) in (1..=200u8).zip(heard.take()) {
+        assert_eq!(notice, NOTICES - u32::from(n), "in their order, once");
+        assert!(before >= n && with >= n, "notice {n} came when {before} and {with} were written");
+    }
+
+    // The peer takes none any more. Notices end, puts go on.
+    let alone = || {
+        duo.a.worker.progress();
+        duo.rig.turn();
+    };
+    let (mut sent, mut refused) = (0, 0);
+    while refused < 100 {
+        match duo.a.ep().put_notify(&[], key.address, &key, 7) {
+            Ok(()) => (sent, refused) = (sent + 1, 0),
+            Err(error) => {
+                assert_eq!(error, Error::NoResource);
+                refused += 1;
+                alone();
+            }
+        }
+        assert!(sent < 10_000, "they never end");
+    }
+    assert!(sent > 0);
+    wait("a put", || duo.a.ep().put_short(&[250], key.address, &key) != Err(Error::NoResource), alone);
+    wait("its flush", || matches!(duo.a.ep().flush(Flush::REMOTE, None), Ok(Posted::Done)), alone);
+    assert_eq!(bytes(&memory)[0], 250);
+    duo.until("the notices", || heard.borrow().len() == sent);
+}

@@ -445,6 +445,10 @@ impl Wire for VerbsWire {
         if max > pool.size() {
             return Err(Error::ExceedsLimit { what: "a packed put", length: max, limit: pool.size() });
         }
+        if !is_small {
+            // The buffer that came back last is still in the caches.
+            self.look();
+        }
         let buffer = self.take(pool)?;
         let at = pool.at(buffer);
         // SAFETY: a buffer of ours with that much room.
