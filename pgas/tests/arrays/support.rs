@@ -11,8 +11,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Runs `body` on thread ranks and on simulated ones; each run ends within the limit.
 #[track_caller]
 pub fn everywhere(name: &str, body: impl Fn(&World) -> Result<()> + Sync) {
-    on_threads(name, &[1, 2, 3, 5, 7], &body);
-    simulated(name, &[1, 2, 3, 7], &body);
+    // Of six, grids have two sides.
+    on_threads(name, &[1, 2, 3, 5, 6, 7], &body);
+    simulated(name, &[1, 2, 3, 6], &body);
 }
 
 /// Runs `body` on so many thread ranks.
@@ -62,7 +63,8 @@ pub fn planes(extents: [usize; 2], ranks: usize) -> Vec<Layout<2>> {
     let (first, second) = (distributions(grid[0]), distributions(grid[1]).into_iter().rev());
     let pairs = first.into_iter().zip(second).map(|(a, b)| [a, b]);
     let mixed = pairs.map(|pair| Layout::on_grid(extents, pair, grid, ranks).expect("fits"));
-    mixed.chain([Layout::rows(extents, ranks).expect("fits"), Layout::block(extents, ranks).expect("fits")]).collect()
+    let columns = Layout::rows([extents[1], extents[0]], ranks).expect("fits").reversed();
+    mixed.chain([Layout::rows(extents, ranks).expect("fits"), columns]).collect()
 }
 
 /// Layouts of three dimensions.

@@ -31,7 +31,8 @@ pub enum Distribution {
 ///
 /// Each dimension is distributed for itself along one side of a grid of ranks; the ranks are numbered through the grid
 /// as elements through an array, the last dimension fastest. A layout is a value: making one is local, and costs memory
-/// for weights only. Two layouts are equal if every element is at the same place in both and the grids are equal.
+/// for weights only. Equal layouts have every element at the same place; of two that are told in different ways that is not
+/// looked at, but for dimensions that one rank has alone.
 ///
 /// # Examples
 /// ```
