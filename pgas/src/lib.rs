@@ -9,6 +9,8 @@
 //! | read and write it from afar | [`Symmetric::put`], [`Symmetric::get`] and their slices; [`Symmetric::fetch_add`] and other atomics |
 //! | say that data is there | a [`Bell`]: [`Symmetric::put_bell`], [`Bell::wait`] |
 //! | run code elsewhere | [`World::call`] and [`World::invoke`] with a closure, [`World::send`] with a registered handler |
+//! | read and update many elements anywhere, at a few nanoseconds each | [`aggregate`] |
+//! | look things up by key, or share work, all over the job | [`DistHashMap`], [`DistQueue`] |
 //! | meet | [`World::barrier`], [`World::allreduce`], [`World::broadcast`], [`World::allgather`] |
 //! | test a whole program | [`threads`]; [`Simulated`] where everything comes late and out of order |
 //! | write in Cheetah's words | [`cheetah`] |
@@ -37,7 +39,12 @@
 //! place, at [`World::fence`].
 
 pub mod aggregate;
+mod map;
+mod queue;
+mod registry;
 
+pub use crate::map::DistHashMap;
+pub use crate::queue::DistQueue;
 /// The simulated network that [`Simulated`] jobs run on.
 pub use bellwether_runtime::transport::sim;
 pub use bellwether_runtime::vocabulary::cheetah;

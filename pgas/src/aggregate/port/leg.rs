@@ -88,7 +88,8 @@ impl Leg {
         if self.waiting == 0 {
             return;
         }
-        let ripe = |buffer: &Buffer| !buffer.busy && !buffer.bytes.is_empty() && buffer.since + age <= now;
+        let ripe =
+            |buffer: &Buffer| !buffer.busy && !buffer.bytes.is_empty() && now.saturating_sub(buffer.since) >= age;
         let ripe: Vec<usize> = self.buffers.iter().filter(|buffer| ripe(buffer)).map(|buffer| buffer.to).collect();
         ripe.into_iter().for_each(|to| self.leave(to, port, posts));
     }
