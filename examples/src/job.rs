@@ -118,6 +118,17 @@ pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> E
     }
 }
 
+/// A number of things on a command line: at least one.
+///
+/// # Errors
+/// What was expected.
+pub fn count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err("expected a whole number above 0".into()),
+    }
+}
+
 /// Prints what clap has to say: help is no failure, a wrong argument is.
 fn print(message: &clap::Error) -> Result<(), Failure> {
     // Nobody may be reading; the exit code still tells.

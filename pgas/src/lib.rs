@@ -11,6 +11,8 @@
 //! | keep and send the address of any element | [`GlobalPtr`], [`GlobalSlice`] |
 //! | say that data is there | a [`Bell`]: [`Symmetric::put_bell`], [`Bell::wait`] |
 //! | run code elsewhere | [`World::call`] and [`World::invoke`] with a closure, [`World::send`] with a registered handler |
+//! | read and update many elements anywhere, at a few nanoseconds each | [`aggregate`] |
+//! | look things up by key, or share work, all over the job | [`DistHashMap`], [`DistQueue`] |
 //! | meet | [`World::barrier`], [`World::allreduce`], [`World::broadcast`], [`World::allgather`] |
 //! | test a whole program | [`threads`]; [`Simulated`] where everything comes late and out of order |
 //! | write in Cheetah's words | [`cheetah`] |
@@ -40,11 +42,16 @@
 
 pub mod aggregate;
 pub mod array;
+mod map;
 pub mod pointer;
+mod queue;
+mod registry;
 
 pub use array::{GlobalArray, Layout};
 pub use pointer::{GlobalPtr, GlobalSlice};
 
+pub use crate::map::DistHashMap;
+pub use crate::queue::DistQueue;
 /// The simulated network that [`Simulated`] jobs run on.
 pub use bellwether_runtime::transport::sim;
 pub use bellwether_runtime::vocabulary::cheetah;

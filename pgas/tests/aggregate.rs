@@ -116,7 +116,7 @@ fn all_layouts(world: &World, extent: usize, most: usize, options: &Options) -> 
 #[test]
 fn every_call_equals_one_operation_after_the_other() {
     everywhere("every_call_equals_one_operation_after_the_other", |world| {
-        all_layouts(world, 101, 60, &Options::new(world))
+        all_layouts(world, 101, 150, &options(world, 64 << 10))
     });
 }
 

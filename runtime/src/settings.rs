@@ -79,7 +79,7 @@ impl Default for Settings {
         Settings {
             heap_limit: None,
             message_memory: 256 << 20,
-            aggregation_memory: 4 << 20,
+            aggregation_memory: 16 << 20,
             huge_pages: HugePages::Auto,
             cross_memory_attach: true,
             lane_depth: None,
@@ -163,7 +163,7 @@ pub const KNOWN: &[Known] = &[
     Known {
         name: "BELLWETHER_AGGREGATION_MEMORY",
         meaning: "bytes of buffers of an aggregator, each rank",
-        default: "4MiB",
+        default: "16MiB",
         public: true,
         apply: |s, v| {
             s.aggregation_memory = parse_size(v)?;

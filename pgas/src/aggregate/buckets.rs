@@ -60,16 +60,19 @@ pub(super) enum Under {
 pub(super) trait Buckets {
     /// How many.
     fn count(&self) -> usize;
-    /// Bucket of an index below the extent, and offset in it. `None` if there is no such element.
+    /// Bucket of an index, and offset in it. `None` if there is no such element.
     fn locate(&self, index: usize) -> Option<(usize, u32)>;
     /// What lies under a bucket.
     fn under(&self, bucket: usize) -> Under;
+    /// Elements of a whole stretch.
+    fn stretch(&self) -> usize;
     /// Buckets with elements of `rank`.
     fn of_rank(&self, rank: usize) -> impl Iterator<Item = usize>;
 }
 
 /// Buckets of consecutive indices: for layouts in which these mostly lie beside each other. An index needs a shift.
 pub(super) struct ByIndex {
+    extent: usize,
     shift: u32,
     under: Vec<Under>,
     /// By rank, those that have something of it.
@@ -85,7 +88,8 @@ impl ByIndex {
         let extent = places.extent();
         let Some(shift) = table.shift(1, extent) else { return Ok(None) };
         let count = extent.div_ceil(1 << shift).max(1);
-        let mut buckets = ByIndex { shift, under: Vec::with_capacity(count), of_rank: vec![Vec::new(); table.ranks] };
+        let mut buckets =
+            ByIndex { extent, shift, under: Vec::with_capacity(count), of_rank: vec![Vec::new(); table.ranks] };
         let mut torn = 0;
         for bucket in 0..count {
             let first = bucket << shift;
@@ -126,12 +130,16 @@ impl Buckets for ByIndex {
 
     #[inline(always)]
     fn locate(&self, index: usize) -> Option<(usize, u32)> {
-        Some((index >> self.shift, (index & ((1 << self.shift) - 1)) as u32))
+        (index < self.extent).then_some((index >> self.shift, (index & ((1 << self.shift) - 1)) as u32))
     }
 
     #[inline(always)]
     fn under(&self, bucket: usize) -> Under {
         self.under[bucket]
+    }
+
+    fn stretch(&self) -> usize {
+        1 << self.shift
     }
 
     fn of_rank(&self, rank: usize) -> impl Iterator<Item = usize> {
@@ -163,6 +171,9 @@ impl<P: Places> Buckets for ByPlace<'_, P> {
 
     #[inline(always)]
     fn locate(&self, index: usize) -> Option<(usize, u32)> {
+        if index >= self.places.extent() {
+            return None;
+        }
         let (rank, local) = self.places.place(index);
         let is_there = rank < self.table.ranks && local < self.table.len;
         let offset = (local & ((1 << self.shift) - 1)) as u32;
@@ -173,6 +184,10 @@ impl<P: Places> Buckets for ByPlace<'_, P> {
     fn under(&self, bucket: usize) -> Under {
         let (rank, block) = (bucket / self.per_rank, bucket % self.per_rank);
         Under::Stretch { rank, start: block << self.shift }
+    }
+
+    fn stretch(&self) -> usize {
+        1 << self.shift
     }
 
     fn of_rank(&self, rank: usize) -> impl Iterator<Item = usize> {

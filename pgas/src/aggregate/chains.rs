@@ -54,7 +54,7 @@ impl Chunks {
 
     /// Goes through `indices`, finds the bucket of each and moves its cursor on by one entry. `more` names the chunk after a
     /// full one; with none the sweep ends. `visit` gets the number of the index, the entry, and the offset. Tells how many
-    /// indices were seen, or the first that has no bucket.
+    /// indices were seen, or the number of the first that has no bucket.
     #[inline(always)]
     pub(super) fn sweep<B: Buckets>(
         self,
@@ -66,8 +66,8 @@ impl Chunks {
     ) -> Result<usize, usize> {
         let inside = (1usize << self.log2) - 1;
         for (number, &index) in indices.iter().enumerate() {
-            let Some((bucket, offset)) = buckets.locate(index) else { return Err(index) };
-            let Some(cursor) = cursors.get_mut(bucket) else { return Err(index) };
+            let Some((bucket, offset)) = buckets.locate(index) else { return Err(number) };
+            let Some(cursor) = cursors.get_mut(bucket) else { return Err(number) };
             let mut entry = *cursor as usize;
             if entry & inside == 0 && entry != self.start(bucket) {
                 match more((entry - 1) >> self.log2) {

@@ -62,12 +62,14 @@ pub(super) unsafe fn ask<T: Pod, P: Places>(
     let Ask { indices, values, old } = ask;
     let (part, len, ranks) = (table.as_ptr_range().start, table.len(), world.size());
     let lengths = [values.map(<[T]>::len), old.as_ref().map(|old| old.len())];
-    let mut verdict = Verdict::of(places, indices, &lengths);
+    let mut verdict = Verdict::of_lengths(indices.len(), &lengths);
     if verdict.is_good() {
-        let place = |index: &usize| (*index, places.place(*index));
-        let nowhere = indices.iter().map(place).find(|(_, (rank, local))| *rank >= ranks || *local >= len);
-        if let Some((index, (rank, local))) = nowhere {
-            verdict = Verdict::Nowhere(index, rank, local);
+        verdict = Verdict::of_indices(places, indices, 0);
+    }
+    if verdict.is_good() {
+        let is_there = |(rank, local)| rank < ranks && local < len;
+        if let Some(number) = indices.iter().position(|index| !is_there(places.place(*index))) {
+            verdict = Verdict::of_index(places, indices, number);
         }
     }
     let (updates, answers) = (values.is_some(), old.is_some());

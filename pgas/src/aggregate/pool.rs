@@ -4,6 +4,7 @@ use bellwether_runtime::{Pod, Result, Symmetric, World};
 
 use super::buckets::{BUCKETS_MAX, Buckets};
 use super::chains::Chunks;
+use super::prefetch::prefetch;
 
 /// One rank's items, and its view of the others'.
 pub(super) struct Pool<T> {
@@ -59,18 +60,18 @@ impl<T: Pod> Pool<T> {
         }
     }
 
-    /// Sorts as many of the items as there is room for, from the first. Tells how many it were, or the index that has no
-    /// bucket.
+    /// Sorts as many of the items as there is room for, from the first; without values only the indices. Tells how many it
+    /// were, or the number of the index that has no bucket.
     ///
     /// # Safety
     /// Nobody looks at this rank's pool meanwhile.
-    pub(super) unsafe fn fill<B: Buckets>(
+    pub(super) unsafe fn fill<B: Buckets, const VALUES: bool>(
         &mut self,
         buckets: &B,
         indices: &[usize],
         values: &[T],
     ) -> Result<usize, usize> {
-        assert!(buckets.count() <= self.ends.len() && values.len() >= indices.len());
+        assert!(buckets.count() <= self.ends.len() && (!VALUES || values.len() >= indices.len()));
         let own = self.of(self.rank);
         let (chunks, mut used) = (self.chunks, buckets.count());
         chunks.restart(&mut self.cursors, used);
@@ -88,7 +89,9 @@ impl<T: Pod> Pool<T> {
             // SAFETY: an entry of this pool, which is ours by the caller's word; as many values as indices.
             unsafe {
                 own.offsets.add(entry).write(offset);
-                own.values.add(entry).write(*values.get_unchecked(number));
+                if VALUES {
+                    own.values.add(entry).write(*values.get_unchecked(number));
+                }
             }
         });
         // SAFETY: there are as many ends as buckets at least.
@@ -107,17 +110,23 @@ impl<T: Pod> Pool<T> {
         indices: &[usize],
         values: &mut [T],
     ) -> Result<(), usize> {
+        assert!(values.len() >= indices.len());
         let own = self.of(self.rank);
         self.chunks.restart(&mut self.cursors, buckets.count());
         // SAFETY: a chunk of this pool; whatever is there was written by `fill`, and so is a chunk too.
         let more = |full| Some(unsafe { own.next.add(full).read() } as usize);
-        let visit = |number: usize, entry, _| {
-            // SAFETY: an entry of this pool.
-            values[number] = unsafe { own.values.add(entry).read() };
+        let visit = |number: usize, entry: usize, _| {
+            // There are more buckets than the hardware follows.
+            prefetch(own.values.wrapping_add(entry + AHEAD / size_of::<T>()));
+            // SAFETY: an entry of this pool; as many values as indices.
+            unsafe { *values.get_unchecked_mut(number) = own.values.add(entry).read() };
         };
         self.chunks.sweep(buckets, &mut self.cursors, indices, more, visit).map(drop)
     }
 }
+
+/// How many bytes before they are needed values are asked for.
+const AHEAD: usize = 256;
 
 /// A rank's pool as addresses in this process.
 #[derive(Clone, Copy)]

@@ -6,26 +6,27 @@
 //! nobody else writes there. A second barrier gives the pools back.
 
 use bellwether_runtime::memory::copy;
-use bellwether_runtime::{Error, Pod, Result, Symmetric, World};
+use bellwether_runtime::{Pod, Result, Symmetric, World};
 
 use super::buckets::{Buckets, ByIndex, ByPlace, Nowhere, Table, Under};
 use super::options::Options;
 use super::places::Places;
 use super::pool::Pool;
-use super::reader::Reader;
+use super::prefetch::prefetch;
 use super::verdict::{Call, Verdict, Verdicts};
 
 /// What rounds need, made once.
 pub(super) struct Rounds<T> {
     pool: Pool<T>,
-    reader: Reader<T>,
     verdicts: Verdicts,
 }
 
 /// Bytes of a table under a bucket.
-const STRETCH: usize = 512 << 10;
-/// Bytes of sorted indices that are read at a time.
-const WINDOW: usize = 1 << 20;
+const STRETCH: usize = 256 << 10;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Most elements that are read for each line fetched ahead.
+const GROUP_MAX: usize = 8;
 
 /// What is done to the table: the items, and where old values go.
 pub(super) struct Update<'a, T> {
@@ -43,27 +44,16 @@ enum Sorted<'a, P> {
 
 impl<T: Pod> Rounds<T> {
     pub(super) fn new(world: &World, options: &Options) -> Result<Rounds<T>> {
-        let window = (options.memory / 4).min(WINDOW);
-        Ok(Rounds {
-            pool: Pool::new(world, options.memory - window)?,
-            reader: Reader::new(window, world.size()),
-            verdicts: Verdicts::new(world)?,
-        })
+        Ok(Rounds { pool: Pool::new(world, options.memory)?, verdicts: Verdicts::new(world)? })
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.pool.memory() + self.reader.memory()
+        self.pool.memory()
     }
 
-    /// Buckets for a table: `most` of them unless there are more ranks. The same on every rank.
-    fn buckets<'a, P: Places>(
-        &self,
-        world: &World,
-        call: Call,
-        places: &'a P,
-        most: usize,
-    ) -> Result<Sorted<'a, P>, Verdict> {
-        let len = call.table.1;
+    /// Buckets for a table. The same on every rank.
+    fn buckets<'a, P: Places>(&self, world: &World, call: Call, places: &'a P) -> Result<Sorted<'a, P>, Verdict> {
+        let (len, most) = (call.table.1, self.pool.buckets());
         let table = Table { ranks: world.size(), len, size: size_of::<T>(), stretch: STRETCH, most };
         match ByIndex::new(table, places) {
             Ok(Some(buckets)) => Ok(Sorted::Index(buckets)),
@@ -82,9 +72,9 @@ impl<T: Pod> Rounds<T> {
         update: Update<'_, T>,
         combine: impl Fn(T, T) -> T,
     ) -> Result<()> {
-        let verdict =
-            Verdict::of(places, update.indices, &[Some(update.values.len()), FETCH.then_some(update.old.len())]);
-        match self.buckets(world, call, places, self.pool.buckets()) {
+        let lengths = [Some(update.values.len()), FETCH.then_some(update.old.len())];
+        let verdict = Verdict::of_lengths(update.indices.len(), &lengths);
+        match self.buckets(world, call, places) {
             Ok(Sorted::Index(buckets)) => {
                 self.rounds::<P, _, FETCH>(world, call, table, places, &buckets, update, verdict, &combine)
             }
@@ -114,18 +104,17 @@ impl<T: Pod> Rounds<T> {
         combine: &impl Fn(T, T) -> T,
     ) -> Result<()> {
         let Update { indices, values, old } = update;
-        let nowhere = |index| {
-            let (rank, local) = places.place(index);
-            Verdict::Nowhere(index, rank, local)
-        };
         let mut done = 0;
         loop {
             let mut taken = 0;
             if verdict.is_good() {
                 // SAFETY: nobody looks before the exchange, and all have looked before the barrier of the last round.
-                match unsafe { self.pool.fill(buckets, &indices[done..], &values[done..]) } {
+                match unsafe { self.pool.fill::<B, true>(buckets, &indices[done..], &values[done..]) } {
                     Ok(count) => taken = count,
-                    Err(index) => verdict = nowhere(index),
+                    Err(number) => verdict = Verdict::of_index(places, indices, done + number),
+                }
+                if done == 0 && verdict.is_good() {
+                    verdict = Verdict::of_indices(places, indices, taken);
                 }
             }
             let end = done + taken;
@@ -136,7 +125,8 @@ impl<T: Pod> Rounds<T> {
             if FETCH {
                 // SAFETY: the owners are done, as the barrier says.
                 let traced = unsafe { self.pool.retrace(buckets, &indices[done..end], &mut old[done..end]) };
-                traced.map_err(|index| nowhere(index).error(call.operation, world.rank()))?;
+                let wrong = |number| Verdict::of_index(places, indices, done + number);
+                traced.map_err(|number| wrong(number).error(call.operation, world.rank()))?;
             }
             done = end;
             if !any {
@@ -213,24 +203,122 @@ impl<T: Pod> Rounds<T> {
         indices: &[usize],
         values: &mut [T],
     ) -> Result<()> {
-        let mut verdict = Verdict::of(places, indices, &[Some(values.len())]);
-        let buckets = self.buckets(world, call, places, self.reader.buckets());
-        if let (Err(wrong), true) = (&buckets, verdict.is_good()) {
-            verdict = *wrong;
+        let verdict = Verdict::of_lengths(indices.len(), &[Some(values.len())]);
+        match self.buckets(world, call, places) {
+            Ok(Sorted::Index(buckets)) => self.read(world, call, table, places, &buckets, indices, values, verdict),
+            Ok(Sorted::Place(buckets)) => self.read(world, call, table, places, &buckets, indices, values, verdict),
+            Err(wrong) => {
+                let wrong = if verdict.is_good() { wrong } else { verdict };
+                let told = self.verdicts.exchange(world, call, wrong, false);
+                told.map(drop).and(Err(wrong.error(call.operation, world.rank())))
+            }
         }
-        self.verdicts.exchange(world, call, verdict, false)?;
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "as above")]
+    fn read<P: Places, B: Buckets>(
+        &mut self,
+        world: &World,
+        call: Call,
+        table: &Symmetric<T>,
+        places: &P,
+        buckets: &B,
+        indices: &[usize],
+        values: &mut [T],
+        mut verdict: Verdict,
+    ) -> Result<()> {
         let mut done = 0;
-        while done < indices.len() {
-            let (indices, values) = (&indices[done..], &mut values[done..]);
-            let read = match &buckets {
-                Ok(Sorted::Index(buckets)) => self.reader.read(table, places, buckets, indices, values),
-                Ok(Sorted::Place(buckets)) => self.reader.read(table, places, buckets, indices, values),
-                Err(wrong) => return Err(wrong.error(call.operation, world.rank())),
+        let mut is_first = true;
+        while is_first || done < indices.len() {
+            let mut taken = 0;
+            if verdict.is_good() {
+                // SAFETY: others look at this pool in updates only, whose end they have told.
+                match unsafe { self.pool.fill::<B, false>(buckets, &indices[done..], &[]) } {
+                    Ok(count) => taken = count,
+                    Err(number) => verdict = Verdict::of_index(places, indices, done + number),
+                }
+            }
+            if is_first {
+                if verdict.is_good() {
+                    verdict = Verdict::of_indices(places, indices, taken);
+                }
+                self.verdicts.exchange(world, call, verdict, false)?;
+                is_first = false;
+            }
+            if !verdict.is_good() {
+                return Err(verdict.error(call.operation, world.rank()));
+            }
+            let end = done + taken;
+            self.fetch(world, table, places, buckets, taken)?;
+            // SAFETY: as above.
+            let traced = unsafe { self.pool.retrace(buckets, &indices[done..end], &mut values[done..end]) };
+            let wrong = |number| Verdict::of_index(places, indices, done + number);
+            traced.map_err(|number| wrong(number).error(call.operation, world.rank()))?;
+            done = end;
+        }
+        Ok(())
+    }
+
+    /// Reads what this rank's pool asks for, `count` elements in all, stretch by stretch. Where most lines of a stretch are
+    /// asked for, all are fetched in their order, while the stretch before is read: that is quicker than what is left of
+    /// them by chance.
+    fn fetch<P: Places, B: Buckets>(
+        &self,
+        world: &World,
+        table: &Symmetric<T>,
+        places: &P,
+        buckets: &B,
+        count: usize,
+    ) -> Result<()> {
+        let own = self.pool.of(world.rank());
+        let part = |rank| table.ptr(rank).expect("rounds are for ranks that are mapped");
+        let lines = buckets.count() * buckets.stretch() * size_of::<T>() / LINE;
+        let is_dense = 2 * count > lines;
+        let group = (count / lines.max(1)).clamp(1, GROUP_MAX);
+        for bucket in 0..buckets.count() {
+            let mut ahead = match (bucket + 1 < buckets.count()).then(|| buckets.under(bucket + 1)) {
+                Some(Under::Stretch { rank, start }) => part(rank).wrapping_add(start).cast::<u8>(),
+                _ => std::ptr::null_mut(),
             };
-            done += read.map_err(|index| {
-                let why = format!("the layout has no element of the table for index {index}");
-                Error::InvalidArgument { operation: call.operation, why }
-            })?;
+            match buckets.under(bucket) {
+                Under::Stretch { rank, start } => {
+                    // SAFETY: this rank's pool, filled by these buckets, and offsets inside the stretch.
+                    unsafe {
+                        let stretch = part(rank).add(start);
+                        own.walk(bucket, |first, count| {
+                            let mut entry = first;
+                            while entry < first + count {
+                                let end = (entry + group).min(first + count);
+                                if is_dense {
+                                    prefetch(ahead);
+                                    ahead = ahead.wrapping_add(LINE);
+                                }
+                                while entry < end {
+                                    let at = stretch.add(own.offsets.add(entry).read() as usize);
+                                    own.values.add(entry).write(copy::load(at));
+                                    entry += 1;
+                                }
+                            }
+                        });
+                    }
+                }
+                Under::Several { first: base } => {
+                    let mut outcome = Ok(());
+                    // SAFETY: as above.
+                    unsafe {
+                        own.walk(bucket, |first, count| {
+                            for entry in first..first + count {
+                                let (rank, local) = places.place(base + own.offsets.add(entry).read() as usize);
+                                match table.get(rank, local) {
+                                    Ok(value) => own.values.add(entry).write(value),
+                                    Err(error) => outcome = Err(error),
+                                }
+                            }
+                        });
+                    }
+                    outcome?;
+                }
+            }
         }
         Ok(())
     }

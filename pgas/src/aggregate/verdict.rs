@@ -22,27 +22,40 @@ pub(super) enum Verdict {
 const WORDS: usize = 4;
 
 impl Verdict {
-    /// Looks through the indices, and compares lengths with how many there are.
-    pub(super) fn of<P: Places>(places: &P, indices: &[usize], lengths: &[Option<usize>]) -> Verdict {
-        if let Some(other) = lengths.iter().flatten().find(|length| **length != indices.len()) {
-            return Verdict::Lengths(indices.len(), *other);
+    /// Compares lengths with how many indices there are.
+    pub(super) fn of_lengths(indices: usize, others: &[Option<usize>]) -> Verdict {
+        match others.iter().flatten().find(|length| **length != indices) {
+            Some(other) => Verdict::Lengths(indices, *other),
+            None => Verdict::Good,
         }
-        let extent = places.extent();
+    }
+
+    /// Looks through the indices from number `from` on.
+    pub(super) fn of_indices<P: Places>(places: &P, indices: &[usize], from: usize) -> Verdict {
+        let (extent, rest) = (places.extent(), &indices[from..]);
         // Without a branch, so that it is done several at a time: below 2^63, one of `last - index` and `index` is
         // negative if it is outside.
         const HALF: usize = 1 << (usize::BITS - 1);
         let wrong = if extent == 0 || extent > HALF {
-            indices.iter().any(|index| *index >= extent)
+            rest.iter().any(|index| *index >= extent)
         } else {
             let last = extent - 1;
-            indices.iter().fold(0, |signs, index| signs | last.wrapping_sub(*index) | *index) & HALF != 0
+            rest.iter().fold(0, |signs, index| signs | last.wrapping_sub(*index) | *index) & HALF != 0
         };
-        if !wrong {
-            return Verdict::Good;
+        match rest.iter().position(|index| wrong && *index >= extent) {
+            Some(number) => Verdict::of_index(places, indices, from + number),
+            None => Verdict::Good,
         }
-        let (number, index) =
-            indices.iter().enumerate().find(|(_, index)| **index >= extent).expect("one of them is outside");
-        Verdict::Outside(number, *index, extent)
+    }
+
+    /// Of an index that is outside, or has no place in the table.
+    pub(super) fn of_index<P: Places>(places: &P, indices: &[usize], number: usize) -> Verdict {
+        let (index, extent) = (indices[number], places.extent());
+        if index >= extent {
+            return Verdict::Outside(number, index, extent);
+        }
+        let (rank, local) = places.place(index);
+        Verdict::Nowhere(index, rank, local)
     }
 
     pub(super) fn is_good(self) -> bool {

@@ -1,0 +1,358 @@
+//! A work queue that is spread over all ranks, and knows when all work is done.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bellwether_runtime::{Context, Error, Result, World};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::registry::{Bytes, Entry, Registry};
+
+/// Work for all ranks: any rank pushes items, any rank pops them, and [`pop`](Self::pop) tells all of them when nothing is left
+/// anywhere.
+///
+/// Each rank has a queue of its own. Pushing is local; popping is local while there is something, newest first. A rank that
+/// has run out asks its neighbours at distances 1, 2, 4, ... for half of what they have, oldest first. One that has nothing
+/// remembers who asked, and shares when it has more than one item again, so that nobody asks twice (Saraswat and others,
+/// *Lifeline-based global load balancing*, PPoPP 2011). That nothing is left is found by a token that only ranks without work
+/// pass on, with counts of items under way (Dijkstra's version of Safra's algorithm, EWD 998). Items travel by serde, when
+/// their holder polls, waits, pushes or pops.
+///
+/// # Examples
+/// Counting the nodes of a tree that nobody knows beforehand.
+/// ```
+/// use bellwether::DistQueue;
+/// # bellwether::threads(3, |world| {
+/// let mut queue = DistQueue::<u32>::new(world)?;
+/// if world.rank() == 0 {
+///     queue.push(10)?;
+/// }
+/// let mut nodes = [0u64];
+/// while let Some(depth) = queue.pop()? {
+///     nodes[0] += 1;
+///     for _ in 0..2 {
+///         if depth > 1 { queue.push(depth - 1)?; }
+///     }
+/// }
+/// world.allreduce_sum(&mut nodes)?;
+/// assert_eq!(nodes, [1023]);
+/// # Ok(())
+/// # })?.into_iter().collect::<bellwether::Result<()>>()?;
+/// # Ok::<(), bellwether::Error>(())
+/// ```
+pub struct DistQueue<'w, T: 'static> {
+    world: &'w World,
+    part: Entry<Part<T>>,
+    /// How often it had got work when it last asked for some.
+    asked: Option<u64>,
+}
+
+/// Most bytes of items that are handed over at once.
+const MESSAGE: usize = 64 << 10;
+/// Bytes that such a message has beside the items, at most.
+const OVERHEAD: usize = 64;
+
+/// One rank's part.
+struct Part<T> {
+    items: RefCell<VecDeque<T>>,
+    /// Ranks that asked when there was nothing.
+    hungry: RefCell<VecDeque<usize>>,
+    /// Which of the queue's lives this is: what belongs to another is not for us.
+    life: Cell<u64>,
+    /// Messages with items that were sent, less those that have come.
+    balance: Cell<i64>,
+    /// Items have come since the token was here.
+    touched: Cell<bool>,
+    /// Messages with items that have come.
+    fed: Cell<u64>,
+    token: Cell<Option<Token>>,
+    ended: Cell<bool>,
+    /// What went wrong in a handler.
+    fault: RefCell<Option<Error>>,
+    /// Bytes of items that fit in a message.
+    room: usize,
+}
+
+/// Goes round while ranks have nothing to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Token {
+    /// Sum of the balances of those that it has passed.
+    balance: i64,
+    /// One of them had got items since it passed before.
+    touched: bool,
+    /// It starts here: nobody has been passed.
+    fresh: bool,
+}
+
+/// What ranks tell each other.
+#[derive(Serialize, Deserialize)]
+enum Word {
+    /// The sender has nothing to do.
+    Hungry,
+    /// So many items.
+    Items(u64, Bytes),
+    Token(Token),
+    /// Nothing is left anywhere.
+    End,
+}
+
+/// A word that is to leave: for whom, and what.
+type Post = (usize, Word);
+
+impl<T: Serialize + DeserializeOwned + 'static> Part<T> {
+    /// Hands half of the items to a rank that asked, if there is more than one, or to `asker`, if there is any.
+    fn share(&self, asker: Option<usize>) -> Result<Option<Post>, String> {
+        let mut items = self.items.borrow_mut();
+        let to = match asker {
+            Some(asker) if items.is_empty() => {
+                let mut hungry = self.hungry.borrow_mut();
+                if !hungry.contains(&asker) {
+                    hungry.push_back(asker);
+                }
+                return Ok(None);
+            }
+            Some(asker) => asker,
+            None if items.len() < 2 => return Ok(None),
+            None => match self.hungry.borrow_mut().pop_front() {
+                Some(hungry) => hungry,
+                None => return Ok(None),
+            },
+        };
+        let (mut bytes, mut count) = (Vec::new(), 0);
+        for _ in 0..items.len().div_ceil(2) {
+            let Some(item) = items.front() else { break };
+            let item = encode(item)?;
+            if bytes.len() + item.len() > self.room {
+                break;
+            }
+            bytes.extend_from_slice(&item);
+            items.pop_front();
+            count += 1;
+        }
+        if count == 0 {
+            // Too large to travel: it is done here.
+            self.hungry.borrow_mut().push_front(to);
+            return Ok(None);
+        }
+        self.balance.set(self.balance.get() + 1);
+        Ok(Some((to, Word::Items(count, Bytes(bytes)))))
+    }
+
+    /// Takes in what `from` says.
+    fn hear(&self, from: usize, size: usize, rank: usize, word: Word) -> Result<Vec<Post>, String> {
+        let mut posts = Vec::new();
+        match word {
+            Word::Hungry => posts.extend(self.share(Some(from))?),
+            Word::Items(count, Bytes(bytes)) => {
+                self.balance.set(self.balance.get() - 1);
+                self.touched.set(true);
+                self.fed.set(self.fed.get() + 1);
+                let mut rest = &bytes[..];
+                for _ in 0..count {
+                    let (item, tail) = postcard::take_from_bytes(rest)
+                        .map_err(|error| format!("{} expected: {error}", std::any::type_name::<T>()))?;
+                    self.items.borrow_mut().push_back(item);
+                    rest = tail;
+                }
+                posts.extend(self.share(None)?);
+            }
+            Word::Token(token) => self.token.set(Some(token)),
+            Word::End => {
+                self.ended.set(true);
+                posts.extend(end_below(rank, size));
+            }
+        }
+        Ok(posts)
+    }
+
+    /// What to do with the token, with nothing else to do.
+    fn pass(&self, rank: usize, size: usize) -> Vec<Post> {
+        let Some(token) = self.token.take() else { return Vec::new() };
+        let next = (rank + 1) % size;
+        if rank != 0 {
+            let balance = token.balance + self.balance.get();
+            let touched = token.touched | self.touched.replace(false);
+            return vec![(next, Word::Token(Token { balance, touched, fresh: false }))];
+        }
+        let is_calm = !token.fresh && !token.touched && !self.touched.get();
+        if is_calm && token.balance + self.balance.get() == 0 {
+            self.ended.set(true);
+            return end_below(rank, size).collect();
+        }
+        self.touched.set(false);
+        vec![(next, Word::Token(Token::default()))]
+    }
+}
+
+/// The end goes down a tree.
+fn end_below(rank: usize, size: usize) -> impl Iterator<Item = Post> {
+    [2 * rank + 1, 2 * rank + 2].into_iter().filter(move |to| *to < size).map(|to| (to, Word::End))
+}
+
+/// What a word does where it arrives.
+fn receive<T>(context: &Context<'_>, (number, life, word): (u64, u64, Word))
+where
+    T: Serialize + DeserializeOwned + 'static,
+{
+    let Some(part) = Registry::<Part<T>>::find(context, number).filter(|part| part.life.get() == life) else { return };
+    let posts = part.hear(context.from(), context.size(), context.rank(), word);
+    let sent = posts.map_err(bad).and_then(|posts| {
+        posts.into_iter().try_for_each(|(to, word)| context.invoke(to, (number, life, word), receive::<T>))
+    });
+    if let Err(error) = sent {
+        part.fault.replace(Some(error));
+    }
+}
+
+impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
+    /// An empty queue. Collective.
+    ///
+    /// # Errors
+    /// As [`World::barrier`].
+    pub fn new(world: &'w World) -> Result<DistQueue<'w, T>> {
+        let room = world.largest_message().saturating_sub(OVERHEAD).min(MESSAGE);
+        let part = Part {
+            items: RefCell::default(),
+            hungry: RefCell::default(),
+            life: Cell::new(0),
+            balance: Cell::new(0),
+            touched: Cell::new(false),
+            fed: Cell::new(0),
+            token: Cell::new(None),
+            ended: Cell::new(false),
+            fault: RefCell::default(),
+            room,
+        };
+        let queue = DistQueue { world, part: Registry::open(world, part), asked: None };
+        queue.begin()?;
+        Ok(queue)
+    }
+
+    /// A new life, which begins for all before anybody speaks in it.
+    fn begin(&self) -> Result<()> {
+        self.world.barrier()?;
+        let part = &self.part.object;
+        part.life.set(part.life.get() + 1);
+        part.hungry.borrow_mut().clear();
+        part.balance.set(0);
+        part.touched.set(false);
+        part.ended.set(false);
+        let first = Token { fresh: true, ..Token::default() };
+        part.token.set((self.world.rank() == 0).then_some(first));
+        self.world.barrier()
+    }
+
+    /// Lets the queue be used again after [`DistQueue::pop`] has told all ranks that nothing is left. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Agreed`] if a rank has not been told yet; as [`World::barrier`].
+    pub fn restart(&mut self) -> Result<()> {
+        let ended = self.part.object.ended.get();
+        self.world.agree(if ended { Ok(()) } else { Err("the queue has not come to its end here".into()) })?;
+        self.begin()
+    }
+
+    /// Adds an item here. Local, unless a rank is waiting for work.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] after the end; [`Error::PeerLost`].
+    pub fn push(&mut self, item: T) -> Result<()> {
+        self.check_open()?;
+        let part = &self.part.object;
+        part.items.borrow_mut().push_back(item);
+        if part.hungry.borrow().is_empty() {
+            return Ok(());
+        }
+        let post = part.share(None).map_err(bad)?;
+        self.post(post)
+    }
+
+    /// Adds an item at `rank`, whence others may take it.
+    ///
+    /// # Errors
+    /// As [`DistQueue::push`]; [`Error::RankOutOfRange`]; [`Error::InvalidArgument`] for an item that is larger than a
+    /// message, with both numbers.
+    pub fn push_to(&mut self, rank: usize, item: T) -> Result<()> {
+        if rank == self.world.rank() {
+            return self.push(item);
+        }
+        self.check_open()?;
+        if rank >= self.world.size() {
+            return Err(Error::RankOutOfRange { operation: "push_to", rank, size: self.world.size() });
+        }
+        let (part, bytes) = (&self.part.object, encode(&item).map_err(bad)?);
+        if bytes.len() > part.room {
+            return Err(bad(format!("an item takes {} bytes, and a message has room for {}", bytes.len(), part.room)));
+        }
+        part.balance.set(part.balance.get() + 1);
+        self.post([(rank, Word::Items(1, Bytes(bytes)))])
+    }
+
+    /// Takes an item, waiting while there is none but other ranks still work. `None` when nothing is left at any rank and all
+    /// wait here: then all ranks get `None`. Every rank must call this until it does.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`]; [`Error::InsideHandler`].
+    pub fn pop(&mut self) -> Result<Option<T>> {
+        // Others are served also while there is enough here.
+        self.world.poll()?;
+        let part = Rc::clone(&self.part.object);
+        loop {
+            if let Some(fault) = part.fault.take() {
+                return Err(fault);
+            }
+            let item = part.items.borrow_mut().pop_back();
+            if item.is_some() {
+                self.asked = None;
+                return Ok(item);
+            }
+            let (rank, size) = (self.world.rank(), self.world.size());
+            if size == 1 {
+                part.ended.set(true);
+            }
+            if part.ended.get() {
+                return Ok(None);
+            }
+            // Again if what came was passed on before it was taken.
+            if self.asked.replace(part.fed.get()) != Some(part.fed.get()) {
+                let distances = (0..usize::BITS).map(|bit| 1 << bit).take_while(|distance| *distance < size);
+                self.post(distances.map(|distance| ((rank + distance) % size, Word::Hungry)))?;
+            }
+            // Sending may have brought something.
+            if part.items.borrow().is_empty() {
+                self.post(part.pass(rank, size))?;
+            }
+            self.world.wait_until(|| {
+                let has_token = part.token.get().is_some();
+                has_token || part.ended.get() || !part.items.borrow().is_empty() || part.fault.borrow().is_some()
+            })?;
+        }
+    }
+
+    /// Items at this rank.
+    pub fn local_len(&self) -> usize {
+        self.part.object.items.borrow().len()
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.part.object.ended.get() {
+            return Err(bad("it has come to its end: `restart` it first".into()));
+        }
+        Ok(())
+    }
+
+    fn post(&self, posts: impl IntoIterator<Item = Post>) -> Result<()> {
+        let (number, life) = (self.part.number, self.part.object.life.get());
+        posts.into_iter().try_for_each(|(to, word)| self.world.invoke(to, (number, life, word), receive::<T>))
+    }
+}
+
+fn encode<T: Serialize>(item: &T) -> Result<Vec<u8>, String> {
+    postcard::to_stdvec(item).map_err(|error| format!("{} cannot be serialised: {error}", std::any::type_name::<T>()))
+}
+
+#[cold]
+fn bad(why: String) -> Error {
+    Error::InvalidArgument { operation: "a distributed queue", why }
+}
