@@ -36,10 +36,15 @@
 //! and remote calls run when the target polls, waits or enters a collective. When a put is visible is said in one
 //! place, at [`World::fence`].
 
+mod team;
+
+pub use self::team::{And, Max, Min, Operator, Or, Pending, Product, Sum, Team, Xor};
+
 /// The simulated network that [`Simulated`] jobs run on.
 pub use bellwether_runtime::transport::sim;
 pub use bellwether_runtime::vocabulary::cheetah;
 pub use bellwether_runtime::{
-    AtomicElement, Barrier, Bell, Builder, Call, Context, Error, HandlerId, HugePages, Loss, Pod, RawBells, Result,
-    Settings, Simulated, Symmetric, Threads, World, Zeroable, threads,
+    Allgather, Allreduce, Alltoall, AtomicElement, Barrier, Bell, Broadcast, Builder, Call, Collectives, Context,
+    Error, HandlerId, HugePages, Loss, Pod, Posted, Progress, RawBells, Reduce, Result, Scan, Settings, Signalled,
+    Simulated, Symmetric, Threads, World, Zeroable, threads,
 };

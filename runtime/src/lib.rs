@@ -23,5 +23,10 @@ pub use bytemuck::{Pod, Zeroable};
 
 pub use crate::error::{Error, Loss, Result};
 pub use crate::message::{Call, Context, HandlerId};
-pub use crate::settings::{Barrier, HugePages, KNOWN as KNOWN_SETTINGS, Known as KnownSetting, Settings, Transport};
-pub use crate::world::{AtomicElement, Bell, Builder, RawBells, Simulated, Symmetric, Threads, World, threads};
+pub use crate::settings::{
+    Allgather, Allreduce, Alltoall, Barrier, Broadcast, Collectives, HugePages, KNOWN as KNOWN_SETTINGS,
+    Known as KnownSetting, Reduce, Scan, Settings, TEAMS_MAX, Transport,
+};
+pub use crate::world::{
+    AtomicElement, Bell, Builder, Posted, Progress, RawBells, Signalled, Simulated, Symmetric, Threads, World, threads,
+};

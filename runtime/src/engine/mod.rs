@@ -1,10 +1,12 @@
 //! Progress and waiting: what turns the crank while a rank waits for something.
 
+mod drive;
 mod far;
 mod liveness;
 mod network;
 mod pending;
 mod pieces;
+mod posted;
 mod wait;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -13,6 +15,7 @@ use std::sync::Arc;
 
 pub(crate) use self::far::{Asked, Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
+pub(crate) use self::posted::{FarAtomic, FarGet};
 pub use self::wait::Patience;
 
 use self::pending::{Queue, Work};
@@ -59,6 +62,8 @@ pub struct Engine {
     waits: Cell<u64>,
     /// The wait under way may be ended by something outside the job.
     outside: Cell<bool>,
+    /// A wait of this engine polls a future now, and turns the crank for it.
+    driving: Cell<bool>,
     /// Messages sent and delivered, to know when all have arrived.
     traffic: Cell<[u64; 2]>,
     watch: OnceCell<liveness::Watch>,
@@ -111,6 +116,7 @@ impl Engine {
             pending_bytes: Cell::new(0),
             waits: Cell::new(0),
             outside: Cell::new(false),
+            driving: Cell::new(false),
             traffic: Cell::new([0; 2]),
             watch: OnceCell::new(),
             faults: RefCell::default(),

@@ -7,8 +7,11 @@ mod collective;
 #[cfg(feature = "mpi")]
 mod from_mpi;
 mod network;
+mod posted;
+mod progress;
 mod raw;
 mod receipt;
+mod signal;
 mod simulated;
 mod start;
 mod symmetric;
@@ -23,7 +26,10 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::atomics::AtomicElement;
 pub use self::bell::Bell;
+pub use self::posted::Posted;
+pub use self::progress::Progress;
 pub use self::raw::RawBells;
+pub use self::signal::Signalled;
 pub use self::simulated::Simulated;
 pub use self::start::Builder;
 pub use self::symmetric::Symmetric;
