@@ -166,6 +166,7 @@ fn any_executor_will_do() {
             words.put_slice_async(next, 1, &[6, 7]).await?;
             team.barrier_async().await?;
             assert_eq!(words.get_slice_async(world.rank(), 0, 3).await?, [5, 6, 7]);
+            team.barrier_async().await?;
             assert_eq!(words.compare_swap_async(next, 0, 5, 9).await?, 5);
             team.allreduce_async(vec![1u64], Sum).await
         })
@@ -204,7 +205,7 @@ fn members_that_differ_are_told_so() {
         });
         told(ranks, &["root 0", "root 1"], &|team| {
             team.broadcast(usize::from(team.rank() == 1), &mut [1])?;
-            team.barrier()
+            team.allreduce(&mut [1], Sum)
         });
         told(ranks, &["barrier", "gather"], &|team| match team.rank() {
             0 => team.gather(0, &[1u8]).map(drop),

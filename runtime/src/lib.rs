@@ -21,6 +21,7 @@ mod world;
 
 pub use bytemuck::{Pod, Zeroable};
 
+pub use crate::engine::Background;
 pub use crate::error::{Error, Loss, Result};
 pub use crate::message::{Call, Context, HandlerId};
 pub use crate::settings::{

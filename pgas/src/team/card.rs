@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use bellwether_runtime::Error;
+use bellwether_runtime::{Error, Loss};
 
 use super::head::Head;
 use super::hub::{CARD, Hub};
@@ -12,11 +12,12 @@ use super::hub::{CARD, Hub};
 const KEPT: u64 = 8;
 /// Words of a head.
 const HEAD: usize = size_of::<Head>() / 8;
-/// Words: collectives begun; their heads; the one that failed, and after it the length of its words, and these.
+/// Words: collectives begun; their heads; the one that failed; whom it lost; how long its words are, and these.
 const HEADS: usize = 1;
 const FAILED: usize = HEADS + KEPT as usize * HEAD;
-const TEXT_LEN: usize = FAILED + 1;
-const TEXT: usize = FAILED + 2;
+const LOST: usize = FAILED + 1;
+const TEXT_LEN: usize = FAILED + 2;
+const TEXT: usize = FAILED + 3;
 const TEXT_MAX: usize = (CARD - TEXT) * 8;
 
 /// What another member's card says about a collective.
@@ -27,6 +28,8 @@ pub(super) enum Said {
     Begun(Head),
     /// It has failed, in this one or an earlier one.
     Failed(String),
+    /// It has lost a rank of the world.
+    Lost(usize, Loss),
 }
 
 fn word(slot: usize, word: usize) -> usize {
@@ -59,6 +62,11 @@ pub(super) fn fail(hub: &Hub, slot: usize, number: u64, error: &Error) {
     for (n, chunk) in bytes.chunks_exact(8).enumerate() {
         hub.cards.store(word(slot, TEXT + n), u64::from_ne_bytes(chunk.try_into().expect("chunks of 8")));
     }
+    let lost = match error {
+        Error::PeerLost { rank, cause, .. } => (*rank as u64 + 1) << 8 | u64::from(*cause == Loss::Left),
+        _ => 0,
+    };
+    hub.cards.store(word(slot, LOST), lost);
     hub.cards.store(word(slot, TEXT_LEN), text.len() as u64);
     fence(Ordering::Release);
     hub.cards.store(word(slot, FAILED), number);
@@ -75,13 +83,18 @@ pub(super) fn read(hub: &Hub, slot: usize, rank: usize, number: u64) -> Said {
     let (begun, failed) = (load(0), load(FAILED));
     // Pairs with the fences in `begin` and `fail`.
     fence(Ordering::Acquire);
-    let text = || {
+    let failed_how = || {
+        let lost = load(LOST);
+        if lost != 0 {
+            let cause = if lost & 1 == 1 { Loss::Left } else { Loss::Unknown };
+            return Said::Lost((lost >> 8) as usize - 1, cause);
+        }
         let words: Vec<u64> = (TEXT..CARD).map(load).collect();
         let len = (load(TEXT_LEN) as usize).min(TEXT_MAX);
-        String::from_utf8_lossy(&bytemuck::cast_slice::<u64, u8>(&words)[..len]).into_owned()
+        Said::Failed(String::from_utf8_lossy(&bytemuck::cast_slice::<u64, u8>(&words)[..len]).into_owned())
     };
     if begun < number {
-        return if failed != 0 && !head(failed).is_refused() { Said::Failed(text()) } else { Said::Nothing };
+        return if failed != 0 && !head(failed).is_refused() { failed_how() } else { Said::Nothing };
     }
     let theirs = head(number);
     fence(Ordering::Acquire);
@@ -90,7 +103,7 @@ pub(super) fn read(hub: &Hub, slot: usize, rank: usize, number: u64) -> Said {
         return Said::Nothing;
     }
     match theirs.is_refused() || failed == number {
-        true => Said::Failed(text()),
+        true => failed_how(),
         false => Said::Begun(theirs),
     }
 }

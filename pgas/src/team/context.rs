@@ -125,6 +125,7 @@ impl Context {
     fn begin(&self, head: Head) -> Result<()> {
         self.check()?;
         self.number.set(self.number.get() + 1);
+        let head = head.after(self.head.get());
         self.head.set(head);
         self.unfinished.set(self.unfinished.get() + 1);
         card::begin(&self.hub, self.slot, self.number.get(), head);
@@ -137,7 +138,9 @@ impl Context {
         let error = Error::InvalidArgument { operation: doing, why };
         self.number.set(self.number.get() + 1);
         card::fail(&self.hub, self.slot, self.number.get(), &error);
-        card::begin(&self.hub, self.slot, self.number.get(), Head::new::<()>(Kind::Refused, 0));
+        let head = Head::new::<()>(Kind::Refused, 0).after(self.head.get());
+        self.head.set(head);
+        card::begin(&self.hub, self.slot, self.number.get(), head);
         error
     }
 
@@ -148,6 +151,15 @@ impl Context {
             other => Broken::Other(other.to_string()),
         });
         card::fail(&self.hub, self.slot, self.number.get(), error);
+    }
+
+    /// Why a collective was given up, which only its caller knows.
+    #[cold]
+    pub(super) fn note(&self, error: &Error) {
+        let given_up = matches!(*self.broken.borrow(), Some(Broken::Other(_)));
+        if given_up && matches!(error, Error::PeerLost { .. }) {
+            self.fail(error);
+        }
     }
 
     /// # Errors
@@ -285,9 +297,12 @@ impl Context {
         *since = Some(now);
         let ours = (self.world(self.rank), self.head.get());
         for rank in self.members.iter().map(|rank| *rank as usize).filter(|rank| *rank != ours.0) {
-            match card::read(&self.hub, self.slot, rank, self.number.get()) {
+            match self.said(rank, self.number.get()) {
                 Said::Begun(head) if head != ours.1 => return Err(Head::differ((rank, head), ours)),
                 Said::Failed(why) => return Err(Error::Agreed { rank, why }),
+                Said::Lost(rank, cause) => {
+                    return Err(Error::PeerLost { rank, cause, doing: "a collective over a team" });
+                }
                 _ => {}
             }
         }
@@ -303,7 +318,31 @@ impl Context {
         if head == self.head.get() {
             return Ok(());
         }
-        Err(Head::differ((self.world(from), head), (self.world(self.rank), self.head.get())))
+        Err(self.differ(from, head))
+    }
+
+    /// The error for a message of `from` that belongs to another collective; to an earlier one, where the cards know it.
+    #[cold]
+    fn differ(&self, from: usize, theirs: Head) -> Error {
+        let (from, own) = (self.world(from), self.world(self.rank));
+        if self.is_mapped() && theirs.without_history() == self.head.get().without_history() {
+            let number = self.number.get();
+            let earlier = |number: u64| match (self.said(from, number), self.said(own, number)) {
+                (Said::Begun(theirs), Said::Begun(ours)) => Some((theirs, ours)),
+                _ => None,
+            };
+            let known = (1..=number).rev().map_while(earlier);
+            if let Some((theirs, ours)) =
+                known.filter(|(theirs, ours)| theirs.without_history() != ours.without_history()).last()
+            {
+                return Head::differ((from, theirs), (own, ours));
+            }
+        }
+        Head::differ((from, theirs), (own, self.head.get()))
+    }
+
+    fn said(&self, rank: usize, number: u64) -> Said {
+        card::read(&self.hub, self.slot, rank, number)
     }
 
     /// Copies data out of a part of this rank's buffer, from element `start` of it.
@@ -326,7 +365,7 @@ impl Context {
         let mut head: Head = bellwether_runtime::Zeroable::zeroed();
         self.hub.space.get_slice(self.world(owner), at, bytemuck::bytes_of_mut(&mut head))?;
         if head != self.head.get() {
-            return Err(Head::differ((self.world(from), head), (self.world(self.rank), self.head.get())));
+            return Err(self.differ(from, head));
         }
         self.hub.space.get_slice(self.world(owner), at + HEAD, bytemuck::cast_slice_mut(data))
     }

@@ -66,14 +66,18 @@ pub(super) struct Head {
     element: u16,
     /// Team rank of the root; or what lists have in common.
     root: u32,
-    /// Elements.
+    /// Elements, and above them a digest of all collectives before, so that a difference that left no trace in its own
+    /// messages shows in the next.
     len: u64,
 }
+
+/// Bits of the elements.
+const LEN: u32 = 48;
 
 impl Head {
     pub(super) fn new<T>(kind: Kind, len: usize) -> Head {
         let element = size_of::<T>().min(u16::MAX.into()) as u16;
-        Head { kind: kind as u8, operator: 0, element, root: 0, len: len as u64 }
+        Head { kind: kind as u8, operator: 0, element, root: 0, len: len as u64 & ((1 << LEN) - 1) }
     }
 
     pub(super) fn root(self, root: usize) -> Head {
@@ -84,6 +88,18 @@ impl Head {
         Head { operator, ..self }
     }
 
+    /// The same, called after `before`.
+    #[inline]
+    pub(super) fn after(self, before: Head) -> Head {
+        let [what, len]: [u64; 2] = bytemuck::cast(before);
+        let digest = (what ^ len.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> LEN;
+        Head { len: self.len | digest << LEN, ..self }
+    }
+
+    pub(super) fn without_history(self) -> Head {
+        Head { len: self.len & ((1 << LEN) - 1), ..self }
+    }
+
     pub(super) fn is_refused(self) -> bool {
         self.kind == Kind::Refused as u8
     }
@@ -91,7 +107,7 @@ impl Head {
     fn show(self) -> String {
         let mut text = Kind::name(self.kind).to_owned();
         if self.element > 0 {
-            text += &format!(" of {} elements of {} bytes", self.len, self.element);
+            text += &format!(" of {} elements of {} bytes", self.without_history().len, self.element);
         }
         if self.operator > 0 {
             text += &format!(" by {}", operator::name(self.operator));
@@ -108,12 +124,14 @@ impl Head {
     /// The error for members that are not in the same collective; ranks are the world's.
     #[cold]
     pub(super) fn differ(theirs: (usize, Head), ours: (usize, Head)) -> Error {
+        let same = theirs.1.without_history() == ours.1.without_history();
+        let show = |head: Head| if same { format!("other calls before {}", head.show()) } else { head.show() };
         Error::RanksDiffer {
             what: "the collective over a team",
             rank: theirs.0,
             reference: ours.0,
-            theirs: theirs.1.show(),
-            ours: ours.1.show(),
+            theirs: show(theirs.1),
+            ours: show(ours.1),
             advice: "every member must make the same collective calls with the same arguments, in the same order",
         }
     }

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{self, Poll, Waker};
 
-use bellwether_runtime::Result;
+use bellwether_runtime::{Background, Result};
 
 use super::context::Context;
 
@@ -20,20 +20,44 @@ pub(super) struct Shared {
     /// Tasks begun and done so far.
     begun: Cell<u64>,
     done: Cell<u64>,
+    /// One of them is being polled.
+    running: Cell<bool>,
+    /// They go on whenever this rank polls or waits.
+    in_background: Cell<bool>,
+}
+
+impl Background for Shared {
+    fn advance(&self) -> bool {
+        let goes_on = !self.advance(self.begun.get(), &mut task::Context::from_waker(Waker::noop()));
+        self.in_background.set(goes_on);
+        goes_on
+    }
 }
 
 impl Shared {
     pub(super) fn new(context: Context) -> Shared {
         let context = Rc::new(context);
-        Shared { context, tasks: RefCell::default(), begun: Cell::new(0), done: Cell::new(0) }
+        Shared {
+            context,
+            tasks: RefCell::default(),
+            begun: Cell::new(0),
+            done: Cell::new(0),
+            running: Cell::new(false),
+            in_background: Cell::new(false),
+        }
     }
 
     /// Goes on with the oldest collective, and the next when it is done. Whether all that were begun before `until` are.
     fn advance(&self, until: u64, cx: &mut task::Context<'_>) -> bool {
         while self.done.get() < until {
-            // Out of its queue meanwhile: what it runs may come back here, and then finds nothing to do.
-            let Some(mut task) = self.tasks.borrow_mut().pop_front() else { return false };
-            if task.as_mut().poll(cx).is_pending() {
+            // What it runs may come back here, by way of a poll.
+            if self.running.replace(true) {
+                return false;
+            }
+            let mut task = self.tasks.borrow_mut().pop_front().expect("as many as begun and not done");
+            let pending = task.as_mut().poll(cx).is_pending();
+            self.running.set(false);
+            if pending {
                 self.tasks.borrow_mut().push_front(task);
                 return false;
             }
@@ -44,17 +68,21 @@ impl Shared {
 
     /// Waits for `body`, after all collectives that were begun before.
     pub(super) fn run<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
-        self.context.hub.progress.block_on(doing, async {
+        let outcome = self.context.hub.progress.block_on(doing, async {
             let earlier = self.begun.get();
             if self.done.get() < earlier {
                 std::future::poll_fn(|cx| if self.advance(earlier, cx) { Poll::Ready(()) } else { Poll::Pending })
                     .await;
             }
             body.await
-        })
+        });
+        if let Err(error) = &outcome {
+            self.context.note(error);
+        }
+        outcome
     }
 
-    /// Begins `body`, which goes on whenever this rank waits for a collective of this team.
+    /// Begins `body`, which goes on whenever this rank polls or waits, whatever for.
     pub(super) fn post<R: 'static>(
         self: &Rc<Self>,
         doing: &'static str,
@@ -70,16 +98,20 @@ impl Shared {
         self.begun.set(number);
         let pending = Pending { shared: Rc::clone(self), doing, number, result };
         // What it sends first is on its way now.
-        self.advance(number, &mut task::Context::from_waker(Waker::noop()));
+        let done = self.advance(number, &mut task::Context::from_waker(Waker::noop()));
+        if !done && !self.in_background.replace(true) {
+            let shared = Rc::clone(self) as Rc<dyn Background>;
+            self.context.hub.progress.add_background(Rc::downgrade(&shared));
+        }
         pending
     }
 }
 
 /// A collective that is under way: a future, or [`wait`](Self::wait) for it.
 ///
-/// Collectives of one team are done in the order of their start, and whoever waits for one, in either form, drives those
-/// before it. Collectives of different teams are independent of each other. It owns its buffers. Dropping it is safe and
-/// gives up nothing: the collective goes on with the next call of its team.
+/// Collectives of one team are done in the order of their start; those of different teams are independent of each other.
+/// All go on in every poll and wait of this rank. It owns its buffers. Dropping it is safe and gives up nothing: the
+/// collective goes on, unless the team is dropped as well.
 #[must_use = "what it gives, and its errors, come from `wait` or `.await`"]
 pub struct Pending<R> {
     shared: Rc<Shared>,

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::rc::Weak;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -10,7 +11,40 @@ use super::far::Answer;
 use crate::error::{Error, Result};
 use crate::transport;
 
+/// Something that goes on while its rank polls or waits, whatever for.
+pub trait Background {
+    /// Goes on as far as it can without waiting. Whether there is more to do. Runs within a poll, so it neither polls nor
+    /// waits itself.
+    fn advance(&self) -> bool;
+}
+
 impl Engine {
+    /// Lets `task` go on at every poll, until it has nothing more to do or is dropped.
+    pub(crate) fn add_background(&self, task: Weak<dyn Background>) {
+        self.background.borrow_mut().push(task);
+        self.has_background.set(true);
+    }
+
+    /// Lets what goes on in the background go on; tells how much of it came to its end.
+    #[cold]
+    pub(super) fn turn_background(&self) -> usize {
+        if self.driving.get() || self.interface.delivering() {
+            return 0;
+        }
+        // Out of its place meanwhile: what goes on may add to it.
+        let mut tasks = self.background.take();
+        let before = tasks.len();
+        self.driving.set(true);
+        tasks.retain(|task| task.upgrade().is_some_and(|task| task.advance()));
+        self.driving.set(false);
+        let ended = before - tasks.len();
+        let mut added = self.background.borrow_mut();
+        tasks.append(&mut added);
+        *added = tasks;
+        self.has_background.set(!added.is_empty());
+        ended
+    }
+
     /// Polls `future` until it is ready, with this rank's progress and waiting.
     ///
     /// # Errors

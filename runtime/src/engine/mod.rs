@@ -13,6 +13,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+pub use self::drive::Background;
 pub(crate) use self::far::{Asked, Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
 pub(crate) use self::posted::{FarAtomic, FarGet};
@@ -64,6 +65,9 @@ pub struct Engine {
     outside: Cell<bool>,
     /// A wait of this engine polls a future now, and turns the crank for it.
     driving: Cell<bool>,
+    /// What goes on at every poll.
+    background: RefCell<Vec<std::rc::Weak<dyn Background>>>,
+    has_background: Cell<bool>,
     /// Messages sent and delivered, to know when all have arrived.
     traffic: Cell<[u64; 2]>,
     watch: OnceCell<liveness::Watch>,
@@ -117,6 +121,8 @@ impl Engine {
             waits: Cell::new(0),
             outside: Cell::new(false),
             driving: Cell::new(false),
+            background: RefCell::default(),
+            has_background: Cell::new(false),
             traffic: Cell::new([0; 2]),
             watch: OnceCell::new(),
             faults: RefCell::default(),
@@ -170,6 +176,9 @@ impl Engine {
         };
         if self.has_pending.get() {
             done += self.flush_pending();
+        }
+        if self.has_background.get() {
+            done += self.turn_background();
         }
         if done != 0
             && let Some(error) = self.interface.take_error()

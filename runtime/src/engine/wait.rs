@@ -183,7 +183,8 @@ impl Engine {
         }
         let armed = self.far().is_none_or(Far::arm);
         let done = ready();
-        let moved = self.has_pending() && self.flush_pending() != 0;
+        let moved = (self.has_pending() && self.flush_pending() != 0)
+            | (self.has_background.get() && self.turn_background() != 0);
         if armed && !done && !moved && !self.interface.has_messages() && !self.job.any_lost() {
             match self.far() {
                 Some(far) => far.sleep(nap.min(left)),

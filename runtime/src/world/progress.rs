@@ -1,10 +1,10 @@
 //! A rank's progress as a handle of its own, for what is built upon a world and outlives a borrow of it.
 
 use std::future::Future;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use super::World;
-use crate::engine::Engine;
+use crate::engine::{Background, Engine};
 use crate::error::Result;
 use crate::settings::Settings;
 
@@ -56,6 +56,11 @@ impl Progress {
     /// As [`World::poll`].
     pub fn poll(&self) -> Result<usize> {
         self.engine.poll_alive("polling")
+    }
+
+    /// Lets `task` go on at every poll and in every wait of this rank, until it has nothing more to do or is dropped.
+    pub fn add_background(&self, task: Weak<dyn Background>) {
+        self.engine.add_background(task);
     }
 
     /// Ready when all that this rank has put and signalled is in effect everywhere: the future form of
