@@ -18,7 +18,8 @@ fn all_figures_have_all_fields() {
     let done = bench(&["all", "--json", "--quick"]);
     assert_eq!(done.code(), 0, "{done:?}");
     let lines = lines(&done);
-    for name in ["put", "get", "put-bell", "am", "am-rate", "atomic", "bandwidth", "barrier", "startup", "footprint"] {
+    let names = ["put", "get", "put-bell", "am", "am-rate", "atomic", "bandwidth", "barrier", "allreduce", "startup"];
+    for name in names.into_iter().chain(["footprint"]) {
         let line = lines.iter().find(|line| line["bench"] == name).unwrap_or_else(|| panic!("no {name}: {done:?}"));
         for field in ["ranks", "size", "value", "p10", "p90"] {
             assert!(line[field].is_number(), "{field} of {line}");

@@ -138,7 +138,8 @@ fn elements_that_fill_the_workspace() {
 /// Sums of floats depend on the order: every algorithm, length and world gives the same bits.
 #[test]
 fn sums_of_floats_have_the_same_bits_everywhere() {
-    let number = |rank: usize, at: usize| (value(rank, at) as f64).sqrt() * if at % 2 == 0 { 1e9 } else { 1e-9 };
+    let number =
+        |rank: usize, at: usize| (value(rank, at) as f64).sqrt() * if at.is_multiple_of(2) { 1e9 } else { 1e-9 };
     for ranks in [2, 3, 4, 5, 7, 8] {
         let first = std::sync::Mutex::new(None);
         let body = |world: &World| {

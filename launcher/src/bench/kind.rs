@@ -21,6 +21,8 @@ pub enum Kind {
     Bandwidth,
     /// The barrier of all ranks
     Barrier,
+    /// An allreduce of all ranks by sum of f64
+    Allreduce,
     /// Starting and ending ranks that do nothing
     Startup,
     /// Memory a rank keeps for a peer it never talks to
@@ -30,7 +32,7 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 10] = [Put, Get, PutBell, Am, AmRate, Atomic, Bandwidth, Barrier, Startup, Footprint];
+pub const ALL: [Kind; 11] = [Put, Get, PutBell, Am, AmRate, Atomic, Bandwidth, Barrier, Allreduce, Startup, Footprint];
 
 /// How a figure is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +76,7 @@ impl Kind {
             Atomic => "atomic",
             Bandwidth => "bandwidth",
             Barrier => "barrier",
+            Allreduce => "allreduce",
             Startup => "startup",
             Footprint => "footprint",
         }
@@ -90,6 +93,7 @@ impl Kind {
             Atomic => "Atomic fetch-and-add",
             Bandwidth => "Bandwidth of a put",
             Barrier => "Barrier",
+            Allreduce => "Allreduce by sum of f64",
             Startup => "Start and end of a job",
             Footprint => "Memory for an idle peer",
         }
@@ -106,6 +110,7 @@ impl Kind {
             Atomic => "bare locked adds",
             Bandwidth => "memcpy",
             Barrier => "bare flags",
+            Allreduce => "memcpy out and in, and a bare sum",
             Startup => "bare processes",
             Footprint => "none",
         }
@@ -128,7 +133,7 @@ impl Kind {
 
     /// Whether `--size` means something to it.
     pub fn is_sized(self) -> bool {
-        matches!(self, Put | Get | PutBell | Am | AmRate | Bandwidth)
+        matches!(self, Put | Get | PutBell | Am | AmRate | Bandwidth | Allreduce)
     }
 
     /// The sizes measured when none is asked for; `plotted` wants a curve.
@@ -138,6 +143,9 @@ impl Kind {
             Bandwidth if quick => vec![4 * KIB, 64 * KIB],
             Bandwidth => (0..8).map(|step| (4 * KIB) << (2 * step)).collect(),
             Put | Get | PutBell | Am if plotted => vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB],
+            Allreduce if plotted => (0..10).map(|step| 8 << (2 * step)).collect(),
+            Allreduce if quick => vec![8, 16 * KIB],
+            Allreduce => vec![8, KIB, 32 * KIB, KIB * KIB],
             Put | Get | PutBell | Am | AmRate | Atomic => vec![8],
             Barrier | Startup | Footprint => vec![0],
         }
@@ -158,7 +166,11 @@ impl Kind {
             Barrier => (Some(1.4), None),
             _ => (None, None),
         };
-        let peer = (matches!(self, Put | Get) && small && ranks == 2).then_some(("oshmem", 0.1));
+        let peer = match self {
+            Put | Get if small && ranks == 2 => Some(("oshmem", 0.1)),
+            Allreduce if (small && ranks == 8) || (size == 1 << 20 && ranks == 2) => Some(("mpi-rma", 1.0)),
+            _ => None,
+        };
         Bar { ratio, value, peer }
     }
 }

@@ -48,7 +48,8 @@ Exit status: 0 measured, 1 the ranks failed, 2 wrong use.")]
 pub struct Bench {
     /// What to measure, or `all` [default: all]
     #[arg(value_name = "BENCH", value_enum, hide_possible_values = true)]
-    #[arg(help = "What to measure: put, get, put-bell, am, am-rate, atomic, bandwidth, barrier, startup, footprint, \
+    #[arg(help = "What to measure: put, get, put-bell, am, am-rate, atomic, bandwidth, barrier, allreduce, startup, \
+                  footprint, \
                   or all [default: all]")]
     benches: Vec<Choice>,
 
@@ -100,7 +101,7 @@ enum Choice {
 impl ValueEnum for Choice {
     fn value_variants<'a>() -> &'a [Choice] {
         use Kind::*;
-        const CHOICES: [Choice; 11] = [
+        const CHOICES: [Choice; 12] = [
             Choice::One(Put),
             Choice::One(Get),
             Choice::One(PutBell),
@@ -109,6 +110,7 @@ impl ValueEnum for Choice {
             Choice::One(Atomic),
             Choice::One(Bandwidth),
             Choice::One(Barrier),
+            Choice::One(Allreduce),
             Choice::One(Startup),
             Choice::One(Footprint),
             Choice::All,

@@ -111,6 +111,21 @@ fn combine_parts<T: Pod, O: Operator<T>>(
 ) {
     let block = chunk::<T>(BLOCK);
     let mut start = 0;
+    if size == 2 {
+        // The tree has one knot.
+        let mut theirs = fold.buffer();
+        theirs.resize(block.min(values.len()), T::zeroed());
+        for values in values.chunks_mut(block) {
+            let theirs = &mut theirs[..values.len()];
+            context.read(step, (1 - context.rank, size), start, theirs);
+            match context.rank {
+                0 => combine_into(fold.operator(), values, theirs),
+                _ => combine_onto(fold.operator(), theirs, values),
+            }
+            start += values.len();
+        }
+        return fold.give_back(theirs);
+    }
     for values in values.chunks_mut(block) {
         for member in 0..size {
             let mut theirs = fold.buffer();

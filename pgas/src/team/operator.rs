@@ -80,6 +80,10 @@ impl<'a, T: Copy, O: Operator<T>> Fold<'a, T, O> {
         Fold { operator, done: Vec::new(), spare: Vec::new() }
     }
 
+    pub(super) fn operator(&self) -> &'a O {
+        self.operator
+    }
+
     /// An empty vector for the next contribution.
     pub(super) fn buffer(&mut self) -> Vec<T> {
         let mut buffer = self.spare.pop().unwrap_or_default();

@@ -1,5 +1,6 @@
 //! The loops that are measured: ours, and beside each what bare loads and stores do on the same mapping.
 
+mod allreduce;
 mod barrier;
 mod bell;
 pub mod memory;
@@ -30,6 +31,7 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         Kind::Am => message::ping_pong,
         Kind::AmRate => message::stream,
         Kind::Barrier => barrier::barrier,
+        Kind::Allreduce => allreduce::allreduce,
         Kind::Startup | Kind::Footprint => {
             let why = format!("{} needs no ranks of its own", session.task.kind.name());
             return Err(Error::InvalidArgument { operation: "bench", why });

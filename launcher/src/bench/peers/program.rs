@@ -71,6 +71,7 @@ impl Program {
     pub fn measure(&self, kind: Kind, sizes: &[usize], ranks: usize) -> anyhow::Result<Vec<(usize, f64)>> {
         match kind {
             Kind::Am | Kind::AmRate | Kind::Footprint => return Ok(Vec::new()),
+            Kind::Allreduce if self.peer == Peer::Oshmem => return Ok(Vec::new()),
             Kind::Startup => return self.startup(ranks),
             _ => {}
         }

@@ -55,7 +55,7 @@ impl Ucx {
             Kind::AmRate => ("am_bw", "ucp_am_bw", Rate),
             Kind::Atomic => ("fadd", "ucp_fadd", Rate),
             Kind::Bandwidth => ("put_bw", "ucp_put_bw", Bandwidth),
-            Kind::Barrier | Kind::Startup | Kind::Footprint => return Ok(Vec::new()),
+            Kind::Barrier | Kind::Allreduce | Kind::Startup | Kind::Footprint => return Ok(Vec::new()),
         };
         let mut values = Vec::new();
         let mut trouble = None;
