@@ -37,8 +37,11 @@
 //! place, at [`World::fence`].
 
 mod team;
+#[doc(hidden)]
+pub mod testing;
 
 pub use self::team::{And, Max, Min, Operator, Or, Pending, Product, Sum, Team, Xor};
+pub use bellwether_macros::test;
 
 /// The simulated network that [`Simulated`] jobs run on.
 pub use bellwether_runtime::transport::sim;

@@ -36,6 +36,8 @@ pub struct Settings {
     pub team_memory: usize,
     /// The algorithms of collectives over teams.
     pub collectives: Collectives,
+    /// When a job of `BELLWETHER_RANKS` is ended, with a word of where each rank waits.
+    pub deadline: Option<std::time::Duration>,
 }
 
 /// Most teams a rank may be a member of at a time.
@@ -103,6 +105,7 @@ impl Default for Settings {
             teams: 32,
             team_memory: 256 << 10,
             collectives: Collectives::default(),
+            deadline: None,
         }
     }
 }
@@ -383,6 +386,21 @@ pub const KNOWN: &[Known] = &[
         expected: "expected a whole number above 0",
         show: |_| std::env::var("BELLWETHER_RANKS").unwrap_or("1".into()),
     },
+    Known {
+        name: "BELLWETHER_DEADLINE",
+        meaning: "seconds after which a job of BELLWETHER_RANKS is ended, and tells where each rank waits",
+        default: "none",
+        public: true,
+        apply: |s, v| {
+            let seconds = v.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
+            s.deadline = Some(std::time::Duration::try_from_secs_f64(seconds?).ok()?);
+            Some(())
+        },
+        expected: "expected a number of seconds above 0",
+        show: |s| s.deadline.map_or("none".into(), |limit| format!("{}", limit.as_secs_f64())),
+    },
+    // A rank of a test that `bellwether::test` started as a process.
+    internal("BELLWETHER_TEST"),
     internal("BELLWETHER_JOB"),
     internal("BELLWETHER_SIZE"),
     internal("BELLWETHER_RANK"),

@@ -129,6 +129,7 @@ impl Engine {
         let mut idle = 0;
         let mut standstill = None;
         let mut waiting = Waiting { engine: self, published: false };
+        self.job.set_doing(self.rank, doing);
         loop {
             let progressed = self.poll_and::<TELL>()? != 0;
             if ready() {
@@ -264,6 +265,7 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.clear();
+        self.engine.job.set_doing(self.engine.rank, "");
     }
 }
 
