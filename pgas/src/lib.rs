@@ -36,10 +36,12 @@
 //! and remote calls run when the target polls, waits or enters a collective. When a put is visible is said in one
 //! place, at [`World::fence`].
 
+mod pool;
 mod team;
 #[doc(hidden)]
 pub mod testing;
 
+pub use self::pool::{Pool, Shared};
 pub use self::team::{And, Max, Min, Operator, Or, Pending, Product, Sum, Team, Xor};
 pub use bellwether_macros::test;
 

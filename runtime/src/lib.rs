@@ -29,5 +29,6 @@ pub use crate::settings::{
     Known as KnownSetting, Reduce, Scan, Settings, TEAMS_MAX, Transport,
 };
 pub use crate::world::{
-    AtomicElement, Bell, Builder, Posted, Progress, RawBells, Signalled, Simulated, Symmetric, Threads, World, threads,
+    AtomicElement, Bell, Builder, Mapped, Posted, Progress, RawBells, Signalled, Simulated, Symmetric, Threads, World,
+    threads,
 };

@@ -6,6 +6,7 @@ mod bell;
 mod collective;
 #[cfg(feature = "mpi")]
 mod from_mpi;
+mod mapped;
 mod network;
 mod posted;
 mod progress;
@@ -26,6 +27,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::atomics::AtomicElement;
 pub use self::bell::Bell;
+pub use self::mapped::Mapped;
 pub use self::posted::Posted;
 pub use self::progress::Progress;
 pub use self::raw::RawBells;

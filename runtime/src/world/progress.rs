@@ -58,6 +58,17 @@ impl Progress {
         self.engine.poll_alive("polling")
     }
 
+    /// Polls until `ready` holds, which only another thread of this rank can bring about: delivers messages, and gives up
+    /// the core in between. Ends early for nothing: a rank that died is told of by the next call.
+    pub fn poll_until(&self, mut ready: impl FnMut() -> bool) {
+        while !ready() {
+            if self.engine.turn() == 0 {
+                self.engine.idle_poll();
+                rustix::thread::sched_yield();
+            }
+        }
+    }
+
     /// Lets `task` go on at every poll and in every wait of this rank, until it has nothing more to do or is dropped.
     pub fn add_background(&self, task: Weak<dyn Background>) {
         self.engine.add_background(task);
