@@ -27,6 +27,7 @@ fn all_figures_have_all_fields() {
         "atomic",
         "bandwidth",
         "barrier",
+        "allreduce",
         "array-get",
         "array-put",
         "local-sum",

@@ -44,18 +44,26 @@ pub mod aggregate;
 pub mod array;
 mod map;
 pub mod pointer;
+mod pool;
 mod queue;
 mod registry;
+mod team;
+#[doc(hidden)]
+pub mod testing;
 
 pub use array::{GlobalArray, Layout};
+pub use bellwether_macros::test;
 pub use pointer::{GlobalPtr, GlobalSlice};
 
-pub use crate::map::DistHashMap;
-pub use crate::queue::DistQueue;
+pub use self::map::DistHashMap;
+pub use self::pool::{Pool, Shared};
+pub use self::queue::DistQueue;
+pub use self::team::{And, Max, Min, Operator, Or, Pending, Product, Sum, Team, Xor};
 /// The simulated network that [`Simulated`] jobs run on.
 pub use bellwether_runtime::transport::sim;
 pub use bellwether_runtime::vocabulary::cheetah;
 pub use bellwether_runtime::{
-    AtomicElement, Barrier, Bell, Builder, Call, Context, Error, HandlerId, HugePages, Loss, Pod, RawBells, Result,
-    Settings, Simulated, Symmetric, Threads, World, Zeroable, threads,
+    Allgather, Allreduce, Alltoall, AtomicElement, Barrier, Bell, Broadcast, Builder, Call, Collectives, Context,
+    Error, HandlerId, HugePages, Loss, Pod, Posted, Progress, RawBells, Reduce, Result, Scan, Settings, Signalled,
+    Simulated, Symmetric, Threads, World, Zeroable, threads,
 };

@@ -21,9 +21,16 @@ mod world;
 
 pub use bytemuck::{Pod, Zeroable};
 
+pub use crate::engine::Background;
 pub use crate::error::{Error, Loss, Result};
 pub use crate::message::{Call, Context, HandlerId};
-pub use crate::settings::{Barrier, HugePages, KNOWN as KNOWN_SETTINGS, Known as KnownSetting, Settings, Transport};
-pub use crate::world::{AtomicElement, Bell, Builder, RawBells, Simulated, Symmetric, Threads, World, threads};
+pub use crate::settings::{
+    Allgather, Allreduce, Alltoall, Barrier, Broadcast, Collectives, HugePages, KNOWN as KNOWN_SETTINGS,
+    Known as KnownSetting, Reduce, Scan, Settings, TEAMS_MAX, Transport,
+};
+pub use crate::world::{
+    AtomicElement, Bell, Builder, Mapped, Posted, Progress, RawBells, Signalled, Simulated, Symmetric, Threads, World,
+    threads,
+};
 #[doc(hidden)]
 pub use crate::world::{Lent, Reach};

@@ -1,5 +1,8 @@
 //! Every setting, in one table: name, meaning, default, and where its value came from.
 
+mod collectives;
+
+pub use self::collectives::{Allgather, Allreduce, Alltoall, Broadcast, Collectives, Reduce, Scan};
 use crate::error::{Error, Result};
 
 /// What can be set through `BELLWETHER_*` variables or in code.
@@ -29,7 +32,22 @@ pub struct Settings {
     pub transport: Transport,
     /// Which RDMA device, as `DEVICE[:PORT[:GID-INDEX]]`; `None`: the first active port, Ethernet by its IPv4 address.
     pub verbs_device: Option<String>,
+    /// Teams one rank may be a member of at a time, that of all ranks included; at most [`TEAMS_MAX`].
+    pub teams: usize,
+    /// Bytes of workspace that a rank keeps for each of them.
+    pub team_memory: usize,
+    /// The algorithms of collectives over teams.
+    pub collectives: Collectives,
+    /// When a job of `BELLWETHER_RANKS` is ended, with a word of where each rank waits.
+    pub deadline: Option<std::time::Duration>,
 }
+
+/// Most teams a rank may be a member of at a time.
+pub const TEAMS_MAX: usize = 64;
+/// Least workspace of a team.
+const TEAM_MEMORY_MIN: usize = 4 << 10;
+/// Most workspace of a team.
+const TEAM_MEMORY_MAX: usize = 1 << 30;
 
 /// Whether huge pages are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +105,10 @@ impl Default for Settings {
             barrier: Barrier::Auto,
             transport: Transport::Auto,
             verbs_device: None,
+            teams: 32,
+            team_memory: 256 << 10,
+            collectives: Collectives::default(),
+            deadline: None,
         }
     }
 }
@@ -275,6 +297,102 @@ pub const KNOWN: &[Known] = &[
         show: |s| s.verbs_device.clone().unwrap_or_else(|| "auto".into()),
     },
     Known {
+        name: "BELLWETHER_TEAMS",
+        meaning: "teams one rank may be a member of at a time",
+        default: "32",
+        public: true,
+        apply: |s, v| {
+            s.teams = v.parse().ok().filter(|n| (1..=TEAMS_MAX).contains(n))?;
+            Some(())
+        },
+        expected: "expected a whole number from 1 to 64",
+        show: |s| s.teams.to_string(),
+    },
+    Known {
+        name: "BELLWETHER_TEAM_MEMORY",
+        meaning: "bytes of workspace for each of these teams, each rank",
+        default: "256KiB",
+        public: true,
+        apply: |s, v| {
+            s.team_memory = parse_size(v).filter(|n| (TEAM_MEMORY_MIN..=TEAM_MEMORY_MAX).contains(n))?;
+            Some(())
+        },
+        expected: "expected a size from 4KiB to 1GiB",
+        show: |s| show_size(s.team_memory),
+    },
+    Known {
+        name: "BELLWETHER_ALLREDUCE",
+        meaning: "a team's allreduce algorithm: auto, central, gather, doubling, tree, pieces",
+        default: "auto",
+        public: true,
+        apply: |s, v| {
+            s.collectives.allreduce = Allreduce::parse(v)?;
+            Some(())
+        },
+        expected: "expected auto, central, gather, doubling, tree or pieces",
+        show: |s| s.collectives.allreduce.name().into(),
+    },
+    Known {
+        name: "BELLWETHER_REDUCE",
+        meaning: "a team's reduce algorithm: auto, tree, flat",
+        default: "auto",
+        public: true,
+        apply: |s, v| {
+            s.collectives.reduce = Reduce::parse(v)?;
+            Some(())
+        },
+        expected: "expected auto, tree or flat",
+        show: |s| s.collectives.reduce.name().into(),
+    },
+    Known {
+        name: "BELLWETHER_BROADCAST",
+        meaning: "a team's broadcast algorithm: auto, tree, flat",
+        default: "auto",
+        public: true,
+        apply: |s, v| {
+            s.collectives.broadcast = Broadcast::parse(v)?;
+            Some(())
+        },
+        expected: "expected auto, tree or flat",
+        show: |s| s.collectives.broadcast.name().into(),
+    },
+    Known {
+        name: "BELLWETHER_ALLGATHER",
+        meaning: "a team's allgather algorithm: auto, direct, bruck, ring",
+        default: "auto",
+        public: true,
+        apply: |s, v| {
+            s.collectives.allgather = Allgather::parse(v)?;
+            Some(())
+        },
+        expected: "expected auto, direct, bruck or ring",
+        show: |s| s.collectives.allgather.name().into(),
+    },
+    Known {
+        name: "BELLWETHER_ALLTOALL",
+        meaning: "a team's alltoall algorithm: auto, direct, pairwise",
+        default: "auto",
+        public: true,
+        apply: |s, v| {
+            s.collectives.alltoall = Alltoall::parse(v)?;
+            Some(())
+        },
+        expected: "expected auto, direct or pairwise",
+        show: |s| s.collectives.alltoall.name().into(),
+    },
+    Known {
+        name: "BELLWETHER_SCAN",
+        meaning: "a team's scan algorithm: auto, gather, chain",
+        default: "auto",
+        public: true,
+        apply: |s, v| {
+            s.collectives.scan = Scan::parse(v)?;
+            Some(())
+        },
+        expected: "expected auto, gather or chain",
+        show: |s| s.collectives.scan.name().into(),
+    },
+    Known {
         name: "BELLWETHER_RANKS",
         meaning: "ranks to start when a program is run by itself",
         default: "1",
@@ -283,6 +401,21 @@ pub const KNOWN: &[Known] = &[
         expected: "expected a whole number above 0",
         show: |_| std::env::var("BELLWETHER_RANKS").unwrap_or("1".into()),
     },
+    Known {
+        name: "BELLWETHER_DEADLINE",
+        meaning: "seconds after which a job of BELLWETHER_RANKS is ended, and tells where each rank waits",
+        default: "none",
+        public: true,
+        apply: |s, v| {
+            let seconds = v.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
+            s.deadline = Some(std::time::Duration::try_from_secs_f64(seconds?).ok()?);
+            Some(())
+        },
+        expected: "expected a number of seconds above 0",
+        show: |s| s.deadline.map_or("none".into(), |limit| format!("{}", limit.as_secs_f64())),
+    },
+    // A rank of a test that `bellwether::test` started as a process.
+    internal("BELLWETHER_TEST"),
     internal("BELLWETHER_JOB"),
     internal("BELLWETHER_SIZE"),
     internal("BELLWETHER_RANK"),

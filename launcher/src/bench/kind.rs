@@ -37,6 +37,8 @@ pub enum Kind {
     Exchange,
     /// A transposed array
     Transpose,
+    /// An allreduce of all ranks by sum of f64
+    Allreduce,
     /// Starting and ending ranks that do nothing
     Startup,
     /// Memory a rank keeps for a peer it never talks to
@@ -46,7 +48,7 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 18] = [
+pub const ALL: [Kind; 19] = [
     Put,
     Get,
     PutPoll,
@@ -56,6 +58,7 @@ pub const ALL: [Kind; 18] = [
     Atomic,
     Bandwidth,
     Barrier,
+    Allreduce,
     ArrayGet,
     ArrayPut,
     LocalSum,
@@ -122,6 +125,7 @@ impl Kind {
             LocalSum => "local-sum",
             Exchange => "exchange",
             Transpose => "transpose",
+            Allreduce => "allreduce",
             Startup => "startup",
             Footprint => "footprint",
         }
@@ -146,6 +150,7 @@ impl Kind {
             LocalSum => "Sum of the local part",
             Exchange => "Exchange of ghost layers",
             Transpose => "Transposed array",
+            Allreduce => "Allreduce by sum of f64",
             Startup => "Start and end of a job",
             Footprint => "Memory for an idle peer",
         }
@@ -169,6 +174,7 @@ impl Kind {
             LocalSum => "a plain slice",
             Exchange => "bare puts and bells",
             Transpose => "transposing private memory",
+            Allreduce => "memcpy out and in, and a bare sum",
             Startup => "bare processes",
             Footprint => "none",
         }
@@ -191,7 +197,7 @@ impl Kind {
 
     /// Whether `--size` means something to it.
     pub fn is_sized(self) -> bool {
-        matches!(self, Put | Get | PutPoll | PutBell | Am | AmRate | Bandwidth)
+        matches!(self, Put | Get | PutPoll | PutBell | Am | AmRate | Bandwidth | Allreduce)
     }
 
     /// The sizes measured when none is asked for; `plotted` wants a curve.
@@ -204,6 +210,9 @@ impl Kind {
                 vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB]
             }
             Put | Get | PutPoll | PutBell | Am | AmRate | Atomic => vec![8],
+            Allreduce if plotted => (0..10).map(|step| 8 << (2 * step)).collect(),
+            Allreduce if quick => vec![8, 16 * KIB],
+            Allreduce => vec![8, KIB, 32 * KIB, KIB * KIB],
             ArrayGet | ArrayPut => vec![8],
             LocalSum => vec![256 * KIB],
             // A row of 1024 elements.
@@ -236,7 +245,11 @@ impl Kind {
             Transpose => (Some(1.0 / 0.7), None),
             _ => (None, None),
         };
-        let peer = (matches!(self, Put | Get) && small && ranks == 2).then_some(("oshmem", 0.1));
+        let peer = match self {
+            Put | Get if small && ranks == 2 => Some(("oshmem", 0.1)),
+            Allreduce if (small && ranks == 8) || (size == 1 << 20 && ranks == 2) => Some(("mpi-rma", 1.0)),
+            _ => None,
+        };
         Bar { ratio, value, peer }
     }
 

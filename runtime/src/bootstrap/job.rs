@@ -19,7 +19,7 @@ use crate::error::{Error, Loss, Result};
 use crate::settings::{HugePages, Settings};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"bellwthr");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Slots begin at a multiple of this, so that huge pages fit.
 pub const HUGE_PAGE: usize = 2 << 20;
 /// Address space of one rank, unless the job is too large for it.
@@ -78,6 +78,14 @@ pub struct RankRecord {
     /// Digest of the settings that shape shared memory.
     shape: AtomicU64,
     sleep: SleepLine,
+    doing: DoingLine,
+}
+
+/// What a rank waits in, for people: bytes of text, filled up with zeros. Written when a wait gets long.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct DoingLine {
+    words: [AtomicU64; 8],
 }
 
 /// A line of its own: every ringer reads it, only a sleeper writes it.
@@ -319,6 +327,31 @@ impl JobMemory {
     /// The word `rank` sleeps on: 1 while it sleeps or is about to.
     pub fn sleep_word(&self, rank: usize) -> &AtomicU32 {
         &self.record(rank).sleep.word
+    }
+
+    /// Says what `rank` waits in; nothing, if it does not.
+    pub fn set_doing(&self, rank: usize, doing: &str) {
+        let mut bytes = [0; 64];
+        let len = doing.floor_char_boundary(bytes.len());
+        bytes[..len].copy_from_slice(&doing.as_bytes()[..len]);
+        for (word, chunk) in self.record(rank).doing.words.iter().zip(bytes.chunks_exact(8)) {
+            word.store(u64::from_ne_bytes(chunk.try_into().expect("chunks of 8")), Ordering::Relaxed);
+        }
+    }
+
+    /// Where `rank` is, in words for people: at what it waits, if it has waited long enough to say so.
+    pub fn whereabouts(&self, rank: usize) -> String {
+        match self.rank_state(rank) {
+            RankState::Absent => return "has not started".into(),
+            RankState::Starting | RankState::Running => {}
+            _ => return self.loss(rank).map_or("is gone".into(), |loss| format!("is gone: {loss}")),
+        }
+        let words = self.record(rank).doing.words.iter().map(|word| word.load(Ordering::Relaxed));
+        let bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).take_while(|byte| *byte != 0).collect();
+        match bytes.is_empty() {
+            true => "computes, or has not waited for long".into(),
+            false => format!("waits: {}", String::from_utf8_lossy(&bytes)),
+        }
     }
 
     /// Enters `rank` in the roster.

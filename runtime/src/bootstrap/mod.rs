@@ -100,6 +100,7 @@ pub fn spawn_copies<T>(ranks: usize, settings: &Settings) -> Result<T> {
     let mut job = OwnedJob::create(ranks, settings)?;
     let mut spec = JobSpec::new(program, std::env::args_os().skip(1), ranks);
     spec.name = RANKS_VARIABLE.into();
+    spec.timeout = settings.deadline;
     // This process does nothing else from here on.
     spec.adopt = true;
     match job.supervise(spec) {
@@ -159,6 +160,10 @@ impl Hooks for Roster<'_> {
             _ if self.0.pid(rank) == 0 => Membership::Absent,
             _ => Membership::Joined,
         }
+    }
+
+    fn whereabouts(&mut self, rank: usize) -> Option<String> {
+        Some(self.0.whereabouts(rank))
     }
 
     fn is_consequence(&mut self, rank: usize) -> bool {

@@ -154,7 +154,7 @@ impl Engine {
         self.far().expect("only called where ranks are not all mapped here")
     }
 
-    fn far_error(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
+    pub(super) fn far_error(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
         match error.at(doing, rank) {
             Error::PeerLost { cause, .. } => {
                 self.lose(rank);
@@ -509,13 +509,12 @@ impl Engine {
             !matches!(posted, Ok(None))
         })?;
         let answer = posted.map_err(|error| self.far_error(error, rank, doing))?.expect("the wait ends with an answer");
-        let mut outcome = None;
+        let mut outcome = Ok(false);
         self.wait_together(doing, || {
-            outcome = answer.outcome();
-            outcome.is_some()
+            outcome = self.answered(doing, rank, &answer);
+            !matches!(outcome, Ok(false))
         })?;
-        outcome.expect("the wait ends with an outcome").map_err(|error| self.far_error(error, rank, doing))?;
-        Ok(answer)
+        outcome.map(|_| answer)
     }
 
     /// Whether nothing of this rank waits for room, or for the network to take it.
@@ -571,18 +570,27 @@ impl Engine {
 
     #[cold]
     fn far_quiet(&self, doing: &'static str) -> Result<()> {
-        let far = self.network();
         let mut outcome = Ok(false);
         self.wait_together(doing, || {
-            if !self.has_pending() {
-                outcome = far.flush();
-                // Nobody misses what was put to a rank that left.
-                if outcome.is_err_and(|(rank, _)| self.job.loss(rank) == Some(Loss::Left)) {
-                    outcome = Ok(false);
-                }
-            }
+            outcome = self.try_quiet(doing);
             !matches!(outcome, Ok(false))
         })?;
-        outcome.map(drop).map_err(|(rank, error)| self.far_error(error, rank, doing))
+        outcome.map(drop)
+    }
+
+    /// Whether all that this rank has put and rung is in effect, everywhere.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn try_quiet(&self, doing: &'static str) -> Result<bool> {
+        let Some(far) = self.far() else { return Ok(true) };
+        if self.has_pending() {
+            return Ok(false);
+        }
+        match far.flush() {
+            // Nobody misses what was put to a rank that left.
+            Err((rank, _)) if self.job.loss(rank) == Some(Loss::Left) => Ok(false),
+            outcome => outcome.map_err(|(rank, error)| self.far_error(error, rank, doing)),
+        }
     }
 }

@@ -1,18 +1,22 @@
 //! Progress and waiting: what turns the crank while a rank waits for something.
 
+mod drive;
 mod far;
 mod liveness;
 mod network;
 mod pending;
 mod pieces;
+mod posted;
 mod wait;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+pub use self::drive::Background;
 pub(crate) use self::far::{Asked, Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
+pub(crate) use self::posted::{FarAtomic, FarGet};
 pub use self::wait::Patience;
 
 use self::pending::{Queue, Work};
@@ -62,6 +66,11 @@ pub struct Engine {
     waits: Cell<u64>,
     /// The wait under way may be ended by something outside the job.
     outside: Cell<bool>,
+    /// A wait of this engine polls a future now, and turns the crank for it.
+    driving: Cell<bool>,
+    /// What goes on at every poll.
+    background: RefCell<Vec<std::rc::Weak<dyn Background>>>,
+    has_background: Cell<bool>,
     /// Messages sent and delivered, to know when all have arrived.
     traffic: Cell<[u64; 2]>,
     watch: OnceCell<liveness::Watch>,
@@ -115,6 +124,9 @@ impl Engine {
             pending_bytes: Cell::new(0),
             waits: Cell::new(0),
             outside: Cell::new(false),
+            driving: Cell::new(false),
+            background: RefCell::default(),
+            has_background: Cell::new(false),
             traffic: Cell::new([0; 2]),
             watch: OnceCell::new(),
             faults: RefCell::default(),
@@ -168,6 +180,9 @@ impl Engine {
         };
         if self.has_pending.get() {
             done += self.flush_pending();
+        }
+        if self.has_background.get() {
+            done += self.turn_background();
         }
         if done != 0
             && let Some(error) = self.interface.take_error()

@@ -129,6 +129,7 @@ impl Engine {
         let mut idle = 0;
         let mut standstill = None;
         let mut waiting = Waiting { engine: self, published: false };
+        self.job.set_doing(self.rank, doing);
         loop {
             let progressed = self.poll_and::<TELL>()? != 0;
             if ready() {
@@ -183,7 +184,8 @@ impl Engine {
         }
         let armed = self.far().is_none_or(Far::arm);
         let done = ready();
-        let moved = self.has_pending() && self.flush_pending() != 0;
+        let moved = (self.has_pending() && self.flush_pending() != 0)
+            | (self.has_background.get() && self.turn_background() != 0);
         if armed && !done && !moved && !self.interface.has_messages() && !self.job.any_lost() {
             match self.far() {
                 Some(far) => far.sleep(nap.min(left)),
@@ -263,6 +265,7 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.clear();
+        self.engine.job.set_doing(self.engine.rank, "");
     }
 }
 

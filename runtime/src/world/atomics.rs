@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use bytemuck::Pod;
 
-use super::Symmetric;
+use super::{Posted, Symmetric};
 use crate::engine::Asked;
 use crate::error::Result;
 use crate::transport::{AtomicOp, Width};
@@ -71,7 +71,7 @@ element! {
 }
 
 macro_rules! operations {
-    ($($(#[$doc:meta])* $operation:ident, $op:ident;)*) => {
+    ($($(#[$doc:meta])* $operation:ident, $op:ident, $future:ident;)*) => {
         /// Atomic operations. All ranks' operations on one element, and its owner's, are atomic to each other. They
         /// complete before they return and on one node need nothing from the target. Adding wraps around.
         ///
@@ -106,7 +106,33 @@ macro_rules! operations {
                     Some(at) => Ok(unsafe { T::$operation(at, value) }),
                     None => self.atomic_far(stringify!($operation), AtomicOp::$op, rank, index, value, value),
                 }
+            }
+
+            #[doc = concat!("The future form of [`Symmetric::", stringify!($operation), "`].")]
+            pub fn $future(&self, rank: usize, index: usize, value: T) -> Posted<T> {
+                match self.element(rank, index) {
+                    // SAFETY: as above.
+                    Some(at) => self.posted_already(stringify!($future), unsafe { T::$operation(at, value) }),
+                    None => {
+                        let asked = Asked { op: AtomicOp::$op, width: T::WIDTH, value: value.widen(), compare: 0 };
+                        self.post_atomic(stringify!($future), rank, index, asked)
+                    }
+                }
             })*
+
+            /// The future form of [`Symmetric::compare_swap`].
+            pub fn compare_swap_async(&self, rank: usize, index: usize, expected: T, new: T) -> Posted<T> {
+                const DOING: &str = "compare_swap_async";
+                match self.element(rank, index) {
+                    // SAFETY: as above.
+                    Some(at) => self.posted_already(DOING, unsafe { T::compare_swap(at, expected, new) }),
+                    None => {
+                        let (value, compare) = (new.widen(), expected.widen());
+                        let asked = Asked { op: AtomicOp::CompareSwap, width: T::WIDTH, value, compare };
+                        self.post_atomic(DOING, rank, index, asked)
+                    }
+                }
+            }
 
             /// Stores `new` if the element is `expected`; returns what it was before.
             ///
@@ -126,13 +152,13 @@ macro_rules! operations {
 
 operations! {
     /// Adds `value` to an element of `rank`; returns what it was before.
-    fetch_add, Add;
+    fetch_add, Add, fetch_add_async;
     /// Ands `value` into an element of `rank`; returns what it was before.
-    fetch_and, And;
+    fetch_and, And, fetch_and_async;
     /// Ors `value` into an element of `rank`; returns what it was before.
-    fetch_or, Or;
+    fetch_or, Or, fetch_or_async;
     /// Xors `value` into an element of `rank`; returns what it was before.
-    fetch_xor, Xor;
+    fetch_xor, Xor, fetch_xor_async;
     /// Stores `value` in an element of `rank`; returns what it was before.
-    swap, Swap;
+    swap, Swap, swap_async;
 }

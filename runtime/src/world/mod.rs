@@ -6,10 +6,14 @@ mod bell;
 mod collective;
 #[cfg(feature = "mpi")]
 mod from_mpi;
+mod mapped;
 mod network;
 mod phase;
+mod posted;
+mod progress;
 mod raw;
 mod receipt;
+mod signal;
 mod simulated;
 mod start;
 mod symmetric;
@@ -24,8 +28,12 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::atomics::AtomicElement;
 pub use self::bell::Bell;
+pub use self::mapped::Mapped;
 pub use self::phase::{Lent, Reach};
+pub use self::posted::Posted;
+pub use self::progress::Progress;
 pub use self::raw::RawBells;
+pub use self::signal::Signalled;
 pub use self::simulated::Simulated;
 pub use self::start::Builder;
 pub use self::symmetric::Symmetric;

@@ -166,7 +166,8 @@ impl Builder {
         if !open {
             messages.seal();
         }
-        let shape = fnv(format!("{layout:?} {:?} {:?}", engine.settings.barrier, engine.settings.transport).bytes());
+        let Settings { barrier, transport, teams, team_memory, collectives, .. } = &engine.settings;
+        let shape = fnv(format!("{layout:?} {barrier:?} {transport:?} {teams} {team_memory} {collectives:?}").bytes());
         let arrival = Arrival { base: node.base() as usize, build: build_digest(), shape };
         job.arrive(rank, arrival)?;
         let mut world = World {
@@ -206,8 +207,8 @@ impl World {
                 return Err(differs("the executable's build id", job.build(rank), job.build(0), advice));
             }
             if job.shape(rank) != job.shape(0) {
-                let advice =
-                    "set BELLWETHER_LANE_DEPTH, BELLWETHER_BARRIER and BELLWETHER_TRANSPORT alike on every rank";
+                let advice = "set BELLWETHER_LANE_DEPTH, BELLWETHER_BARRIER, BELLWETHER_TRANSPORT and those of teams \
+                              alike on every rank";
                 return Err(differs("a setting that shapes shared memory", job.shape(rank), job.shape(0), advice));
             }
         }

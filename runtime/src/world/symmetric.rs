@@ -235,7 +235,7 @@ impl<T: Pod> Symmetric<T> {
         (rank < self.reach && index < self.len).then(|| unsafe { self.at(rank, index) })
     }
 
-    pub(super) fn engine(&self) -> &Engine {
+    pub(super) fn engine(&self) -> &Rc<Engine> {
         &self.engine
     }
 
@@ -246,7 +246,7 @@ impl<T: Pod> Symmetric<T> {
 
     /// Whether these elements exist and are a pointer away.
     #[inline(always)]
-    fn near(&self, rank: usize, start: usize, count: usize) -> bool {
+    pub(super) fn near(&self, rank: usize, start: usize, count: usize) -> bool {
         rank < self.reach && start <= self.len && count <= self.len - start
     }
 

@@ -1,6 +1,9 @@
 //! Ranks as threads of this process: a whole SPMD program inside one test.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::Duration;
 
 use super::start::Place;
 use super::{Builder, World};
@@ -34,17 +37,26 @@ pub fn threads<R: Send>(ranks: usize, program: impl Fn(&World) -> R + Sync) -> R
 pub struct Threads {
     ranks: usize,
     settings: Settings,
+    deadline: Option<Duration>,
 }
 
 impl Threads {
     /// `ranks` ranks with default settings. The environment is not looked at.
     pub fn new(ranks: usize) -> Threads {
-        Threads { ranks, settings: Settings::default() }
+        Threads { ranks, settings: Settings::default(), deadline: None }
     }
 
     /// Uses these settings on every rank.
     pub fn settings(mut self, settings: Settings) -> Threads {
         self.settings = settings;
+        self
+    }
+
+    /// If the ranks have not ended after so long: tells on standard error where each is, and ends their waits with
+    /// [`crate::Error::PeerLost`]. A rank that does not wait goes on; if the job has not ended some seconds later, the
+    /// process is aborted.
+    pub fn deadline(mut self, limit: Duration) -> Threads {
+        self.deadline = Some(limit);
         self
     }
 
@@ -81,6 +93,7 @@ impl Threads {
                     .spawn_scoped(scope, rank(number))
                     .map_err(|_| number)
             };
+            let watch = self.deadline.map(|limit| Watch::start(Arc::clone(&first.job), limit));
             let mut handles = Vec::with_capacity(self.ranks);
             for number in 0..self.ranks {
                 match start(number) {
@@ -88,7 +101,9 @@ impl Threads {
                     Err(number) => (number..self.ranks).for_each(|rank| first.job.mark_lost(rank, Loss::Unknown)),
                 }
             }
-            handles.into_iter().map(|handle| handle.join().unwrap_or_else(Err)).collect()
+            let outcomes = handles.into_iter().map(|handle| handle.join().unwrap_or_else(Err)).collect();
+            drop(watch);
+            outcomes
         });
         let mut results = Vec::with_capacity(self.ranks);
         let mut panics = Vec::new();
@@ -102,5 +117,36 @@ impl Threads {
             Some(panic) => resume_unwind(panic),
             None => Ok(results),
         }
+    }
+}
+
+/// After its deadline a job may take so long to end.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Ends a job that lives longer than this.
+struct Watch {
+    /// Its end is the end of the watch.
+    #[expect(dead_code, reason = "dropping it says that the job has ended")]
+    alive: Sender<()>,
+}
+
+impl Watch {
+    fn start(job: Arc<JobMemory>, limit: Duration) -> Watch {
+        let (alive, ended) = mpsc::channel::<()>();
+        let overdue = move |limit| ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+        std::thread::spawn(move || {
+            if !overdue(limit) {
+                return;
+            }
+            for rank in 0..job.ranks() {
+                eprintln!("after {limit:?}, rank {rank} {}", job.whereabouts(rank));
+            }
+            (0..job.ranks()).for_each(|rank| job.mark_lost(rank, Loss::Unknown));
+            if overdue(GRACE) {
+                eprintln!("{GRACE:?} later the job has not ended: a rank neither waits nor returns");
+                std::process::abort();
+            }
+        });
+        Watch { alive }
     }
 }

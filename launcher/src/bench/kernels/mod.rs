@@ -1,6 +1,7 @@
 //! The loops that are measured: ours, and beside each what bare loads and stores do on the same mapping.
 
 mod aggregate;
+mod allreduce;
 mod array;
 mod barrier;
 mod bell;
@@ -40,6 +41,7 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         Kind::LocalSum => array::local_sum,
         Kind::Exchange => array::exchange,
         Kind::Transpose => array::transpose,
+        Kind::Allreduce => allreduce::allreduce,
         Kind::Startup | Kind::Footprint => {
             let why = format!("{} needs no ranks of its own", session.task.kind.name());
             return Err(Error::InvalidArgument { operation: "bench", why });

@@ -157,6 +157,12 @@ pub trait Hooks {
         Membership::Absent
     }
 
+    /// Where the rank is, in words that follow `rank 3 `. Asked when the job has run too long.
+    fn whereabouts(&mut self, rank: usize) -> Option<String> {
+        let _ = rank;
+        None
+    }
+
     /// Whether the rank failed only because a peer had failed. Such a rank is not named as the
     /// first cause, even when its process ended before the peer's did.
     fn is_consequence(&mut self, rank: usize) -> bool {

@@ -234,8 +234,13 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         if self.deadline.is_some_and(|at| now >= at) && !self.ending.told() {
             let running = (0..self.ranks.len()).filter(|&r| self.ranks[r].process.is_some());
             let limit = self.spec.timeout.unwrap_or_default();
-            let running = running.collect();
+            let running: Vec<usize> = running.collect();
             if !self.ending.begun() {
+                for rank in &running {
+                    if let Some(place) = self.hooks.whereabouts(*rank) {
+                        eprintln!("{}: after {limit:?}, rank {rank} {place}", self.spec.name);
+                    }
+                }
                 self.cause = Some(Cause::TimedOut { limit, running });
             }
             self.ending.shorten(now);

@@ -1,0 +1,73 @@
+//! All-to-all: something from everyone for everyone.
+
+use std::ops::Range;
+
+use bellwether_runtime::{Alltoall, Pod, Result};
+
+use super::allgather::group;
+use super::allreduce::chunk;
+use super::context::Context;
+
+/// Sends `values[sends[i]]` to member i, and takes from each what fills `into[receives[i]]`. `longest` is the longest of
+/// these ranges at any member.
+pub(super) async fn alltoallv<T: Pod>(
+    context: &Context,
+    values: &[T],
+    sends: &[Range<usize>],
+    into: &mut [T],
+    receives: &[Range<usize>],
+    longest: usize,
+) -> Result<()> {
+    let (rank, size) = (context.rank, context.size());
+    into[receives[rank].clone()].copy_from_slice(&values[sends[rank].clone()]);
+    let others = size - 1;
+    if others == 0 {
+        return Ok(());
+    }
+    let at_once = match context.algorithms.get().alltoall {
+        Alltoall::Pairwise => 1,
+        Alltoall::Direct | Alltoall::Auto => group::<T>(context, others),
+    };
+    let most = chunk::<T>(context.room(at_once));
+    let part = |range: &Range<usize>, start: usize| {
+        let from = (range.start + start).min(range.end);
+        from..(from + most).min(range.end)
+    };
+    for first in (1..size).step_by(at_once) {
+        let distances = first..(first + at_once).min(size);
+        let mut start = 0;
+        loop {
+            let step = context.step().await?;
+            for distance in distances.clone() {
+                let to = (rank + distance) % size;
+                context.send(to, step, 0, (distance - first, at_once), &values[part(&sends[to], start)])?;
+            }
+            context.heard(step, 0, distances.len()).await?;
+            for distance in distances.clone() {
+                let from = (rank + size - distance) % size;
+                let place = (distance - first, at_once);
+                context.verify::<T>(from, step, place)?;
+                context.read(step, place, 0, &mut into[part(&receives[from], start)]);
+            }
+            if distances.len() == others {
+                context.synced();
+            }
+            start += most;
+            if start >= longest {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Ranges of these lengths, one after the other.
+pub(super) fn ranges(counts: &[usize]) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let range = |count: &usize| {
+        let start = end;
+        end += count;
+        start..end
+    };
+    counts.iter().map(range).collect()
+}

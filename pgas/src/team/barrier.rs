@@ -1,0 +1,55 @@
+//! A team's barrier.
+
+use bellwether_runtime::{Barrier, Result};
+
+use super::context::Context;
+use super::hub::{ARRIVALS, BARRIER};
+
+/// Nobody leaves before all members have entered.
+pub(super) async fn enter(context: &Context) -> Result<()> {
+    let central = match context.hub.progress.settings().barrier {
+        // Its one word wants every member within a pointer's reach.
+        _ if !context.is_mapped() => false,
+        Barrier::Central => true,
+        Barrier::Dissemination => false,
+        // One wake-up for each member beats log2 n of them when ranks share cores.
+        Barrier::Auto => context.hub.progress.is_crowded() && context.size() > 2,
+    };
+    if central { counted(context).await } else { dissemination(context).await }
+}
+
+/// In round k, member r tells member r + 2^k that all it has heard of, and itself, have entered (Hensgen, Finkel and
+/// Manber 1988). Each word has one sender, so a mate that is a barrier ahead does no harm.
+async fn dissemination(context: &Context) -> Result<()> {
+    let (rank, size) = (context.rank, context.size());
+    let mut round = 0;
+    while 1 << round < size {
+        context.signal_word((rank + (1 << round)) % size, BARRIER + round)?;
+        context.heard_word(BARRIER + round, 1).await?;
+        round += 1;
+    }
+    Ok(())
+}
+
+/// Everyone counts up one word at member 0; the last one tells the others.
+async fn counted(context: &Context) -> Result<()> {
+    if count(context, ARRIVALS)? {
+        (0..context.size())
+            .filter(|member| *member != context.rank)
+            .try_for_each(|member| context.signal_word(member, BARRIER))
+    } else {
+        context.heard_word(BARRIER, 1).await
+    }
+}
+
+/// Counts up a word at member 0, which is mapped. Whether this member is the last; then the word is 0 again.
+pub(super) fn count(context: &Context, word: usize) -> Result<bool> {
+    let word = context.hub.word(context.slot, word);
+    let first = context.world(0);
+    let before = context.hub.signals.fetch_add(first, word, 1)?;
+    let last = before + 1 == context.size() as u64;
+    if last {
+        context.hub.signals.put(first, word, 0)?;
+    }
+    Ok(last)
+}

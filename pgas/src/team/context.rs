@@ -1,0 +1,404 @@
+//! One team's slot of the workspace, and the few moves that every algorithm is made of: put to a member's buffer and
+//! signal, wait for signals, read.
+//!
+//! A collective is a row of steps. Each step takes the next of [`DEPTH`] buffers at every member, and a signal word for
+//! each round in it. A member may write to another's buffer as soon as that one is done with its last use, [`DEPTH`] steps
+//! ago. It knows so when it has since taken part in something that nobody leaves before all have entered, as most steps
+//! are: [`Context::synced`]. Where steps of another kind, such as broadcasts, fill all buffers, a barrier comes in
+//! between. All members count alike, so nothing is said about it.
+//!
+//! Every signal that comes to a member is waited for in the step it belongs to, so a member that is done with its last
+//! collective has had all its signals, and the slot is clean for another team.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bellwether_runtime::{Collectives, Error, Loss, Pod, Result};
+
+use super::card::{self, Said};
+use super::head::{Head, Kind};
+use super::hub::{DEPTH, Hub, PORTS};
+
+/// Bytes before the data of a message: its head. Data of any alignment up to a cache line follows.
+const HEAD: usize = size_of::<Head>();
+/// A wait looks at its mates' cards when it has lasted so long, and so long after.
+const LONG: Duration = Duration::from_millis(20);
+/// Looks that a wait makes before it asks what time it is.
+const LOOKS: u32 = 64;
+
+/// How a team came to its end.
+#[derive(Debug, Clone)]
+enum Broken {
+    Lost(usize, Loss, &'static str),
+    Other(String),
+}
+
+/// A team's part in the workspace.
+pub(super) struct Context {
+    pub(super) hub: Rc<Hub>,
+    pub(super) slot: usize,
+    /// The members' ranks in the world, by their rank in the team.
+    pub(super) members: Box<[u32]>,
+    /// This rank's number in the team.
+    pub(super) rank: usize,
+    pub(super) algorithms: Cell<Collectives>,
+    /// Collectives begun.
+    number: Cell<u64>,
+    head: Cell<Head>,
+    /// The buffer that the next step takes.
+    next: Cell<usize>,
+    /// Buffers that others may still be using.
+    used: Cell<usize>,
+    unfinished: Cell<usize>,
+    broken: RefCell<Option<Broken>>,
+}
+
+/// A buffer of every member, and the words that go with it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    buffer: usize,
+}
+
+impl Step {
+    fn port(self, port: usize) -> usize {
+        debug_assert!(port < PORTS);
+        self.buffer * PORTS + port
+    }
+
+    /// The counter of this step.
+    pub(super) fn counter(self) -> usize {
+        super::hub::COUNTERS + self.buffer
+    }
+}
+
+impl Context {
+    /// A context in a slot that all `members` have free.
+    pub(super) fn new(hub: &Rc<Hub>, slot: usize, members: Box<[u32]>, rank: usize, algorithms: Collectives) -> Self {
+        hub.take(slot);
+        Context {
+            hub: Rc::clone(hub),
+            slot,
+            members,
+            rank,
+            algorithms: Cell::new(algorithms),
+            number: Cell::new(0),
+            head: Cell::new(Head::new::<()>(Kind::Barrier, 0)),
+            next: Cell::new(0),
+            used: Cell::new(0),
+            unfinished: Cell::new(0),
+            broken: RefCell::default(),
+        }
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The world's number of a member.
+    #[inline]
+    pub(super) fn world(&self, member: usize) -> usize {
+        self.members[member] as usize
+    }
+
+    pub(super) fn is_mapped(&self) -> bool {
+        self.hub.progress.is_mapped()
+    }
+
+    /// Runs `body` as the collective that `head` stands for.
+    pub(super) async fn collective<R>(&self, head: Head, body: impl Future<Output = Result<R>>) -> Result<R> {
+        self.begin(head)?;
+        let mut unfinished = Unfinished(Some(self));
+        let outcome = body.await;
+        unfinished.0 = None;
+        match &outcome {
+            Ok(_) => self.unfinished.set(self.unfinished.get() - 1),
+            Err(error) => self.fail(error),
+        }
+        outcome
+    }
+
+    #[inline]
+    fn begin(&self, head: Head) -> Result<()> {
+        self.check()?;
+        self.number.set(self.number.get() + 1);
+        let head = head.after(self.head.get());
+        self.head.set(head);
+        self.unfinished.set(self.unfinished.get() + 1);
+        card::begin(&self.hub, self.slot, self.number.get(), head);
+        Ok(())
+    }
+
+    /// A collective that was called with arguments that cannot be right: mates that call it otherwise hear of it.
+    #[cold]
+    pub(super) fn refuse(&self, doing: &'static str, why: String) -> Error {
+        let error = Error::InvalidArgument { operation: doing, why };
+        self.number.set(self.number.get() + 1);
+        card::fail(&self.hub, self.slot, self.number.get(), &error);
+        let head = Head::new::<()>(Kind::Refused, 0).after(self.head.get());
+        self.head.set(head);
+        card::begin(&self.hub, self.slot, self.number.get(), head);
+        error
+    }
+
+    #[cold]
+    fn fail(&self, error: &Error) {
+        *self.broken.borrow_mut() = Some(match error {
+            Error::PeerLost { rank, cause, doing } => Broken::Lost(*rank, *cause, doing),
+            other => Broken::Other(other.to_string()),
+        });
+        card::fail(&self.hub, self.slot, self.number.get(), error);
+    }
+
+    /// Why a collective was given up, which only its caller knows.
+    #[cold]
+    pub(super) fn note(&self, error: &Error) {
+        let given_up = matches!(*self.broken.borrow(), Some(Broken::Other(_)));
+        if given_up && matches!(error, Error::PeerLost { .. }) {
+            self.fail(error);
+        }
+    }
+
+    /// # Errors
+    /// If an earlier collective has failed.
+    fn check(&self) -> Result<()> {
+        match &*self.broken.borrow() {
+            None => Ok(()),
+            Some(Broken::Lost(rank, cause, doing)) => Err(Error::PeerLost { rank: *rank, cause: *cause, doing }),
+            Some(Broken::Other(why)) => {
+                let why = format!("an earlier collective of this team failed: {why}");
+                Err(Error::Agreed { rank: self.hub.progress.rank(), why })
+            }
+        }
+    }
+
+    /// Takes the next buffer.
+    #[inline]
+    pub(super) async fn step(&self) -> Result<Step> {
+        if self.used.get() == DEPTH {
+            self.meet().await?;
+        }
+        self.used.set(self.used.get() + 1);
+        let buffer = self.next.get();
+        self.next.set((buffer + 1) % DEPTH);
+        Ok(Step { buffer })
+    }
+
+    /// All members have begun the last step: they are done with the buffers before it.
+    #[inline]
+    pub(super) fn synced(&self) {
+        self.used.set(1);
+    }
+
+    /// All members have come to where this one is: they are done with all buffers.
+    pub(super) fn met(&self) {
+        self.used.set(0);
+    }
+
+    /// Bytes of data that a part holds when the buffer is cut into so many, cache lines each. 0 if they are too many.
+    pub(super) fn room(&self, parts: usize) -> usize {
+        self.part(parts).saturating_sub(HEAD.max(64))
+    }
+
+    /// Bytes from one part to the next.
+    fn part(&self, parts: usize) -> usize {
+        self.hub.buffer / parts.max(1) / 64 * 64
+    }
+
+    fn place<T>(&self, step: Step, part: (usize, usize)) -> usize {
+        self.hub.at(self.slot, step.buffer) + part.0 * self.part(part.1) + Self::lead::<T>() - HEAD
+    }
+
+    /// Bytes from the start of a part to its data.
+    fn lead<T>() -> usize {
+        HEAD.max(align_of::<T>())
+    }
+
+    /// Puts `data` to a part (which, of how many) of a member's buffer.
+    #[inline]
+    pub(super) fn put<T: Pod>(&self, to: usize, step: Step, part: (usize, usize), data: &[T]) -> Result<()> {
+        let at = self.place::<T>(step, part);
+        let (to, head) = (self.world(to), self.head.get());
+        let (head, data) = (bytemuck::bytes_of(&head), bytemuck::cast_slice(data));
+        if self.is_mapped() {
+            self.hub.space.put_slice(to, at, head)?;
+            return self.hub.space.put_slice(to, at + HEAD, data);
+        }
+        // One message.
+        self.hub.space.put_slice(to, at, &[head, data].concat())
+    }
+
+    /// Signals a member that what was put there is there.
+    #[inline]
+    pub(super) fn signal(&self, to: usize, step: Step, port: usize) -> Result<()> {
+        self.signal_word(to, step.port(port))
+    }
+
+    #[inline]
+    pub(super) fn signal_word(&self, to: usize, word: usize) -> Result<()> {
+        self.hub.signals.signal(self.world(to), self.hub.word(self.slot, word))
+    }
+
+    /// Puts, then signals.
+    #[inline]
+    pub(super) fn send<T: Pod>(
+        &self,
+        to: usize,
+        step: Step,
+        port: usize,
+        part: (usize, usize),
+        data: &[T],
+    ) -> Result<()> {
+        self.put(to, step, part, data)?;
+        self.signal(to, step, port)
+    }
+
+    /// Waits for so many signals.
+    #[inline]
+    pub(super) async fn heard(&self, step: Step, port: usize, count: usize) -> Result<()> {
+        self.heard_word(step.port(port), count).await
+    }
+
+    pub(super) async fn heard_word(&self, word: usize, count: usize) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let word = self.hub.word(self.slot, word);
+        let mut signalled = pin!(self.hub.signals.signalled(word, self.hub.expected(word, count)));
+        let (mut looks, mut long) = (0u32, None);
+        std::future::poll_fn(|context| match signalled.as_mut().poll(context) {
+            Poll::Ready(outcome) => Poll::Ready(outcome.map(drop)),
+            Poll::Pending => {
+                looks = looks.saturating_add(1);
+                if looks < LOOKS && !self.hub.progress.is_crowded() {
+                    return Poll::Pending;
+                }
+                match self.look_at_mates(&mut long) {
+                    Ok(()) => Poll::Pending,
+                    Err(error) => Poll::Ready(Err(error)),
+                }
+            }
+        })
+        .await?;
+        self.hub.saw(word, count);
+        Ok(())
+    }
+
+    /// In a wait that is long: whether a mate is in another collective than this rank, or has failed.
+    fn look_at_mates(&self, since: &mut Option<Instant>) -> Result<()> {
+        let now = Instant::now();
+        let begun = *since.get_or_insert(now);
+        if now - begun < LONG || !self.is_mapped() {
+            return Ok(());
+        }
+        *since = Some(now);
+        let ours = (self.world(self.rank), self.head.get());
+        for rank in self.members.iter().map(|rank| *rank as usize).filter(|rank| *rank != ours.0) {
+            match self.said(rank, self.number.get()) {
+                Said::Begun(head) if head != ours.1 => return Err(Head::differ((rank, head), ours)),
+                Said::Failed(why) => return Err(Error::Agreed { rank, why }),
+                Said::Lost(rank, cause) => {
+                    return Err(Error::PeerLost { rank, cause, doing: "a collective over a team" });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what `from` has put in a part of this rank's buffer belongs to this collective.
+    #[inline]
+    pub(super) fn verify<T: Pod>(&self, from: usize, step: Step, part: (usize, usize)) -> Result<()> {
+        let mut head: Head = bellwether_runtime::Zeroable::zeroed();
+        let at = self.place::<T>(step, part);
+        self.hub.space.read(at, bytemuck::bytes_of_mut(&mut head));
+        if head == self.head.get() {
+            return Ok(());
+        }
+        Err(self.differ(from, head))
+    }
+
+    /// The error for a message of `from` that belongs to another collective; to an earlier one, where the cards know it.
+    #[cold]
+    fn differ(&self, from: usize, theirs: Head) -> Error {
+        let (from, own) = (self.world(from), self.world(self.rank));
+        if self.is_mapped() && theirs.without_history() == self.head.get().without_history() {
+            let number = self.number.get();
+            let earlier = |number: u64| match (self.said(from, number), self.said(own, number)) {
+                (Said::Begun(theirs), Said::Begun(ours)) => Some((theirs, ours)),
+                _ => None,
+            };
+            let known = (1..=number).rev().map_while(earlier);
+            if let Some((theirs, ours)) =
+                known.filter(|(theirs, ours)| theirs.without_history() != ours.without_history()).last()
+            {
+                return Head::differ((from, theirs), (own, ours));
+            }
+        }
+        Head::differ((from, theirs), (own, self.head.get()))
+    }
+
+    fn said(&self, rank: usize, number: u64) -> Said {
+        card::read(&self.hub, self.slot, rank, number)
+    }
+
+    /// Copies data out of a part of this rank's buffer, from element `start` of it.
+    #[inline]
+    pub(super) fn read<T: Pod>(&self, step: Step, part: (usize, usize), start: usize, data: &mut [T]) {
+        let at = self.place::<T>(step, part) + HEAD + start * size_of::<T>();
+        self.hub.space.read(at, bytemuck::cast_slice_mut(data));
+    }
+
+    /// As [`Context::verify`] and [`Context::read`] of a member's buffer, which is mapped.
+    pub(super) fn fetch<T: Pod>(
+        &self,
+        owner: usize,
+        from: usize,
+        step: Step,
+        part: (usize, usize),
+        data: &mut [T],
+    ) -> Result<()> {
+        let at = self.place::<T>(step, part);
+        let mut head: Head = bellwether_runtime::Zeroable::zeroed();
+        self.hub.space.get_slice(self.world(owner), at, bytemuck::bytes_of_mut(&mut head))?;
+        if head != self.head.get() {
+            return Err(self.differ(from, head));
+        }
+        self.hub.space.get_slice(self.world(owner), at + HEAD, bytemuck::cast_slice_mut(data))
+    }
+
+    /// Waits until all members have come. Boxed, since a step may need it.
+    pub(super) fn meet(&self) -> Pin<Box<dyn Future<Output = Result<()>> + '_>> {
+        Box::pin(async move {
+            super::barrier::enter(self).await?;
+            self.met();
+            Ok(())
+        })
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // What was not finished may still get signals: nobody is to take them for his.
+        if self.unfinished.get() == 0 {
+            // Before anyone can agree on it again: mates may look at the card of a team that is new here.
+            card::clear(&self.hub, self.slot);
+            self.hub.give_back(self.slot);
+        }
+    }
+}
+
+/// A collective that was dropped before it was done.
+struct Unfinished<'a>(Option<&'a Context>);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(context) = self.0 {
+            let why = "a collective of a team was given up before it was done".into();
+            context.fail(&Error::Agreed { rank: context.hub.progress.rank(), why });
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The workspace of all teams of a rank: one slot for each team it is a member of.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use bellwether_runtime::{Progress, Result, Symmetric, World};
+
+/// Buffers of a slot. They are used in turn; a member may be that many steps ahead of another.
+pub(super) const DEPTH: usize = 4;
+/// Signal words of one step: one for each round of an algorithm.
+pub(super) const PORTS: usize = 32;
+/// First signal word of the barrier's rounds.
+pub(super) const BARRIER: usize = DEPTH * PORTS;
+/// First of the words that members count up together, one for each buffer and one for the barrier.
+pub(super) const COUNTERS: usize = BARRIER + PORTS;
+/// The counter of the central barrier.
+pub(super) const ARRIVALS: usize = COUNTERS + DEPTH;
+/// Signal words of a slot, whole cache lines.
+const SIGNALS: usize = (ARRIVALS + 1).next_multiple_of(8);
+/// Words of a slot's card.
+pub(super) const CARD: usize = 64;
+const LINE: usize = 64;
+
+/// What all teams of a rank share. Its memory does not depend on how many ranks there are.
+pub(super) struct Hub {
+    pub(super) progress: Progress,
+    pub(super) signals: Symmetric<u64>,
+    pub(super) space: Symmetric<u8>,
+    pub(super) cards: Symmetric<u64>,
+    /// Bytes of one buffer.
+    pub(super) buffer: usize,
+    /// Signals waited for so far, a word each. A slot that is free has had all its signals.
+    seen: RefCell<Vec<u64>>,
+    /// A bit for each slot that no team of this rank has.
+    free: Cell<u64>,
+}
+
+impl Hub {
+    /// The hub of this world; made at the first call, which is collective over the world.
+    pub(super) fn of(world: &World) -> Result<Rc<Hub>> {
+        if let Some(hub) = world.state::<Rc<Hub>>() {
+            return Ok(Rc::clone(&hub));
+        }
+        let progress = world.progress();
+        let (teams, memory) = (progress.settings().teams, progress.settings().team_memory);
+        let buffer = (memory / DEPTH).next_multiple_of(LINE);
+        let signals = world.alloc(teams * SIGNALS)?;
+        let space = world.alloc(teams * DEPTH * buffer)?;
+        let cards = world.alloc(teams * CARD)?;
+        let free = if teams == 64 { u64::MAX } else { (1 << teams) - 1 };
+        let seen = RefCell::new(vec![0; teams * SIGNALS]);
+        let hub = Rc::new(Hub { progress, signals, space, cards, buffer, seen, free: Cell::new(free) });
+        world.set_state(Rc::clone(&hub));
+        Ok(hub)
+    }
+
+    /// The slots that are free here, a bit each.
+    pub(super) fn free(&self) -> u64 {
+        self.free.get()
+    }
+
+    pub(super) fn take(&self, slot: usize) {
+        self.free.set(self.free.get() & !(1 << slot));
+    }
+
+    pub(super) fn give_back(&self, slot: usize) {
+        self.free.set(self.free.get() | 1 << slot);
+    }
+
+    /// Index of a signal word of a slot.
+    #[inline]
+    pub(super) fn word(&self, slot: usize, word: usize) -> usize {
+        slot * SIGNALS + word
+    }
+
+    /// Offset of a buffer of a slot.
+    #[inline]
+    pub(super) fn at(&self, slot: usize, buffer: usize) -> usize {
+        (slot * DEPTH + buffer) * self.buffer
+    }
+
+    /// The count that a word has when `more` further signals have come.
+    #[inline]
+    pub(super) fn expected(&self, word: usize, more: usize) -> u64 {
+        self.seen.borrow()[word] + more as u64
+    }
+
+    /// So many further signals were waited for.
+    #[inline]
+    pub(super) fn saw(&self, word: usize, more: usize) {
+        self.seen.borrow_mut()[word] += more as u64;
+    }
+}

@@ -1,0 +1,225 @@
+//! Teams: groups of ranks, and the collectives that their members do together.
+
+mod allgather;
+mod allreduce;
+mod alltoall;
+mod barrier;
+mod broadcast;
+mod calls;
+mod card;
+mod checked;
+mod context;
+mod head;
+mod hub;
+mod operator;
+mod queue;
+mod reduce;
+mod scan;
+
+use std::rc::Rc;
+
+use bellwether_runtime::{Collectives, Error, Result, World};
+
+pub use self::operator::{And, Max, Min, Operator, Or, Product, Sum, Xor};
+pub use self::queue::Pending;
+
+use self::context::Context;
+use self::head::{Head, Kind};
+use self::hub::Hub;
+use self::queue::Shared;
+
+/// Some of the world's ranks, numbered from 0, that do collectives together.
+///
+/// A team of all ranks comes from [`Team::world`], smaller ones from [`split`](Team::split) and [`subset`](Team::subset) of
+/// a team. Making one is collective over the team it is made from, and allocates nothing: its members agree on a slot of
+/// the workspace that every rank took once, of `BELLWETHER_TEAM_MEMORY` bytes for each of `BELLWETHER_TEAMS` teams, however
+/// many ranks there are. A clone is the same team. When a member drops its last clone its slot is free there.
+///
+/// Every collective has a blocking form and a future form (`_async`), which owns its buffers; the latter are begun when
+/// they are called, go on side by side for different teams, and are done in order of their start on one team. All are
+/// collective over the team: every member makes the same calls with equal lengths, roots and operators, in the same order.
+/// Members that do not are told so: where messages show it, and on mapped memory after some 20 ms of waiting. A team
+/// whose collective has failed is not used again.
+///
+/// Reductions combine along one fixed binary tree over the ranks: the same number of members gives the same bits, whichever
+/// algorithm is used ([`Collectives`], `BELLWETHER_ALLREDUCE` and others force one).
+///
+/// # Examples
+/// ```
+/// use bellwether::{Max, Sum, Team};
+/// # fn main() -> bellwether::Result<()> {
+/// # bellwether::threads(4, |world| {
+/// let all = Team::world(world)?;
+/// let mut sums = [1.0, all.rank() as f64];
+/// all.allreduce(&mut sums, Sum)?;
+/// assert_eq!(sums, [4.0, 6.0]);
+///
+/// let half = all.split(Some(all.rank() as u64 / 2), 0)?.expect("everyone has a colour");
+/// let largest = half.allreduce_async(vec![world.rank()], Max); // Under way ...
+/// let sum = all.allreduce_async(vec![world.rank()], |a, b| a + b); // ... beside this one.
+/// assert_eq!(sum.wait()?, [6]);
+/// assert_eq!(largest.wait()?, [half.world_rank(1)?]);
+/// # Ok::<(), bellwether::Error>(())
+/// # })?.into_iter().collect() }
+/// ```
+#[derive(Clone)]
+pub struct Team {
+    shared: Rc<Shared>,
+}
+
+/// The team of all ranks, as [`World::set_state`] keeps it.
+struct Everyone(Team);
+
+impl Team {
+    /// The team of all ranks. The first call is collective over the world: it allocates the workspace.
+    ///
+    /// # Errors
+    /// As [`World::alloc`].
+    pub fn world(world: &World) -> Result<Team> {
+        if let Some(everyone) = world.state::<Everyone>() {
+            return Ok(everyone.0.clone());
+        }
+        let hub = Hub::of(world)?;
+        let members = (0..world.size() as u32).collect();
+        let algorithms = hub.progress.settings().collectives;
+        let context = Context::new(&hub, 0, members, world.rank(), algorithms);
+        let team = Team { shared: Rc::new(Shared::new(context)) };
+        world.set_state(Everyone(team.clone()));
+        Ok(team)
+    }
+
+    /// This rank's number in the team, from 0.
+    pub fn rank(&self) -> usize {
+        self.context().rank
+    }
+
+    /// How many members there are.
+    pub fn size(&self) -> usize {
+        self.context().size()
+    }
+
+    /// The world's number of a member.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such member.
+    pub fn world_rank(&self, rank: usize) -> Result<usize> {
+        let members = &self.context().members;
+        members
+            .get(rank)
+            .map(|rank| *rank as usize)
+            .ok_or_else(|| Error::InvalidArgument { operation: "world_rank", why: checked::outside(rank, self.size()) })
+    }
+
+    /// The number in the team of a rank of the world, if it is a member.
+    pub fn team_rank(&self, world_rank: usize) -> Option<usize> {
+        self.context().members.iter().position(|rank| *rank as usize == world_rank)
+    }
+
+    /// The members' numbers in the world, in order.
+    pub fn world_ranks(&self) -> impl ExactSizeIterator<Item = usize> {
+        self.context().members.iter().map(|rank| *rank as usize)
+    }
+
+    /// The same team with these algorithms, for all its clones. Local; every member must use the same.
+    pub fn set_algorithms(&self, algorithms: Collectives) {
+        self.context().algorithms.set(algorithms);
+    }
+
+    /// Members with equal colours become a team, in the order of their keys, and of their ranks where keys are equal.
+    /// `None`: this rank will be in none of them. Collective over this team.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], on all members of a new team, if one of them is in as many teams as there are slots; as
+    /// [`Team::barrier`].
+    pub fn split(&self, colour: Option<u64>, key: i64) -> Result<Option<Team>> {
+        self.part(Head::new::<()>(Kind::Split, 0), colour, key)
+    }
+
+    /// The members that share a machine become a team: all, in this version. Collective over this team.
+    ///
+    /// # Errors
+    /// As [`Team::split`].
+    pub fn split_by_node(&self) -> Result<Team> {
+        let team = self.part(Head::new::<()>(Kind::Split, 1), Some(0), 0)?;
+        Ok(team.expect("this rank has a colour"))
+    }
+
+    /// The members with these ranks, of this team, become a team, in the order of the list. Collective over this team,
+    /// with the same list. `None` where this rank is not on it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an empty list, a rank outside the team, or one that comes twice; as
+    /// [`Team::split`].
+    pub fn subset(&self, ranks: &[usize]) -> Result<Option<Team>> {
+        let kind = Kind::Subset;
+        let places = match self.places(ranks) {
+            Ok(places) => places,
+            Err(why) => {
+                return self.shared.run(kind.doing(), async { Err(self.context().refuse(kind.doing(), why)) });
+            }
+        };
+        // FNV-1a: lists that differ have different numbers, but for one in 2^32.
+        let number = ranks.iter().fold(0x811c_9dc5u32, |hash, rank| (hash ^ *rank as u32).wrapping_mul(0x0100_0193));
+        let place = places[self.rank()];
+        let head = Head::new::<()>(kind, ranks.len()).root(number as usize);
+        self.part(head, place.map(|_| 0), place.unwrap_or(0) as i64)
+    }
+
+    /// Agrees on the new teams, and on a slot for each: the lowest that all its members have free, as MPI libraries agree
+    /// on context ids.
+    fn part(&self, head: Head, colour: Option<u64>, key: i64) -> Result<Option<Team>> {
+        let context = self.context();
+        let hub = &context.hub;
+        let mine = [[u64::from(colour.is_some()), colour.unwrap_or(0), key as u64, hub.free()]];
+        let mut all = vec![[0u64; 4]; self.size()];
+        let body = context.collective(head, allgather::allgather(context, &mine, &mut all));
+        self.shared.run(Kind::Split.doing(), body)?;
+        let Some(colour) = colour else { return Ok(None) };
+        let mut members: Vec<usize> = (0..all.len()).filter(|rank| all[*rank][..2] == [1, colour]).collect();
+        members.sort_by_key(|rank| all[*rank][2] as i64);
+        let free = members.iter().fold(u64::MAX, |free, rank| free & all[*rank][3]);
+        if free == 0 {
+            let limit = hub.progress.settings().teams;
+            return Err(Error::OutOfMemory {
+                what: "teams (their number, not bytes)",
+                asked: 1,
+                free: 0,
+                limit,
+                setting: "BELLWETHER_TEAMS, or drop teams on all their members",
+            });
+        }
+        let rank = members.iter().position(|rank| *rank == context.rank).expect("this rank has this colour");
+        let members = members.into_iter().map(|rank| context.members[rank]).collect();
+        let new = Context::new(hub, free.trailing_zeros() as usize, members, rank, context.algorithms.get());
+        let team = Team { shared: Rc::new(Shared::new(new)) };
+        Ok(Some(team))
+    }
+
+    fn context(&self) -> &Context {
+        &self.shared.context
+    }
+
+    /// Where each member stands on a list, if it does; or what is wrong with the list.
+    fn places(&self, ranks: &[usize]) -> std::result::Result<Vec<Option<usize>>, String> {
+        if ranks.is_empty() {
+            return Err("the list of ranks is empty".into());
+        }
+        let mut places = vec![None; self.size()];
+        for (place, rank) in ranks.iter().enumerate() {
+            match places.get_mut(*rank) {
+                None => return Err(checked::outside(*rank, self.size())),
+                Some(Some(first)) => {
+                    return Err(format!("rank {rank} is on the list twice, in places {first} and {place}"));
+                }
+                Some(free) => *free = Some(place),
+            }
+        }
+        Ok(places)
+    }
+}
+
+impl std::fmt::Debug for Team {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Team(member {} of {}, slot {})", self.rank(), self.size(), self.context().slot)
+    }
+}

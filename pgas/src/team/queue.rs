@@ -1,0 +1,154 @@
+//! Collectives under way: each team's in order of their start, whoever polls.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{self, Poll, Waker};
+
+use bellwether_runtime::{Background, Result};
+
+use super::context::Context;
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// A team's context, and its collectives that are not done yet.
+pub(super) struct Shared {
+    pub(super) context: Rc<Context>,
+    tasks: RefCell<VecDeque<Task>>,
+    /// Tasks begun and done so far.
+    begun: Cell<u64>,
+    done: Cell<u64>,
+    /// One of them is being polled.
+    running: Cell<bool>,
+    /// They go on whenever this rank polls or waits.
+    in_background: Cell<bool>,
+}
+
+impl Background for Shared {
+    fn advance(&self) -> bool {
+        let goes_on = !self.advance(self.begun.get(), &mut task::Context::from_waker(Waker::noop()));
+        self.in_background.set(goes_on);
+        goes_on
+    }
+}
+
+impl Shared {
+    pub(super) fn new(context: Context) -> Shared {
+        let context = Rc::new(context);
+        Shared {
+            context,
+            tasks: RefCell::default(),
+            begun: Cell::new(0),
+            done: Cell::new(0),
+            running: Cell::new(false),
+            in_background: Cell::new(false),
+        }
+    }
+
+    /// Goes on with the oldest collective, and the next when it is done. Whether all that were begun before `until` are.
+    fn advance(&self, until: u64, cx: &mut task::Context<'_>) -> bool {
+        while self.done.get() < until {
+            // What it runs may come back here, by way of a poll.
+            if self.running.replace(true) {
+                return false;
+            }
+            let mut task = self.tasks.borrow_mut().pop_front().expect("as many as begun and not done");
+            let pending = task.as_mut().poll(cx).is_pending();
+            self.running.set(false);
+            if pending {
+                self.tasks.borrow_mut().push_front(task);
+                return false;
+            }
+            self.done.set(self.done.get() + 1);
+        }
+        true
+    }
+
+    /// Waits for `body`, after all collectives that were begun before.
+    pub(super) fn run<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
+        let outcome = self.context.hub.progress.block_on(doing, async {
+            let earlier = self.begun.get();
+            if self.done.get() < earlier {
+                std::future::poll_fn(|cx| if self.advance(earlier, cx) { Poll::Ready(()) } else { Poll::Pending })
+                    .await;
+            }
+            body.await
+        });
+        if let Err(error) = &outcome {
+            self.context.note(error);
+        }
+        outcome
+    }
+
+    /// Begins `body`, which goes on whenever this rank polls or waits, whatever for.
+    pub(super) fn post<R: 'static>(
+        self: &Rc<Self>,
+        doing: &'static str,
+        body: impl Future<Output = Result<R>> + 'static,
+    ) -> Pending<R> {
+        let result = Rc::new(RefCell::new(None));
+        let place = Rc::clone(&result);
+        self.tasks.borrow_mut().push_back(Box::pin(async move {
+            let outcome = body.await;
+            *place.borrow_mut() = Some(outcome);
+        }));
+        let number = self.begun.get() + 1;
+        self.begun.set(number);
+        let pending = Pending { shared: Rc::clone(self), doing, number, result };
+        // What it sends first is on its way now.
+        let done = self.advance(number, &mut task::Context::from_waker(Waker::noop()));
+        if !done && !self.in_background.replace(true) {
+            let shared = Rc::clone(self) as Rc<dyn Background>;
+            self.context.hub.progress.add_background(Rc::downgrade(&shared));
+        }
+        pending
+    }
+}
+
+/// A collective that is under way: a future, or [`wait`](Self::wait) for it.
+///
+/// Collectives of one team are done in the order of their start; those of different teams are independent of each other.
+/// All go on in every poll and wait of this rank. It owns its buffers. Dropping it is safe and gives up nothing: the
+/// collective goes on, unless the team is dropped as well.
+#[must_use = "what it gives, and its errors, come from `wait` or `.await`"]
+pub struct Pending<R> {
+    shared: Rc<Shared>,
+    doing: &'static str,
+    number: u64,
+    result: Rc<RefCell<Option<Result<R>>>>,
+}
+
+impl<R> Pending<R> {
+    /// Waits until it is done. Delivers messages meanwhile.
+    ///
+    /// # Errors
+    /// Those of the blocking form.
+    pub fn wait(self) -> Result<R> {
+        let (shared, doing) = (Rc::clone(&self.shared), self.doing);
+        shared.context.hub.progress.block_on(doing, self)
+    }
+
+    /// Whether it is done, so that [`Pending::wait`] does not wait. Goes on with it.
+    pub fn is_done(&self) -> bool {
+        self.shared.advance(self.number, &mut task::Context::from_waker(Waker::noop()))
+    }
+}
+
+impl<R> Future for Pending<R> {
+    type Output = Result<R>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Result<R>> {
+        if !self.shared.advance(self.number, cx) {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.result.borrow_mut().take().expect("a future is not polled after it was ready"))
+    }
+}
+
+impl<R> std::fmt::Debug for Pending<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pending({})", self.doing)
+    }
+}

@@ -1,0 +1,87 @@
+//! Scans: each member gets what the values of the members up to it come to. From member 0 upwards, one after the other,
+//! whichever way.
+
+use bellwether_runtime::{Pod, Result, Scan};
+
+use super::allgather::everyone;
+use super::allreduce::{chunk, pieces_of};
+use super::context::Context;
+use super::operator::{Operator, combine_into, combine_onto};
+
+/// `values` become those of the members up to this one, combined. `initial`: without its own, but with this before all
+/// others.
+pub(super) async fn scan<T: Pod, O: Operator<T>>(
+    context: &Context,
+    values: &mut [T],
+    initial: Option<T>,
+    op: &O,
+) -> Result<()> {
+    let size = context.size();
+    let fits = context.room(size) >= size_of::<T>();
+    let chained = match context.algorithms.get().scan {
+        Scan::Chain => true,
+        Scan::Gather => !fits,
+        Scan::Auto => !fits || size_of_val(values) * size > 16 << 10,
+    };
+    match chained {
+        true => chain(context, values, initial, op).await,
+        false => gathered(context, values, initial, op).await,
+    }
+}
+
+async fn gathered<T: Pod, O: Operator<T>>(
+    context: &Context,
+    values: &mut [T],
+    initial: Option<T>,
+    op: &O,
+) -> Result<()> {
+    let (rank, size) = (context.rank, context.size());
+    let mut theirs = Vec::new();
+    for values in pieces_of(values, chunk::<T>(context.room(size))) {
+        let step = everyone(context, values, context.is_mapped()).await?;
+        let mut sum = initial.map(|initial| vec![initial; values.len()]);
+        for member in 0..rank {
+            theirs.resize(values.len(), T::zeroed());
+            context.read(step, (member, size), 0, &mut theirs);
+            match &mut sum {
+                Some(sum) => combine_into(op, sum, &theirs),
+                None => sum = Some(theirs.clone()),
+            }
+        }
+        finish(values, sum, initial.is_some(), op);
+    }
+    Ok(())
+}
+
+async fn chain<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], initial: Option<T>, op: &O) -> Result<()> {
+    let (rank, size) = (context.rank, context.size());
+    for values in pieces_of(values, chunk::<T>(context.room(1))) {
+        let step = context.step().await?;
+        let mut before = initial.map(|initial| vec![initial; values.len()]);
+        if rank > 0 {
+            context.heard(step, 0, 1).await?;
+            context.verify::<T>(rank - 1, step, (0, 1))?;
+            let mut theirs = vec![T::zeroed(); values.len()];
+            context.read(step, (0, 1), 0, &mut theirs);
+            before = Some(theirs);
+        }
+        if rank + 1 < size {
+            let mut after = values.to_vec();
+            if let Some(before) = &before {
+                combine_onto(op, before, &mut after);
+            }
+            context.send(rank + 1, step, 0, (0, 1), &after)?;
+        }
+        finish(values, before, initial.is_some(), op);
+    }
+    Ok(())
+}
+
+/// The values of this rank, when `before` is what those below it come to.
+fn finish<T: Pod, O: Operator<T>>(values: &mut [T], before: Option<Vec<T>>, exclusive: bool, op: &O) {
+    match before {
+        Some(before) if exclusive => values.copy_from_slice(&before),
+        Some(before) => combine_onto(op, &before, values),
+        None => {}
+    }
+}

@@ -1,0 +1,285 @@
+//! Teams made of teams, many of them, collectives side by side, and what goes wrong.
+
+mod worlds;
+
+use std::time::Duration;
+
+use bellwether::{Error, Max, Result, Settings, Simulated, Sum, Team, Threads, World, sim};
+use bellwether_tests::watchdog;
+use worlds::{everywhere, on_threads, simulated};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn sum(team: &Team, value: u64) -> Result<u64> {
+    let mut values = [value];
+    team.allreduce(&mut values, Sum)?;
+    Ok(values[0])
+}
+
+#[test]
+fn teams_of_teams() {
+    everywhere(|world| {
+        let all = Team::world(world)?;
+        let (rank, size) = (all.rank(), all.size());
+        assert_eq!((rank, size), (world.rank(), world.size()));
+        // Backwards, by the key.
+        let parity = all.split(Some(rank as u64 % 2), -(rank as i64))?.expect("a colour");
+        let expected: Vec<usize> = (0..size).rev().filter(|other| other % 2 == rank % 2).collect();
+        assert_eq!(parity.world_ranks().collect::<Vec<_>>(), expected);
+        assert_eq!(parity.world_rank(parity.rank())?, rank);
+        assert_eq!(parity.team_rank(rank), Some(parity.rank()));
+        assert_eq!(sum(&parity, rank as u64)?, expected.iter().sum::<usize>() as u64);
+        // Only the first of each takes part.
+        let first = parity.split((parity.rank() == 0).then_some(5), 0)?;
+        assert_eq!(first.is_some(), parity.rank() == 0);
+        if let Some(first) = &first {
+            assert_eq!(first.size(), 1);
+            first.barrier()?;
+        }
+        let list: Vec<usize> = (0..parity.size()).rev().step_by(2).collect();
+        let some = parity.subset(&list)?;
+        assert_eq!(some.is_some(), list.contains(&parity.rank()));
+        if let Some(some) = some {
+            assert_eq!(some.rank(), list.iter().position(|rank| *rank == parity.rank()).expect("on it"));
+            assert_eq!(some.allgather(&[parity.rank()])?, list);
+        }
+        assert_eq!(all.split_by_node()?.size(), size);
+        Ok(())
+    });
+}
+
+/// More than there are slots, one after the other, with other members each time.
+#[test]
+fn many_teams_made_and_dropped() {
+    let mut settings = Settings::default();
+    (settings.teams, settings.team_memory) = (3, 8192);
+    let body = |world: &World| {
+        let all = Team::world(world)?;
+        for round in 0..20usize {
+            let colour = (all.rank() * 7 + round) / 3 % 2;
+            let part = all.split(Some(colour as u64), (round as i64) * (all.rank() as i64))?.expect("a colour");
+            let ranks: u64 = part.world_ranks().map(|rank| rank as u64).sum();
+            for repeat in 0..1 + round % 3 {
+                assert_eq!(sum(&part, world.rank() as u64)?, ranks);
+                let mut word = [part.rank() + repeat];
+                part.broadcast(repeat % part.size(), &mut word)?;
+                assert_eq!(word, [repeat % part.size() + repeat]);
+            }
+        }
+        Ok(())
+    };
+    on_threads(&settings, &[1, 2, 3, 5, 7], body);
+    simulated(&settings, &[2, 3, 5, 7], 3, body);
+}
+
+#[test]
+fn too_many_teams_is_an_error_that_passes() {
+    let mut settings = Settings::default();
+    settings.teams = 4;
+    on_threads(&settings, &[1, 3], |world| {
+        let all = Team::world(world)?;
+        let mut teams = Vec::new();
+        for _ in 0..3 {
+            teams.push(all.split(Some(0), 0)?.expect("a colour"));
+        }
+        let error = all.split(Some(0), 0).expect_err("no slot left").to_string();
+        assert!(
+            error.contains("teams") && error.contains("BELLWETHER_TEAMS") && error.contains("free of 4"),
+            "{error}"
+        );
+        teams.pop();
+        let again = all.split(Some(0), 0)?.expect("a colour");
+        assert_eq!(sum(&again, 1)?, world.size() as u64);
+        Ok(())
+    });
+}
+
+#[test]
+fn collectives_side_by_side() {
+    let body = |world: &World| {
+        let all = Team::world(world)?;
+        let (rank, size) = (all.rank(), all.size());
+        let twin = all.split(Some(0), 0)?.expect("a colour");
+        for round in 0..5u64 {
+            // Some begin them in another order, and wait in another.
+            let (on_twin, on_all) = match rank % 2 {
+                0 => {
+                    let on_all = all.allgather_async(vec![rank; 40]);
+                    (twin.allreduce_async(vec![rank as u64 + round; 300], Max), on_all)
+                }
+                _ => {
+                    let on_twin = twin.allreduce_async(vec![rank as u64 + round; 300], Max);
+                    (on_twin, all.allgather_async(vec![rank; 40]))
+                }
+            };
+            if (rank / 2 + round as usize).is_multiple_of(2) {
+                assert_eq!(on_all.wait()?, (0..size).flat_map(|rank| [rank; 40]).collect::<Vec<_>>());
+                assert_eq!(on_twin.wait()?, vec![size as u64 - 1 + round; 300]);
+            } else {
+                assert_eq!(on_twin.wait()?, vec![size as u64 - 1 + round; 300]);
+                assert_eq!(on_all.wait()?, (0..size).flat_map(|rank| [rank; 40]).collect::<Vec<_>>());
+            }
+            // Several on one team: the last wait drives all; one is dropped.
+            let scan = all.scan_async(vec![1usize], Sum);
+            drop(all.broadcast_async(size - 1, vec![rank]));
+            let parts = all.scatter_async(0, if rank == 0 { (0..size).collect() } else { vec![] }, 1);
+            let gathered = all.gather_async(size - 1, vec![rank]);
+            let reduced = all.reduce_async(0, vec![rank], Sum);
+            let turned = all.alltoall_async((0..size).map(|to| rank * 100 + to).collect());
+            let uneven = all.alltoallv_async(vec![rank; size], vec![1; size]);
+            let before = all.exclusive_scan_async(vec![rank], 1000, Sum);
+            let barrier = all.barrier_async();
+            assert_eq!(sum(&all, 1)?, size as u64);
+            barrier.wait()?;
+            assert_eq!(before.wait()?, [1000 + rank * rank.saturating_sub(1) / 2]);
+            assert_eq!(uneven.wait()?, ((0..size).collect(), vec![1; size]));
+            assert_eq!(turned.wait()?, (0..size).map(|from| from * 100 + rank).collect::<Vec<_>>());
+            assert_eq!(reduced.wait()?, (rank == 0).then(|| vec![size * (size - 1) / 2]));
+            assert_eq!(gathered.wait()?, (rank == size - 1).then(|| (0..size).collect()));
+            assert_eq!(parts.wait()?, [rank]);
+            assert_eq!(scan.wait()?, [rank + 1]);
+        }
+        Ok(())
+    };
+    everywhere(body);
+    on_threads(&Settings::default(), &[16], body);
+}
+
+/// Driven by a loop that knows nothing of the library, in the manner of an executor.
+#[test]
+fn any_executor_will_do() {
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        loop {
+            if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
+                return value;
+            }
+        }
+    }
+    everywhere(|world| {
+        let team = Team::world(world)?;
+        let words = world.alloc::<u64>(4)?;
+        let next = (world.rank() + 1) % world.size();
+        run(async {
+            words.fetch_add_async(next, 0, 5).await?;
+            words.put_slice_async(next, 1, &[6, 7]).await?;
+            team.barrier_async().await?;
+            assert_eq!(words.get_slice_async(world.rank(), 0, 3).await?, [5, 6, 7]);
+            team.barrier_async().await?;
+            assert_eq!(words.compare_swap_async(next, 0, 5, 9).await?, 5);
+            team.allreduce_async(vec![1u64], Sum).await
+        })
+        .map(|sums| assert_eq!(sums, [world.size() as u64]))
+    });
+}
+
+/// Each rank's outcome of a collective called otherwise by one of them.
+fn outcomes(ranks: usize, body: impl Fn(&Team) -> Result<()> + Sync) -> Vec<String> {
+    let _guard = watchdog::guard("a mismatch", LIMIT);
+    let outcomes = Threads::new(ranks).run(|world| {
+        let team = Team::world(world).expect("memory for teams");
+        let outcome = body(&team);
+        // Nobody leaves before all have heard.
+        world.barrier().expect("the world is well");
+        outcome.err().map_or_else(String::new, |error| error.to_string())
+    });
+    outcomes.expect("threads start")
+}
+
+#[test]
+fn members_that_differ_are_told_so() {
+    let told = |ranks, what: &[&str], body: &(dyn Fn(&Team) -> Result<()> + Sync)| {
+        let outcomes = outcomes(ranks, body);
+        assert!(outcomes.iter().any(|text| what.iter().all(|what| text.contains(what))), "{what:?}: {outcomes:#?}");
+        assert!(outcomes.iter().all(|text| !text.is_empty()), "{what:?}: {outcomes:#?}");
+    };
+    for ranks in [2, 3, 5] {
+        told(ranks, &["3 elements", "4 elements", "allreduce"], &|team| {
+            team.allreduce(&mut vec![0u64; 3 + team.rank() / (team.size() - 1)], Sum)?;
+            team.barrier()
+        });
+        told(ranks, &["by Sum", "by Max"], &|team| match team.rank() {
+            0 => team.allreduce(&mut [1], Sum),
+            _ => team.allreduce(&mut [1], Max),
+        });
+        told(ranks, &["root 0", "root 1"], &|team| {
+            team.broadcast(usize::from(team.rank() == 1), &mut [1])?;
+            team.allreduce(&mut [1], Sum)
+        });
+        told(ranks, &["barrier", "gather"], &|team| match team.rank() {
+            0 => team.gather(0, &[1u8]).map(drop),
+            _ => team.barrier(),
+        });
+        told(ranks, &["7 elements for"], &|team| {
+            team.scatter(0, &[0u8; 7][..if team.rank() == 0 { 7 } else { 0 }], &mut [0u8; 2])
+        });
+    }
+}
+
+#[test]
+fn wrong_arguments_are_errors_and_the_team_goes_on() {
+    everywhere(|world| {
+        let team = Team::world(world)?;
+        let size = team.size();
+        let wrong = |outcome: Result<()>, what: &str| {
+            let text = outcome.expect_err(what).to_string();
+            assert!(text.contains(what), "{text}");
+        };
+        wrong(team.broadcast(size, &mut [1]), &format!("rank {size} is outside the team"));
+        wrong(team.reduce(size + 3, &mut [1], Sum), "outside the team");
+        wrong(team.gather_async(size, vec![1]).wait().map(drop), "outside the team");
+        wrong(team.scatter(size, &[], &mut [1]), "outside the team");
+        wrong(team.subset(&[]).map(drop), "the list of ranks is empty");
+        wrong(team.subset(&[0, size]).map(drop), "outside the team");
+        wrong(team.subset(&[0, 0]).map(drop), "twice");
+        wrong(team.alltoallv(&[1], &vec![0; size]).map(drop), "sum to 0");
+        wrong(team.alltoallv::<u8>(&[], &vec![0; size + 1]).map(drop), "one for each member");
+        if size > 1 {
+            wrong(team.alltoall(&vec![0u8; size + 1]).map(drop), "cannot be parted equally");
+        }
+        wrong(team.world_rank(size).map(drop), "outside the team");
+        assert_eq!(sum(&team, 2)?, 2 * size as u64);
+        Ok(())
+    });
+}
+
+#[test]
+fn an_element_larger_than_a_buffer_is_an_error() {
+    let mut settings = Settings::default();
+    settings.team_memory = 4096;
+    on_threads(&settings, &[1, 2], |world| {
+        let team = Team::world(world)?;
+        let error = team.allgather(&[[0u8; 1024]]).expect_err("1 KiB of buffer").to_string();
+        assert!(error.contains("1024 bytes") && error.contains("BELLWETHER_TEAM_MEMORY"), "{error}");
+        Ok(())
+    });
+}
+
+/// A member that is gone: every other one hears of it, now and later.
+#[test]
+fn a_lost_member_is_an_error() {
+    for (ranks, how) in [(2, "leaves"), (3, "leaves"), (5, "leaves"), (3, "is cut off")] {
+        let _guard = watchdog::guard(format!("{ranks} ranks, one {how}"), LIMIT);
+        let body = |world: &World| -> Result<()> {
+            let team = Team::world(world)?;
+            team.barrier()?;
+            if world.rank() == 1 {
+                return Ok(());
+            }
+            for _ in 0..2 {
+                let error = team.allreduce(&mut [1u64], Sum).expect_err("a member is gone");
+                assert!(matches!(error, Error::PeerLost { .. } | Error::Standstill { .. }), "{error}");
+            }
+            Ok(())
+        };
+        if how == "leaves" {
+            let outcomes = Threads::new(ranks).run(body).expect("threads start");
+            assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        } else {
+            let job = Simulated::new(sim::Config::new(ranks, 1).wild());
+            let outcomes = job.run(body).expect("the job starts");
+            assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Running a test body on several worlds.
+
+// Not every test uses all of it.
+#![allow(dead_code)]
+
+use std::time::Duration;
+
+use bellwether::{Result, Settings, Simulated, Threads, World, sim};
+use bellwether_tests::watchdog;
+
+/// Far from what any of these takes.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs `body` on threads, on each of these numbers of ranks.
+pub fn on_threads(settings: &Settings, ranks: &[usize], body: impl Fn(&World) -> Result<()> + Sync) {
+    for &ranks in ranks {
+        let _guard = watchdog::guard(format!("{ranks} threads"), LIMIT);
+        let outcomes = Threads::new(ranks).settings(settings.clone()).run(&body).expect("threads start");
+        expect_all(outcomes, &format!("{ranks} threads"));
+    }
+}
+
+/// Runs `body` on a simulated network that delays and reorders, on each of these numbers of ranks, with several seeds.
+pub fn simulated(settings: &Settings, ranks: &[usize], seeds: u64, body: impl Fn(&World) -> Result<()> + Sync) {
+    for &ranks in ranks {
+        sim::check("teams", seeds, |seed| {
+            let _guard = watchdog::guard(format!("{ranks} simulated ranks, seed {seed}"), LIMIT);
+            let job = Simulated::new(sim::Config::new(ranks, seed).wild()).settings(settings.clone());
+            expect_all(job.run(&body).expect("the job starts"), &format!("{ranks} simulated ranks, seed {seed}"));
+        });
+    }
+}
+
+/// Both, on the usual numbers of ranks.
+pub fn everywhere(body: impl Fn(&World) -> Result<()> + Sync) {
+    let settings = Settings::default();
+    on_threads(&settings, &[1, 2, 3, 5, 7], &body);
+    simulated(&settings, &[1, 2, 3, 5, 7], 3, &body);
+}
+
+/// All ranks, or the errors of all.
+pub fn expect_all(outcomes: Vec<Result<()>>, what: &str) {
+    let failed: Vec<String> = outcomes
+        .iter()
+        .enumerate()
+        .filter_map(|(rank, outcome)| Some(format!("rank {rank}: {}", outcome.as_ref().err()?)))
+        .collect();
+    assert!(failed.is_empty(), "{what}: {failed:#?}");
+}

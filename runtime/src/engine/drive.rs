@@ -1,0 +1,147 @@
+//! Futures: what is posted now and looked at later, and the wait that looks at them.
+
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Weak;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::Engine;
+use super::far::Answer;
+use crate::error::{Error, Result};
+use crate::transport;
+
+/// Something that goes on while its rank polls or waits, whatever for.
+pub trait Background {
+    /// Goes on as far as it can without waiting. Whether there is more to do. Runs within a poll, so it neither polls nor
+    /// waits itself.
+    fn advance(&self) -> bool;
+}
+
+impl Engine {
+    /// Lets `task` go on at every poll, until it has nothing more to do or is dropped.
+    pub(crate) fn add_background(&self, task: Weak<dyn Background>) {
+        self.background.borrow_mut().push(task);
+        self.has_background.set(true);
+    }
+
+    /// Lets what goes on in the background go on; tells how much of it came to its end.
+    #[cold]
+    pub(super) fn turn_background(&self) -> usize {
+        if self.driving.get() || self.interface.delivering() {
+            return 0;
+        }
+        // Out of its place meanwhile: what goes on may add to it.
+        let mut tasks = self.background.take();
+        let before = tasks.len();
+        self.driving.set(true);
+        tasks.retain(|task| task.upgrade().is_some_and(|task| task.advance()));
+        self.driving.set(false);
+        let ended = before - tasks.len();
+        let mut added = self.background.borrow_mut();
+        tasks.append(&mut added);
+        *added = tasks;
+        self.has_background.set(!added.is_empty());
+        ended
+    }
+
+    /// Polls `future` until it is ready, with this rank's progress and waiting.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_together`]; what the future gives.
+    #[inline]
+    pub(crate) fn block_on<T>(&self, doing: &'static str, future: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut future = pin!(future);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut output = None;
+        self.wait_together(doing, || {
+            let outer = self.driving.replace(true);
+            if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+                output = Some(value);
+            }
+            self.driving.set(outer);
+            output.is_some()
+        })?;
+        output.expect("the wait ends with an output")
+    }
+
+    /// Looks whether `ready` gives something. Where no wait of this engine drives the future, it turns the crank itself,
+    /// and asks to be polled again at once: that suits any executor of one thread.
+    ///
+    /// # Errors
+    /// As [`Engine::poll_alive`], from `ready` too.
+    #[inline]
+    pub(crate) fn look<T>(
+        &self,
+        doing: &'static str,
+        context: &Context<'_>,
+        mut ready: impl FnMut() -> Result<Option<T>>,
+    ) -> Poll<Result<T>> {
+        match ready() {
+            Ok(Some(value)) => return Poll::Ready(Ok(value)),
+            Err(error) => return Poll::Ready(Err(error)),
+            Ok(None) if self.driving.get() => return Poll::Pending,
+            Ok(None) => {}
+        }
+        if self.interface.delivering() {
+            return Poll::Ready(Err(Error::InsideHandler { operation: doing }));
+        }
+        let polled = self.poll_alive(doing);
+        match ready() {
+            Ok(Some(value)) => Poll::Ready(Ok(value)),
+            Err(error) => Poll::Ready(Err(error)),
+            Ok(None) => match polled {
+                Err(error) => Poll::Ready(Err(error)),
+                Ok(_) => {
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            },
+        }
+    }
+
+    /// One attempt to post what gives an answer, after what was put there before. `None` is back-pressure.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(super) fn try_ask(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        post: impl FnOnce() -> transport::Result<Option<Arc<Answer>>>,
+    ) -> Result<Option<Arc<Answer>>> {
+        if self.job.any_lost() || self.job.any_left() {
+            self.check_alive(rank, doing)?;
+        }
+        if self.keeps_write_for(rank) {
+            return Ok(None);
+        }
+        post().map_err(|error| self.far_error(error, rank, doing))
+    }
+
+    /// Whether an answer of `rank` has come.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], if it never will.
+    pub(super) fn answered(&self, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool> {
+        match answer.outcome() {
+            None => Ok(false),
+            Some(outcome) => outcome.map(|()| true).map_err(|error| self.far_error(error, rank, doing)),
+        }
+    }
+
+    /// Whether all that this rank has put to `rank` is in effect there.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn is_settled(&self, doing: &'static str, rank: usize) -> Result<bool> {
+        let Some(far) = self.far() else { return Ok(true) };
+        if rank == self.rank {
+            return Ok(true);
+        }
+        if self.keeps_write_for(rank) {
+            return Ok(false);
+        }
+        far.settled(rank).map_err(|error| self.far_error(error, rank, doing))
+    }
+}

@@ -1,0 +1,104 @@
+//! A rank's progress as a handle of its own, for what is built upon a world and outlives a borrow of it.
+
+use std::future::Future;
+use std::rc::{Rc, Weak};
+
+use super::World;
+use crate::engine::{Background, Engine};
+use crate::error::Result;
+use crate::settings::Settings;
+
+/// Turns the crank of one rank. Cheap to copy; belongs to the thread of its world, and works as long as that lives.
+#[derive(Clone)]
+pub struct Progress {
+    engine: Rc<Engine>,
+}
+
+impl World {
+    /// This rank's progress.
+    pub fn progress(&self) -> Progress {
+        Progress { engine: Rc::clone(self.engine()) }
+    }
+
+    /// Drives a future of this library, or one made of such, until it is ready; delivers messages meanwhile and waits as
+    /// every other wait does. Futures of other sources may be polled rarely, while this rank sleeps.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerLost`] if a rank died; [`crate::Error::InsideHandler`]; what the future gives.
+    pub fn block_on<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+        self.engine().block_on("waiting for a future", future)
+    }
+}
+
+impl Progress {
+    /// This rank's number.
+    pub fn rank(&self) -> usize {
+        self.engine.rank
+    }
+
+    /// Ranks of the world.
+    pub fn size(&self) -> usize {
+        self.engine.size
+    }
+
+    /// As [`World::block_on`]; `doing` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`World::block_on`].
+    #[inline]
+    pub fn block_on<T>(&self, doing: &'static str, future: impl Future<Output = Result<T>>) -> Result<T> {
+        self.engine.block_on(doing, future)
+    }
+
+    /// As [`World::poll`].
+    ///
+    /// # Errors
+    /// As [`World::poll`].
+    pub fn poll(&self) -> Result<usize> {
+        self.engine.poll_alive("polling")
+    }
+
+    /// Polls until `ready` holds, which only another thread of this rank can bring about: delivers messages, and gives up
+    /// the core in between. Ends early for nothing: a rank that died is told of by the next call.
+    pub fn poll_until(&self, mut ready: impl FnMut() -> bool) {
+        while !ready() {
+            if self.engine.turn() == 0 {
+                self.engine.idle_poll();
+                rustix::thread::sched_yield();
+            }
+        }
+    }
+
+    /// Lets `task` go on at every poll and in every wait of this rank, until it has nothing more to do or is dropped.
+    pub fn add_background(&self, task: Weak<dyn Background>) {
+        self.engine.add_background(task);
+    }
+
+    /// Ready when all that this rank has put and signalled is in effect everywhere: the future form of
+    /// [`World::fence`], with its error.
+    pub fn quiet(&self, doing: &'static str) -> impl Future<Output = Result<()>> + use<> {
+        let engine = Rc::clone(&self.engine);
+        std::future::poll_fn(move |context| engine.look(doing, context, || Ok(engine.try_quiet(doing)?.then_some(()))))
+    }
+
+    /// Whether every rank's memory is a pointer away.
+    pub fn is_mapped(&self) -> bool {
+        self.engine.far().is_none()
+    }
+
+    /// Whether there are more ranks than cores.
+    pub fn is_crowded(&self) -> bool {
+        self.engine.patience().crowded
+    }
+
+    /// The settings of this rank.
+    pub fn settings(&self) -> &Settings {
+        &self.engine.settings
+    }
+}
+
+impl std::fmt::Debug for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Progress(rank {} of {})", self.rank(), self.size())
+    }
+}

@@ -1,0 +1,127 @@
+//! Signals: 64-bit counters in symmetric memory that a put adds one to when its data is there.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use bytemuck::Pod;
+
+use super::Symmetric;
+use crate::error::Result;
+
+const WAITING: &str = "waiting for a signal";
+
+impl<T: Pod> Symmetric<T> {
+    /// Writes `values` at `rank`, from element `start`, then adds one to word `index` of `signals` there: who sees the
+    /// count sees all of them. OpenSHMEM's put-with-signal (1.5, section 9.8), with an add. Nothing is needed from the
+    /// target.
+    ///
+    /// Several ranks may signal one word. It counts signals only: other puts to it are lost or lose some.
+    ///
+    /// # Errors
+    /// As [`Symmetric::put_slice`], for either array; then nothing was written.
+    ///
+    /// # Examples
+    /// ```
+    /// bellwether_runtime::threads(2, |world| {
+    ///     let (halo, arrived) = (world.alloc::<f64>(8)?, world.alloc::<u64>(1)?);
+    ///     let other = 1 - world.rank();
+    ///     halo.put_slice_signal(other, 0, &[1.5; 8], &arrived, 0)?;
+    ///     arrived.wait_signal(0, 1)?;
+    ///     assert_eq!(halo.load(7), 1.5);
+    ///     world.barrier()
+    /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// # Ok::<(), bellwether_runtime::Error>(())
+    /// ```
+    #[inline]
+    pub fn put_slice_signal(
+        &self,
+        rank: usize,
+        start: usize,
+        values: &[T],
+        signals: &Symmetric<u64>,
+        index: usize,
+    ) -> Result<()> {
+        signals.range("put_slice_signal", rank, index, 1)?;
+        self.put_slice(rank, start, values)?;
+        signals.signal(rank, index)
+    }
+}
+
+impl Symmetric<u64> {
+    /// Adds one to word `index` of `rank`, after everything this rank has put there before. Never blocks.
+    ///
+    /// # Errors
+    /// [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`]; over a network [`crate::Error::PeerLost`].
+    #[inline]
+    pub fn signal(&self, rank: usize, index: usize) -> Result<()> {
+        let Some(at) = self.element(rank, index) else { return self.signal_far(rank, index) };
+        // SAFETY: an element of ours; words that are signalled are only touched atomically. Release pairs with the
+        // Acquire load in `signals`.
+        unsafe { AtomicU64::from_ptr(at) }.fetch_add(1, Ordering::Release);
+        self.engine().interface.wake_if_asleep(rank);
+        Ok(())
+    }
+
+    #[cold]
+    fn signal_far(&self, rank: usize, index: usize) -> Result<()> {
+        let offset = self.range("signal", rank, index, 1)?;
+        self.engine().far_ring(rank, offset)
+    }
+
+    /// How often this rank's word `index` has been signalled. A look, no poll: see [`Symmetric::load`].
+    ///
+    /// # Panics
+    /// If the index is out of bounds.
+    #[inline]
+    pub fn signals(&self, index: usize) -> u64 {
+        assert!(index < self.len(), "element {index} of {}", self.len());
+        // SAFETY: an element of ours. Acquire pairs with the Release in `signal`, here or of the network.
+        unsafe { AtomicU64::from_ptr(self.as_ptr_range().start.add(index)) }.load(Ordering::Acquire)
+    }
+
+    /// Waits until this rank's word `index` is at least `at_least`, and tells what it is. Delivers messages meanwhile.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfBounds`]; as [`super::Bell::wait`].
+    pub fn wait_signal(&self, index: usize, at_least: u64) -> Result<u64> {
+        self.range("wait_signal", self.engine().rank, index, 1)?;
+        let mut count = 0;
+        self.engine().wait_until(WAITING, None, || {
+            count = self.signals(index);
+            count >= at_least
+        })?;
+        Ok(count)
+    }
+
+    /// The future form of [`Symmetric::wait_signal`].
+    ///
+    /// # Panics
+    /// When polled, if the index is out of bounds.
+    #[inline]
+    pub fn signalled(&self, index: usize, at_least: u64) -> Signalled<'_> {
+        Signalled { signals: self, index, at_least }
+    }
+}
+
+/// Ready when a word has been signalled often enough; see [`Symmetric::signalled`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Signalled<'a> {
+    signals: &'a Symmetric<u64>,
+    index: usize,
+    at_least: u64,
+}
+
+impl Future for Signalled<'_> {
+    type Output = Result<u64>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<u64>> {
+        self.signals.engine().look(WAITING, context, || {
+            let count = self.signals.signals(self.index);
+            Ok((count >= self.at_least).then_some(count))
+        })
+    }
+}
