@@ -101,6 +101,21 @@ enum Word {
 type Post = (usize, Word);
 
 impl<T: Serialize + DeserializeOwned + 'static> Part<T> {
+    fn new(room: usize) -> Part<T> {
+        Part {
+            items: RefCell::default(),
+            hungry: RefCell::default(),
+            life: Cell::new(0),
+            balance: Cell::new(0),
+            touched: Cell::new(false),
+            fed: Cell::new(0),
+            token: Cell::new(None),
+            ended: Cell::new(false),
+            fault: RefCell::default(),
+            room,
+        }
+    }
+
     /// Hands half of the items to a rank that asked, if there is more than one, or to `asker`, if there is any.
     fn share(&self, asker: Option<usize>) -> Result<Option<Post>, String> {
         let mut items = self.items.borrow_mut();
@@ -212,19 +227,7 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     /// As [`World::barrier`].
     pub fn new(world: &'w World) -> Result<DistQueue<'w, T>> {
         let room = world.largest_message().saturating_sub(OVERHEAD).min(MESSAGE);
-        let part = Part {
-            items: RefCell::default(),
-            hungry: RefCell::default(),
-            life: Cell::new(0),
-            balance: Cell::new(0),
-            touched: Cell::new(false),
-            fed: Cell::new(0),
-            token: Cell::new(None),
-            ended: Cell::new(false),
-            fault: RefCell::default(),
-            room,
-        };
-        let queue = DistQueue { world, part: Registry::open(world, part), asked: None };
+        let queue = DistQueue { world, part: Registry::open(world, Part::new(room)), asked: None };
         queue.begin()?;
         Ok(queue)
     }
@@ -355,4 +358,38 @@ fn encode<T: Serialize>(item: &T) -> Result<Vec<u8>, String> {
 #[cold]
 fn bad(why: String) -> Error {
     Error::InvalidArgument { operation: "a distributed queue", why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets `rank` of three pass the token on to the next.
+    fn pass(parts: &[Part<u8>], rank: usize) {
+        for (to, word) in parts[rank].pass(rank, 3) {
+            parts[to].hear(rank, 3, to, word).expect("nothing has to travel");
+        }
+    }
+
+    #[test]
+    fn work_behind_the_token_keeps_it_going() {
+        let parts: Vec<Part<u8>> = (0..3).map(|_| Part::new(100)).collect();
+        parts[0].token.set(Some(Token { fresh: true, ..Token::default() }));
+        pass(&parts, 0);
+        pass(&parts, 1);
+        // The token is at rank 2, which has work and shares it with rank 1, behind the token, and gets some back.
+        parts[2].items.borrow_mut().extend([1, 2, 3, 4]);
+        for (from, to) in [(2, 1), (1, 2)] {
+            let (_, word) = parts[from].share(Some(to)).expect("bytes are written").expect("there is something");
+            parts[to].hear(from, 3, to, word).expect("nothing has to travel");
+        }
+        parts[2].items.borrow_mut().clear();
+        pass(&parts, 2);
+        pass(&parts, 0);
+        assert!(parts.iter().all(|part| !part.ended.get()), "rank 1 still has work");
+        parts[1].items.borrow_mut().clear();
+        // What was seen is forgotten in a round, and the next finds nothing.
+        [1, 2, 0, 1, 2, 0].into_iter().for_each(|rank| pass(&parts, rank));
+        assert!(parts[0].ended.get() && parts[1].ended.get() && parts[2].ended.get());
+    }
 }

@@ -37,7 +37,7 @@ use super::verdict::{Call, Verdicts};
 /// let samples: Vec<usize> = (0..5000).map(|i| i * i % 1000).collect();
 /// aggregator.scatter_add(&mut table, &bins, &samples, &vec![1; samples.len()])?;
 /// let seen = aggregator.gather(&table, &bins, &[0, 1, 2])?;
-/// assert_eq!(seen, [450, 300, 0]);
+/// assert_eq!(seen, [150, 120, 0]);
 /// # Ok(())
 /// # })?.into_iter().collect::<bellwether::Result<()>>()?;
 /// # Ok::<(), bellwether::Error>(())
