@@ -15,7 +15,7 @@ use clap::Parser;
 struct Arguments {
     /// How many keys, on all ranks together
     #[arg(short = 'k', long, value_name = "N", default_value_t = 4 << 20,
-          value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+          value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     keys: u64,
 
     /// What the keys are like

@@ -8,6 +8,8 @@ pub mod cg;
 pub mod gather;
 pub mod heat;
 pub mod job;
+pub mod montecarlo;
+pub mod nbody;
 pub mod output;
 pub mod progress;
 pub mod random;

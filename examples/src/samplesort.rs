@@ -68,6 +68,8 @@ pub struct Sorted {
 /// Out of memory, or a rank was lost.
 pub fn run(world: &World, keys: Keys, count: usize, seed: u64, rounds: usize) -> Result<Sorted> {
     let layout = Layout::block([count], world.size())?;
+    // The keys, the sorted keys, and those on their way: better to be told now than after a minute that there is no room.
+    drop(world.alloc::<u32>(3 * count.div_ceil(world.size()))?);
     let array = GlobalArray::from_fn(world, layout, |[place]| keys.at(seed, place as u64, count as u64))?;
     let mut times = Vec::new();
     let mut timed = || -> Result<GlobalArray<u32, 1>> {
