@@ -4,6 +4,7 @@
 //! the work. In [`heat`] and [`cg`] the file to read first is `parallel.rs`: it is the only one that knows that there is
 //! more than one rank. The others are small: read the module from its top.
 
+pub mod bfs;
 pub mod cg;
 pub mod gather;
 pub mod heat;
