@@ -58,7 +58,7 @@ pub fn tell(world: &World, source: Source, found: &Found<'_>, check: bool) -> Re
     if found.violations != Violations::default() {
         return Err(failed(format!("no breadth-first tree: {:?}", found.violations)));
     }
-    let levels = found.levels.get_patch([0..graph.vertices])?;
+    let levels = found.levels.get_patch(0..graph.vertices)?;
     if check {
         let (vertices, edges) = match source {
             Source::File { vertices, edges, .. } => (vertices, edges),

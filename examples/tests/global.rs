@@ -141,7 +141,7 @@ impl Given {
         let graph = Graph::spread(world, self.vertices, edges)?;
         let tree = search(world, &graph, root, switch)?;
         let (violations, levels) = validate(world, &graph, root, &tree.parents, tree.levels)?;
-        Ok((levels.get_patch([0..self.vertices])?, tree.steps, violations))
+        Ok((levels.get_patch(0..self.vertices)?, tree.steps, violations))
     }
 }
 

@@ -126,7 +126,7 @@ pub fn run(
     }
     // Everyone is done adding; now all may read.
     world.barrier()?;
-    let mut absorbed = tallies.get_patch([0..bins + 3])?;
+    let mut absorbed = tallies.get_patch(0..bins + 3)?;
     let rest = absorbed.split_off(bins);
     let found = Tallies { absorbed, reflected: rest[0], transmitted: rest[1], scatterings: rest[2] };
     Ok((found, world.allgather(&[followed])?))

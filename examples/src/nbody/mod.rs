@@ -156,7 +156,7 @@ fn body(seed: u64, number: usize) -> ([f64; 3], [f64; 3]) {
     const SIZE: f64 = 0.4;
     const PART: f64 = 0.5;
     let mut random = Stream::new(seed, number as u64);
-    let side = if number % 2 == 0 { 1.0 } else { -1.0 };
+    let side = if number.is_multiple_of(2) { 1.0 } else { -1.0 };
     // The innermost 0.1 % to 95 % of the cluster: one body far out would only shrink the picture.
     let inside = 0.001 + 0.949 * random.unit();
     let radius = SIZE / (inside.powf(-2.0 / 3.0) - 1.0).sqrt();
