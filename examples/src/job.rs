@@ -103,7 +103,7 @@ pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> E
     let outcome = world.map_err(Failure::from).and_then(|world| {
         rank = (world.size() > 1).then(|| world.rank());
         match arguments {
-            Ok(arguments) => body(&world, arguments)?,
+            Ok(arguments) => body(&world, arguments).or_else(|failure| tell_shared(&world, failure))?,
             Err(message) => on_root(&world, || print(&message)).map(drop)?,
         }
         // Nobody leaves while another may still fetch from this rank's memory.
@@ -127,6 +127,20 @@ pub fn count(text: &str) -> Result<usize, String> {
         Ok(count) if count > 0 => Ok(count),
         _ => Err("expected a whole number above 0".into()),
     }
+}
+
+/// Tells an error once that every rank has, since it is the same argument that asks for too much everywhere.
+fn tell_shared(world: &World, failure: Failure) -> Result<(), Failure> {
+    match failure {
+        Failure::Running(error) if is_shared(&error) => on_root(world, || Err(Failure::Input(error))),
+        own => Err(own),
+    }
+    .map(|_: Option<()>| ())
+}
+
+/// Whether every rank gets this error from the same call.
+fn is_shared(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(bellwether::Error::OutOfMemory { .. }))
 }
 
 /// Prints what clap has to say: help is no failure, a wrong argument is.

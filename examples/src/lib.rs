@@ -1,14 +1,21 @@
 //! What the examples share, and the parts of them that the tests call.
 //!
-//! Each example is a folder: `heat2d/main.rs` and `cg/main.rs` hold the command line and the order of events; the
-//! modules [`heat`] and [`cg`] hold the work. In both, the file to read first is `parallel.rs`: it is the only one that
-//! knows that there is more than one rank. `histogram` and `indexgather` share [`bale`].
+//! Each example is a folder whose `main.rs` holds the command line and the order of events, and a module here that holds
+//! the work. In [`heat`] and [`cg`] the file to read first is `parallel.rs`: it is the only one that knows that there is
+//! more than one rank. `histogram` and `indexgather` share [`bale`]. The others
+//! are small: read the module from its top.
 
 pub mod bale;
+pub mod bfs;
 pub mod cg;
 pub mod gather;
 pub mod heat;
 pub mod job;
+pub mod montecarlo;
+pub mod nbody;
 pub mod output;
 pub mod progress;
+pub mod random;
+pub mod samplesort;
 pub mod share;
+pub mod transpose;

@@ -1,8 +1,6 @@
 //! The examples on several ranks against the same on one.
 
-use std::io::Write;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+mod common;
 
 use bellwether::World;
 use bellwether_examples::cg::csr::Csr;
@@ -14,23 +12,9 @@ use bellwether_examples::heat::parallel::SharedPlate;
 use bellwether_examples::heat::plate::{Hold, Plate};
 use bellwether_examples::heat::serial::{self, Stop};
 
-const RANKS: [usize; 5] = [1, 2, 3, 5, 7];
+use common::threads;
 
-/// Runs a program on ranks that are threads. Ranks that wait for each other for ever end the tests with a message.
-fn threads<R: Send>(ranks: usize, what: &str, program: impl Fn(&World) -> R + Sync) -> Vec<R> {
-    let (done, ended) = mpsc::channel::<()>();
-    let message = format!("{what} on {ranks} ranks: not done after a minute");
-    std::thread::spawn(move || {
-        if ended.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
-            // Past the test harness, which keeps what is printed until the test ends.
-            let _ = writeln!(std::io::stderr(), "{message}");
-            std::process::abort();
-        }
-    });
-    let outcomes = bellwether::threads(ranks, program).unwrap();
-    drop(done);
-    outcomes
-}
+const RANKS: [usize; 5] = [1, 2, 3, 5, 7];
 
 /// The plate after `stop` on `ranks` ranks, and the plates seen on the way, every third step.
 fn heat(ranks: usize, plate: &Plate, stop: Stop) -> (Vec<f64>, u64, Vec<Vec<f64>>) {

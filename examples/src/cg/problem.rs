@@ -23,9 +23,20 @@ pub fn load_matrix(path: &Path) -> Result<Csr> {
     if is_market {
         matrix_market::parse(&text).with_context(|| format!("cannot use {} as a Matrix Market file", path.display()))
     } else {
-        let edges = metis::parse(&text).with_context(|| format!("cannot use {} as a METIS graph", path.display()))?;
-        Ok(model::laplacian_plus_identity(&edges))
+        Ok(model::laplacian_plus_identity(&parse_graph(&text, path)?))
     }
+}
+
+/// Reads a METIS graph: its symmetric adjacency matrix, with the edges' weights as values.
+///
+/// # Errors
+/// The file is absent or is no such graph; the error names it, and the line if there is one.
+pub fn load_graph(path: &Path) -> Result<Csr> {
+    parse_graph(&read_text(path)?, path)
+}
+
+fn parse_graph(text: &str, path: &Path) -> Result<Csr> {
+    metis::parse(text).with_context(|| format!("cannot use {} as a METIS graph", path.display()))
 }
 
 /// Reads a vector with an entry for each row of the matrix.

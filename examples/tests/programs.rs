@@ -1,0 +1,90 @@
+//! The examples as programs: their arguments, exit codes and messages.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// The program of an example, beside the one of this test.
+fn program(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    tests.parent().and_then(|folder| folder.parent()).unwrap().join("examples").join(name)
+}
+
+/// Runs an example on so many ranks in a folder of its own.
+fn run(ranks: usize, name: &str, arguments: &[&str]) -> (Output, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(program(name));
+    command.args(arguments).current_dir(&folder).env("BELLWETHER_RANKS", ranks.to_string());
+    (command.output().unwrap(), folder)
+}
+
+#[track_caller]
+fn refused(ranks: usize, name: &str, arguments: &[&str], part: &str) {
+    let (output, folder) = run(ranks, name, arguments);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{name} {arguments:?}: {message}");
+    assert!(message.contains(part), "{name} {arguments:?}: {message}");
+    assert_eq!(message.matches("error: ").count(), 1, "told once: {message}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn wrong_arguments_are_exit_code_2() {
+    for ranks in [1, 2] {
+        refused(ranks, "samplesort", &["--keys", "0"], "--keys");
+        refused(ranks, "samplesort", &["--keys", "99999999999"], "--keys");
+        refused(ranks, "samplesort", &["--rounds", "0"], "--rounds");
+        refused(ranks, "transpose", &["--rows", "0"], "--rows");
+        refused(ranks, "transpose", &["--rows", "16777216", "--columns", "16777216"], "out of symmetric heap");
+        refused(ranks, "montecarlo", &["--particles", "0"], "--particles");
+        refused(ranks, "montecarlo", &["--thickness=-1"], "less than 0");
+        refused(ranks, "montecarlo", &["--absorption", "0", "--scattering", "0"], "larger than 0");
+        refused(ranks, "montecarlo", &["--thickness", "1e9"], "mean free paths");
+        refused(ranks, "montecarlo", &["--output", "no/such/folder.svg"], "no/such/folder.svg");
+        refused(ranks, "nbody", &["--bodies", "0"], "--bodies");
+        refused(ranks, "nbody", &["--time-step", "nan"], "at most 1");
+        refused(ranks, "nbody", &["--output", "no/such/folder.png"], "no/such/folder.png");
+        refused(ranks, "bfs", &["--scale", "99"], "--scale");
+        refused(ranks, "bfs", &["--scale", "4", "--root", "16"], "--root 16: the graph has vertices 0 to 15");
+        refused(ranks, "bfs", &["no-such.graph"], "no-such.graph");
+    }
+}
+
+#[test]
+fn a_truncated_graph_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.graph");
+    let house = include_str!("../data/house.graph");
+    std::fs::write(&path, &house[..house.len() - 6]).unwrap();
+    let path = path.to_str().unwrap();
+    for ranks in [1, 3] {
+        refused(ranks, "bfs", &[path], "cut.graph as a METIS graph");
+    }
+}
+
+/// What follows `answer` in what the program prints.
+fn answer(ranks: usize, name: &str, arguments: &[&str]) -> String {
+    let (output, _folder) = run(ranks, name, arguments);
+    let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{name} on {ranks} ranks: {out}{error}");
+    assert!(out.contains("verified"), "{out}");
+    out.lines().find(|line| line.starts_with("answer")).unwrap().to_owned()
+}
+
+#[test]
+fn processes_give_the_same_answer_for_any_number_of_ranks() {
+    let graph = concat!(env!("CARGO_MANIFEST_DIR"), "/data/house.graph");
+    for (name, arguments) in [
+        ("samplesort", &["--keys", "1000", "--distribution", "skewed", "--check"][..]),
+        ("samplesort", &["--keys", "2"]),
+        ("transpose", &["--rows", "50", "--columns", "3"]),
+        ("montecarlo", &["--particles", "5000"]),
+        ("nbody", &["--bodies", "40", "--steps", "5"]),
+        ("bfs", &["--scale", "8", "--check"]),
+        ("bfs", &[graph, "--check", "--root", "5"]),
+    ] {
+        let alone = answer(1, name, arguments);
+        for ranks in [2, 7] {
+            assert_eq!(answer(ranks, name, arguments), alone, "{name} on {ranks} ranks");
+        }
+    }
+}
