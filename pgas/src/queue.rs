@@ -326,7 +326,7 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
             if part.items.borrow().is_empty() {
                 self.post(part.pass(rank, size))?;
             }
-            self.world.wait_until(|| {
+            self.world.wait_for_peers("waiting for items of a queue", || {
                 let has_token = part.token.get().is_some();
                 has_token || part.ended.get() || !part.items.borrow().is_empty() || part.fault.borrow().is_some()
             })?;

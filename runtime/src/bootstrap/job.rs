@@ -50,7 +50,7 @@ struct Header {
     lost: AtomicU32,
     /// Ranks that left in good order.
     left: AtomicU32,
-    /// Ranks that ended, in any way.
+    /// Ranks that ended, in any way, or began to leave.
     ended: AtomicU32,
     /// Cores that some rank may run on, a bit each.
     cores: [AtomicU64; CORES_MAX / 64],
@@ -68,8 +68,10 @@ pub struct RankRecord {
     state: AtomicU32,
     /// The number that goes with the state: exit code or signal.
     detail: AtomicU32,
-    /// How many had ended before.
+    /// Its place among those that ended or began to leave, from 1; 0: neither yet.
     order: AtomicU32,
+    /// Whether it waits for the others to leave with it.
+    leaving: AtomicU32,
     pid: AtomicU32,
     /// Where this rank has mapped the slots.
     base: AtomicU64,
@@ -446,7 +448,7 @@ impl JobMemory {
             return;
         }
         record.detail.store(detail, Ordering::Relaxed);
-        record.order.store(self.header().ended.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        self.take_turn(record);
         // Release pairs with the Acquire load in `rank_state`.
         if record.state.compare_exchange(before, state as u32, Ordering::Release, Ordering::Relaxed).is_err() {
             return;
@@ -459,6 +461,33 @@ impl JobMemory {
             self.wake(rank);
         }
         wake_all(&header.arrived);
+    }
+
+    /// Notes that `rank` waits for the others to leave with it: nothing more comes from it unasked.
+    pub fn begin_to_leave(&self, rank: usize) {
+        let record = self.record(rank);
+        self.take_turn(record);
+        // Release pairs with the Acquire load in `is_leaving`.
+        record.leaving.store(1, Ordering::Release);
+    }
+
+    /// Notes when `record`'s rank ended or began to, unless that is known.
+    fn take_turn(&self, record: &RankRecord) {
+        if record.order.load(Ordering::Relaxed) == 0 {
+            record.order.store(self.header().ended.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether `rank` has begun to leave and is still there.
+    pub fn is_leaving(&self, rank: usize) -> bool {
+        self.record(rank).leaving.load(Ordering::Acquire) != 0 && self.loss(rank).is_none()
+    }
+
+    /// Of the ranks that left in good order or are about to, and are one of `which`, the one that began first.
+    pub fn first_to_leave(&self, which: impl Fn(usize) -> bool) -> Option<usize> {
+        let leaves = |rank: &usize| self.loss(*rank) == Some(Loss::Left) || self.is_leaving(*rank);
+        let order = |rank: &usize| self.record(*rank).order.load(Ordering::Relaxed);
+        (0..self.ranks).filter(leaves).filter(|rank| which(*rank)).min_by_key(order)
     }
 
     /// Wakes `rank` if it sleeps.

@@ -203,7 +203,7 @@ impl Engine {
 
     /// Whether a rank waits in its last barrier, and this one does not.
     fn others_leaving(&self) -> bool {
-        let leaving = |rank| self.status(rank).leaving.load(Ordering::Acquire) != 0;
+        let leaving = |rank| self.job.is_leaving(rank);
         !leaving(self.rank) && (0..self.size).any(leaving)
     }
 
@@ -229,9 +229,8 @@ impl Engine {
         // A rank that was rung but has not run yet has its word at 0.
         let asleep = others().all(|rank| self.job.sleep_word(rank).load(Ordering::SeqCst) == 1);
         if all_looked && asleep && since.elapsed() >= STANDSTILL {
-            let leaving = |rank: &usize| self.status(*rank).leaving.load(Ordering::Acquire) != 0;
-            let rank = self.job.first_left().or_else(|| (0..self.size).find(leaving));
-            let rank = rank.expect("somebody has left or is leaving, or we would not look");
+            let rank =
+                self.job.first_to_leave(|_| true).expect("somebody has left or is leaving, or we would not look");
             return Err(Error::PeerLost { rank, cause: Loss::Left, doing });
         }
         Ok(())

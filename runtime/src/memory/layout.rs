@@ -26,8 +26,6 @@ pub struct Status {
     pub looks: AtomicU64,
     /// Whether its handler table is complete.
     pub sealed: AtomicU64,
-    /// Whether it is in its last barrier: it waits for the others, and nothing more comes from it unasked.
-    pub leaving: AtomicU64,
 }
 
 /// Rounds a dissemination barrier can have: enough for 2^20 ranks.

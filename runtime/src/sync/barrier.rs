@@ -207,7 +207,5 @@ fn deserted(engine: &Engine, deserter: Option<usize>, rank: usize) -> Error {
 /// A rank that left without entering this barrier.
 #[cold]
 fn find_deserter(engine: &Engine, epoch: u64) -> Option<usize> {
-    (0..engine.size).find(|rank| {
-        engine.job.loss(*rank) == Some(Loss::Left) && engine.status(*rank).entered.load(Ordering::Acquire) < epoch
-    })
+    engine.job.first_to_leave(|rank| engine.status(rank).entered.load(Ordering::Acquire) < epoch)
 }

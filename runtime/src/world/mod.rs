@@ -147,6 +147,15 @@ impl World {
         self.engine.wait_outside("waiting", ready)
     }
 
+    /// As [`World::wait_until`], for what only other ranks can bring about: if those that have not left wait as well,
+    /// nobody ever will. `doing` is for the error.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] if a rank died, or if one has left and all others wait; as [`World::wait_until`].
+    pub fn wait_for_peers(&self, doing: &'static str, ready: impl FnMut() -> bool) -> Result<()> {
+        self.engine.wait_until(doing, None, ready)
+    }
+
     /// Polls until `ready` holds, for at most `limit`.
     ///
     /// # Errors
@@ -289,7 +298,7 @@ impl World {
     /// What [`World::finish`] does before it leaves.
     pub(crate) fn last_barrier(&self) -> Result<()> {
         self.engine.check_outside_handler("leaving")?;
-        self.engine.status(self.engine.rank).leaving.store(1, std::sync::atomic::Ordering::Release);
+        self.engine.job.begin_to_leave(self.engine.rank);
         // All messages have arrived, and so have those that their handlers sent, when two looks in turn find as many
         // delivered as sent, and no more the second time (Mattern's four counters, 1987).
         let mut before = None;

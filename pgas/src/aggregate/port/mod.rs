@@ -284,7 +284,7 @@ impl<'w> Port<'w> {
         while sent.is_ok() {
             // Sending waits by itself, so it is done outside of the wait.
             let mut finished = false;
-            self.world.wait_until(|| {
+            self.world.wait_for_peers("waiting until items are taken", || {
                 finished = done(self);
                 finished || !self.feed.ports.posts.borrow().is_empty()
             })?;
