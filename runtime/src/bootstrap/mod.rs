@@ -163,7 +163,7 @@ impl Hooks for Roster<'_> {
     }
 
     fn whereabouts(&mut self, rank: usize) -> Option<String> {
-        Some(self.0.whereabouts(rank))
+        (self.membership(rank) != Membership::Absent).then(|| self.0.whereabouts(rank))
     }
 
     fn is_consequence(&mut self, rank: usize) -> bool {
