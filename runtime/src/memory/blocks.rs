@@ -20,25 +20,45 @@ pub struct Entry {
 #[derive(Debug, Default)]
 pub struct Blocks {
     /// No reference to what is inside leaves a method.
-    entries: UnsafeCell<Vec<Entry>>,
+    places: UnsafeCell<Vec<Place>>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    entry: Entry,
+    /// How often a block of this number was shown.
+    shown: u32,
 }
 
 impl Blocks {
     /// The block of this number; a default one if there is none.
     #[inline(always)]
     pub fn get(&self, block: usize) -> Entry {
-        // SAFETY: one thread has the table, and no reference to its inside lives outside of this function and `set`.
-        unsafe { &*self.entries.get() }.get(block).copied().unwrap_or_default()
+        // SAFETY: one thread has the table, and no reference to its inside lives outside of this function and `change`.
+        unsafe { &*self.places.get() }.get(block).map_or_else(Entry::default, |place| place.entry)
     }
 
-    /// Says what this number stands for from now on.
-    pub fn set(&self, block: usize, entry: Entry) {
+    /// Says what this number stands for from now on: `bytes` at `offset`, given out as the allocation of that number. Each
+    /// call begins a new generation, which all ranks count alike.
+    pub fn show(&self, block: usize, allocation: u64, offset: usize, bytes: usize) {
+        self.change(block, |place| {
+            place.shown = place.shown.wrapping_add(1);
+            place.entry = Entry { generation: allocation << 32 | u64::from(place.shown), offset, bytes };
+        });
+    }
+
+    /// Lets no pointer reach this number.
+    pub fn hide(&self, block: usize) {
+        self.change(block, |place| place.entry = Entry::default());
+    }
+
+    fn change(&self, block: usize, change: impl FnOnce(&mut Place)) {
         // SAFETY: as in `get`.
-        let entries = unsafe { &mut *self.entries.get() };
-        if entries.len() <= block {
-            entries.resize(block + 1, Entry::default());
+        let places = unsafe { &mut *self.places.get() };
+        if places.len() <= block {
+            places.resize(block + 1, Place::default());
         }
-        entries[block] = entry;
+        change(&mut places[block]);
     }
 }
 
@@ -86,8 +106,12 @@ mod tests {
     fn an_unknown_block_is_an_empty_one() {
         let blocks = Blocks::default();
         assert_eq!(blocks.get(usize::MAX), Entry::default());
-        let entry = Entry { generation: 7, offset: 64, bytes: 8 };
-        blocks.set(3, entry);
+        blocks.show(3, 7, 64, 8);
+        let entry = Entry { generation: 7 << 32 | 1, offset: 64, bytes: 8 };
         assert_eq!((blocks.get(3), blocks.get(2), blocks.get(4)), (entry, Entry::default(), Entry::default()));
+        blocks.hide(3);
+        assert_eq!(blocks.get(3), Entry::default());
+        blocks.show(3, 7, 64, 8);
+        assert_eq!(blocks.get(3).generation, 7 << 32 | 2);
     }
 }

@@ -1,6 +1,5 @@
 //! Collective allocation of symmetric memory. Rank 0 keeps the books; every rank backs its own part.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -55,6 +54,8 @@ impl Allocator {
 }
 
 /// A block of symmetric memory: the same offset in every rank's slot. Given back when every rank has dropped it.
+///
+/// Nothing in it may change through `&`: handles hold it, and what cannot change stays in registers in a loop of puts.
 #[derive(Debug)]
 pub(crate) struct Block {
     engine: Rc<Engine>,
@@ -63,28 +64,25 @@ pub(crate) struct Block {
     /// Its number in the table of blocks, the same on all ranks.
     pub(super) number: usize,
     bytes: usize,
-    /// The allocation's part of a generation, in the upper half. The lower one counts how often it was shown.
+    /// How many were given out before it or with it.
     allocation: u64,
-    shown: Cell<u32>,
 }
 
 impl Block {
     /// A block that another handle holds; not to be dropped.
     #[inline(always)]
     pub(super) fn lent(engine: Rc<Engine>, entry: Entry, number: usize) -> Block {
-        Block { engine, offset: entry.offset, number, bytes: entry.bytes, allocation: 0, shown: Cell::new(0) }
+        Block { engine, offset: entry.offset, number, bytes: entry.bytes, allocation: 0 }
     }
 
     /// Lets pointers reach it, new ones only.
     pub(super) fn show(&self) {
-        self.shown.set(self.shown.get().wrapping_add(1));
-        let generation = self.allocation << 32 | u64::from(self.shown.get());
-        self.engine.blocks.set(self.number, Entry { generation, offset: self.offset, bytes: self.bytes });
+        self.engine.blocks.show(self.number, self.allocation, self.offset, self.bytes);
     }
 
     /// Lets no pointer reach it.
     pub(super) fn hide(&self) {
-        self.engine.blocks.set(self.number, Entry::default());
+        self.engine.blocks.hide(self.number);
     }
 }
 
@@ -173,7 +171,7 @@ impl World {
             return Err(Error::Agreed { rank, why: format!("{operation}: no memory for {bytes} bytes") });
         }
         let (engine, offset) = (Rc::clone(&self.engine), self.engine.layout.heap + start + LINE);
-        let block = Block { engine, offset, number, bytes, allocation: answer[3], shown: Cell::new(0) };
+        let block = Block { engine, offset, number, bytes, allocation: answer[3] };
         block.show();
         Ok(block)
     }

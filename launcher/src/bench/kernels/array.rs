@@ -3,7 +3,7 @@
 use bellwether::array::{Ghosts, GlobalArray, Layout, Local, Shared};
 use bellwether_runtime::{Bell, Result, Symmetric, World};
 
-use super::memory::REACH;
+use super::memory::{REACH, small_gets, small_puts};
 use super::{opaque, opaque_index};
 use crate::bench::rank::Session;
 use crate::bench::task::Measured;
@@ -24,7 +24,7 @@ pub fn put(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let measured = session.alternate(
         session.operations(100_000, usize::MAX, WORD),
         |n| puts_by_index(&array, if active { n } else { 0 }),
-        |n| super::memory::small_puts(&memory, if active { n } else { 0 }),
+        |n| small_puts(&memory, opaque_index(1), if active { n } else { 0 }),
     )?;
     Ok(vec![measured])
 }
@@ -39,7 +39,7 @@ pub fn get(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let measured = session.alternate(
         session.operations(100_000, usize::MAX, WORD),
         |n| gets_by_index(&array, if active { n } else { 0 }),
-        |n| gets(&memory, if active { n } else { 0 }),
+        |n| small_gets(&memory, opaque_index(1), if active { n } else { 0 }),
     )?;
     Ok(vec![measured])
 }
@@ -61,15 +61,6 @@ fn puts_by_index(array: &GlobalArray<u64, 1, Shared>, count: usize) -> Result<()
 fn gets_by_index(array: &GlobalArray<u64, 1, Shared>, count: usize) -> Result<()> {
     for i in 0..count {
         opaque(array.get(opaque_index(PLACES + i % PLACES))?);
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn gets(memory: &Symmetric<u64>, count: usize) -> Result<()> {
-    let target = opaque_index(1);
-    for i in 0..count {
-        opaque(memory.get(target, opaque_index(i % PLACES))?);
     }
     Ok(())
 }

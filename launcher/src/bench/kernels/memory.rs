@@ -16,17 +16,13 @@ const MOST: usize = 100_000;
 /// Most bytes of a batch.
 const BYTES: usize = 4 << 20;
 
-/// `count` puts of 8 bytes to this rank itself.
+/// `count` puts of 8 bytes, in a world of one rank.
 ///
 /// # Errors
 /// Of the runtime.
 pub fn puts(world: &World, count: usize) -> Result<()> {
     let array = world.alloc::<u64>(REACH / SMALL)?;
-    let target = opaque_index(world.rank());
-    for i in 0..count {
-        array.put(target, opaque_index(i % (REACH / SMALL)), i as u64)?;
-    }
-    Ok(())
+    small_puts(&array, opaque_index(0), count)
 }
 
 /// Blocking puts beside bare stores, or beside memcpy when larger than a word.
@@ -45,7 +41,7 @@ pub fn put(session: &Session, size: usize) -> Result<Vec<Measured>> {
             let target = opaque_index(1);
             let count = if active { n } else { 0 };
             if size == SMALL {
-                small_puts(&array, count)?;
+                small_puts(&array, opaque_index(1), count)?;
             } else {
                 for i in 0..count {
                     array.put_slice(target, opaque_index(i % places) * words, &source)?;
@@ -89,29 +85,29 @@ pub fn get(session: &Session, size: usize) -> Result<Vec<Measured>> {
         operations,
         |n| {
             let target = opaque_index(1);
-            for i in 0..if active { n } else { 0 } {
-                let at = opaque_index(i % places);
-                if size == SMALL {
-                    opaque(array.get(target, at)?);
-                } else {
-                    array.get_slice(target, at * words, &mut ours)?;
-                    opaque(ours[0]);
-                }
+            let count = if active { n } else { 0 };
+            if size == SMALL {
+                return small_gets(&array, opaque_index(1), count);
+            }
+            for i in 0..count {
+                array.get_slice(target, opaque_index(i % places) * words, &mut ours)?;
+                opaque(ours[0]);
             }
             Ok(())
         },
         |n| {
             let bare = address(&array, 1, 0);
-            for i in 0..if active { n } else { 0 } {
-                // SAFETY: inside the array at rank 1, which nobody else touches meanwhile.
-                unsafe {
+            let count = if active { n } else { 0 };
+            // SAFETY: inside the array at rank 1, which nobody else touches meanwhile.
+            unsafe {
+                if size == SMALL {
+                    small_loads(bare, count);
+                    return Ok(());
+                }
+                for i in 0..count {
                     let at = bare.add(opaque_index(i % places) * words);
-                    if size == SMALL {
-                        opaque(at.read_volatile());
-                    } else {
-                        libc::memcpy(theirs.as_mut_ptr().cast(), at.cast(), size);
-                        opaque(theirs[0]);
-                    }
+                    libc::memcpy(theirs.as_mut_ptr().cast(), at.cast(), size);
+                    opaque(theirs[0]);
                 }
             }
             Ok(())
@@ -192,8 +188,7 @@ pub fn bandwidth(session: &Session, size: usize) -> Result<Vec<Measured>> {
 /// # Errors
 /// Of the runtime.
 #[inline(never)]
-pub fn small_puts(array: &Symmetric<u64>, count: usize) -> Result<()> {
-    let target = opaque_index(1);
+pub fn small_puts(array: &Symmetric<u64>, target: usize, count: usize) -> Result<()> {
     (0..count).try_for_each(|i| array.put(target, opaque_index(i % (REACH / SMALL)), i as u64))
 }
 
@@ -204,6 +199,23 @@ unsafe fn small_stores(to: *mut u64, count: usize) {
     for i in 0..count {
         // SAFETY: the caller's word.
         unsafe { to.add(opaque_index(i % (REACH / SMALL))).write_volatile(i as u64) };
+    }
+}
+
+/// # Errors
+/// Of the runtime.
+#[inline(never)]
+pub fn small_gets(array: &Symmetric<u64>, target: usize, count: usize) -> Result<()> {
+    (0..count).try_for_each(|i| array.get(target, opaque_index(i % (REACH / SMALL))).map(|value| _ = opaque(value)))
+}
+
+/// # Safety
+/// `from` is valid for reading [`REACH`] bytes.
+#[inline(never)]
+unsafe fn small_loads(from: *const u64, count: usize) {
+    for i in 0..count {
+        // SAFETY: the caller's word.
+        opaque(unsafe { from.add(opaque_index(i % (REACH / SMALL))).read_volatile() });
     }
 }
 
