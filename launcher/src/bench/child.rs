@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::noise::allowed_cpus;
+use super::cores::allowed_cpus;
 
 /// `mpirun -n RANKS`; `bound` gives each rank a core of its own, if there are enough.
 pub fn mpirun(ranks: usize, bound: bool) -> Command {

@@ -2,6 +2,7 @@
 
 mod child;
 mod copies;
+mod cores;
 mod figure;
 mod folder;
 mod footprint;
@@ -216,6 +217,7 @@ impl Bench {
         if !self.json {
             self.print_table(&figures, &peers, &settings);
         }
+        doubts.after();
         let doubts = doubts.about(&figures);
         if !doubts.is_empty() {
             eprintln!("bellwether bench: warning: too noisy to believe: {}", doubts.join("; "));
@@ -281,7 +283,7 @@ impl Bench {
                 Ok(vec![one(kind.name(), footprint::per_idle_peer(footprint::RANKS)), one("footprint-node-mate", mate)])
             }
             _ => {
-                let crowded = self.ranks > noise::allowed_cpus().len();
+                let crowded = self.ranks > cores::allowed_cpus().len();
                 let task = Task {
                     kind,
                     sizes: sizes.to_vec(),

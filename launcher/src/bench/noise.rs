@@ -3,19 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use super::cores;
 use super::figure::Figure;
-
-/// CPUs this process may run on.
-pub fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: cpu_set_t is plain bits.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: fills a set of this size.
-    let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } != 0;
-    // SAFETY: looks at bits below CPU_SETSIZE.
-    let cpus: Vec<usize> =
-        (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect();
-    if failed || cpus.is_empty() { vec![0] } else { cpus }
-}
 
 /// CPU time of the whole machine, in ticks: busy, and stolen by other machines on the same hardware.
 fn ticks() -> Option<(f64, f64)> {
@@ -46,18 +35,38 @@ pub struct Doubts {
     off_cpu: Vec<(String, f64)>,
 }
 
+/// How much two cores may slow each other down.
+const SLOWDOWN: f64 = 1.3;
+
 impl Doubts {
     /// Looks at the machine before anything runs on it.
     pub fn before(ranks: usize) -> Doubts {
         let mut doubts = Doubts::default();
-        let cpus = allowed_cpus().len();
+        let cpus = cores::allowed_cpus().len();
         let busy = busy_cores();
         if cpus < ranks {
             doubts.words.push(format!("{ranks} ranks share {cpus} cores"));
         } else if busy > 0.3 && cpus as f64 - busy < ranks as f64 - 0.3 {
             doubts.words.push(format!("others kept {busy:.1} of {cpus} cores busy before the start"));
         }
+        doubts.note_slowdown(cores::slowdown());
         doubts
+    }
+
+    /// Notes how much slower a core computes while another does too.
+    fn note_slowdown(&mut self, slowdown: f64) {
+        if slowdown > SLOWDOWN {
+            self.words.push(format!(
+                "two cores compute {slowdown:.1} times as long as one: they may be hardware threads of one core"
+            ));
+        }
+    }
+
+    /// Looks again when all is done: a virtual machine's cores move.
+    pub fn after(&mut self) {
+        if self.words.is_empty() {
+            self.note_slowdown(cores::slowdown());
+        }
     }
 
     /// Notes how much of a benchmark's time its rank had a CPU.
@@ -103,7 +112,10 @@ mod tests {
 
     #[test]
     fn this_machine_has_cpus_and_ticks() {
-        assert!(!allowed_cpus().is_empty());
+        assert!(!cores::allowed_cpus().is_empty());
+        let slowdown = cores::slowdown();
+        println!("two cores compute {slowdown:.2} times as long as one");
+        assert!(slowdown > 0.0);
         assert!(ticks().is_some());
     }
 
@@ -127,5 +139,10 @@ mod tests {
         assert_eq!(words.len(), 2);
         assert!(words[0].contains("50 %") && words[1].contains("am of 8 B"), "{words:?}");
         assert!(Doubts::default().about(&[]).is_empty());
+        let mut doubts = Doubts::default();
+        doubts.note_slowdown(1.1);
+        assert!(doubts.words.is_empty());
+        doubts.note_slowdown(1.8);
+        assert!(doubts.about(&[])[0].contains("hardware threads"));
     }
 }

@@ -114,7 +114,7 @@ impl Session {
         let world = builder.start()?;
         if task.pin {
             // After the start: a rank that may use one CPU only would think that it has to share it.
-            pin(world.rank())?;
+            super::cores::pin(world.rank())?;
         }
         let next = (world.rank() + 1) % world.size();
         let mapped = world.alloc::<u8>(1)?.ptr(next).is_some();
@@ -177,18 +177,4 @@ fn cpu_nanoseconds() -> f64 {
     // SAFETY: fills the struct it is given.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-}
-
-/// Keeps this rank on one CPU: the rank-th of those allowed, starting over after the last.
-fn pin(rank: usize) -> anyhow::Result<()> {
-    let cpus = super::noise::allowed_cpus();
-    // SAFETY: cpu_set_t is plain bits, all zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the number is below CPU_SETSIZE, since it came out of such a set.
-    unsafe { libc::CPU_SET(cpus[rank % cpus.len()], &mut set) };
-    // SAFETY: reads a set of this size.
-    match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()).context("keeping a rank on one CPU"),
-    }
 }

@@ -8,8 +8,8 @@ use bellwether_runtime::Settings;
 use bellwether_runtime::transport::verbs;
 
 use crate::bench::child::{Running, in_path};
+use crate::bench::cores::allowed_cpus;
 use crate::bench::kind::Kind;
-use crate::bench::noise::allowed_cpus;
 
 const RUNNING: Duration = Duration::from_secs(60);
 /// The client is started anew for so long, while the server is not yet listening.

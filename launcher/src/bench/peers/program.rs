@@ -76,7 +76,7 @@ impl Program {
             _ => return Ok(Vec::new()),
         }
         let batches = if self.quick { 2 } else { 20 };
-        let crowded = ranks > crate::bench::noise::allowed_cpus().len();
+        let crowded = ranks > crate::bench::cores::allowed_cpus().len();
         let shorten = if self.quick || crowded { 50 } else { 1 };
         let mut command = self.start(ranks);
         command.arg(&self.file).args([kind.name(), &batches.to_string(), &shorten.to_string()]);

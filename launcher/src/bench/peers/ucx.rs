@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::bench::child::{Running, in_path};
+use crate::bench::cores::allowed_cpus;
 use crate::bench::figure::Summary;
 use crate::bench::kind::Kind;
-use crate::bench::noise::allowed_cpus;
 
 const PROGRAM: &str = "ucx_perftest";
 const RUNNING: Duration = Duration::from_secs(60);
