@@ -57,7 +57,7 @@ impl Doubts {
     fn note_slowdown(&mut self, slowdown: f64) {
         if slowdown > SLOWDOWN {
             self.words.push(format!(
-                "two cores compute {slowdown:.1} times as long as one: they may be hardware threads of one core"
+                "two cores compute {slowdown:.1} times as long as one: others use them, or they are hardware threads of one core"
             ));
         }
     }

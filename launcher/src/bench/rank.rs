@@ -93,6 +93,8 @@ pub struct Session {
     pub pings: Rc<Cell<u64>>,
     /// Messages to [`Session::pong`] so far.
     pub pongs: Rc<Cell<u64>>,
+    /// In how many parts a benchmark's batches are measured.
+    parts: Cell<usize>,
 }
 
 impl Session {
@@ -118,7 +120,7 @@ impl Session {
         }
         let next = (world.rank() + 1) % world.size();
         let mapped = world.alloc::<u8>(1)?.ptr(next).is_some();
-        Ok(Session { world, task, mapped, ping, pong, pings, pongs })
+        Ok(Session { world, task, mapped, ping, pong, pings, pongs, parts: Cell::new(1) })
     }
 
     /// Whether this rank is one of the two that a benchmark for two runs on.
@@ -129,6 +131,32 @@ impl Session {
     /// Operations of a batch: `most`, or as many as handle `bytes` bytes in all, shortened as the task says.
     pub fn operations(&self, most: usize, bytes: usize, size: usize) -> usize {
         (bytes / size.max(1)).min(most).div_ceil(self.task.shorten).max(1)
+    }
+
+    /// Measures the batches in several places of memory, a part of them in each. How long a line is on its way depends on
+    /// where in the shared cache its home is: in one place two lines would be compared, and not two ways to write them.
+    ///
+    /// # Errors
+    /// Of `measure`, and of [`World::alloc`].
+    pub fn in_places(&self, mut measure: impl FnMut() -> Result<Measured>) -> Result<Measured> {
+        const PLACES: usize = 8;
+        /// Bytes between two places, at least.
+        const APART: usize = 5 * 64;
+        if !self.mapped {
+            return measure();
+        }
+        self.parts.set(PLACES);
+        let mut all = Measured { on_cpu: 1.0, ..Measured::default() };
+        let mut passed_over = Vec::new();
+        for place in 1..=PLACES {
+            passed_over.push(self.world.alloc::<u8>(place * APART)?);
+            let part = measure()?;
+            all.ours.extend(part.ours);
+            all.limit.extend(part.limit);
+            all.on_cpu = part.on_cpu.min(all.on_cpu);
+        }
+        self.parts.set(1);
+        Ok(all)
     }
 
     /// Measures batches of `ours` and `limit` in turn, each of `operations`; values are nanoseconds an operation.
@@ -145,7 +173,7 @@ impl Session {
         const WARM: usize = 2;
         let mut measured = Measured::default();
         let (mut wall, mut cpu) = (0.0, 0.0);
-        for batch in 0..WARM + self.task.batches {
+        for batch in 0..WARM + self.task.batches.div_ceil(self.parts.get()) {
             // Neither always comes first.
             let order = if batch % 2 == 0 { [true, false] } else { [false, true] };
             for is_ours in order.into_iter().filter(|is_ours| *is_ours || self.mapped) {

@@ -13,12 +13,16 @@ use crate::bench::task::Measured;
 /// # Errors
 /// Of the runtime.
 pub fn barrier(session: &Session, _: usize) -> Result<Vec<Measured>> {
+    Ok(vec![session.in_places(|| barrier_here(session))?])
+}
+
+fn barrier_here(session: &Session) -> Result<Measured> {
     let world = &session.world;
     let (rank, ranks) = (world.rank(), world.size());
     let rounds = ranks.next_power_of_two().ilog2() as usize;
     let flags = world.alloc::<u64>(rounds * LINE)?;
     let mut epoch = 0u64;
-    let measured = session.alternate(
+    session.alternate(
         session.operations(2000, usize::MAX, 1),
         |n| (0..n).try_for_each(|_| world.barrier()),
         |n| {
@@ -34,6 +38,5 @@ pub fn barrier(session: &Session, _: usize) -> Result<Vec<Measured>> {
             }
             Ok(())
         },
-    )?;
-    Ok(vec![measured])
+    )
 }

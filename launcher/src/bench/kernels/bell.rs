@@ -13,6 +13,10 @@ use crate::bench::task::Measured;
 /// # Errors
 /// Of the runtime.
 pub fn put_bell(session: &Session, size: usize) -> Result<Vec<Measured>> {
+    Ok(vec![session.in_places(|| put_bell_here(session, size))?])
+}
+
+fn put_bell_here(session: &Session, size: usize) -> Result<Measured> {
     let world = &session.world;
     let words = size / 8;
     let data = world.alloc::<u64>(words.max(LINE))?;
@@ -66,6 +70,10 @@ pub fn put_bell(session: &Session, size: usize) -> Result<Vec<Measured>> {
 /// # Errors
 /// Of the runtime.
 pub fn put_poll(session: &Session, size: usize) -> Result<Vec<Measured>> {
+    Ok(vec![session.in_places(|| put_poll_here(session, size))?])
+}
+
+fn put_poll_here(session: &Session, size: usize) -> Result<Measured> {
     let world = &session.world;
     let words = size / 8;
     let data = world.alloc::<u64>(words.max(LINE))?;
@@ -99,7 +107,7 @@ fn ping_pong(
     size: usize,
     (mut throw, mut catch): (impl FnMut(usize, u64) -> Result<()>, impl FnMut(u64) -> Result<()>),
     (mut bare_throw, mut bare_catch): (impl FnMut(usize, u64), impl FnMut(u64)),
-) -> Result<Vec<Measured>> {
+) -> Result<Measured> {
     let (own, partner) = (session.world.rank(), session.partner());
     let (mut round, mut bare_round) = (0u64, 0u64);
     let operations = session.operations(2000, 8 << 20, size);
@@ -134,7 +142,7 @@ fn ping_pong(
             Ok(())
         },
     )?;
-    Ok(vec![one_way(measured)])
+    Ok(one_way(measured))
 }
 
 /// Half of each round trip.
