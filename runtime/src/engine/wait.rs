@@ -31,7 +31,7 @@ impl Patience {
         Patience {
             crowded,
             spins: spins.unwrap_or(if crowded { 8 } else { 2000 }),
-            yields: if crowded { 1 } else { 8 },
+            yields: if crowded { 16 } else { 8 },
             // A supervisor wakes sleepers when a rank dies; without one they look for themselves.
             nap: Duration::from_millis(if supervised { 50 } else { 4 }),
         }
