@@ -9,6 +9,7 @@
 //! | move boxes | [`GlobalArray::get_patch`], [`GlobalArray::put_patch`] |
 //! | combine and reduce | [`GlobalArray::map`], [`GlobalArray::zip_map`], [`GlobalArray::reduce`], [`GlobalArray::dot`] |
 //! | change the layout | [`GlobalArray::relayout`], [`GlobalArray::transpose`] |
+//! | deal out what one rank has, and bring it back there | [`GlobalArray::from_root`], [`GlobalArray::to_root`] |
 //! | keep borders of the neighbours | [`Ghosts`], [`GlobalArray::start_exchange`] |
 //! | order | [`GlobalArray::sort`], [`GlobalArray::prefix_sum`] |
 //! | a part as an array | [`GlobalArray::view`] |
@@ -36,6 +37,7 @@ mod npy;
 mod patch;
 mod phase;
 mod relayout;
+mod root;
 mod scan;
 mod shared;
 mod sort;

@@ -112,6 +112,20 @@ impl Axis {
         Axis { extent, parts: weights.len(), rule: Rule::Uneven { starts: starts.into() } }
     }
 
+    /// Parts of these sizes, not all zero.
+    pub fn sized(sizes: &[usize]) -> Axis {
+        let extent = sizes.iter().sum();
+        if sizes.len() == 1 {
+            return Self::block(extent, 1);
+        }
+        let ends = sizes.iter().scan(0, |end, size| {
+            *end += size;
+            Some(*end)
+        });
+        let starts = std::iter::once(0).chain(ends).collect();
+        Axis { extent, parts: sizes.len(), rule: Rule::Uneven { starts } }
+    }
+
     #[inline(always)]
     pub fn extent(&self) -> usize {
         self.extent
@@ -200,7 +214,7 @@ impl Axis {
     }
 
     /// Where a part of neighbouring indices begins.
-    fn start(&self, part: usize) -> usize {
+    pub fn start(&self, part: usize) -> usize {
         match &self.rule {
             Rule::Block { large, larger, .. } => part * (larger.by() - 1) + part.min(*large),
             Rule::Uneven { starts } => starts[part],
@@ -286,6 +300,9 @@ mod tests {
                 let mut gaps: Vec<f64> = (0..parts).map(|part| (part % 2) as f64).collect();
                 gaps[0] = 1e-300;
                 axes.extend([ramp, gaps, vec![f64::MAX; parts]].map(|weights| Axis::uneven(extent, &weights)));
+                let mut sizes = vec![0; parts];
+                (sizes[0], sizes[parts - 1]) = (extent / 2, extent - if parts > 1 { extent / 2 } else { 0 });
+                axes.push(Axis::sized(&sizes));
             }
         }
         axes
