@@ -306,7 +306,10 @@ fn neighbour<const D: usize>(
         if axis.len(place[d]) == 0 {
             return None;
         }
-        while side != 0 {
+        if side == 0 {
+            continue;
+        }
+        loop {
             next[d] = match next[d].checked_add_signed(side).filter(|next| *next < axis.parts()) {
                 Some(next) => next,
                 None if periodic[d] && side < 0 => axis.parts() - 1,
