@@ -5,6 +5,7 @@
 //! | say where elements live | [`Layout`] |
 //! | make an array | [`GlobalArray::new`], [`GlobalArray::from_fn`], [`GlobalArray::load_npy`] |
 //! | compute on what is here | [`GlobalArray::local`], [`GlobalArray::local_mut`], [`GlobalArray::iter_mut`], in the phase [`Local`] |
+//! | compute on it with all cores | [`GlobalArray::par_iter`], [`GlobalArray::par_iter_mut`], on a [`Pool`](crate::Pool) |
 //! | reach any element | [`GlobalArray::get`], [`GlobalArray::put`], [`GlobalArray::fetch_add`], in the phase [`Shared`] |
 //! | move boxes | [`GlobalArray::get_patch`], [`GlobalArray::put_patch`] |
 //! | combine and reduce | [`GlobalArray::map`], [`GlobalArray::zip_map`], [`GlobalArray::reduce`], [`GlobalArray::dot`] |
@@ -34,6 +35,7 @@ mod local;
 #[cfg(feature = "ndarray")]
 mod nd;
 mod npy;
+mod parallel;
 mod patch;
 mod phase;
 mod relayout;
@@ -53,6 +55,7 @@ pub use self::ghost::{Ghosts, Pending};
 pub use self::index::{Position, Region};
 pub use self::layout::{Distribution, Layout, near_square};
 pub use self::npy::NpyElement;
+pub use self::parallel::PooledArray;
 pub use self::phase::{Local, Phase, Shared};
 pub use self::view::View;
 

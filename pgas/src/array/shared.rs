@@ -1,7 +1,7 @@
 //! The shared phase: any element, one-sided.
 
 use bellwether_runtime::memory::copy;
-use bellwether_runtime::{AtomicElement, Error, Pod, Result};
+use bellwether_runtime::{AtomicElement, Pod, Result};
 
 use super::index::Position;
 use super::{GlobalArray, Shared};
@@ -32,7 +32,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     fn get_located(&self, index: [usize; D]) -> Result<T> {
         match self.locate(index) {
             Some((rank, at)) => self.memory.get(rank, at),
-            None => Err(self.outside("get", index)),
+            None => Err(self.layout.outside("get", index)),
         }
     }
 
@@ -61,7 +61,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     fn put_located(&self, index: [usize; D], value: T) -> Result<()> {
         match self.locate(index) {
             Some((rank, at)) => self.memory.put(rank, at, value),
-            None => Err(self.outside("put", index)),
+            None => Err(self.layout.outside("put", index)),
         }
     }
 
@@ -72,14 +72,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     pub fn pointer(&self, index: impl Position<D>) -> Result<GlobalPtr<T>> {
         match self.locate(index.position()) {
             Some((rank, at)) => GlobalPtr::to(&self.memory, rank, at),
-            None => Err(self.outside("a pointer", index.position())),
+            None => Err(self.layout.outside("a pointer", index.position())),
         }
-    }
-
-    #[cold]
-    fn outside(&self, operation: &'static str, index: [usize; D]) -> Error {
-        let why = format!("index {index:?} is outside an array of {:?} elements", self.extents());
-        Error::InvalidArgument { operation, why }
     }
 }
 
@@ -98,7 +92,7 @@ macro_rules! atomics {
             pub fn $operation(&self, index: impl Position<D>, value: T) -> Result<T> {
                 match self.locate(index.position()) {
                     Some((rank, at)) => self.memory.$operation(rank, at, value),
-                    None => Err(self.outside(stringify!($operation), index.position())),
+                    None => Err(self.layout.outside(stringify!($operation), index.position())),
                 }
             })*
 
@@ -110,7 +104,7 @@ macro_rules! atomics {
             pub fn compare_swap(&self, index: impl Position<D>, expected: T, new: T) -> Result<T> {
                 match self.locate(index.position()) {
                     Some((rank, at)) => self.memory.compare_swap(rank, at, expected, new),
-                    None => Err(self.outside("compare_swap", index.position())),
+                    None => Err(self.layout.outside("compare_swap", index.position())),
                 }
             }
         }
