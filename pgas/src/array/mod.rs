@@ -43,6 +43,7 @@ mod root;
 mod scan;
 mod shared;
 mod sort;
+mod tables;
 mod transpose;
 mod view;
 
@@ -146,8 +147,9 @@ pub struct GlobalArray<T, const D: usize, P: Phase = Local> {
     ghost: [usize; D],
     /// What this rank has.
     own: [usize; D],
-    /// A short way to elements.
+    /// Short ways to elements: of one dimension; and of more, in the shared phase.
     flat: flat::Flat,
+    tables: tables::Tables<D>,
     /// What renews the ghost layers, if there are any.
     halo: Option<Box<ghost::Halo<T, D>>>,
     phase: PhantomData<P>,
@@ -193,7 +195,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         world.withhold(&memory);
         let (rank, own) = (world.rank(), layout.extents_at(world.rank()));
         let flat = if D == 1 { flat::Flat::new(&memory, layout.axis(0), ghost[0]) } else { flat::Flat::none() };
-        Ok(GlobalArray { memory, layout, rank, ghost, own, flat, halo: None, phase: PhantomData })
+        let tables = tables::Tables::none();
+        Ok(GlobalArray { memory, layout, rank, ghost, own, flat, tables, halo: None, phase: PhantomData })
     }
 }
 
@@ -240,8 +243,8 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
 
     /// The same array, as in another phase.
     fn in_phase<Q: Phase>(self) -> GlobalArray<T, D, Q> {
-        let GlobalArray { memory, layout, rank, ghost, own, flat, halo, .. } = self;
-        GlobalArray { memory, layout, rank, ghost, own, flat, halo, phase: PhantomData }
+        let GlobalArray { memory, layout, rank, ghost, own, flat, tables, halo, .. } = self;
+        GlobalArray { memory, layout, rank, ghost, own, flat, tables, halo, phase: PhantomData }
     }
 
     /// Where an element is: rank, and place in that rank's memory.

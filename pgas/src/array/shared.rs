@@ -11,25 +11,31 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// Reads one element. On one node index arithmetic and a load; nothing is needed from its owner.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an index outside. Over a network as [`bellwether_runtime::Symmetric::get`].
+    /// [`bellwether_runtime::Error::InvalidArgument`] for an index outside. Over a network as
+    /// [`bellwether_runtime::Symmetric::get`].
     #[inline(always)]
     pub fn get(&self, index: impl Position<D>) -> Result<T> {
         let index = index.position();
-        if let (1, Some(at)) = (D, self.flat.address(index[0])) {
+        if let Some(at) = self.address(index) {
             // SAFETY: an element of ours in mapped memory; in this phase it is only touched through `copy` and atomics.
             return Ok(unsafe { copy::load(at) });
         }
-        if D == 1 { self.get_apart(index) } else { self.get_located(index) }
+        self.get_apart(index)
+    }
+
+    /// Where an element is in mapped memory, if there is a short way to it.
+    #[inline(always)]
+    fn address(&self, index: [usize; D]) -> Option<*mut T> {
+        if D == 1 { self.flat.address(index[0]) } else { self.tables.address(&index) }
     }
 
     /// Out of the way of what is short.
     #[inline(never)]
     fn get_apart(&self, index: [usize; D]) -> Result<T> {
-        self.get_located(index)
-    }
-
-    #[inline]
-    fn get_located(&self, index: [usize; D]) -> Result<T> {
+        if let (1, Some(at)) = (D, self.flat.address_in_rounds(index[0])) {
+            // SAFETY: as in `get`.
+            return Ok(unsafe { copy::load(at) });
+        }
         match self.locate(index) {
             Some((rank, at)) => self.memory.get(rank, at),
             None => Err(self.layout.outside("get", index)),
@@ -44,21 +50,21 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     #[inline(always)]
     pub fn put(&self, index: impl Position<D>, value: T) -> Result<()> {
         let index = index.position();
-        if let (1, Some(at)) = (D, self.flat.address(index[0])) {
+        if let Some(at) = self.address(index) {
             // SAFETY: as in `get`.
             unsafe { copy::store(at, value) };
             return Ok(());
         }
-        if D == 1 { self.put_apart(index, value) } else { self.put_located(index, value) }
+        self.put_apart(index, value)
     }
 
     #[inline(never)]
     fn put_apart(&self, index: [usize; D], value: T) -> Result<()> {
-        self.put_located(index, value)
-    }
-
-    #[inline]
-    fn put_located(&self, index: [usize; D], value: T) -> Result<()> {
+        if let (1, Some(at)) = (D, self.flat.address_in_rounds(index[0])) {
+            // SAFETY: as in `get`.
+            unsafe { copy::store(at, value) };
+            return Ok(());
+        }
         match self.locate(index) {
             Some((rank, at)) => self.memory.put(rank, at, value),
             None => Err(self.layout.outside("put", index)),
@@ -68,7 +74,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// A pointer to an element. It is stale once the array is in its local phase again, or dropped.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an index outside.
+    /// [`bellwether_runtime::Error::InvalidArgument`] for an index outside.
     pub fn pointer(&self, index: impl Position<D>) -> Result<GlobalPtr<T>> {
         match self.locate(index.position()) {
             Some((rank, at)) => GlobalPtr::to(&self.memory, rank, at),

@@ -59,6 +59,8 @@ pub(crate) struct Stretch {
     /// Indices of a part, or parts if they are dealt out one by one.
     pub divisor: usize,
     pub dealt: bool,
+    /// Indices of a block of each part, where parts get blocks in turn of `divisor` indices; else 0.
+    pub round: usize,
 }
 
 impl Axis {
@@ -261,7 +263,10 @@ impl Axis {
 
     /// All indices, as at most two stretches one after the other, if they can be told so.
     pub fn stretches(&self) -> Option<[Stretch; 2]> {
-        let stretch = |start, end, part, divisor, dealt| Stretch { start, count: end - start, part, divisor, dealt };
+        let stretch = |start, end, part, divisor, dealt| {
+            let count = end - start;
+            Stretch { start, count, part, divisor, dealt, round: 0 }
+        };
         match &self.rule {
             Rule::Block { large, boundary, larger, smaller } => Some([
                 stretch(0, *boundary, 0, larger.by(), false),
@@ -270,7 +275,12 @@ impl Axis {
             Rule::Cyclic { parts } => {
                 Some([stretch(0, 0, 0, parts.by(), true), stretch(0, self.extent, 0, parts.by(), true)])
             }
-            Rule::BlockCyclic { .. } | Rule::Uneven { .. } => None,
+            Rule::BlockCyclic { block, parts } => {
+                let (block, round) = (block.by(), block.by().checked_mul(parts.by())?);
+                let all = Stretch { round, ..stretch(0, self.extent, 0, block, false) };
+                Some([stretch(0, 0, 0, block, false), all])
+            }
+            Rule::Uneven { .. } => None,
         }
     }
 
