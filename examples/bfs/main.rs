@@ -13,7 +13,6 @@ use bellwether_examples::bfs::search::{Switch, search};
 use bellwether_examples::bfs::validate::validate;
 use bellwether_examples::cg::problem;
 use bellwether_examples::job::{self, Failure};
-use bellwether_examples::share::Shares;
 
 fn main() -> ExitCode {
     job::main(run)
@@ -78,7 +77,7 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<Source> {
 fn spread(world: &World, arguments: &Arguments, source: Option<&Source>) -> Result<Graph, Failure> {
     if arguments.graph.is_none() {
         let rmat = arguments.rmat();
-        let own = Shares::even(rmat.drawn() as usize, world.size()).of(world.rank());
+        let own = job::share(world, rmat.drawn() as usize)?;
         return Ok(Graph::spread(world, rmat.vertices(), rmat.edges(own.start as u64..own.end as u64))?);
     }
     let (mut vertices, edges) = match source {

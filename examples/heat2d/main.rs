@@ -43,7 +43,7 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
     let progress = Progress::new(world, stop.steps, "{pos} of {len} steps, {eta} left");
     let every = arguments.frames.is_some().then(|| arguments.every.unwrap_or((stop.steps / 50).max(1)));
     if every.is_some() {
-        write_frame(world, &mut plate, root.as_ref())?;
+        write_frame(world, &plate, root.as_ref())?;
     }
     let start = Instant::now();
     plate.run(stop, |plate, step| -> Result<(), Failure> {
@@ -100,7 +100,7 @@ fn frame_path(folder: &Path, step: u64) -> PathBuf {
 }
 
 /// Writes the plate as it is now into the folder of frames.
-fn write_frame(world: &World, plate: &mut SharedPlate<'_>, root: Option<&Root>) -> Result<(), Failure> {
+fn write_frame(world: &World, plate: &SharedPlate<'_>, root: Option<&Root>) -> Result<(), Failure> {
     let step = plate.steps_done();
     let temperatures = plate.gather()?;
     if let (Some(temperatures), Some(Root { plate, frames: Some(folder), .. })) = (temperatures, root) {

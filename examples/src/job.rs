@@ -4,9 +4,10 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::process::ExitCode;
 
-use bellwether::World;
+use bellwether::{Layout, World};
 use clap::Parser;
 
 /// Why an example ends early.
@@ -116,6 +117,15 @@ pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> E
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// The calling rank's share of a loop: a block of `rounds` rounds, at least one, that all ranks share.
+///
+/// # Errors
+/// More rounds than can be counted.
+pub fn share(world: &World, rounds: usize) -> bellwether::Result<Range<usize>> {
+    let layout = Layout::block([rounds], world.size())?;
+    Ok(layout.box_at(world.rank()).expect("blocks are of neighbours").range(0))
 }
 
 /// A number of things on a command line: at least one.

@@ -8,7 +8,6 @@
 pub mod bale;
 pub mod bfs;
 pub mod cg;
-pub mod gather;
 pub mod heat;
 pub mod job;
 pub mod montecarlo;
@@ -17,5 +16,4 @@ pub mod output;
 pub mod progress;
 pub mod random;
 pub mod samplesort;
-pub mod share;
 pub mod transpose;

@@ -3,6 +3,7 @@
 mod common;
 
 use bellwether::{Error, Result, World};
+use bellwether_examples::bale::{Kernel, chance};
 use bellwether_examples::bfs::graph::{Edge, Graph};
 use bellwether_examples::bfs::rmat::Rmat;
 use bellwether_examples::bfs::search::{Direction, NONE, Step, Switch, search};
@@ -14,11 +15,49 @@ use bellwether_examples::nbody::parallel::{self, Method, Plan};
 use bellwether_examples::nbody::{Bodies, UNIT, attract};
 use bellwether_examples::random::{digest, hash};
 use bellwether_examples::samplesort::{self, Keys};
-use bellwether_examples::share::Shares;
 use bellwether_examples::transpose;
 use clap::ValueEnum;
 
 use common::{same_everywhere, threads};
+
+#[test]
+fn bins_and_reads_are_the_same_everywhere() {
+    for (extent, requests) in [(1, 1), (7, 100), (1000, 3000)] {
+        let index = |request| (chance(request, 1) % extent as u64) as usize;
+        let weight = |request| chance(request, 2) >> 20;
+        let added = same_everywhere("histogram", |world| {
+            let mut kernel = Kernel::new(world, extent, requests)?;
+            let weights: Vec<u64> = kernel.requests.clone().map(weight).collect();
+            kernel.add(&weights)?;
+            let sum = kernel.checksum()?;
+            // Once more, one at a time.
+            world.barrier()?;
+            kernel.add_singly(&weights, weights.len())?;
+            Ok((sum, kernel.checksum()?))
+        });
+        let mut bins = vec![0; extent];
+        (0..requests).for_each(|request| bins[index(request)] += weight(request));
+        let sum = |times: u64| {
+            bins.iter().enumerate().fold(0, |sum: u64, (bin, weight)| sum.wrapping_add(chance(bin, times * weight)))
+        };
+        assert_eq!(added, (sum(1), sum(2)), "{requests} samples in {extent} bins");
+
+        let read = same_everywhere("indexgather", |world| {
+            let mut kernel = Kernel::new(world, extent, requests)?;
+            kernel.set(|index| chance(index, 3))?;
+            let mut values = vec![0; kernel.indices.len()];
+            kernel.read(&mut values)?;
+            assert!(kernel.indices.iter().zip(&values).all(|(index, value)| *value == chance(*index, 3)));
+            let mut sum = [values.iter().fold(0, |sum: u64, value| sum.wrapping_add(*value))];
+            world.allreduce(&mut sum, u64::wrapping_add)?;
+            kernel.read_singly(&mut values, 5)?;
+            assert!(kernel.indices.iter().zip(&values).all(|(index, value)| *value == chance(*index, 3)));
+            Ok(sum)
+        });
+        let expected = (0..requests).fold(0, |sum: u64, request| sum.wrapping_add(chance(index(request), 3)));
+        assert_eq!(read, [expected], "{requests} reads of {extent} elements");
+    }
+}
 
 #[test]
 fn keys_are_sorted_alike_everywhere() {
@@ -132,7 +171,7 @@ impl Given {
         dealt: bool,
     ) -> Result<(Vec<u32>, Vec<Step>, Violations)> {
         let edges = if dealt {
-            self.edges[Shares::even(self.edges.len(), world.size()).of(world.rank())].to_vec()
+            self.edges.iter().skip(world.rank()).step_by(world.size()).copied().collect()
         } else if world.rank() == 0 {
             self.edges.clone()
         } else {

@@ -12,12 +12,12 @@ use bellwether_examples::heat::parallel::SharedPlate;
 use bellwether_examples::heat::plate::{Hold, Plate};
 use bellwether_examples::heat::serial::{self, Stop};
 
-use common::threads;
+use common::{Over, threads};
 
 const RANKS: [usize; 5] = [1, 2, 3, 5, 7];
 
 /// The plate after `stop` on `ranks` ranks, and the plates seen on the way, every third step.
-fn heat(ranks: usize, plate: &Plate, stop: Stop) -> (Vec<f64>, u64, Vec<Vec<f64>>) {
+fn heat(over: Over, ranks: usize, plate: &Plate, stop: Stop) -> (Vec<f64>, u64, Vec<Vec<f64>>) {
     let run = |world: &World| {
         let root = (world.rank() == 0).then_some(plate);
         let mut shared = SharedPlate::scatter(world, root, 0.24)?;
@@ -33,7 +33,7 @@ fn heat(ranks: usize, plate: &Plate, stop: Stop) -> (Vec<f64>, u64, Vec<Vec<f64>
         world.barrier()?;
         Ok(last.map(|last| (last, steps, seen)))
     };
-    let outcomes: bellwether::Result<Vec<_>> = threads(ranks, "heat2d", run).into_iter().collect();
+    let outcomes: bellwether::Result<Vec<_>> = over.run(ranks, "heat2d", run).into_iter().collect();
     outcomes.unwrap().remove(0).expect("rank 0 gathers")
 }
 
@@ -47,11 +47,11 @@ fn heat_equals_the_serial_run_bit_for_bit() {
     let stop = |steps| Stop { steps, until_change: None };
     let (expected, _) = serial::run(&plate, 0.24, stop(50));
     let on_the_way: Vec<_> = (1..=16).map(|i| bits(&serial::run(&plate, 0.24, stop(3 * i)).0)).collect();
-    for ranks in RANKS {
-        let (found, steps, seen) = heat(ranks, &plate, stop(50));
+    for (over, ranks) in Over::BOTH.into_iter().flat_map(|over| RANKS.map(|ranks| (over, ranks))) {
+        let (found, steps, seen) = heat(over, ranks, &plate, stop(50));
         assert_eq!(steps, 50);
-        assert!(bits(&found) == bits(&expected), "{ranks} ranks");
-        assert!(seen.iter().map(|plate| bits(plate)).eq(on_the_way.iter().cloned()), "{ranks} ranks, frames");
+        assert!(bits(&found) == bits(&expected), "{ranks} ranks, {over:?}");
+        assert!(seen.iter().map(|plate| bits(plate)).eq(on_the_way.iter().cloned()), "{ranks} ranks, {over:?}, frames");
     }
 }
 
@@ -62,8 +62,9 @@ fn heat_with_few_rows_or_none_for_some_ranks() {
         let plate = Plate::from_pixels(40, height, pixels, Hold::Auto);
         let stop = Stop { steps: 40, until_change: None };
         let (expected, _) = serial::run(&plate, 0.24, stop);
-        for ranks in [1, 2, 3, 5, 7, 8] {
-            assert!(bits(&heat(ranks, &plate, stop).0) == bits(&expected), "{height} rows on {ranks} ranks");
+        for (over, ranks) in Over::BOTH.into_iter().flat_map(|over| [1, 2, 3, 5, 7, 8].map(|ranks| (over, ranks))) {
+            let (found, ..) = heat(over, ranks, &plate, stop);
+            assert!(bits(&found) == bits(&expected), "{height} rows on {ranks} ranks, {over:?}");
         }
     }
 }
@@ -75,7 +76,7 @@ fn heat_stops_at_the_same_step_when_nothing_changes() {
     let (expected, steps) = serial::run(&plate, 0.24, stop);
     assert!(steps < 100_000 && steps.is_multiple_of(serial::CHECK_EVERY));
     for ranks in [2, 3] {
-        let (found, found_steps, _) = heat(ranks, &plate, stop);
+        let (found, found_steps, _) = heat(Over::Memory, ranks, &plate, stop);
         assert_eq!(found_steps, steps);
         assert!(bits(&found) == bits(&expected), "{ranks} ranks");
     }
@@ -84,7 +85,7 @@ fn heat_stops_at_the_same_step_when_nothing_changes() {
 const STOP: solve::Stop = solve::Stop { tolerance: 1e-10, iterations: 400 };
 
 /// What each rank's solver returned, with the whole solution and the true residual.
-fn cg(ranks: usize, matrix: &Csr, b: &[f64]) -> (Vec<Solution>, Vec<f64>, f64) {
+fn cg(over: Over, ranks: usize, matrix: &Csr, b: &[f64]) -> (Vec<Solution>, Vec<f64>, f64) {
     let run = |world: &World| {
         let root = world.rank() == 0;
         let mut shared = SharedMatrix::scatter(world, root.then_some(matrix))?;
@@ -95,7 +96,7 @@ fn cg(ranks: usize, matrix: &Csr, b: &[f64]) -> (Vec<Solution>, Vec<f64>, f64) {
         world.barrier()?;
         bellwether::Result::Ok((solution, x, reached))
     };
-    let outcomes: bellwether::Result<Vec<_>> = threads(ranks, "cg", run).into_iter().collect();
+    let outcomes: bellwether::Result<Vec<_>> = over.run(ranks, "cg", run).into_iter().collect();
     let mut outcomes = outcomes.unwrap();
     let (x, reached) = (outcomes[0].1.take().expect("rank 0 gathers"), outcomes[0].2);
     (outcomes.into_iter().map(|outcome| outcome.0).collect(), x, reached)
@@ -130,7 +131,7 @@ fn cg_agrees_with_the_serial_run() {
         matrix.multiply(&expected, &mut b);
         let serial = conjugate_gradients(&mut Whole(&matrix), &b, STOP, |_, _| ()).unwrap();
         for ranks in RANKS {
-            let (solutions, x, reached) = cg(ranks, &matrix, &b);
+            let (solutions, x, reached) = cg(Over::Memory, ranks, &matrix, &b);
             for solution in &solutions {
                 assert_eq!(solution.ending, Ending::Converged, "{ranks} ranks");
                 assert_eq!(bits(&solution.residuals), bits(&solutions[0].residuals), "all ranks see the same");
@@ -154,9 +155,12 @@ fn cg_agrees_with_the_serial_run() {
 fn cg_repeats_itself_for_one_number_of_ranks() {
     let matrix = hubs(300);
     let b = model::known_solution(300);
-    let residuals = || bits(&cg(3, &matrix, &b).0[0].residuals);
-    let first = residuals();
-    (0..5).for_each(|_| assert_eq!(residuals(), first));
+    for ranks in [2, 3, 7] {
+        let residuals = |over| bits(&cg(over, ranks, &matrix, &b).0[0].residuals);
+        let first = residuals(Over::Memory);
+        (0..5).for_each(|_| assert_eq!(residuals(Over::Memory), first));
+        assert_eq!(residuals(Over::Network), first);
+    }
 }
 
 #[test]

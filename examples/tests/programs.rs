@@ -61,13 +61,42 @@ fn a_truncated_graph_is_refused() {
     }
 }
 
-/// What follows `answer` in what the program prints.
-fn answer(ranks: usize, name: &str, arguments: &[&str]) -> String {
-    let (output, _folder) = run(ranks, name, arguments);
+/// What the program prints, and what it leaves in its folder.
+fn succeeds(ranks: usize, name: &str, arguments: &[&str]) -> (String, tempfile::TempDir) {
+    let (output, folder) = run(ranks, name, arguments);
     let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success(), "{name} on {ranks} ranks: {out}{error}");
-    assert!(out.contains("verified"), "{out}");
-    out.lines().find(|line| line.starts_with("answer")).unwrap().to_owned()
+    (out, folder)
+}
+
+/// What follows `word` in what the program prints.
+fn answer(ranks: usize, name: &str, arguments: &[&str], word: &str) -> String {
+    let (out, _folder) = succeeds(ranks, name, arguments);
+    assert!(word != "answer" || out.contains("verified"), "{out}");
+    out.lines().find(|line| line.starts_with(word)).unwrap().to_owned()
+}
+
+#[test]
+fn processes_draw_the_same_plate_for_any_number_of_ranks() {
+    let picture = |ranks| {
+        let (out, folder) = succeeds(ranks, "heat2d", &["--size", "40x30", "--steps", "60", "--check"]);
+        assert!(out.contains("every bit equals the serial run"), "{out}");
+        std::fs::read(folder.path().join("heat2d.png")).unwrap()
+    };
+    let alone = picture(1);
+    [2, 3, 7].into_iter().for_each(|ranks| assert!(picture(ranks) == alone, "{ranks} ranks"));
+}
+
+#[test]
+fn processes_solve_the_same_system_for_any_number_of_ranks() {
+    for ranks in [1, 2, 3, 7] {
+        let history = || {
+            let (out, _folder) = succeeds(ranks, "cg", &["--grid", "12", "--check"]);
+            assert!(out.contains("check     as the serial run"), "{out}");
+            out.lines().filter(|line| line.starts_with("iteration")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(history(), history(), "{ranks} ranks");
+    }
 }
 
 #[test]
@@ -81,10 +110,13 @@ fn processes_give_the_same_answer_for_any_number_of_ranks() {
         ("nbody", &["--bodies", "40", "--steps", "5"]),
         ("bfs", &["--scale", "8", "--check"]),
         ("bfs", &[graph, "--check", "--root", "5"]),
+        ("histogram", &["--bins", "100", "--samples", "1000"]),
+        ("indexgather", &["--elements", "100", "--reads", "1000"]),
     ] {
-        let alone = answer(1, name, arguments);
-        for ranks in [2, 7] {
-            assert_eq!(answer(ranks, name, arguments), alone, "{name} on {ranks} ranks");
+        let word = if matches!(name, "histogram" | "indexgather") { "check" } else { "answer" };
+        let alone = answer(1, name, arguments, word);
+        for ranks in [2, 3, 7] {
+            assert_eq!(answer(ranks, name, arguments, word), alone, "{name} on {ranks} ranks");
         }
     }
 }

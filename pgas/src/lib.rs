@@ -13,6 +13,7 @@
 //! | run code elsewhere | [`World::call`] and [`World::invoke`] with a closure, [`World::send`] with a registered handler |
 //! | read and update many elements anywhere, at a few nanoseconds each | [`aggregate`] |
 //! | look things up by key, or share work, all over the job | [`DistHashMap`], [`DistQueue`] |
+//! | compute with all cores of a rank | a [`Pool`]: [`GlobalArray::par_iter`], and [`rayon`] |
 //! | meet | [`World::barrier`], [`World::allreduce`], [`World::broadcast`], [`World::allgather`] |
 //! | test a whole program | [`threads`]; [`Simulated`] where everything comes late and out of order |
 //! | write in Cheetah's words | [`cheetah`] |
@@ -56,7 +57,7 @@ pub use bellwether_macros::test;
 pub use pointer::{GlobalPtr, GlobalSlice};
 
 pub use self::map::DistHashMap;
-pub use self::pool::{Pool, Shared};
+pub use self::pool::{Pool, Pooled};
 pub use self::queue::DistQueue;
 pub use self::team::{And, Max, Min, Operator, Or, Pending, Product, Sum, Team, Xor};
 /// The simulated network that [`Simulated`] jobs run on.
@@ -67,3 +68,5 @@ pub use bellwether_runtime::{
     Error, HandlerId, HugePages, Loss, Pod, Posted, Progress, RawBells, Reduce, Result, Scan, Settings, Signalled,
     Simulated, Symmetric, Threads, World, Zeroable, threads,
 };
+/// What [`Pool`] runs: parallel iterators, `join` and `scope`.
+pub use rayon;

@@ -1,10 +1,10 @@
 //! Threads inside a rank: rayon on the rank's share of the node's cores.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -17,22 +17,29 @@ use bellwether_runtime::{Error, Mapped, Pod, Progress, Result, Symmetric, World}
 /// [`Pool::install`] runs code on it while the world's thread makes progress, so threads may wait for what needs that.
 /// Parallel iterators inside use the pool; nested `join`, `scope` and `install` of rayon are fine.
 ///
+/// The world and what is collective stay with the world's thread. To the pool's threads go iterators over what is here
+/// ([`GlobalArray::par_iter`](crate::GlobalArray::par_iter)) and handles to what is anywhere ([`Pool::share`],
+/// [`GlobalArray::pooled`](crate::GlobalArray::pooled)).
+///
 /// # Examples
+/// Each element from its mirror image, wherever that is.
 /// ```
-/// use bellwether::Pool;
+/// use bellwether::rayon::prelude::*;
+/// use bellwether::{GlobalArray, Layout, Pool};
 /// # fn main() -> bellwether::Result<()> {
 /// # bellwether::threads(2, |world| {
-/// let numbers = std::rc::Rc::new(world.alloc::<u64>(1000)?);
-/// (0..1000).for_each(|at| numbers.store(at, at as u64));
-/// world.barrier()?;
 /// let pool = Pool::new(world)?;
-/// let (theirs, next) = (pool.share(&numbers), (world.rank() + 1) % world.size());
-/// let (low, high) = pool.install(|| pool_sums(&theirs, next));
-/// # fn pool_sums(theirs: &bellwether::Shared<u64>, next: usize) -> (u64, u64) {
-/// #     let sum = |half: std::ops::Range<usize>| half.map(|at| theirs.get(next, at).unwrap()).sum();
-/// #     rayon::join(|| sum(0..500), || sum(500..1000))
-/// # }
-/// assert_eq!(low + high, 499_500);
+/// let layout = Layout::block([1000], world.size())?;
+/// let numbers = GlobalArray::from_fn(world, layout.clone(), |[i]| i as u64)?.share(world)?;
+/// let mut mirrored = GlobalArray::<u64, 1>::new(world, layout)?;
+/// let (from, to) = (numbers.pooled(&pool), mirrored.par_iter_mut());
+/// pool.install(|| {
+///     to.try_for_each(|([i], x)| {
+///         *x = from.get(999 - i)?;
+///         Ok::<(), bellwether::Error>(())
+///     })
+/// })?;
+/// assert!(mirrored.iter().all(|([i], x)| *x == 999 - i as u64));
 /// world.barrier()
 /// # })?.into_iter().collect() }
 /// ```
@@ -40,8 +47,6 @@ pub struct Pool {
     threads: rayon::ThreadPool,
     progress: Progress,
     requests: Arc<Requests>,
-    /// What serves the arrays that were shared, by their number.
-    arrays: RefCell<Vec<Rc<dyn Serve>>>,
 }
 
 impl Pool {
@@ -90,7 +95,7 @@ impl Pool {
             call: "clone",
             source: std::io::Error::other(error),
         })?;
-        Ok(Pool { threads, progress: world.progress(), requests: Arc::default(), arrays: RefCell::default() })
+        Ok(Pool { threads, progress: world.progress(), requests: Arc::default() })
     }
 
     /// How many threads it has.
@@ -123,12 +128,8 @@ impl Pool {
     }
 
     /// The array for the pool's threads.
-    pub fn share<T: Pod + Send + Sync>(&self, array: &Rc<Symmetric<T>>) -> Shared<'_, T> {
-        let number = self.arrays.borrow().len();
-        self.arrays.borrow_mut().push(Rc::clone(array) as Rc<dyn Serve>);
-        // SAFETY: the array lives in `arrays`, and so as long as the pool, which the view borrows; nothing is taken out.
-        let array: &Symmetric<T> = unsafe { &*Rc::as_ptr(array) };
-        Shared { mapped: array.mapped(), number, requests: Arc::clone(&self.requests) }
+    pub fn share<'a, T: Pod + Send + Sync>(&self, array: &'a Symmetric<T>) -> Pooled<'a, T> {
+        Pooled { mapped: array.mapped(), array: Served(array), lent: PhantomData, requests: Arc::clone(&self.requests) }
     }
 
     /// Begins what the threads have asked for, and answers what is done.
@@ -137,7 +138,9 @@ impl Pool {
         let fresh = std::mem::take(&mut *asked);
         drop(asked);
         for request in fresh {
-            let array = Rc::clone(&self.arrays.borrow()[request.array]);
+            // SAFETY: who asks borrows the array, and waits until it is answered; and this is the world's thread, where the
+            // array is: the pool cannot leave it either.
+            let array = unsafe { &*request.array.0 };
             under_way.push((array.begin(request.rank, request.start, request.work), request.reply));
         }
         let mut context = Context::from_waker(Waker::noop());
@@ -185,7 +188,7 @@ struct Requests {
 }
 
 struct Request {
-    array: usize,
+    array: Served,
     rank: usize,
     start: usize,
     work: Work,
@@ -199,7 +202,16 @@ enum Work {
     Put(Vec<u8>),
 }
 
-/// An array, on the world's thread.
+/// An array, looked at on the world's thread only.
+#[derive(Clone, Copy)]
+struct Served(*const dyn Serve);
+
+// SAFETY: an address; what is there is touched on the world's thread alone, in `Pool::serve`.
+unsafe impl Send for Served {}
+// SAFETY: as above.
+unsafe impl Sync for Served {}
+
+/// What the world's thread does for others.
 trait Serve {
     fn begin(&self, rank: usize, start: usize, work: Work) -> Pin<Box<dyn Future<Output = Answer>>>;
 }
@@ -221,18 +233,31 @@ impl<T: Pod> Serve for Symmetric<T> {
     }
 }
 
+/// How many of a thread's requests wait on its stack at once, each with another task of the pool above it.
+const DEEPEST: usize = 32;
+
+thread_local! {
+    static WAITING: Cell<usize> = const { Cell::new(0) };
+}
+
 /// A symmetric array for the threads of a [`Pool`]: puts and gets that any of them may call.
 ///
 /// Where memory is mapped they are done at once. Over a network the world's thread does them while it is in
 /// [`Pool::install`], and the asking thread does other work of the pool meanwhile: call them from there only.
 #[derive(Clone)]
-pub struct Shared<'a, T> {
+pub struct Pooled<'a, T> {
     mapped: Option<Mapped<'a, T>>,
-    number: usize,
+    array: Served,
+    lent: PhantomData<&'a Symmetric<T>>,
     requests: Arc<Requests>,
 }
 
-impl<T: Pod + Send + Sync> Shared<'_, T> {
+// SAFETY: the borrow is there for its length; the array itself is reached as `Mapped` and `Served` say.
+unsafe impl<T: Pod + Send + Sync> Send for Pooled<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Pod + Send + Sync> Sync for Pooled<'_, T> {}
+
+impl<T: Pod + Send + Sync> Pooled<'_, T> {
     /// Reads one element of `rank`.
     ///
     /// # Errors
@@ -282,13 +307,17 @@ impl<T: Pod + Send + Sync> Shared<'_, T> {
             return Err(Error::InvalidArgument { operation: "a put or get of a pool", why });
         }
         let reply = Arc::new(OnceLock::new());
-        let request = Request { array: self.number, rank, start, work, reply: Arc::clone(&reply) };
+        let request = Request { array: self.array, rank, start, work, reply: Arc::clone(&reply) };
         self.requests.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
+        let waiting = WAITING.get();
+        WAITING.set(waiting + 1);
         while reply.get().is_none() {
-            if rayon::yield_now() != Some(rayon::Yield::Executed) {
+            // Another task may ask too, on the same stack.
+            if waiting >= DEEPEST || rayon::yield_now() != Some(rayon::Yield::Executed) {
                 std::thread::yield_now();
             }
         }
+        WAITING.set(waiting);
         // The world's thread lets go of it right after it has answered.
         let mut reply = reply;
         loop {
@@ -301,8 +330,8 @@ impl<T: Pod + Send + Sync> Shared<'_, T> {
     }
 }
 
-impl<T> std::fmt::Debug for Shared<'_, T> {
+impl<T> std::fmt::Debug for Pooled<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Shared({})", if self.mapped.is_some() { "mapped" } else { "over the world's thread" })
+        write!(f, "Pooled({})", if self.mapped.is_some() { "mapped" } else { "over the world's thread" })
     }
 }

@@ -1,31 +1,32 @@
-//! Threads of a rank: puts and gets from them while the world's thread waits.
+//! Threads of a rank: what they iterate over, and puts and gets from them while the world's thread waits.
 
 mod worlds;
 
-use std::rc::Rc;
-
+use bellwether::array::{Distribution, Ghosts, GlobalArray, Layout};
+use bellwether::rayon::{self, prelude::*};
 use bellwether::{Pool, Result, World};
 use worlds::everywhere;
 
+/// Joins within joins, as far as single elements.
+fn sum(range: std::ops::Range<usize>, element: &(impl Fn(usize) -> Result<u64> + Sync)) -> Result<u64> {
+    if range.len() == 1 {
+        return element(range.start);
+    }
+    let middle = (range.start + range.end) / 2;
+    let (low, high) = rayon::join(|| sum(range.start..middle, element), || sum(middle..range.end, element));
+    Ok(low? + high?)
+}
+
 fn reach_everyone(world: &World) -> Result<()> {
-    const LEN: usize = 24;
-    let numbers = Rc::new(world.alloc::<u64>(LEN)?);
-    let marks = Rc::new(world.alloc::<u32>(world.size() * LEN)?);
+    const LEN: usize = 9;
+    let numbers = world.alloc::<u64>(LEN)?;
+    let marks = world.alloc::<u32>(world.size() * LEN)?;
     (0..LEN).for_each(|at| numbers.store(at, (world.rank() * 1000 + at) as u64));
     world.barrier()?;
     for pool in [Pool::new(world)?, Pool::with_threads(world, 3)?] {
         assert!(pool.threads() >= 1);
         let (numbers, marks) = (pool.share(&numbers), pool.share(&marks));
         let (rank, size) = (world.rank(), world.size());
-        // Joins within joins, as far as single elements.
-        fn sum(range: std::ops::Range<usize>, element: &(impl Fn(usize) -> Result<u64> + Sync)) -> Result<u64> {
-            if range.len() == 1 {
-                return element(range.start);
-            }
-            let middle = (range.start + range.end) / 2;
-            let (low, high) = rayon::join(|| sum(range.start..middle, element), || sum(middle..range.end, element));
-            Ok(low? + high?)
-        }
         let total = pool.install(|| {
             sum(0..size * LEN, &|at| {
                 marks.put(at / LEN, rank * LEN + at % LEN, 1 + rank as u32)?;
@@ -47,4 +48,107 @@ fn reach_everyone(world: &World) -> Result<()> {
 #[test]
 fn threads_of_a_rank_reach_other_ranks() {
     everywhere(reach_everyone);
+}
+
+/// A parallel iterator gives what the one without threads gives, from whichever end.
+fn as_without_threads<const D: usize>(world: &World, pool: &Pool, layout: Layout<D>, ghost: [usize; D]) -> Result<()> {
+    let value = |index: [usize; D]| index.iter().fold(7, |all, i| all * 31 + *i as u64);
+    let mut array = GlobalArray::with_ghosts(world, layout, Ghosts::new(ghost))?;
+    array.local_mut().fill(1);
+    let all = array.par_iter_mut();
+    pool.install(|| all.for_each(|(index, x)| *x = value(index)));
+    assert!(array.iter().all(|(index, x)| *x == value(index)));
+    let own: usize = array.own_extents().iter().product();
+    assert_eq!(array.local().iter().filter(|x| **x == 1).count(), array.local().len() - own, "no ghost was touched");
+
+    let expected: Vec<_> = array.iter().map(|(index, x)| (index, *x)).collect();
+    for most in [1, 3, usize::MAX] {
+        let copied = array.par_iter().with_max_len(most).map(|(index, x)| (index, *x));
+        assert_eq!(pool.install(|| copied.collect::<Vec<_>>()), expected);
+        let backwards = array.par_iter().with_max_len(most).rev().map(|(index, x)| (index, *x));
+        assert!(pool.install(|| backwards.collect::<Vec<_>>()).iter().eq(expected.iter().rev()));
+    }
+    let twice = array.map(world, |x| 2 * x)?;
+    let pairs = array.par_iter_mut().zip(twice.par_iter());
+    pool.install(|| {
+        pairs.for_each(|((index, x), (same, y))| {
+            assert_eq!(index, same);
+            *x += y;
+        });
+    });
+    assert!(array.iter().all(|(index, x)| *x == 3 * value(index)));
+    Ok(())
+}
+
+#[test]
+fn what_is_here_in_parallel() {
+    everywhere(|world| {
+        let (n, pool) = (world.size(), Pool::with_threads(world, 2)?);
+        use Distribution::*;
+        for kind in
+            [Block, Cyclic, BlockCyclic(3), Sizes((0..n).map(|rank| if rank == n - 1 { 13 } else { 0 }).collect())]
+        {
+            as_without_threads(world, &pool, Layout::new([13], [kind], n)?, [0])?;
+        }
+        as_without_threads(world, &pool, Layout::block([4 * n + 1], n)?, [3])?;
+        as_without_threads(world, &pool, Layout::cyclic([5, 7], n)?, [0, 0])?;
+        as_without_threads(world, &pool, Layout::block([2 * n, 15], n)?, [1, 2])?;
+        as_without_threads(world, &pool, Layout::block([2 * n, 8, 9], n)?, [1, 2, 1])
+    });
+}
+
+#[test]
+fn any_element_from_threads_within_threads() {
+    everywhere(|world| {
+        let (n, pool) = (world.size(), Pool::with_threads(world, 2)?);
+        let layout = Layout::block([4 * n, 6], n)?;
+        let numbers = GlobalArray::from_fn(world, layout.clone(), |[i, j]| (10 * i + j) as u64)?.share(world)?;
+        let mirror = GlobalArray::<u64, 2>::new(world, layout)?.share(world)?;
+        let turns = GlobalArray::<u64, 1>::new(world, Layout::cyclic([4 * n], n)?)?;
+        let (from, to, rows) = (numbers.pooled(&pool), mirror.pooled(&pool), turns.par_iter());
+        // Rows in parallel, elements of a row in parallel, and in an `install` of its own.
+        pool.install(|| {
+            rows.try_for_each(|([i], _)| {
+                let row = (0..6).into_par_iter();
+                row.try_for_each(|j| to.put([i, j], from.get([4 * n - 1 - i, 5 - j])?))
+            })
+        })?;
+        let outside = pool.install(|| from.get([4 * n, 0])).expect_err("outside").to_string();
+        assert!(outside.contains(&format!("index [{}, 0] is outside", 4 * n)), "{outside}");
+        drop((from, to));
+        let mirror = mirror.localize(world)?;
+        assert!(mirror.iter().all(|([i, j], x)| *x == (10 * (4 * n - 1 - i) + 5 - j) as u64));
+        Ok(())
+    });
+}
+
+#[test]
+fn many_requests_that_wait_do_not_pile_up() {
+    worlds::simulated(&bellwether::Settings::default(), &[2], 1, |world| {
+        let numbers = world.alloc::<u64>(1)?;
+        numbers.store(0, 1);
+        world.barrier()?;
+        let (pool, next) = (Pool::with_threads(world, 1)?, 1 - world.rank());
+        let there = pool.share(&numbers);
+        // Each would take a piece of the stack until it is answered, and the others above it theirs.
+        let large = |_| {
+            let piece = std::hint::black_box([1_u8; 16 << 10]);
+            Ok(there.get(next, 0)? * u64::from(piece[9]))
+        };
+        assert_eq!(pool.install(|| sum(0..1000, &large))?, 1000);
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_panic_of_a_task_is_the_callers() {
+    worlds::on_threads(&bellwether::Settings::default(), &[1, 2], |world| {
+        let pool = Pool::new(world)?;
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            pool.install(|| (0..100).into_par_iter().for_each(|i| assert!(i != 57, "fifty-seven")))
+        }));
+        assert!(caught.is_err());
+        assert_eq!(pool.install(|| 3), 3);
+        world.barrier()
+    });
 }

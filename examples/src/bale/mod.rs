@@ -6,7 +6,7 @@
 use bellwether::aggregate::{Aggregator, Blocks, Options, Places};
 use bellwether::{Result, Symmetric, World};
 
-use crate::share::Shares;
+use crate::job::share;
 
 /// A number for each request that looks like chance (the finalizer of MurmurHash3).
 pub fn chance(request: usize, purpose: u64) -> u64 {
@@ -38,7 +38,7 @@ impl<'w> Kernel<'w> {
     /// Too little memory, or a lost rank.
     pub fn new(world: &'w World, extent: usize, requests: usize) -> Result<Kernel<'w>> {
         let places = Blocks::new(extent, world.size());
-        let requests = Shares::even(requests, world.size()).of(world.rank());
+        let requests = share(world, requests)?;
         Ok(Kernel {
             world,
             places,

@@ -2,10 +2,9 @@
 //!
 //! [`problem`] finds out what a file is; [`matrix_market`] and [`metis`] read it; [`csr`] holds it and [`model`] makes
 //! matrices of graphs. [`solve`] is the method, the same for one rank and for many; [`parallel`] is a matrix whose rows
-//! are split over the ranks, and [`exchange`] how they fetch each other's vector entries. [`plot`] draws the convergence.
+//! are split over the ranks. [`plot`] draws the convergence.
 
 pub mod csr;
-pub mod exchange;
 pub mod matrix_market;
 pub mod metis;
 pub mod model;

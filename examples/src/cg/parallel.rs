@@ -1,26 +1,32 @@
 //! A matrix whose rows are split over the ranks by nonzeros.
 //!
-//! Rank 0 has the whole matrix and puts each rank's rows into its memory. A rank numbers its columns anew: first its own
-//! rows' entries, then the fetched ones, in the order in which they are fetched.
+//! Rank 0 has the whole matrix and deals it out. A rank numbers its columns anew: first its own rows' entries, then those
+//! that it gets from the others' parts of the vector, in their order.
 
-use bellwether::{Result, Symmetric, World};
+use std::ops::Range;
+
+use bellwether::array::{Distribution, Shared};
+use bellwether::{GlobalArray, Layout, Pod, Result, World};
 
 use super::csr::Csr;
-use super::exchange::{Exchange, runs};
 use super::solve::{Matrix, dot};
-use crate::gather::Gather;
-use crate::share::Shares;
+
+/// Two wanted pieces with at most this many unwanted entries between them are got as one.
+const GAP: usize = 16;
 
 /// This rank's rows of a matrix, and what it takes to multiply with them.
 pub struct SharedMatrix<'w> {
     world: &'w World,
-    shares: Shares,
+    /// How a vector is spread: as the rows are.
+    layout: Layout<1>,
     /// Rows of this rank, with columns in the new numbering.
     rows: Csr,
-    exchange: Exchange,
-    /// The vector in the new numbering: own entries, then fetched ones.
+    /// The vector that is multiplied, for all to read.
+    shown: GlobalArray<f64, 1, Shared>,
+    /// What this rank reads of the others' parts.
+    pieces: Vec<Range<usize>>,
+    /// The vector in the new numbering: own entries, then those of the pieces.
     vector: Vec<f64>,
-    gather: Gather,
 }
 
 impl<'w> SharedMatrix<'w> {
@@ -29,39 +35,50 @@ impl<'w> SharedMatrix<'w> {
     /// # Errors
     /// Out of memory, or a rank was lost.
     pub fn scatter(world: &'w World, matrix: Option<&Csr>) -> Result<SharedMatrix<'w>> {
-        let shares = share_rows(world, matrix)?;
-        let mut rows = scatter_rows(world, matrix, &shares)?;
-        let (wanted, own) = (wanted(&rows, &shares, world.rank()), shares.of(world.rank()));
-        let runs = runs(&wanted, &shares);
-        // Where each run's entries come to lie in `vector`.
-        let mut places = Vec::with_capacity(runs.len());
-        let mut end = own.len();
-        for run in &runs {
-            places.push((shares.of(run.owner).start + run.start, end));
-            end += run.len;
+        // How many rows each rank has, then how many nonzeros.
+        let mut sizes = matrix.map_or(vec![0; 2 * world.size()], |matrix| shares(matrix, world.size()));
+        world.broadcast(0, &mut sizes)?;
+        let layout = |sizes: &[u64]| {
+            let sizes: Vec<usize> = sizes.iter().map(|size| *size as usize).collect();
+            Layout::new([sizes.iter().sum()], [Distribution::Sizes(sizes)], world.size())
+        };
+        let (by_row, by_nonzero) = sizes.split_at(world.size());
+        let (layout, nonzeros) = (layout(by_row)?, layout(by_nonzero)?);
+        let lengths: Option<Vec<u64>> =
+            matrix.map(|matrix| matrix.starts.windows(2).map(|row| (row[1] - row[0]) as u64).collect());
+        let mut starts = vec![0];
+        for length in deal(world, &layout, lengths.as_deref())? {
+            starts.push(starts[starts.len() - 1] + length as usize);
         }
-        for column in &mut rows.columns {
+        let mut columns = deal(world, &nonzeros, matrix.map(|matrix| matrix.columns.as_slice()))?;
+        let values = deal(world, &nonzeros, matrix.map(|matrix| matrix.values.as_slice()))?;
+
+        let own = own(world, &layout);
+        let pieces = pieces(&columns, &own, &layout);
+        // Where each piece's entries come to lie in `vector`.
+        let mut places = Vec::with_capacity(pieces.len());
+        let mut end = own.len();
+        for piece in &pieces {
+            places.push(end);
+            end += piece.len();
+        }
+        for column in &mut columns {
             let entry = *column as usize;
             *column = if own.contains(&entry) {
                 entry - own.start
             } else {
-                let (start, place) = places[places.partition_point(|&(start, _)| start <= entry) - 1];
-                place + entry - start
+                let piece = pieces.partition_point(|piece| piece.start <= entry) - 1;
+                places[piece] + entry - pieces[piece].start
             } as u32;
         }
         Ok(SharedMatrix {
             world,
-            rows,
-            exchange: Exchange::new(world, &shares, runs)?,
+            rows: Csr { starts, columns, values },
+            shown: GlobalArray::new(world, layout.clone())?.share(world)?,
+            layout,
+            pieces,
             vector: vec![0.0; end],
-            gather: Gather::new(world, &shares)?,
-            shares,
         })
-    }
-
-    /// How many rows the calling rank has.
-    pub fn rows(&self) -> usize {
-        self.rows.rows()
     }
 
     /// How many nonzeros the calling rank has.
@@ -71,7 +88,7 @@ impl<'w> SharedMatrix<'w> {
 
     /// Entries and gets that the calling rank needs for one multiplication.
     pub fn traffic(&self) -> [usize; 2] {
-        [self.exchange.entries(), self.exchange.gets()]
+        [self.pieces.iter().map(Range::len).sum(), self.pieces.len()]
     }
 
     /// Gives each rank its part of the vector that rank 0 has. Collective.
@@ -79,23 +96,32 @@ impl<'w> SharedMatrix<'w> {
     /// # Errors
     /// Out of memory, or a rank was lost.
     pub fn scatter_vector(&self, vector: Option<&[f64]>) -> Result<Vec<f64>> {
-        scatter(self.world, &self.shares, vector)
+        deal(self.world, &self.layout, vector)
     }
 
     /// The whole vector on rank 0, of which each rank has a part; `None` on the others. Collective.
     ///
     /// # Errors
     /// A rank was lost.
-    pub fn gather_vector(&mut self, part: &[f64]) -> Result<Option<Vec<f64>>> {
-        self.gather.collect(self.world, &self.shares, part)
+    pub fn gather_vector(&self, part: &[f64]) -> Result<Option<Vec<f64>>> {
+        let mut whole = GlobalArray::new(self.world, self.layout.clone())?;
+        whole.local_mut().copy_from_slice(part);
+        whole.to_root(self.world, 0)
     }
 }
 
 impl Matrix for SharedMatrix<'_> {
     fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<f64> {
-        let (own, fetched) = self.vector.split_at_mut(x.len());
+        self.shown.put_patch(own(self.world, &self.layout), x)?;
+        // All have shown their parts; and nobody shows the next before the sum below, so when all have read these.
+        self.world.barrier()?;
+        let (own, mut rest) = self.vector.split_at_mut(x.len());
         own.copy_from_slice(x);
-        self.exchange.round(x, fetched)?;
+        for piece in &self.pieces {
+            let (entries, after) = rest.split_at_mut(piece.len());
+            self.shown.get_patch_into(piece.clone(), entries)?;
+            rest = after;
+        }
         self.rows.multiply(&self.vector, y);
         self.sum(dot(x, y))
     }
@@ -107,58 +133,83 @@ impl Matrix for SharedMatrix<'_> {
     }
 }
 
-/// Tells every rank where each rank's rows begin.
-fn share_rows(world: &World, matrix: Option<&Csr>) -> Result<Shares> {
-    let mut starts = vec![0_u64; world.size() + 1];
-    if let Some(matrix) = matrix {
-        let shares = Shares::weighted(&matrix.starts, world.size());
-        starts = shares.starts().iter().map(|&start| start as u64).collect();
-    }
-    world.broadcast(0, &mut starts)?;
-    Ok(Shares::from_starts(starts.into_iter().map(|start| start as usize).collect()))
+/// The calling rank's part of what rank 0 has.
+fn deal<T: Pod>(world: &World, layout: &Layout<1>, items: Option<&[T]>) -> Result<Vec<T>> {
+    Ok(GlobalArray::from_root(world, layout.clone(), 0, items)?.local().to_vec())
 }
 
-/// Gives each rank its rows, with columns in the whole matrix' numbering.
-fn scatter_rows(world: &World, matrix: Option<&Csr>, shares: &Shares) -> Result<Csr> {
-    let lengths: Option<Vec<u64>> =
-        matrix.map(|matrix| matrix.starts.windows(2).map(|s| (s[1] - s[0]) as u64).collect());
-    let lengths = scatter(world, shares, lengths.as_deref())?;
-    let mut starts = vec![0];
-    for length in lengths {
-        starts.push(starts[starts.len() - 1] + length as usize);
-    }
-    // The nonzeros are shared as the rows are.
-    let mut ends = vec![0_u64; world.size() + 1];
-    if let Some(matrix) = matrix {
-        ends = shares.starts().iter().map(|&row| matrix.starts[row] as u64).collect();
-    }
-    world.broadcast(0, &mut ends)?;
-    let nonzeros = Shares::from_starts(ends.into_iter().map(|end| end as usize).collect());
-    let columns = scatter(world, &nonzeros, matrix.map(|matrix| matrix.columns.as_slice()))?;
-    let values = scatter(world, &nonzeros, matrix.map(|matrix| matrix.values.as_slice()))?;
-    Ok(Csr { starts, columns, values })
+/// The entries of a vector that the calling rank has.
+fn own(world: &World, layout: &Layout<1>) -> Range<usize> {
+    layout.box_at(world.rank()).expect("entries of one rank are neighbours").range(0)
 }
 
-/// Rank 0 puts each rank's share of `items` into its memory; returns the calling rank's.
-fn scatter<T: bellwether::Pod>(world: &World, shares: &Shares, items: Option<&[T]>) -> Result<Vec<T>> {
-    let inbox: Symmetric<T> = world.alloc(shares.largest())?;
-    let arrived = world.bell()?;
-    if let Some(items) = items {
-        for to in 0..world.size() {
-            inbox.put_slice_bell(to, 0, &items[shares.of(to)], &arrived)?;
+/// How many rows each rank gets, and then how many nonzeros: equal numbers of these, as far as whole rows allow.
+fn shares(matrix: &Csr, ranks: usize) -> Vec<u64> {
+    let starts = &matrix.starts;
+    let cut = |rank: usize| {
+        let goal = matrix.nonzeros() as u128 * rank as u128 / ranks as u128;
+        // The row that begins nearest to the goal: the last one before it or the first one after it.
+        let after = starts.partition_point(|&start| (start as u128) < goal).min(matrix.rows());
+        match after.checked_sub(1) {
+            _ if rank == ranks => matrix.rows(),
+            Some(low) if goal - (starts[low] as u128) < (starts[after] as u128).saturating_sub(goal) => low,
+            _ => after,
         }
-    }
-    arrived.wait(1)?;
-    let mut mine = vec![T::zeroed(); shares.of(world.rank()).len()];
-    inbox.read(0, &mut mine);
-    Ok(mine)
+    };
+    let rows = (0..ranks).map(|rank| cut(rank + 1) - cut(rank));
+    let nonzeros = (0..ranks).map(|rank| starts[cut(rank + 1)] - starts[cut(rank)]);
+    rows.chain(nonzeros).map(|size| size as u64).collect()
 }
 
-/// The columns in `rows` that other ranks own, each once, rising.
-fn wanted(rows: &Csr, shares: &Shares, rank: usize) -> Vec<usize> {
-    let own = shares.of(rank);
-    let mut wanted: Vec<usize> = rows.columns.iter().map(|&c| c as usize).filter(|c| !own.contains(c)).collect();
+/// The pieces of other ranks' parts that cover the columns that `own` does not have.
+fn pieces(columns: &[u32], own: &Range<usize>, layout: &Layout<1>) -> Vec<Range<usize>> {
+    let mut wanted: Vec<usize> = columns.iter().map(|column| *column as usize).filter(|c| !own.contains(c)).collect();
     wanted.sort_unstable();
     wanted.dedup();
-    wanted
+    let mut pieces: Vec<Range<usize>> = Vec::new();
+    for entry in wanted {
+        match pieces.last_mut() {
+            Some(piece) if entry <= piece.end + GAP && layout.rank_of(entry) == layout.rank_of(piece.start) => {
+                piece.end = entry + 1;
+            }
+            _ => pieces.push(entry..entry + 1),
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_merge_over_gaps_but_not_over_owners() {
+        let layout = Layout::block([300], 3).unwrap();
+        let found = pieces(&[201, 36, 18, 150, 99, 200, 1, 2, 18], &(100..200), &layout);
+        assert_eq!(found, [1..19, 36..37, 99..100, 200..202]);
+        assert_eq!(pieces(&[199, 50, 100], &(50..300), &layout), []);
+        assert_eq!(pieces(&[99, 100], &(0..0), &layout), [99..100, 100..101]);
+    }
+
+    #[test]
+    fn shares_cover_every_row_and_stay_near_the_mean() {
+        let mut state = 1_u64;
+        for rows in [1, 2, 5, 40, 1000] {
+            let mut starts = vec![0];
+            for _ in 0..rows {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                starts.push(starts[starts.len() - 1] + (state >> 60) as usize);
+            }
+            let nonzeros = starts[rows];
+            let matrix = Csr { starts, columns: vec![0; nonzeros], values: vec![0.0; nonzeros] };
+            for ranks in 1..=9 {
+                let shares = shares(&matrix, ranks);
+                let (by_row, by_nonzero) = shares.split_at(ranks);
+                assert_eq!(by_row.iter().sum::<u64>(), rows as u64);
+                assert_eq!(by_nonzero.iter().sum::<u64>(), nonzeros as u64);
+                // Each end is off by at most half a row of at most 15.
+                assert!(by_nonzero.iter().all(|share| *share <= (nonzeros / ranks + 16) as u64), "{shares:?}");
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The reference: the whole plate as one band, on one rank.
 
-use super::plate::{INSULATED, Plate};
-use super::stencil::Band;
+use super::plate::{INSULATED, Plate, temperature};
+use super::stencil::Stencil;
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
@@ -25,14 +25,18 @@ impl Stop {
 /// Runs the plate; returns the temperatures (row by row) and the number of steps done.
 pub fn run(plate: &Plate, alpha: f64, stop: Stop) -> (Vec<f64>, u64) {
     let wall = vec![INSULATED; plate.width];
-    let mut band = Band::new(plate.width, alpha, &[&wall, plate.cells.as_slice(), &wall].concat());
-    for step in 1..=stop.steps {
-        band.relax_rows(0..plate.height);
-        let settled = stop.looks_after(step).is_some_and(|limit| band.change() <= limit);
-        band.advance();
+    let cells = [&wall, plate.cells.as_slice(), &wall].concat();
+    let stencil = Stencil::new(plate.width, alpha, &cells);
+    let mut now: Vec<f64> = cells.into_iter().map(temperature).collect();
+    let (mut next, mut steps) = (now.clone(), 0);
+    while steps < stop.steps {
+        stencil.relax(0..plate.height, &now, &mut next);
+        steps += 1;
+        let settled = stop.looks_after(steps).is_some_and(|limit| stencil.change(&now, &next) <= limit);
+        std::mem::swap(&mut now, &mut next);
         if settled {
-            return (band.temperatures().to_vec(), step);
+            break;
         }
     }
-    (band.temperatures().to_vec(), stop.steps)
+    (now[plate.width..(plate.height + 1) * plate.width].to_vec(), steps)
 }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::plate::{Cell, conducts, is_free, temperature};
+use super::plate::{Cell, conducts, is_free};
 
 /// The largest stable `alpha` (time step times diffusivity over cell area) in two dimensions.
 pub const MAX_ALPHA: f64 = 0.25;
@@ -34,15 +34,12 @@ struct RowPlan {
     edges: Vec<Edge>,
 }
 
-/// Rows of the plate with one more row on each side: the neighbours' nearest rows, called halo.
+/// How the rows of a band change in a step. The temperatures that it works on have one more row on each side of the
+/// band: the neighbours' nearest ones.
 #[derive(Clone, Debug)]
-pub struct Band {
+pub struct Stencil {
     width: usize,
-    rows: usize,
     alpha: f64,
-    /// Temperatures, `rows + 2` rows: now, and after the step.
-    now: Vec<f64>,
-    next: Vec<f64>,
     plan: Vec<RowPlan>,
 }
 
@@ -52,53 +49,35 @@ fn relax(alpha: f64, own: f64, north: f64, south: f64, west: f64, east: f64) -> 
     own + alpha * (((north - own) + (south - own)) + ((west - own) + (east - own)))
 }
 
-impl Band {
-    /// A band at time 0. `cells` holds the halo row above, the band's own rows, and the halo row below; outside the plate
-    /// a halo row is insulation.
+impl Stencil {
+    /// For a band of these cells, with one more row above and below; outside the plate that row is insulation.
     ///
     /// # Panics
     /// If `cells` is not a whole number of rows, or fewer than two.
-    pub fn new(width: usize, alpha: f64, cells: &[Cell]) -> Band {
-        assert!(width > 0 && cells.len().is_multiple_of(width) && cells.len() >= 2 * width, "two halo rows at least");
+    pub fn new(width: usize, alpha: f64, cells: &[Cell]) -> Stencil {
+        assert!(width > 0 && cells.len().is_multiple_of(width) && cells.len() >= 2 * width, "two more rows at least");
         let rows = cells.len() / width - 2;
-        let now: Vec<f64> = cells.iter().map(|&cell| temperature(cell)).collect();
         let plan = (1..=rows).map(|row| plan_row(width, &cells[(row - 1) * width..(row + 2) * width])).collect();
-        Band { width, rows, alpha, next: now.clone(), now, plan }
+        Stencil { width, alpha, plan }
     }
 
-    /// How many rows the band has, without its halo.
+    /// How many rows the band has.
     pub fn rows(&self) -> usize {
-        self.rows
+        self.plan.len()
     }
 
-    /// All own rows, from the top, as they are now.
-    pub fn temperatures(&self) -> &[f64] {
-        &self.now[self.width..(self.rows + 1) * self.width]
+    /// Computes the band's rows in `rows`, counted from 0: from all temperatures now those after the step.
+    pub fn relax(&self, rows: Range<usize>, now: &[f64], next: &mut [f64]) {
+        for row in rows {
+            let three_rows = &now[row * self.width..(row + 3) * self.width];
+            self.relax_row(&self.plan[row], three_rows, &mut next[(row + 1) * self.width..(row + 2) * self.width]);
+        }
     }
 
-    /// The halo row above the band.
-    pub fn above_mut(&mut self) -> &mut [f64] {
-        &mut self.now[..self.width]
-    }
-
-    /// The halo row below the band.
-    pub fn below_mut(&mut self) -> &mut [f64] {
-        let start = (self.rows + 1) * self.width;
-        &mut self.now[start..]
-    }
-
-    /// Own row `row`, counted from 0, as it will be after the step.
-    pub fn next_row(&self, row: usize) -> &[f64] {
-        &self.next[(row + 1) * self.width..(row + 2) * self.width]
-    }
-
-    /// Computes own row `row`, counted from 0.
-    pub fn relax_row(&mut self, row: usize) {
-        let (width, alpha) = (self.width, self.alpha);
-        let (above, rest) = self.now[row * width..(row + 3) * width].split_at(width);
-        let (own, below) = rest.split_at(width);
-        let next = &mut self.next[(row + 1) * width..(row + 2) * width];
-        let plan = &self.plan[row];
+    fn relax_row(&self, plan: &RowPlan, three_rows: &[f64], next: &mut [f64]) {
+        let alpha = self.alpha;
+        let (above, rest) = three_rows.split_at(self.width);
+        let (own, below) = rest.split_at(self.width);
         for run in &plan.plain {
             let (start, end) = (run.start as usize, run.end as usize);
             // Five slices of one length: no bounds check is left in the loop.
@@ -120,21 +99,11 @@ impl Band {
         }
     }
 
-    /// Computes the own rows in `rows`, counted from 0.
-    pub fn relax_rows(&mut self, rows: Range<usize>) {
-        rows.for_each(|row| self.relax_row(row));
-    }
-
-    /// The largest change of any cell in the step just computed, before [`Band::advance`].
-    pub fn change(&self) -> f64 {
-        let own = self.width..(self.rows + 1) * self.width;
-        let pairs = self.now[own.clone()].iter().zip(&self.next[own]);
+    /// The largest change of any cell of the band.
+    pub fn change(&self, now: &[f64], next: &[f64]) -> f64 {
+        let band = self.width..(self.rows() + 1) * self.width;
+        let pairs = now[band.clone()].iter().zip(&next[band]);
         pairs.map(|(now, next)| (now - next).abs()).fold(0.0, f64::max)
-    }
-
-    /// Ends the step: what was computed is now.
-    pub fn advance(&mut self) {
-        std::mem::swap(&mut self.now, &mut self.next);
     }
 }
 
@@ -165,44 +134,40 @@ fn plan_row(width: usize, three_rows: &[Cell]) -> RowPlan {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plate::{INSULATED, free, held};
+    use super::super::plate::{INSULATED, free, held, temperature};
     use super::*;
 
-    /// A lone band of one row between two rows of insulation.
-    fn one_row(cells: &[Cell]) -> Band {
-        let wall = vec![INSULATED; cells.len()];
-        Band::new(cells.len(), 0.25, &[&wall, cells, &wall].concat())
-    }
-
-    fn steps(band: &mut Band, count: usize) {
-        for _ in 0..count {
-            band.relax_rows(0..band.rows());
-            band.advance();
+    /// The temperatures of a row between two rows of insulation, after so many steps, and the last change.
+    fn one_row(cells: &[Cell], steps: usize) -> (Vec<f64>, f64) {
+        let (wall, width) = (vec![INSULATED; cells.len()], cells.len());
+        let cells = [&wall, cells, &wall].concat();
+        let stencil = Stencil::new(width, 0.25, &cells);
+        let mut now: Vec<f64> = cells.iter().map(|&cell| temperature(cell)).collect();
+        let mut next = now.clone();
+        for _ in 0..steps {
+            stencil.relax(0..1, &now, &mut next);
+            std::mem::swap(&mut now, &mut next);
         }
+        (now[width..2 * width].to_vec(), stencil.change(&now, &next))
     }
 
     #[test]
     fn a_rod_between_two_held_ends_reaches_a_straight_line() {
-        let mut band = one_row(&[held(0), free(9), free(90), free(200), held(255)]);
-        steps(&mut band, 400);
-        for (found, expected) in band.temperatures().iter().zip([0.0, 25.0, 50.0, 75.0, 100.0]) {
-            assert!((found - expected).abs() < 1e-9, "{:?}", band.temperatures());
+        let (row, _) = one_row(&[held(0), free(9), free(90), free(200), held(255)], 400);
+        for (found, expected) in row.iter().zip([0.0, 25.0, 50.0, 75.0, 100.0]) {
+            assert!((found - expected).abs() < 1e-9, "{row:?}");
         }
     }
 
     #[test]
     fn no_heat_is_lost_or_passes_insulation() {
-        let mut band = one_row(&[free(255), free(0), free(255), INSULATED, free(51)]);
-        steps(&mut band, 400);
-        let row = band.temperatures();
+        let (row, _) = one_row(&[free(255), free(0), free(255), INSULATED, free(51)], 400);
         assert!(row[..3].iter().all(|t| (t - 200.0 / 3.0).abs() < 1e-9), "{row:?}");
         assert_eq!(row[4], 20.0);
     }
 
     #[test]
     fn change_is_the_largest_change() {
-        let mut band = one_row(&[held(255), free(0), free(0)]);
-        band.relax_rows(0..1);
-        assert_eq!(band.change(), 25.0);
+        assert_eq!(one_row(&[held(255), free(0), free(0)], 1).1, 25.0);
     }
 }

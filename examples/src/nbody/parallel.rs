@@ -8,11 +8,11 @@
 
 use std::time::Duration;
 
-use bellwether::{Bell, Result, Symmetric, World};
+use bellwether::{Bell, Layout, Result, Symmetric, World};
 use clap::ValueEnum;
 
 use super::{Bodies, Sums, UNIT, Vectors, attract};
-use crate::share::Shares;
+use crate::job::share;
 
 /// How positions travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -65,11 +65,11 @@ impl Motion {
 /// # Errors
 /// Out of memory, or a rank was lost.
 pub fn run(world: &World, plan: &Plan, method: Method, mut progress: impl FnMut(u64)) -> Result<Motion> {
-    let shares = Shares::even(plan.bodies, world.size());
-    let mut bodies = Bodies::new(plan.bodies, shares.of(world.rank()), plan.seed);
-    let mut ring = Ring::new(world, &shares)?;
+    let layout = Layout::block([plan.bodies], world.size())?;
+    let mut bodies = Bodies::new(plan.bodies, share(world, plan.bodies)?, plan.seed);
+    let mut ring = Ring::new(world, &layout)?;
     let mut forces = |bodies: &Bodies| match method {
-        Method::Allgather => allgather(world, &shares, bodies),
+        Method::Allgather => allgather(world, &layout, bodies),
         Method::Ring => ring.pass(bodies),
     };
     world.barrier()?;
@@ -87,7 +87,7 @@ pub fn run(world: &World, plan: &Plan, method: Method, mut progress: impl FnMut(
     let time = world.elapsed() - start;
     let mut digest = [bodies.digest()];
     world.allreduce(&mut digest, u64::wrapping_add)?;
-    let all = everyone(world, &shares, &bodies.places)?;
+    let all = everyone(world, &layout, &bodies.places)?;
     let body = |block: &Vectors, i: usize| block.axes().map(|axis| axis[i]);
     let places = (world.rank() == 0)
         .then(|| all.iter().flat_map(|block| (0..block.len()).map(move |i| body(block, i))).collect());
@@ -101,19 +101,24 @@ fn total(world: &World, bodies: &Bodies, sums: &Sums) -> Result<[i64; 5]> {
     Ok(totals)
 }
 
+/// How many bodies the largest block has: the first.
+fn largest(layout: &Layout<1>) -> usize {
+    layout.extents_at(0)[0]
+}
+
 /// The blocks of all ranks. Collective.
-fn everyone(world: &World, shares: &Shares, mine: &Vectors) -> Result<Vec<Vectors>> {
+fn everyone(world: &World, layout: &Layout<1>, mine: &Vectors) -> Result<Vec<Vectors>> {
     // All show the same length, that of the largest block.
-    let length = 3 * shares.largest();
+    let length = 3 * largest(layout);
     let mut shown = mine.0.clone();
     shown.resize(length, 0.0);
     let all = world.allgather(&shown)?;
-    Ok((0..world.size()).map(|rank| Vectors(all[rank * length..][..3 * shares.of(rank).len()].to_vec())).collect())
+    Ok((0..world.size()).map(|rank| Vectors(all[rank * length..][..3 * layout.extents_at(rank)[0]].to_vec())).collect())
 }
 
-fn allgather(world: &World, shares: &Shares, bodies: &Bodies) -> Result<Sums> {
+fn allgather(world: &World, layout: &Layout<1>, bodies: &Bodies) -> Result<Sums> {
     let mut sums = vec![[0; 4]; bodies.places.len()];
-    for block in everyone(world, shares, &bodies.places)? {
+    for block in everyone(world, layout, &bodies.places)? {
         attract(&bodies.places, &block, bodies.mass, &mut sums);
     }
     Ok(sums)
@@ -122,7 +127,7 @@ fn allgather(world: &World, shares: &Shares, bodies: &Bodies) -> Result<Sums> {
 /// Where blocks arrive from the rank before, and what neighbours tell each other about them.
 struct Ring<'w> {
     world: &'w World,
-    shares: Shares,
+    layout: Layout<1>,
     /// Two blocks, used in turn.
     inbox: Symmetric<f64>,
     /// Rung by the rank before: another block is here.
@@ -134,9 +139,9 @@ struct Ring<'w> {
 }
 
 impl<'w> Ring<'w> {
-    fn new(world: &'w World, shares: &Shares) -> Result<Ring<'w>> {
-        let inbox = world.alloc(2 * 3 * shares.largest())?;
-        Ok(Ring { world, shares: shares.clone(), inbox, arrived: world.bell()?, taken: world.bell()?, passed: 0 })
+    fn new(world: &'w World, layout: &Layout<1>) -> Result<Ring<'w>> {
+        let inbox = world.alloc(2 * 3 * largest(layout))?;
+        Ok(Ring { world, layout: layout.clone(), inbox, arrived: world.bell()?, taken: world.bell()?, passed: 0 })
     }
 
     /// The forces on `bodies`, with which every other rank's bodies come past.
@@ -151,7 +156,7 @@ impl<'w> Ring<'w> {
             attract(&bodies.places, &block, bodies.mass, &mut sums);
             if hop < ranks {
                 // What the rank before had until now began its way at the rank `hop` before this one.
-                let length = 3 * self.shares.of((rank + ranks - hop) % ranks).len();
+                let length = 3 * self.layout.extents_at((rank + ranks - hop) % ranks)[0];
                 block = self.receive((rank + ranks - 1) % ranks, length)?;
             }
         }
@@ -175,6 +180,6 @@ impl<'w> Ring<'w> {
 
     /// Where the next block begins in an inbox.
     fn half(&self) -> usize {
-        (self.passed % 2) as usize * 3 * self.shares.largest()
+        (self.passed % 2) as usize * 3 * largest(&self.layout)
     }
 }

@@ -39,6 +39,27 @@ pub fn simulated<R: Send>(ranks: usize, seed: u64, what: &str, program: impl Fn(
     outcomes
 }
 
+/// How the ranks reach each other.
+#[derive(Clone, Copy, Debug)]
+pub enum Over {
+    /// They are threads.
+    Memory,
+    /// A simulated network.
+    Network,
+}
+
+impl Over {
+    pub const BOTH: [Over; 2] = [Over::Memory, Over::Network];
+
+    /// Runs a program on so many ranks.
+    pub fn run<R: Send>(self, ranks: usize, what: &str, program: impl Fn(&World) -> R + Sync) -> Vec<R> {
+        match self {
+            Over::Memory => threads(ranks, what, program),
+            Over::Network => simulated(ranks, ranks as u64, what, program),
+        }
+    }
+}
+
 /// Runs a program on one rank, and then on 2, 3, 7 and 11, as threads and over a simulated network: each time every rank
 /// must return the same as the one rank alone.
 pub fn same_everywhere<R: Send + PartialEq + Debug>(what: &str, program: impl Fn(&World) -> Result<R> + Sync) -> R {

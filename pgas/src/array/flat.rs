@@ -8,7 +8,8 @@ use super::layout::{Axis, Stretch};
 ///
 /// With parts a stride apart, of blocks of `b` elements, element `i` is at `base + i * size + i / b * (stride - b * size)`;
 /// dealt out one by one to `p` parts it is at `base + i * stride + i / p * (size - p * stride)`. A block layout may have
-/// two kinds of blocks, one after the other.
+/// two kinds of blocks, one after the other. Where `p` parts get blocks of `b` in turn, `i / (b * p)` comes in too, times
+/// `b * size - p * stride`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flat {
     /// Indices below it are here, in the second half, not dealt out: blocks all of one kind. As it is most often, and so
@@ -16,6 +17,8 @@ pub(super) struct Flat {
     even: usize,
     /// Indices below it are here. 0: none is.
     limit: usize,
+    /// Indices below it are here too, in the second half, dealt out in blocks.
+    rounds: usize,
     /// Indices below it are in the first half.
     boundary: usize,
     halves: [Half; 2],
@@ -33,13 +36,17 @@ struct Half {
     each: usize,
     /// Bytes more from one quotient to the next.
     turn: usize,
+    /// The same again, for a larger divisor. 0: for none.
+    second_inverse: u64,
+    second_turn: usize,
 }
 
 impl Flat {
     /// Nothing is reached this way.
     pub fn none() -> Flat {
-        let half = Half { start: 0, inverse: 0, base: std::ptr::null_mut(), each: 0, turn: 0 };
-        Flat { even: 0, limit: 0, boundary: 0, halves: [half; 2] }
+        let base = std::ptr::null_mut();
+        let half = Half { start: 0, inverse: 0, base, each: 0, turn: 0, second_inverse: 0, second_turn: 0 };
+        Flat { even: 0, limit: 0, rounds: 0, boundary: 0, halves: [half; 2] }
     }
 
     /// For an array of this memory, whose elements lie `ghost` elements behind the beginning of each part.
@@ -54,26 +61,27 @@ impl Flat {
         let last = memory.ptr(axis.parts() - 1)?.cast::<u8>();
         let stride = (last.addr() - first.addr()) / (axis.parts() - 1).max(1);
         let half = |stretch: Stretch| {
-            let Stretch { start, count, part, divisor, dealt } = stretch;
+            let Stretch { start, count, part, divisor, dealt, round } = stretch;
             // Never asked for.
             if count == 0 {
                 return Some(Self::none().halves[0]);
             }
-            let inverse = (u64::MAX / divisor as u64).checked_add(1)?;
-            // The quotient is exact for all indices below 2^64 / excess.
-            let excess = inverse.wrapping_mul(divisor as u64);
-            (count as u128 * u128::from(excess) <= 1 << 64).then_some(())?;
+            let inverse = inverse(divisor, count)?;
+            let second_inverse = if round == 0 { 0 } else { self::inverse(round, count)? };
             let base = first.wrapping_byte_add(part * stride + ghost * size);
             let (each, turn) = match dealt {
                 false => (size, stride.wrapping_sub(divisor * size)),
                 true => (stride, size.wrapping_sub(divisor.wrapping_mul(stride))),
             };
-            Some(Half { start, inverse, base, each, turn })
+            // After a round of blocks the next is of the first part again, one block on.
+            let second_turn = (divisor * size).wrapping_sub((round / divisor).wrapping_mul(stride));
+            Some(Half { start, inverse, base, each, turn, second_inverse, second_turn })
         };
         let [a, b] = axis.stretches()?;
-        let limit = axis.extent();
+        let extent = axis.extent();
+        let (limit, rounds) = if b.round == 0 { (extent, 0) } else { (0, extent) };
         let even = if b.start == 0 && !b.dealt { limit } else { 0 };
-        Some(Flat { even, limit, boundary: b.start, halves: [half(a)?, half(b)?] })
+        Some(Flat { even, limit, rounds, boundary: b.start, halves: [half(a)?, half(b)?] })
     }
 
     /// The address of an element that can be reached this way; aligned, and inside the part of its rank. `T` is what the
@@ -97,16 +105,44 @@ impl Flat {
         // By place, not by a branch that random indices would mispredict.
         let half = &self.halves[usize::from(index >= self.boundary)];
         let index = index - half.start;
-        let distance = index.wrapping_mul(half.each).wrapping_add(half.quotient(index).wrapping_mul(half.turn));
-        Some(half.base.wrapping_byte_add(distance))
+        Some(half.base.wrapping_byte_add(half.distance(index)))
+    }
+
+    /// As [`Flat::address`], of an element that is dealt out in blocks.
+    #[inline]
+    pub fn address_in_rounds<T>(&self, index: usize) -> Option<*mut T> {
+        if index >= self.rounds {
+            return None;
+        }
+        let half = &self.halves[1];
+        let second = quotient(index, half.second_inverse).wrapping_mul(half.second_turn);
+        Some(half.base.wrapping_byte_add(half.distance(index)).wrapping_byte_add(second).cast())
     }
 }
 
 impl Half {
     #[inline(always)]
-    fn quotient(&self, index: usize) -> usize {
-        ((index as u128 * u128::from(self.inverse)) >> 64) as usize
+    fn distance(&self, index: usize) -> usize {
+        index.wrapping_mul(self.each).wrapping_add(self.quotient(index).wrapping_mul(self.turn))
     }
+
+    #[inline(always)]
+    fn quotient(&self, index: usize) -> usize {
+        quotient(index, self.inverse)
+    }
+}
+
+#[inline(always)]
+fn quotient(index: usize, inverse: u64) -> usize {
+    ((index as u128 * u128::from(inverse)) >> 64) as usize
+}
+
+/// 2^64 / divisor, rounded up, if the quotient is exact for so many indices.
+fn inverse(divisor: usize, count: usize) -> Option<u64> {
+    let inverse = (u64::MAX / divisor as u64).checked_add(1)?;
+    // It is for all indices below 2^64 / excess.
+    let excess = inverse.wrapping_mul(divisor as u64);
+    (count as u128 * u128::from(excess) <= 1 << 64).then_some(inverse)
 }
 
 #[cfg(test)]
@@ -120,7 +156,8 @@ mod tests {
             let n = world.size();
             for extent in [1, 2, 5, 7, 8, 30, 31, 64, 1000] {
                 let memory = world.alloc::<u32>(extent + 6)?;
-                for (ghost, kind) in [(0, Distribution::Block), (3, Distribution::Block), (0, Distribution::Cyclic)] {
+                use Distribution::*;
+                for (ghost, kind) in [(0, Block), (3, Block), (0, Cyclic), (0, BlockCyclic(3)), (0, BlockCyclic(16))] {
                     let layout = Layout::new([extent], [kind], n)?;
                     let flat = Flat::new(&memory, layout.axis(0), ghost);
                     assert_eq!(flat.address::<u32>(extent), None);
@@ -129,10 +166,12 @@ mod tests {
                         let (rank, [local]) = layout.locate(index).expect("inside");
                         let at = memory.ptr(rank).expect("mapped").wrapping_add(local + ghost);
                         // One element in a block divides by one, which is left to the layout.
-                        let expected = (flat.limit > 0).then_some(at);
-                        assert_eq!(flat.address(index), expected, "{index} of {layout}");
+                        let expected = (flat.limit + flat.rounds > 0).then_some(at);
+                        let found = flat.address(index).or_else(|| flat.address_in_rounds(index));
+                        assert_eq!(found, expected, "{index} of {layout}");
                     }
-                    assert!(flat.limit > 0 || extent < 2 * n, "{layout}");
+                    assert_eq!(flat.address_in_rounds::<u32>(extent), None);
+                    assert!(flat.limit + flat.rounds > 0 || extent < 2 * n, "{layout}");
                 }
             }
             world.barrier()

@@ -79,7 +79,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a dimension with ghost layers is not of blocks, or a part there is smaller than its
-    /// ghost layer; as [`GlobalArray::new`].
+    /// ghost layer and not empty; as [`GlobalArray::new`]. Empty parts are passed over: neighbours are those that have
+    /// elements.
     ///
     /// # Examples
     /// A smoothed periodic line: the middle while neighbours' elements are on their way, the ends when they are there.
@@ -110,7 +111,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     pub fn with_ghosts(world: &World, layout: Layout<D>, ghosts: Ghosts<D>) -> Result<Self> {
         for (d, &width) in ghosts.width.iter().enumerate().filter(|(_, width)| **width > 0) {
             let axis = layout.axis(d);
-            let smallest = (0..axis.parts()).map(|part| axis.len(part)).min().unwrap_or(0);
+            let lengths = (0..axis.parts()).map(|part| axis.len(part)).filter(|length| *length > 0);
+            let smallest = lengths.min().unwrap_or(0);
             if !axis.is_contiguous() || smallest < width {
                 let why = format!(
                     "dimension {d} with layers of {width} elements needs parts of neighbouring indices, none smaller \
@@ -290,22 +292,34 @@ fn directions<const D: usize>(ghosts: &Ghosts<D>) -> Vec<[isize; D]> {
     .collect()
 }
 
-/// The rank next to a place of the grid, if there is one.
+/// The rank with the elements next to those at a place of the grid, if there is one.
 fn neighbour<const D: usize>(
     layout: &Layout<D>,
     place: [usize; D],
     direction: [isize; D],
     periodic: [bool; D],
 ) -> Option<usize> {
-    let mut next = [0; D];
+    let mut next = place;
     for d in 0..D {
-        let (side, parts) = (direction[d], layout.axis(d).parts());
-        next[d] = match place[d].checked_add_signed(side).filter(|next| *next < parts) {
-            Some(next) => next,
-            None if periodic[d] && side < 0 => parts - 1,
-            None if periodic[d] => 0,
-            None => return None,
-        };
+        let (side, axis) = (direction[d], layout.axis(d));
+        // In a part without elements there is nothing to send, and nowhere to send it.
+        if axis.len(place[d]) == 0 {
+            return None;
+        }
+        if side == 0 {
+            continue;
+        }
+        loop {
+            next[d] = match next[d].checked_add_signed(side).filter(|next| *next < axis.parts()) {
+                Some(next) => next,
+                None if periodic[d] && side < 0 => axis.parts() - 1,
+                None if periodic[d] => 0,
+                None => return None,
+            };
+            if axis.len(next[d]) > 0 {
+                break;
+            }
+        }
     }
     layout.rank_at(next)
 }

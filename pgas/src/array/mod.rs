@@ -5,10 +5,12 @@
 //! | say where elements live | [`Layout`] |
 //! | make an array | [`GlobalArray::new`], [`GlobalArray::from_fn`], [`GlobalArray::load_npy`] |
 //! | compute on what is here | [`GlobalArray::local`], [`GlobalArray::local_mut`], [`GlobalArray::iter_mut`], in the phase [`Local`] |
+//! | compute on it with all cores | [`GlobalArray::par_iter`], [`GlobalArray::par_iter_mut`], on a [`Pool`](crate::Pool) |
 //! | reach any element | [`GlobalArray::get`], [`GlobalArray::put`], [`GlobalArray::fetch_add`], in the phase [`Shared`] |
 //! | move boxes | [`GlobalArray::get_patch`], [`GlobalArray::put_patch`] |
 //! | combine and reduce | [`GlobalArray::map`], [`GlobalArray::zip_map`], [`GlobalArray::reduce`], [`GlobalArray::dot`] |
 //! | change the layout | [`GlobalArray::relayout`], [`GlobalArray::transpose`] |
+//! | deal out what one rank has, and bring it back there | [`GlobalArray::from_root`], [`GlobalArray::to_root`] |
 //! | keep borders of the neighbours | [`Ghosts`], [`GlobalArray::start_exchange`] |
 //! | order | [`GlobalArray::sort`], [`GlobalArray::prefix_sum`] |
 //! | a part as an array | [`GlobalArray::view`] |
@@ -33,12 +35,15 @@ mod local;
 #[cfg(feature = "ndarray")]
 mod nd;
 mod npy;
+mod parallel;
 mod patch;
 mod phase;
 mod relayout;
+mod root;
 mod scan;
 mod shared;
 mod sort;
+mod tables;
 mod transpose;
 mod view;
 
@@ -51,6 +56,7 @@ pub use self::ghost::{Ghosts, Pending};
 pub use self::index::{Position, Region};
 pub use self::layout::{Distribution, Layout, near_square};
 pub use self::npy::NpyElement;
+pub use self::parallel::PooledArray;
 pub use self::phase::{Local, Phase, Shared};
 pub use self::view::View;
 
@@ -141,8 +147,9 @@ pub struct GlobalArray<T, const D: usize, P: Phase = Local> {
     ghost: [usize; D],
     /// What this rank has.
     own: [usize; D],
-    /// A short way to elements.
+    /// Short ways to elements: of one dimension; and of more, in the shared phase.
     flat: flat::Flat,
+    tables: tables::Tables<D>,
     /// What renews the ghost layers, if there are any.
     halo: Option<Box<ghost::Halo<T, D>>>,
     phase: PhantomData<P>,
@@ -188,7 +195,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         world.withhold(&memory);
         let (rank, own) = (world.rank(), layout.extents_at(world.rank()));
         let flat = if D == 1 { flat::Flat::new(&memory, layout.axis(0), ghost[0]) } else { flat::Flat::none() };
-        Ok(GlobalArray { memory, layout, rank, ghost, own, flat, halo: None, phase: PhantomData })
+        let tables = tables::Tables::none();
+        Ok(GlobalArray { memory, layout, rank, ghost, own, flat, tables, halo: None, phase: PhantomData })
     }
 }
 
@@ -235,8 +243,8 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
 
     /// The same array, as in another phase.
     fn in_phase<Q: Phase>(self) -> GlobalArray<T, D, Q> {
-        let GlobalArray { memory, layout, rank, ghost, own, flat, halo, .. } = self;
-        GlobalArray { memory, layout, rank, ghost, own, flat, halo, phase: PhantomData }
+        let GlobalArray { memory, layout, rank, ghost, own, flat, tables, halo, .. } = self;
+        GlobalArray { memory, layout, rank, ghost, own, flat, tables, halo, phase: PhantomData }
     }
 
     /// Where an element is: rank, and place in that rank's memory.

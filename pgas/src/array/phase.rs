@@ -3,6 +3,7 @@
 use bellwether_runtime::{Pod, Reach, Result, World};
 
 use super::GlobalArray;
+use super::tables::Tables;
 
 mod sealed {
     pub trait Sealed {}
@@ -39,7 +40,10 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// # Errors
     /// Then the array is gone. [`bellwether_runtime::Error::RanksDiffer`] if a rank is in another collective call or
     /// shares another array; as [`World::barrier`].
-    pub fn share(self, world: &World) -> Result<GlobalArray<T, D, Shared>> {
+    pub fn share(mut self, world: &World) -> Result<GlobalArray<T, D, Shared>> {
+        if D > 1 && self.tables.is_none() {
+            self.tables = Tables::new(&self.memory, &self.layout, &self.ghost);
+        }
         // What was written through the slice comes before the barrier inside.
         world.change_reach(&self.memory, Reach::Pointers)?;
         Ok(self.in_phase())

@@ -1,7 +1,7 @@
 //! The shared phase: any element, one-sided.
 
 use bellwether_runtime::memory::copy;
-use bellwether_runtime::{AtomicElement, Error, Pod, Result};
+use bellwether_runtime::{AtomicElement, Pod, Result};
 
 use super::index::Position;
 use super::{GlobalArray, Shared};
@@ -11,28 +11,34 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// Reads one element. On one node index arithmetic and a load; nothing is needed from its owner.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an index outside. Over a network as [`bellwether_runtime::Symmetric::get`].
+    /// [`bellwether_runtime::Error::InvalidArgument`] for an index outside. Over a network as
+    /// [`bellwether_runtime::Symmetric::get`].
     #[inline(always)]
     pub fn get(&self, index: impl Position<D>) -> Result<T> {
         let index = index.position();
-        if let (1, Some(at)) = (D, self.flat.address(index[0])) {
+        if let Some(at) = self.address(index) {
             // SAFETY: an element of ours in mapped memory; in this phase it is only touched through `copy` and atomics.
             return Ok(unsafe { copy::load(at) });
         }
-        if D == 1 { self.get_apart(index) } else { self.get_located(index) }
+        self.get_apart(index)
+    }
+
+    /// Where an element is in mapped memory, if there is a short way to it.
+    #[inline(always)]
+    fn address(&self, index: [usize; D]) -> Option<*mut T> {
+        if D == 1 { self.flat.address(index[0]) } else { self.tables.address(&index) }
     }
 
     /// Out of the way of what is short.
     #[inline(never)]
     fn get_apart(&self, index: [usize; D]) -> Result<T> {
-        self.get_located(index)
-    }
-
-    #[inline]
-    fn get_located(&self, index: [usize; D]) -> Result<T> {
+        if let (1, Some(at)) = (D, self.flat.address_in_rounds(index[0])) {
+            // SAFETY: as in `get`.
+            return Ok(unsafe { copy::load(at) });
+        }
         match self.locate(index) {
             Some((rank, at)) => self.memory.get(rank, at),
-            None => Err(self.outside("get", index)),
+            None => Err(self.layout.outside("get", index)),
         }
     }
 
@@ -44,42 +50,36 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     #[inline(always)]
     pub fn put(&self, index: impl Position<D>, value: T) -> Result<()> {
         let index = index.position();
-        if let (1, Some(at)) = (D, self.flat.address(index[0])) {
+        if let Some(at) = self.address(index) {
             // SAFETY: as in `get`.
             unsafe { copy::store(at, value) };
             return Ok(());
         }
-        if D == 1 { self.put_apart(index, value) } else { self.put_located(index, value) }
+        self.put_apart(index, value)
     }
 
     #[inline(never)]
     fn put_apart(&self, index: [usize; D], value: T) -> Result<()> {
-        self.put_located(index, value)
-    }
-
-    #[inline]
-    fn put_located(&self, index: [usize; D], value: T) -> Result<()> {
+        if let (1, Some(at)) = (D, self.flat.address_in_rounds(index[0])) {
+            // SAFETY: as in `get`.
+            unsafe { copy::store(at, value) };
+            return Ok(());
+        }
         match self.locate(index) {
             Some((rank, at)) => self.memory.put(rank, at, value),
-            None => Err(self.outside("put", index)),
+            None => Err(self.layout.outside("put", index)),
         }
     }
 
     /// A pointer to an element. It is stale once the array is in its local phase again, or dropped.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an index outside.
+    /// [`bellwether_runtime::Error::InvalidArgument`] for an index outside.
     pub fn pointer(&self, index: impl Position<D>) -> Result<GlobalPtr<T>> {
         match self.locate(index.position()) {
             Some((rank, at)) => GlobalPtr::to(&self.memory, rank, at),
-            None => Err(self.outside("a pointer", index.position())),
+            None => Err(self.layout.outside("a pointer", index.position())),
         }
-    }
-
-    #[cold]
-    fn outside(&self, operation: &'static str, index: [usize; D]) -> Error {
-        let why = format!("index {index:?} is outside an array of {:?} elements", self.extents());
-        Error::InvalidArgument { operation, why }
     }
 }
 
@@ -98,7 +98,7 @@ macro_rules! atomics {
             pub fn $operation(&self, index: impl Position<D>, value: T) -> Result<T> {
                 match self.locate(index.position()) {
                     Some((rank, at)) => self.memory.$operation(rank, at, value),
-                    None => Err(self.outside(stringify!($operation), index.position())),
+                    None => Err(self.layout.outside(stringify!($operation), index.position())),
                 }
             })*
 
@@ -110,7 +110,7 @@ macro_rules! atomics {
             pub fn compare_swap(&self, index: impl Position<D>, expected: T, new: T) -> Result<T> {
                 match self.locate(index.position()) {
                     Some((rank, at)) => self.memory.compare_swap(rank, at, expected, new),
-                    None => Err(self.outside("compare_swap", index.position())),
+                    None => Err(self.layout.outside("compare_swap", index.position())),
                 }
             }
         }

@@ -31,10 +31,16 @@ fn as_the_neighbours_have_it<const D: usize>(
         assert!(pending.array().iter().all(|(index, element)| *element == value(index, round)));
         // What is changed now is not seen by neighbours.
         let own = pending.array().interior();
+        let some = !own.is_empty();
         let at = own.start.iter().zip(pending.array().local_extents()).fold(0, |at, (i, n)| at * n + i);
-        pending.local_mut()[at] = 12345;
+        if some {
+            pending.local_mut()[at] = 12345;
+        }
         pending.finish()?;
-        let first = array.global([0; D]).expect("an own element");
+        let Some(first) = array.global([0; D]) else {
+            assert!(array.local().iter().all(|element| *element == NOTHING), "no elements, no neighbours");
+            continue;
+        };
         let (interior, box_extents) = (array.interior(), array.local_extents());
         for (number, element) in array.local().iter().enumerate() {
             let (mut rest, mut local) = (number, [0; D]);
@@ -68,6 +74,14 @@ fn ghosts_of_every_kind() {
             let weights = (0..n).map(|rank| 1.0 + (rank % 2) as f64).collect();
             let uneven = Layout::new([6 * n], [Distribution::Uneven(weights)], n)?;
             as_the_neighbours_have_it(world, uneven, [3], [periodic], true)?;
+            let mut sizes = vec![0; n];
+            (sizes[0], sizes[n / 2], sizes[n - 1]) = (5, 4, 3);
+            let extent = sizes.iter().sum();
+            let gaps = Layout::new([extent], [Distribution::Sizes(sizes.clone())], n)?;
+            as_the_neighbours_have_it(world, gaps, [3], [periodic], false)?;
+            let kinds = [Distribution::Sizes(sizes), Distribution::Block];
+            let gaps = Layout::on_grid([extent, 3], kinds, [n, 1], n)?;
+            as_the_neighbours_have_it(world, gaps, [2, 1], [periodic, true], true)?;
             for corners in [false, true] {
                 as_the_neighbours_have_it(world, Layout::block([2 * n, 15], n)?, [1, 2], [periodic, true], corners)?;
                 let boxes = Layout::block([2 * n, 8, 9], n)?;

@@ -22,6 +22,36 @@ fn all<T: bellwether::Pod, const D: usize>(world: &World, array: GlobalArray<T, 
 }
 
 #[test]
+fn from_one_rank_and_back() {
+    everywhere("from a root", |world| {
+        let n = world.size();
+        for (number, layout) in planes([5, 7], n).into_iter().enumerate() {
+            let (root, back) = (number % n, (number + 1) % n);
+            let values: Vec<f64> = (0..5).flat_map(|i| (0..7).map(move |j| value([i, j]))).collect();
+            let array = GlobalArray::from_root(world, layout, root, (world.rank() == root).then_some(&values))?;
+            assert!(array.iter().all(|(index, element)| *element == value(index)));
+            assert_eq!(array.to_root(world, back)?, (world.rank() == back).then_some(values));
+        }
+        let numbers: Vec<u64> = (0..13).map(mixed).collect();
+        for layout in lines(13, n) {
+            // What other ranks give is not looked at.
+            let given = if world.rank() == 0 { &numbers } else { &numbers[..2] };
+            let mut array = GlobalArray::from_root(world, layout.clone(), 0, Some(given))?;
+            array.update(|x| *x ^= 1);
+            let expected: Vec<u64> = numbers.iter().map(|x| x ^ 1).collect();
+            assert_eq!(array.to_root(world, n - 1)?, (world.rank() == n - 1).then_some(expected));
+            says(array.to_root(world, n), &["to_root", &format!("rank {n} of a world of {n}")]);
+            says(GlobalArray::from_root(world, layout.clone(), n, Some(given)), &[&format!("rank {n} of a world")]);
+            says(GlobalArray::from_root(world, layout.clone(), 0, Some(&numbers[1..])), &["12 elements", "of 13"]);
+            says(GlobalArray::<u64, 1>::from_root(world, layout, 0, None), &["rank 0 gives no elements"]);
+        }
+        let bordered = GlobalArray::<u8, 2>::with_ghosts(world, Layout::block([2 * n, 14], n)?, Ghosts::new([1, 2]))?;
+        assert!(bordered.to_root(world, 0)?.is_none_or(|all| all.len() == 28 * n));
+        Ok(())
+    });
+}
+
+#[test]
 fn map_zip_and_reduce() {
     everywhere("map", |world| {
         for layout in planes([5, 7], world.size()) {

@@ -59,6 +59,8 @@ pub(crate) struct Stretch {
     /// Indices of a part, or parts if they are dealt out one by one.
     pub divisor: usize,
     pub dealt: bool,
+    /// Indices of a block of each part, where parts get blocks in turn of `divisor` indices; else 0.
+    pub round: usize,
 }
 
 impl Axis {
@@ -110,6 +112,20 @@ impl Axis {
         let last = weights.iter().rposition(|weight| *weight > 0.0).expect("a weight that is not zero");
         starts[last + 1..].fill(extent);
         Axis { extent, parts: weights.len(), rule: Rule::Uneven { starts: starts.into() } }
+    }
+
+    /// Parts of these sizes, not all zero.
+    pub fn sized(sizes: &[usize]) -> Axis {
+        let extent = sizes.iter().sum();
+        if sizes.len() == 1 {
+            return Self::block(extent, 1);
+        }
+        let ends = sizes.iter().scan(0, |end, size| {
+            *end += size;
+            Some(*end)
+        });
+        let starts = std::iter::once(0).chain(ends).collect();
+        Axis { extent, parts: sizes.len(), rule: Rule::Uneven { starts } }
     }
 
     #[inline(always)]
@@ -200,7 +216,7 @@ impl Axis {
     }
 
     /// Where a part of neighbouring indices begins.
-    fn start(&self, part: usize) -> usize {
+    pub fn start(&self, part: usize) -> usize {
         match &self.rule {
             Rule::Block { large, larger, .. } => part * (larger.by() - 1) + part.min(*large),
             Rule::Uneven { starts } => starts[part],
@@ -247,7 +263,10 @@ impl Axis {
 
     /// All indices, as at most two stretches one after the other, if they can be told so.
     pub fn stretches(&self) -> Option<[Stretch; 2]> {
-        let stretch = |start, end, part, divisor, dealt| Stretch { start, count: end - start, part, divisor, dealt };
+        let stretch = |start, end, part, divisor, dealt| {
+            let count = end - start;
+            Stretch { start, count, part, divisor, dealt, round: 0 }
+        };
         match &self.rule {
             Rule::Block { large, boundary, larger, smaller } => Some([
                 stretch(0, *boundary, 0, larger.by(), false),
@@ -256,7 +275,12 @@ impl Axis {
             Rule::Cyclic { parts } => {
                 Some([stretch(0, 0, 0, parts.by(), true), stretch(0, self.extent, 0, parts.by(), true)])
             }
-            Rule::BlockCyclic { .. } | Rule::Uneven { .. } => None,
+            Rule::BlockCyclic { block, parts } => {
+                let (block, round) = (block.by(), block.by().checked_mul(parts.by())?);
+                let all = Stretch { round, ..stretch(0, self.extent, 0, block, false) };
+                Some([stretch(0, 0, 0, block, false), all])
+            }
+            Rule::Uneven { .. } => None,
         }
     }
 
@@ -286,6 +310,9 @@ mod tests {
                 let mut gaps: Vec<f64> = (0..parts).map(|part| (part % 2) as f64).collect();
                 gaps[0] = 1e-300;
                 axes.extend([ramp, gaps, vec![f64::MAX; parts]].map(|weights| Axis::uneven(extent, &weights)));
+                let mut sizes = vec![0; parts];
+                (sizes[0], sizes[parts - 1]) = (extent / 2, extent - if parts > 1 { extent / 2 } else { 0 });
+                axes.push(Axis::sized(&sizes));
             }
         }
         axes

@@ -9,7 +9,7 @@ use bellwether_runtime::{Error, Result};
 pub(crate) use self::axis::{Axis, Stretch};
 pub use self::grid::near_square;
 
-use super::index::{Position, volume};
+use super::index::{Position, Region, volume};
 
 const OPERATION: &str = "a layout";
 
@@ -25,6 +25,8 @@ pub enum Distribution {
     BlockCyclic(usize),
     /// Each has neighbouring indices, as many as its weight asks for. A weight may be zero.
     Uneven(Vec<f64>),
+    /// Each has neighbouring indices, so many. A number may be zero.
+    Sizes(Vec<usize>),
 }
 
 /// Where the elements of a `D`-dimensional array live.
@@ -51,13 +53,14 @@ pub struct Layout<const D: usize> {
 
 impl<const D: usize> Layout<D> {
     /// A layout over `ranks` ranks, on a grid as near to a square as can be ([`near_square`]); the number of weights
-    /// of an uneven dimension fixes that side.
+    /// or sizes of a dimension fixes that side.
     ///
     /// # Errors
     /// As [`Layout::on_grid`]; as [`near_square`].
     pub fn new(extents: [usize; D], distributions: [Distribution; D], ranks: usize) -> Result<Layout<D>> {
         let fixed = std::array::from_fn(|d| match &distributions[d] {
             Distribution::Uneven(weights) => weights.len(),
+            Distribution::Sizes(sizes) => sizes.len(),
             _ => 0,
         });
         let grid = near_square(ranks, fixed)?;
@@ -95,7 +98,7 @@ impl<const D: usize> Layout<D> {
     /// # Errors
     /// [`Error::InvalidArgument`], with both sides, for an extent of 0, more elements than can be counted, a grid that
     /// does not make up `ranks` ranks, blocks of 0, and weights that are not one for each part, negative, not finite,
-    /// or all zero.
+    /// or all zero, and sizes that are not one for each part or do not sum to the extent.
     pub fn on_grid(
         extents: [usize; D],
         distributions: [Distribution; D],
@@ -129,6 +132,16 @@ impl<const D: usize> Layout<D> {
                         return wrong(format!("dimension {d}: {} weights, and all are zero", weights.len()));
                     }
                 }
+                Distribution::Sizes(sizes) => {
+                    let sum = sizes.iter().try_fold(0usize, |sum, size| sum.checked_add(*size));
+                    if sizes.len() != grid[d] || sum != Some(extents[d]) {
+                        let (count, parts, extent) = (sizes.len(), grid[d], extents[d]);
+                        let sum = sum.map_or("more than there can be".into(), |sum| sum.to_string());
+                        return wrong(format!(
+                            "dimension {d}: {count} sizes that sum to {sum}, for {parts} parts of {extent} indices"
+                        ));
+                    }
+                }
                 _ => {}
             }
         }
@@ -137,6 +150,7 @@ impl<const D: usize> Layout<D> {
             Distribution::Cyclic => Axis::cyclic(extents[d], grid[d]),
             Distribution::BlockCyclic(block) => Axis::block_cyclic(extents[d], grid[d], *block),
             Distribution::Uneven(weights) => Axis::uneven(extents[d], weights),
+            Distribution::Sizes(sizes) => Axis::sized(sizes),
         });
         Ok(Layout { axes })
     }
@@ -238,6 +252,25 @@ impl<const D: usize> Layout<D> {
     pub fn extents_at(&self, rank: usize) -> [usize; D] {
         let place = self.place_of(rank);
         std::array::from_fn(|d| self.axes[d].len(place[d]))
+    }
+
+    /// The box of indices that `rank` has, which may be empty; `None` if they are not all neighbours, in each dimension.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    ///
+    /// # Examples
+    /// A loop shared out.
+    /// ```
+    /// # use bellwether::Layout;
+    /// let layout = Layout::block([10], 3)?;
+    /// assert_eq!([0, 1, 2].map(|rank| layout.box_at(rank).unwrap().range(0)), [0..4, 4..7, 7..10]);
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    pub fn box_at(&self, rank: usize) -> Option<Region<D>> {
+        let (place, extents) = (self.place_of(rank), self.extents_at(rank));
+        let start = std::array::from_fn(|d| self.axes[d].start(place[d]));
+        self.axes.iter().all(Axis::is_contiguous).then_some(Region { start, extents })
     }
 
     /// The array's index of the element at `local` of the part of `rank`; `None` if that has no such element.

@@ -26,6 +26,10 @@ fn one_to_one<const D: usize>(layout: &Layout<D>) {
         assert_eq!(layout.extents_at(rank).iter().product::<usize>(), count, "{layout}: rank {rank}");
         assert_eq!(layout.rank_at(layout.place_of(rank)), Some(rank));
         assert_eq!(layout.global(rank, layout.extents_at(rank)), None);
+        if let Some(region) = layout.box_at(rank) {
+            assert_eq!(region.extents, layout.extents_at(rank));
+            assert!(region.is_empty() || layout.locate(region.start) == Some((rank, [0; D])), "{layout}");
+        }
     }
 }
 
@@ -83,4 +87,16 @@ fn what_does_not_fit_names_both_sides() {
     told(Layout::new([4, 4], [Uneven(vec![1.0, f64::NAN]), Block], 2), &["NaN"]);
     told(Layout::new([4, 4], [Uneven(vec![f64::INFINITY, 1.0]), Block], 2), &["inf"]);
     told(Layout::new([4, 4], [Uneven(vec![0.0; 2]), Block], 2), &["all are zero"]);
+    told(Layout::new([4, 4], [Sizes(vec![1, 2]), Block], 2), &["2 sizes that sum to 3", "2 parts of 4"]);
+    told(Layout::on_grid([4, 4], [Sizes(vec![4]), Block], [2, 1], 2), &["1 sizes", "2 parts"]);
+    told(Layout::new([4, 4], [Sizes(vec![usize::MAX, 5]), Block], 2), &["more than there can be"]);
+}
+
+#[test]
+fn boxes_are_where_indices_are_neighbours() {
+    use Distribution::*;
+    let layout = Layout::new([9, 4], [Sizes(vec![0, 6, 3]), Block], 6).expect("fits");
+    assert_eq!(layout.box_at(3), Some(Region { start: [0, 2], extents: [6, 2] }));
+    assert_eq!(layout.box_at(1), Some(Region { start: [0, 2], extents: [0, 2] }));
+    assert_eq!(Layout::new([9, 4], [Cyclic, Block], 2).expect("fits").box_at(0), None);
 }

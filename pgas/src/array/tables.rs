@@ -1,0 +1,144 @@
+//! Elements of arrays of two and three dimensions in mapped memory, by a look into a table for each dimension.
+
+use bellwether_runtime::{Pod, Symmetric};
+
+use super::layout::Layout;
+
+/// Entries that are always worth their memory: 96 KiB.
+const FEW: usize = 4096;
+
+/// Where the elements are: rows of a part are as long as the part is, and a part begins where its rank does.
+///
+/// The table of a dimension has an entry for each index. Together they are as long as the extents' sum, which is little
+/// beside the elements, or they are not made.
+#[derive(Debug)]
+pub(super) struct Tables<const D: usize> {
+    base: *mut u8,
+    axes: [Box<[Entry]>; D],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// Bytes from the first rank's part to that of the one that has it, as far as this dimension says.
+    far: usize,
+    /// The index in the part, and how many there are in the part, with ghost layers.
+    local: usize,
+    length: usize,
+}
+
+impl<const D: usize> Tables<D> {
+    /// Nothing is reached this way.
+    pub fn none() -> Tables<D> {
+        Tables { base: std::ptr::null_mut(), axes: std::array::from_fn(|_| Box::default()) }
+    }
+
+    pub fn is_none(&self) -> bool {
+        self.base.is_null()
+    }
+
+    /// For an array of this memory, with ghost layers of these widths.
+    pub fn new<T: Pod>(memory: &Symmetric<T>, layout: &Layout<D>, ghost: &[usize; D]) -> Tables<D> {
+        Self::find(memory, layout, ghost).unwrap_or(Self::none())
+    }
+
+    fn find<T: Pod>(memory: &Symmetric<T>, layout: &Layout<D>, ghost: &[usize; D]) -> Option<Tables<D>> {
+        let entries: usize = layout.extents().iter().fold(0, |sum, extent| sum.saturating_add(*extent));
+        if entries > FEW.max(memory.len() / 16) {
+            return None;
+        }
+        // All parts, or only this rank's own, are mapped.
+        let first = memory.ptr(0)?.cast::<u8>();
+        let last = memory.ptr(layout.ranks() - 1)?.cast::<u8>();
+        let mut stride = (last.addr() - first.addr()) / (layout.ranks() - 1).max(1);
+        let mut axes = std::array::from_fn(|_| Box::default());
+        for d in (0..D).rev() {
+            let axis = layout.axis(d);
+            let entry = |index| {
+                let (part, local) = axis.locate(index);
+                Entry { far: part * stride, local: local + ghost[d], length: axis.len(part) + 2 * ghost[d] }
+            };
+            axes[d] = (0..axis.extent()).map(entry).collect();
+            // The last dimension's neighbour in the grid is the next rank.
+            stride *= axis.parts();
+        }
+        Some(Tables { base: first, axes })
+    }
+
+    /// The address of an element that can be reached this way; aligned, and inside the part of its rank. `T` is what the
+    /// memory is of.
+    #[inline(always)]
+    pub fn address<T>(&self, index: &[usize; D]) -> Option<*mut T> {
+        let (mut far, mut at) = (0, 0);
+        for (d, (axis, index)) in self.axes.iter().zip(index).enumerate() {
+            let entry = axis.get(*index)?;
+            far += entry.far;
+            at = if d == 0 { entry.local } else { at * entry.length + entry.local };
+        }
+        Some(self.base.wrapping_byte_add(far + at * size_of::<T>()).cast())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::{Distribution, near_square};
+
+    fn as_the_layout_says<const D: usize>(
+        world: &bellwether_runtime::World,
+        layout: &Layout<D>,
+        ghost: [usize; D],
+    ) -> bellwether_runtime::Result<()> {
+        let longest = (0..D).map(|d| layout.axis(d).longest() + 2 * ghost[d]).product();
+        let memory = world.alloc::<u32>(longest)?;
+        let tables = Tables::new(&memory, layout, &ghost);
+        assert!(!tables.is_none());
+        let extents = layout.extents();
+        for number in 0..layout.len() {
+            let (mut index, mut rest) = ([0; D], number);
+            for d in (0..D).rev() {
+                (index[d], rest) = (rest % extents[d], rest / extents[d]);
+            }
+            let (rank, at) = layout.place(index, &ghost).expect("inside");
+            let expected = memory.ptr(rank).expect("mapped").wrapping_add(at);
+            assert_eq!(tables.address(&index), Some(expected), "{index:?} of {layout}");
+        }
+        for d in 0..D {
+            let mut outside = [0; D];
+            outside[d] = extents[d];
+            assert_eq!(tables.address::<u32>(&outside), None);
+            outside[d] = usize::MAX;
+            assert_eq!(tables.address::<u32>(&outside), None);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn every_kind_is_where_the_layout_says() {
+        let body = |world: &bellwether_runtime::World| {
+            use Distribution::*;
+            let n = world.size();
+            let grid = near_square(n, [0, 0])?;
+            let uneven = |parts: usize| Uneven((0..parts).map(|part| (part % 3) as f64 + 0.5).collect());
+            for extents in [[1, 1], [7, 5], [8, 12]] {
+                for first in [Block, Cyclic, BlockCyclic(3), uneven(grid[0])] {
+                    for second in [Block, Cyclic, BlockCyclic(2), uneven(grid[1])] {
+                        let layout = Layout::on_grid(extents, [first.clone(), second], grid, n)?;
+                        as_the_layout_says(world, &layout, [0, 0])?;
+                        as_the_layout_says(world, &layout, [1, 2])?;
+                    }
+                }
+                as_the_layout_says(world, &Layout::rows(extents, n)?, [1, 0])?;
+            }
+            as_the_layout_says(world, &Layout::block([7, 5, 6], n)?, [1, 0, 2])?;
+            as_the_layout_says(world, &Layout::new([7, 5, 6], [Cyclic, Block, BlockCyclic(2)], n)?, [0; 3])?;
+            // Tables as large as the elements are not made.
+            let long = Layout::rows([100_000, 1], n)?;
+            assert!(Tables::new(&world.alloc::<u8>(100_000)?, &long, &[0, 0]).is_none());
+            world.barrier()
+        };
+        for ranks in [1, 2, 3, 5, 6, 7] {
+            let outcomes = bellwether_runtime::threads(ranks, body).expect("runs");
+            outcomes.into_iter().collect::<bellwether_runtime::Result<()>>().expect("runs");
+        }
+    }
+}
