@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::far::{Answer, Asked, Far, Pace};
+use super::far::{Answer, Asked, Far, Pace, Soon};
 use super::pieces::{Card, Piece, Place, Table};
 use crate::error::Error;
 use crate::memory::layout::{LINE, SlotLayout};
@@ -248,8 +248,8 @@ impl<D: Domain> Network<D> {
         })
     }
 
-    /// Posts what completes in an answer; `None` is back-pressure.
-    fn asked(&self, post: impl FnOnce(&Arc<Answer>, &Completion) -> Result<Posted>) -> Result<Option<Arc<Answer>>> {
+    /// An answer, and the completion that ends in it.
+    fn answer(&self) -> (Arc<Answer>, Completion) {
         let answer = Arc::new(Answer::default());
         let (shared, unanswered) = (Arc::clone(&answer), Arc::clone(&self.unanswered));
         let completion = Completion::new(1, move |outcome| {
@@ -257,6 +257,12 @@ impl<D: Domain> Network<D> {
             shared.finish(outcome);
         });
         self.unanswered.fetch_add(1, Ordering::Relaxed);
+        (answer, completion)
+    }
+
+    /// Posts what completes in an answer; `None` is back-pressure.
+    fn asked(&self, post: impl FnOnce(&Arc<Answer>, &Completion) -> Result<Posted>) -> Result<Option<Arc<Answer>>> {
+        let (answer, completion) = self.answer();
         let outcome = post(&answer, &completion);
         if outcome != Ok(Posted::InProgress) {
             self.unanswered.fetch_sub(1, Ordering::Relaxed);
@@ -270,6 +276,36 @@ impl<D: Domain> Network<D> {
             Err(NotNow::NoResource) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Does an atomic, and looks for its end a moment.
+    #[inline]
+    fn now<T: Word>(
+        &self,
+        peer: &Peer<EndpointOf<D>>,
+        piece: &Piece<RemoteKey>,
+        offset: usize,
+        wanted: Asked,
+    ) -> Result<Option<Soon>> {
+        let mut late: Option<Arc<Answer>> = None;
+        let later = || {
+            let (answer, completion) = self.answer();
+            // The low half of the word, on machines as little-endian as ours.
+            let word = answer.word.as_ptr().cast::<T>();
+            late = Some(answer);
+            (word, completion)
+        };
+        let (value, compare) = (T::narrow(wanted.value), T::narrow(wanted.compare));
+        // SAFETY: the completion holds the answer, and the network holds that as long as it may write the result.
+        let outcome =
+            unsafe { peer.endpoint.atomic_now(wanted.op, value, compare, remote(piece, offset), &piece.key, later) };
+        if let (Ok(None), Some(answer)) = (outcome, &late) {
+            return Ok(Some(Soon::Later(Arc::clone(answer))));
+        }
+        if late.is_some() {
+            self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        }
+        posted(outcome).map(|found| found.flatten().map(|word| Soon::Now(word.widen())))
     }
 
     /// Whether something may come that the interface does not announce: the end of an operation of ours.
@@ -399,6 +435,16 @@ impl<D: Domain> Far for Network<D> {
                     Width::Four => post_atomic::<u32, _>(peer, piece, offset, wanted, answer, completion),
                     Width::Eight => post_atomic::<u64, _>(peer, piece, offset, wanted, answer, completion),
                 })
+            })
+        })
+    }
+
+    fn atomic_now(&self, rank: usize, offset: usize, wanted: Asked) -> Result<Option<Soon>> {
+        self.with(rank, |peer| {
+            peer.fence()?;
+            self.reach(peer, offset, |piece| match wanted.width {
+                Width::Four => self.now::<u32>(peer, piece, offset, wanted),
+                Width::Eight => self.now::<u64>(peer, piece, offset, wanted),
             })
         })
     }

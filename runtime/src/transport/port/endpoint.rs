@@ -244,6 +244,19 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         unsafe { self.do_atomic(AtomicOp::CompareSwap, swap, compare, result, remote, key, completion) }
     }
 
+    unsafe fn atomic_now<T: Word>(
+        &self,
+        op: AtomicOp,
+        value: T,
+        compare: T,
+        remote: u64,
+        key: &RemoteKey,
+        later: impl FnOnce() -> (*mut T, Completion),
+    ) -> Result<Option<T>> {
+        // SAFETY: the caller's word.
+        unsafe { self.do_atomic_now(op, value, compare, remote, key, later) }
+    }
+
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         let peer = self.ready_to_send(Can::AM_SHORT, "short messages", id)?;

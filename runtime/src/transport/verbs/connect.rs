@@ -408,6 +408,10 @@ impl Switchboard {
             return Ok(());
         }
         let mut connections = self.connections.lock();
+        // A question that waited while this side began to stop: whoever stopped it ends the connections there are.
+        if self.stop.load(Ordering::Acquire) {
+            return Ok(());
+        }
         if datagram.kind == ASK {
             // Another queue pair at the same peer: it has given up the connection there was.
             let stale = connections.get(&from.rank).is_some_and(|connection| {

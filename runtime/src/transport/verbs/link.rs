@@ -54,6 +54,8 @@ pub enum Then {
     Fetched { large: u32, len: u32, ticket: u64 },
     /// Holds the word that an atomic found, for the ticket if there is one.
     Found { small: u32, ticket: Option<u64> },
+    /// Holds the word that an atomic found, for who waits in [`super::wire::VerbsWire`] itself.
+    Awaited { small: u32 },
     /// Holds the word that one attempt of an atomic found.
     Attempted { small: u32, attempt: u32 },
 }

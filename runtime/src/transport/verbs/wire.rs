@@ -3,6 +3,7 @@
 //! A connection's requests are done in order by the target, but for reads and atomics, whose answers a later request
 //! may overtake: a fence makes it wait. Most requests do not report; the next that does reports for them.
 
+mod atomics;
 mod messages;
 mod notices;
 mod peers;
@@ -25,7 +26,7 @@ use super::footprint;
 use super::link::{Link, Numbered, Then};
 use super::pool::Pool;
 use super::queue::{Completions, Events, Shared};
-use crate::transport::atomic::{Atomic, AtomicOp, Width};
+use crate::transport::atomic::Atomic;
 use crate::transport::attributes::{Events as Reports, Order};
 use crate::transport::error::{Error, Result};
 use crate::transport::iov::Piece;
@@ -79,6 +80,8 @@ pub struct VerbsWire {
     device: Device,
     attempts: Attempts,
     done: RefCell<VecDeque<Done>>,
+    /// What the word held that somebody waits for.
+    awaited: Cell<Option<Result<u64>>>,
     /// Completions of receives that were looked at, but not handled.
     arrived: RefCell<VecDeque<ibv_wc>>,
     /// Notices that came, for [`Wire::notices`].
@@ -148,6 +151,7 @@ impl VerbsWire {
             device: device.clone(),
             attempts: Attempts::default(),
             done: RefCell::default(),
+            awaited: Cell::new(None),
             arrived: RefCell::default(),
             noticed: RefCell::default(),
             backlog: RefCell::default(),
@@ -521,19 +525,28 @@ impl Wire for VerbsWire {
 
     fn post_atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic, ticket: Option<u64>) -> Result<()> {
         let link = self.ready(peer, 1)?;
-        let wanted = match (atomic.op, atomic.width) {
-            (AtomicOp::Add, Width::Eight) => None,
-            (AtomicOp::CompareSwap, Width::Eight) => Some(atomic.compare),
-            _ => {
-                self.attempts.start(peer, key, remote, atomic, ticket);
-                link.attempts.set(link.attempts.get() + 1);
-                link.issued.set(link.issued.get() + 1);
-                self.go_on_with_attempts();
-                return Ok(());
-            }
+        let Some(wr) = self.device_atomic(key, remote, atomic) else {
+            self.attempts.start(peer, key, remote, atomic, ticket);
+            link.attempts.set(link.attempts.get() + 1);
+            link.issued.set(link.issued.get() + 1);
+            self.go_on_with_attempts();
+            return Ok(());
         };
-        let wr = self.atomic_request(key, remote, wanted, atomic.value);
-        self.post_word(peer, &link, wr, |small| Then::Found { small, ticket }, ticket.is_some())
+        self.post_word(peer, &link, wr, |small| Then::Found { small, ticket }, ticket.is_some()).map(drop)
+    }
+
+    fn atomic_now(
+        &self,
+        peer: u32,
+        key: &RemoteKey,
+        remote: u64,
+        atomic: Atomic,
+        ticket: impl FnOnce() -> u64,
+    ) -> Result<Option<u64>> {
+        match self.device_atomic(key, remote, atomic) {
+            Some(wr) => self.await_word(peer, &*self.ready(peer, 1)?, wr, ticket),
+            None => self.post_atomic(peer, key, remote, atomic, Some(ticket())).map(|()| None),
+        }
     }
 
     fn completed(&self, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
