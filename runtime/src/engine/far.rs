@@ -21,7 +21,7 @@ const IDLE_DOUBLINGS: u32 = 7;
 const SMALL_PUT: usize = 64;
 
 /// Of so many atomics that are done at once, one turns the crank: a rank that does nothing else makes progress, too.
-const ATOMICS: u32 = 8;
+const ATOMICS: u32 = 32;
 
 /// How long a put tries again before it is kept.
 const MOMENT: Duration = Duration::from_millis(10);
@@ -502,7 +502,29 @@ impl Engine {
         if turns.is_multiple_of(ATOMICS) && !self.interface.delivering() {
             self.turn();
         }
-        match self.insist(doing, rank, || far.atomic_now(rank, offset, asked))? {
+        // Nearly always there is room, and it is done in a moment.
+        let clear = !(self.interface.delivering() || self.has_pending() || self.job.any_lost() || self.job.any_left());
+        let tried = if clear { far.atomic_now(rank, offset, asked) } else { Ok(None) };
+        if let Ok(Some(Soon::Now(word))) = tried {
+            return Ok(word);
+        }
+        self.await_atomic(doing, rank, tried, || far.atomic_now(rank, offset, asked))
+    }
+
+    #[cold]
+    fn await_atomic(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        tried: transport::Result<Option<Soon>>,
+        post: impl FnMut() -> transport::Result<Option<Soon>>,
+    ) -> Result<u64> {
+        let soon = match tried {
+            Ok(Some(soon)) => soon,
+            Ok(None) => self.insist(doing, rank, post)?,
+            Err(error) => return Err(self.far_error(error, rank, doing)),
+        };
+        match soon {
             Soon::Now(word) => Ok(word),
             Soon::Later(answer) => {
                 self.await_answer(doing, rank, &answer)?;

@@ -45,7 +45,9 @@ pub(crate) struct Network<D: Domain> {
     rank: usize,
     name: &'static str,
     interface: Rc<D::Interface>,
-    peers: RefCell<BTreeMap<usize, Peer<EndpointOf<D>>>>,
+    peers: RefCell<BTreeMap<usize, Rc<Peer<EndpointOf<D>>>>>,
+    /// The one that was used last. They stay as long as the network does.
+    recent: RefCell<Option<(usize, Rc<Peer<EndpointOf<D>>>)>>,
     /// Which rank an endpoint leads to.
     owners: Rc<RefCell<Vec<usize>>>,
     arrived: Rc<RefCell<VecDeque<Message>>>,
@@ -152,6 +154,7 @@ impl<D: Domain> Network<D> {
             name,
             interface,
             peers: RefCell::default(),
+            recent: RefCell::default(),
             owners,
             arrived,
             lost,
@@ -169,15 +172,34 @@ impl<D: Domain> Network<D> {
         Ok(network)
     }
 
+    #[inline(always)]
     fn with<R>(&self, rank: usize, act: impl FnOnce(&Peer<EndpointOf<D>>) -> Result<R>) -> Result<R> {
-        if let Some(peer) = self.peers.borrow().get(&rank) {
-            return act(peer);
+        let recent = match &*self.recent.borrow() {
+            Some((recent, peer)) if *recent == rank => Some(Rc::clone(peer)),
+            _ => None,
+        };
+        match recent {
+            Some(peer) => act(&peer),
+            None => act(&*self.peer(rank)?),
         }
-        let peer = self.connect(rank)?;
-        self.peers.borrow_mut().insert(rank, peer);
-        act(&self.peers.borrow()[&rank])
     }
 
+    #[inline(never)]
+    fn peer(&self, rank: usize) -> Result<Rc<Peer<EndpointOf<D>>>> {
+        let known = self.peers.borrow().get(&rank).cloned();
+        let peer = match known {
+            Some(peer) => peer,
+            None => {
+                let peer = Rc::new(self.connect(rank)?);
+                self.peers.borrow_mut().insert(rank, Rc::clone(&peer));
+                peer
+            }
+        };
+        *self.recent.borrow_mut() = Some((rank, Rc::clone(&peer)));
+        Ok(peer)
+    }
+
+    #[cold]
     fn connect(&self, rank: usize) -> Result<Peer<EndpointOf<D>>> {
         let card = Card::new(&self.node, self.layout, rank);
         let (address, first) = (card.address(), card.first().ok_or(NotNow::NotConnected)?);
@@ -201,6 +223,7 @@ impl<D: Domain> Network<D> {
 
     /// Hands the piece that `offset` of the peer's slot lies in to `act`. `None`, while the peer's table is fetched, or
     /// from `act`, is back-pressure.
+    #[inline(always)]
     fn reach<R>(
         &self,
         peer: &Peer<EndpointOf<D>>,
@@ -209,6 +232,11 @@ impl<D: Domain> Network<D> {
     ) -> Result<Option<R>> {
         let mut table = peer.table.borrow_mut();
         loop {
+            if peer.fetch.borrow().is_none()
+                && let Some(piece) = table.recent(offset)
+            {
+                return act(piece);
+            }
             let fetched = peer.fetch.borrow().as_ref().and_then(|answer| Some((answer.outcome()?, Arc::clone(answer))));
             if let Some((outcome, answer)) = fetched {
                 *peer.fetch.borrow_mut() = None;
@@ -279,7 +307,7 @@ impl<D: Domain> Network<D> {
     }
 
     /// Does an atomic, and looks for its end a moment.
-    #[inline]
+    #[inline(always)]
     fn now<T: Word>(
         &self,
         peer: &Peer<EndpointOf<D>>,

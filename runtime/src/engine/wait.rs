@@ -41,6 +41,10 @@ impl Patience {
 /// Rounds of looking without a pause between them.
 const EAGER: u32 = 500;
 
+/// How long a rank looks over a network before it yields, and rounds between looks at the clock.
+const FAR_SPIN: Duration = Duration::from_micros(300);
+const FAR_ROUNDS: u32 = 16;
+
 /// Two looks this far apart, with every rank asleep, mean that nothing can happen any more.
 const STANDSTILL: Duration = Duration::from_millis(150);
 
@@ -93,9 +97,18 @@ impl Engine {
             return self.wait_virtual::<TELL>(pace, doing, limit, &mut ready);
         }
         let mut idle = 0;
+        let mut since = None;
         while idle < self.patience.get().spins {
             // Rounds that deliver something count too where time is short: messages may never end.
             idle = if self.poll_and::<TELL>()? == 0 || limit.is_some() { idle + 1 } else { 0 };
+            // A round over a network takes as long as its device takes to answer.
+            if self.far.is_some() && idle.is_multiple_of(FAR_ROUNDS) {
+                match since {
+                    Some(since) if idle > 0 && Instant::elapsed(&since) > FAR_SPIN => break,
+                    Some(_) if idle > 0 => {}
+                    _ => since = Some(Instant::now()),
+                }
+            }
             if ready() {
                 return Ok(());
             }

@@ -24,6 +24,7 @@ impl<W: Wire> Endpoint<W> {
         Endpoint { interface, index }
     }
 
+    #[inline(always)]
     pub(super) fn slot(&self) -> Slot {
         self.interface.slots.borrow()[self.index as usize]
     }
@@ -33,7 +34,7 @@ impl<W: Wire> Endpoint<W> {
     }
 
     /// The peer, if an operation that needs `capability` may start now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn ready(&self, capability: Can, what: &'static str) -> Result<Slot> {
         if !self.interface.attributes.capabilities.has(capability) {
             return Err(Error::Unsupported(what));

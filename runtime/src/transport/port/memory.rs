@@ -15,7 +15,7 @@ use crate::transport::{Completion, NOTICES};
 
 impl<W: Wire> Endpoint<W> {
     /// Checks that the range is the key's and the key the peer's; says who reaches it.
-    #[inline]
+    #[inline(always)]
     fn way(&self, slot: &Slot, len: usize, remote: u64, key: &RemoteKey) -> Result<Memory> {
         key.offset(remote, len)?;
         if key.owner != slot.peer {
@@ -267,7 +267,7 @@ impl<W: Wire> Endpoint<W> {
     }
 
     /// The peer, and who does atomics on the word at `remote`.
-    #[inline]
+    #[inline(always)]
     fn ready_for_atomic<T: Word>(&self, remote: u64, key: &RemoteKey) -> Result<(Slot, Memory)> {
         let attributes = &self.interface.attributes;
         let agent = Can(attributes.capabilities.0 & Can::ATOMIC_DEVICE.0);
@@ -283,7 +283,7 @@ impl<W: Wire> Endpoint<W> {
         Ok((slot, way))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn do_atomic_now<T: Word>(
         &self,
         op: AtomicOp,

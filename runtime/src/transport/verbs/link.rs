@@ -149,6 +149,7 @@ impl Link {
     }
 
     /// Takes the records up to number `upto`; numbers wrap as 32 bits do on their way through the device.
+    #[inline(always)]
     pub fn settle(&self, upto: u32, mut each: impl FnMut(Record)) {
         loop {
             let record = {

@@ -74,6 +74,8 @@ enum Data {
 pub struct VerbsWire {
     // Queue pairs go first, and the connector's hold of them with it; then what they use.
     links: RefCell<Numbered<Rc<Link>>>,
+    /// The one that was used last. They stay as long as the interface does.
+    recent: RefCell<Option<(u32, Rc<Link>)>>,
     /// Which rank a queue pair of ours leads to.
     ranks: RefCell<Numbered<u32>>,
     connector: Connector,
@@ -147,6 +149,7 @@ impl VerbsWire {
         }
         Ok(VerbsWire {
             links: RefCell::default(),
+            recent: RefCell::default(),
             ranks: RefCell::default(),
             device: device.clone(),
             attempts: Attempts::default(),
@@ -205,6 +208,7 @@ impl Drop for VerbsWire {
                 pair.break_off();
             }
         }
+        self.recent.take();
         self.links.borrow_mut().clear();
         self.device.closed();
     }

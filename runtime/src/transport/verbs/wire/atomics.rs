@@ -18,6 +18,7 @@ const LOOKS: u32 = 500;
 
 impl VerbsWire {
     /// The request for an atomic that the device knows.
+    #[inline(always)]
     pub(super) fn device_atomic(&self, key: &RemoteKey, remote: u64, atomic: Atomic) -> Option<ibv_send_wr> {
         let compare = match (atomic.op, atomic.width) {
             (AtomicOp::Add, Width::Eight) => None,
@@ -27,6 +28,7 @@ impl VerbsWire {
         Some(self.atomic_request(key, remote, compare, atomic.value))
     }
 
+    #[inline(always)]
     fn atomic_request(&self, key: &RemoteKey, remote: u64, compare: Option<u64>, value: u64) -> ibv_send_wr {
         let mut wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, &mut []);
         let mut atomic = ibv_send_wr_atomic { remote_addr: remote, compare_add: value, swap: 0, rkey: key.device };
@@ -39,6 +41,7 @@ impl VerbsWire {
     }
 
     /// An atomic of the device's for who waits for it: what the word held, if that comes in a moment.
+    #[inline(always)]
     pub(super) fn await_word(
         &self,
         peer: u32,
@@ -52,7 +55,10 @@ impl VerbsWire {
         for _ in 0..LOOKS {
             for wc in self.connector.board.done.poll(&mut room) {
                 if wc.status == IBV_WC_SUCCESS && wc.wr_id == number(peer, last) {
-                    link.settle(wc.wr_id as u32, |record| self.finish(link, record.then, Ok(())));
+                    link.settle(wc.wr_id as u32, |record| match record.then {
+                        Then::Awaited { small } => self.awaited.set(Some(Ok(self.take_word(link, small)))),
+                        then => self.finish(link, then, Ok(())),
+                    });
                 } else {
                     self.take_completion(wc);
                 }
@@ -61,14 +67,16 @@ impl VerbsWire {
                 return found.map(Some);
             }
         }
-        let mut records = link.records.borrow_mut();
-        let record = records.iter_mut().find(|record| record.issue == issue);
-        if let Some(Then::Awaited { small }) = record.as_ref().map(|record| record.then) {
-            record.expect("just looked at").then = Then::Found { small, ticket: Some(ticket()) };
+        let ticket = ticket();
+        if let Some(record) = link.records.borrow_mut().iter_mut().find(|record| record.issue == issue)
+            && let Then::Awaited { small } = record.then
+        {
+            record.then = Then::Found { small, ticket: Some(ticket) };
         }
         Ok(None)
     }
 
+    #[inline(always)]
     pub(super) fn post_word(
         &self,
         peer: u32,

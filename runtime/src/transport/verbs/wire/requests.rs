@@ -21,6 +21,16 @@ impl VerbsWire {
         self.done.borrow_mut().push_back(Done { ticket, outcome, data });
     }
 
+    /// What a read or atomic of one word has brought.
+    #[inline(always)]
+    pub(super) fn take_word(&self, link: &Link, small: u32) -> u64 {
+        link.reads.set(link.reads.get().saturating_sub(1));
+        // SAFETY: a buffer of ours that the device is done with.
+        let word = unsafe { self.small.at(small).cast::<u64>().read() };
+        self.small.give_back(small);
+        word
+    }
+
     /// A request is done.
     pub(super) fn finish(&self, link: &Link, then: Then, outcome: Result<()>) {
         match then {
@@ -37,26 +47,17 @@ impl VerbsWire {
                 self.tell(ticket, outcome, Data::Large { buffer: large, len });
             }
             Then::Found { small, ticket } => {
-                link.reads.set(link.reads.get().saturating_sub(1));
-                // SAFETY: a buffer of ours that the device is done with.
-                let word = unsafe { self.small.at(small).cast::<u64>().read() };
-                self.small.give_back(small);
+                let word = self.take_word(link, small);
                 if let Some(ticket) = ticket {
                     self.tell(ticket, outcome, Data::Word(word));
                 }
             }
             Then::Awaited { small } => {
-                link.reads.set(link.reads.get().saturating_sub(1));
-                // SAFETY: as above.
-                let word = unsafe { self.small.at(small).cast::<u64>().read() };
-                self.small.give_back(small);
+                let word = self.take_word(link, small);
                 self.awaited.set(Some(outcome.map(|()| word)));
             }
             Then::Attempted { small, attempt } => {
-                link.reads.set(link.reads.get().saturating_sub(1));
-                // SAFETY: as above.
-                let word = unsafe { self.small.at(small).cast::<u64>().read() };
-                self.small.give_back(small);
+                let word = self.take_word(link, small);
                 if outcome.is_ok()
                     && let Some((ticket, found)) = self.attempts.found(attempt, word)
                 {
