@@ -45,9 +45,9 @@ pub(crate) struct Network<D: Domain> {
     rank: usize,
     name: &'static str,
     interface: Rc<D::Interface>,
-    peers: RefCell<BTreeMap<usize, Rc<Peer<EndpointOf<D>>>>>,
+    peers: RefCell<BTreeMap<usize, Known<D>>>,
     /// The one that was used last. They stay as long as the network does.
-    recent: RefCell<Option<(usize, Rc<Peer<EndpointOf<D>>>)>>,
+    recent: RefCell<Option<(usize, Known<D>)>>,
     /// Which rank an endpoint leads to.
     owners: Rc<RefCell<Vec<usize>>>,
     arrived: Rc<RefCell<VecDeque<Message>>>,
@@ -66,6 +66,7 @@ pub(crate) struct Network<D: Domain> {
 }
 
 type EndpointOf<D> = <<D as Domain>::Interface as Interface>::Endpoint;
+type Known<D> = Rc<Peer<EndpointOf<D>>>;
 
 struct Peer<E> {
     endpoint: E,
@@ -185,7 +186,7 @@ impl<D: Domain> Network<D> {
     }
 
     #[inline(never)]
-    fn peer(&self, rank: usize) -> Result<Rc<Peer<EndpointOf<D>>>> {
+    fn peer(&self, rank: usize) -> Result<Known<D>> {
         let known = self.peers.borrow().get(&rank).cloned();
         let peer = match known {
             Some(peer) => peer,

@@ -116,8 +116,17 @@ impl std::ops::Deref for SharedBytes {
     }
 }
 
-fn io(_: std::io::Error) -> Error {
-    Error::Io("the network device refused; see the log")
+/// What the system said when something of the device's was to be made, and what to do about it.
+fn io(error: std::io::Error) -> Error {
+    Error::Io(match error.raw_os_error() {
+        Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => {
+            "no room for the network device's queues; raise `ulimit -l`, or start fewer ranks on this host"
+        }
+        Some(libc::ENOSPC) => "the network device has no more queues; start fewer ranks on this host",
+        Some(libc::EMFILE | libc::ENFILE) => "too many open files for the network device's queues; raise `ulimit -n`",
+        Some(libc::ENODEV | libc::EIO) => "the network device is gone or broken; see `bellwether info`",
+        _ => "the network device cannot be opened; the log names the call, `bellwether info` the devices",
+    })
 }
 
 impl VerbsWire {
@@ -125,7 +134,7 @@ impl VerbsWire {
         let told = |what: &'static str| {
             move |error: std::io::Error| {
                 tracing::error!(%error, what, "the network device cannot be opened");
-                Error::Io("the network device cannot be opened; see the log")
+                io(error)
             }
         };
         let card = device.card();
@@ -285,7 +294,6 @@ impl Wire for VerbsWire {
             let whole = FRAME_HEADER + max;
             // What travels inside the request needs no buffer.
             let small = if whole <= inline { None } else { Some(self.take(&self.small)?) };
-            let give_back = || small.into_iter().for_each(|small| self.small.give_back(small));
             let buffer: &mut [u8] = match small {
                 None => &mut frame[..whole],
                 // SAFETY: a buffer of ours with room for a frame.
@@ -296,20 +304,11 @@ impl Wire for VerbsWire {
             let head = link.flows.borrow_mut()[channel as usize].out.pass(id, len);
             if let Some(head) = head {
                 buffer[..FRAME_HEADER].copy_from_slice(&head);
-                let key = if small.is_none() { 0 } else { self.small.key() };
-                let mut sge = ibv_sge { addr: buffer.as_ptr() as u64, length: (FRAME_HEADER + len) as u32, lkey: key };
-                let mut wr = request(IBV_WR_SEND, std::slice::from_mut(&mut sge));
-                if small.is_none() {
-                    wr.send_flags |= IBV_SEND_INLINE;
-                }
-                let posted = self.post(peer, &link, &mut wr, small.map_or(Then::Nothing, Then::Small), false);
-                if posted.is_err() {
-                    give_back();
-                }
-                return posted.map(|_| len);
+                let frame = &buffer[..FRAME_HEADER + len];
+                return self.post_frame(peer, &link, frame, small, Then::Nothing).map(|_| len);
             }
             let bytes = buffer[FRAME_HEADER..FRAME_HEADER + len].to_vec();
-            give_back();
+            small.into_iter().for_each(|small| self.small.give_back(small));
             return self.queue(peer, &link, channel, id, bytes);
         }
         let mut bytes = vec![0; max];
@@ -574,6 +573,19 @@ impl Wire for VerbsWire {
     fn abandon(&self, peer: u32) {
         if let Some(link) = self.link_or_none(peer) {
             self.end(peer, &link, Error::Canceled);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_refuses_says_what_to_do() {
+        for (number, advice) in [(libc::ENOMEM, "ulimit -l"), (libc::EMFILE, "ulimit -n"), (libc::EINVAL, "info")] {
+            let told = io(std::io::Error::from_raw_os_error(number)).to_string();
+            assert!(told.contains(advice), "{told}");
         }
     }
 }
