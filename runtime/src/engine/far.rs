@@ -20,6 +20,9 @@ const IDLE_DOUBLINGS: u32 = 7;
 /// Bytes of a put that is tried before anything else. What the end of a registration cuts short is put again.
 const SMALL_PUT: usize = 64;
 
+/// Of so many atomics that are done at once, one turns the crank: a rank that does nothing else makes progress, too.
+const ATOMICS: u32 = 32;
+
 /// How long a put tries again before it is kept.
 const MOMENT: Duration = Duration::from_millis(10);
 
@@ -53,6 +56,8 @@ pub(crate) trait Far {
     fn get(&self, rank: usize, offset: usize, len: usize) -> transport::Result<Option<Arc<Answer>>>;
     /// Asks for an atomic.
     fn atomic(&self, rank: usize, offset: usize, atomic: Asked) -> transport::Result<Option<Arc<Answer>>>;
+    /// Does an atomic for who waits for it.
+    fn atomic_now(&self, rank: usize, offset: usize, atomic: Asked) -> transport::Result<Option<Soon>>;
     /// Whether all puts and rings are in effect; names the rank where they cannot be.
     fn flush(&self) -> std::result::Result<bool, (usize, transport::Error)>;
     /// Lets others reach bytes `from..to` of this rank's slot, which are committed now. In ascending order.
@@ -104,6 +109,13 @@ pub(crate) struct Asked {
     pub(crate) value: u64,
     /// What the word must hold, for compare-and-swap.
     pub(crate) compare: u64,
+}
+
+/// What an atomic found: at once, or it will be in the answer.
+#[derive(Debug)]
+pub(crate) enum Soon {
+    Now(u64),
+    Later(Arc<Answer>),
 }
 
 /// What comes back for a get or an atomic. Shared with the network, so that a caller may give up waiting.
@@ -485,8 +497,40 @@ impl Engine {
     /// As [`Engine::far_get`].
     pub(crate) fn far_atomic(&self, doing: &'static str, rank: usize, offset: usize, asked: Asked) -> Result<u64> {
         let far = self.network();
-        let answer = self.ask(doing, rank, || far.atomic(rank, offset, asked))?;
-        Ok(answer.word.load(Ordering::Relaxed))
+        let turns = self.atomics.get();
+        self.atomics.set(turns.wrapping_add(1));
+        if turns.is_multiple_of(ATOMICS) && !self.interface.delivering() {
+            self.turn();
+        }
+        // Nearly always there is room, and it is done in a moment.
+        let clear = !(self.interface.delivering() || self.has_pending() || self.job.any_lost() || self.job.any_left());
+        let tried = if clear { far.atomic_now(rank, offset, asked) } else { Ok(None) };
+        if let Ok(Some(Soon::Now(word))) = tried {
+            return Ok(word);
+        }
+        self.await_atomic(doing, rank, tried, || far.atomic_now(rank, offset, asked))
+    }
+
+    #[cold]
+    fn await_atomic(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        tried: transport::Result<Option<Soon>>,
+        post: impl FnMut() -> transport::Result<Option<Soon>>,
+    ) -> Result<u64> {
+        let soon = match tried {
+            Ok(Some(soon)) => soon,
+            Ok(None) => self.insist(doing, rank, post)?,
+            Err(error) => return Err(self.far_error(error, rank, doing)),
+        };
+        match soon {
+            Soon::Now(word) => Ok(word),
+            Soon::Later(answer) => {
+                self.await_answer(doing, rank, &answer)?;
+                Ok(answer.word.load(Ordering::Relaxed))
+            }
+        }
     }
 
     /// Posts what gives an answer, and waits for that.
@@ -494,8 +538,21 @@ impl Engine {
         &self,
         doing: &'static str,
         rank: usize,
-        mut post: impl FnMut() -> transport::Result<Option<Arc<Answer>>>,
+        post: impl FnMut() -> transport::Result<Option<Arc<Answer>>>,
     ) -> Result<Arc<Answer>> {
+        let answer = self.insist(doing, rank, post)?;
+        self.await_answer(doing, rank, &answer)?;
+        Ok(answer)
+    }
+
+    /// Posts something after what was put there before, when there is room.
+    #[inline]
+    fn insist<T>(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        mut post: impl FnMut() -> transport::Result<Option<T>>,
+    ) -> Result<T> {
         self.check_outside_handler(doing)?;
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(rank, doing)?;
@@ -508,13 +565,17 @@ impl Engine {
             }
             !matches!(posted, Ok(None))
         })?;
-        let answer = posted.map_err(|error| self.far_error(error, rank, doing))?.expect("the wait ends with an answer");
+        let posted = posted.map_err(|error| self.far_error(error, rank, doing))?;
+        Ok(posted.expect("the wait ends with something that was posted"))
+    }
+
+    fn await_answer(&self, doing: &'static str, rank: usize, answer: &Answer) -> Result<()> {
         let mut outcome = Ok(false);
         self.wait_together(doing, || {
-            outcome = self.answered(doing, rank, &answer);
+            outcome = self.answered(doing, rank, answer);
             !matches!(outcome, Ok(false))
         })?;
-        outcome.map(|_| answer)
+        outcome.map(drop)
     }
 
     /// Whether nothing of this rank waits for room, or for the network to take it.

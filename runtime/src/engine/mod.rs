@@ -55,6 +55,8 @@ pub struct Engine {
     /// certain.
     nudges: RefCell<Vec<(usize, bool)>>,
     has_nudges: Cell<bool>,
+    /// Atomics done over the network.
+    atomics: Cell<u32>,
     /// Polls in turn that found nothing on the network.
     idle_polls: Cell<u32>,
     patience: Cell<Patience>,
@@ -117,6 +119,7 @@ impl Engine {
             cut: RefCell::default(),
             nudges: RefCell::default(),
             has_nudges: Cell::new(false),
+            atomics: Cell::new(0),
             idle_polls: Cell::new(0),
             patience,
             pending: RefCell::default(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::far::{Answer, Asked, Far, Pace};
+use super::far::{Answer, Asked, Far, Pace, Soon};
 use super::pieces::{Card, Piece, Place, Table};
 use crate::error::Error;
 use crate::memory::layout::{LINE, SlotLayout};
@@ -45,7 +45,9 @@ pub(crate) struct Network<D: Domain> {
     rank: usize,
     name: &'static str,
     interface: Rc<D::Interface>,
-    peers: RefCell<BTreeMap<usize, Peer<EndpointOf<D>>>>,
+    peers: RefCell<BTreeMap<usize, Known<D>>>,
+    /// The one that was used last. They stay as long as the network does.
+    recent: RefCell<Option<(usize, Known<D>)>>,
     /// Which rank an endpoint leads to.
     owners: Rc<RefCell<Vec<usize>>>,
     arrived: Rc<RefCell<VecDeque<Message>>>,
@@ -64,6 +66,7 @@ pub(crate) struct Network<D: Domain> {
 }
 
 type EndpointOf<D> = <<D as Domain>::Interface as Interface>::Endpoint;
+type Known<D> = Rc<Peer<EndpointOf<D>>>;
 
 struct Peer<E> {
     endpoint: E,
@@ -152,6 +155,7 @@ impl<D: Domain> Network<D> {
             name,
             interface,
             peers: RefCell::default(),
+            recent: RefCell::default(),
             owners,
             arrived,
             lost,
@@ -169,15 +173,34 @@ impl<D: Domain> Network<D> {
         Ok(network)
     }
 
+    #[inline(always)]
     fn with<R>(&self, rank: usize, act: impl FnOnce(&Peer<EndpointOf<D>>) -> Result<R>) -> Result<R> {
-        if let Some(peer) = self.peers.borrow().get(&rank) {
-            return act(peer);
+        let recent = match &*self.recent.borrow() {
+            Some((recent, peer)) if *recent == rank => Some(Rc::clone(peer)),
+            _ => None,
+        };
+        match recent {
+            Some(peer) => act(&peer),
+            None => act(&*self.peer(rank)?),
         }
-        let peer = self.connect(rank)?;
-        self.peers.borrow_mut().insert(rank, peer);
-        act(&self.peers.borrow()[&rank])
     }
 
+    #[inline(never)]
+    fn peer(&self, rank: usize) -> Result<Known<D>> {
+        let known = self.peers.borrow().get(&rank).cloned();
+        let peer = match known {
+            Some(peer) => peer,
+            None => {
+                let peer = Rc::new(self.connect(rank)?);
+                self.peers.borrow_mut().insert(rank, Rc::clone(&peer));
+                peer
+            }
+        };
+        *self.recent.borrow_mut() = Some((rank, Rc::clone(&peer)));
+        Ok(peer)
+    }
+
+    #[cold]
     fn connect(&self, rank: usize) -> Result<Peer<EndpointOf<D>>> {
         let card = Card::new(&self.node, self.layout, rank);
         let (address, first) = (card.address(), card.first().ok_or(NotNow::NotConnected)?);
@@ -201,6 +224,7 @@ impl<D: Domain> Network<D> {
 
     /// Hands the piece that `offset` of the peer's slot lies in to `act`. `None`, while the peer's table is fetched, or
     /// from `act`, is back-pressure.
+    #[inline(always)]
     fn reach<R>(
         &self,
         peer: &Peer<EndpointOf<D>>,
@@ -209,6 +233,11 @@ impl<D: Domain> Network<D> {
     ) -> Result<Option<R>> {
         let mut table = peer.table.borrow_mut();
         loop {
+            if peer.fetch.borrow().is_none()
+                && let Some(piece) = table.recent(offset)
+            {
+                return act(piece);
+            }
             let fetched = peer.fetch.borrow().as_ref().and_then(|answer| Some((answer.outcome()?, Arc::clone(answer))));
             if let Some((outcome, answer)) = fetched {
                 *peer.fetch.borrow_mut() = None;
@@ -248,8 +277,8 @@ impl<D: Domain> Network<D> {
         })
     }
 
-    /// Posts what completes in an answer; `None` is back-pressure.
-    fn asked(&self, post: impl FnOnce(&Arc<Answer>, &Completion) -> Result<Posted>) -> Result<Option<Arc<Answer>>> {
+    /// An answer, and the completion that ends in it.
+    fn answer(&self) -> (Arc<Answer>, Completion) {
         let answer = Arc::new(Answer::default());
         let (shared, unanswered) = (Arc::clone(&answer), Arc::clone(&self.unanswered));
         let completion = Completion::new(1, move |outcome| {
@@ -257,6 +286,12 @@ impl<D: Domain> Network<D> {
             shared.finish(outcome);
         });
         self.unanswered.fetch_add(1, Ordering::Relaxed);
+        (answer, completion)
+    }
+
+    /// Posts what completes in an answer; `None` is back-pressure.
+    fn asked(&self, post: impl FnOnce(&Arc<Answer>, &Completion) -> Result<Posted>) -> Result<Option<Arc<Answer>>> {
+        let (answer, completion) = self.answer();
         let outcome = post(&answer, &completion);
         if outcome != Ok(Posted::InProgress) {
             self.unanswered.fetch_sub(1, Ordering::Relaxed);
@@ -270,6 +305,36 @@ impl<D: Domain> Network<D> {
             Err(NotNow::NoResource) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Does an atomic, and looks for its end a moment.
+    #[inline(always)]
+    fn now<T: Word>(
+        &self,
+        peer: &Peer<EndpointOf<D>>,
+        piece: &Piece<RemoteKey>,
+        offset: usize,
+        wanted: Asked,
+    ) -> Result<Option<Soon>> {
+        let mut late: Option<Arc<Answer>> = None;
+        let later = || {
+            let (answer, completion) = self.answer();
+            // The low half of the word, on machines as little-endian as ours.
+            let word = answer.word.as_ptr().cast::<T>();
+            late = Some(answer);
+            (word, completion)
+        };
+        let (value, compare) = (T::narrow(wanted.value), T::narrow(wanted.compare));
+        // SAFETY: the completion holds the answer, and the network holds that as long as it may write the result.
+        let outcome =
+            unsafe { peer.endpoint.atomic_now(wanted.op, value, compare, remote(piece, offset), &piece.key, later) };
+        if let (Ok(None), Some(answer)) = (outcome, &late) {
+            return Ok(Some(Soon::Later(Arc::clone(answer))));
+        }
+        if late.is_some() {
+            self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        }
+        posted(outcome).map(|found| found.flatten().map(|word| Soon::Now(word.widen())))
     }
 
     /// Whether something may come that the interface does not announce: the end of an operation of ours.
@@ -399,6 +464,16 @@ impl<D: Domain> Far for Network<D> {
                     Width::Four => post_atomic::<u32, _>(peer, piece, offset, wanted, answer, completion),
                     Width::Eight => post_atomic::<u64, _>(peer, piece, offset, wanted, answer, completion),
                 })
+            })
+        })
+    }
+
+    fn atomic_now(&self, rank: usize, offset: usize, wanted: Asked) -> Result<Option<Soon>> {
+        self.with(rank, |peer| {
+            peer.fence()?;
+            self.reach(peer, offset, |piece| match wanted.width {
+                Width::Four => self.now::<u32>(peer, piece, offset, wanted),
+                Width::Eight => self.now::<u64>(peer, piece, offset, wanted),
             })
         })
     }

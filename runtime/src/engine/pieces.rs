@@ -134,6 +134,8 @@ impl<K> Piece<K> {
 pub(super) struct Table<K> {
     pieces: Vec<Piece<K>>,
     learning: Learning,
+    /// The piece that was found last.
+    recent: usize,
     /// Offsets that were in no piece when the table was last asked for.
     missed: Vec<usize>,
     /// Offset of the peer's table in its slot.
@@ -176,10 +178,18 @@ impl<K> Table<K> {
         Table {
             pieces: Vec::new(),
             learning: Learning::Nothing,
+            recent: 0,
             missed: Vec::new(),
             at,
             at_once: (largest / PIECE_LEN).max(1),
         }
+    }
+
+    /// The piece that was found last, if `offset` is in it, and nothing was looked for in vain.
+    #[inline(always)]
+    pub(super) fn recent(&self, offset: usize) -> Option<&Piece<K>> {
+        let piece = self.pieces.get(self.recent)?;
+        (self.missed.is_empty() && piece.start <= offset && offset < piece.end).then_some(piece)
     }
 
     /// Looks for `offset`.
@@ -189,6 +199,7 @@ impl<K> Table<K> {
             if !self.missed.is_empty() {
                 self.missed.retain(|missed| *missed != offset);
             }
+            self.recent = index;
             return Place::In(&self.pieces[index]);
         }
         match self.learning {

@@ -18,6 +18,8 @@ pub struct Patience {
     pub crowded: bool,
     /// Rounds of polling.
     pub spins: u32,
+    /// Over a network, where a round takes as long as a device takes to answer, not longer than this.
+    pub far_spin: Duration,
     /// Rounds of giving up the core.
     pub yields: u32,
     /// Longest sleep before it looks whether everyone is still alive.
@@ -31,6 +33,8 @@ impl Patience {
         Patience {
             crowded,
             spins: spins.unwrap_or(if crowded { 8 } else { 2000 }),
+            // Whoever names a number means it.
+            far_spin: if spins.is_some() { Duration::MAX } else { Duration::from_micros(300) },
             yields: if crowded { 16 } else { 8 },
             // A supervisor wakes sleepers when a rank dies; without one they look for themselves.
             nap: Duration::from_millis(if supervised { 50 } else { 4 }),
@@ -40,6 +44,9 @@ impl Patience {
 
 /// Rounds of looking without a pause between them.
 const EAGER: u32 = 500;
+
+/// Rounds over a network between looks at the clock.
+const FAR_ROUNDS: u32 = 16;
 
 /// Two looks this far apart, with every rank asleep, mean that nothing can happen any more.
 const STANDSTILL: Duration = Duration::from_millis(150);
@@ -93,9 +100,17 @@ impl Engine {
             return self.wait_virtual::<TELL>(pace, doing, limit, &mut ready);
         }
         let mut idle = 0;
+        let mut since = None;
         while idle < self.patience.get().spins {
             // Rounds that deliver something count too where time is short: messages may never end.
             idle = if self.poll_and::<TELL>()? == 0 || limit.is_some() { idle + 1 } else { 0 };
+            if self.far.is_some() && idle.is_multiple_of(FAR_ROUNDS) {
+                match since {
+                    Some(since) if idle > 0 && Instant::elapsed(&since) > self.patience.get().far_spin => break,
+                    Some(_) if idle > 0 => {}
+                    _ => since = Some(Instant::now()),
+                }
+            }
             if ready() {
                 return Ok(());
             }

@@ -427,6 +427,24 @@ pub trait Endpoint: 'static {
         completion: Option<&Completion>,
     ) -> Result<Posted>;
 
+    /// Does an atomic for who waits for it: what the word held before, if that comes in a moment. Else `later` is asked
+    /// where to put it and what to complete then. `compare` is for [`AtomicOp::CompareSwap`].
+    ///
+    /// # Errors
+    /// As [`Endpoint::atomic_post`].
+    ///
+    /// # Safety
+    /// The result that `later` gives is writable until the completion or a flush.
+    unsafe fn atomic_now<T: Word>(
+        &self,
+        op: AtomicOp,
+        value: T,
+        compare: T,
+        remote: u64,
+        key: &RemoteKey,
+        later: impl FnOnce() -> (*mut T, Completion),
+    ) -> Result<Option<T>>;
+
     /// Sends a header word and a few bytes.
     ///
     /// # Errors

@@ -326,6 +326,22 @@ pub trait Wire: 'static {
         Err(Error::Unsupported("posted atomics"))
     }
 
+    /// As [`Wire::post_atomic`], for who waits for what the word held: looks for it a moment. `None`: it comes with the
+    /// ticket, which is asked for only then. A ticket that was asked for before an error is for nothing.
+    ///
+    /// # Errors
+    /// As [`Wire::post_packed`].
+    fn atomic_now(
+        &self,
+        peer: u32,
+        key: &RemoteKey,
+        remote: u64,
+        atomic: Atomic,
+        ticket: impl FnOnce() -> u64,
+    ) -> Result<Option<u64>> {
+        self.post_atomic(peer, key, remote, atomic, Some(ticket())).map(|()| None)
+    }
+
     /// Hands the tickets of posted operations that are done to `sink`, which calls nothing here.
     fn completed(&self, _sink: &mut dyn FnMut(Completed<'_>)) -> usize {
         0

@@ -24,7 +24,8 @@ pub struct Perftest {
 /// Which of a program's figures is meant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Column {
-    /// The median latency, in microseconds: of one way, or of an atomic there and back.
+    /// A latency in microseconds, of one way, or of an atomic there and back: as ours, the median of batches' averages,
+    /// after some to warm up. What perftest calls typical leaves out whatever the kernel does now and then.
     Latency,
     /// Millions of operations a second, over the whole run.
     Rate,
@@ -79,7 +80,10 @@ impl Perftest {
             if program != "ib_atomic_lat" {
                 command.args(["-s", &size.to_string()]);
             }
-            if column != Column::Latency {
+            if column == Column::Latency {
+                // Every single time.
+                command.arg("-U");
+            } else {
                 // As many under way as ours has, and a report for as many.
                 command.args(["-t", "64", "-Q", if iterations < 64 { "1" } else { "32" }]);
             }
@@ -103,17 +107,38 @@ impl Perftest {
     }
 }
 
-/// The figure of the line of the table that is for `size`: size and iterations, then of latencies least, most, typical and
-/// more, of bandwidths the peak, the average and the rate.
+/// The figure: of latencies from the lines of number and time, else from the line of the table that is for `size`: size,
+/// iterations, peak, average and rate.
 fn value(output: &str, size: usize, column: Column) -> Option<f64> {
+    if column == Column::Latency {
+        return latency(output).map(|microseconds| microseconds * 1e3);
+    }
     let fields = |line: &str| line.split_whitespace().map(|field| field.parse().ok()).collect::<Option<Vec<f64>>>();
     let line = output.lines().filter_map(fields).find(|fields| fields.len() >= 5 && fields[0] == size as f64)?;
     let value = match column {
-        Column::Latency => line[4] * 1e3,
         Column::Rate => 1e3 / line[4],
-        Column::Bandwidth => line[3] * f64::from(1 << 20) / 1e9,
+        _ => line[3] * f64::from(1 << 20) / 1e9,
     };
     (value.is_finite() && value > 0.0).then_some(value)
+}
+
+/// The median of the averages of batches of the times listed.
+fn latency(output: &str) -> Option<f64> {
+    /// One of so many is the time to warm up, and the others make so many batches.
+    const WARM: usize = 11;
+    const BATCHES: usize = 20;
+    let time = |line: &str| {
+        let (number, time) = line.split_once(", ")?;
+        number.parse::<usize>().ok()?;
+        time.trim().parse::<f64>().ok()
+    };
+    let times: Vec<f64> = output.lines().filter_map(time).collect();
+    let warm = times.get(times.len() / WARM..)?;
+    let batch = (warm.len() / BATCHES).max(1);
+    let mut averages: Vec<f64> =
+        warm.chunks_exact(batch).map(|batch| batch.iter().sum::<f64>() / batch.len() as f64).collect();
+    averages.sort_by(f64::total_cmp);
+    averages.get(averages.len() / 2).copied().filter(|value| value.is_finite() && *value > 0.0)
 }
 
 #[cfg(test)]
@@ -122,10 +147,13 @@ mod tests {
 
     #[test]
     fn its_tables_are_read() {
-        let latency = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n \
-                       8       1000          22.24          177.16       22.96    \t       24.23       \t6.88\n";
-        assert_eq!(value(latency, 8, Column::Latency), Some(22960.0));
-        assert_eq!(value(latency, 16, Column::Latency), None);
+        let times = (1..=22).map(|n| format!("{n}, {}\n", if n < 3 { 700.0 } else { f64::from(n) + 0.5 }));
+        let latency =
+            format!("#, usec\n{} #bytes #iterations    t_min[usec]\n 8       22\n", times.collect::<String>());
+        assert_eq!(value(&latency, 8, Column::Latency), Some(13500.0));
+        assert_eq!(value("#, usec\n1, nan\n", 8, Column::Latency), None);
+        let pairs = (0..44).map(|n| format!("{}, {}\n", n + 1, 10 + n % 2 * 2)).collect::<String>();
+        assert_eq!(value(&pairs, 8, Column::Latency), Some(11000.0), "an average of two each");
         let bandwidth = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n \
                          65536      300              30.69              1000.0  \t\t   0.016\n";
         assert_eq!(value(bandwidth, 65536, Column::Bandwidth), Some(1.048576));

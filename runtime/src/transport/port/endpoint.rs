@@ -24,6 +24,7 @@ impl<W: Wire> Endpoint<W> {
         Endpoint { interface, index }
     }
 
+    #[inline(always)]
     pub(super) fn slot(&self) -> Slot {
         self.interface.slots.borrow()[self.index as usize]
     }
@@ -33,7 +34,7 @@ impl<W: Wire> Endpoint<W> {
     }
 
     /// The peer, if an operation that needs `capability` may start now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn ready(&self, capability: Can, what: &'static str) -> Result<Slot> {
         if !self.interface.attributes.capabilities.has(capability) {
             return Err(Error::Unsupported(what));
@@ -242,6 +243,19 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         }
         // SAFETY: the caller's word.
         unsafe { self.do_atomic(AtomicOp::CompareSwap, swap, compare, result, remote, key, completion) }
+    }
+
+    unsafe fn atomic_now<T: Word>(
+        &self,
+        op: AtomicOp,
+        value: T,
+        compare: T,
+        remote: u64,
+        key: &RemoteKey,
+        later: impl FnOnce() -> (*mut T, Completion),
+    ) -> Result<Option<T>> {
+        // SAFETY: the caller's word.
+        unsafe { self.do_atomic_now(op, value, compare, remote, key, later) }
     }
 
     #[inline]

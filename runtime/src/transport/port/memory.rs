@@ -15,7 +15,7 @@ use crate::transport::{Completion, NOTICES};
 
 impl<W: Wire> Endpoint<W> {
     /// Checks that the range is the key's and the key the peer's; says who reaches it.
-    #[inline]
+    #[inline(always)]
     fn way(&self, slot: &Slot, len: usize, remote: u64, key: &RemoteKey) -> Result<Memory> {
         key.offset(remote, len)?;
         if key.owner != slot.peer {
@@ -266,6 +266,58 @@ impl<W: Wire> Endpoint<W> {
         Ok(self.start(&slot, operation, remote, key, len, completion))
     }
 
+    /// The peer, and who does atomics on the word at `remote`.
+    #[inline(always)]
+    fn ready_for_atomic<T: Word>(&self, remote: u64, key: &RemoteKey) -> Result<(Slot, Memory)> {
+        let attributes = &self.interface.attributes;
+        let agent = Can(attributes.capabilities.0 & Can::ATOMIC_DEVICE.0);
+        let slot = self.ready(if agent == Can::NONE { Can::ATOMIC_CPU } else { agent }, "atomics")?;
+        let width = T::WIDTH as usize;
+        let way = self.way(&slot, width, remote, key)?;
+        if !remote.is_multiple_of(width as u64) {
+            return Err(Error::InvalidParam("the address of an atomic must be a multiple of its width"));
+        }
+        if key.place == Place::Outside && attributes.atomics_on_allocated_only {
+            return Err(Error::Unsupported("atomics on memory that the domain did not allocate"));
+        }
+        Ok((slot, way))
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn do_atomic_now<T: Word>(
+        &self,
+        op: AtomicOp,
+        value: T,
+        compare: T,
+        remote: u64,
+        key: &RemoteKey,
+        later: impl FnOnce() -> (*mut T, Completion),
+    ) -> Result<Option<T>> {
+        let (slot, way) = self.ready_for_atomic::<T>(remote, key)?;
+        if way != Memory::Posted {
+            let (result, completion) = later();
+            // SAFETY: the caller's word; what is done has written its result.
+            return unsafe {
+                match self.do_atomic(op, value, compare, result, remote, key, Some(&completion))? {
+                    Posted::Done => Ok(Some(result.read())),
+                    Posted::InProgress => Ok(None),
+                }
+            };
+        }
+        let (interface, width) = (&self.interface, T::WIDTH);
+        let atomic = Atomic { op, width, value: value.widen(), compare: compare.widen() };
+        let mut booked = None;
+        let outcome = interface.wire.atomic_now(slot.peer, key, remote, atomic, || {
+            let (result, completion) = later();
+            let landing = Landing::Word(result.cast(), width);
+            *booked.insert(interface.flights.borrow_mut().book(self.index, slot.peer, landing, Some(&completion)))
+        });
+        if outcome.is_err() {
+            booked.into_iter().for_each(|ticket| interface.flights.borrow_mut().cancel(ticket));
+        }
+        outcome.map(|found| found.map(T::narrow)).or_else(|error| self.starved(error))
+    }
+
     #[expect(clippy::too_many_arguments, reason = "the union of what the atomics take")]
     pub(super) unsafe fn do_atomic<T: Word>(
         &self,
@@ -277,18 +329,9 @@ impl<W: Wire> Endpoint<W> {
         key: &RemoteKey,
         completion: Option<&Completion>,
     ) -> Result<Posted> {
-        let agent = Can(self.interface.attributes.capabilities.0 & Can::ATOMIC_DEVICE.0);
-        let slot = self.ready(if agent == Can::NONE { Can::ATOMIC_CPU } else { agent }, "atomics")?;
+        let (slot, way) = self.ready_for_atomic::<T>(remote, key)?;
         let width = T::WIDTH;
         let atomic = Atomic { op, width, value: value.widen(), compare: compare.widen() };
-        let way = self.way(&slot, width as usize, remote, key)?;
-        if !remote.is_multiple_of(width as u64) {
-            return Err(Error::InvalidParam("the address of an atomic must be a multiple of its width"));
-        }
-        let outside = key.place == Place::Outside;
-        if outside && self.interface.attributes.atomics_on_allocated_only {
-            return Err(Error::Unsupported("atomics on memory that the domain did not allocate"));
-        }
         if way == Memory::Posted {
             let wire = &self.interface.wire;
             if result.is_null() && completion.is_none() {

@@ -50,6 +50,7 @@ struct Side {
     worker: Worker<Interface>,
     domain: Domain,
     memory: Allocation,
+    device: Device,
 }
 
 impl Side {
@@ -60,7 +61,7 @@ impl Side {
         let interface = domain.open_interface(&worker, InterfaceOptions::default()).expect("opens");
         interface.progress_enable(Directions::SEND.and(Directions::RECEIVE));
         let memory = domain.allocate(SIZE, &[Method::Heap]).expect("memory");
-        Side { interface, worker, domain, memory }
+        Side { interface, worker, domain, memory, device }
     }
 
     fn bytes(&self, at: u64, len: usize) -> Vec<u8> {
@@ -398,62 +399,111 @@ fn traffic(pair: &mut Pair) {
     assert!((sent..sent * 3).contains(&grew), "{sent} bytes were put, but {grew} left the host");
 }
 
+/// A rank connected to two others, in one process.
+struct Trio {
+    sides: [Side; 3],
+    others: [(Endpoint, RemoteKey); 2],
+    heard: Rc<RefCell<Vec<(u32, Error)>>>,
+}
+
+impl Trio {
+    /// One put has come to each.
+    fn meet() -> Trio {
+        let sides = [0, 1, 2].map(|rank| Side::open(rank, 3));
+        let asker = &sides[0];
+        let heard = Rc::new(RefCell::new(Vec::new()));
+        let told = Rc::clone(&heard);
+        let handler = move |endpoint, error| told.borrow_mut().push((endpoint, error));
+        asker.interface.set_error_handler(Some(Box::new(handler)));
+        let others = [1, 2].map(|rank: usize| {
+            let packed = sides[rank].domain.pack_key(sides[rank].memory.region());
+            // SAFETY: the memory lives as long as the sides do.
+            let key = unsafe { asker.domain.unpack_key(&packed) }.expect("a key");
+            (asker.interface.connect(&sides[rank].interface.address()).expect("connects"), key)
+        });
+        let trio = Trio { sides, others, heard };
+        for rank in [1, 2] {
+            trio.put(rank, 6 + rank as u64).expect("is allowed");
+            trio.arrives(rank, 6 + rank as u64);
+        }
+        trio
+    }
+
+    fn turn(&self) {
+        self.sides.iter().for_each(|side| _ = side.worker.progress());
+    }
+
+    fn put_with(&self, rank: usize, key: &RemoteKey, value: u64) -> Result<()> {
+        let outcome = Cell::new(None);
+        let ready = || {
+            outcome.set(Some(self.others[rank - 1].0.put_short(&value.to_ne_bytes(), key.address(), key)));
+            outcome.get() != Some(Err(Error::NoResource))
+        };
+        wait("room for a put", ready, || self.turn());
+        outcome.get().expect("set when ready")
+    }
+
+    fn put(&self, rank: usize, value: u64) -> Result<()> {
+        self.put_with(rank, &self.others[rank - 1].1, value)
+    }
+
+    fn arrives(&self, rank: usize, value: u64) {
+        wait("a put", || self.sides[rank].bytes(0, 8) == value.to_ne_bytes(), || self.turn());
+    }
+
+    /// The error handler hears that the connection to rank 1 is lost; that to rank 2 goes on.
+    fn first_is_lost(&self) {
+        let (bad, good) = (&self.others[0].0, &self.others[1].0);
+        let told = || {
+            let _ = bad.flush(Flush::REMOTE, None);
+            !self.heard.borrow().is_empty()
+        };
+        wait("the error handler", told, || self.turn());
+        assert_eq!(*self.heard.borrow(), [(bad.index(), Error::ConnectionReset)]);
+        assert_eq!(bad.check(), Err(Error::ConnectionReset));
+        assert_eq!(self.put(1, 10), Err(Error::ConnectionReset));
+
+        assert_eq!(good.check(), Ok(()));
+        for value in 11..30 {
+            self.put(2, value).expect("goes on");
+            self.arrives(2, value);
+        }
+        assert_eq!(self.sides[1].bytes(0, 8), 7u64.to_ne_bytes(), "nothing more came there");
+        assert_eq!(self.heard.borrow().len(), 1, "told once");
+    }
+}
+
 #[test]
 #[ignore = "needs an RDMA device: ci/softroce"]
 fn a_refused_access_ends_one_connection_and_no_other() {
-    let sides = [0, 1, 2].map(|rank| Side::open(rank, 3));
-    let [asker, refuses, bystander] = &sides;
-    let turn = || sides.iter().for_each(|side| _ = side.worker.progress());
-    let heard = Rc::new(RefCell::new(Vec::new()));
-    let told = Rc::clone(&heard);
-    let handler = move |endpoint, error| told.borrow_mut().push((endpoint, error));
-    asker.interface.set_error_handler(Some(Box::new(handler)));
-    let to = |side: &Side| {
-        // SAFETY: the memory lives until the end of the test.
-        let key = unsafe { asker.domain.unpack_key(&side.domain.pack_key(side.memory.region())) }.expect("a key");
-        (asker.interface.connect(&side.interface.address()).expect("connects"), key)
-    };
-    let ((bad, bad_key), (good, good_key)) = (to(refuses), to(bystander));
-    let put = |endpoint: &Endpoint, key: &RemoteKey, value: u64| {
-        let outcome = Cell::new(None);
-        let send = || endpoint.put_short(&value.to_ne_bytes(), key.address(), key);
-        let ready = || {
-            outcome.set(Some(send()));
-            outcome.get() != Some(Err(Error::NoResource))
-        };
-        wait("room for a put", ready, turn);
-        outcome.get().expect("set when ready")
-    };
-    let arrives = |side: &Side, value: u64| {
-        wait("a put", || side.bytes(0, 8) == value.to_ne_bytes(), turn);
-    };
-    put(&bad, &bad_key, 7).expect("is allowed");
-    put(&good, &good_key, 8).expect("is allowed");
-    arrives(refuses, 7);
-    arrives(bystander, 8);
-
+    let trio = Trio::meet();
     // A key that the target's device never gave out.
-    let wrong = RemoteKey { device: bad_key.device ^ 0x5a_5a00, ..bad_key };
-    put(&bad, &wrong, 9).expect("only the target knows");
-    wait(
-        "the error handler",
-        || {
-            let _ = bad.flush(Flush::REMOTE, None);
-            !heard.borrow().is_empty()
-        },
-        turn,
-    );
-    assert_eq!(*heard.borrow(), [(bad.index(), Error::ConnectionReset)]);
-    assert_eq!(bad.check(), Err(Error::ConnectionReset));
-    assert_eq!(put(&bad, &bad_key, 10), Err(Error::ConnectionReset));
+    let key = trio.others[0].1;
+    let wrong = RemoteKey { device: key.device ^ 0x5a_5a00, ..key };
+    trio.put_with(1, &wrong, 9).expect("only the target knows");
+    trio.first_is_lost();
+}
 
-    assert_eq!(good.check(), Ok(()));
-    for value in 11..30 {
-        put(&good, &good_key, value).expect("goes on");
-        arrives(bystander, value);
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn a_queue_pair_driven_to_error_ends_one_connection_and_no_other() {
+    let trio = Trio::meet();
+    trio.sides[0].device.board().fail(1);
+    trio.put(1, 9).expect("the device tells later");
+    trio.first_is_lost();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn a_device_that_fails_ends_every_connection() {
+    let trio = Trio::meet();
+    trio.sides[0].device.board().hear_fault(rdma_core_sys::IBV_EVENT_DEVICE_FATAL);
+    wait("the error handler", || trio.heard.borrow().len() == 2, || trio.turn());
+    for (rank, (endpoint, _)) in (1..).zip(&trio.others) {
+        assert_eq!(endpoint.check(), Err(Error::ConnectionReset));
+        assert_eq!(trio.put(rank, 10), Err(Error::ConnectionReset));
+        assert!(trio.heard.borrow().contains(&(endpoint.index(), Error::ConnectionReset)));
     }
-    assert_eq!(refuses.bytes(0, 8), 7u64.to_ne_bytes(), "refused, so not written");
-    assert_eq!(heard.borrow().len(), 1, "told once");
 }
 
 /// Bytes of queues that this process shares with devices.

@@ -373,6 +373,12 @@ impl Switchboard {
         }
     }
 
+    /// Drives the queue pair to `rank` to error, as a device does with one that it finds at fault.
+    #[cfg(test)]
+    pub fn fail(&self, rank: u32) {
+        self.look(rank, |connection| connection.expect("connected").pair.break_off());
+    }
+
     fn make(&self, to: &Address) -> io::Result<Connection> {
         let spec = PairSpec {
             kind: IBV_QPT_RC,
@@ -408,6 +414,10 @@ impl Switchboard {
             return Ok(());
         }
         let mut connections = self.connections.lock();
+        // A question that waited while this side began to stop: whoever stopped it ends the connections there are.
+        if self.stop.load(Ordering::Acquire) {
+            return Ok(());
+        }
         if datagram.kind == ASK {
             // Another queue pair at the same peer: it has given up the connection there was.
             let stale = connections.get(&from.rank).is_some_and(|connection| {
@@ -471,16 +481,21 @@ impl Switchboard {
             let kind = event.event_type;
             // SAFETY: as above.
             unsafe { self.card.verbs.ibv_ack_async_event(&raw mut event) };
-            match kind {
-                IBV_EVENT_DEVICE_FATAL => {
-                    tracing::error!(card = %self.card.offer, "the network device failed or was removed");
-                    self.broken.store(true, Ordering::Release);
-                    self.changed();
-                }
-                IBV_EVENT_PORT_ERR => tracing::warn!(card = %self.card.offer, "the network port is down"),
-                IBV_EVENT_PORT_ACTIVE => tracing::info!(card = %self.card.offer, "the network port is up"),
-                kind => tracing::debug!(card = %self.card.offer, kind, "an event of the network device"),
+            self.hear_fault(kind);
+        }
+    }
+
+    /// Takes one event of the device's.
+    pub fn hear_fault(&self, kind: ibv_event_type) {
+        match kind {
+            IBV_EVENT_DEVICE_FATAL => {
+                tracing::error!(card = %self.card.offer, "the network device failed or was removed");
+                self.broken.store(true, Ordering::Release);
+                self.changed();
             }
+            IBV_EVENT_PORT_ERR => tracing::warn!(card = %self.card.offer, "the network port is down"),
+            IBV_EVENT_PORT_ACTIVE => tracing::info!(card = %self.card.offer, "the network port is up"),
+            kind => tracing::debug!(card = %self.card.offer, kind, "an event of the network device"),
         }
     }
 

@@ -54,6 +54,8 @@ pub enum Then {
     Fetched { large: u32, len: u32, ticket: u64 },
     /// Holds the word that an atomic found, for the ticket if there is one.
     Found { small: u32, ticket: Option<u64> },
+    /// Holds the word that an atomic found, for who waits in [`super::wire::VerbsWire`] itself.
+    Awaited { small: u32 },
     /// Holds the word that one attempt of an atomic found.
     Attempted { small: u32, attempt: u32 },
 }
@@ -147,6 +149,7 @@ impl Link {
     }
 
     /// Takes the records up to number `upto`; numbers wrap as 32 bits do on their way through the device.
+    #[inline(always)]
     pub fn settle(&self, upto: u32, mut each: impl FnMut(Record)) {
         loop {
             let record = {

@@ -71,7 +71,13 @@ impl Device {
     /// Ends this rank as far as the network can tell.
     #[cfg(test)]
     pub fn kill(&self) {
-        self.0.board.lock().upgrade().expect("open").silence();
+        self.board().silence();
+    }
+
+    /// What makes its connections, while it is open.
+    #[cfg(test)]
+    fn board(&self) -> Arc<connect::Switchboard> {
+        self.0.board.lock().upgrade().expect("open")
     }
 
     #[cfg(test)]

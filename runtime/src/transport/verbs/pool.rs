@@ -58,16 +58,19 @@ impl Pool {
     }
 
     /// Takes a buffer.
+    #[inline(always)]
     pub fn take(&self) -> Option<u32> {
         self.free.borrow_mut().pop()
     }
 
     /// Gives a buffer back that was taken.
+    #[inline(always)]
     pub fn give_back(&self, buffer: u32) {
         self.free.borrow_mut().push(buffer);
     }
 
     /// Where a buffer lies.
+    #[inline(always)]
     pub fn at(&self, buffer: u32) -> *mut u8 {
         assert!((buffer as usize + 1) * self.size <= self.memory.layout.size());
         // SAFETY: inside the memory, as just checked.
@@ -75,6 +78,7 @@ impl Pool {
     }
 
     /// What the device knows them by.
+    #[inline(always)]
     pub fn key(&self) -> u32 {
         self.region.local_key()
     }

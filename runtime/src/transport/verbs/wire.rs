@@ -3,6 +3,7 @@
 //! A connection's requests are done in order by the target, but for reads and atomics, whose answers a later request
 //! may overtake: a fence makes it wait. Most requests do not report; the next that does reports for them.
 
+mod atomics;
 mod messages;
 mod notices;
 mod peers;
@@ -25,7 +26,7 @@ use super::footprint;
 use super::link::{Link, Numbered, Then};
 use super::pool::Pool;
 use super::queue::{Completions, Events, Shared};
-use crate::transport::atomic::{Atomic, AtomicOp, Width};
+use crate::transport::atomic::Atomic;
 use crate::transport::attributes::{Events as Reports, Order};
 use crate::transport::error::{Error, Result};
 use crate::transport::iov::Piece;
@@ -73,12 +74,16 @@ enum Data {
 pub struct VerbsWire {
     // Queue pairs go first, and the connector's hold of them with it; then what they use.
     links: RefCell<Numbered<Rc<Link>>>,
+    /// The one that was used last. They stay as long as the interface does.
+    recent: RefCell<Option<(u32, Rc<Link>)>>,
     /// Which rank a queue pair of ours leads to.
     ranks: RefCell<Numbered<u32>>,
     connector: Connector,
     device: Device,
     attempts: Attempts,
     done: RefCell<VecDeque<Done>>,
+    /// What the word held that somebody waits for.
+    awaited: Cell<Option<Result<u64>>>,
     /// Completions of receives that were looked at, but not handled.
     arrived: RefCell<VecDeque<ibv_wc>>,
     /// Notices that came, for [`Wire::notices`].
@@ -111,8 +116,17 @@ impl std::ops::Deref for SharedBytes {
     }
 }
 
-fn io(_: std::io::Error) -> Error {
-    Error::Io("the network device refused; see the log")
+/// What the system said when something of the device's was to be made, and what to do about it.
+fn io(error: std::io::Error) -> Error {
+    Error::Io(match error.raw_os_error() {
+        Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => {
+            "no room for the network device's queues; raise `ulimit -l`, or start fewer ranks on this host"
+        }
+        Some(libc::ENOSPC) => "the network device has no more queues; start fewer ranks on this host",
+        Some(libc::EMFILE | libc::ENFILE) => "too many open files for the network device's queues; raise `ulimit -n`",
+        Some(libc::ENODEV | libc::EIO) => "the network device is gone or broken; see `bellwether info`",
+        _ => "the network device cannot be opened; the log names the call, `bellwether info` the devices",
+    })
 }
 
 impl VerbsWire {
@@ -120,7 +134,7 @@ impl VerbsWire {
         let told = |what: &'static str| {
             move |error: std::io::Error| {
                 tracing::error!(%error, what, "the network device cannot be opened");
-                Error::Io("the network device cannot be opened; see the log")
+                io(error)
             }
         };
         let card = device.card();
@@ -144,10 +158,12 @@ impl VerbsWire {
         }
         Ok(VerbsWire {
             links: RefCell::default(),
+            recent: RefCell::default(),
             ranks: RefCell::default(),
             device: device.clone(),
             attempts: Attempts::default(),
             done: RefCell::default(),
+            awaited: Cell::new(None),
             arrived: RefCell::default(),
             noticed: RefCell::default(),
             backlog: RefCell::default(),
@@ -201,6 +217,7 @@ impl Drop for VerbsWire {
                 pair.break_off();
             }
         }
+        self.recent.take();
         self.links.borrow_mut().clear();
         self.device.closed();
     }
@@ -277,7 +294,6 @@ impl Wire for VerbsWire {
             let whole = FRAME_HEADER + max;
             // What travels inside the request needs no buffer.
             let small = if whole <= inline { None } else { Some(self.take(&self.small)?) };
-            let give_back = || small.into_iter().for_each(|small| self.small.give_back(small));
             let buffer: &mut [u8] = match small {
                 None => &mut frame[..whole],
                 // SAFETY: a buffer of ours with room for a frame.
@@ -288,20 +304,11 @@ impl Wire for VerbsWire {
             let head = link.flows.borrow_mut()[channel as usize].out.pass(id, len);
             if let Some(head) = head {
                 buffer[..FRAME_HEADER].copy_from_slice(&head);
-                let key = if small.is_none() { 0 } else { self.small.key() };
-                let mut sge = ibv_sge { addr: buffer.as_ptr() as u64, length: (FRAME_HEADER + len) as u32, lkey: key };
-                let mut wr = request(IBV_WR_SEND, std::slice::from_mut(&mut sge));
-                if small.is_none() {
-                    wr.send_flags |= IBV_SEND_INLINE;
-                }
-                let posted = self.post(peer, &link, &mut wr, small.map_or(Then::Nothing, Then::Small), false);
-                if posted.is_err() {
-                    give_back();
-                }
-                return posted.map(|_| len);
+                let frame = &buffer[..FRAME_HEADER + len];
+                return self.post_frame(peer, &link, frame, small, Then::Nothing).map(|_| len);
             }
             let bytes = buffer[FRAME_HEADER..FRAME_HEADER + len].to_vec();
-            give_back();
+            small.into_iter().for_each(|small| self.small.give_back(small));
             return self.queue(peer, &link, channel, id, bytes);
         }
         let mut bytes = vec![0; max];
@@ -521,19 +528,28 @@ impl Wire for VerbsWire {
 
     fn post_atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic, ticket: Option<u64>) -> Result<()> {
         let link = self.ready(peer, 1)?;
-        let wanted = match (atomic.op, atomic.width) {
-            (AtomicOp::Add, Width::Eight) => None,
-            (AtomicOp::CompareSwap, Width::Eight) => Some(atomic.compare),
-            _ => {
-                self.attempts.start(peer, key, remote, atomic, ticket);
-                link.attempts.set(link.attempts.get() + 1);
-                link.issued.set(link.issued.get() + 1);
-                self.go_on_with_attempts();
-                return Ok(());
-            }
+        let Some(wr) = self.device_atomic(key, remote, atomic) else {
+            self.attempts.start(peer, key, remote, atomic, ticket);
+            link.attempts.set(link.attempts.get() + 1);
+            link.issued.set(link.issued.get() + 1);
+            self.go_on_with_attempts();
+            return Ok(());
         };
-        let wr = self.atomic_request(key, remote, wanted, atomic.value);
-        self.post_word(peer, &link, wr, |small| Then::Found { small, ticket }, ticket.is_some())
+        self.post_word(peer, &link, wr, |small| Then::Found { small, ticket }, ticket.is_some()).map(drop)
+    }
+
+    fn atomic_now(
+        &self,
+        peer: u32,
+        key: &RemoteKey,
+        remote: u64,
+        atomic: Atomic,
+        ticket: impl FnOnce() -> u64,
+    ) -> Result<Option<u64>> {
+        match self.device_atomic(key, remote, atomic) {
+            Some(wr) => self.await_word(peer, &*self.ready(peer, 1)?, wr, ticket),
+            None => self.post_atomic(peer, key, remote, atomic, Some(ticket())).map(|()| None),
+        }
     }
 
     fn completed(&self, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
@@ -557,6 +573,19 @@ impl Wire for VerbsWire {
     fn abandon(&self, peer: u32) {
         if let Some(link) = self.link_or_none(peer) {
             self.end(peer, &link, Error::Canceled);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_refuses_says_what_to_do() {
+        for (number, advice) in [(libc::ENOMEM, "ulimit -l"), (libc::EMFILE, "ulimit -n"), (libc::EINVAL, "info")] {
+            let told = io(std::io::Error::from_raw_os_error(number)).to_string();
+            assert!(told.contains(advice), "{told}");
         }
     }
 }

@@ -35,27 +35,28 @@ impl VerbsWire {
                     return true;
                 }
                 let credits = link.flows.borrow_mut()[channel as usize].inward.credits_due(&FLOW);
-                let (frame, issue) = if let Some(count) = credits {
-                    (Frame::Credit { channel, count }.encode(), None)
+                let (frame, issue, small) = if let Some(count) = credits {
+                    (Frame::Credit { channel, count }.encode(), None, None)
                 } else if link.flows.borrow()[channel as usize].out.can_go_on() {
                     let Ok(small) = self.take(&self.small) else { return true };
                     let mut flows = link.flows.borrow_mut();
                     let flow = &mut flows[channel as usize];
                     let before = flow.out.waiting();
-                    let Some((frame, _)) = flow.out.poll(&FLOW) else { break };
+                    let Some((frame, _)) = flow.out.poll(&FLOW) else {
+                        self.small.give_back(small);
+                        break;
+                    };
                     let issue = if flow.out.waiting() < before {
                         flow.waiting.pop_front()
                     } else {
                         flow.waiting.front().copied()
                     };
-                    drop(flows);
-                    self.small.give_back(small);
-                    (frame, issue)
+                    (frame, issue, Some(small))
                 } else {
                     waits |= link.flows.borrow()[channel as usize].out.waiting() > 0;
                     break;
                 };
-                if self.send_frame(peer, &link, &frame, issue).is_err() {
+                if self.send_frame(peer, &link, &frame, small, issue).is_err() {
                     // The frame has left its flow and cannot go back: better a connection that is lost than a message.
                     self.lose(peer, "posting a message");
                     return false;
@@ -65,35 +66,54 @@ impl VerbsWire {
         waits
     }
 
-    /// Sends a frame that has been built. There is room, and a buffer.
-    pub(super) fn send_frame(&self, peer: u32, link: &Link, frame: &[u8], issue: Option<u64>) -> Result<()> {
+    /// Sends a frame that has been built, by way of the buffer `small` if it does not travel inside a request.
+    fn send_frame(
+        &self,
+        peer: u32,
+        link: &Link,
+        frame: &[u8],
+        mut small: Option<u32>,
+        issue: Option<u64>,
+    ) -> Result<()> {
         // Credits begin anew with the connection.
         let unmissed = if issue.is_some() { Then::Nothing } else { Then::Idle };
-        let (mut sge, then, flags) = if frame.len() <= self.connector.board.inline {
-            (ibv_sge { addr: frame.as_ptr() as u64, length: frame.len() as u32, lkey: 0 }, unmissed, IBV_SEND_INLINE)
+        let mut bytes = frame;
+        if frame.len() <= self.connector.board.inline {
+            small.take().into_iter().for_each(|small| self.small.give_back(small));
         } else {
-            let small = self.take(&self.small)?;
-            let at = self.small.at(small);
+            let buffer = small.map_or_else(|| self.take(&self.small), Ok)?;
             // SAFETY: a buffer of ours with room for a frame.
-            unsafe { std::ptr::copy_nonoverlapping(frame.as_ptr(), at, frame.len()) };
-            (ibv_sge { addr: at as u64, length: frame.len() as u32, lkey: self.small.key() }, Then::Small(small), 0)
-        };
-        let mut wr = request(IBV_WR_SEND, std::slice::from_mut(&mut sge));
-        wr.send_flags |= flags;
-        match self.post(peer, link, &mut wr, then, false) {
-            Ok(_) => {
-                if let (Some(issue), Some(record)) = (issue, link.records.borrow_mut().back_mut()) {
-                    record.issue = issue;
-                }
-                Ok(())
-            }
-            Err(error) => {
-                if let Then::Small(small) = then {
-                    self.small.give_back(small);
-                }
-                Err(error)
-            }
+            let copy = unsafe { std::slice::from_raw_parts_mut(self.small.at(buffer), frame.len()) };
+            copy.copy_from_slice(frame);
+            (bytes, small) = (copy, Some(buffer));
         }
+        self.post_frame(peer, link, bytes, small, unmissed)?;
+        if let (Some(issue), Some(record)) = (issue, link.records.borrow_mut().back_mut()) {
+            record.issue = issue;
+        }
+        Ok(())
+    }
+
+    /// Posts a frame that lies in the buffer `small`, or travels inside the request and is then `unmissed`.
+    pub(super) fn post_frame(
+        &self,
+        peer: u32,
+        link: &Link,
+        frame: &[u8],
+        small: Option<u32>,
+        unmissed: Then,
+    ) -> Result<u64> {
+        let key = if small.is_none() { 0 } else { self.small.key() };
+        let mut sge = ibv_sge { addr: frame.as_ptr() as u64, length: frame.len() as u32, lkey: key };
+        let mut wr = request(IBV_WR_SEND, std::slice::from_mut(&mut sge));
+        if small.is_none() {
+            wr.send_flags |= IBV_SEND_INLINE;
+        }
+        let posted = self.post(peer, link, &mut wr, small.map_or(unmissed, Then::Small), false);
+        if posted.is_err() {
+            small.into_iter().for_each(|small| self.small.give_back(small));
+        }
+        posted
     }
 
     /// Gives a receive buffer to whoever sends next.

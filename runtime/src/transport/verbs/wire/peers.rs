@@ -10,10 +10,16 @@ use crate::transport::verbs::connect::{DEPTH, Stage};
 use crate::transport::verbs::link::{Link, Record, Then};
 
 impl VerbsWire {
+    #[inline(always)]
     pub(super) fn link(&self, peer: u32) -> Rc<Link> {
-        if let Some(link) = self.links.borrow().get(&peer) {
-            return Rc::clone(link);
+        match self.link_or_none(peer) {
+            Some(link) => link,
+            None => self.add_link(peer),
         }
+    }
+
+    #[cold]
+    fn add_link(&self, peer: u32) -> Rc<Link> {
         let link = Rc::new(Link::new(&FLOW));
         self.links.borrow_mut().insert(peer, Rc::clone(&link));
         self.refresh(peer, &link);
@@ -21,7 +27,7 @@ impl VerbsWire {
     }
 
     /// The peer, connected and with room for `requests` more. Its connection is asked for if it has none.
-    #[inline]
+    #[inline(always)]
     pub(super) fn ready(&self, peer: u32, requests: usize) -> Result<Rc<Link>> {
         let link = self.link(peer);
         if let Some(error) = link.lost.get() {
@@ -112,8 +118,20 @@ impl VerbsWire {
         self.end(peer, &link, Error::ConnectionReset);
     }
 
+    #[inline(always)]
     pub(super) fn link_or_none(&self, peer: u32) -> Option<Rc<Link>> {
-        self.links.borrow().get(&peer).cloned()
+        match &*self.recent.borrow() {
+            Some((recent, link)) if *recent == peer => return Some(Rc::clone(link)),
+            _ => {}
+        }
+        self.find_link(peer)
+    }
+
+    #[inline(never)]
+    fn find_link(&self, peer: u32) -> Option<Rc<Link>> {
+        let link = self.links.borrow().get(&peer).cloned()?;
+        *self.recent.borrow_mut() = Some((peer, Rc::clone(&link)));
+        Some(link)
     }
 
     /// Takes the connection apart; what is under way ends with `error`.

@@ -7,14 +7,28 @@ use rdma_core_sys::*;
 
 use super::{Data, Done, RECEIVED, SILENT, VerbsWire, request, status};
 use crate::transport::error::{Error, Result};
-use crate::transport::key::RemoteKey;
 use crate::transport::verbs::connect::DEPTH;
 use crate::transport::verbs::link::{Link, Record, Then};
 use crate::transport::verbs::pool::Pool;
 
+/// The number by which a request reports: the `index`-th to this peer.
+pub(super) fn number(peer: u32, index: u64) -> u64 {
+    u64::from(peer) << 32 | u64::from(index as u32)
+}
+
 impl VerbsWire {
     pub(super) fn tell(&self, ticket: u64, outcome: Result<()>, data: Data) {
         self.done.borrow_mut().push_back(Done { ticket, outcome, data });
+    }
+
+    /// What a read or atomic of one word has brought.
+    #[inline(always)]
+    pub(super) fn take_word(&self, link: &Link, small: u32) -> u64 {
+        link.reads.set(link.reads.get().saturating_sub(1));
+        // SAFETY: a buffer of ours that the device is done with.
+        let word = unsafe { self.small.at(small).cast::<u64>().read() };
+        self.small.give_back(small);
+        word
     }
 
     /// A request is done.
@@ -33,19 +47,17 @@ impl VerbsWire {
                 self.tell(ticket, outcome, Data::Large { buffer: large, len });
             }
             Then::Found { small, ticket } => {
-                link.reads.set(link.reads.get().saturating_sub(1));
-                // SAFETY: a buffer of ours that the device is done with.
-                let word = unsafe { self.small.at(small).cast::<u64>().read() };
-                self.small.give_back(small);
+                let word = self.take_word(link, small);
                 if let Some(ticket) = ticket {
                     self.tell(ticket, outcome, Data::Word(word));
                 }
             }
+            Then::Awaited { small } => {
+                let word = self.take_word(link, small);
+                self.awaited.set(Some(outcome.map(|()| word)));
+            }
             Then::Attempted { small, attempt } => {
-                link.reads.set(link.reads.get().saturating_sub(1));
-                // SAFETY: as above.
-                let word = unsafe { self.small.at(small).cast::<u64>().read() };
-                self.small.give_back(small);
+                let word = self.take_word(link, small);
                 if outcome.is_ok()
                     && let Some((ticket, found)) = self.attempts.found(attempt, word)
                 {
@@ -65,21 +77,27 @@ impl VerbsWire {
         let mut count = 0;
         loop {
             let came = self.connector.board.done.poll(&mut room);
-            for wc in came {
-                if wc.wr_id & RECEIVED != 0 && wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM {
-                    self.note(wc);
-                    self.offer(wc.wr_id);
-                } else if wc.wr_id & RECEIVED != 0 {
-                    self.arrived.borrow_mut().push_back(*wc);
-                } else {
-                    count += 1;
-                    self.take_report(wc);
-                }
-            }
+            count += came.iter().map(|wc| usize::from(self.take_completion(wc))).sum::<usize>();
             if came.len() < room.len() {
                 return count;
             }
         }
+    }
+
+    /// Takes one; whether it reports requests of this rank.
+    #[inline]
+    pub(super) fn take_completion(&self, wc: &ibv_wc) -> bool {
+        if wc.wr_id & RECEIVED == 0 {
+            self.take_report(wc);
+            return true;
+        }
+        if wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM {
+            self.note(wc);
+            self.offer(wc.wr_id);
+        } else {
+            self.arrived.borrow_mut().push_back(*wc);
+        }
+        false
     }
 
     fn take_report(&self, wc: &ibv_wc) {
@@ -101,7 +119,7 @@ impl VerbsWire {
     pub(super) fn post(&self, peer: u32, link: &Link, wr: &mut ibv_send_wr, then: Then, reports: bool) -> Result<u64> {
         let mut records = link.records.borrow_mut();
         let index = link.first.get() + records.len() as u64;
-        wr.wr_id = u64::from(peer) << 32 | u64::from(index as u32);
+        wr.wr_id = number(peer, index);
         let silent = link.silent.get() + 1;
         if reports || silent >= SILENT {
             wr.send_flags |= IBV_SEND_SIGNALED;
@@ -156,50 +174,5 @@ impl VerbsWire {
         }
         self.ask_for_reports();
         pool.take().ok_or(Error::NoResource)
-    }
-
-    pub(super) fn atomic_request(&self, key: &RemoteKey, remote: u64, compare: Option<u64>, value: u64) -> ibv_send_wr {
-        let mut wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, &mut []);
-        let mut atomic = ibv_send_wr_atomic { remote_addr: remote, compare_add: value, swap: 0, rkey: key.device };
-        if let Some(compare) = compare {
-            wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
-            (atomic.compare_add, atomic.swap) = (compare, value);
-        }
-        wr.wr.atomic = atomic;
-        wr
-    }
-
-    pub(super) fn post_word(
-        &self,
-        peer: u32,
-        link: &Link,
-        mut wr: ibv_send_wr,
-        then: impl FnOnce(u32) -> Then,
-        reports: bool,
-    ) -> Result<()> {
-        let small = self.take(&self.small)?;
-        let mut sge = ibv_sge { addr: self.small.at(small) as u64, length: 8, lkey: self.small.key() };
-        (wr.sg_list, wr.num_sge) = (&raw mut sge, 1);
-        if let Err(error) = self.post(peer, link, &mut wr, then(small), reports) {
-            self.small.give_back(small);
-            return Err(error);
-        }
-        link.reads.set(link.reads.get() + 1);
-        Ok(())
-    }
-
-    /// Sends the next attempts of atomics that the device does not know.
-    pub(super) fn go_on_with_attempts(&self) -> usize {
-        self.attempts.go_on(|peer, key, remote, guess, value, attempt| {
-            let Ok(link) = self.ready_for_attempt(peer) else { return false };
-            let wr = self.atomic_request(key, remote, Some(guess), value);
-            self.post_word(peer, &link, wr, |small| Then::Attempted { small, attempt }, true).is_ok()
-        })
-    }
-
-    pub(super) fn ready_for_attempt(&self, peer: u32) -> Result<Rc<Link>> {
-        let link = self.link(peer);
-        let full = link.records.borrow().len() >= DEPTH;
-        if link.raw.get().is_null() || full { Err(Error::NoResource) } else { Ok(link) }
     }
 }

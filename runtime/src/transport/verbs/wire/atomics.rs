@@ -1,0 +1,113 @@
+//! Atomics: the device's two, and those that are made of them.
+
+use std::mem::MaybeUninit;
+use std::rc::Rc;
+
+use rdma_core_sys::*;
+
+use super::requests::number;
+use super::{VerbsWire, request};
+use crate::transport::atomic::{Atomic, AtomicOp, Width};
+use crate::transport::error::{Error, Result};
+use crate::transport::key::RemoteKey;
+use crate::transport::verbs::connect::DEPTH;
+use crate::transport::verbs::link::{Link, Then};
+
+/// Looks for a result that somebody waits for, before it is left to come when it comes.
+const LOOKS: u32 = 500;
+
+impl VerbsWire {
+    /// The request for an atomic that the device knows.
+    #[inline(always)]
+    pub(super) fn device_atomic(&self, key: &RemoteKey, remote: u64, atomic: Atomic) -> Option<ibv_send_wr> {
+        let compare = match (atomic.op, atomic.width) {
+            (AtomicOp::Add, Width::Eight) => None,
+            (AtomicOp::CompareSwap, Width::Eight) => Some(atomic.compare),
+            _ => return None,
+        };
+        Some(self.atomic_request(key, remote, compare, atomic.value))
+    }
+
+    #[inline(always)]
+    fn atomic_request(&self, key: &RemoteKey, remote: u64, compare: Option<u64>, value: u64) -> ibv_send_wr {
+        let mut wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, &mut []);
+        let mut atomic = ibv_send_wr_atomic { remote_addr: remote, compare_add: value, swap: 0, rkey: key.device };
+        if let Some(compare) = compare {
+            wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+            (atomic.compare_add, atomic.swap) = (compare, value);
+        }
+        wr.wr.atomic = atomic;
+        wr
+    }
+
+    /// An atomic of the device's for who waits for it: what the word held, if that comes in a moment.
+    #[inline(always)]
+    pub(super) fn await_word(
+        &self,
+        peer: u32,
+        link: &Link,
+        wr: ibv_send_wr,
+        ticket: impl FnOnce() -> u64,
+    ) -> Result<Option<u64>> {
+        let issue = self.post_word(peer, link, wr, |small| Then::Awaited { small }, true)?;
+        let last = link.first.get() + link.records.borrow().len() as u64 - 1;
+        let mut room = [MaybeUninit::uninit(); 1];
+        for _ in 0..LOOKS {
+            for wc in self.connector.board.done.poll(&mut room) {
+                if wc.status == IBV_WC_SUCCESS && wc.wr_id == number(peer, last) {
+                    link.settle(wc.wr_id as u32, |record| match record.then {
+                        Then::Awaited { small } => self.awaited.set(Some(Ok(self.take_word(link, small)))),
+                        then => self.finish(link, then, Ok(())),
+                    });
+                } else {
+                    self.take_completion(wc);
+                }
+            }
+            if let Some(found) = self.awaited.take() {
+                return found.map(Some);
+            }
+        }
+        let ticket = ticket();
+        if let Some(record) = link.records.borrow_mut().iter_mut().find(|record| record.issue == issue)
+            && let Then::Awaited { small } = record.then
+        {
+            record.then = Then::Found { small, ticket: Some(ticket) };
+        }
+        Ok(None)
+    }
+
+    #[inline(always)]
+    pub(super) fn post_word(
+        &self,
+        peer: u32,
+        link: &Link,
+        mut wr: ibv_send_wr,
+        then: impl FnOnce(u32) -> Then,
+        reports: bool,
+    ) -> Result<u64> {
+        let small = self.take(&self.small)?;
+        let mut sge = ibv_sge { addr: self.small.at(small) as u64, length: 8, lkey: self.small.key() };
+        (wr.sg_list, wr.num_sge) = (&raw mut sge, 1);
+        let posted = self.post(peer, link, &mut wr, then(small), reports);
+        match posted {
+            Ok(_) => link.reads.set(link.reads.get() + 1),
+            Err(_) => self.small.give_back(small),
+        }
+        posted
+    }
+
+    /// Sends the next attempts of atomics that the device does not know.
+    pub(super) fn go_on_with_attempts(&self) -> usize {
+        self.attempts.go_on(|peer, key, remote, guess, value, attempt| {
+            let Ok(link) = self.ready_for_attempt(peer) else { return false };
+            let wr = self.atomic_request(key, remote, Some(guess), value);
+            self.post_word(peer, &link, wr, |small| Then::Attempted { small, attempt }, true).is_ok()
+        })
+    }
+
+    pub(super) fn ready_for_attempt(&self, peer: u32) -> Result<Rc<Link>> {
+        let link = self.link(peer);
+        let full = link.records.borrow().len() >= DEPTH;
+        if link.raw.get().is_null() || full { Err(Error::NoResource) } else { Ok(link) }
+    }
+}
