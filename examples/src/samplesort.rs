@@ -56,7 +56,7 @@ pub struct Sorted {
     pub parts: Vec<Part>,
     /// Neighbouring keys that are in the wrong order, on a rank or across two.
     pub disorder: u64,
-    /// Whether the keys are those that there were before, as far as [`sums`] tell.
+    /// Whether the keys are those that there were before, as far as sums over them tell.
     pub permutation: bool,
     /// The digest of the sorted keys and their places.
     pub digest: u64,

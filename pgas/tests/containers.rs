@@ -102,6 +102,32 @@ fn an_entry_larger_than_a_message_is_refused() {
     ends.expect("the job starts").into_iter().for_each(|end: Result<()>| end.expect("only the entry was wrong"));
 }
 
+#[test]
+fn a_key_larger_than_a_message_is_refused() {
+    let ends = Simulated::new(sim::Config::new(3, 2).tiny()).run(|world| {
+        let mut map = DistHashMap::<String, u8>::new(world)?;
+        let keys = (700..).map(|length| "k".repeat(length));
+        let far = keys.into_iter().find(|key| map.owner(key) != world.rank()).expect("some key is elsewhere");
+        let ends = [
+            map.insert(far.clone(), 1).map(drop),
+            map.insert_many([(far.clone(), 1)]),
+            map.get(&far).map(drop),
+            map.get_many(std::slice::from_ref(&far)).map(drop),
+            map.remove(&far).map(drop),
+            map.update(far, 1u8, |count, more| *count = Some(more)),
+        ];
+        for (call, end) in ends.into_iter().enumerate() {
+            let error = end.expect_err("too large").to_string();
+            let both = error.contains(" 70") || error.contains(" 71");
+            assert!(both && error.contains("has room for"), "call {call}: {error}");
+        }
+        world.barrier()?;
+        assert_eq!(map.len()?, 0);
+        Ok(())
+    });
+    ends.expect("the job starts").into_iter().for_each(|end: Result<()>| end.expect("only the key was wrong"));
+}
+
 /// A node of a tree: its depth, and what chance makes of it.
 type Node = (u32, u64);
 
