@@ -73,6 +73,8 @@ pub struct Engine {
     /// What goes on at every poll.
     background: RefCell<Vec<std::rc::Weak<dyn Background>>>,
     has_background: Cell<bool>,
+    /// Kinds of message that are answers, a bit each.
+    answers: Cell<u64>,
     /// Messages sent and delivered, to know when all have arrived.
     traffic: Cell<[u64; 2]>,
     watch: OnceCell<liveness::Watch>,
@@ -130,6 +132,7 @@ impl Engine {
             driving: Cell::new(false),
             background: RefCell::default(),
             has_background: Cell::new(false),
+            answers: Cell::new(0),
             traffic: Cell::new([0; 2]),
             watch: OnceCell::new(),
             faults: RefCell::default(),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::Engine;
-use crate::error::{Error, Result};
+use crate::error::{Error, Loss, Result};
 use crate::transport::shm::Sent;
 
 /// Something for another rank.
@@ -103,6 +103,11 @@ impl Kept {
         }
     }
 
+    /// Whether it is a message of one of these kinds, a bit each.
+    fn is_one_of(&self, kinds: u64) -> bool {
+        matches!(self, Kept::Message { id, .. } if *id < 64 && kinds >> id & 1 != 0)
+    }
+
     /// As [`Work::len`], of all that it was.
     fn len(&self) -> usize {
         match self {
@@ -133,6 +138,19 @@ impl Engine {
     /// As [`Engine::send`].
     pub fn send_in_order(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         self.do_or_keep(to, Work::Message { id, ordered: true, header, payload })
+    }
+
+    /// Says which kinds of message are answers, a bit each: one who has left in good order waits for none.
+    pub fn set_answers(&self, kinds: u64) {
+        self.answers.set(kinds);
+    }
+
+    /// Keeps what became of an answer for the next [`Engine::poll`], if it is an error.
+    pub fn note_answer(&self, sent: Result<()>) {
+        match sent {
+            Ok(()) | Err(Error::PeerLost { cause: Loss::Left, .. }) => {}
+            Err(error) => self.set_fault(error),
+        }
     }
 
     pub(super) fn do_or_keep(&self, to: usize, mut work: Work<'_>) -> Result<()> {
@@ -192,7 +210,9 @@ impl Engine {
         let mut pending = self.pending.borrow_mut();
         pending.retain(|to, queue| {
             if let Some(cause) = self.job.loss(*to) {
-                self.set_fault(Error::PeerLost { rank: *to, cause, doing: "sending what had found no room" });
+                if cause != Loss::Left || !queue.works.iter().all(|kept| kept.is_one_of(self.answers.get())) {
+                    self.set_fault(Error::PeerLost { rank: *to, cause, doing: "sending what had found no room" });
+                }
                 let dropped: usize = queue.works.iter().map(Kept::len).sum();
                 self.pending_bytes.set(self.pending_bytes.get() - dropped);
                 return false;

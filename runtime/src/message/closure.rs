@@ -131,9 +131,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
             let send = |answer: &[u8]| messages.engine.send_or_keep(message.from, id::ANSWER, number, answer);
             // The caller waits: what keeps the result from it is its answer.
             let sent = send(&answer).or_else(|error| send(&[&[1], error.to_string().as_bytes()].concat()));
-            if let Err(error) = sent {
-                messages.engine.set_fault(error);
-            }
+            messages.engine.note_answer(sent);
         }),
     );
     let weak = Rc::downgrade(messages);

@@ -78,6 +78,7 @@ impl Messages {
             state: RefCell::default(),
         });
         messages.install_table();
+        messages.engine.set_answers(1 << id::ANSWER | 1 << id::READ_DONE | 1 << id::REFUSED);
         closure::install(&messages);
         memory_service::install(&messages);
         messages.install_broadcast();
