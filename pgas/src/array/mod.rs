@@ -38,6 +38,7 @@ mod npy;
 mod parallel;
 mod patch;
 mod phase;
+mod posted;
 mod relayout;
 mod root;
 mod scan;

@@ -225,7 +225,7 @@ impl<T: Pod> GlobalSlice<T> {
         self.whole(world, operation)
     }
 
-    fn check_count(&self, operation: &'static str, count: usize) -> Result<()> {
+    pub(super) fn check_count(&self, operation: &'static str, count: usize) -> Result<()> {
         if count == self.len() {
             return Ok(());
         }

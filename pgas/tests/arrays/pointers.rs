@@ -39,6 +39,65 @@ fn a_pointer_reaches_any_element_and_travels() {
 }
 
 #[test]
+fn futures_are_under_way_together() {
+    everywhere("futures", |world| {
+        let (rank, n) = (world.rank(), world.size());
+        let memory = world.alloc::<u64>(4 * n)?;
+        let to = |rank: usize, index| GlobalPtr::to(&memory, rank, index);
+        // Each rank has four elements at every other.
+        let puts: Result<Vec<_>, Error> = (0..n)
+            .map(|other| to(other, 4 * rank)?.slice(3).put_async(world, &[rank as u64, 10, 20]))
+            .chain([to((rank + 1) % n, 4 * rank + 3)?.put_async(world, 30)])
+            .collect();
+        puts?.into_iter().try_for_each(|put| put.wait())?;
+        world.barrier()?;
+        let adds: Result<Vec<_>, Error> =
+            (0..n).map(|other| to(other, 4 * rank + 1)?.fetch_add_async(world, 5)).collect();
+        adds?.into_iter().try_for_each(|add| add.wait().map(|before| assert_eq!(before, 10)))?;
+        let swap = to(rank, 4 * rank + 2)?.compare_swap_async(world, 20, 21)?;
+        assert_eq!(swap.wait()?, 20);
+        world.barrier()?;
+        let gets: Result<Vec<_>, Error> = (0..n).map(|other| to(rank, 4 * other)?.slice(2).get_async(world)).collect();
+        for (other, get) in gets?.into_iter().enumerate() {
+            assert_eq!(get.wait()?, [other as u64, 15]);
+        }
+        let before = (rank + n - 1) % n;
+        assert_eq!(to(rank, 4 * before + 3)?.get_async(world)?.wait()?, 30);
+        // What is wrong is told at once, or by the future.
+        assert!(matches!(GlobalPtr::<u64>::null().get_async(world), Err(Error::Stale { .. })));
+        assert!(matches!(to(0, 4 * n)?.get_async(world)?.wait(), Err(Error::OutOfBounds { .. })));
+        assert!(matches!(to(0, 0)?.slice(2).put_async(world, &[1]), Err(Error::InvalidArgument { .. })));
+        world.barrier()
+    });
+}
+
+#[test]
+fn futures_of_arrays() {
+    everywhere("futures of arrays", |world| {
+        let (rank, n) = (world.rank(), world.size());
+        for layout in super::support::lines(4 * n + 3, n) {
+            let array = GlobalArray::<u64, 1>::new(world, layout)?.share(world)?;
+            let all = 0..array.extents()[0];
+            let adds: Result<Vec<_>, Error> = all.clone().map(|i| array.fetch_add_async(i, i as u64)).collect();
+            adds?.into_iter().try_for_each(|add| add.wait().map(drop))?;
+            world.barrier()?;
+            let gets: Result<Vec<_>, Error> = all.clone().map(|i| array.get_async(i)).collect();
+            for (i, get) in gets?.into_iter().enumerate() {
+                assert_eq!(get.wait()?, (i * n) as u64);
+            }
+            world.barrier()?;
+            array.put_async(rank, 1)?.wait()?;
+            assert_eq!(array.compare_swap_async(rank, 1, 2)?.wait()?, 1);
+            assert_eq!(array.swap_async(rank, 3)?.wait()?, 2);
+            let error = array.get_async(all.end).map(drop).expect_err("outside");
+            assert!(error.to_string().contains("outside"), "{error}");
+            world.barrier()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
 fn a_remote_closure_takes_a_pointer() {
     on_threads("sent", &[2, 3], |world| {
         let memory = world.alloc::<u64>(1)?;

@@ -36,7 +36,7 @@ pub enum Memory {
     Emulated,
     /// The wire, inside the call ([`Wire::put`]).
     Direct,
-    /// The wire, which tells later that they are done ([`Wire::post_put`], [`Wire::completed`]).
+    /// The wire, which tells later that they are done ([`Wire::post_packed`], [`Wire::completed`]).
     Posted,
 }
 
