@@ -140,7 +140,7 @@ impl<T: Pod> Symmetric<T> {
     #[inline]
     pub fn put_slice(&self, rank: usize, start: usize, values: &[T]) -> Result<()> {
         if !self.near(rank, start, values.len()) {
-            return self.put_far("put_slice", rank, start, values);
+            return self.put_slice_far(rank, start, values).map_or(Ok(()), |error| Err(*error));
         }
         // SAFETY: in range, as just checked; `values` is private memory, so nothing overlaps.
         unsafe { copy::copy(self.at(rank, start).cast(), values.as_ptr().cast(), size_of_val(values)) };
@@ -264,6 +264,13 @@ impl<T: Pod> Symmetric<T> {
     fn put_far(&self, operation: &'static str, rank: usize, start: usize, values: &[T]) -> Result<()> {
         let offset = self.range(operation, rank, start, values.len())?;
         self.engine.far_put(rank, offset, bytemuck::cast_slice(values))
+    }
+
+    /// As [`Symmetric::put_far`]. What it takes and gives fits in registers, so that a loop of puts keeps its own there.
+    #[cold]
+    #[inline(never)]
+    fn put_slice_far(&self, rank: usize, start: usize, values: &[T]) -> Option<Box<Error>> {
+        self.put_far("put_slice", rank, start, values).err().map(Box::new)
     }
 
     /// As [`Symmetric::put_far`], with a bell.

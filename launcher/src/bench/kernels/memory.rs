@@ -166,13 +166,19 @@ pub fn bandwidth(session: &Session, size: usize) -> Result<Vec<Measured>> {
 fn bandwidth_here(session: &Session, size: usize) -> Result<Measured> {
     let words = size / SMALL;
     let array = session.world.alloc::<u64>(words)?;
-    let source: Vec<u64> = (0..words as u64).collect();
+    // Half a page away from the target, at the start of a line: lines that are cut in two, and loads that look as if they
+    // followed a store, would be measured by chance.
+    const PAGE: usize = 4096;
+    let room: Vec<u64> = (0..(words + PAGE / SMALL) as u64).collect();
+    let target = array.ptr(1).map_or(0, <*mut u64>::addr) + PAGE / 2;
+    let skip = target.wrapping_sub(room.as_ptr().addr()) % PAGE / SMALL;
+    let source = &room[skip..skip + words];
     let active = session.world.rank() == 0;
     let measured = session.alternate(
         session.operations(2000, BYTES, size),
         |n| {
             if active {
-                puts_of(&array, &source, n)?;
+                puts_of(&array, source, n)?;
                 session.world.fence();
             }
             Ok(())
@@ -180,7 +186,7 @@ fn bandwidth_here(session: &Session, size: usize) -> Result<Measured> {
         |n| {
             if active {
                 // SAFETY: the array at rank 1 is as long as the source, and nobody else touches it meanwhile.
-                unsafe { copies_of(address(&array, 1, 0), &source, n) };
+                unsafe { copies_of(address(&array, 1, 0), source, n) };
             }
             Ok(())
         },
