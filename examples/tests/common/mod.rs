@@ -1,7 +1,6 @@
 //! Running a program on several ranks, with a deadline.
 
-// Each test program uses some of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::fmt::Debug;
 use std::io::Write;

@@ -1,7 +1,6 @@
 //! Running a test body on several worlds.
 
-// Not every test uses all of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::time::Duration;
 

@@ -68,9 +68,9 @@ pub struct RankRecord {
     state: AtomicU32,
     /// The number that goes with the state: exit code or signal.
     detail: AtomicU32,
-    /// Its place among those that ended or began to leave, from 1; 0: neither yet.
+    /// The place of its end in the order of ends and of beginnings to leave; 0: none yet.
     order: AtomicU32,
-    /// Whether it waits for the others to leave with it.
+    /// The place where it began to wait for the others to leave with it; 0: it has not.
     leaving: AtomicU32,
     pid: AtomicU32,
     /// Where this rank has mapped the slots.
@@ -448,7 +448,7 @@ impl JobMemory {
             return;
         }
         record.detail.store(detail, Ordering::Relaxed);
-        self.take_turn(record);
+        record.order.store(self.next_place(), Ordering::Relaxed);
         // Release pairs with the Acquire load in `rank_state`.
         if record.state.compare_exchange(before, state as u32, Ordering::Release, Ordering::Relaxed).is_err() {
             return;
@@ -465,17 +465,13 @@ impl JobMemory {
 
     /// Notes that `rank` waits for the others to leave with it: nothing more comes from it unasked.
     pub fn begin_to_leave(&self, rank: usize) {
-        let record = self.record(rank);
-        self.take_turn(record);
         // Release pairs with the Acquire load in `is_leaving`.
-        record.leaving.store(1, Ordering::Release);
+        self.record(rank).leaving.store(self.next_place(), Ordering::Release);
     }
 
-    /// Notes when `record`'s rank ended or began to, unless that is known.
-    fn take_turn(&self, record: &RankRecord) {
-        if record.order.load(Ordering::Relaxed) == 0 {
-            record.order.store(self.header().ended.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-        }
+    /// The next place in the order of ends and of beginnings to leave, from 1.
+    fn next_place(&self) -> u32 {
+        self.header().ended.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Whether `rank` has begun to leave and is still there.
@@ -486,7 +482,13 @@ impl JobMemory {
     /// Of the ranks that left in good order or are about to, and are one of `which`, the one that began first.
     pub fn first_to_leave(&self, which: impl Fn(usize) -> bool) -> Option<usize> {
         let leaves = |rank: &usize| self.loss(*rank) == Some(Loss::Left) || self.is_leaving(*rank);
-        let order = |rank: &usize| self.record(*rank).order.load(Ordering::Relaxed);
+        let order = |rank: &usize| {
+            let record = self.record(*rank);
+            match record.leaving.load(Ordering::Relaxed) {
+                0 => record.order.load(Ordering::Relaxed),
+                began => began,
+            }
+        };
         (0..self.ranks).filter(leaves).filter(|rank| which(*rank)).min_by_key(order)
     }
 
@@ -532,17 +534,8 @@ impl JobMemory {
         if !self.any_lost() {
             return None;
         }
-        self.first_gone(|loss| loss != Loss::Left)
-    }
-
-    /// The rank that left first, in good order.
-    pub fn first_left(&self) -> Option<usize> {
-        self.first_gone(|loss| loss == Loss::Left).map(|(rank, _)| rank)
-    }
-
-    fn first_gone(&self, which: impl Fn(Loss) -> bool) -> Option<(usize, Loss)> {
         (0..self.ranks)
-            .filter_map(|rank| Some((rank, self.loss(rank).filter(|loss| which(*loss))?)))
+            .filter_map(|rank| Some((rank, self.loss(rank).filter(|loss| *loss != Loss::Left)?)))
             .min_by_key(|(rank, _)| self.record(*rank).order.load(Ordering::Relaxed))
     }
 }
@@ -613,6 +606,24 @@ pub fn wake_all(word: &AtomicU32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_leaves_and_dies_of_it_was_not_the_first_to_die() {
+        let job = JobMemory::create(4, &Settings::default()).expect("a job");
+        job.begin_to_leave(2);
+        assert!(job.is_leaving(2) && job.first_lost().is_none());
+        job.mark_lost(1, Loss::Signaled(9));
+        // It waited for the one that died, and panics.
+        job.mark_lost(2, Loss::Panicked);
+        assert_eq!(job.first_lost(), Some((1, Loss::Signaled(9))));
+        assert_eq!(job.first_to_leave(|_| true), None);
+        job.begin_to_leave(3);
+        job.leave(0);
+        job.leave(3);
+        assert!(!job.is_leaving(3));
+        assert_eq!(job.first_to_leave(|_| true), Some(3));
+        assert_eq!(job.first_to_leave(|rank| rank != 3), Some(0));
+    }
 
     #[test]
     fn a_limit_on_the_heap_saves_address_space() {

@@ -326,7 +326,7 @@ impl Engine {
                 return Err(Error::TimedOut { doing, after });
             }
             if !pace.block(end) {
-                return Err(match self.job.first_left() {
+                return Err(match self.job.any_left().then(|| self.job.first_to_leave(|_| true)).flatten() {
                     Some(rank) => Error::PeerLost { rank, cause: Loss::Left, doing },
                     None => Error::Standstill { doing },
                 });
