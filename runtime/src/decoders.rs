@@ -140,7 +140,7 @@ pub fn feed_lane(bytes: &[u8]) {
             unsafe { set_line(receiver.lane, receiver.number, receiver.depth, whole) };
             receiver.number += 1;
         }
-        receiver.interface.progress();
+        receiver.interface.progress(0);
         let _ = receiver.interface.take_error();
     });
 }

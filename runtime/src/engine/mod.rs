@@ -162,7 +162,7 @@ impl Engine {
     ///
     /// # Errors
     /// What was wrong with a message that came in, once.
-    #[inline]
+    #[inline(always)]
     pub fn poll(&self) -> Result<usize> {
         let done = self.turn();
         if self.has_fault.get() {
@@ -173,16 +173,24 @@ impl Engine {
 
     /// As [`Engine::poll`], but an error waits for the next poll: a collective must not end on one rank alone because
     /// of a message that has nothing to do with it.
-    #[inline]
+    #[inline(always)]
     pub fn turn(&self) -> usize {
-        let mut done = if self.far.is_some() {
-            self.far_turn()
-        } else {
-            let delivered = self.interface.progress();
-            if delivered != 0 {
+        // Most looks find nothing, and a wait looks here between any two of its own: that is kept short.
+        let first = self.interface.first_waiting();
+        let idle = first.is_none() && self.far.is_none() && !self.has_pending.get() && !self.has_background.get();
+        if idle { 0 } else { self.turn_busy(first) }
+    }
+
+    #[inline(never)]
+    fn turn_busy(&self, first: Option<usize>) -> usize {
+        let mut done = match first {
+            _ if self.far.is_some() => self.far_turn(),
+            None => 0,
+            Some(first) => {
+                let delivered = self.interface.progress(first);
                 self.count(0, delivered);
+                delivered
             }
-            delivered
         };
         if self.has_pending.get() {
             done += self.flush_pending();
@@ -205,15 +213,19 @@ impl Engine {
     #[inline]
     pub fn poll_alive(&self, doing: &'static str) -> Result<usize> {
         let done = self.poll()?;
-        if done == 0 {
-            if let Some((rank, cause)) = self.first_lost() {
-                return Err(Error::PeerLost { rank, cause, doing });
-            }
-            if self.far.is_some() {
-                self.idle_poll();
-            }
+        if done == 0 && (self.job.any_lost() || self.far.is_some()) {
+            self.nothing_came(doing)?;
         }
         Ok(done)
+    }
+
+    #[cold]
+    fn nothing_came(&self, doing: &'static str) -> Result<()> {
+        if let Some((rank, cause)) = self.first_lost() {
+            return Err(Error::PeerLost { rank, cause, doing });
+        }
+        self.idle_poll();
+        Ok(())
     }
 
     /// Tells the oldest error that was kept.

@@ -201,7 +201,7 @@ impl Engine {
         let done = ready();
         let moved = (self.has_pending() && self.flush_pending() != 0)
             | (self.has_background.get() && self.turn_background() != 0);
-        if armed && !done && !moved && !self.interface.has_messages() && !self.job.any_lost() {
+        if armed && !done && !moved && self.interface.first_waiting().is_none() && !self.job.any_lost() {
             match self.far() {
                 Some(far) => far.sleep(nap.min(left)),
                 None => sleep_on(word, 1, Some(nap.min(left))),

@@ -45,8 +45,6 @@ pub(crate) struct Interface {
     links: Links,
     peers: UnsafeCell<Vec<Peer>>,
     readers: UnsafeCell<Box<[Reader]>>,
-    /// The reader to look at first, so that no sender is favoured.
-    turn: Cell<usize>,
     arena: RefCell<Arena>,
     handlers: UnsafeCell<[Option<Handler>; MESSAGE_IDS]>,
     delivering: Cell<bool>,
@@ -157,7 +155,6 @@ impl Interface {
             links: Links::idle(ranks),
             peers: UnsafeCell::default(),
             readers: UnsafeCell::new(readers),
-            turn: Cell::new(0),
             arena: RefCell::new(Arena::new(Arc::clone(&node), &layout, rank, message_memory, ranks)),
             handlers: UnsafeCell::new([const { None }; MESSAGE_IDS]),
             delivering: Cell::new(false),
@@ -331,17 +328,22 @@ impl Interface {
         }
     }
 
-    /// Whether a message is waiting to be delivered.
-    pub fn has_messages(&self) -> bool {
+    /// The first sender of whom a message is waiting to be delivered. Inside a handler there is none: handlers do not
+    /// nest.
+    #[inline(always)]
+    pub fn first_waiting(&self) -> Option<usize> {
+        if self.delivering.get() {
+            return None;
+        }
         // SAFETY: a shared look; readers are only changed while delivering, on this thread.
-        unsafe { &*self.readers.get() }.iter().any(|reader| reader.peek().is_some())
+        unsafe { &*self.readers.get() }.iter().position(|reader| reader.peek().is_some())
     }
 
-    /// Delivers waiting messages, at most a lane's depth from each sender, and tells how many. Inside a handler it
-    /// does nothing: handlers do not nest.
-    #[inline]
-    pub fn progress(&self) -> usize {
-        self.progress_with(|id, message| {
+    /// Delivers waiting messages, at most a lane's depth from each sender that does not come before `first`, and tells
+    /// how many. Who floods its lane holds up nobody for longer than that.
+    #[inline(always)]
+    pub fn progress(&self, first: usize) -> usize {
+        self.progress_with(first, |id, message| {
             // SAFETY: the table is not changed while delivering.
             match unsafe { &*self.handlers.get() }.get(id as usize) {
                 Some(Some(handler)) => handler(message),
@@ -352,18 +354,15 @@ impl Interface {
 
     /// As [`Interface::progress`], with `dispatch` in place of the handlers.
     #[inline(always)]
-    pub fn progress_with(&self, mut dispatch: impl FnMut(u8, &Delivery<'_>)) -> usize {
+    pub fn progress_with(&self, first: usize, mut dispatch: impl FnMut(u8, &Delivery<'_>)) -> usize {
         if self.delivering.replace(true) {
             return 0;
         }
         let _guard = Delivering(&self.delivering);
         // SAFETY: `delivering` was false, so this is the only borrow of readers; handlers cannot come back here.
         let readers = unsafe { &mut *self.readers.get() };
-        let first = self.turn.get();
         let mut delivered = 0;
-        for step in 0..readers.len() {
-            let from = if first + step < readers.len() { first + step } else { first + step - readers.len() };
-            let reader = &mut readers[from];
+        for (from, reader) in readers.iter_mut().enumerate().skip(first) {
             for _ in 0..self.layout.lane_depth {
                 let Some((head, body)) = reader.peek() else { break };
                 let finish = Advance { reader, interface: self, from };
@@ -372,7 +371,6 @@ impl Interface {
                 delivered += 1;
             }
         }
-        self.turn.set(if first + 1 < readers.len() { first + 1 } else { 0 });
         delivered
     }
 

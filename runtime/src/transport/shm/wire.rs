@@ -167,7 +167,8 @@ impl Wire for ShmWire {
     }
 
     fn receive(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        self.interface.progress_with(|id, delivery: &Delivery<'_>| {
+        let Some(first) = self.interface.first_waiting() else { return 0 };
+        self.interface.progress_with(first, |id, delivery: &Delivery<'_>| {
             let (channel, id) = match (id as usize).checked_sub(MESSAGE_IDS) {
                 None => (Channel::Message, id),
                 Some(0) => (Channel::Request, 0),
@@ -182,7 +183,7 @@ impl Wire for ShmWire {
     }
 
     fn has_arrivals(&self) -> bool {
-        self.interface.has_messages()
+        self.interface.first_waiting().is_some()
     }
 
     fn losses(&self) -> u64 {
@@ -210,7 +211,7 @@ impl Wire for ShmWire {
     fn arm(&self) -> Result<()> {
         self.event_descriptor()?;
         match self.events.get() {
-            Some(events) => events.arm(|| self.interface.has_messages()),
+            Some(events) => events.arm(|| self.interface.first_waiting().is_some()),
             None => Err(Error::Io("no event descriptor")),
         }
     }
