@@ -45,29 +45,45 @@ impl Messages {
         self.engine.interface.set_handler(
             id::HANDLER,
             Box::new(move |message| {
-                let Some(messages) = weak.upgrade() else { return };
-                let Some(([number], payload)) = words(message.data()) else {
-                    return messages.fault(message.from, "a message without a handler's number");
-                };
-                if let Err(error) = messages.run(message.from, number, payload) {
-                    messages.engine.set_fault(error);
+                if let Some(messages) = weak.upgrade() {
+                    messages.handle(message.from, message.data());
                 }
             }),
         );
     }
 
-    #[inline]
-    fn run(&self, from: usize, number: u64, payload: &[u8]) -> Result<()> {
-        self.ready_for(from)?;
+    /// Runs the handler whose number comes first in `data`.
+    #[inline(always)]
+    fn handle(&self, from: usize, data: &[u8]) {
+        // Nothing here is built that only an error needs: its room on the stack would cost every message.
+        if let Some(([number], payload)) = words(data)
+            && self.verified.get(from)
+            && let Some(handlers) = self.table.sealed.get()
+            && let Some(handler) = handlers.get(number as usize)
+        {
+            return handler(&self.context(from), payload);
+        }
+        self.handle_first(from, data);
+    }
+
+    /// As [`Messages::handle`], for the first message of a sender, and for what no sender of ours writes.
+    #[cold]
+    #[inline(never)]
+    fn handle_first(&self, from: usize, data: &[u8]) {
+        let Some(([number], payload)) = words(data) else {
+            return self.fault(from, "a message without a handler's number");
+        };
+        if let Err(error) = self.ready_for(from) {
+            return self.engine.set_fault(error);
+        }
         let handlers = self.table.sealed.get().expect("ready_for seals the table");
         match handlers.get(number as usize) {
             Some(handler) => handler(&self.context(from), payload),
             None => {
                 let (rank, known) = (self.engine.rank, handlers.len());
-                return Err(Error::UnknownHandler { from, rank, id: number, known });
+                self.engine.set_fault(Error::UnknownHandler { from, rank, id: number, known });
             }
         }
-        Ok(())
     }
 
     /// Handlers registered here.
