@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use self::perftest::Perftest;
 use self::program::Program;
 use self::ucx::Ucx;
-use super::figure::{Figure, Rival};
+use super::figure::{Figure, Rival, Summary};
 use super::folder::Folder;
 use super::kind::Kind;
 
@@ -91,11 +91,12 @@ pub fn prepare(peers: &[Peer], quick: bool, folder: &Folder, say: impl Fn(&str))
     ready
 }
 
-/// Puts a peer's values beside our figures of the same sizes.
+/// Puts a peer's values, of each size their median, beside our figures of the same sizes.
 pub fn attach(figures: &mut [Figure], kind: Kind, peer: Peer, values: &[(usize, f64)]) {
     for figure in figures.iter_mut().filter(|figure| figure.name == kind.name()) {
-        if let Some((_, value)) = values.iter().find(|(size, _)| *size == figure.size) {
-            figure.rivals.push(Rival { peer: peer.name(), value: *value });
+        let same: Vec<f64> = values.iter().filter(|(size, _)| *size == figure.size).map(|(_, value)| *value).collect();
+        if let Some(summary) = Summary::of(&same) {
+            figure.rivals.push(Rival { peer: peer.name(), value: summary.median });
         }
     }
 }
