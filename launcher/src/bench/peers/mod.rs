@@ -100,3 +100,29 @@ pub fn attach(figures: &mut [Figure], kind: Kind, peer: Peer, values: &[(usize, 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Transport;
+
+    #[test]
+    fn of_a_peers_rounds_the_median_counts() {
+        let ours = Summary::of(&[1.0]).expect("a batch");
+        let figure = |size| Figure {
+            kind: Kind::Put,
+            transport: Transport::Verbs,
+            name: Kind::Put.name().into(),
+            ranks: 2,
+            size,
+            ours,
+            limit: None,
+            rivals: Vec::new(),
+        };
+        let mut figures = [figure(8), figure(64), figure(4096)];
+        let values = [(8, 5.0), (64, 7.0), (8, 1.0), (64, 9.0), (8, 2.0)];
+        attach(&mut figures, Kind::Put, Peer::Perftest, &values);
+        let found = figures.map(|figure| figure.rivals.first().map(|rival| rival.value));
+        assert_eq!(found, [Some(2.0), Some(8.0), None]);
+    }
+}
