@@ -321,7 +321,7 @@ fn messages_keep_no_order_where_the_network_keeps_none() {
 
 #[test]
 fn many_ranks_meet_and_all_write_to_all() {
-    const RANKS: usize = 200;
+    const RANKS: usize = 1000;
     let job = job(Config::new(RANKS, 1));
     let results = job.run(|world| {
         world.set_state(std::cell::Cell::new(0usize));

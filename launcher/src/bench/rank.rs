@@ -134,7 +134,8 @@ impl Session {
     }
 
     /// Measures the batches in several places of memory, a part of them in each. How long a line is on its way depends on
-    /// where in the shared cache its home is: in one place two lines would be compared, and not two ways to write them.
+    /// where in the shared cache its home is: in one place two lines would be compared, and not two ways to write them. So
+    /// too the stack lies deeper in each: a load from it waits for a store to the same place of another page.
     ///
     /// # Errors
     /// Of `measure`, and of [`World::alloc`].
@@ -150,7 +151,7 @@ impl Session {
         let mut passed_over = Vec::new();
         for place in 1..=PLACES {
             passed_over.push(self.world.alloc::<u8>(place * APART)?);
-            all.add(measure()?);
+            all.add(deeper(place, &mut measure)?);
         }
         self.parts.set(1);
         Ok(all)
@@ -194,6 +195,18 @@ impl Session {
         measured.on_cpu = if wall > 0.0 { (cpu / wall).min(1.0) } else { 1.0 };
         Ok(measured)
     }
+}
+
+/// Runs `measure` with the stack by so many eighths of a page deeper.
+#[inline(never)]
+fn deeper(eighths: usize, measure: &mut dyn FnMut() -> Result<Measured>) -> Result<Measured> {
+    if eighths == 0 {
+        return measure();
+    }
+    let room = std::hint::black_box([0u8; 4096 / 8]);
+    let measured = deeper(eighths - 1, measure);
+    std::hint::black_box(&room);
+    measured
 }
 
 /// Time this thread has spent on a CPU.

@@ -29,6 +29,8 @@ const HEAD: usize = size_of::<Head>();
 const LONG: Duration = Duration::from_millis(20);
 /// Looks that a wait makes before it asks what time it is.
 const LOOKS: u32 = 64;
+/// The same where cores are short: soon it sleeps between them.
+const LOOKS_CROWDED: u32 = 16;
 
 /// How a team came to its end.
 #[derive(Debug, Clone)]
@@ -273,7 +275,7 @@ impl Context {
             Poll::Ready(outcome) => Poll::Ready(outcome.map(drop)),
             Poll::Pending => {
                 looks = looks.saturating_add(1);
-                if looks < LOOKS && !self.hub.progress.is_crowded() {
+                if looks < if self.hub.progress.is_crowded() { LOOKS_CROWDED } else { LOOKS } {
                     return Poll::Pending;
                 }
                 match self.look_at_mates(&mut long) {

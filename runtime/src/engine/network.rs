@@ -46,6 +46,8 @@ pub(crate) struct Network<D: Domain> {
     name: &'static str,
     interface: Rc<D::Interface>,
     peers: RefCell<BTreeMap<usize, Known<D>>>,
+    /// Those that were written to, and may have to be flushed: a flush looks at no others.
+    written: RefCell<Vec<usize>>,
     /// The one that was used last. They stay as long as the network does.
     recent: RefCell<Option<(usize, Known<D>)>>,
     /// Which rank an endpoint leads to.
@@ -77,6 +79,8 @@ struct Peer<E> {
     unfenced: Cell<bool>,
     /// Something was put there since the last flush.
     unflushed: Cell<bool>,
+    /// It is among those that were written to.
+    listed: Cell<bool>,
 }
 
 impl<E: Endpoint> Peer<E> {
@@ -86,11 +90,6 @@ impl<E: Endpoint> Peer<E> {
             self.unfenced.set(false);
         }
         Ok(())
-    }
-
-    fn wrote(&self) {
-        self.unfenced.set(true);
-        self.unflushed.set(true);
     }
 
     /// Whether all that was put there is in effect.
@@ -155,6 +154,7 @@ impl<D: Domain> Network<D> {
             name,
             interface,
             peers: RefCell::default(),
+            written: RefCell::default(),
             recent: RefCell::default(),
             owners,
             arrived,
@@ -215,7 +215,8 @@ impl<D: Domain> Network<D> {
         }
         owners[index] = rank;
         let (table, fetch) = (RefCell::new(table), RefCell::default());
-        Ok(Peer { endpoint, table, fetch, unfenced: Cell::new(false), unflushed: Cell::new(false) })
+        let [unfenced, unflushed, listed] = [false; 3].map(Cell::new);
+        Ok(Peer { endpoint, table, fetch, unfenced, unflushed, listed })
     }
 
     fn unpack(&self, key: &[u8]) -> Result<RemoteKey> {
@@ -345,8 +346,20 @@ impl<D: Domain> Network<D> {
     /// Whether something may come that the interface does not announce: the end of an operation of ours.
     fn awaits_unannounced(&self) -> bool {
         let events = self.interface.attributes().events;
-        let settled = || self.peers.borrow().values().all(|peer| !matches!(peer.settled(), Ok(false)));
+        let settled = || {
+            let peers = self.peers.borrow();
+            self.written.borrow().iter().all(|rank| !matches!(peers[rank].settled(), Ok(false)))
+        };
         !events.has(Events::SEND_COMPLETION) && (self.unanswered.load(Ordering::Relaxed) > 0 || !settled())
+    }
+
+    /// Notes that something was put at `rank`.
+    fn wrote(&self, rank: usize, peer: &Peer<EndpointOf<D>>) {
+        peer.unfenced.set(true);
+        peer.unflushed.set(true);
+        if !peer.listed.replace(true) {
+            self.written.borrow_mut().push(rank);
+        }
     }
 }
 
@@ -396,7 +409,7 @@ impl<D: Domain> Far for Network<D> {
                 posted(peer.endpoint.put_bcopy(bytes.len(), pack, remote(piece, offset), &piece.key))
             })?;
             if done.is_some() {
-                peer.wrote();
+                self.wrote(rank, peer);
             }
             Ok(done.unwrap_or(0))
         })
@@ -409,7 +422,7 @@ impl<D: Domain> Far for Network<D> {
                 posted(peer.endpoint.atomic_post(AtomicOp::Add, 1u64, remote(piece, offset), &piece.key))
             })?;
             if done.is_some() {
-                peer.wrote();
+                self.wrote(rank, peer);
             }
             Ok(sent(done))
         })
@@ -430,7 +443,7 @@ impl<D: Domain> Far for Network<D> {
                 posted(peer.endpoint.put_notify(bytes, remote(piece, offset), &piece.key, notice as u32))
             })?;
             if done.is_some() {
-                peer.wrote();
+                self.wrote(rank, peer);
             }
             Ok(sent(done))
         })
@@ -488,18 +501,25 @@ impl<D: Domain> Far for Network<D> {
     }
 
     fn flush(&self) -> std::result::Result<bool, (usize, NotNow)> {
-        let mut all = true;
-        for (rank, peer) in self.peers.borrow().iter() {
-            match peer.settled() {
-                Ok(settled) => all &= settled,
+        let peers = self.peers.borrow();
+        let mut failed = None;
+        let mut written = self.written.borrow_mut();
+        written.retain(|rank| {
+            let peer = &peers[rank];
+            let unsettled = match peer.settled() {
+                _ if failed.is_some() => true,
+                Ok(settled) => !settled,
                 Err(error) => {
                     // Told once: it will not get better.
                     peer.unflushed.set(false);
-                    return Err((*rank, error));
+                    failed = Some((*rank, error));
+                    false
                 }
-            }
-        }
-        Ok(all)
+            };
+            peer.listed.set(unsettled);
+            unsettled
+        });
+        failed.map_or(Ok(written.is_empty()), Err)
     }
 
     fn grew(&self, from: usize, to: usize) -> Result<()> {

@@ -32,7 +32,7 @@ impl Patience {
         let crowded = ranks > cores;
         Patience {
             crowded,
-            spins: spins.unwrap_or(if crowded { 8 } else { 2000 }),
+            spins: spins.unwrap_or(if crowded { 2 } else { 2000 }),
             // Whoever names a number means it.
             far_spin: if spins.is_some() { Duration::MAX } else { Duration::from_micros(300) },
             yields: if crowded { 16 } else { 8 },
@@ -140,11 +140,11 @@ impl Engine {
         limit: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<()> {
-        let start = Instant::now();
+        // The clock costs as much as a look.
+        let limit = limit.map(|limit| (limit, Instant::now()));
         let mut idle = 0;
         let mut standstill = None;
-        let mut waiting = Waiting { engine: self, published: false };
-        self.job.set_doing(self.rank, doing);
+        let mut waiting = Waiting { engine: self, told: false, published: false };
         loop {
             let progressed = self.poll_and::<TELL>()? != 0;
             if ready() {
@@ -155,7 +155,7 @@ impl Engine {
                 return Err(Error::PeerLost { rank, cause, doing });
             }
             let left = match limit {
-                Some(limit) => match limit.checked_sub(start.elapsed()) {
+                Some((limit, start)) => match limit.checked_sub(start.elapsed()) {
                     Some(left) if !left.is_zero() => left,
                     _ => return Err(Error::TimedOut { doing, after: limit }),
                 },
@@ -171,6 +171,7 @@ impl Engine {
                 rustix::thread::sched_yield();
                 continue;
             }
+            waiting.tell(doing);
             if limit.is_none() && !self.outside.get() {
                 waiting.publish();
                 if self.job.any_left() || self.others_leaving() {
@@ -252,13 +253,21 @@ impl Engine {
     }
 }
 
-/// Tells the others that this rank sleeps in a wait without limit, under a number of its own.
+/// Tells the others what this rank waits for, and that it sleeps in a wait without limit, under a number of its own.
 struct Waiting<'a> {
     engine: &'a Engine,
+    told: bool,
     published: bool,
 }
 
 impl Waiting<'_> {
+    fn tell(&mut self, doing: &str) {
+        if !self.told {
+            self.engine.job.set_doing(self.engine.rank, doing);
+            self.told = true;
+        }
+    }
+
     fn publish(&mut self) {
         if !self.published {
             let number = self.engine.waits.get() + 1;
@@ -279,7 +288,9 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.clear();
-        self.engine.job.set_doing(self.engine.rank, "");
+        if self.told {
+            self.engine.job.set_doing(self.engine.rank, "");
+        }
     }
 }
 

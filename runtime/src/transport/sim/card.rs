@@ -67,8 +67,6 @@ pub(super) struct Card {
     pub(super) dead: bool,
     pub(super) lost: HashMap<u32, Error>,
     pub(super) losses: u64,
-    /// Something happened that the rank may wait for.
-    pub(super) signal: bool,
     pub(super) open: bool,
     pub(super) event: Option<Arc<OwnedFd>>,
     pub(super) armed: bool,
@@ -88,16 +86,14 @@ impl Card {
             dead: false,
             lost: HashMap::new(),
             losses: 0,
-            signal: false,
             open: false,
             event: None,
             armed: false,
         }
     }
 
-    /// Tells the rank that something happened.
-    pub(super) fn announce(&mut self) {
-        self.signal = true;
+    /// Writes the event descriptor, if it is armed.
+    pub(super) fn tell(&mut self) {
         if std::mem::take(&mut self.armed)
             && let Some(fd) = &self.event
         {

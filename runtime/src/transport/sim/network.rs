@@ -51,6 +51,10 @@ pub(super) struct State {
     delivered: u64,
     /// Senders whose message arrived in the last step.
     signalled: Vec<u32>,
+    /// Of each rank, whether something happened that it may wait for.
+    signals: Vec<bool>,
+    /// Those of whom that became true since it was last asked.
+    rung: Vec<u32>,
 }
 
 impl Network {
@@ -68,6 +72,8 @@ impl Network {
             digest: 0xcbf2_9ce4_8422_2325,
             delivered: 0,
             signalled: Vec::new(),
+            signals: vec![false; config.ranks],
+            rung: Vec::new(),
             config,
         })))
     }
@@ -130,7 +136,7 @@ impl Network {
 
     /// Signals `rank` now: what happened did not come over the network.
     pub fn notify(&self, rank: usize) {
-        self.state().cards[rank].announce();
+        self.state().announce(rank as u32);
     }
 
     /// Whether something happened that `rank` may wait for, since this was last asked.
@@ -141,11 +147,12 @@ impl Network {
     /// The ranks among `rank` and those signalled along with it by the last step, signals taken.
     pub(super) fn take_signals(&self, rank: usize) -> Vec<usize> {
         let mut state = self.state();
+        state.rung.clear();
         let mut signalled = std::mem::take(&mut state.signalled);
         signalled.push(rank as u32);
         signalled.sort_unstable();
         signalled.dedup();
-        signalled.iter().for_each(|rank| state.cards[*rank as usize].signal = false);
+        signalled.iter().for_each(|rank| state.signals[*rank as usize] = false);
         signalled.into_iter().map(|rank| rank as usize).collect()
     }
 
@@ -203,12 +210,21 @@ impl State {
         self.events.push(Reverse((at, self.serial, event)));
     }
 
-    pub(super) fn now(&self) -> Time {
-        self.now
+    /// Tells `rank` that something happened.
+    pub(super) fn announce(&mut self, rank: u32) {
+        if !std::mem::replace(&mut self.signals[rank as usize], true) {
+            self.rung.push(rank);
+        }
+        self.cards[rank as usize].tell();
+    }
+
+    /// A rank that was told something since this was last asked.
+    pub(super) fn next_rung(&mut self) -> Option<usize> {
+        self.rung.pop().map(|rank| rank as usize)
     }
 
     pub(super) fn take_signal(&mut self, rank: usize) -> bool {
-        std::mem::take(&mut self.cards[rank].signal)
+        std::mem::take(&mut self.signals[rank])
     }
 
     /// A number below `end` that the seed decides.
@@ -304,7 +320,7 @@ impl State {
                 Some(at)
             }
             Event::Timer { rank } => {
-                self.cards[rank as usize].announce();
+                self.announce(rank);
                 Some(rank)
             }
             Event::Heal => {
@@ -324,7 +340,7 @@ impl State {
         card.lost.entry(peer).or_insert(error);
         card.losses += 1;
         card.server.forget(peer);
-        card.announce();
+        self.announce(at);
     }
 
     fn frame(&mut self, from: u32, to: u32, bytes: Vec<u8>) -> Option<u32> {
@@ -346,7 +362,7 @@ impl State {
                     self.answer(to);
                 }
                 // There may be room now.
-                self.cards[to as usize].announce();
+                self.announce(to);
             }
             Some(Frame::Fragment { channel, id, number, offset, total, bytes }) => {
                 let flow = self.cards[to as usize].links.entry(from).or_default().inflow(channel);
@@ -365,20 +381,20 @@ impl State {
         if channel == Channel::Message {
             self.cards[from as usize].links.entry(to).or_default().flying.remove(&u64::from(number));
             // A flush may wait for this.
-            self.cards[from as usize].announce();
+            self.announce(from);
             self.signalled.push(from);
         }
         if channel == Channel::Request && self.config.served_asleep {
             self.cards[to as usize].server.serve(from, &bytes);
             // Its memory may have changed under its eyes.
-            self.cards[to as usize].announce();
+            self.announce(to);
             self.answer(to);
             self.consumed(to, from, channel);
             return;
         }
         let card = &mut self.cards[to as usize];
         card.inbox.push_back(Arrived { from, channel, id, bytes });
-        card.announce();
+        self.announce(to);
     }
 
     /// Sends the answers of a card's server that find room.

@@ -265,7 +265,7 @@ impl Wire for SimWire {
         let to = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
         // SAFETY: registered memory of this process; the caller's bytes.
         unsafe { copy(to, from, len) };
-        state.cards[peer as usize].announce();
+        state.announce(peer);
         Ok(())
     }
 
@@ -284,7 +284,7 @@ impl Wire for SimWire {
         let at = state.cards[peer as usize].registry.resolve(key.id, remote, atomic.width as usize)?;
         // SAFETY: registered memory of this process, aligned.
         let before = unsafe { atomic.perform(at) };
-        state.cards[peer as usize].announce();
+        state.announce(peer);
         Ok(before)
     }
 
@@ -328,9 +328,8 @@ impl Wire for SimWire {
         }
         self.post(peer, (key, remote), Post::Put(bytes.into()), None)?;
         let mut state = self.node.network.state();
-        let card = &mut state.cards[peer as usize];
-        card.notices.push_back(notice);
-        card.announce();
+        state.cards[peer as usize].notices.push_back(notice);
+        state.announce(peer);
         Ok(())
     }
 

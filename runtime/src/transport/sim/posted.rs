@@ -106,8 +106,7 @@ fn perform(state: &mut State, peer: u32, key: &RemoteKey, remote: u64, post: &Po
         Post::Pieces(_, pieces) => pieces.iter().map(|piece| piece.len).sum(),
         Post::Atomic(atomic) => atomic.width as usize,
     };
-    let card = &mut state.cards[peer as usize];
-    let at = card.registry.resolve(key.id, remote, len)?;
+    let at = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
     let mut offset = 0;
     // SAFETY: registered memory of this process, as just resolved; the pieces are the user's, by the word given to
     // the wire.
@@ -133,6 +132,6 @@ fn perform(state: &mut State, peer: u32, key: &RemoteKey, remote: u64, post: &Po
             Post::Atomic(atomic) => data.extend_from_slice(&atomic.perform(at).to_le_bytes()),
         }
     }
-    card.announce();
+    state.announce(peer);
     Ok(())
 }

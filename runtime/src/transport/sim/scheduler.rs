@@ -13,8 +13,8 @@ use crate::transport::lock::{Condvar, Guard, Mutex};
 enum Status {
     /// Can go on.
     Ready,
-    /// Waits for its signal, or for a time.
-    Blocked(Option<Time>),
+    /// Waits for its signal.
+    Blocked,
     Ended,
 }
 
@@ -22,6 +22,8 @@ enum Status {
 struct Table {
     holder: Option<usize>,
     status: Vec<Status>,
+    /// Those that can go on, in order.
+    ready: Vec<usize>,
     /// How often each rank was told that the run has stalled, and whether the holder is to be told now.
     told: Vec<u32>,
     tell: bool,
@@ -79,7 +81,7 @@ impl Turn {
         if self.shared.network.take_signal(self.rank) {
             return self.pass(Status::Ready);
         }
-        self.pass(Status::Blocked(None))
+        self.pass(Status::Blocked)
     }
 
     /// As [`Turn::block_until_event`], but at most until `deadline`. Returns whether the time has come.
@@ -95,7 +97,7 @@ impl Turn {
             self.pass(Status::Ready)?;
         } else {
             self.shared.network.timer(self.rank, deadline - now);
-            self.pass(Status::Blocked(Some(deadline)))?;
+            self.pass(Status::Blocked)?;
         }
         Ok(self.now() >= deadline)
     }
@@ -114,9 +116,20 @@ impl Turn {
 
     fn pass(&self, status: Status) -> Result<(), Stalled> {
         let mut table = self.shared.lock();
-        table.status[self.rank] = status;
+        table.set(self.rank, status);
         self.shared.hand_on(&mut table);
         self.shared.await_turn(table, self.rank)
+    }
+}
+
+impl Table {
+    fn set(&mut self, rank: usize, status: Status) {
+        self.status[rank] = status;
+        match (self.ready.binary_search(&rank), status) {
+            (Err(at), Status::Ready) => self.ready.insert(at, rank),
+            (Ok(at), Status::Blocked | Status::Ended) => _ = self.ready.remove(at),
+            _ => {}
+        }
     }
 }
 
@@ -130,20 +143,14 @@ impl Shared {
         table.holder = None;
         loop {
             let mut state = self.network.state();
-            let now = state.now();
-            let mut ready = 0;
-            for (rank, status) in table.status.iter_mut().enumerate() {
-                if let Status::Blocked(deadline) = *status
-                    && (deadline.is_some_and(|deadline| now >= deadline) || state.take_signal(rank))
-                {
-                    *status = Status::Ready;
+            while let Some(rank) = state.next_rung() {
+                // Whoever is not blocked looks at its signal before it blocks.
+                if table.status[rank] == Status::Blocked && state.take_signal(rank) {
+                    table.set(rank, Status::Ready);
                 }
-                ready += usize::from(*status == Status::Ready);
             }
-            if ready != 0 {
-                let chosen = state.choose(ready);
-                let mut ranks = (0..table.status.len()).filter(|rank| table.status[*rank] == Status::Ready);
-                table.holder = ranks.nth(chosen);
+            if !table.ready.is_empty() {
+                table.holder = Some(table.ready[state.choose(table.ready.len())]);
                 break;
             }
             drop(state);
@@ -170,7 +177,7 @@ impl Shared {
         while table.holder != Some(rank) {
             table = self.turns[rank].wait(table);
         }
-        table.status[rank] = Status::Ready;
+        table.set(rank, Status::Ready);
         if std::mem::take(&mut table.tell) {
             return Err(table.stalled.clone().expect("it has stalled before it is told"));
         }
@@ -215,6 +222,7 @@ pub(crate) fn run_all<R: Send>(
         table: Mutex::new(Table {
             holder: None,
             status: vec![Status::Ready; ranks],
+            ready: (0..ranks).collect(),
             told: vec![0; ranks],
             tell: false,
             abandoned: false,
@@ -233,7 +241,7 @@ pub(crate) fn run_all<R: Send>(
                 let started = shared.await_turn(shared.lock(), rank).is_ok() && !shared.lock().abandoned;
                 let outcome = catch_unwind(AssertUnwindSafe(|| started.then(|| program(&turn))));
                 let mut table = shared.lock();
-                table.status[rank] = Status::Ended;
+                table.set(rank, Status::Ended);
                 shared.hand_on(&mut table);
                 outcome
             };
@@ -243,7 +251,7 @@ pub(crate) fn run_all<R: Send>(
                     // Those that are there must not wait for a turn that never comes.
                     let mut table = shared.lock();
                     table.abandoned = true;
-                    table.status[rank..].fill(Status::Ended);
+                    (rank..ranks).for_each(|rank| table.set(rank, Status::Ended));
                     failed = Some(error);
                     break;
                 }
