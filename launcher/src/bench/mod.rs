@@ -187,25 +187,33 @@ impl Bench {
         }
         let folder = Folder::new()?;
         let mut doubts = Doubts::before(self.ranks);
-        let mut progress = Progress::new(kinds.len() * (1 + self.against.len()));
+        let mut progress = Progress::new(kinds.len() * (1 + self.against.len()) * self.rounds());
         let mut rivals = peers::prepare(&self.against, self.quick, &folder, |line| progress.say(line));
         let mut figures: Vec<Figure> = Vec::new();
         for &kind in &kinds {
-            progress.step(kind.name());
             let sizes = self.sizes(kind);
-            let mut measured = self.ours(kind, &sizes, &starter, &folder, &settings)?;
-            measured.iter().for_each(|m| doubts.note_share(&m.name, m.on_cpu));
-            let mut fresh: Vec<Figure> = measured.drain(..).filter_map(|m| self.figure(kind, m)).collect();
-            for rival in &mut rivals {
-                progress.step(&format!("{} of {}", kind.name(), rival.peer().name()));
-                match rival.measure(kind, &sizes, self.ranks) {
-                    Ok(values) => peers::attach(&mut fresh, kind, rival.peer(), &values),
-                    Err(error) => progress.say(&format!(
-                        "bellwether bench: without {} of {}: {error:#}",
-                        kind.name(),
-                        rival.peer().name()
-                    )),
+            let mut measured: Vec<Measured> = Vec::new();
+            let mut values: Vec<Vec<(usize, f64)>> = vec![Vec::new(); rivals.len()];
+            for _ in 0..self.rounds() {
+                progress.step(kind.name());
+                let ours = self.ours(kind, &sizes, &starter, &folder, &settings)?;
+                match measured.is_empty() {
+                    true => measured = ours,
+                    false => measured.iter_mut().zip(ours).for_each(|(all, more)| all.add(more)),
                 }
+                for (rival, values) in rivals.iter_mut().zip(&mut values) {
+                    let what = format!("{} of {}", kind.name(), rival.peer().name());
+                    progress.step(&what);
+                    match rival.measure(kind, &sizes, self.ranks) {
+                        Ok(more) => values.extend(more),
+                        Err(error) => progress.say(&format!("bellwether bench: without {what}: {error:#}")),
+                    }
+                }
+            }
+            measured.iter().for_each(|m| doubts.note_share(&m.name, m.on_cpu));
+            let mut fresh: Vec<Figure> = measured.into_iter().filter_map(|m| self.figure(kind, m)).collect();
+            for (rival, values) in rivals.iter().zip(&values) {
+                peers::attach(&mut fresh, kind, rival.peer(), values);
             }
             if self.json {
                 self.print_json(&fresh);
@@ -257,9 +265,15 @@ impl Bench {
     fn batches(&self) -> usize {
         match self.transport {
             _ if self.quick => 3,
-            Transport::Verbs => 20,
+            Transport::Verbs => 20_usize.div_ceil(self.rounds()),
             _ => 120,
         }
+    }
+
+    /// How often ours and the peers take turns. The emulated machine's speed changes by two from one second to the next.
+    fn rounds(&self) -> usize {
+        let is_emulated = self.transport == Transport::Verbs && !self.against.is_empty() && !self.quick;
+        if is_emulated { 5 } else { 1 }
     }
 
     fn ours(

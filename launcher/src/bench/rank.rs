@@ -151,10 +151,7 @@ impl Session {
         let mut passed_over = Vec::new();
         for place in 1..=PLACES {
             passed_over.push(self.world.alloc::<u8>(place * APART)?);
-            let part = deeper(place, &mut measure)?;
-            all.ours.extend(part.ours);
-            all.limit.extend(part.limit);
-            all.on_cpu = part.on_cpu.min(all.on_cpu);
+            all.add(deeper(place, &mut measure)?);
         }
         self.parts.set(1);
         Ok(all)

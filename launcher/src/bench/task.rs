@@ -66,6 +66,15 @@ pub struct Measured {
     pub on_cpu: f64,
 }
 
+impl Measured {
+    /// Takes in more batches of the same.
+    pub fn add(&mut self, more: Measured) {
+        self.ours.extend(more.ours);
+        self.limit.extend(more.limit);
+        self.on_cpu = self.on_cpu.min(more.on_cpu);
+    }
+}
+
 /// Writes what was measured to a file of the launcher's.
 ///
 /// # Errors

@@ -179,10 +179,11 @@ impl<D: Domain> Network<D> {
             Some((recent, peer)) if *recent == rank => Some(Rc::clone(peer)),
             _ => None,
         };
-        match recent {
-            Some(peer) => act(&peer),
-            None => act(&*self.peer(rank)?),
-        }
+        let peer = match recent {
+            Some(peer) => peer,
+            None => self.peer(rank)?,
+        };
+        act(&peer)
     }
 
     #[inline(never)]
@@ -233,12 +234,16 @@ impl<D: Domain> Network<D> {
         act: impl FnOnce(&Piece<RemoteKey>) -> Result<Option<R>>,
     ) -> Result<Option<R>> {
         let mut table = peer.table.borrow_mut();
+        if (peer.fetch.borrow().is_some() || !table.is_recent(offset)) && !self.find(peer, &mut table, offset)? {
+            return Ok(None);
+        }
+        act(table.recent())
+    }
+
+    /// Makes the piece that `offset` lies in the recent one; `false` while the peer's table is fetched.
+    #[inline(never)]
+    fn find(&self, peer: &Peer<EndpointOf<D>>, table: &mut Table<RemoteKey>, offset: usize) -> Result<bool> {
         loop {
-            if peer.fetch.borrow().is_none()
-                && let Some(piece) = table.recent(offset)
-            {
-                return act(piece);
-            }
             let fetched = peer.fetch.borrow().as_ref().and_then(|answer| Some((answer.outcome()?, Arc::clone(answer))));
             if let Some((outcome, answer)) = fetched {
                 *peer.fetch.borrow_mut() = None;
@@ -250,14 +255,14 @@ impl<D: Domain> Network<D> {
                 table.answer(bytes, |key| self.unpack(key))?;
             }
             let (from, len) = match table.find(offset) {
-                Place::In(piece) => return act(piece),
+                Place::In(_) => return Ok(true),
                 Place::Nowhere => return Err(NotNow::OutOfRange),
-                Place::Wait => return Ok(None),
+                Place::Wait => return Ok(false),
                 Place::Ask { offset, len } => (offset, len),
             };
             // The table lies in the first piece, which is known from the start.
             let Place::In(control) = table.find(self.layout.card) else { return Err(NotNow::OutOfRange) };
-            let Some(answer) = self.read(peer, control, from, len)? else { return Ok(None) };
+            let Some(answer) = self.read(peer, control, from, len)? else { return Ok(false) };
             table.ask();
             *peer.fetch.borrow_mut() = Some(answer);
         }
@@ -394,7 +399,11 @@ impl<D: Domain> Far for Network<D> {
             let done = self.reach(peer, offset, |piece| {
                 let bytes = &bytes[..bytes.len().min(piece.left(offset))];
                 let pack = |room: &mut [u8]| {
-                    room.copy_from_slice(bytes);
+                    match (<&mut [u8; 8]>::try_from(&mut *room), bytes.try_into()) {
+                        // A word takes no call.
+                        (Ok(room), Ok(word)) => *room = word,
+                        _ => room.copy_from_slice(bytes),
+                    }
                     bytes.len()
                 };
                 posted(peer.endpoint.put_bcopy(bytes.len(), pack, remote(piece, offset), &piece.key))

@@ -185,11 +185,17 @@ impl<K> Table<K> {
         }
     }
 
-    /// The piece that was found last, if `offset` is in it, and nothing was looked for in vain.
+    /// Whether `offset` is in the piece that was found last, and nothing was looked for in vain.
     #[inline(always)]
-    pub(super) fn recent(&self, offset: usize) -> Option<&Piece<K>> {
-        let piece = self.pieces.get(self.recent)?;
-        (self.missed.is_empty() && piece.start <= offset && offset < piece.end).then_some(piece)
+    pub(super) fn is_recent(&self, offset: usize) -> bool {
+        let is_in = |piece: &Piece<K>| piece.start <= offset && offset < piece.end;
+        self.missed.is_empty() && self.pieces.get(self.recent).is_some_and(is_in)
+    }
+
+    /// The piece that was found last; there is one.
+    #[inline(always)]
+    pub(super) fn recent(&self) -> &Piece<K> {
+        &self.pieces[self.recent]
     }
 
     /// Looks for `offset`.

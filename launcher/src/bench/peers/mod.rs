@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use self::perftest::Perftest;
 use self::program::Program;
 use self::ucx::Ucx;
-use super::figure::{Figure, Rival};
+use super::figure::{Figure, Rival, Summary};
 use super::folder::Folder;
 use super::kind::Kind;
 
@@ -91,11 +91,38 @@ pub fn prepare(peers: &[Peer], quick: bool, folder: &Folder, say: impl Fn(&str))
     ready
 }
 
-/// Puts a peer's values beside our figures of the same sizes.
+/// Puts a peer's values, of each size their median, beside our figures of the same sizes.
 pub fn attach(figures: &mut [Figure], kind: Kind, peer: Peer, values: &[(usize, f64)]) {
     for figure in figures.iter_mut().filter(|figure| figure.name == kind.name()) {
-        if let Some((_, value)) = values.iter().find(|(size, _)| *size == figure.size) {
-            figure.rivals.push(Rival { peer: peer.name(), value: *value });
+        let same: Vec<f64> = values.iter().filter(|(size, _)| *size == figure.size).map(|(_, value)| *value).collect();
+        if let Some(summary) = Summary::of(&same) {
+            figure.rivals.push(Rival { peer: peer.name(), value: summary.median });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Transport;
+
+    #[test]
+    fn of_a_peers_rounds_the_median_counts() {
+        let ours = Summary::of(&[1.0]).expect("a batch");
+        let figure = |size| Figure {
+            kind: Kind::Put,
+            transport: Transport::Verbs,
+            name: Kind::Put.name().into(),
+            ranks: 2,
+            size,
+            ours,
+            limit: None,
+            rivals: Vec::new(),
+        };
+        let mut figures = [figure(8), figure(64), figure(4096)];
+        let values = [(8, 5.0), (64, 7.0), (8, 1.0), (64, 9.0), (8, 2.0)];
+        attach(&mut figures, Kind::Put, Peer::Perftest, &values);
+        let found = figures.map(|figure| figure.rivals.first().map(|rival| rival.value));
+        assert_eq!(found, [Some(2.0), Some(8.0), None]);
     }
 }

@@ -77,7 +77,7 @@ impl<W: Wire> Endpoint<W> {
     }
 
     /// Remembers what a flush has to wait for.
-    #[inline]
+    #[inline(always)]
     pub(super) fn note_posted<T>(&self, peer: u32, outcome: Result<T>) -> Result<T> {
         match outcome {
             Ok(value) => {
@@ -158,6 +158,7 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         self.do_put_notify(data, remote, key, notice)
     }
 
+    #[inline(always)]
     fn put_bcopy(
         &self,
         len: usize,
@@ -245,6 +246,7 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         unsafe { self.do_atomic(AtomicOp::CompareSwap, swap, compare, result, remote, key, completion) }
     }
 
+    #[inline(always)]
     unsafe fn atomic_now<T: Word>(
         &self,
         op: AtomicOp,

@@ -437,13 +437,21 @@ impl Wire for VerbsWire {
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<usize> {
         let link = self.ready(peer, 1)?;
-        let mut small = [0u8; INSIDE];
         let mut wr = request(IBV_WR_RDMA_WRITE, &mut []);
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key.device };
         wr.num_sge = 1;
-        if max <= self.connector.board.inline.min(small.len()) {
-            let len = fill(&mut small[..max]).min(max);
-            let mut sge = ibv_sge { addr: small.as_ptr() as u64, length: len as u32, lkey: 0 };
+        if max <= self.connector.board.inline.min(INSIDE) {
+            // Most are a word, and no more is cleared than that needs.
+            let (mut word, mut more);
+            let inside: &mut [u8] = if max <= size_of::<u64>() {
+                word = [0u8; size_of::<u64>()];
+                &mut word[..max]
+            } else {
+                more = [0u8; INSIDE];
+                &mut more[..max]
+            };
+            let len = fill(inside).min(max);
+            let mut sge = ibv_sge { addr: inside.as_ptr() as u64, length: len as u32, lkey: 0 };
             wr.sg_list = &raw mut sge;
             wr.send_flags |= IBV_SEND_INLINE;
             return self.post(peer, &link, &mut wr, Then::Nothing, false).map(|_| len);

@@ -115,7 +115,7 @@ impl VerbsWire {
     }
 
     /// Posts a request; there is room, as [`VerbsWire::ready`] found.
-    #[inline]
+    #[inline(always)]
     pub(super) fn post(&self, peer: u32, link: &Link, wr: &mut ibv_send_wr, then: Then, reports: bool) -> Result<u64> {
         let mut records = link.records.borrow_mut();
         let index = link.first.get() + records.len() as u64;
@@ -139,17 +139,22 @@ impl VerbsWire {
         let failed = unsafe { ibv_post_send(link.raw.get(), wr, &raw mut bad) };
         if failed != 0 {
             drop(records);
-            if failed == libc::ENOMEM {
-                return Err(Error::NoResource);
-            }
-            tracing::error!(rank = peer, error = %std::io::Error::from_raw_os_error(failed), "ibv_post_send");
-            self.lose(peer, "posting a request");
-            return Err(Error::ConnectionReset);
+            return Err(self.refused(peer, failed));
         }
         let issue = link.issued.get();
         link.issued.set(issue + 1);
         records.push_back(Record { issue, then });
         Ok(issue)
+    }
+
+    #[cold]
+    fn refused(&self, peer: u32, failed: i32) -> Error {
+        if failed == libc::ENOMEM {
+            return Error::NoResource;
+        }
+        tracing::error!(rank = peer, error = %std::io::Error::from_raw_os_error(failed), "ibv_post_send");
+        self.lose(peer, "posting a request");
+        Error::ConnectionReset
     }
 
     /// A request that does nothing but report for those before it.
