@@ -74,8 +74,14 @@ fn deaths_are_told_in_their_order() {
 
 #[test]
 fn the_first_death_is_the_cause_whatever_its_number() {
-    let script = "[ $BELLWETHER_RANK = 2 ] && { sleep 0.1; kill -9 $$; }; sleep 0.2; exit 1";
-    let outcome = run(3, script, &mut Owner::default());
+    // The others end when rank 2 is gone, which is when its number means nobody any more: when its death has been seen.
+    let note = std::env::temp_dir().join(format!("bellwether-first-death-{}", std::process::id()));
+    let script = "[ $BELLWETHER_RANK = 2 ] && { echo $$ >$NOTE.new; mv $NOTE.new $NOTE; kill -9 $$; }
+        until [ -s $NOTE ]; do sleep 0.01; done
+        while kill -0 $(cat $NOTE) 2>/dev/null; do sleep 0.01; done; exit 1";
+    let mut owner = Owner { env: vec![("NOTE".into(), note.clone().into())], ..Owner::default() };
+    let outcome = run(3, script, &mut owner);
+    std::fs::remove_file(&note).expect("rank 2 has written it");
     assert!(matches!(outcome.cause, Some(Cause::Failed { rank: 2, ended: Ended::Signaled(9), .. })));
     assert_eq!(outcome.status(), 137);
     assert_eq!(outcome.ranks[0].ended, Some(Ended::Exited(1)));
