@@ -192,7 +192,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             let why = format!("{longest:?} elements at a rank exceed the address space");
             return Err(Error::InvalidArgument { operation: OPERATION, why });
         };
-        let memory = world.alloc(len)?;
+        let joins = D == 1 && flat::Flat::may_join::<T>(layout.axis(0), ghost[0]);
+        let memory = if joins { world.alloc_aligned(len, rustix::param::page_size())? } else { world.alloc(len)? };
         world.withhold(&memory);
         let (rank, own) = (world.rank(), layout.extents_at(world.rank()));
         let flat = if D == 1 { flat::Flat::new(&memory, layout.axis(0), ghost[0]) } else { flat::Flat::none() };

@@ -16,6 +16,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     #[inline(always)]
     pub fn get(&self, index: impl Position<D>) -> Result<T> {
         let index = index.position();
+        if D == 1 {
+            if let Some(at) = self.flat.straight(index[0]) {
+                // SAFETY: as below.
+                return Ok(unsafe { copy::load(at) });
+            }
+            // So that a loop has its registers for that alone.
+            std::hint::cold_path();
+        }
         if let Some(at) = self.address(index) {
             // SAFETY: an element of ours in mapped memory; in this phase it is only touched through `copy` and atomics.
             return Ok(unsafe { copy::load(at) });
@@ -23,7 +31,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
         self.get_apart(index)
     }
 
-    /// Where an element is in mapped memory, if there is a short way to it.
+    /// Where an element is in mapped memory, if there is another short way to it.
     #[inline(always)]
     fn address(&self, index: [usize; D]) -> Option<*mut T> {
         if D == 1 { self.flat.address(index[0]) } else { self.tables.address(&index) }
@@ -32,10 +40,6 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// Out of the way of what is short.
     #[inline(never)]
     fn get_apart(&self, index: [usize; D]) -> Result<T> {
-        if let (1, Some(at)) = (D, self.flat.address_in_rounds(index[0])) {
-            // SAFETY: as in `get`.
-            return Ok(unsafe { copy::load(at) });
-        }
         match self.locate(index) {
             Some((rank, at)) => self.memory.get(rank, at),
             None => Err(self.layout.outside("get", index)),
@@ -50,6 +54,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     #[inline(always)]
     pub fn put(&self, index: impl Position<D>, value: T) -> Result<()> {
         let index = index.position();
+        if D == 1 {
+            if let Some(at) = self.flat.straight(index[0]) {
+                // SAFETY: as in `get`.
+                unsafe { copy::store(at, value) };
+                return Ok(());
+            }
+            std::hint::cold_path();
+        }
         if let Some(at) = self.address(index) {
             // SAFETY: as in `get`.
             unsafe { copy::store(at, value) };
@@ -60,11 +72,6 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
 
     #[inline(never)]
     fn put_apart(&self, index: [usize; D], value: T) -> Result<()> {
-        if let (1, Some(at)) = (D, self.flat.address_in_rounds(index[0])) {
-            // SAFETY: as in `get`.
-            unsafe { copy::store(at, value) };
-            return Ok(());
-        }
         match self.locate(index) {
             Some((rank, at)) => self.memory.put(rank, at, value),
             None => Err(self.layout.outside("put", index)),

@@ -140,6 +140,35 @@ fn an_index_outside_is_told_with_both_sides() {
 }
 
 #[test]
+fn parts_of_whole_pages_are_one_array_to_every_way_in() {
+    everywhere("pages", |world| {
+        let (n, rank) = (world.size(), world.rank());
+        let part = 2048;
+        let array = GlobalArray::<u64, 1>::new(world, Layout::block([n * part], n)?)?;
+        let mut array = array.share(world)?;
+        for round in 0..2u64 {
+            // Each element by a rank that does not own it, if there are two.
+            let mine = (rank + 1) % n * part;
+            (mine..mine + part).try_for_each(|i| array.put(i, i as u64 + round))?;
+            world.barrier()?;
+            for i in [0, part - 1, n * part - 1, rank * part + 7] {
+                assert_eq!((array.get(i)?, array.pointer(i)?.get(world)?), (i as u64 + round, i as u64 + round));
+            }
+            world.barrier()?;
+            array.fetch_add((mine + 5) % (n * part), 1)?;
+            world.barrier()?;
+            assert_eq!(array.get(mine + 5)?, (mine + 5) as u64 + round + 1);
+            says(array.get(n * part), &["outside"]);
+            says(array.put(usize::MAX, 0), &["outside"]);
+            let local = array.localize(world)?;
+            assert_eq!(local.local()[9], (rank * part + 9) as u64 + round);
+            array = local.share(world)?;
+        }
+        world.barrier()
+    });
+}
+
+#[test]
 fn a_layout_for_another_world_is_told() {
     everywhere("layouts", |world| {
         let n = world.size();
