@@ -6,7 +6,7 @@
 //! | make an array | [`GlobalArray::new`], [`GlobalArray::from_fn`], [`GlobalArray::load_npy`] |
 //! | compute on what is here | [`GlobalArray::local`], [`GlobalArray::local_mut`], [`GlobalArray::iter_mut`], in the phase [`Local`] |
 //! | compute on it with all cores | [`GlobalArray::par_iter`], [`GlobalArray::par_iter_mut`], on a [`Pool`](crate::Pool) |
-//! | reach any element | [`GlobalArray::get`], [`GlobalArray::put`], [`GlobalArray::fetch_add`], in the phase [`Shared`] |
+//! | reach any element | [`GlobalArray::get`], [`GlobalArray::put`], [`GlobalArray::fetch_add`], [`GlobalArray::accumulate`], in the phase [`Shared`] |
 //! | move boxes | [`GlobalArray::get_patch`], [`GlobalArray::put_patch`] |
 //! | combine and reduce | [`GlobalArray::map`], [`GlobalArray::zip_map`], [`GlobalArray::reduce`], [`GlobalArray::dot`] |
 //! | change the layout | [`GlobalArray::relayout`], [`GlobalArray::transpose`] |
