@@ -34,7 +34,9 @@ pub(super) struct Flat {
     joined: Option<Joined>,
 }
 
+/// In a line of its own: the second one is found by a shift.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 struct Half {
     /// The first index.
     start: usize,
@@ -161,21 +163,19 @@ impl Flat {
             let turned = quotient(index, half.inverse).wrapping_mul(half.turn);
             return Some(half.base.wrapping_byte_add(turned).wrapping_byte_add(distance).cast());
         }
+        if index < self.limit {
+            // By place, not by a branch that random indices would mispredict.
+            let half = &self.halves[usize::from(index >= self.boundary)];
+            return Some(half.address(index - half.start).cast());
+        }
         self.address_apart(index, distance).map(|at| at.as_ptr().cast())
     }
 
     /// Out of the way of what is short; what it takes and gives fits in registers.
     #[inline(never)]
     fn address_apart(&self, index: usize, distance: usize) -> Option<NonNull<u8>> {
-        if index < self.limit {
-            // By place, not by a branch that random indices would mispredict.
-            let half = &self.halves[usize::from(index >= self.boundary)];
-            return NonNull::new(half.address(index - half.start));
-        }
-        if index < self.uneven.extent {
-            return NonNull::new(self.uneven.base(index).wrapping_byte_add(distance));
-        }
-        None
+        let found = index < self.uneven.extent;
+        found.then(|| NonNull::new(self.uneven.base(index).wrapping_byte_add(distance))).flatten()
     }
 }
 
