@@ -75,8 +75,19 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         mut fold: impl FnMut(U, T) -> U,
         combine: impl Fn(U, U) -> U,
     ) -> Result<U> {
+        let here = || self.lines().fold(start, |value, (_, line)| line.iter().copied().fold(value, &mut fold));
+        self.reduce_from(world, here, combine)
+    }
+
+    /// To one value, from what each rank makes of its own elements.
+    pub(super) fn reduce_from<U: Pod>(
+        &self,
+        world: &World,
+        here: impl FnOnce() -> U,
+        combine: impl Fn(U, U) -> U,
+    ) -> Result<U> {
         world.check_own(&self.memory, "reduce")?;
-        let mut value = [self.lines().fold(start, |value, (_, line)| line.iter().copied().fold(value, &mut fold))];
+        let mut value = [here()];
         world.allreduce(&mut value, combine)?;
         Ok(value[0])
     }

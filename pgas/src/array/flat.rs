@@ -1,30 +1,42 @@
-//! Elements of one-dimensional arrays in mapped memory, by one multiplication.
+//! Elements of one-dimensional arrays in mapped memory: by one multiplication, or by none.
 
+use std::ptr::NonNull;
+
+use bellwether_runtime::memory::joined::Joined;
 use bellwether_runtime::{Pod, Symmetric};
 
 use super::layout::{Axis, Stretch};
+use super::tables;
 
-/// Where the elements are, if that is a linear function of the index and of its quotient by a fixed number.
+/// Where the elements are.
 ///
-/// With parts a stride apart, of blocks of `b` elements, element `i` is at `base + i * size + i / b * (stride - b * size)`;
-/// dealt out one by one to `p` parts it is at `base + i * stride + i / p * (size - p * stride)`. A block layout may have
-/// two kinds of blocks, one after the other. Where `p` parts get blocks of `b` in turn, `i / (b * p)` comes in too, times
-/// `b * size - p * stride`.
-#[derive(Debug, Clone, Copy)]
+/// One after the other, where there is one part, or all are mapped so ([`Flat::join`]). Else a linear function of the index
+/// and of its quotient by a fixed number: with parts a stride apart, of blocks of `b` elements, element `i` is at
+/// `base + i * size + i / b * (stride - b * size)`; dealt out one by one to `p` parts it is at
+/// `base + i * stride + i / p * (size - p * stride)`. A block layout may have two kinds of blocks, one after the other. Where
+/// `p` parts get blocks of `b` in turn, `i / (b * p)` comes in too, times `b * size - p * stride`. Parts of any sizes are
+/// looked up.
+#[derive(Debug)]
 pub(super) struct Flat {
-    /// Indices below it are here, in the second half, not dealt out: blocks all of one kind. As it is most often, and so
-    /// without a choice.
+    /// Indices below it are one after the other from here. No division, and no choice: a put is as short as one to
+    /// symmetric memory.
+    straight: usize,
+    start: *mut u8,
+    /// Indices below it are in the second half, in blocks all of one kind, which needs one multiplication less than the others.
     even: usize,
-    /// Indices below it are here. 0: none is.
+    /// Indices below it are in one of the halves. 0: none is.
     limit: usize,
-    /// Indices below it are here too, in the second half, dealt out in blocks.
-    rounds: usize,
     /// Indices below it are in the first half.
     boundary: usize,
     halves: [Half; 2],
+    uneven: Uneven,
+    /// What `start` points into, if it is not the array's own memory.
+    joined: Option<Joined>,
 }
 
+/// In a line of its own: the second one is found by a shift.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 struct Half {
     /// The first index.
     start: usize,
@@ -41,17 +53,58 @@ struct Half {
     second_turn: usize,
 }
 
+const NO_HALF: Half =
+    Half { start: 0, inverse: 0, base: std::ptr::null_mut(), each: 0, turn: 0, second_inverse: 0, second_turn: 0 };
+
+/// Parts of any sizes. Indices are cut into pieces of a power of two, no longer than the shortest part: at most one part
+/// ends inside a piece.
+#[derive(Debug, Default)]
+struct Uneven {
+    /// Indices below it are found here.
+    extent: usize,
+    shift: u32,
+    pieces: Box<[Piece]>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    /// Where index 0 would be, counted by the part that the piece begins in, and by the next one.
+    bases: [*mut u8; 2],
+    /// Where the next one begins.
+    next: usize,
+}
+
 impl Flat {
     /// Nothing is reached this way.
     pub fn none() -> Flat {
-        let base = std::ptr::null_mut();
-        let half = Half { start: 0, inverse: 0, base, each: 0, turn: 0, second_inverse: 0, second_turn: 0 };
-        Flat { even: 0, limit: 0, rounds: 0, boundary: 0, halves: [half; 2] }
+        let (start, halves, uneven) = (std::ptr::null_mut(), [NO_HALF; 2], Uneven::default());
+        Flat { straight: 0, start, even: 0, limit: 0, boundary: 0, halves, uneven, joined: None }
     }
 
     /// For an array of this memory, whose elements lie `ghost` elements behind the beginning of each part.
     pub fn new<T: Pod>(memory: &Symmetric<T>, axis: &Axis, ghost: usize) -> Flat {
         Self::find(memory, axis, ghost).unwrap_or(Self::none())
+    }
+
+    /// Whether parts of the axis may be mapped one after the other, if their memory begins with a page: all are as long, and
+    /// whole pages.
+    pub fn may_join<T>(axis: &Axis, ghost: usize) -> bool {
+        let part = axis.longest();
+        let page = rustix::param::page_size();
+        let whole = part.checked_mul(size_of::<T>()).is_some_and(|bytes| bytes.is_multiple_of(page));
+        let all = part.checked_mul(axis.parts()) == Some(axis.extent());
+        ghost == 0 && axis.parts() > 1 && axis.is_contiguous() && all && whole
+    }
+
+    /// Maps the parts one after the other, if that can be.
+    pub fn join<T: Pod>(&mut self, memory: &Symmetric<T>, axis: &Axis, ghost: usize) {
+        if self.joined.is_none()
+            && Self::may_join::<T>(axis, ghost)
+            && let Some(joined) = memory.joined()
+        {
+            (self.straight, self.start) = (axis.extent(), joined.base());
+            self.joined = Some(joined);
+        }
     }
 
     fn find<T: Pod>(memory: &Symmetric<T>, axis: &Axis, ghost: usize) -> Option<Flat> {
@@ -60,75 +113,108 @@ impl Flat {
         let first = memory.ptr(0)?.cast::<u8>();
         let last = memory.ptr(axis.parts() - 1)?.cast::<u8>();
         let stride = (last.addr() - first.addr()) / (axis.parts() - 1).max(1);
+        if axis.parts() == 1 {
+            let start = first.wrapping_byte_add(ghost * size);
+            return Some(Flat { straight: axis.extent(), start, ..Self::none() });
+        }
+        let base = |part: usize| first.wrapping_byte_add(part * stride + ghost * size);
         let half = |stretch: Stretch| {
             let Stretch { start, count, part, divisor, dealt, round } = stretch;
             // Never asked for.
             if count == 0 {
-                return Some(Self::none().halves[0]);
+                return Some(NO_HALF);
             }
             let inverse = inverse(divisor, count)?;
             let second_inverse = if round == 0 { 0 } else { self::inverse(round, count)? };
-            let base = first.wrapping_byte_add(part * stride + ghost * size);
             let (each, turn) = match dealt {
                 false => (size, stride.wrapping_sub(divisor * size)),
                 true => (stride, size.wrapping_sub(divisor.wrapping_mul(stride))),
             };
             // After a round of blocks the next is of the first part again, one block on.
-            let second_turn = (divisor * size).wrapping_sub((round / divisor).wrapping_mul(stride));
-            Some(Half { start, inverse, base, each, turn, second_inverse, second_turn })
+            let second_turn = match round {
+                0 => 0,
+                _ => (divisor * size).wrapping_sub((round / divisor).wrapping_mul(stride)),
+            };
+            Some(Half { start, inverse, base: base(part), each, turn, second_inverse, second_turn })
         };
-        let [a, b] = axis.stretches()?;
-        let extent = axis.extent();
-        let (limit, rounds) = if b.round == 0 { (extent, 0) } else { (0, extent) };
-        let even = if b.start == 0 && !b.dealt { limit } else { 0 };
-        Some(Flat { even, limit, rounds, boundary: b.start, halves: [half(a)?, half(b)?] })
+        let Some([a, b]) = axis.stretches() else {
+            let most = tables::most_entries(memory.len());
+            let uneven = Uneven::find(axis, most, |part, start| base(part).wrapping_byte_sub(start * size))?;
+            return Some(Flat { uneven, ..Self::none() });
+        };
+        let limit = axis.extent();
+        let even = if b.start == 0 && !b.dealt && b.round == 0 { limit } else { 0 };
+        Some(Flat { even, limit, boundary: b.start, halves: [half(a)?, half(b)?], ..Self::none() })
     }
 
-    /// The address of an element that can be reached this way; aligned, and inside the part of its rank. `T` is what the
+    /// The address of an element that follows the one before; aligned, and inside the part of its rank. `T` is what the
     /// memory is of.
     #[inline(always)]
+    pub fn straight<T>(&self, index: usize) -> Option<*mut T> {
+        (index < self.straight).then(|| self.start.cast::<T>().wrapping_add(index))
+    }
+
+    /// The address of an element that [`Flat::straight`] does not find, if it can be reached this way.
+    #[inline(always)]
     pub fn address<T>(&self, index: usize) -> Option<*mut T> {
+        let distance = index.wrapping_mul(size_of::<T>());
         if index < self.even {
             let half = &self.halves[1];
-            let distance = index * size_of::<T>();
-            let turned = half.quotient(index).wrapping_mul(half.turn);
+            let turned = quotient(index, half.inverse).wrapping_mul(half.turn);
             return Some(half.base.wrapping_byte_add(turned).wrapping_byte_add(distance).cast());
         }
-        self.address_in_halves(index).map(<*mut u8>::cast)
+        if index < self.limit {
+            // By place, not by a branch that random indices would mispredict.
+            let half = &self.halves[usize::from(index >= self.boundary)];
+            return Some(half.address(index - half.start).cast());
+        }
+        self.address_apart(index, distance).map(|at| at.as_ptr().cast())
     }
 
-    #[inline]
-    fn address_in_halves(&self, index: usize) -> Option<*mut u8> {
-        if index >= self.limit {
-            return None;
-        }
-        // By place, not by a branch that random indices would mispredict.
-        let half = &self.halves[usize::from(index >= self.boundary)];
-        let index = index - half.start;
-        Some(half.base.wrapping_byte_add(half.distance(index)))
-    }
-
-    /// As [`Flat::address`], of an element that is dealt out in blocks.
-    #[inline]
-    pub fn address_in_rounds<T>(&self, index: usize) -> Option<*mut T> {
-        if index >= self.rounds {
-            return None;
-        }
-        let half = &self.halves[1];
-        let second = quotient(index, half.second_inverse).wrapping_mul(half.second_turn);
-        Some(half.base.wrapping_byte_add(half.distance(index)).wrapping_byte_add(second).cast())
+    /// Out of the way of what is short; what it takes and gives fits in registers.
+    #[inline(never)]
+    fn address_apart(&self, index: usize, distance: usize) -> Option<NonNull<u8>> {
+        let found = index < self.uneven.extent;
+        found.then(|| NonNull::new(self.uneven.base(index).wrapping_byte_add(distance))).flatten()
     }
 }
 
 impl Half {
     #[inline(always)]
-    fn distance(&self, index: usize) -> usize {
-        index.wrapping_mul(self.each).wrapping_add(self.quotient(index).wrapping_mul(self.turn))
+    fn address(&self, index: usize) -> *mut u8 {
+        let distance = index.wrapping_mul(self.each);
+        let turned = quotient(index, self.inverse).wrapping_mul(self.turn);
+        let turned_again = quotient(index, self.second_inverse).wrapping_mul(self.second_turn);
+        self.base.wrapping_byte_add(distance).wrapping_byte_add(turned).wrapping_byte_add(turned_again)
+    }
+}
+
+impl Uneven {
+    /// For an axis of neighbouring indices in each part, if it takes no more than so many pieces. `base` is where index 0
+    /// would be, counted by a part and where that begins.
+    fn find(axis: &Axis, most: usize, base: impl Fn(usize, usize) -> *mut u8) -> Option<Uneven> {
+        let parts: Vec<usize> = (0..axis.parts()).filter(|part| axis.len(*part) > 0).collect();
+        let shift = parts.iter().map(|part| axis.len(*part)).min()?.ilog2();
+        let (extent, count) = (axis.extent(), axis.extent().div_ceil(1 << shift));
+        if count > most {
+            return None;
+        }
+        let mut at = 0;
+        let piece = |number: usize| {
+            while parts.get(at + 1).is_some_and(|next| axis.start(*next) <= number << shift) {
+                at += 1;
+            }
+            let next = parts.get(at + 1).map_or(extent, |next| axis.start(*next));
+            let bases = [at, (at + 1).min(parts.len() - 1)].map(|at| base(parts[at], axis.start(parts[at])));
+            Piece { bases, next }
+        };
+        Some(Uneven { extent, shift, pieces: (0..count).map(piece).collect() })
     }
 
     #[inline(always)]
-    fn quotient(&self, index: usize) -> usize {
-        quotient(index, self.inverse)
+    fn base(&self, index: usize) -> *mut u8 {
+        let piece = &self.pieces[index >> self.shift];
+        piece.bases[usize::from(index >= piece.next)]
     }
 }
 
@@ -150,33 +236,69 @@ mod tests {
     use super::*;
     use crate::array::{Distribution, Layout};
 
+    /// Every element is where the layout says, unless none is found.
+    fn check(flat: &Flat, memory: &Symmetric<u32>, layout: &Layout<1>, ghost: usize) {
+        let extent = layout.len();
+        let found = flat.straight + flat.limit + flat.uneven.extent > 0;
+        let find = |index| flat.straight::<u32>(index).or_else(|| flat.address(index));
+        assert_eq!((find(extent), find(usize::MAX)), (None, None));
+        for index in 0..extent {
+            let (rank, [local]) = layout.locate(index).expect("inside");
+            let at = memory.ptr(rank).expect("mapped").wrapping_add(local + ghost);
+            assert_eq!(find(index), found.then_some(at), "{index} of {layout}");
+        }
+        // A divisor of one is left to the layout.
+        assert!(found || extent < 2 * layout.ranks(), "{layout}");
+    }
+
     #[test]
     fn as_the_layout_says() {
         let body = |world: &bellwether_runtime::World| {
             let n = world.size();
             for extent in [1, 2, 5, 7, 8, 30, 31, 64, 1000] {
-                let memory = world.alloc::<u32>(extent + 6)?;
                 use Distribution::*;
-                for (ghost, kind) in [(0, Block), (3, Block), (0, Cyclic), (0, BlockCyclic(3)), (0, BlockCyclic(16))] {
+                let ramp = Uneven((0..n).map(|part| part as f64 + 0.3).collect());
+                let gaps = Uneven((0..n).map(|part| ((part + 1) % 2) as f64).collect());
+                let kinds = [Block, Cyclic, BlockCyclic(3), BlockCyclic(16), ramp, gaps];
+                for (kind, ghost) in kinds.into_iter().flat_map(|kind| [(kind.clone(), 0), (kind, 3)]) {
                     let layout = Layout::new([extent], [kind], n)?;
-                    let flat = Flat::new(&memory, layout.axis(0), ghost);
-                    assert_eq!(flat.address::<u32>(extent), None);
-                    assert_eq!(flat.address::<u32>(usize::MAX), None);
-                    for index in 0..extent {
-                        let (rank, [local]) = layout.locate(index).expect("inside");
-                        let at = memory.ptr(rank).expect("mapped").wrapping_add(local + ghost);
-                        // One element in a block divides by one, which is left to the layout.
-                        let expected = (flat.limit + flat.rounds > 0).then_some(at);
-                        let found = flat.address(index).or_else(|| flat.address_in_rounds(index));
-                        assert_eq!(found, expected, "{index} of {layout}");
-                    }
-                    assert_eq!(flat.address_in_rounds::<u32>(extent), None);
-                    assert!(flat.limit + flat.rounds > 0 || extent < 2 * n, "{layout}");
+                    let memory = world.alloc::<u32>(extent + 6)?;
+                    check(&Flat::new(&memory, layout.axis(0), ghost), &memory, &layout, ghost);
                 }
             }
             world.barrier()
         };
         for ranks in [1, 2, 3, 5, 7] {
+            let outcomes = bellwether_runtime::threads(ranks, body).expect("runs");
+            outcomes.into_iter().collect::<bellwether_runtime::Result<()>>().expect("runs");
+        }
+    }
+
+    #[test]
+    fn joined_parts_are_the_same_elements() {
+        let body = |world: &bellwether_runtime::World| {
+            let page = rustix::param::page_size() / size_of::<u32>();
+            let layout = Layout::block([3 * page * world.size()], world.size())?;
+            let memory = world.alloc_aligned::<u32>(3 * page, rustix::param::page_size())?;
+            let mut flat = Flat::none();
+            flat.join(&memory, layout.axis(0), 0);
+            assert_eq!(flat.straight, if world.size() > 1 { layout.len() } else { 0 });
+            (0..3 * page).for_each(|local| memory.store(local, (world.rank() * 3 * page + local) as u32));
+            world.barrier()?;
+            for index in 0..flat.straight {
+                let at = flat.straight::<u32>(index).expect("joined");
+                // SAFETY: an element of the memory that is mapped there, which nobody writes meanwhile.
+                assert_eq!(unsafe { at.read_volatile() }, index as u32);
+            }
+            assert_eq!(flat.straight::<u32>(layout.len()), None);
+            // Not whole pages, borders between them, or dealt out.
+            assert!(!Flat::may_join::<u32>(Layout::block([3 * page * world.size() + 1], world.size())?.axis(0), 0));
+            assert!(!Flat::may_join::<u32>(Layout::block([page / 2 * world.size()], world.size())?.axis(0), 0));
+            assert!(!Flat::may_join::<u32>(layout.axis(0), 1));
+            assert!(!Flat::may_join::<u32>(Layout::cyclic([3 * page * world.size()], world.size())?.axis(0), 0));
+            world.barrier()
+        };
+        for ranks in [1, 2, 3, 7] {
             let outcomes = bellwether_runtime::threads(ranks, body).expect("runs");
             outcomes.into_iter().collect::<bellwether_runtime::Result<()>>().expect("runs");
         }

@@ -6,7 +6,7 @@
 //! | make an array | [`GlobalArray::new`], [`GlobalArray::from_fn`], [`GlobalArray::load_npy`] |
 //! | compute on what is here | [`GlobalArray::local`], [`GlobalArray::local_mut`], [`GlobalArray::iter_mut`], in the phase [`Local`] |
 //! | compute on it with all cores | [`GlobalArray::par_iter`], [`GlobalArray::par_iter_mut`], on a [`Pool`](crate::Pool) |
-//! | reach any element | [`GlobalArray::get`], [`GlobalArray::put`], [`GlobalArray::fetch_add`], in the phase [`Shared`] |
+//! | reach any element | [`GlobalArray::get`], [`GlobalArray::put`], [`GlobalArray::fetch_add`], [`GlobalArray::accumulate`], in the phase [`Shared`] |
 //! | move boxes | [`GlobalArray::get_patch`], [`GlobalArray::put_patch`] |
 //! | combine and reduce | [`GlobalArray::map`], [`GlobalArray::zip_map`], [`GlobalArray::reduce`], [`GlobalArray::dot`] |
 //! | change the layout | [`GlobalArray::relayout`], [`GlobalArray::transpose`] |
@@ -192,7 +192,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             let why = format!("{longest:?} elements at a rank exceed the address space");
             return Err(Error::InvalidArgument { operation: OPERATION, why });
         };
-        let memory = world.alloc(len)?;
+        let joins = D == 1 && flat::Flat::may_join::<T>(layout.axis(0), ghost[0]);
+        let memory = if joins { world.alloc_aligned(len, rustix::param::page_size())? } else { world.alloc(len)? };
         world.withhold(&memory);
         let (rank, own) = (world.rank(), layout.extents_at(world.rank()));
         let flat = if D == 1 { flat::Flat::new(&memory, layout.axis(0), ghost[0]) } else { flat::Flat::none() };

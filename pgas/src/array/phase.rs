@@ -44,6 +44,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         if D > 1 && self.tables.is_none() {
             self.tables = Tables::new(&self.memory, &self.layout, &self.ghost);
         }
+        if D == 1 {
+            self.flat.join(&self.memory, self.layout.axis(0), self.ghost[0]);
+        }
         // What was written through the slice comes before the barrier inside.
         world.change_reach(&self.memory, Reach::Pointers)?;
         Ok(self.in_phase())

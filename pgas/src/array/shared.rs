@@ -1,7 +1,9 @@
 //! The shared phase: any element, one-sided.
 
+use std::ops::Add;
+
 use bellwether_runtime::memory::copy;
-use bellwether_runtime::{AtomicElement, Pod, Result};
+use bellwether_runtime::{AtomicElement, Pod, Result, Word};
 
 use super::index::Position;
 use super::{GlobalArray, Shared};
@@ -16,6 +18,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     #[inline(always)]
     pub fn get(&self, index: impl Position<D>) -> Result<T> {
         let index = index.position();
+        if D == 1 {
+            if let Some(at) = self.flat.straight(index[0]) {
+                // SAFETY: as below.
+                return Ok(unsafe { copy::load(at) });
+            }
+            // So that a loop has its registers for that alone.
+            std::hint::cold_path();
+        }
         if let Some(at) = self.address(index) {
             // SAFETY: an element of ours in mapped memory; in this phase it is only touched through `copy` and atomics.
             return Ok(unsafe { copy::load(at) });
@@ -23,7 +33,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
         self.get_apart(index)
     }
 
-    /// Where an element is in mapped memory, if there is a short way to it.
+    /// Where an element is in mapped memory, if there is another short way to it.
     #[inline(always)]
     fn address(&self, index: [usize; D]) -> Option<*mut T> {
         if D == 1 { self.flat.address(index[0]) } else { self.tables.address(&index) }
@@ -32,10 +42,6 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// Out of the way of what is short.
     #[inline(never)]
     fn get_apart(&self, index: [usize; D]) -> Result<T> {
-        if let (1, Some(at)) = (D, self.flat.address_in_rounds(index[0])) {
-            // SAFETY: as in `get`.
-            return Ok(unsafe { copy::load(at) });
-        }
         match self.locate(index) {
             Some((rank, at)) => self.memory.get(rank, at),
             None => Err(self.layout.outside("get", index)),
@@ -50,6 +56,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     #[inline(always)]
     pub fn put(&self, index: impl Position<D>, value: T) -> Result<()> {
         let index = index.position();
+        if D == 1 {
+            if let Some(at) = self.flat.straight(index[0]) {
+                // SAFETY: as in `get`.
+                unsafe { copy::store(at, value) };
+                return Ok(());
+            }
+            std::hint::cold_path();
+        }
         if let Some(at) = self.address(index) {
             // SAFETY: as in `get`.
             unsafe { copy::store(at, value) };
@@ -60,11 +74,6 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
 
     #[inline(never)]
     fn put_apart(&self, index: [usize; D], value: T) -> Result<()> {
-        if let (1, Some(at)) = (D, self.flat.address_in_rounds(index[0])) {
-            // SAFETY: as in `get`.
-            unsafe { copy::store(at, value) };
-            return Ok(());
-        }
         match self.locate(index) {
             Some((rank, at)) => self.memory.put(rank, at, value),
             None => Err(self.layout.outside("put", index)),
@@ -79,6 +88,54 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
         match self.locate(index.position()) {
             Some((rank, at)) => GlobalPtr::to(&self.memory, rank, at),
             None => Err(self.layout.outside("a pointer", index.position())),
+        }
+    }
+}
+
+impl<T: Word, const D: usize> GlobalArray<T, D, Shared> {
+    /// Replaces an element by what `change` makes of it, atomically, and returns what it was before: any change of integers
+    /// and floating-point numbers, as the larger of two, by compare-and-swap. `change` is called again where another rank was
+    /// faster.
+    ///
+    /// # Examples
+    /// ```
+    /// use bellwether::array::{GlobalArray, Layout};
+    /// # bellwether::threads(3, |world| {
+    /// let best = GlobalArray::<f64, 1>::new(world, Layout::block([10], world.size())?)?.share(world)?;
+    /// let mine = 0.5 * world.rank() as f64;
+    /// best.fetch_update(7, |best| best.max(mine))?;
+    /// best.accumulate(8, 0.25)?;
+    /// world.barrier()?;
+    /// let all = world.size() as f64;
+    /// assert_eq!((best.get(7)?, best.get(8)?), (0.5 * (all - 1.0), 0.25 * all));
+    /// # world.barrier()
+    /// # })?.into_iter().collect::<bellwether::Result<()>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`GlobalArray::get`].
+    pub fn fetch_update(&self, index: impl Position<D>, change: impl FnMut(T) -> T) -> Result<T> {
+        self.updated("fetch_update", index.position(), change)
+    }
+
+    /// Adds `value` to an element, and returns what it was before: [`GlobalArray::fetch_add`] for floating-point numbers too.
+    /// The order of several ranks' additions is not fixed, and so the last bits of their sum are not; integers must not
+    /// overflow. For many values [`GlobalArray::scatter_add`] is faster.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::get`].
+    pub fn accumulate(&self, index: impl Position<D>, value: T) -> Result<T>
+    where
+        T: Add<Output = T>,
+    {
+        self.updated("accumulate", index.position(), |element| element + value)
+    }
+
+    fn updated(&self, operation: &'static str, index: [usize; D], change: impl FnMut(T) -> T) -> Result<T> {
+        match self.locate(index) {
+            Some((rank, at)) => self.memory.fetch_update(rank, at, change),
+            None => Err(self.layout.outside(operation, index)),
         }
     }
 }

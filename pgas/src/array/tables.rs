@@ -4,32 +4,39 @@ use bellwether_runtime::{Pod, Symmetric};
 
 use super::layout::Layout;
 
-/// Entries that are always worth their memory: 96 KiB.
+/// Entries that are always worth their memory: 64 KiB.
 const FEW: usize = 4096;
 
-/// Where the elements are: rows of a part are as long as the part is, and a part begins where its rank does.
+/// How many entries of tables are little beside this many elements at a rank.
+pub(super) fn most_entries(elements: usize) -> usize {
+    FEW.max(elements / 16)
+}
+
+/// Where the elements are: at the sum of one number for each dimension.
 ///
-/// The table of a dimension has an entry for each index. Together they are as long as the extents' sum, which is little
-/// beside the elements, or they are not made.
+/// An index of one dimension says how far away its part is, and how far in it. That depends on how long the part's rows are,
+/// which the dimensions behind say: so a dimension has its table once for each length there is, and the tables are looked
+/// into from the last to the first. In most layouts there is one length, or two. Tables that are not little beside the
+/// elements are not made.
 #[derive(Debug)]
 pub(super) struct Tables<const D: usize> {
     base: *mut u8,
-    axes: [Box<[Entry]>; D],
+    axes: [Axis; D],
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    /// Bytes from the first rank's part to that of the one that has it, as far as this dimension says.
-    far: usize,
-    /// The index in the part, and how many there are in the part, with ghost layers.
-    local: usize,
-    length: usize,
+#[derive(Debug, Default)]
+struct Axis {
+    extent: usize,
+    /// Bytes to the element, as far as this dimension says: `extent` entries for each length.
+    bytes: Box<[usize]>,
+    /// For each of these where the table of the dimension before begins. None in the first.
+    before: Box<[usize]>,
 }
 
 impl<const D: usize> Tables<D> {
     /// Nothing is reached this way.
     pub fn none() -> Tables<D> {
-        Tables { base: std::ptr::null_mut(), axes: std::array::from_fn(|_| Box::default()) }
+        Tables { base: std::ptr::null_mut(), axes: std::array::from_fn(|_| Axis::default()) }
     }
 
     pub fn is_none(&self) -> bool {
@@ -42,22 +49,35 @@ impl<const D: usize> Tables<D> {
     }
 
     fn find<T: Pod>(memory: &Symmetric<T>, layout: &Layout<D>, ghost: &[usize; D]) -> Option<Tables<D>> {
-        let entries: usize = layout.extents().iter().fold(0, |sum, extent| sum.saturating_add(*extent));
-        if entries > FEW.max(memory.len() / 16) {
-            return None;
-        }
         // All parts, or only this rank's own, are mapped.
         let first = memory.ptr(0)?.cast::<u8>();
         let last = memory.ptr(layout.ranks() - 1)?.cast::<u8>();
         let mut stride = (last.addr() - first.addr()) / (layout.ranks() - 1).max(1);
-        let mut axes = std::array::from_fn(|_| Box::default());
+        let mut axes = std::array::from_fn(|_| Axis::default());
+        // Bytes from an index of this dimension to the next, in a part: all there are.
+        let mut steps = vec![size_of::<T>()];
+        let mut room = most_entries(memory.len());
         for d in (0..D).rev() {
-            let axis = layout.axis(d);
-            let entry = |index| {
-                let (part, local) = axis.locate(index);
-                Entry { far: part * stride, local: local + ghost[d], length: axis.len(part) + 2 * ghost[d] }
-            };
-            axes[d] = (0..axis.extent()).map(entry).collect();
+            let (axis, mut steps_before) = (layout.axis(d), Vec::new());
+            let (extent, ghost) = (axis.extent(), ghost[d]);
+            room = room.checked_sub(extent.checked_mul(steps.len())?)?;
+            let (mut bytes, mut before) = (Vec::new(), Vec::new());
+            for step in steps {
+                for (part, local) in (0..extent).map(|index| axis.locate(index)) {
+                    bytes.push(part * stride + (local + ghost) * step);
+                    if d > 0 {
+                        let row = step * (axis.len(part) + 2 * ghost);
+                        let known = steps_before.iter().position(|step| *step == row);
+                        let number = known.unwrap_or_else(|| {
+                            steps_before.push(row);
+                            steps_before.len() - 1
+                        });
+                        before.push(number * layout.axis(d - 1).extent());
+                    }
+                }
+            }
+            axes[d] = Axis { extent, bytes: bytes.into(), before: before.into() };
+            steps = steps_before;
             // The last dimension's neighbour in the grid is the next rank.
             stride *= axis.parts();
         }
@@ -68,13 +88,21 @@ impl<const D: usize> Tables<D> {
     /// memory is of.
     #[inline(always)]
     pub fn address<T>(&self, index: &[usize; D]) -> Option<*mut T> {
-        let (mut far, mut at) = (0, 0);
-        for (d, (axis, index)) in self.axes.iter().zip(index).enumerate() {
-            let entry = axis.get(*index)?;
-            far += entry.far;
-            at = if d == 0 { entry.local } else { at * entry.length + entry.local };
+        if (0..D).any(|d| index[d] >= self.axes[d].extent) {
+            return None;
         }
-        Some(self.base.wrapping_byte_add(far + at * size_of::<T>()).cast())
+        let (mut far, mut table) = (0, 0);
+        for d in (0..D).rev() {
+            let (axis, entry) = (&self.axes[d], table + index[d]);
+            // SAFETY: the table begins at a multiple of the extent that has as many entries behind it, and the index is
+            // below the extent.
+            far += unsafe { axis.bytes.get_unchecked(entry) };
+            if d > 0 {
+                // SAFETY: it is as long.
+                table = unsafe { *axis.before.get_unchecked(entry) };
+            }
+        }
+        Some(self.base.wrapping_byte_add(far).cast())
     }
 }
 

@@ -113,10 +113,8 @@ impl<'a, T: Pod, const D: usize> View<'a, T, D, Local> {
         mut fold: impl FnMut(U, T) -> U,
         combine: impl Fn(U, U) -> U,
     ) -> Result<U> {
-        world.check_own(&self.array.memory, "reduce")?;
-        let mut value = [self.iter().fold(start, |value, (_, element)| fold(value, *element))];
-        world.allreduce(&mut value, combine)?;
-        Ok(value[0])
+        let here = || self.iter().fold(start, |value, (_, element)| fold(value, *element));
+        self.array.reduce_from(world, here, combine)
     }
 }
 

@@ -66,6 +66,46 @@ fn elements_in_every_layout() {
     });
 }
 
+/// Every rank adds to every element, and keeps the largest, many times.
+fn accumulates<T>(world: &bellwether::World, number: impl Fn(usize) -> T) -> bellwether::Result<()>
+where
+    T: bellwether::Word + std::ops::Add<Output = T> + PartialOrd + std::fmt::Debug,
+{
+    let (n, rank, rounds) = (world.size(), world.rank(), 5);
+    for layout in lines(7, n) {
+        let sums = GlobalArray::<T, 1>::new(world, layout.clone())?.share(world)?;
+        let largest = GlobalArray::<T, 1>::new(world, layout)?.share(world)?;
+        for i in (0..rounds).flat_map(|_| 0..7) {
+            sums.accumulate(i, number(i))?;
+            let mine = number((rank + i) % n);
+            largest.fetch_update([i], |old| if old < mine { mine } else { old })?;
+        }
+        world.barrier()?;
+        for i in 0..7 {
+            assert_eq!((sums.get(i)?, largest.get(i)?), (number(i * n * rounds), number(n - 1)));
+        }
+        says(sums.accumulate(7, number(1)), &["[7]", "outside"]);
+        world.barrier()?;
+        // What is returned is what was there: each value before is seen once.
+        let before = sums.accumulate(0, number(1))?;
+        let mut seen = world.allgather(&[before])?;
+        seen.sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
+        assert_eq!(seen, (0..n).map(&number).collect::<Vec<T>>());
+        world.barrier()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn numbers_of_every_kind_are_accumulated() {
+    everywhere("accumulate", |world| {
+        accumulates(world, |i| i as f64 * 0.5)?;
+        accumulates(world, |i| i as f32 * 0.25)?;
+        accumulates(world, |i| i as u64)?;
+        accumulates(world, |i| i as i32)
+    });
+}
+
 #[test]
 fn atomics_count_every_rank() {
     everywhere("atomics", |world| {
@@ -134,6 +174,35 @@ fn an_index_outside_is_told_with_both_sides() {
             says(array.put(index, 1), &facts);
             says(array.fetch_add(index, 1), &facts);
             says(array.compare_swap(index, 1, 2), &facts);
+        }
+        world.barrier()
+    });
+}
+
+#[test]
+fn parts_of_whole_pages_are_one_array_to_every_way_in() {
+    everywhere("pages", |world| {
+        let (n, rank) = (world.size(), world.rank());
+        let part = 2048;
+        let array = GlobalArray::<u64, 1>::new(world, Layout::block([n * part], n)?)?;
+        let mut array = array.share(world)?;
+        for round in 0..2u64 {
+            // Each element by a rank that does not own it, if there are two.
+            let mine = (rank + 1) % n * part;
+            (mine..mine + part).try_for_each(|i| array.put(i, i as u64 + round))?;
+            world.barrier()?;
+            for i in [0, part - 1, n * part - 1, rank * part + 7] {
+                assert_eq!((array.get(i)?, array.pointer(i)?.get(world)?), (i as u64 + round, i as u64 + round));
+            }
+            world.barrier()?;
+            array.fetch_add((mine + 5) % (n * part), 1)?;
+            world.barrier()?;
+            assert_eq!(array.get(mine + 5)?, (mine + 5) as u64 + round + 1);
+            says(array.get(n * part), &["outside"]);
+            says(array.put(usize::MAX, 0), &["outside"]);
+            let local = array.localize(world)?;
+            assert_eq!(local.local()[9], (rank * part + 9) as u64 + round);
+            array = local.share(world)?;
         }
         world.barrier()
     });

@@ -125,6 +125,7 @@ fn every_layout_into_every_other() {
     everywhere("relayout", |world| {
         let n = world.size();
         each(world, &lines(17, n))?;
+        each(world, &lines(16 * n, n))?;
         each(world, &planes([5, 6], n))?;
         each(world, &boxes([3, 4, 2], n))
     });

@@ -20,11 +20,23 @@ impl Heap {
     /// Takes `bytes` at the lowest offset that holds them; all blocks are multiples of `align`.
     /// `None` if no free range is large enough.
     pub fn take(&mut self, bytes: usize, align: usize) -> Option<usize> {
-        let bytes = bytes.max(1).checked_next_multiple_of(align)?;
-        let (&offset, &len) = self.free.iter().find(|(_, len)| **len >= bytes)?;
-        self.free.remove(&offset);
-        if len > bytes {
-            self.free.insert(offset + bytes, len - bytes);
+        self.take_before(bytes, align, 0, align)
+    }
+
+    /// As [`Heap::take`], of blocks that are multiples of `unit`, such that the byte `head` behind the offset is a multiple
+    /// of `align`. Both are multiples of `unit`.
+    pub fn take_before(&mut self, bytes: usize, unit: usize, head: usize, align: usize) -> Option<usize> {
+        let bytes = bytes.max(1).checked_next_multiple_of(unit)?;
+        let skipped = |offset: usize| (offset + head).next_multiple_of(align) - head - offset;
+        let fits = |(offset, len): &(&usize, &usize)| **len >= bytes && **len - bytes >= skipped(**offset);
+        let (&before, &len) = self.free.iter().find(fits)?;
+        let (skip, offset) = (skipped(before), before + skipped(before));
+        self.free.remove(&before);
+        if skip > 0 {
+            self.free.insert(before, skip);
+        }
+        if len > skip + bytes {
+            self.free.insert(offset + bytes, len - skip - bytes);
         }
         self.taken.insert(offset, bytes);
         Some(offset)
@@ -88,5 +100,17 @@ mod tests {
         heap.give_back(a);
         assert_eq!(heap.take(65, 64), Some(128));
         assert_eq!(heap.take(64, 64), Some(a));
+    }
+
+    #[test]
+    fn what_is_skipped_for_alignment_stays_free() {
+        let mut heap = Heap::new(4096);
+        assert_eq!(heap.take_before(64 + 1024, 64, 64, 1024), Some(1024 - 64));
+        assert_eq!(heap.take_before(64 + 1024, 64, 64, 1024), Some(3072 - 64));
+        assert_eq!(heap.take_before(64 + 1, 64, 64, 1024), None);
+        assert_eq!(heap.take(1024 - 64, 64), Some(0));
+        assert_eq!(heap.take(1024 - 64, 64), Some(2048));
+        [0, 1024 - 64, 2048, 3072 - 64].into_iter().for_each(|offset| heap.give_back(offset));
+        assert_eq!(heap.largest_free(), 4096);
     }
 }

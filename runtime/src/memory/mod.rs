@@ -3,6 +3,7 @@
 pub mod blocks;
 pub mod copy;
 pub mod heap;
+pub mod joined;
 pub mod layout;
 pub mod limits;
 pub mod node;

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::FallocateFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use super::joined::Joined;
 use super::limits;
 use crate::error::{Error, Result};
 
@@ -138,6 +139,18 @@ impl NodeMemory {
     /// Which pages the slots are made of.
     pub fn pages(&self) -> Pages {
         self.pages
+    }
+
+    /// Bytes `from..from + bytes` of all slots, which are backed, mapped one after the other once more. Both are multiples
+    /// of a page. `None` where that costs more than it saves: with huge pages, which the second mapping would not have, and
+    /// for so many slots that the system might run out of mappings.
+    pub fn join(&self, from: usize, bytes: usize) -> Option<Joined> {
+        const MOST: usize = 64;
+        let large = self.pages == Pages::Reserved || (self.pages == Pages::Transparent && bytes >= HUGE_PAGE);
+        if large || self.slots.count > MOST {
+            return None;
+        }
+        Joined::map(&self.fd, self.slots.offset + from, 1 << self.slots.stride_log2, self.slots.count, bytes)
     }
 
     /// Bytes by which commitments grow.

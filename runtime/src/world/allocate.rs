@@ -115,21 +115,29 @@ impl Drop for Block {
 impl World {
     /// Takes `bytes` zeroed bytes, aligned to a cache line, at the same offset in every slot. Collective.
     pub(crate) fn allocate(&self, bytes: usize, operation: &'static str) -> Result<Block> {
+        self.allocate_aligned(bytes, LINE, operation)
+    }
+
+    /// The same, aligned to `align` bytes: a multiple of a cache line, at most a page.
+    pub(super) fn allocate_aligned(&self, bytes: usize, align: usize, operation: &'static str) -> Result<Block> {
         self.engine.check_outside_handler(operation)?;
         let mut requests = Vec::with_capacity(self.size());
-        self.exchange(Kind::Allocate, bytemuck::bytes_of(&(bytes as u64)), |_, theirs| {
-            requests.push(bytemuck::pod_read_unaligned::<u64>(theirs));
+        self.exchange(Kind::Allocate, bytemuck::bytes_of(&[bytes as u64, align as u64]), |_, theirs| {
+            requests.push(bytemuck::pod_read_unaligned::<[u64; 2]>(theirs));
         })?;
-        if let Some(rank) = requests.iter().position(|theirs| *theirs != requests[0]) {
-            let advice = "allocation is collective: every rank must ask for the same, in the same order";
-            return Err(differ("the size in bytes of an allocation", rank, requests[rank], requests[0], advice));
+        for (what, which) in [("the size in bytes of an allocation", 0), ("the alignment of an allocation", 1)] {
+            if let Some(rank) = requests.iter().position(|theirs| theirs[which] != requests[0][which]) {
+                let advice = "allocation is collective: every rank must ask for the same, in the same order";
+                return Err(differ(what, rank, requests[rank][which], requests[0][which], advice));
+            }
         }
         // Offset, largest free range, number and allocation, as rank 0 has them.
         let mut answer = [u64::MAX, 0, 0, 0];
         if let Some(books) = &mut self.allocator.borrow_mut().books {
             reclaim(&self.engine, books);
             answer[1] = books.heap.largest_free() as u64;
-            if let Some(offset) = bytes.checked_add(LINE).and_then(|total| books.heap.take(total, LINE)) {
+            let place = |total| books.heap.take_before(total, LINE, LINE, align);
+            if let Some(offset) = bytes.checked_add(LINE).and_then(place) {
                 let (number, allocation) = books.numbers.give(offset);
                 answer = [offset as u64, answer[1], number as u64, allocation];
             }

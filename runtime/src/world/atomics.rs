@@ -11,6 +11,7 @@ use crate::transport::{AtomicOp, Width};
 
 mod sealed {
     pub trait Sealed {}
+    pub trait Word {}
 }
 
 /// Elements with atomic operations: 32- and 64-bit integers.
@@ -70,6 +71,72 @@ element! {
     i64, AtomicI64, [fetch_add, fetch_and, fetch_or, fetch_xor, swap];
 }
 
+/// Elements that can be changed in any way by compare-and-swap: integers and floating-point numbers of 32 and 64 bits.
+pub trait Word: Pod + sealed::Word {
+    /// The integer of the same bits.
+    #[doc(hidden)]
+    type Bits: AtomicElement + PartialEq;
+}
+
+macro_rules! word {
+    ($($element:ty, $bits:ty;)*) => {$(
+        impl sealed::Word for $element {}
+        impl Word for $element {
+            type Bits = $bits;
+        }
+    )*};
+}
+
+word! {
+    u32, u32;
+    i32, i32;
+    u64, u64;
+    i64, i64;
+    f32, u32;
+    f64, u64;
+}
+
+impl<T: Pod> Symmetric<T> {
+    /// For what is no pointer away: an error, or an atomic over the network, on an element as long as `W`.
+    #[cold]
+    fn atomic_far<W: AtomicElement>(
+        &self,
+        operation: &'static str,
+        op: AtomicOp,
+        rank: usize,
+        index: usize,
+        value: W,
+        compare: W,
+    ) -> Result<W> {
+        let offset = self.range(operation, rank, index, 1)?;
+        let asked = Asked { op, width: W::WIDTH, value: value.widen(), compare: compare.widen() };
+        self.engine().far_atomic(operation, rank, offset, asked).map(W::narrow)
+    }
+}
+
+impl<T: Word> Symmetric<T> {
+    /// Replaces an element of `rank` by what `change` makes of it, atomically, and returns what it was before. `change` is
+    /// called again where another rank was faster. Floating-point numbers are added so: `|x| x + 1.5`.
+    ///
+    /// # Errors
+    /// As [`Symmetric::compare_swap`].
+    pub fn fetch_update(&self, rank: usize, index: usize, mut change: impl FnMut(T) -> T) -> Result<T> {
+        let mut expected: T::Bits = bytemuck::cast(self.get(rank, index)?);
+        loop {
+            let new: T::Bits = bytemuck::cast(change(bytemuck::cast(expected)));
+            let found = match self.element(rank, index) {
+                // SAFETY: an element of ours, as long and as aligned, only touched atomically.
+                Some(at) => unsafe { T::Bits::compare_swap(at.cast(), expected, new) },
+                None => self.atomic_far("fetch_update", AtomicOp::CompareSwap, rank, index, new, expected)?,
+            };
+            if found == expected {
+                return Ok(bytemuck::cast(found));
+            }
+            expected = found;
+        }
+    }
+}
+
 macro_rules! operations {
     ($($(#[$doc:meta])* $operation:ident, $op:ident, $future:ident;)*) => {
         /// Atomic operations. All ranks' operations on one element, and its owner's, are atomic to each other. They
@@ -79,22 +146,6 @@ macro_rules! operations {
         /// All of them: [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`]; over a network
         /// [`crate::Error::PeerLost`] and [`crate::Error::InsideHandler`].
         impl<T: AtomicElement> Symmetric<T> {
-            /// For what is no pointer away: an error, or an atomic over the network.
-            #[cold]
-            fn atomic_far(
-                &self,
-                operation: &'static str,
-                op: AtomicOp,
-                rank: usize,
-                index: usize,
-                value: T,
-                compare: T,
-            ) -> Result<T> {
-                let offset = self.range(operation, rank, index, 1)?;
-                let asked = Asked { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-                self.engine().far_atomic(operation, rank, offset, asked).map(T::narrow)
-            }
-
             $($(#[$doc])*
             ///
             /// # Errors

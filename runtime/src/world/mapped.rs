@@ -7,6 +7,7 @@ use bytemuck::Pod;
 use super::Symmetric;
 use crate::error::{Error, Result};
 use crate::memory::copy;
+use crate::memory::joined::Joined;
 
 /// A [`Symmetric`] array whose parts are all mapped, for threads beside that of the world: puts and gets need no progress.
 ///
@@ -41,6 +42,15 @@ impl<T: Pod> Symmetric<T> {
         let (base, stride) = (self.ptr(0)?, 1 << engine.node.stride_log2());
         let ranks = engine.reach();
         (ranks > 0).then_some(Mapped { base, stride, ranks, len: self.len(), array: PhantomData })
+    }
+
+    /// All parts one after the other, in the order of the ranks, at addresses beside the usual ones; valid as long as this
+    /// handle and the mapping are there. Where the parts are whole pages ([`World::alloc_aligned`](super::World::alloc_aligned)),
+    /// all mapped, and the system has what it takes; else `None`.
+    pub fn joined(&self) -> Option<Joined> {
+        let (engine, bytes, page) = (self.engine(), self.len() * size_of::<T>(), rustix::param::page_size());
+        let whole = bytes.is_multiple_of(page) && self.offset().is_multiple_of(page);
+        (whole && engine.reach() == engine.size).then(|| engine.node.join(self.offset(), bytes)).flatten()
     }
 }
 

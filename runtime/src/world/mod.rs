@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use bytemuck::Pod;
 use serde::{Serialize, de::DeserializeOwned};
 
-pub use self::atomics::AtomicElement;
+pub use self::atomics::{AtomicElement, Word};
 pub use self::bell::Bell;
 pub use self::mapped::Mapped;
 pub use self::phase::{Lent, Reach};

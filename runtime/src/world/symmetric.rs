@@ -43,11 +43,23 @@ impl World {
     /// [`Error::OutOfMemory`], on all ranks, with what was asked, what is free and the setting that changes it;
     /// [`Error::RanksDiffer`] if a rank asks for another size.
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<Symmetric<T>> {
-        let bytes = len.checked_mul(size_of::<T>()).ok_or(Error::InvalidArgument {
-            operation: "alloc",
-            why: format!("{len} elements of {} bytes exceed the address space", size_of::<T>()),
-        })?;
-        let block = self.allocate(bytes, "alloc")?;
+        self.alloc_aligned(len, LINE)
+    }
+
+    /// As [`World::alloc`], at an address that is a multiple of `align` bytes: a power of two, at least a cache line (64)
+    /// and at most a page. As OpenSHMEM's `shmem_align`.
+    ///
+    /// # Errors
+    /// As [`World::alloc`]; [`Error::InvalidArgument`] for another alignment.
+    pub fn alloc_aligned<T: Pod>(&self, len: usize, align: usize) -> Result<Symmetric<T>> {
+        let wrong = |why| Error::InvalidArgument { operation: "alloc", why };
+        let page = rustix::param::page_size();
+        if !align.is_power_of_two() || !(LINE..=page).contains(&align) {
+            return Err(wrong(format!("aligned to {align} bytes; it is a power of two from {LINE} to {page}")));
+        }
+        let bytes = len.checked_mul(size_of::<T>());
+        let too_many = || wrong(format!("{len} elements of {} bytes exceed the address space", size_of::<T>()));
+        let block = self.allocate_aligned(bytes.ok_or_else(too_many)?, align, "alloc")?;
         Ok(Symmetric::over(block, Rc::clone(self.engine()), len))
     }
 }

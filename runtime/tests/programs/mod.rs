@@ -178,6 +178,41 @@ fn ranks_that_ask_for_different_sizes_are_named() {
 }
 
 #[test]
+fn memory_is_aligned_as_asked_and_whole_pages_can_be_joined() {
+    watchdog();
+    const PAGE: usize = 4096;
+    let body = |world: &World| {
+        let small = world.alloc::<u8>(3)?;
+        for align in [64, 1024, PAGE] {
+            let memory = world.alloc_aligned::<u8>(2 * PAGE, align)?;
+            assert_eq!(memory.as_ptr_range().start.addr() % align, 0);
+        }
+        for align in [0, 32, 96, 1 << 30] {
+            let error = world.alloc_aligned::<u8>(8, align).expect_err("no such alignment").to_string();
+            assert!(error.contains(&format!("aligned to {align} bytes")), "{error}");
+        }
+        let other = world.alloc_aligned::<u8>(8, if world.rank() == 1 { 128 } else { 64 });
+        assert_eq!(matches!(other, Err(Error::RanksDiffer { rank: 1, .. })), world.size() > 1);
+        let memory = world.alloc_aligned::<u64>(PAGE / 8, rustix::param::page_size())?;
+        assert!(small.joined().is_none());
+        let mapping = memory.joined();
+        assert_eq!(mapping.is_some(), memory.mapped().is_some());
+        let Some(mapping) = mapping else { return Ok(()) };
+        let joined = mapping.base().cast::<u64>();
+        memory.store(5, 100 + world.rank() as u64);
+        world.barrier()?;
+        for rank in 0..world.size() {
+            // SAFETY: inside the mapping, which lives; nobody writes meanwhile.
+            assert_eq!(unsafe { joined.add(rank * PAGE / 8 + 5).read_volatile() }, 100 + rank as u64);
+        }
+        world.barrier()
+    };
+    for ranks in [1, 2, 3, 7] {
+        threads(ranks, body).expect("starts").into_iter().for_each(|outcome| outcome.expect("runs"));
+    }
+}
+
+#[test]
 fn ranges_are_checked() {
     watchdog();
     threads(2, |world| {
