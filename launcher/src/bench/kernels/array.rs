@@ -3,7 +3,7 @@
 use bellwether::array::{Ghosts, GlobalArray, Layout, Local, Shared};
 use bellwether_runtime::{Bell, Result, Symmetric, World};
 
-use super::memory::{REACH, small_gets, small_puts};
+use super::memory::REACH;
 use super::{opaque, opaque_index};
 use crate::bench::rank::Session;
 use crate::bench::task::Measured;
@@ -23,8 +23,8 @@ pub fn put(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let active = session.world.rank() == 0;
     let measured = session.alternate(
         session.operations(100_000, usize::MAX, WORD),
-        |n| puts_by_index(&array, if active { n } else { 0 }),
-        |n| small_puts(&memory, opaque_index(1), if active { n } else { 0 }),
+        |n| halves([puts_by_index::<0>, puts_by_index::<1>], &array, if active { n } else { 0 }),
+        |n| halves([puts_by_rank::<0>, puts_by_rank::<1>], &memory, if active { n } else { 0 }),
     )?;
     Ok(vec![measured])
 }
@@ -38,8 +38,8 @@ pub fn get(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let active = session.world.rank() == 0;
     let measured = session.alternate(
         session.operations(100_000, usize::MAX, WORD),
-        |n| gets_by_index(&array, if active { n } else { 0 }),
-        |n| small_gets(&memory, opaque_index(1), if active { n } else { 0 }),
+        |n| halves([gets_by_index::<0>, gets_by_index::<1>], &array, if active { n } else { 0 }),
+        |n| halves([gets_by_rank::<0>, gets_by_rank::<1>], &memory, if active { n } else { 0 }),
     )?;
     Ok(vec![measured])
 }
@@ -50,27 +50,60 @@ fn places(session: &Session) -> Result<(GlobalArray<u64, 1, Shared>, Symmetric<u
     Ok((array, world.alloc(PLACES)?))
 }
 
-// Functions of their own, as in `memory`.
+// Functions of their own, as in `memory`; all walk alike. Each is there twice, the second time half of 32 bytes further on:
+// a loop of so few instructions takes half as long again where its last jump lies across such a boundary (Intel's erratum
+// SKX102), and where it lies is chance.
 
 #[inline(never)]
-fn puts_by_index(array: &GlobalArray<u64, 1, Shared>, count: usize) -> Result<()> {
-    wander(count, |i| array.put(i, i as u64))
+fn puts_by_index<const PLACE: usize>(array: &GlobalArray<u64, 1, Shared>, count: usize) -> Result<()> {
+    further_on::<PLACE>();
+    wander(PLACES, count, |i| array.put(i, i as u64))
 }
 
 #[inline(never)]
-fn gets_by_index(array: &GlobalArray<u64, 1, Shared>, count: usize) -> Result<()> {
-    wander(count, |i| array.get(i).map(|value| _ = opaque(value)))
+fn puts_by_rank<const PLACE: usize>(memory: &Symmetric<u64>, count: usize) -> Result<()> {
+    further_on::<PLACE>();
+    let rank = opaque_index(1);
+    wander(0, count, |i| memory.put(rank, i, i as u64))
 }
 
-/// Calls `each` so often with the indices of rank 1, round and round. Between two calls nothing but counting: a loop of so few
-/// instructions takes half as long again where one more pushes it over the next 32 bytes.
+#[inline(never)]
+fn gets_by_index<const PLACE: usize>(array: &GlobalArray<u64, 1, Shared>, count: usize) -> Result<()> {
+    further_on::<PLACE>();
+    wander(PLACES, count, |i| array.get(i).map(|value| _ = opaque(value)))
+}
+
+#[inline(never)]
+fn gets_by_rank<const PLACE: usize>(memory: &Symmetric<u64>, count: usize) -> Result<()> {
+    further_on::<PLACE>();
+    let rank = opaque_index(1);
+    wander(0, count, |i| memory.get(rank, i).map(|value| _ = opaque(value)))
+}
+
+/// Half of the rounds with each.
+fn halves<M>(loops: [fn(&M, usize) -> Result<()>; 2], memory: &M, count: usize) -> Result<()> {
+    loops[0](memory, count / 2)?;
+    loops[1](memory, count - count / 2)
+}
+
+/// The code behind it begins so many times 16 bytes behind a boundary of 32.
 #[inline(always)]
-fn wander(count: usize, mut each: impl FnMut(usize) -> Result<()>) -> Result<()> {
+fn further_on<const PLACE: usize>() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: instructions that do nothing.
+    unsafe {
+        std::arch::asm!(".p2align 5", ".rept {}", "nop", ".endr", const 16 * PLACE, options(nomem, nostack, preserves_flags));
+    }
+}
+
+/// Calls `each` so often with the indices from `first` on, round and round. Between two calls nothing but counting.
+#[inline(always)]
+fn wander(first: usize, count: usize, mut each: impl FnMut(usize) -> Result<()>) -> Result<()> {
     let mut left = count;
     while left > 0 {
         let round = left.min(PLACES);
-        let end = opaque_index(PLACES + round);
-        (PLACES..end).try_for_each(|i| each(opaque_index(i)))?;
+        let end = opaque_index(first + round);
+        (first..end).try_for_each(|i| each(opaque_index(i)))?;
         left -= round;
     }
     Ok(())
