@@ -12,7 +12,10 @@ use std::task::{Context, Poll, Waker};
 use bellwether_runtime::{Error, Mapped, Pod, Progress, Result, Symmetric, World};
 
 /// A rayon pool of this rank's own: as many threads as it has cores when the ranks of the node share them equally, at least
-/// one, each kept on one of these cores.
+/// one. Each is kept on one of these cores, where it is known which.
+///
+/// A launcher's binding is taken at its word: a rank that is bound to one core gets one thread, as under `mpirun -n 2`.
+/// With `mpirun --bind-to none`, or `--map-by slot:pe=4`, there are more.
 ///
 /// [`Pool::install`] runs code on it while the world's thread makes progress, so threads may wait for what needs that.
 /// Parallel iterators inside use the pool; nested `join`, `scope` and `install` of rayon are fine.
@@ -55,14 +58,11 @@ impl Pool {
     /// # Errors
     /// [`Error::Os`] if the system has no more threads.
     pub fn new(world: &World) -> Result<Pool> {
-        let cores = allowed_cores();
-        let (rank, size) = (world.rank(), world.size());
-        let range = rank * cores.len() / size..(rank + 1) * cores.len() / size;
-        let mut own = cores[range].to_vec();
-        if own.is_empty() {
-            own.push(cores[rank % cores.len()]);
+        let cores = share(&allowed_cores(), world.cores(), world.rank(), world.size());
+        match cores {
+            Share::These(cores) => Self::build(world, cores.len(), Some(cores)),
+            Share::SoMany(threads) => Self::with_threads(world, threads),
         }
-        Pool::on(world, own)
     }
 
     /// A pool of so many threads, at least one, which the system places as it likes.
@@ -71,10 +71,6 @@ impl Pool {
     /// As [`Pool::new`].
     pub fn with_threads(world: &World, threads: usize) -> Result<Pool> {
         Self::build(world, threads.max(1), None)
-    }
-
-    fn on(world: &World, cores: Vec<usize>) -> Result<Pool> {
-        Self::build(world, cores.len(), Some(cores))
     }
 
     fn build(world: &World, threads: usize, cores: Option<Vec<usize>>) -> Result<Pool> {
@@ -176,6 +172,25 @@ fn allowed_cores() -> Vec<usize> {
     let cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.as_ref().is_some_and(|set| set.is_set(*core)));
     let cores: Vec<usize> = cores.collect();
     if cores.is_empty() { vec![0] } else { cores }
+}
+
+/// A rank's cores.
+#[derive(Debug, PartialEq, Eq)]
+enum Share {
+    These(Vec<usize>),
+    /// Of those it may run on, it is not known which.
+    SoMany(usize),
+}
+
+/// What one of `size` ranks takes of the cores it may run on, where all together may run on so many.
+fn share(cores: &[usize], all: usize, rank: usize, size: usize) -> Share {
+    if cores.len() < all {
+        // The ranks are bound apart, maybe some of them to the same cores.
+        let threads = (all / size).clamp(1, cores.len());
+        return if threads == cores.len() { Share::These(cores.to_vec()) } else { Share::SoMany(threads) };
+    }
+    let range = rank * cores.len() / size..(rank + 1) * cores.len() / size;
+    Share::These(if range.is_empty() { vec![cores[rank % cores.len()]] } else { cores[range].to_vec() })
 }
 
 type Answer = Result<Vec<u8>>;
@@ -333,5 +348,26 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
 impl<T> std::fmt::Debug for Pooled<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Pooled({})", if self.mapped.is_some() { "mapped" } else { "over the world's thread" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_shared_as_they_are_bound() {
+        use Share::{SoMany, These};
+        // Not bound: equal shares, and one core each where there are more ranks.
+        assert_eq!(share(&[0, 1, 2, 3], 4, 1, 2), These(vec![2, 3]));
+        assert_eq!(share(&[0, 1, 2], 3, 1, 2), These(vec![1, 2]));
+        assert_eq!(share(&[4, 5], 2, 2, 7), These(vec![4]));
+        // Each has cores of its own.
+        assert_eq!(share(&[4, 5, 6, 7], 8, 1, 2), These(vec![4, 5, 6, 7]));
+        assert_eq!(share(&[3], 4, 3, 4), These(vec![3]));
+        // Four on each of two sockets.
+        assert_eq!(share(&[0, 1, 2, 3, 4, 5, 6, 7], 16, 2, 8), SoMany(2));
+        // More ranks than cores, bound to one of two halves.
+        assert_eq!(share(&[2, 3], 4, 5, 9), SoMany(1));
     }
 }

@@ -110,6 +110,11 @@ impl World {
         self.engine.rank
     }
 
+    /// Cores that the ranks of this node may run on, all together: a launcher may have bound each to some of them.
+    pub fn cores(&self) -> usize {
+        self.engine.job.cores()
+    }
+
     /// How many ranks there are.
     #[inline]
     pub fn size(&self) -> usize {
