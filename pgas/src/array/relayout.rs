@@ -12,8 +12,8 @@ const LONG: usize = 4096;
 
 impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// A new array of the same elements in another layout, without ghost layers. Collective. Each rank puts what it has
-    /// to where it goes: piece by piece of what lies together in both layouts; over a network, where these are short, all that goes to a rank at
-    /// once, through memory that is as large as the new array for so long.
+    /// to where it goes: piece by piece of what lies together in both layouts; over a network, where these are short, all
+    /// that goes to a rank at once, through memory that is as large as the new array for so long.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the extents are not the same; as [`GlobalArray::new`].
