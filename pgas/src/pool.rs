@@ -14,7 +14,8 @@ use bellwether_runtime::{Error, Mapped, Pod, Progress, Result, Symmetric, World}
 /// A rayon pool of this rank's own: as many threads as it has cores when the ranks of the node share them equally, at least
 /// one. Each is kept on one of these cores, where it is known which.
 ///
-/// A launcher's binding is taken at its word: a rank that is bound to one core gets one thread, as under `mpirun -n 2`.
+/// A launcher's binding is taken at its word, up to an equal share of all the ranks' cores: a rank that is bound to one core
+/// gets one thread, as under `mpirun -n 2`.
 /// With `mpirun --bind-to none`, or `--map-by slot:pe=4`, there are more.
 ///
 /// [`Pool::install`] runs code on it while the world's thread makes progress, so threads may wait for what needs that.

@@ -238,7 +238,7 @@ impl Kind {
             Bandwidth => (Some(1.05), None),
             Barrier => (Some(1.4), None),
             Histogram => (Some(0.5), None),
-            Indexgather => (Some(0.84), None),
+            Indexgather => (Some(1.0 / 1.2), None),
             ArrayGet | ArrayPut => (Some(1.5), None),
             LocalSum => (Some(1.05), None),
             Exchange => (Some(1.2), None),

@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 
 use bellwether_runtime::memory::joined::Joined;
+use bellwether_runtime::memory::limits::page_size;
 use bellwether_runtime::{Pod, Symmetric};
 
 use super::layout::{Axis, Stretch};
@@ -90,7 +91,7 @@ impl Flat {
     /// whole pages.
     pub fn may_join<T>(axis: &Axis, ghost: usize) -> bool {
         let part = axis.longest();
-        let page = rustix::param::page_size();
+        let page = page_size();
         let whole = part.checked_mul(size_of::<T>()).is_some_and(|bytes| bytes.is_multiple_of(page));
         let all = part.checked_mul(axis.parts()) == Some(axis.extent());
         ghost == 0 && axis.parts() > 1 && axis.is_contiguous() && all && whole
@@ -138,7 +139,7 @@ impl Flat {
             Some(Half { start, inverse, base: base(part), each, turn, second_inverse, second_turn })
         };
         let Some([a, b]) = axis.stretches() else {
-            let most = tables::most_entries(memory.len());
+            let most = tables::most_entries::<Piece>(memory.len() * size);
             let uneven = Uneven::find(axis, most, |part, start| base(part).wrapping_byte_sub(start * size))?;
             return Some(Flat { uneven, ..Self::none() });
         };
@@ -277,9 +278,9 @@ mod tests {
     #[test]
     fn joined_parts_are_the_same_elements() {
         let body = |world: &bellwether_runtime::World| {
-            let page = rustix::param::page_size() / size_of::<u32>();
+            let page = page_size() / size_of::<u32>();
             let layout = Layout::block([3 * page * world.size()], world.size())?;
-            let memory = world.alloc_aligned::<u32>(3 * page, rustix::param::page_size())?;
+            let memory = world.alloc_aligned::<u32>(3 * page, page_size())?;
             let mut flat = Flat::none();
             flat.join(&memory, layout.axis(0), 0);
             assert_eq!(flat.straight, if world.size() > 1 { layout.len() } else { 0 });

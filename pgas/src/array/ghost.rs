@@ -121,7 +121,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
                 return Err(Error::InvalidArgument { operation: OPERATION, why });
             }
         }
-        super::check_alike(world, OPERATION, &ghosts)?;
+        super::check_alike(world, OPERATION, &ghosts, &format!("{ghosts:?}"))?;
         let mut array = Self::with_widths(world, layout, ghosts.width)?;
         array.halo = Some(Box::new(Halo::new(world, &array, ghosts)?));
         Ok(array)

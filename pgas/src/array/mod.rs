@@ -186,14 +186,19 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
                 format!("the layout is for {} ranks, and the world has {}: {layout}", layout.ranks(), world.size());
             return Err(Error::InvalidArgument { operation: OPERATION, why });
         }
-        check_alike(world, "the layout of an array", &(&layout, ghost))?;
+        let shown = format!("{layout} with {ghost:?} ghost layers");
+        check_alike(world, "the layout of an array", &(&layout, ghost), &shown)?;
         let longest = std::array::from_fn(|d| layout.axis(d).longest().saturating_add(2 * ghost[d]));
         let Some(len) = volume::<D>(&longest) else {
             let why = format!("{longest:?} elements at a rank exceed the address space");
             return Err(Error::InvalidArgument { operation: OPERATION, why });
         };
         let joins = D == 1 && flat::Flat::may_join::<T>(layout.axis(0), ghost[0]);
-        let memory = if joins { world.alloc_aligned(len, rustix::param::page_size())? } else { world.alloc(len)? };
+        let memory = if joins {
+            world.alloc_aligned(len, bellwether_runtime::memory::limits::page_size())?
+        } else {
+            world.alloc(len)?
+        };
         world.withhold(&memory);
         let (rank, own) = (world.rank(), layout.extents_at(world.rank()));
         let flat = if D == 1 { flat::Flat::new(&memory, layout.axis(0), ghost[0]) } else { flat::Flat::none() };
@@ -271,23 +276,25 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
 }
 
 /// # Errors
-/// [`Error::RanksDiffer`] if `value` is not the same on all ranks.
-fn check_alike(world: &World, what: &'static str, value: &impl std::fmt::Debug) -> Result<()> {
+/// [`Error::RanksDiffer`] if `value` is not the same on all ranks, with what two of them have, as it is `shown`.
+fn check_alike(world: &World, what: &'static str, value: &impl std::fmt::Debug, shown: &str) -> Result<()> {
+    const SHOWN: usize = 256;
     let mut hasher = DefaultHasher::new();
     format!("{value:?}").hash(&mut hasher);
-    let mine = hasher.finish();
-    let all = world.allgather(&[mine])?;
-    match all.iter().position(|theirs| *theirs != all[0]) {
-        None => Ok(()),
-        Some(rank) => Err(Error::RanksDiffer {
-            what,
-            rank,
-            reference: 0,
-            theirs: format!("one with digest {:x}", all[rank]),
-            ours: format!("one with digest {:x}", all[0]),
-            advice: "the call is collective: every rank must give the same",
-        }),
-    }
+    let digests = world.allgather(&[hasher.finish()])?;
+    let Some(rank) = digests.iter().position(|theirs| *theirs != digests[0]) else { return Ok(()) };
+    let shown = &shown[..shown.floor_char_boundary(SHOWN)];
+    let mut text = [0; SHOWN];
+    text[..shown.len()].copy_from_slice(shown.as_bytes());
+    let texts = world.allgather(&text)?;
+    let text = |rank: usize| {
+        let bytes = &texts[rank * SHOWN..(rank + 1) * SHOWN];
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(SHOWN);
+        // Long ones may be alike as far as they are shown.
+        format!("{} (digest {:x})", String::from_utf8_lossy(&bytes[..end]), digests[rank])
+    };
+    let advice = "the call is collective: every rank must give the same";
+    Err(Error::RanksDiffer { what, rank, reference: 0, theirs: text(rank), ours: text(0), advice })
 }
 
 impl<T: Pod, const D: usize, P: Phase> std::fmt::Debug for GlobalArray<T, D, P> {

@@ -13,7 +13,8 @@ const LONG: usize = 4096;
 impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// A new array of the same elements in another layout, without ghost layers. Collective. Each rank puts what it has
     /// to where it goes: piece by piece of what lies together in both layouts; over a network, where these are short, all
-    /// that goes to a rank at once, through memory that is as large as the new array for so long.
+    /// that goes to a rank at once. For so long that takes memory for the elements once more on either side, and three words
+    /// for each piece; and every rank looks at how all pieces of its dimension lie.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the extents are not the same; as [`GlobalArray::new`].
@@ -74,6 +75,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
                 arrived.put_slice(target, there, &packed[start..start + count])?;
             }
         }
+        // A put has copied what it was given.
+        drop((outgoing, packed));
         to.meet(world)?;
         let layout = to.layout.clone();
         let mut incoming = Deal::new(&layout, to.rank, &self.layout);

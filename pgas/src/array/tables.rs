@@ -4,12 +4,12 @@ use bellwether_runtime::{Pod, Symmetric};
 
 use super::layout::Layout;
 
-/// Entries that are always worth their memory: 64 KiB.
-const FEW: usize = 4096;
+/// Bytes of a table that are always worth it.
+const FEW: usize = 64 << 10;
 
-/// How many entries of tables are little beside this many elements at a rank.
-pub(super) fn most_entries(elements: usize) -> usize {
-    FEW.max(elements / 16)
+/// How many entries of tables are little beside so many bytes of elements at a rank.
+pub(super) fn most_entries<E>(bytes: usize) -> usize {
+    FEW.max(bytes / 16) / size_of::<E>()
 }
 
 /// Where the elements are: at the sum of one number for each dimension.
@@ -56,7 +56,7 @@ impl<const D: usize> Tables<D> {
         let mut axes = std::array::from_fn(|_| Axis::default());
         // Bytes from an index of this dimension to the next, in a part: all there are.
         let mut steps = vec![size_of::<T>()];
-        let mut room = most_entries(memory.len());
+        let mut room = most_entries::<[usize; 2]>(memory.len() * size_of::<T>());
         for d in (0..D).rev() {
             let (axis, mut steps_before) = (layout.axis(d), Vec::new());
             let (extent, ghost) = (axis.extent(), ghost[d]);

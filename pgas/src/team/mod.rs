@@ -202,7 +202,7 @@ impl Team {
     /// Where each member stands on a list, if it does; or what is wrong with the list.
     fn places(&self, ranks: &[usize]) -> std::result::Result<Vec<Option<usize>>, String> {
         if ranks.is_empty() {
-            return Err("the list of ranks is empty".into());
+            return Err(format!("the list of ranks is empty, of a team of {}", self.size()));
         }
         let mut places = vec![None; self.size()];
         for (place, rank) in ranks.iter().enumerate() {

@@ -172,7 +172,7 @@ fn layers_that_do_not_fit_are_told() {
         none.exchange()?;
         let width = 1 + world.rank();
         let other = GlobalArray::<f64, 1>::with_ghosts(world, Layout::block([9 * n], n)?, Ghosts::new([width]));
-        says(other, &["ghost layers differs"]);
+        says(other, &["ghost layers differs", "width: [1]", "width: [2]"]);
         world.barrier()
     });
 }

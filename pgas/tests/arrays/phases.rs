@@ -218,7 +218,10 @@ fn a_layout_for_another_world_is_told() {
         );
         if n > 1 {
             let extent = 20 + world.rank() / (n - 1);
-            says(GlobalArray::<u8, 1>::new(world, Layout::block([extent], n)?), &["layout of an array", "differs"]);
+            says(
+                GlobalArray::<u8, 1>::new(world, Layout::block([extent], n)?),
+                &["layout of an array", "differs", "[20] elements", "[21] elements"],
+            );
         }
         says(GlobalArray::<u64, 1>::new(world, Layout::block([1 << 62], n)?), &["bytes"]);
         world.barrier()

@@ -2,6 +2,12 @@
 
 use std::fs;
 
+/// Bytes of a page. By libc: rustix reads the image of the kernel's own library for it, which is not everywhere mapped.
+pub fn page_size() -> usize {
+    // SAFETY: takes a number, touches no memory.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
 /// Bytes that can still be had without swapping or being killed, as far as the system tells.
 pub fn available() -> usize {
     machine().min(control_group().unwrap_or(usize::MAX))

@@ -116,11 +116,13 @@ impl<T: Pod> Symmetric<T> {
 
 impl<T: Word> Symmetric<T> {
     /// Replaces an element of `rank` by what `change` makes of it, atomically, and returns what it was before. `change` is
-    /// called again where another rank was faster. Floating-point numbers are added so: `|x| x + 1.5`.
+    /// called again where another rank was faster. Floating-point numbers are added so: `|x| x + 1.5`. Over a network it takes two
+    /// ways there and back, or more.
     ///
     /// # Errors
     /// As [`Symmetric::compare_swap`].
     pub fn fetch_update(&self, rank: usize, index: usize, mut change: impl FnMut(T) -> T) -> Result<T> {
+        self.range("fetch_update", rank, index, 1)?;
         let mut expected: T::Bits = bytemuck::cast(self.get(rank, index)?);
         loop {
             let new: T::Bits = bytemuck::cast(change(bytemuck::cast(expected)));

@@ -8,6 +8,7 @@ use super::Symmetric;
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::joined::Joined;
+use crate::memory::limits::page_size;
 
 /// A [`Symmetric`] array whose parts are all mapped, for threads beside that of the world: puts and gets need no progress.
 ///
@@ -45,10 +46,11 @@ impl<T: Pod> Symmetric<T> {
     }
 
     /// All parts one after the other, in the order of the ranks, at addresses beside the usual ones; valid as long as this
-    /// handle and the mapping are there. Where the parts are whole pages ([`World::alloc_aligned`](super::World::alloc_aligned)),
-    /// all mapped, and the system has what it takes; else `None`.
+    /// handle and the mapping are there. Where the parts are whole pages ([`World::alloc_aligned`](super::World::alloc_aligned))
+    /// and all mapped; else `None`. `None` also where it would lose more than it gives: for more than 64 ranks, for huge pages
+    /// (reserved ones, or transparent ones and parts of 2 MiB and more), and where this process has many such mappings.
     pub fn joined(&self) -> Option<Joined> {
-        let (engine, bytes, page) = (self.engine(), self.len() * size_of::<T>(), rustix::param::page_size());
+        let (engine, bytes, page) = (self.engine(), self.len() * size_of::<T>(), page_size());
         let whole = bytes.is_multiple_of(page) && self.offset().is_multiple_of(page);
         (whole && engine.reach() == engine.size).then(|| engine.node.join(self.offset(), bytes)).flatten()
     }

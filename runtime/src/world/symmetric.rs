@@ -53,7 +53,7 @@ impl World {
     /// As [`World::alloc`]; [`Error::InvalidArgument`] for another alignment.
     pub fn alloc_aligned<T: Pod>(&self, len: usize, align: usize) -> Result<Symmetric<T>> {
         let wrong = |why| Error::InvalidArgument { operation: "alloc", why };
-        let page = rustix::param::page_size();
+        let page = crate::memory::limits::page_size();
         if !align.is_power_of_two() || !(LINE..=page).contains(&align) {
             return Err(wrong(format!("aligned to {align} bytes; it is a power of two from {LINE} to {page}")));
         }

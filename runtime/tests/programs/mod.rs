@@ -193,7 +193,7 @@ fn memory_is_aligned_as_asked_and_whole_pages_can_be_joined() {
         }
         let other = world.alloc_aligned::<u8>(8, if world.rank() == 1 { 128 } else { 64 });
         assert_eq!(matches!(other, Err(Error::RanksDiffer { rank: 1, .. })), world.size() > 1);
-        let memory = world.alloc_aligned::<u64>(PAGE / 8, rustix::param::page_size())?;
+        let memory = world.alloc_aligned::<u64>(PAGE / 8, bellwether_runtime::memory::limits::page_size())?;
         assert!(small.joined().is_none());
         let mapping = memory.joined();
         assert_eq!(mapping.is_some(), memory.mapped().is_some());
