@@ -284,3 +284,8 @@ conformance!(sim_wild, Sim<WILD>);
 conformance!(sim_tiny, Sim<TINY>);
 conformance!(sim_native_memory, Sim<NATIVE>);
 conformance!(sim_posted_memory, Sim<POSTED>);
+
+#[test]
+fn no_arming_before_what_waits() {
+    super::conformance::no_arming_before_what_waits::<Shm<false>>();
+}

@@ -1,6 +1,6 @@
 //! U34 to U38: progress and threads; U54: events.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -300,4 +300,20 @@ pub fn u54_events<R: Rig>() {
         duo.until("the message", || got.get() == round);
         duo.settle();
     }
+}
+
+/// Arming within a handler is refused where a message may wait behind the handler's own.
+pub fn no_arming_before_what_waits<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let interface = Rc::downgrade(&duo.b.interface);
+    duo.b.interface.event_descriptor().expect("a descriptor");
+    let outcomes = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&outcomes);
+    let arm = move |_: &Message<'_>| {
+        seen.borrow_mut().push(interface.upgrade().expect("in use").arm(Events::RECEIVE));
+    };
+    duo.b.interface.set_handler(0, Some(Box::new(arm))).expect("id");
+    (0..2).for_each(|_| duo.insist(|| duo.a.ep().am_short(0, 0, &[])));
+    duo.until("both messages", || outcomes.borrow().len() == 2);
+    assert_eq!(outcomes.borrow()[0], Err(Error::Busy), "another waits");
 }
