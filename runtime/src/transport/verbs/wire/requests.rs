@@ -7,6 +7,7 @@ use rdma_core_sys::*;
 
 use super::{Data, Done, RECEIVED, SILENT, VerbsWire, request, status};
 use crate::transport::error::{Error, Result};
+use crate::transport::verbs::address::rank_of;
 use crate::transport::verbs::connect::DEPTH;
 use crate::transport::verbs::link::{Link, Record, Then};
 use crate::transport::verbs::pool::Pool;
@@ -152,7 +153,7 @@ impl VerbsWire {
         if failed == libc::ENOMEM {
             return Error::NoResource;
         }
-        tracing::error!(rank = peer, error = %std::io::Error::from_raw_os_error(failed), "ibv_post_send");
+        tracing::error!(rank = rank_of(peer), error = %std::io::Error::from_raw_os_error(failed), "ibv_post_send");
         self.lose(peer, "posting a request");
         Error::ConnectionReset
     }
