@@ -500,6 +500,25 @@ fn a_queue_pair_driven_to_error_ends_one_connection_and_no_other() {
 
 #[test]
 #[ignore = "needs an RDMA device: ci/softroce"]
+fn a_flush_that_finds_the_loss_is_not_done() {
+    let trio = Trio::meet();
+    let end = &trio.others[0].0;
+    trio.sides[0].device.board().fail(1);
+    trio.put(1, 9).expect("the device tells later");
+    let lost = || {
+        assert_ne!(end.flush(Flush::REMOTE, None), Ok(Posted::Done), "of a put that never came");
+        end.check().is_err()
+    };
+    wait("the loss", lost, || {});
+    let told = Completion::new(1, |_| {});
+    assert_eq!(end.flush(Flush::REMOTE, Some(&told)), Ok(Posted::InProgress));
+    wait("the end of the flush", || told.count() == 0, || trio.turn());
+    assert_eq!(told.status(), Err(Error::ConnectionReset));
+    assert_eq!(end.flush(Flush::REMOTE, None), Err(Error::ConnectionReset));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
 fn a_device_that_fails_ends_every_connection() {
     let trio = Trio::meet();
     trio.sides[0].device.board().hear_fault(rdma_core_sys::IBV_EVENT_DEVICE_FATAL);

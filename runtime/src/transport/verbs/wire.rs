@@ -374,7 +374,9 @@ impl Wire for VerbsWire {
     fn arrived(&self, peer: u32, count: u64) -> bool {
         let Some(link) = self.link_or_none(peer) else { return true };
         let waits = link.flows.borrow().iter().any(|flow| flow.waiting.front().is_some_and(|issue| *issue < count));
-        if waits || link.attempts.get() > 0 {
+        // Of a peer that is lost nobody knows; progress tells of the loss, and ends what waits here.
+        let lost = || link.lost.get().is_some();
+        if waits || link.attempts.get() > 0 || lost() {
             return false;
         }
         let open = || link.records.borrow().iter().any(|record| record.issue < count);
@@ -387,7 +389,7 @@ impl Wire for VerbsWire {
             self.ask_for_report(peer, &link);
             self.look();
         }
-        !open()
+        !open() && !lost()
     }
 
     fn losses(&self) -> u64 {
