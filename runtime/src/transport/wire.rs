@@ -138,6 +138,12 @@ pub trait Wire: 'static {
     /// [`Error::Unreachable`] for bytes that are no address here.
     fn resolve(&self, address: &[u8]) -> Result<u32>;
 
+    /// Whose memory `peer` has, as keys name it. Where a rank has several interfaces, they are several peers.
+    #[inline(always)]
+    fn owner(&self, peer: u32) -> u32 {
+        peer
+    }
+
     /// Whether a message to `peer` would find room now.
     fn has_room(&self, peer: u32, channel: Channel) -> bool;
 

@@ -1,4 +1,4 @@
-//! U44 to U47, U55, U56: endpoints and addresses.
+//! U44 to U47, U55, U56, U59: endpoints and addresses.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -163,4 +163,101 @@ pub fn u56_only_address_bytes<R: Rig>() {
     });
     duo.until("a flush", || ep.flush(Flush::REMOTE, None) == Ok(Posted::Done));
     assert_eq!(bytes(&memory), b"over the contrac");
+}
+
+/// U59: a further interface of a rank is refused, and the first goes on; or it is reached by its own address, and what is
+/// sent to one does not come to another.
+pub fn u59_several_interfaces<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let (memory, key) = duo.remote(256);
+    let beside = Worker::new();
+    let turn = || {
+        duo.turn();
+        beside.progress();
+    };
+    if !R::SEVERAL {
+        let further = duo.b.domain.open_interface(&beside, R::options());
+        assert_eq!(further.map(drop), Err(Error::Busy));
+        duo.insist(|| duo.a.ep().put_short(&[7; 8], key.address, &key));
+        duo.flush();
+        assert_eq!(bytes(&memory)[..8], [7; 8]);
+        return;
+    }
+    let open = |side: &Side<R>, worker: &Worker<If<R>>| {
+        let interface = side.domain.open_interface(worker, R::options()).expect("a further interface");
+        interface.progress_enable(BOTH);
+        interface
+    };
+    let senders = [Rc::clone(&duo.a.interface), open(&duo.a, &duo.a.worker)];
+    let receivers = [Rc::clone(&duo.b.interface), open(&duo.b, &duo.b.worker), open(&duo.b, &beside)];
+    let came = receivers.each_ref().map(|interface| {
+        let (messages, notices) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(Vec::new())));
+        let told = Rc::clone(&messages);
+        let handler = move |message: &Message<'_>| told.borrow_mut().extend(message.short().map(|(header, _)| header));
+        interface.set_handler(3, Some(Box::new(handler))).expect("an id");
+        let told = Rc::clone(&notices);
+        interface.set_notice_handler(Some(Box::new(move |notice| told.borrow_mut().push(notice))));
+        (messages, notices)
+    });
+    let mut addresses: Vec<_> = senders.iter().chain(&receivers).map(|interface| interface.address()).collect();
+    addresses.sort();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 5, "each has an address of its own");
+
+    // The last of the senders is on the rank of the receivers.
+    let senders = senders.iter().chain(&receivers[..1]);
+    let ends: Vec<_> = senders
+        .flat_map(|sender| receivers.iter().map(|to| sender.connect(&to.address()).expect("connects")))
+        .enumerate()
+        .collect();
+    let insist = |what: &str, send: &dyn Fn() -> Result<()>| {
+        let sent = || match send() {
+            Err(Error::NoResource) => false,
+            other => other.map(|()| true).expect("sends"),
+        };
+        wait(what, sent, turn);
+    };
+    let notifies = duo.a.interface.attributes().max_notified.is_some();
+    const ROUNDS: u64 = 3;
+    for round in 0..ROUNDS {
+        for (number, end) in &ends {
+            let (word, place) = (round * 100 + *number as u64, key.address + 8 * *number as u64);
+            insist("room for a put", &|| end.put_short(&word.to_ne_bytes(), place, &key));
+            insist("room for a message", &|| end.am_short(3, word, &[]));
+            if notifies {
+                insist("room for a notice", &|| end.put_notify(&[], place, &key, word as u32));
+            }
+        }
+    }
+    for (number, end) in &ends {
+        wait("a flush", || end.flush(Flush::REMOTE, None) == Ok(Posted::Done), turn);
+        let word = &bytes(&memory)[8 * number..][..8];
+        assert_eq!(word, ((ROUNDS - 1) * 100 + *number as u64).to_ne_bytes(), "what endpoint {number} put");
+    }
+    let expected = |receiver: usize| {
+        let of_round = |round| (0..3).map(move |sender| round * 100 + 3 * sender + receiver as u64);
+        (0..ROUNDS).flat_map(of_round).collect::<Vec<_>>()
+    };
+    for (receiver, (messages, notices)) in came.iter().enumerate() {
+        let expected = expected(receiver);
+        let all = |count| count >= expected.len();
+        wait("messages", || all(messages.borrow().len()) && (!notifies || all(notices.borrow().len())), turn);
+        duo.settle();
+        let sorted = |mut words: Vec<u64>| {
+            words.sort_unstable();
+            words
+        };
+        assert_eq!(sorted(messages.borrow().clone()), expected, "messages to interface {receiver}");
+        let notices = sorted(notices.borrow().iter().map(|notice| u64::from(*notice)).collect());
+        assert_eq!(notices, if notifies { expected } else { Vec::new() }, "notices to interface {receiver}");
+    }
+
+    // One that closes takes nothing from the others.
+    let [first, second, third] = receivers;
+    drop((second, third));
+    let (number, end) = &ends[0];
+    insist("room for a message", &|| end.am_short(3, 1000, &[]));
+    wait("the last message", || came[0].0.borrow().contains(&1000), turn);
+    assert_eq!((*number, end.check()), (0, Ok(())));
+    drop((ends, first));
 }

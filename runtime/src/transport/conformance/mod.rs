@@ -1,4 +1,4 @@
-//! The conformance suite: a test for each row U1 to U58 of the contract, generic over the transport.
+//! The conformance suite: a test for each row U1 to U59 of the contract, generic over the transport.
 //!
 //! A transport brings a [`Rig`] and one line, `conformance!(module, Rig);`, and has every test. Tests with both ends in
 //! one thread use a [`Duo`]; those that are about concurrency run as ranks through [`Rig::ranks`].
@@ -44,7 +44,7 @@ macro_rules! conformance {
                 u42_key_pointer u43_allocation_methods u44_connect_modes u45_many_endpoints u46_endpoint_to_the_dead
                 u47_reachability u48_pending_add u49_pending_outcomes u50_no_overtaking u51_pending_before_completions
                 u52_pending_is_fair u53_pending_purge u54_events u55_drop_forgets u56_only_address_bytes
-                u57_registering_again u58_notices);
+                u57_registering_again u58_notices u59_several_interfaces);
         }
     };
     (@rows $rig:ty, (): $($row:ident)*) => { $($crate::conformance!(@row $rig, $row, test);)* };

@@ -18,7 +18,7 @@ impl<W: Wire> Endpoint<W> {
     #[inline(always)]
     fn way(&self, slot: &Slot, len: usize, remote: u64, key: &RemoteKey) -> Result<Memory> {
         key.offset(remote, len)?;
-        if key.owner != slot.peer {
+        if key.owner != self.interface.wire.owner(slot.peer) {
             return Err(Error::InvalidParam("a key for memory of another peer"));
         }
         let memory = self.interface.memory;

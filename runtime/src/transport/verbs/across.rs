@@ -18,7 +18,7 @@ use crate::transport::{
 type Step = (&'static str, fn(&mut Pair));
 type Domain = <Device as Transport>::Domain;
 type Interface = <Domain as crate::transport::Domain>::Interface;
-type Endpoint = <Interface as crate::transport::Interface>::Endpoint;
+pub(super) type Endpoint = <Interface as crate::transport::Interface>::Endpoint;
 
 // What lies where in the memory of each side, of which the other writes all but SOURCE.
 const SHORT: u64 = 0;
@@ -39,23 +39,28 @@ fn pattern(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(31) ^ salt.wrapping_mul(97) ^ (i >> 8)) as u8).collect()
 }
 
-fn offer() -> Offer {
+pub(super) fn offer() -> Offer {
     let wanted = std::env::var("BELLWETHER_VERBS_DEVICE").ok();
     offers(wanted.as_deref()).expect("an RDMA device").remove(0)
 }
 
 /// A rank on its device.
-struct Side {
-    interface: Rc<Interface>,
-    worker: Worker<Interface>,
-    domain: Domain,
-    memory: Allocation,
-    device: Device,
+pub(super) struct Side {
+    pub(super) interface: Rc<Interface>,
+    pub(super) worker: Worker<Interface>,
+    pub(super) domain: Domain,
+    pub(super) memory: Allocation,
+    pub(super) device: Device,
 }
 
 impl Side {
     fn open(rank: usize, ranks: usize) -> Side {
-        let device = Device::new(rank, ranks, &offer()).expect("opens");
+        Side::on(&Device::new(rank, ranks, &offer()).expect("opens"))
+    }
+
+    /// An interface of its own on that device, and memory.
+    pub(super) fn on(device: &Device) -> Side {
+        let device = device.clone();
         let domain = device.open(&device.resources()[0]).expect("opens");
         let worker = Worker::new();
         let interface = domain.open_interface(&worker, InterfaceOptions::default()).expect("opens");
@@ -64,7 +69,7 @@ impl Side {
         Side { interface, worker, domain, memory, device }
     }
 
-    fn bytes(&self, at: u64, len: usize) -> Vec<u8> {
+    pub(super) fn bytes(&self, at: u64, len: usize) -> Vec<u8> {
         assert!(at as usize + len <= SIZE);
         let mut copy = vec![0; len];
         // SAFETY: inside our memory; whoever writes there has told that it is done.
@@ -491,6 +496,25 @@ fn a_queue_pair_driven_to_error_ends_one_connection_and_no_other() {
     trio.sides[0].device.board().fail(1);
     trio.put(1, 9).expect("the device tells later");
     trio.first_is_lost();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn a_flush_that_finds_the_loss_is_not_done() {
+    let trio = Trio::meet();
+    let end = &trio.others[0].0;
+    trio.sides[0].device.board().fail(1);
+    trio.put(1, 9).expect("the device tells later");
+    let lost = || {
+        assert_ne!(end.flush(Flush::REMOTE, None), Ok(Posted::Done), "of a put that never came");
+        end.check().is_err()
+    };
+    wait("the loss", lost, || {});
+    let told = Completion::new(1, |_| {});
+    assert_eq!(end.flush(Flush::REMOTE, Some(&told)), Ok(Posted::InProgress));
+    wait("the end of the flush", || told.count() == 0, || trio.turn());
+    assert_eq!(told.status(), Err(Error::ConnectionReset));
+    assert_eq!(end.flush(Flush::REMOTE, None), Err(Error::ConnectionReset));
 }
 
 #[test]

@@ -3,6 +3,13 @@
 use crate::transport::error::{Error, Result};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"bwib");
+/// Bits of a rank in a peer's number. The interface's number stands above them, and one bit stays free for who numbers
+/// requests by peers.
+const RANK_BITS: u32 = 24;
+/// Ranks that can be told apart.
+pub const RANKS: usize = 1 << RANK_BITS;
+/// Interfaces of a rank that can be told apart.
+pub const INTERFACES: usize = 1 << (u32::BITS - 1 - RANK_BITS);
 /// Bytes of an address.
 pub const LEN: usize = 40;
 
@@ -11,9 +18,11 @@ pub const LEN: usize = 40;
 pub struct Address {
     /// The rank.
     pub rank: u32,
+    /// Which of the rank's interfaces, below [`INTERFACES`].
+    pub interface: u32,
     /// Its queue pair for datagrams.
     pub datagrams: u32,
-    /// Tells one interface of a rank from the next.
+    /// Tells an interface from the next that has its number.
     pub nonce: u64,
     /// The port's global id.
     pub gid: [u8; 16],
@@ -25,11 +34,26 @@ pub struct Address {
     pub link_layer: u8,
 }
 
+/// The rank in a peer's number.
+pub fn rank_of(peer: u32) -> u32 {
+    peer % RANKS as u32
+}
+
+/// The number of the rank's interface in a peer's number.
+pub fn interface_of(peer: u32) -> u32 {
+    peer >> RANK_BITS
+}
+
 impl Address {
+    /// The number of the peer: one for each interface of a rank. Its first interface has the rank's.
+    pub fn peer(&self) -> u32 {
+        self.interface << RANK_BITS | self.rank
+    }
+
     pub fn encode(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
         bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.rank.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.peer().to_le_bytes());
         bytes[8..12].copy_from_slice(&self.datagrams.to_le_bytes());
         bytes[12..14].copy_from_slice(&self.lid.to_le_bytes());
         bytes[14] = self.mtu;
@@ -45,7 +69,8 @@ impl Address {
         let bytes: &[u8; LEN] = bytes.try_into().map_err(|_| Error::Unreachable)?;
         let half = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let address = Address {
-            rank: half(4),
+            rank: rank_of(half(4)),
+            interface: interface_of(half(4)),
             datagrams: half(8),
             nonce: u64::from(half(32)) | u64::from(half(36)) << 32,
             gid: *bytes[16..32].first_chunk().ok_or(Error::Unreachable)?,
@@ -53,7 +78,10 @@ impl Address {
             mtu: bytes[14],
             link_layer: bytes[15],
         };
-        let sound = half(0) == MAGIC && (1..=5).contains(&address.mtu) && (1..=2).contains(&address.link_layer);
+        let sound = half(0) == MAGIC
+            && (address.interface as usize) < INTERFACES
+            && (1..=5).contains(&address.mtu)
+            && (1..=2).contains(&address.link_layer);
         if sound { Ok(address) } else { Err(Error::Unreachable) }
     }
 }
@@ -64,14 +92,26 @@ mod tests {
 
     #[test]
     fn an_address_comes_back_and_other_bytes_are_refused() {
-        let address =
-            Address { rank: 7, datagrams: 17, nonce: u64::MAX - 3, gid: [9; 16], lid: 0xabcd, mtu: 3, link_layer: 2 };
+        let last = Address {
+            rank: RANKS as u32 - 1,
+            interface: INTERFACES as u32 - 1,
+            datagrams: 17,
+            nonce: u64::MAX - 3,
+            gid: [9; 16],
+            lid: 0xabcd,
+            mtu: 3,
+            link_layer: 2,
+        };
+        let address = Address { rank: 7, interface: 5, ..last };
+        for address in [address, last, Address { interface: 0, ..address }, Address { rank: 0, ..address }] {
+            assert_eq!(Address::decode(&address.encode()), Ok(address));
+            assert_eq!((rank_of(address.peer()), interface_of(address.peer())), (address.rank, address.interface));
+        }
         let bytes = address.encode();
-        assert_eq!(Address::decode(&bytes), Ok(address));
         assert_eq!(Address::decode(&bytes[..LEN - 1]), Err(Error::Unreachable));
-        for at in [0, 14, 15] {
+        for (at, bit) in [(0, 0x40), (7, 0x80), (14, 0x40), (15, 0x40)] {
             let mut wrong = bytes;
-            wrong[at] ^= 0x40;
+            wrong[at] ^= bit;
             assert_eq!(Address::decode(&wrong), Err(Error::Unreachable));
         }
     }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! If both ask at once, each question is the other's answer. A question without an answer is asked again. Who asks
-//! anew, from another queue pair, has given up the old connection.
+//! anew, from another queue pair, has given up the old connection. Askers and asked are interfaces: each has a number at
+//! its rank, and a datagram says for which one it is, so that an address reaches the interface that gave it or nobody.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,14 +25,16 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use super::address::{self, Address};
 use super::card::{Card, MemoryRegion};
+use super::interfaces::Seat;
 use super::queue::{Completions, Events, Pair, PairSpec, Route, Shared};
 use crate::transport::lock::Mutex;
 
 /// Key of our datagrams.
 const KEY: u32 = 0x0b7e_11e7;
-const MAGIC: u32 = u32::from_le_bytes(*b"bwc1");
-/// Bytes of a datagram: magic, kind, the sender's queue pair, the asker's, the sender's address.
-const DATAGRAM: usize = 16 + address::LEN;
+const MAGIC: u32 = u32::from_le_bytes(*b"bwc2");
+/// Bytes of a datagram: magic, kind, the sender's queue pair, the asker's, whom it is for, the sender's address.
+const DATAGRAM: usize = FROM + address::LEN;
+const FROM: usize = 24;
 /// Bytes that stand before a datagram that came: room for a global route header.
 const ROUTE_HEADER: usize = 40;
 const BUFFER: usize = 128;
@@ -61,7 +64,7 @@ pub enum Stage {
 #[derive(Debug)]
 pub struct Connection {
     pub pair: Arc<Pair>,
-    /// Where the pair leads if to this rank itself.
+    /// Where the pair leads if to this interface itself.
     pub mirror: Option<Arc<Pair>>,
     pub stage: Stage,
     to: Address,
@@ -79,16 +82,17 @@ pub struct Switchboard {
     pub address: Address,
     /// Bytes inside a request.
     pub inline: usize,
+    /// By number of the peer.
     connections: Mutex<HashMap<u32, Connection>>,
     datagrams: Mutex<Datagrams>,
     /// Counts what changed in the connections, or at the port.
     changes: AtomicU64,
-    broken: AtomicBool,
     stop: AtomicBool,
     /// Wakes the connecting thread.
     wake: OwnedFd,
     /// Becomes readable with every change.
     pub notice: OwnedFd,
+    seat: Seat,
 }
 
 #[derive(Debug)]
@@ -117,14 +121,16 @@ fn signal() -> io::Result<OwnedFd> {
 }
 
 impl Connector {
-    /// Starts to answer. Connections complete into `done`, and take their buffers from `shared`.
-    pub fn start(card: &Arc<Card>, rank: u32, done: Completions, shared: Shared) -> io::Result<Connector> {
+    /// Starts to answer for the interface of `rank` that has `seat`. Connections complete into `done`, and take their
+    /// buffers from `shared`.
+    pub fn start(card: &Arc<Card>, rank: u32, seat: Seat, done: Completions, shared: Shared) -> io::Result<Connector> {
         let datagrams = Datagrams::new(card)?;
         let offer = &card.offer;
         let mut nonce = [0; 8];
         rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty())?;
         let address = Address {
             rank,
+            interface: seat.number(),
             datagrams: datagrams.pair.number(),
             nonce: u64::from_ne_bytes(nonce),
             gid: offer.gid,
@@ -154,11 +160,12 @@ impl Connector {
             connections: Mutex::default(),
             datagrams: Mutex::new(datagrams),
             changes: AtomicU64::new(0),
-            broken: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             wake: signal()?,
             notice: signal()?,
+            seat,
         });
+        board.seat.sit(&board);
         let own = Arc::clone(&board);
         let thread = std::thread::Builder::new().name("connections".into()).spawn(move || own.run())?;
         Ok(Connector { board, thread: Some(thread) })
@@ -275,6 +282,8 @@ struct Datagram {
     pair: u32,
     /// In an answer: the asker's.
     asked: u32,
+    /// The nonce of whom it is for: numbers of queue pairs are used again.
+    to: u64,
     from: Address,
 }
 
@@ -284,19 +293,21 @@ impl Datagram {
         for (at, word) in [MAGIC, self.kind, self.pair, self.asked].into_iter().enumerate() {
             bytes[at * 4..at * 4 + 4].copy_from_slice(&word.to_le_bytes());
         }
-        bytes[16..].copy_from_slice(&self.from.encode());
+        bytes[16..FROM].copy_from_slice(&self.to.to_le_bytes());
+        bytes[FROM..].copy_from_slice(&self.from.encode());
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<Datagram> {
         let bytes: &[u8; DATAGRAM] = bytes.try_into().ok()?;
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let from = Address::decode(&bytes[16..]).ok()?;
+        let from = Address::decode(&bytes[FROM..]).ok()?;
         let kind = word(4);
         (word(0) == MAGIC && (kind == ASK || kind == HERE)).then(|| Datagram {
             kind,
             pair: word(8),
             asked: word(12),
+            to: u64::from(word(16)) | u64::from(word(20)) << 32,
             from,
         })
     }
@@ -310,27 +321,28 @@ impl Switchboard {
 
     /// Whether the device or its port is gone.
     pub fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Acquire)
+        self.seat.is_broken()
     }
 
-    fn changed(&self) {
+    /// Tells the interface to look again.
+    pub fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Release);
         ring(&self.notice);
     }
 
-    /// The connection to `rank` as it is now.
-    pub fn look<R>(&self, rank: u32, see: impl FnOnce(Option<&Connection>) -> R) -> R {
-        see(self.connections.lock().get(&rank))
+    /// The connection to `peer` as it is now.
+    pub fn look<R>(&self, peer: u32, see: impl FnOnce(Option<&Connection>) -> R) -> R {
+        see(self.connections.lock().get(&peer))
     }
 
-    /// The rank that the queue pair `number` of this side leads to.
-    pub fn rank_of(&self, number: u32) -> Option<u32> {
+    /// The peer that the queue pair `number` of this side leads to.
+    pub fn peer_of(&self, number: u32) -> Option<u32> {
         let is_it = |pair: &Pair| pair.number() == number;
         let connections = self.connections.lock();
         let found = connections.iter().find(|(_, connection)| {
             is_it(&connection.pair) || connection.mirror.as_ref().is_some_and(|mirror| is_it(mirror))
         });
-        found.map(|(rank, _)| *rank)
+        found.map(|(peer, _)| *peer)
     }
 
     /// Asks for a connection, if nobody has.
@@ -339,11 +351,11 @@ impl Switchboard {
     /// Of the device.
     pub fn ask(&self, to: &Address) -> io::Result<()> {
         let mut connections = self.connections.lock();
-        if connections.contains_key(&to.rank) {
+        if connections.contains_key(&to.peer()) {
             return Ok(());
         }
         let mut connection = self.make(to)?;
-        if to.rank == self.address.rank {
+        if *to == self.address {
             let mirror = self.make(to)?.pair;
             connection.pair.connect(to, mirror.number())?;
             mirror.connect(to, connection.pair.number())?;
@@ -351,7 +363,7 @@ impl Switchboard {
         } else {
             self.question(&mut connection);
         }
-        connections.insert(to.rank, connection);
+        connections.insert(to.peer(), connection);
         drop(connections);
         self.changed();
         ring(&self.wake);
@@ -359,8 +371,8 @@ impl Switchboard {
     }
 
     /// Takes a connection out, to be made anew when it is asked for.
-    pub fn forget(&self, rank: u32) -> Option<Connection> {
-        self.connections.lock().remove(&rank)
+    pub fn forget(&self, peer: u32) -> Option<Connection> {
+        self.connections.lock().remove(&peer)
     }
 
     /// Answers nobody any more.
@@ -373,10 +385,10 @@ impl Switchboard {
         }
     }
 
-    /// Drives the queue pair to `rank` to error, as a device does with one that it finds at fault.
+    /// Drives the queue pair to `peer` to error, as a device does with one that it finds at fault.
     #[cfg(test)]
-    pub fn fail(&self, rank: u32) {
-        self.look(rank, |connection| connection.expect("connected").pair.break_off());
+    pub fn fail(&self, peer: u32) {
+        self.look(peer, |connection| connection.expect("connected").pair.break_off());
     }
 
     fn make(&self, to: &Address) -> io::Result<Connection> {
@@ -390,7 +402,7 @@ impl Switchboard {
         };
         let pair = Arc::new(Pair::new(&self.card, &spec)?.0);
         pair.prepare()?;
-        let route = if to.rank == self.address.rank { None } else { Some(Route::new(&self.card, to)?) };
+        let route = if *to == self.address { None } else { Some(Route::new(&self.card, to)?) };
         let again = Instant::now();
         Ok(Connection { pair, mirror: None, stage: Stage::Asking, to: *to, route, asked: 0, again })
     }
@@ -403,14 +415,16 @@ impl Switchboard {
 
     fn tell(&self, connection: &Connection, kind: u32, asked: u32) {
         let Some(route) = &connection.route else { return };
-        let datagram = Datagram { kind, pair: connection.pair.number(), asked, from: self.address };
+        let datagram =
+            Datagram { kind, pair: connection.pair.number(), asked, to: connection.to.nonce, from: self.address };
         self.datagrams.lock().send(route, connection.to.datagrams, &datagram.encode());
     }
 
     /// Takes a question or an answer.
     fn hear(&self, datagram: &Datagram) -> io::Result<()> {
         let from = &datagram.from;
-        if from.rank == self.address.rank {
+        let peer = from.peer();
+        if datagram.to != self.address.nonce || peer == self.address.peer() {
             return Ok(());
         }
         let mut connections = self.connections.lock();
@@ -420,19 +434,19 @@ impl Switchboard {
         }
         if datagram.kind == ASK {
             // Another queue pair at the same peer: it has given up the connection there was.
-            let stale = connections.get(&from.rank).is_some_and(|connection| {
+            let stale = connections.get(&peer).is_some_and(|connection| {
                 let other_pair =
                     || connection.stage != Stage::Asking && peer_of(&connection.pair) != Some(datagram.pair);
                 connection.to.nonce != from.nonce || other_pair()
             });
-            if stale && let Some(old) = connections.remove(&from.rank) {
+            if stale && let Some(old) = connections.remove(&peer) {
                 old.pair.break_off();
             }
-            if let Entry::Vacant(place) = connections.entry(from.rank) {
+            if let Entry::Vacant(place) = connections.entry(peer) {
                 place.insert(self.make(from)?);
             }
         }
-        let Some(connection) = connections.get_mut(&from.rank) else { return Ok(()) };
+        let Some(connection) = connections.get_mut(&peer) else { return Ok(()) };
         if connection.to.nonce != from.nonce || (datagram.kind == HERE && datagram.asked != connection.pair.number()) {
             return Ok(());
         }
@@ -490,8 +504,7 @@ impl Switchboard {
         match kind {
             IBV_EVENT_DEVICE_FATAL => {
                 tracing::error!(card = %self.card.offer, "the network device failed or was removed");
-                self.broken.store(true, Ordering::Release);
-                self.changed();
+                self.seat.break_down();
             }
             IBV_EVENT_PORT_ERR => tracing::warn!(card = %self.card.offer, "the network port is down"),
             IBV_EVENT_PORT_ACTIVE => tracing::info!(card = %self.card.offer, "the network port is up"),
@@ -522,13 +535,13 @@ impl Switchboard {
             if dead {
                 // It would be reported for ever.
                 fds.truncate(2);
-                self.broken.store(true, Ordering::Release);
-                self.changed();
+                self.seat.break_down();
             }
             let datagrams = self.datagrams.lock().take();
             for datagram in &datagrams {
                 if let Err(error) = self.hear(datagram) {
-                    tracing::error!(%error, rank = datagram.from.rank, "a connection cannot be made");
+                    let Address { rank, interface, .. } = datagram.from;
+                    tracing::error!(%error, rank, interface, "a connection cannot be made");
                 }
             }
         }
@@ -551,12 +564,13 @@ mod tests {
 
     #[test]
     fn a_datagram_comes_back_and_other_bytes_are_refused() {
-        let from = Address { rank: 1, datagrams: 2, nonce: 3, gid: [4; 16], lid: 5, mtu: 1, link_layer: 1 };
-        let datagram = Datagram { kind: HERE, pair: 77, asked: 78, from };
+        let from =
+            Address { rank: 1, interface: 6, datagrams: 2, nonce: 3, gid: [4; 16], lid: 5, mtu: 1, link_layer: 1 };
+        let datagram = Datagram { kind: HERE, pair: 77, asked: 78, to: u64::MAX - 5, from };
         let bytes = datagram.encode();
         assert_eq!(Datagram::decode(&bytes), Some(datagram));
         assert_eq!(Datagram::decode(&bytes[1..]), None);
-        for at in [0, 4, 16] {
+        for at in [0, 4, FROM] {
             let mut wrong = bytes;
             wrong[at] ^= 0x40;
             assert_eq!(Datagram::decode(&wrong), None);

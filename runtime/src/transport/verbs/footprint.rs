@@ -10,7 +10,7 @@ const REQUEST: usize = 208;
 const BLOCK: usize = 16;
 /// What libibverbs and the kernel keep of a queue pair and of an address, about.
 const HANDLES: usize = 4096;
-/// Bytes of entries in tables by rank or queue pair, about.
+/// Bytes of entries in tables by peer or queue pair, about.
 const ENTRIES: usize = 512;
 
 /// Bytes for a peer whose requests carry as many as `inline` bytes inside.

@@ -9,7 +9,7 @@ use crate::transport::error::Error;
 use crate::transport::stream::{FlowLimits, Inflow, Outflow};
 use crate::transport::wire::Channel;
 
-/// A table by numbers that are nobody's to choose: ranks, queue pairs.
+/// A table by numbers that are nobody's to choose: peers, queue pairs.
 pub type Numbered<T> = std::collections::HashMap<u32, T, std::hash::BuildHasherDefault<Spread>>;
 
 /// Spreads a number over the table: Knuth's multiplicative hashing, with the golden ratio of 2^64.

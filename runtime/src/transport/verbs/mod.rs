@@ -3,6 +3,12 @@
 //! One reliable connection for each peer, made on first use by datagrams (`connect.rs`): its requests are RDMA writes,
 //! reads and atomics, and sends into receive buffers that all peers share. Atomics are the device's, all of them, also
 //! those of a rank on its own memory: a word is either the device's or the processor's, never both's.
+//!
+//! A rank may open several interfaces on its device, as many as 128 at a time. Each is a peer of its own to all others,
+//! those of its rank included: it has a number, which its address carries, and queue pairs, a completion queue, a shared
+//! receive queue, buffers (8 MB) and a connecting thread that no other uses. They share the open device: what is registered
+//! is reached through any of them. Threads that drive different ones share no lock of ours but that around what is
+//! registered.
 
 #[cfg(all(test, not(loom)))]
 mod across;
@@ -11,25 +17,28 @@ mod attempt;
 mod card;
 mod connect;
 mod footprint;
+mod interfaces;
 mod link;
 mod pool;
 mod queue;
+#[cfg(all(test, not(loom)))]
+mod several;
 mod wire;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use self::card::{Offer, offers};
 pub use self::wire::VerbsWire;
 
 use self::card::{Card, CardPinner};
+use self::interfaces::Interfaces;
 use super::attributes::{Locality, Resource};
-use super::error::{Error, Result};
+use super::error::Result;
 use super::memory::Registry;
 use super::port;
 
-/// A rank's RDMA device.
+/// A rank's RDMA device. Copies are the same device: each thread can have one.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -38,9 +47,7 @@ struct Inner {
     ranks: usize,
     card: Arc<Card>,
     registry: Arc<Registry>,
-    open: AtomicBool,
-    #[cfg(test)]
-    board: super::lock::Mutex<std::sync::Weak<connect::Switchboard>>,
+    interfaces: Arc<Interfaces>,
 }
 
 impl fmt::Debug for Device {
@@ -55,34 +62,24 @@ impl Device {
     /// # Errors
     /// A sentence for people.
     pub fn new(rank: usize, ranks: usize, offer: &Offer) -> Result<Device, String> {
+        if ranks > address::RANKS {
+            return Err(format!("{ranks} ranks: over RDMA there can be {}", address::RANKS));
+        }
         let card = Card::open(offer)?;
         let registry = Arc::new(Registry::with(CardPinner(Arc::clone(&card))));
-        Ok(Device(Arc::new(Inner {
-            rank: rank as u32,
-            ranks,
-            card,
-            registry,
-            open: AtomicBool::new(false),
-            #[cfg(test)]
-            board: super::lock::Mutex::default(),
-        })))
+        Ok(Device(Arc::new(Inner { rank: rank as u32, ranks, card, registry, interfaces: Arc::default() })))
     }
 
     /// Ends this rank as far as the network can tell.
     #[cfg(test)]
     pub fn kill(&self) {
-        self.board().silence();
+        self.0.interfaces.open().iter().for_each(|board| board.silence());
     }
 
-    /// What makes its connections, while it is open.
+    /// What makes the connections of the first interface that is open.
     #[cfg(test)]
     fn board(&self) -> Arc<connect::Switchboard> {
-        self.0.board.lock().upgrade().expect("open")
-    }
-
-    #[cfg(test)]
-    fn note(&self, board: &Arc<connect::Switchboard>) {
-        *self.0.board.lock() = Arc::downgrade(board);
+        self.0.interfaces.open().swap_remove(0)
     }
 
     fn card(&self) -> &Arc<Card> {
@@ -93,8 +90,8 @@ impl Device {
         self.0.rank
     }
 
-    fn closed(&self) {
-        self.0.open.store(false, Ordering::Release);
+    fn interfaces(&self) -> &Arc<Interfaces> {
+        &self.0.interfaces
     }
 }
 
@@ -131,9 +128,6 @@ impl port::Device for Device {
     }
 
     fn open(&self) -> Result<VerbsWire> {
-        if self.0.open.swap(true, Ordering::AcqRel) {
-            return Err(Error::Busy);
-        }
-        VerbsWire::open(self).inspect_err(|_| self.closed())
+        VerbsWire::open(self)
     }
 }

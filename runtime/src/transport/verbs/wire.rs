@@ -70,16 +70,15 @@ enum Data {
     Large { buffer: u32, len: u32 },
 }
 
-/// One rank's access to an RDMA device.
+/// One interface's access to an RDMA device. Its peers are interfaces, numbered as [`Address::peer`] does.
 pub struct VerbsWire {
     // Queue pairs go first, and the connector's hold of them with it; then what they use.
     links: RefCell<Numbered<Rc<Link>>>,
     /// The one that was used last. They stay as long as the interface does.
     recent: RefCell<Option<(u32, Rc<Link>)>>,
-    /// Which rank a queue pair of ours leads to.
-    ranks: RefCell<Numbered<u32>>,
+    /// Which peer a queue pair of ours leads to.
+    leads: RefCell<Numbered<u32>>,
     connector: Connector,
-    device: Device,
     attempts: Attempts,
     done: RefCell<VecDeque<Done>>,
     /// What the word held that somebody waits for.
@@ -137,7 +136,7 @@ impl VerbsWire {
                 io(error)
             }
         };
-        let card = device.card();
+        let (card, seat) = (device.card(), device.interfaces().take()?);
         let events = Events::new(card).map_err(told("a completion channel"))?;
         let limit = card.attributes.max_cqe.max(256) as usize;
         // One for all: a turn that finds nothing has looked at one.
@@ -148,9 +147,7 @@ impl VerbsWire {
         for buffer in 0..count as u32 {
             shared.post(RECEIVED | u64::from(buffer), frames.at(buffer), FRAME, frames.key()).map_err(io)?;
         }
-        let connector = Connector::start(card, device.rank(), done, shared).map_err(told("a queue pair"))?;
-        #[cfg(test)]
-        device.note(&connector.board);
+        let connector = Connector::start(card, device.rank(), seat, done, shared).map_err(told("a queue pair"))?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| io(error.into()))?;
         for fd in [events.descriptor(), connector.board.notice.as_fd()] {
             epoll::add(&poll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
@@ -159,8 +156,7 @@ impl VerbsWire {
         Ok(VerbsWire {
             links: RefCell::default(),
             recent: RefCell::default(),
-            ranks: RefCell::default(),
-            device: device.clone(),
+            leads: RefCell::default(),
             attempts: Attempts::default(),
             done: RefCell::default(),
             awaited: Cell::new(None),
@@ -187,6 +183,16 @@ impl VerbsWire {
     /// Peers of which something is kept.
     pub(super) fn peers_in_use(&self) -> usize {
         self.links.borrow().len()
+    }
+
+    /// The numbers of its queue pairs.
+    pub(super) fn queue_pairs(&self) -> Vec<u32> {
+        self.leads.borrow().keys().copied().collect()
+    }
+
+    /// The number of its completion queue's and of its shared receive queue's handle.
+    pub(super) fn queues(&self) -> (usize, usize) {
+        (self.connector.board.done.raw as usize, self.connector.board.shared.raw as usize)
     }
 }
 
@@ -219,7 +225,6 @@ impl Drop for VerbsWire {
         }
         self.recent.take();
         self.links.borrow_mut().clear();
-        self.device.closed();
     }
 }
 
@@ -255,15 +260,21 @@ impl Wire for VerbsWire {
         if address.link_layer != self.connector.board.address.link_layer {
             return Err(Error::Unreachable);
         }
-        let known = self.addresses.borrow_mut().insert(address.rank, address);
+        let peer = address.peer();
+        let known = self.addresses.borrow_mut().insert(peer, address);
         if known.is_some_and(|known| known != address)
-            && let Some(link) = self.link_or_none(address.rank)
+            && let Some(link) = self.link_or_none(peer)
         {
-            // Another interface of that rank, after the one we knew.
-            self.end(address.rank, &link, Error::ConnectionReset);
+            // Another interface with that number, after the one we knew.
+            self.end(peer, &link, Error::ConnectionReset);
             link.lost.set(None);
         }
-        Ok(address.rank)
+        Ok(peer)
+    }
+
+    #[inline(always)]
+    fn owner(&self, peer: u32) -> u32 {
+        address::rank_of(peer)
     }
 
     fn has_room(&self, peer: u32, channel: Channel) -> bool {
@@ -363,7 +374,9 @@ impl Wire for VerbsWire {
     fn arrived(&self, peer: u32, count: u64) -> bool {
         let Some(link) = self.link_or_none(peer) else { return true };
         let waits = link.flows.borrow().iter().any(|flow| flow.waiting.front().is_some_and(|issue| *issue < count));
-        if waits || link.attempts.get() > 0 {
+        // Of a peer that is lost nobody knows; progress tells of the loss, and ends what waits here.
+        let lost = || link.lost.get().is_some();
+        if waits || link.attempts.get() > 0 || lost() {
             return false;
         }
         let open = || link.records.borrow().iter().any(|record| record.issue < count);
@@ -376,7 +389,7 @@ impl Wire for VerbsWire {
             self.ask_for_report(peer, &link);
             self.look();
         }
-        !open()
+        !open() && !lost()
     }
 
     fn losses(&self) -> u64 {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::{CARE, Data, FLOW, VerbsWire};
 use crate::transport::error::{Error, Result};
+use crate::transport::verbs::address::{interface_of, rank_of};
 use crate::transport::verbs::connect::{DEPTH, Stage};
 use crate::transport::verbs::link::{Link, Record, Then};
 
@@ -35,7 +36,7 @@ impl VerbsWire {
         }
         if link.raw.get().is_null() {
             self.ask(peer)?;
-            // One to this rank itself is there at once.
+            // One to this interface itself is there at once.
             self.refresh(peer, &link);
             if link.raw.get().is_null() {
                 return Err(Error::NoResource);
@@ -58,7 +59,7 @@ impl VerbsWire {
         let address = self.addresses.borrow().get(&peer).copied();
         let Some(address) = address else { return Err(Error::NotConnected) };
         if let Err(error) = self.connector.board.ask(&address) {
-            tracing::error!(%error, peer, "a connection cannot be made");
+            tracing::error!(%error, rank = rank_of(peer), interface = interface_of(peer), "a connection cannot be made");
             self.lose(peer, "making a connection");
             return Err(Error::ConnectionReset);
         }
@@ -94,9 +95,9 @@ impl VerbsWire {
                 if link.records.borrow().iter().all(|record| record.then == Then::Idle) {
                     let count = link.records.borrow_mut().drain(..).count() as u64;
                     link.first.set(link.first.get() + count);
-                    let mut ranks = self.ranks.borrow_mut();
-                    ranks.retain(|_, rank| *rank != peer);
-                    ranks.extend([Some(&pair), mirror.as_ref()].into_iter().flatten().map(|p| (p.number(), peer)));
+                    let mut leads = self.leads.borrow_mut();
+                    leads.retain(|_, to| *to != peer);
+                    leads.extend([Some(&pair), mirror.as_ref()].into_iter().flatten().map(|p| (p.number(), peer)));
                     link.renew(Some(pair), &FLOW);
                 } else {
                     self.lose(peer, "a connection that the peer gave up");
@@ -113,7 +114,8 @@ impl VerbsWire {
             return;
         }
         let host = self.addresses.borrow().get(&peer).map(|address| std::net::Ipv6Addr::from(address.gid));
-        tracing::error!(rank = peer, ?host, why, "the connection to a rank is lost");
+        let (rank, interface) = (rank_of(peer), interface_of(peer));
+        tracing::error!(rank, interface, ?host, why, "the connection to a rank is lost");
         self.losses.set(self.losses.get() + 1);
         self.end(peer, &link, Error::ConnectionReset);
     }
@@ -140,7 +142,7 @@ impl VerbsWire {
             pair.break_off();
         }
         self.connector.board.forget(peer);
-        self.ranks.borrow_mut().retain(|_, rank| *rank != peer);
+        self.leads.borrow_mut().retain(|_, to| *to != peer);
         let records: Vec<Record> = link.records.borrow_mut().drain(..).collect();
         link.first.set(link.first.get() + records.len() as u64);
         for record in records {
@@ -167,13 +169,13 @@ impl VerbsWire {
     }
 
     pub(super) fn peer_of(&self, number: u32) -> Option<u32> {
-        if let Some(rank) = self.ranks.borrow().get(&number) {
-            return Some(*rank);
+        if let Some(peer) = self.leads.borrow().get(&number) {
+            return Some(*peer);
         }
         // The peer asked, and nobody here has looked since.
-        let rank = self.connector.board.rank_of(number)?;
-        let link = self.link(rank);
-        self.refresh(rank, &link);
-        self.ranks.borrow().get(&number).copied()
+        let peer = self.connector.board.peer_of(number)?;
+        let link = self.link(peer);
+        self.refresh(peer, &link);
+        self.leads.borrow().get(&number).copied()
     }
 }

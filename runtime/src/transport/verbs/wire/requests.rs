@@ -7,6 +7,7 @@ use rdma_core_sys::*;
 
 use super::{Data, Done, RECEIVED, SILENT, VerbsWire, request, status};
 use crate::transport::error::{Error, Result};
+use crate::transport::verbs::address::rank_of;
 use crate::transport::verbs::connect::DEPTH;
 use crate::transport::verbs::link::{Link, Record, Then};
 use crate::transport::verbs::pool::Pool;
@@ -109,6 +110,9 @@ impl VerbsWire {
         }
         if wc.status == IBV_WC_SUCCESS {
             link.settle(wc.wr_id as u32, |record| self.finish(&link, record.then, Ok(())));
+        } else if self.connector.board.look(peer, |now| now.is_some_and(|now| now.pair.number() != wc.qp_num)) {
+            // The peer gave this connection up and has asked for the next, which must not be lost by it.
+            self.refresh(peer, &link);
         } else {
             self.lose(peer, status(wc.status));
         }
@@ -152,7 +156,7 @@ impl VerbsWire {
         if failed == libc::ENOMEM {
             return Error::NoResource;
         }
-        tracing::error!(rank = peer, error = %std::io::Error::from_raw_os_error(failed), "ibv_post_send");
+        tracing::error!(rank = rank_of(peer), error = %std::io::Error::from_raw_os_error(failed), "ibv_post_send");
         self.lose(peer, "posting a request");
         Error::ConnectionReset
     }

@@ -1,0 +1,105 @@
+//! The interfaces that a rank has open on its device: their numbers, and what all of them have to hear.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use super::address;
+use super::connect::Switchboard;
+use crate::transport::error::{Error, Result};
+use crate::transport::lock::Mutex;
+
+/// Those of one device. Numbers go round: one comes back as late as can be, since endpoints to an interface that is closed
+/// may still be about.
+#[derive(Debug, Default)]
+pub struct Interfaces {
+    seats: Mutex<Seats>,
+    broken: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Seats {
+    taken: BTreeMap<u32, Weak<Switchboard>>,
+    next: u32,
+}
+
+/// A number that an interface has, until it is dropped.
+#[derive(Debug)]
+pub struct Seat {
+    interfaces: Arc<Interfaces>,
+    number: u32,
+}
+
+impl Interfaces {
+    /// The next free number.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if as many are open as addresses can tell apart.
+    pub fn take(self: &Arc<Interfaces>) -> Result<Seat> {
+        const COUNT: u32 = address::INTERFACES as u32;
+        let mut seats = self.seats.lock();
+        let mut numbers = (0..COUNT).map(|step| (seats.next + step) % COUNT);
+        let number = numbers.find(|number| !seats.taken.contains_key(number)).ok_or(Error::Busy)?;
+        seats.next = number + 1;
+        seats.taken.insert(number, Weak::new());
+        Ok(Seat { interfaces: Arc::clone(self), number })
+    }
+
+    /// Those that are open, by number.
+    pub fn open(&self) -> Vec<Arc<Switchboard>> {
+        // Nothing is dropped under the lock: a switchboard gives its number back.
+        self.seats.lock().taken.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Seat {
+    /// The number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Lets `board` hear what all have to hear.
+    pub fn sit(&self, board: &Arc<Switchboard>) {
+        self.interfaces.seats.lock().taken.insert(self.number, Arc::downgrade(board));
+    }
+
+    /// Whether the device or its port is gone.
+    pub fn is_broken(&self) -> bool {
+        self.interfaces.broken.load(Ordering::Acquire)
+    }
+
+    /// The device is gone, for all its interfaces: it tells each thing once, to whoever asks first.
+    pub fn break_down(&self) {
+        self.interfaces.broken.store(true, Ordering::Release);
+        self.interfaces.open().iter().for_each(|board| board.changed());
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.interfaces.seats.lock().taken.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_round_and_end() {
+        let interfaces = Arc::<Interfaces>::default();
+        let mut seats: Vec<_> = (0..address::INTERFACES).map(|_| interfaces.take().expect("a number")).collect();
+        assert!(seats.iter().map(Seat::number).eq(0..address::INTERFACES as u32));
+        assert_eq!(interfaces.take().map(drop), Err(Error::Busy));
+        for number in [5, 3] {
+            drop(seats.remove(number));
+        }
+        let again = [0, 1].map(|_| interfaces.take().expect("a number"));
+        assert_eq!(again.each_ref().map(Seat::number), [3, 5]);
+        drop(again);
+        let again = interfaces.take().expect("a number");
+        assert_eq!(again.number(), 3, "none above 5 is free");
+        again.break_down();
+        assert!(seats.iter().all(Seat::is_broken));
+    }
+}
