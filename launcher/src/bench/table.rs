@@ -41,7 +41,7 @@ fn scatter(summary: Summary) -> String {
 fn bar(figure: &Figure) -> String {
     let bar = figure.bar();
     let mut parts = Vec::new();
-    parts.extend(bar.ratio.map(|most| format!("ratio ≤ {most}")));
+    parts.extend(bar.ratio.map(|most| format!("ratio ≤ {}", (most * 1000.0).round() / 1000.0)));
     parts.extend(bar.value.map(|most| format!("≤ {most} {}", figure.unit().name())));
     let peer = bar.peer.filter(|(name, _)| figure.rivals.iter().any(|rival| rival.peer == *name));
     parts.extend(peer.map(|(name, most)| format!("≤ {most} of {name}")));
