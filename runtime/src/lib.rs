@@ -2,8 +2,7 @@
 //!
 //! Most programs use the crate `bellwether`, which re-exports this one.
 
-// The models need little of what is here.
-#![cfg_attr(loom, allow(dead_code, unused_imports))]
+#![cfg_attr(loom, allow(dead_code, unused_imports, reason = "the models need little of what is here"))]
 
 pub mod bootstrap;
 #[cfg(all(any(test, fuzzing), not(loom)))]

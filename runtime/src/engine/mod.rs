@@ -176,7 +176,7 @@ impl Engine {
     #[inline(always)]
     pub fn turn(&self) -> usize {
         // Most looks find nothing, and a wait looks here between any two of its own: that is kept short.
-        let first = self.interface.first_waiting();
+        let first = if self.far.is_some() { None } else { self.interface.first_waiting() };
         let idle = first.is_none() && self.far.is_none() && !self.has_pending.get() && !self.has_background.get();
         if idle { 0 } else { self.turn_busy(first) }
     }
@@ -184,7 +184,7 @@ impl Engine {
     #[inline(never)]
     fn turn_busy(&self, first: Option<usize>) -> usize {
         let mut done = match first {
-            _ if self.far.is_some() => self.far_turn(),
+            None if self.far.is_some() => self.far_turn(),
             None => 0,
             Some(first) => {
                 let delivered = self.interface.progress(first);

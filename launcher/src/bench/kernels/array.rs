@@ -51,8 +51,8 @@ fn places(session: &Session) -> Result<(GlobalArray<u64, 1, Shared>, Symmetric<u
 }
 
 // Functions of their own, as in `memory`; all walk alike. Each is there twice, the second time half of 32 bytes further on:
-// a loop of so few instructions takes half as long again where its last jump lies across such a boundary (Intel's erratum
-// SKX102), and where it lies is chance.
+// a loop of so few instructions was seen to take half as long again where its last jump lies across such a boundary, and
+// where it lies is chance.
 
 #[inline(never)]
 fn puts_by_index<const PLACE: usize>(array: &GlobalArray<u64, 1, Shared>, count: usize) -> Result<()> {

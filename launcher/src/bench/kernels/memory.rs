@@ -201,7 +201,7 @@ fn bandwidth_here(session: &Session, size: usize) -> Result<Measured> {
 /// # Errors
 /// Of the runtime.
 #[inline(never)]
-pub fn small_puts(array: &Symmetric<u64>, target: usize, count: usize) -> Result<()> {
+fn small_puts(array: &Symmetric<u64>, target: usize, count: usize) -> Result<()> {
     (0..count).try_for_each(|i| array.put(target, opaque_index(i % (REACH / SMALL)), i as u64))
 }
 
@@ -218,7 +218,7 @@ unsafe fn small_stores(to: *mut u64, count: usize) {
 /// # Errors
 /// Of the runtime.
 #[inline(never)]
-pub fn small_gets(array: &Symmetric<u64>, target: usize, count: usize) -> Result<()> {
+fn small_gets(array: &Symmetric<u64>, target: usize, count: usize) -> Result<()> {
     (0..count).try_for_each(|i| array.get(target, opaque_index(i % (REACH / SMALL))).map(|value| _ = opaque(value)))
 }
 

@@ -70,7 +70,7 @@ enum Data {
     Large { buffer: u32, len: u32 },
 }
 
-/// One interface's access to an RDMA device. Its peers are interfaces, numbered as [`Address::peer`] does.
+/// One interface's access to an RDMA device. Its peers are interfaces, numbered by rank and interface.
 pub struct VerbsWire {
     // Queue pairs go first, and the connector's hold of them with it; then what they use.
     links: RefCell<Numbered<Rc<Link>>>,
