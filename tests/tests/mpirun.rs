@@ -209,3 +209,23 @@ fn a_rank_on_another_machine_is_named() {
     assert!(outcome.stderr.contains("rank 2 is on machine elsewhere"), "{outcome:#?}");
     assert!(outcome.stderr.contains("one machine only"), "{outcome:#?}");
 }
+
+/// The other side of the pages on MPI and OpenSHMEM does what the page says that ours does.
+#[test]
+fn the_guides_programs_in_c() {
+    let folder = tempfile::tempdir().expect("room for two programs");
+    for (compiler, source) in [("mpicc", "mpi.c"), ("oshcc", "openshmem.c")] {
+        let binary = folder.path().join(source.trim_end_matches(".c"));
+        let source = format!("{}/../docs/programs/{source}", env!("CARGO_MANIFEST_DIR"));
+        let mut compile = command(compiler);
+        compile.args(["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-o"]).arg(&binary).arg(source);
+        run(&mut compile, LIMIT).expect_success();
+        for ranks in [1, 2, 4] {
+            let mut job = mpirun();
+            // Open MPI 4.1's OpenSHMEM crashes at its end on its own hook (open-mpi/ompi issue 11604).
+            job.args(["--mca", "memory", "^patcher", "-n", &ranks.to_string()]).arg(&binary);
+            let outcome = run(&mut job, LIMIT).expect_success();
+            assert_eq!(outcome.stdout, format!("sum {}\n", ranks * (ranks - 1) / 2), "{outcome:#?}");
+        }
+    }
+}
