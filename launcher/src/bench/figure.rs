@@ -161,5 +161,13 @@ mod tests {
         assert_eq!(variant.meets_bar(), None);
         let over_a_network = Figure { transport: Transport::Verbs, ..figure(9.0, 1.0, None) };
         assert_eq!(over_a_network.meets_bar(), None);
+        let aggregated = |ours| Figure {
+            kind: Kind::Histogram,
+            transport: Transport::Verbs,
+            name: "histogram".into(),
+            ..figure(ours, 100.0, None)
+        };
+        assert_eq!(aggregated(9.0).meets_bar(), Some(true));
+        assert_eq!(aggregated(11.0).meets_bar(), Some(false));
     }
 }

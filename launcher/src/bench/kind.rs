@@ -165,8 +165,9 @@ impl Kind {
             PutBell => "bare stores to a data line and a flag line",
             Am => "bare stores to one line",
             AmRate => "a bare ring of lines",
-            Atomic | Histogram => "bare locked adds",
-            Indexgather => "bare loads",
+            Atomic => "bare locked adds",
+            Histogram => "bare locked adds; over a network one fetch_add each",
+            Indexgather => "bare loads; over a network one get each",
             Bandwidth => "memcpy",
             Barrier => "bare flags",
             ArrayGet => "get",
@@ -253,8 +254,12 @@ impl Kind {
         Bar { ratio, value, peer }
     }
 
-    /// What is asked of the figure over RDMA, beside what the verbs' own programs measure in the same run.
+    /// What is asked of the figure over RDMA: beside what the verbs' own programs measure in the same run, and of
+    /// aggregation beside one operation for each element.
     pub fn verbs_bar(self, ranks: usize, size: usize) -> Bar {
+        if matches!(self, Histogram | Indexgather) && ranks == 2 {
+            return Bar { ratio: Some(0.1), ..Bar::default() };
+        }
         let most = match self {
             _ if ranks != 2 => None,
             Put if size == 8 => Some(1.0),
