@@ -85,6 +85,22 @@ where
             assert_eq!((sums.get(i)?, largest.get(i)?), (number(i * n * rounds), number(n - 1)));
         }
         says(sums.accumulate(7, number(1)), &["[7]", "outside"]);
+        says(sums.accumulate_async(7, number(1)), &["[7]", "outside"]);
+        says(sums.fetch_update_async(7, |old| old), &["[7]", "outside"]);
+        world.barrier()?;
+        // The same in future form: together, one by one, and let go of when done.
+        let post = |i| sums.accumulate_async(i, number(i));
+        bellwether::Posted::wait_all((0..4).map(post).collect::<bellwether::Result<Vec<_>>>()?)?;
+        post(4)?.wait()?;
+        for mut one in (5..7).map(post).collect::<bellwether::Result<Vec<_>>>()? {
+            while !one.is_done() {}
+        }
+        let counted = sums.fetch_update_async(6, move |old| old)?.wait()?;
+        assert!(counted >= number(6 * (n * rounds + 1)), "its own addition is there");
+        world.barrier()?;
+        for i in 0..7 {
+            assert_eq!(sums.get(i)?, number(i * n * (rounds + 1)));
+        }
         world.barrier()?;
         // What is returned is what was there: each value before is seen once.
         let before = sums.accumulate(0, number(1))?;
