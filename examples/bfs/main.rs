@@ -1,5 +1,7 @@
 //! `bfs`: breadth-first search in a graph that is spread over all ranks.
 
+#![forbid(unsafe_code)]
+
 mod arguments;
 mod report;
 

@@ -1,5 +1,7 @@
 //! `cg`: solves a sparse linear system with conjugate gradients.
 
+#![forbid(unsafe_code)]
+
 mod arguments;
 mod report;
 

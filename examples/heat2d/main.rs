@@ -1,5 +1,7 @@
 //! `heat2d`: heat spreads over a plate that was painted as a PNG.
 
+#![forbid(unsafe_code)]
+
 mod arguments;
 mod report;
 

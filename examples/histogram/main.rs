@@ -1,5 +1,7 @@
 //! `histogram`: every rank counts samples into bins that lie all over the job.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 use std::time::Instant;
 

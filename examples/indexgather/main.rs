@@ -1,5 +1,7 @@
 //! `indexgather`: every rank reads elements that lie all over the job, in an order of its own.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 use std::time::Instant;
 

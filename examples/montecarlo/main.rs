@@ -1,5 +1,7 @@
 //! `montecarlo`: particles through a slab that absorbs and scatters them.
 
+#![forbid(unsafe_code)]
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

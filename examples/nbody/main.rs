@@ -1,5 +1,7 @@
 //! `nbody`: two star clusters pass each other.
 
+#![forbid(unsafe_code)]
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -1,5 +1,7 @@
 //! `samplesort`: sorts 32-bit keys that are spread over all ranks.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use anyhow::anyhow;

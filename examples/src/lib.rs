@@ -5,6 +5,8 @@
 //! more than one rank. `histogram` and `indexgather` share [`bale`]. The others
 //! are small: read the module from its top.
 
+#![forbid(unsafe_code)]
+
 pub mod bale;
 pub mod bfs;
 pub mod cg;

@@ -1,5 +1,7 @@
 //! Files of every kind: good, broken, cut short.
 
+#![forbid(unsafe_code)]
+
 use std::io::Cursor;
 use std::path::Path;
 

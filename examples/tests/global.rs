@@ -1,5 +1,7 @@
 //! The examples on global arrays: the same answer on any number of ranks, and with more ranks than there is work for.
 
+#![forbid(unsafe_code)]
+
 mod common;
 
 use bellwether::{Error, Result, World};

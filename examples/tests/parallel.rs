@@ -1,5 +1,7 @@
 //! The examples on several ranks against the same on one.
 
+#![forbid(unsafe_code)]
+
 mod common;
 
 use bellwether::World;

@@ -1,5 +1,7 @@
 //! The examples as programs: their arguments, exit codes and messages.
 
+#![forbid(unsafe_code)]
+
 use std::path::PathBuf;
 use std::process::{Command, Output};
 

@@ -1,5 +1,7 @@
 //! `transpose`: rows become columns of a matrix that is spread over all ranks.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use bellwether_runtime::{Error, Mapped, Pod, Progress, Result, Symmetric, World};
 
 /// A rayon pool of this rank's own: as many threads as it has cores when the ranks of the node share them equally, at least
-/// one. Each is kept on one of these cores, where it is known which.
+/// one. Each is kept on one of these cores, where it is known which, and the system lets it ([`Pool::is_pinned`]).
 ///
 /// A launcher's binding is taken at its word, up to an equal share of all the ranks' cores: a rank that is bound to one core
 /// gets one thread, as under `mpirun -n 2`.
@@ -49,6 +49,7 @@ use bellwether_runtime::{Error, Mapped, Pod, Progress, Result, Symmetric, World}
 /// ```
 pub struct Pool {
     threads: rayon::ThreadPool,
+    pinned: bool,
     progress: Progress,
     requests: Arc<Requests>,
 }
@@ -79,12 +80,18 @@ impl Pool {
         let mut builder = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(move |n| format!("rank {rank} thread {n}"));
+        // A thread that was not let onto its core: which, and why.
+        let refused = Arc::new(OnceLock::new());
+        let mut pinned = cores.is_some();
         if let Some(cores) = cores {
+            let refused = Arc::clone(&refused);
             builder = builder.start_handler(move |number| {
                 let mut set = rustix::thread::CpuSet::new();
                 set.set(cores[number]);
-                // Where it is not allowed, the thread runs where the system likes.
-                let _ = rustix::thread::sched_setaffinity(None, &set);
+                if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+                    // The first one is told.
+                    let _ = refused.set((cores[number], error));
+                }
             });
         }
         let threads = builder.build().map_err(|error| Error::Os {
@@ -92,7 +99,22 @@ impl Pool {
             call: "clone",
             source: std::io::Error::other(error),
         })?;
-        Ok(Pool { threads, progress: world.progress(), requests: Arc::default() })
+        if pinned {
+            // All have started.
+            threads.broadcast(|_| ());
+        }
+        if let Some((core, error)) = refused.get() {
+            pinned = false;
+            tracing::warn!(rank, core, %error, "threads of a pool are not kept on their cores: the system refuses");
+        }
+        Ok(Pool { threads, pinned, progress: world.progress(), requests: Arc::default() })
+    }
+
+    /// Whether each of its threads is kept on one core. Not where it is not known which cores are this rank's
+    /// ([`Pool::with_threads`], ranks that are bound to cores in common), nor where the system refuses, which is also told in
+    /// the log: then threads run where the system likes.
+    pub fn is_pinned(&self) -> bool {
+        self.pinned
     }
 
     /// How many threads it has.
@@ -154,7 +176,7 @@ impl Pool {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pool({} threads)", self.threads())
+        write!(f, "Pool({} threads, {})", self.threads(), if self.pinned { "pinned" } else { "not pinned" })
     }
 }
 
@@ -355,6 +377,29 @@ impl<T> std::fmt::Debug for Pooled<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_system_refuses_is_told_by_the_pool() {
+        let outcomes = bellwether_runtime::threads(2, |world| {
+            let cores = |pool: &Pool| {
+                let set = || rustix::thread::sched_getaffinity(None).map_or(0, |set| set.count());
+                pool.threads.broadcast(|_| set())
+            };
+            let pool = Pool::new(world)?;
+            assert!(!pool.is_pinned() || cores(&pool).iter().all(|cores| *cores == 1));
+            assert!(format!("{pool:?}").contains(if pool.is_pinned() { "threads, pinned" } else { "not pinned" }));
+            assert!(!Pool::with_threads(world, 2)?.is_pinned());
+            // Hardly a machine has that many.
+            let last = rustix::thread::CpuSet::MAX_CPU - 1;
+            let allowed = allowed_cores()[0];
+            if !allowed_cores().contains(&last) {
+                let pool = Pool::build(world, 2, Some(vec![allowed, last]))?;
+                assert!(!pool.is_pinned() && pool.install(|| rayon::join(|| 1, || 2)) == (1, 2));
+            }
+            Ok(())
+        });
+        outcomes.expect("runs").into_iter().collect::<Result<()>>().expect("runs");
+    }
 
     #[test]
     fn cores_are_shared_as_they_are_bound() {

@@ -69,14 +69,20 @@ fn as_without_threads<const D: usize>(world: &World, pool: &Pool, layout: Layout
         assert!(pool.install(|| backwards.collect::<Vec<_>>()).iter().eq(expected.iter().rev()));
     }
     let twice = array.map(world, |x| 2 * x)?;
-    let pairs = array.par_iter_mut().zip(twice.par_iter());
+    assert!(array.zip(&twice)?.map(|(index, x, y)| (index, *x, *y)).eq(expected.iter().map(|(i, x)| (*i, *x, 2 * x))));
+    let pairs = array.par_zip(&twice)?.map(|(index, x, y)| (index, *x, *y));
+    let pairs = pool.install(|| pairs.collect::<Vec<_>>());
+    assert!(pairs.into_iter().eq(expected.iter().map(|(i, x)| (*i, *x, 2 * x))));
+    let pairs = array.par_zip_mut(&twice)?;
     pool.install(|| {
-        pairs.for_each(|((index, x), (same, y))| {
-            assert_eq!(index, same);
+        pairs.for_each(|(index, x, y)| {
+            assert_eq!(*x, value(index));
             *x += y;
         });
     });
     assert!(array.iter().all(|(index, x)| *x == 3 * value(index)));
+    array.zip_mut(&twice)?.for_each(|(_, x, y)| *x -= y);
+    assert!(array.iter().all(|(index, x)| *x == value(index)));
     Ok(())
 }
 
@@ -149,6 +155,40 @@ fn a_panic_of_a_task_is_the_callers() {
         }));
         assert!(caught.is_err());
         assert_eq!(pool.install(|| 3), 3);
+        world.barrier()
+    });
+}
+
+#[test]
+fn arrays_of_different_layouts_are_not_zipped() {
+    everywhere(|world| {
+        let n = world.size();
+        // Equal numbers of elements on each rank, of other indices where there is more than one.
+        let mut a = GlobalArray::<u32, 1>::new(world, Layout::block([4 * n], n)?)?;
+        let other = GlobalArray::<f64, 1>::new(world, Layout::new([4 * n], [Distribution::BlockCyclic(2)], n)?)?;
+        assert_eq!(a.local().len(), other.local().len());
+        let refused = [
+            a.zip(&other).err(),
+            a.par_zip(&other).err(),
+            a.zip_mut(&other).err(),
+            a.par_zip_mut(&other).err(),
+            a.zip_update(&other, |_, _| ()).err(),
+        ];
+        for (error, call) in refused.into_iter().zip(["zip", "par_zip", "zip_mut", "par_zip_mut", "zip_update"]) {
+            if n == 1 {
+                assert!(error.is_none(), "one rank has all elements in their order");
+                continue;
+            }
+            let error = error.expect("the layouts differ").to_string();
+            for fact in [call, "different layouts", "block", "blocks of 2 in turn"] {
+                assert!(error.contains(fact), "{error:?} does not say {fact:?}");
+            }
+        }
+        // What is told apart by the grid of ranks alone.
+        let plane = |grid| Layout::on_grid([n, n], [const { Distribution::Block }; 2], grid, n);
+        let rows = GlobalArray::<u8, 2>::new(world, plane([n, 1])?)?;
+        let columns = GlobalArray::<u8, 2>::new(world, plane([1, n])?)?;
+        assert_eq!((rows.par_zip(&columns).is_ok(), rows.par_zip(&rows).is_ok()), (n == 1, true));
         world.barrier()
     });
 }

@@ -28,8 +28,8 @@ pub use crate::settings::{
     Known as KnownSetting, Reduce, Scan, Settings, TEAMS_MAX, Transport,
 };
 pub use crate::world::{
-    AtomicElement, Bell, Builder, Mapped, Posted, Progress, RawBells, Signalled, Simulated, Symmetric, Threads, Word,
-    World, threads,
+    AtomicElement, Bell, Builder, Mapped, Piece, Posted, Progress, RawBells, Signalled, Simulated, Symmetric, Threads,
+    Word, World, threads,
 };
 #[doc(hidden)]
 pub use crate::world::{Lent, Reach};

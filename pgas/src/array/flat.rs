@@ -234,6 +234,8 @@ fn inverse(divisor: usize, count: usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use bellwether_runtime::{HugePages, Settings, Threads};
+
     use super::*;
     use crate::array::{Distribution, Layout};
 
@@ -300,7 +302,10 @@ mod tests {
             world.barrier()
         };
         for ranks in [1, 2, 3, 7] {
-            let outcomes = bellwether_runtime::threads(ranks, body).expect("runs");
+            // Where there are reserved huge pages, nothing is mapped twice.
+            let mut settings = Settings::default();
+            settings.huge_pages = HugePages::Off;
+            let outcomes = Threads::new(ranks).settings(settings).run(body).expect("runs");
             outcomes.into_iter().collect::<bellwether_runtime::Result<()>>().expect("runs");
         }
     }

@@ -1,6 +1,6 @@
 //! The local phase: this rank's part as a slice.
 
-use bellwether_runtime::Pod;
+use bellwether_runtime::{Pod, Result};
 
 use super::index::Region;
 use super::layout::Layout;
@@ -30,7 +30,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         len
     }
 
-    /// This rank's own elements with their indices in the array, in the order of memory.
+    /// This rank's own elements with their indices in the array, in the order of memory. Of two arrays: [`GlobalArray::zip`],
+    /// since the standard library's `zip` joins elements of other indices where the layouts differ.
     pub fn iter(&self) -> impl Iterator<Item = ([usize; D], &T)> {
         self.lines().flat_map(|(local, line)| {
             line.iter().zip(indices(&self.layout, self.rank, own_index(local, self.ghost))).map(|(e, index)| (index, e))
@@ -44,6 +45,48 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
             let indices: Indices<D> = indices(&layout, rank, own_index(local, ghost));
             line.iter_mut().zip(indices).map(|(element, index)| (index, element))
         })
+    }
+
+    /// This rank's own elements of both arrays at each index: the index, ours, and theirs, in the order of memory. Local.
+    ///
+    /// # Examples
+    /// ```
+    /// use bellwether::array::{GlobalArray, Layout};
+    /// # bellwether::threads(2, |world| {
+    /// let heights = GlobalArray::from_fn(world, Layout::block([10], 2)?, |[i]| i as f64)?;
+    /// let weights = GlobalArray::from_fn(world, Layout::block([10], 2)?, |[i]| 0.5 * i as f64)?;
+    /// assert!(heights.zip(&weights)?.all(|(_, height, weight)| *height == 2.0 * weight));
+    /// // As many on each rank, but others.
+    /// let dealt = GlobalArray::from_fn(world, Layout::cyclic([10], 2)?, |[i]| i as f64)?;
+    /// let error = heights.zip(&dealt).map(drop).unwrap_err().to_string();
+    /// assert!(error.contains("block") && error.contains("cyclic"), "{error}");
+    /// # Ok(()) })?.into_iter().collect::<bellwether::Result<()>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`bellwether_runtime::Error::InvalidArgument`], with both layouts, if they are not equal; on all ranks, as every rank has
+    /// the same ones.
+    pub fn zip<'a, U: Pod>(
+        &'a self,
+        other: &'a GlobalArray<U, D>,
+    ) -> Result<impl Iterator<Item = ([usize; D], &'a T, &'a U)>> {
+        self.layout.check_same(&other.layout, "zip")?;
+        let theirs = other.lines().flat_map(|(_, line)| line);
+        Ok(self.iter().zip(theirs).map(|((index, ours), theirs)| (index, ours, theirs)))
+    }
+
+    /// As [`GlobalArray::zip`], this array's elements to be changed.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::zip`].
+    pub fn zip_mut<'a, U: Pod>(
+        &'a mut self,
+        other: &'a GlobalArray<U, D>,
+    ) -> Result<impl Iterator<Item = ([usize; D], &'a mut T, &'a U)>> {
+        self.layout.check_same(&other.layout, "zip_mut")?;
+        let theirs = other.lines().flat_map(|(_, line)| line);
+        Ok(self.iter_mut().zip(theirs).map(|((index, ours), theirs)| (index, ours, theirs)))
     }
 
     /// This rank's own elements, line by line along the last dimension, and where each line begins in the local box.

@@ -5,10 +5,10 @@
 //! | say where elements live | [`Layout`] |
 //! | make an array | [`GlobalArray::new`], [`GlobalArray::from_fn`], [`GlobalArray::load_npy`] |
 //! | compute on what is here | [`GlobalArray::local`], [`GlobalArray::local_mut`], [`GlobalArray::iter_mut`], in the phase [`Local`] |
-//! | compute on it with all cores | [`GlobalArray::par_iter`], [`GlobalArray::par_iter_mut`], on a [`Pool`](crate::Pool) |
+//! | compute on it with all cores | [`GlobalArray::par_iter`], [`GlobalArray::par_iter_mut`], [`GlobalArray::par_zip_mut`], on a [`Pool`](crate::Pool) |
 //! | reach any element | [`GlobalArray::get`], [`GlobalArray::put`], [`GlobalArray::fetch_add`], [`GlobalArray::accumulate`], in the phase [`Shared`] |
-//! | move boxes | [`GlobalArray::get_patch`], [`GlobalArray::put_patch`] |
-//! | combine and reduce | [`GlobalArray::map`], [`GlobalArray::zip_map`], [`GlobalArray::reduce`], [`GlobalArray::dot`] |
+//! | move boxes | [`GlobalArray::get_patch`], [`GlobalArray::put_patch`], and their future forms |
+//! | combine and reduce | [`GlobalArray::zip`], [`GlobalArray::map`], [`GlobalArray::zip_map`], [`GlobalArray::reduce`], [`GlobalArray::dot`] |
 //! | change the layout | [`GlobalArray::relayout`], [`GlobalArray::transpose`] |
 //! | deal out what one rank has, and bring it back there | [`GlobalArray::from_root`], [`GlobalArray::to_root`] |
 //! | keep borders of the neighbours | [`Ghosts`], [`GlobalArray::start_exchange`] |

@@ -12,8 +12,9 @@ use super::{GlobalArray, Layout, Local, Shared};
 use crate::pool::{Pool, Pooled};
 
 impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
-    /// As [`GlobalArray::iter`], in parallel, for rayon: made here, run on a [`Pool`]. Indexed: iterators over arrays of one
-    /// layout can be zipped.
+    /// As [`GlobalArray::iter`], in parallel, for rayon: made here, run on a [`Pool`]. Indexed: rayon's `zip` joins two of them
+    /// by their place in memory, and so elements of other indices where the layouts differ: two arrays are joined by
+    /// [`GlobalArray::par_zip`] and [`GlobalArray::par_zip_mut`], which look at that.
     ///
     /// # Examples
     /// ```
@@ -25,8 +26,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// let layout = Layout::block([30, 20], world.size())?;
     /// let mut heights = GlobalArray::<f64, 2>::new(world, layout.clone())?;
     /// let slopes = GlobalArray::from_fn(world, layout, |[i, _]| i as f64)?;
-    /// let both = heights.par_iter_mut().zip(slopes.par_iter());
-    /// pool.install(|| both.for_each(|(([_, j], height), (_, slope))| *height = slope * j as f64));
+    /// let both = heights.par_zip_mut(&slopes)?;
+    /// pool.install(|| both.for_each(|([_, j], height, slope)| *height = slope * j as f64));
     /// let here = heights.par_iter();
     /// let most = pool.install(|| here.map(|(_, height)| *height).reduce(|| 0.0, f64::max));
     /// let mut all = [most];
@@ -47,6 +48,36 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         T: Send,
     {
         Elements::new(self.shape(), self.local_mut())
+    }
+
+    /// As [`GlobalArray::zip`], in parallel: the index, and the elements of both arrays there.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::zip`].
+    pub fn par_zip<'a, U: Pod + Sync>(
+        &'a self,
+        other: &'a GlobalArray<U, D>,
+    ) -> Result<impl IndexedParallelIterator<Item = ([usize; D], &'a T, &'a U)>>
+    where
+        T: Sync,
+    {
+        self.layout.check_same(&other.layout, "par_zip")?;
+        Ok(self.par_iter().zip(other.par_iter()).map(|((index, ours), (_, theirs))| (index, ours, theirs)))
+    }
+
+    /// As [`GlobalArray::par_zip`], this array's elements to be changed.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::zip`].
+    pub fn par_zip_mut<'a, U: Pod + Sync>(
+        &'a mut self,
+        other: &'a GlobalArray<U, D>,
+    ) -> Result<impl IndexedParallelIterator<Item = ([usize; D], &'a mut T, &'a U)>>
+    where
+        T: Send,
+    {
+        self.layout.check_same(&other.layout, "par_zip_mut")?;
+        Ok(self.par_iter_mut().zip(other.par_iter()).map(|((index, ours), (_, theirs))| (index, ours, theirs)))
     }
 
     fn shape(&self) -> Shape<D> {

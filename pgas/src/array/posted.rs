@@ -1,6 +1,8 @@
 //! The shared phase in future form: posted when called, awaited later, many at a time.
 
-use bellwether_runtime::{AtomicElement, Pod, Posted, Result};
+use std::ops::Add;
+
+use bellwether_runtime::{AtomicElement, Pod, Posted, Result, Word};
 
 use super::index::Position;
 use super::{GlobalArray, Shared};
@@ -17,9 +19,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// # bellwether::threads(3, |world| {
     /// let array = GlobalArray::<u64, 1>::new(world, Layout::cyclic([9], world.size())?)?.share(world)?;
     /// let posted: Vec<_> = (0..9).map(|i| array.fetch_add_async(i, 1)).collect::<bellwether::Result<_>>()?;
-    /// for add in posted {
-    ///     assert!(add.wait()? < world.size() as u64);
-    /// }
+    /// assert!(bellwether::Posted::wait_all(posted)?.into_iter().all(|before| before < world.size() as u64));
     /// world.barrier()?;
     /// assert_eq!(array.get_async([4])?.wait()?, world.size() as u64);
     /// world.barrier()
@@ -43,6 +43,51 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     fn owner(&self, operation: &'static str, index: impl Position<D>) -> Result<(usize, usize)> {
         let index = index.position();
         self.locate(index).ok_or_else(|| self.layout.outside(operation, index))
+    }
+}
+
+impl<T: Word, const D: usize> GlobalArray<T, D, Shared> {
+    /// The future form of [`GlobalArray::fetch_update`], and no more than this: over a network the element is asked for when
+    /// this returns, and each further step is made when the future is polled after the answer to the one before. Many of them
+    /// are fast together if they are polled in turn, by [`Posted::wait_all`] or a join of futures; one that is dropped before
+    /// it is ready may have changed the element or not. On one node it is done when this returns.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::get_async`].
+    pub fn fetch_update_async(
+        &self,
+        index: impl Position<D>,
+        change: impl FnMut(T) -> T + 'static,
+    ) -> Result<Posted<T>> {
+        let (rank, at) = self.owner("fetch_update_async", index)?;
+        Ok(self.memory.fetch_update_async(rank, at, change))
+    }
+
+    /// The future form of [`GlobalArray::accumulate`], as [`GlobalArray::fetch_update_async`] tells.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::get_async`].
+    ///
+    /// # Examples
+    /// ```
+    /// use bellwether::array::{GlobalArray, Layout};
+    /// # bellwether::threads(3, |world| {
+    /// let sums = GlobalArray::<f64, 1>::new(world, Layout::cyclic([9], world.size())?)?.share(world)?;
+    /// let posted = (0..9).map(|i| sums.accumulate_async(i, 0.5)).collect::<bellwether::Result<Vec<_>>>()?;
+    /// // Not one after the other.
+    /// bellwether::Posted::wait_all(posted)?;
+    /// world.barrier()?;
+    /// assert_eq!(sums.get([4])?, 0.5 * world.size() as f64);
+    /// world.barrier()
+    /// # })?.into_iter().collect::<bellwether::Result<()>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    pub fn accumulate_async(&self, index: impl Position<D>, value: T) -> Result<Posted<T>>
+    where
+        T: Add<Output = T>,
+    {
+        let (rank, at) = self.owner("accumulate_async", index)?;
+        Ok(self.memory.fetch_update_async(rank, at, move |element| element + value))
     }
 }
 

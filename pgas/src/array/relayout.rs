@@ -4,8 +4,10 @@ use bellwether_runtime::memory::copy;
 use bellwether_runtime::{Error, Pod, Reach, Result, World};
 
 use super::index::{Region, volume};
+use super::layout::{Axis, Run};
 use super::local::own_index;
 use super::{GlobalArray, Layout, Local};
+use crate::team::Team;
 
 /// Bytes of a piece from which on it is put for itself over a network.
 const LONG: usize = 4096;
@@ -13,8 +15,8 @@ const LONG: usize = 4096;
 impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// A new array of the same elements in another layout, without ghost layers. Collective. Each rank puts what it has
     /// to where it goes: piece by piece of what lies together in both layouts; over a network, where these are short, all
-    /// that goes to a rank at once. For so long that takes memory for the elements once more on either side, and three words
-    /// for each piece; and every rank looks at how all pieces of its dimension lie.
+    /// that goes to a rank at once. For so long that takes memory for the elements once more on either side, a word for
+    /// each piece of a line where there are several lines, and two for each rank.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the extents are not the same; as [`GlobalArray::new`].
@@ -60,7 +62,12 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     fn exchange_all(&self, world: &World, to: &mut GlobalArray<T, D>) -> Result<()> {
         let longest = std::array::from_fn(|d| to.layout.axis(d).longest());
         let arrived = world.alloc::<T>(volume::<D>(&longest).expect("as many as the array has memory for"))?;
-        let mut outgoing = Deal::new(&self.layout, self.rank, &to.layout);
+        let layout = to.layout.clone();
+        let mut outgoing = Deal::new(&self.layout, self.rank, &layout);
+        let mut incoming = Deal::new(&layout, self.rank, &self.layout);
+        // Where each rank's elements begin is known where they go.
+        let there = Team::world(world)?.alltoall(&incoming.next)?;
+        let start = outgoing.next.clone();
         let mut packed = vec![T::zeroed(); self.own.iter().product()];
         for (local, line) in self.lines() {
             outgoing.line(own_index(local, self.ghost), |at, from, count| match count {
@@ -70,16 +77,15 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         }
         // Each begins with another rank.
         for target in (0..world.size()).map(|step| (self.rank + step) % world.size()) {
-            let (start, count, there) = outgoing.share(target);
-            if count > 0 {
-                arrived.put_slice(target, there, &packed[start..start + count])?;
+            // All that was packed for it.
+            let mine = &packed[start[target]..outgoing.next[target]];
+            if !mine.is_empty() {
+                arrived.put_slice(target, there[target], mine)?;
             }
         }
         // A put has copied what it was given.
         drop((outgoing, packed));
         to.meet(world)?;
-        let layout = to.layout.clone();
-        let mut incoming = Deal::new(&layout, to.rank, &self.layout);
         let own = to.own.iter().product();
         // SAFETY: as long as the largest part; after the meeting nobody writes it, and any bits are a `T`.
         let unpacked = unsafe { std::slice::from_raw_parts(arrived.as_ptr_range().start, own) };
@@ -148,60 +154,33 @@ struct Deal<'a, const D: usize> {
     mine: &'a Layout<D>,
     other: &'a Layout<D>,
     place: [usize; D],
-    /// In each dimension, for each part of the other layout: indices that both have, and those of the other's that lie in
-    /// parts before mine.
-    common: [Vec<usize>; D],
-    before: [Vec<usize>; D],
-    /// Pieces of each line: part in the other layout, where in the line, how many.
-    pieces: Vec<(usize, usize, usize)>,
-    starts: Vec<usize>,
+    /// Pieces of each line, where there are several lines: part in the other layout, and how many elements.
+    pieces: Vec<(u32, u32)>,
+    /// Where the next element of each rank goes: at first, where its share begins.
     next: Vec<usize>,
 }
 
 impl<'a, const D: usize> Deal<'a, D> {
     fn new(mine: &'a Layout<D>, rank: usize, other: &'a Layout<D>) -> Deal<'a, D> {
         let place = mine.place_of(rank);
+        // In each dimension, for each part of the other layout, how many indices both have.
         let mut common: [Vec<usize>; D] = std::array::from_fn(|d| vec![0; other.axis(d).parts()]);
-        let (mut before, mut pieces) = (common.clone(), Vec::new());
+        let mut kept = Vec::new();
         for d in 0..D {
-            for run in mine.axis(d).runs(0..mine.axis(d).extent()).filter(|run| run.part <= place[d]) {
-                for piece in other.axis(d).runs(run.global..run.global + run.count) {
-                    if run.part < place[d] {
-                        before[d][piece.part] += piece.count;
-                        continue;
-                    }
-                    common[d][piece.part] += piece.count;
-                    if d == D - 1 {
-                        pieces.push((piece.part, run.local + piece.global - run.global, piece.count));
-                    }
+            for piece in pieces(mine.axis(d), place[d], other.axis(d)) {
+                common[d][piece.part] += piece.count;
+                if D > 1 && d == D - 1 {
+                    kept.extend(in_words(piece.count).map(|count| (piece.part as u32, count)));
                 }
             }
         }
-        let mut deal = Deal { mine, other, place, common, before, pieces, starts: Vec::new(), next: Vec::new() };
-        let counts = (0..other.ranks()).map(|rank| deal.count(rank));
-        let starts = counts.scan(0, |sum, count| Some(std::mem::replace(sum, *sum + count))).collect::<Vec<_>>();
-        (deal.next, deal.starts) = (starts.clone(), starts);
-        deal
-    }
-
-    fn count(&self, rank: usize) -> usize {
-        let theirs = self.other.place_of(rank);
-        (0..D).map(|d| self.common[d][theirs[d]]).product()
-    }
-
-    /// Where what `rank` has in common with this one begins in the packed elements, how much it is, and where it begins there
-    /// among what all have in common with that rank.
-    fn share(&self, rank: usize) -> (usize, usize, usize) {
-        let theirs = self.other.place_of(rank);
-        // Ranks before this one in the grid: equal in the first dimensions, before in the next, and anywhere in the rest.
-        let (mut there, mut equal) = (0, 1);
-        let mut rest: usize = self.other.extents_at(rank).iter().product();
-        for (d, part) in theirs.into_iter().enumerate() {
-            rest /= self.other.axis(d).len(part).max(1);
-            there += equal * self.before[d][part] * rest;
-            equal *= self.common[d][part];
-        }
-        (self.starts[rank], equal, there)
+        let count = |rank: usize| {
+            let theirs = other.place_of(rank);
+            (0..D).map(|d| common[d][theirs[d]]).product::<usize>()
+        };
+        let counts = (0..other.ranks()).map(count);
+        let next = counts.scan(0, |sum, count| Some(std::mem::replace(sum, *sum + count))).collect();
+        Deal { mine, other, place, pieces: kept, next }
     }
 
     /// Calls `copy` for each piece of a line: its place among the packed elements, in the line, and its length. Lines come in
@@ -211,10 +190,32 @@ impl<'a, const D: usize> Deal<'a, D> {
             let (part, _) = self.other.axis(d).locate(self.mine.axis(d).global(self.place[d], own[d]));
             (rank + part) * self.other.axis(d + 1).parts()
         });
-        for &(part, at, count) in &self.pieces {
+        let mut at = 0;
+        let mut each = |part: usize, count: usize| {
             let next = &mut self.next[base + part];
             copy(*next, at, count);
-            *next += count;
+            (*next, at) = (*next + count, at + count);
+        };
+        if D == 1 {
+            // One line: what it is made of is looked for once more, not kept.
+            pieces(self.mine.axis(0), self.place[0], self.other.axis(0))
+                .for_each(|piece| each(piece.part, piece.count));
+        } else {
+            self.pieces.iter().for_each(|(part, count)| each(*part as usize, *count as usize));
         }
     }
+}
+
+/// What `part` of one axis has, in its order, in pieces that lie together in a part of the other axis too.
+fn pieces(mine: &Axis, part: usize, other: &Axis) -> impl Iterator<Item = Run> {
+    mine.runs_of(part, 0..mine.len(part)).flat_map(|run| other.runs(run.global..run.global + run.count))
+}
+
+/// A count, in as many numbers as it takes.
+fn in_words(mut count: usize) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let some = u32::try_from(count).unwrap_or(u32::MAX);
+        count -= some as usize;
+        (some > 0).then_some(some)
+    })
 }

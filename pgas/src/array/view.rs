@@ -1,6 +1,6 @@
 //! A box of an array, with indices of its own.
 
-use bellwether_runtime::{Error, Pod, Result, World};
+use bellwether_runtime::{Error, Pod, Posted, Result, World};
 
 use super::index::{Position, Region};
 use super::{GlobalArray, Local, Phase, Shared};
@@ -143,6 +143,22 @@ impl<T: Pod, const D: usize> View<'_, T, D, Shared> {
     /// As [`GlobalArray::get_patch`].
     pub fn get_patch(&self) -> Result<Vec<T>> {
         self.array.get_patch(self.region)
+    }
+
+    /// The future form of [`View::get_patch`]; see [`GlobalArray::get_patch_async`].
+    ///
+    /// # Errors
+    /// As [`GlobalArray::get_patch_async`].
+    pub fn get_patch_async(&self) -> Result<Posted<Vec<T>>> {
+        self.array.get_patch_async(self.region)
+    }
+
+    /// The future form of [`View::put_patch`]; see [`GlobalArray::put_patch_async`].
+    ///
+    /// # Errors
+    /// As [`GlobalArray::put_patch_async`].
+    pub fn put_patch_async(&self, values: &[T]) -> Result<Posted<()>> {
+        self.array.put_patch_async(self.region, values)
     }
 
     /// Writes the whole box, row by row.

@@ -2,6 +2,7 @@
 
 mod posted;
 mod slice;
+mod spread;
 
 use std::marker::PhantomData;
 
@@ -9,6 +10,7 @@ use bellwether_runtime::{AtomicElement, Error, Lent, Pod, Result, Symmetric, Wor
 use serde::{Deserialize, Serialize};
 
 pub use self::slice::GlobalSlice;
+pub(crate) use self::spread::BATCH;
 
 /// The address of an element of type `T` at some rank: rank, allocation, generation and index, 24 bytes.
 ///

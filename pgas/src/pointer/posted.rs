@@ -20,8 +20,7 @@ impl<T: Pod> GlobalPtr<T> {
     /// world.barrier()?;
     /// let everywhere = (0..world.size()).map(|rank| GlobalPtr::to(&array, rank, 0)?.get_async(world));
     /// let posted = everywhere.collect::<bellwether::Result<Vec<_>>>()?;
-    /// let numbers = posted.into_iter().map(|number| number.wait()).collect::<bellwether::Result<Vec<_>>>()?;
-    /// assert_eq!(numbers, [0, 10, 20]);
+    /// assert_eq!(bellwether::Posted::wait_all(posted)?, [0, 10, 20]);
     /// world.barrier()
     /// # })?.into_iter().collect::<bellwether::Result<()>>()?;
     /// # Ok::<(), bellwether::Error>(())

@@ -103,7 +103,7 @@ impl<T> GlobalSlice<T> {
         Ok((self.start.slice(middle), self.start.add(middle).slice(self.len() - middle)))
     }
 
-    fn check(&self, operation: &'static str, start: usize, count: usize) -> Result<()> {
+    pub(super) fn check(&self, operation: &'static str, start: usize, count: usize) -> Result<()> {
         if start <= self.len() && count <= self.len() - start {
             return Ok(());
         }
@@ -150,79 +150,14 @@ impl<T: Pod> GlobalSlice<T> {
         if self.start.rank() == world.rank() { self.get(world).map(Some) } else { Ok(None) }
     }
 
-    /// Reads every `stride`-th element from `start` on, `count` of them.
-    ///
-    /// # Errors
-    /// As [`GlobalSlice::get_into`]; [`Error::OutOfBounds`] for elements that are not in the slice.
-    pub fn get_strided(&self, world: &World, start: usize, stride: usize, count: usize) -> Result<Vec<T>> {
-        let array = self.strided(world, "get_strided", start, stride, count)?;
-        let first = self.start.index() + start;
-        (0..count).map(|step| array.get(self.start.rank(), first + step * stride)).collect()
-    }
-
-    /// Writes every `stride`-th element from `start` on.
-    ///
-    /// # Errors
-    /// As [`GlobalSlice::get_strided`]; then nothing was written, but over a network.
-    pub fn put_strided(&self, world: &World, start: usize, stride: usize, values: &[T]) -> Result<()> {
-        let array = self.strided(world, "put_strided", start, stride, values.len())?;
-        let first = self.start.index() + start;
-        let mut values = values.iter().enumerate();
-        values.try_for_each(|(step, value)| array.put(self.start.rank(), first + step * stride, *value))
-    }
-
-    /// Reads the elements of these numbers, in their order.
-    ///
-    /// # Errors
-    /// As [`GlobalSlice::get_strided`].
-    pub fn gather(&self, world: &World, indices: &[usize]) -> Result<Vec<T>> {
-        let array = self.indexed(world, "gather", indices)?;
-        indices.iter().map(|index| array.get(self.start.rank(), self.start.index() + index)).collect()
-    }
-
-    /// Writes the elements of these numbers. Of several values for one element any one stays.
-    ///
-    /// # Errors
-    /// As [`GlobalSlice::get_strided`]; [`Error::InvalidArgument`] if there are not as many values as numbers. Then
-    /// nothing was written, but over a network.
-    pub fn scatter(&self, world: &World, indices: &[usize], values: &[T]) -> Result<()> {
-        if indices.len() != values.len() {
-            let why = format!("{} values for {} elements", values.len(), indices.len());
-            return Err(Error::InvalidArgument { operation: "scatter", why });
-        }
-        let array = self.indexed(world, "scatter", indices)?;
-        let mut pairs = indices.iter().zip(values);
-        pairs.try_for_each(|(index, value)| array.put(self.start.rank(), self.start.index() + index, *value))
-    }
-
     /// What it points into, if all of it is inside.
-    fn whole<'w>(&self, world: &'w World, operation: &'static str) -> Result<Lent<'w, T>> {
+    pub(super) fn whole<'w>(&self, world: &'w World, operation: &'static str) -> Result<Lent<'w, T>> {
         let array = self.start.lend(world, operation)?;
         let (start, count, available) = (self.start.index(), self.len(), array.len());
         if start > available || count > available - start {
             return Err(Error::OutOfBounds { operation, rank: self.start.rank(), start, count, available });
         }
         Ok(array)
-    }
-
-    fn strided<'w>(
-        &self,
-        world: &'w World,
-        operation: &'static str,
-        start: usize,
-        stride: usize,
-        count: usize,
-    ) -> Result<Lent<'w, T>> {
-        if count > 0 {
-            let span = stride.checked_mul(count - 1).and_then(|span| span.checked_add(1)).unwrap_or(usize::MAX);
-            self.check(operation, start, span)?;
-        }
-        self.whole(world, operation)
-    }
-
-    fn indexed<'w>(&self, world: &'w World, operation: &'static str, indices: &[usize]) -> Result<Lent<'w, T>> {
-        indices.iter().try_for_each(|index| self.check(operation, *index, 1))?;
-        self.whole(world, operation)
     }
 
     pub(super) fn check_count(&self, operation: &'static str, count: usize) -> Result<()> {

@@ -5,5 +5,6 @@ mod ghosts;
 mod patches;
 mod phases;
 mod pointers;
+mod round_trips;
 mod support;
 mod whole;

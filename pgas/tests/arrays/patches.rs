@@ -23,16 +23,19 @@ fn as_a_plain_array<const D: usize>(world: &World, layout: Layout<D>) -> Result<
     for round in 0..12 {
         let start: [usize; D] = std::array::from_fn(|d| random(extents[d]));
         let region = Region { start, extents: std::array::from_fn(|d| random(extents[d] - start[d] + 1)) };
-        let got = array.get_patch(region)?;
-        assert_eq!(
-            got,
-            indices(region).map(|index| plain[number(index)]).collect::<Vec<_>>(),
-            "{region:?} of {layout}"
-        );
+        let posted = array.get_patch_async(region)?;
+        let expected = indices(region).map(|index| plain[number(index)]).collect::<Vec<_>>();
+        assert_eq!(array.get_patch(region)?, expected, "{region:?} of {layout}");
+        assert_eq!(posted.wait()?, expected, "{region:?} of {layout}");
         world.barrier()?;
         let values: Vec<f64> = (0..region.len()).map(|i| (round * 1000 + i) as f64).collect();
         if round % world.size() == world.rank() {
-            array.put_patch(region, &values)?;
+            if round % 2 == 0 {
+                array.put_patch(region, &values)?;
+            } else {
+                array.put_patch_async(region, &values)?.wait()?;
+                assert_eq!(array.get_patch(region)?, values);
+            }
         }
         indices(region).zip(values).for_each(|(index, value)| plain[number(index)] = value);
         world.barrier()?;
@@ -72,6 +75,10 @@ fn a_box_outside_or_with_other_values_is_told() {
         says(array.get_patch([3..4, 6..7]), &["[3, 6]", "[4, 6]"]);
         says(array.put_patch([0..usize::MAX, 0..1], &[1.0]), &["put_patch", "[4, 6]"]);
         says(array.put_patch([0..2, 0..2], &[1.0; 3]), &["3 values", "[2, 2]", "4"]);
+        says(array.get_patch_async([0..5, 0..1]), &["get_patch_async", "[5, 1]", "[4, 6]"]);
+        says(array.put_patch_async([3..4, 6..7], &[1.0]), &["put_patch_async", "[3, 6]", "[4, 6]"]);
+        says(array.put_patch_async([0..2, 0..2], &[1.0; 3]), &["put_patch_async", "3 values", "[2, 2]"]);
+        assert_eq!(array.get_patch_async([4..4, 2..5])?.wait()?, [0.0; 0]);
         says(array.get_patch_into([0..1, 0..2], &mut [0.0; 3]), &["3 values", "[1, 2]", "2"]);
         assert_eq!(array.get_patch([4..4, 2..5])?, [0.0; 0]);
         assert_eq!(array.get_patch([0..4, 0..6])?, [0.0; 24]);
@@ -101,7 +108,10 @@ fn views_have_their_own_indices() {
             world.barrier()?;
             if world.rank() == n - 1 {
                 view.put([0, 0], -1)?;
-                view.view([1..2, 0..2])?.put_patch(&[-2, -3])?;
+                view.view([1..2, 0..1])?.put_patch(&[-2])?;
+                view.view([1..2, 1..2])?.put_patch_async(&[-3])?.wait()?;
+                world.fence();
+                assert_eq!(view.view([1..2, 0..2])?.get_patch_async()?.wait()?, [-2, -3]);
             }
             world.barrier()?;
             assert_eq!([array.get([2, 1])?, array.get([3, 1])?, array.get([3, 2])?], [-1, -2, -3]);

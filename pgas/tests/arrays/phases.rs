@@ -1,7 +1,8 @@
 //! Phases, elements, and what is told when ranks do not agree.
 
-use bellwether::Error;
 use bellwether::array::{GlobalArray, Layout};
+use bellwether::{Error, HugePages, Settings, Threads};
+use bellwether_tests::watchdog;
 
 use super::support::{boxes, everywhere, lines, on_threads, planes, says, value};
 
@@ -85,6 +86,22 @@ where
             assert_eq!((sums.get(i)?, largest.get(i)?), (number(i * n * rounds), number(n - 1)));
         }
         says(sums.accumulate(7, number(1)), &["[7]", "outside"]);
+        says(sums.accumulate_async(7, number(1)), &["[7]", "outside"]);
+        says(sums.fetch_update_async(7, |old| old), &["[7]", "outside"]);
+        world.barrier()?;
+        // The same in future form: together, one by one, and let go of when done.
+        let post = |i| sums.accumulate_async(i, number(i));
+        bellwether::Posted::wait_all((0..4).map(post).collect::<bellwether::Result<Vec<_>>>()?)?;
+        post(4)?.wait()?;
+        for mut one in (5..7).map(post).collect::<bellwether::Result<Vec<_>>>()? {
+            while !one.is_done() {}
+        }
+        let counted = sums.fetch_update_async(6, move |old| old)?.wait()?;
+        assert!(counted >= number(6 * (n * rounds + 1)), "its own addition is there");
+        world.barrier()?;
+        for i in 0..7 {
+            assert_eq!(sums.get(i)?, number(i * n * (rounds + 1)));
+        }
         world.barrier()?;
         // What is returned is what was there: each value before is seen once.
         let before = sums.accumulate(0, number(1))?;
@@ -181,7 +198,7 @@ fn an_index_outside_is_told_with_both_sides() {
 
 #[test]
 fn parts_of_whole_pages_are_one_array_to_every_way_in() {
-    everywhere("pages", |world| {
+    let body = |world: &bellwether::World| {
         let (n, rank) = (world.size(), world.rank());
         let part = 2048;
         let array = GlobalArray::<u64, 1>::new(world, Layout::block([n * part], n)?)?;
@@ -205,7 +222,16 @@ fn parts_of_whole_pages_are_one_array_to_every_way_in() {
             array = local.share(world)?;
         }
         world.barrier()
-    });
+    };
+    everywhere("pages", body);
+    // Mapped together also on machines with reserved huge pages, which are not.
+    let mut settings = Settings::default();
+    settings.huge_pages = HugePages::Off;
+    for ranks in [2, 3] {
+        let _guard = watchdog::guard(format!("small pages on {ranks} threads"), std::time::Duration::from_secs(100));
+        let outcomes = Threads::new(ranks).settings(settings.clone()).run(body).expect("the job runs");
+        outcomes.into_iter().for_each(|outcome| outcome.expect("every element is found"));
+    }
 }
 
 #[test]

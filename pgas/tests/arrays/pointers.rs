@@ -71,6 +71,82 @@ fn futures_are_under_way_together() {
     });
 }
 
+/// All atomics of a pointer against what they do to a number, each in both forms.
+fn bit_by_bit<T>(world: &World, number: impl Fn(u32) -> T, fetch_add: fn(T, T) -> T) -> Result<(), Error>
+where
+    T: bellwether::AtomicElement
+        + std::fmt::Debug
+        + PartialEq
+        + std::ops::BitAnd<Output = T>
+        + std::ops::BitOr<Output = T>
+        + std::ops::BitXor<Output = T>,
+{
+    let (rank, n) = (world.rank(), world.size());
+    let memory = world.alloc::<T>(n)?;
+    // A word of its own at every other rank.
+    let theirs = GlobalPtr::to(&memory, (rank + 1) % n, rank)?;
+    let mut expected = number(0xc35a_0ff1);
+    theirs.put(world, expected)?;
+    macro_rules! both {
+        ($($operation:ident, $future:ident, $makes:expr;)*) => {
+            for round in 0..4u32 {
+                $(
+                    let value = number(0x9e37_79b9u32.rotate_left(7 * round));
+                    assert_eq!(theirs.$operation(world, value)?, expected, stringify!($operation));
+                    expected = $makes(expected, value);
+                    let value = number(0x85eb_ca6bu32.rotate_left(5 * round));
+                    assert_eq!(theirs.$future(world, value)?.wait()?, expected, stringify!($future));
+                    expected = $makes(expected, value);
+                )*
+            }
+        };
+    }
+    both! {
+        fetch_or, fetch_or_async, |old, value| old | value;
+        fetch_xor, fetch_xor_async, |old, value| old ^ value;
+        fetch_add, fetch_add_async, fetch_add;
+        fetch_and, fetch_and_async, |old, value| old & value;
+        swap, swap_async, |_, value| value;
+    }
+    assert_eq!(theirs.compare_swap(world, number(1), number(2))?, expected);
+    assert_eq!(theirs.compare_swap_async(world, expected, number(3))?.wait()?, expected);
+    world.barrier()?;
+    assert_eq!(memory.load((rank + n - 1) % n), number(3));
+    assert!(matches!(theirs.add(n).fetch_and_async(world, number(1))?.wait(), Err(Error::OutOfBounds { .. })));
+    assert!(matches!(theirs.add(n).fetch_xor(world, number(1)), Err(Error::OutOfBounds { .. })));
+    assert!(matches!(GlobalPtr::<T>::null().fetch_or_async(world, number(1)), Err(Error::Stale { .. })));
+    world.barrier()
+}
+
+#[test]
+fn bits_are_changed_atomically_through_pointers() {
+    everywhere("bits", |world| {
+        bit_by_bit(world, |bits| bits, u32::wrapping_add)?;
+        bit_by_bit(world, |bits| bits as i32, i32::wrapping_add)?;
+        bit_by_bit(world, |bits| u64::from(bits) << 32 | u64::from(!bits), u64::wrapping_add)?;
+        bit_by_bit(world, |bits| !(i64::from(bits) << 29), i64::wrapping_add)
+    });
+    // Of all ranks on one word nothing is lost.
+    everywhere("one word", |world| {
+        let (rank, n) = (world.rank(), world.size());
+        let memory = world.alloc::<u64>(1)?;
+        let word = GlobalPtr::to(&memory, n - 1, 0)?;
+        word.fetch_or(world, 1 << rank)?;
+        word.fetch_xor_async(world, 1 << (rank + 20))?.wait()?;
+        word.fetch_or_async(world, 1 << (rank + 40))?.wait()?;
+        world.barrier()?;
+        let all = (1 << n) - 1;
+        assert_eq!(word.get(world)?, all | all << 20 | all << 40);
+        world.barrier()?;
+        word.fetch_and(world, !(1 << rank))?;
+        word.fetch_xor(world, 1 << (rank + 20))?;
+        word.fetch_and_async(world, !(1 << (rank + 40)))?.wait()?;
+        world.barrier()?;
+        assert_eq!(word.get(world)?, 0);
+        world.barrier()
+    });
+}
+
 #[test]
 fn futures_of_arrays() {
     everywhere("futures of arrays", |world| {
@@ -133,6 +209,15 @@ fn strided_and_indexed_forms() {
         assert_eq!(all.get_strided(world, 19, 100, 1)?, [7]);
         assert_eq!(all.get_strided(world, 0, 0, 3)?, [10; 3]);
         assert_eq!(all.gather(world, &[19, 0, 17])?, [7, 10, -1]);
+        let apart = [19, 0, 17, 1, 2, 2];
+        let posted = (all.get_strided_async(world, 1, 3, 7)?, all.gather_async(world, &apart)?);
+        let empty = (all.gather_async(world, &[])?, all.get_strided_async(world, 20, 1, 0)?);
+        assert_eq!(posted.1.wait()?, [7, 10, -1, 1, 9, 9]);
+        assert_eq!(
+            (posted.0.wait()?, all.get_strided_async(world, 4, 1, 5)?.wait()?),
+            (vec![1, 2, 3, 4, 5, 6, 7], expected[4..9].to_vec())
+        );
+        assert_eq!((empty.0.wait()?, empty.1.wait()?, all.gather(world, &[])?), (vec![], vec![], vec![]));
         let (front, back) = all.split_at(5)?;
         assert_eq!((front.len(), back.get(world)?), (5, expected[5..].to_vec()));
         let mut some = [0; 2];
@@ -158,9 +243,45 @@ fn what_is_outside_is_told_at_access() {
         says(pointer.sub(4).slice(4).get_strided(world, 1, usize::MAX, 3), &["has 4"]);
         says(pointer.sub(4).slice(4).gather(world, &[0, 4]), &["elements 4..5"]);
         says(pointer.sub(4).slice(4).scatter(world, &[0, 1], &[1]), &["1 values for 2"]);
+        says(pointer.sub(4).slice(4).get_strided_async(world, 0, 2, 3), &["get_strided_async", "has 4"]);
+        says(pointer.sub(4).slice(4).put_strided_async(world, 1, 3, &[1, 2]), &["put_strided_async", "has 4"]);
+        says(pointer.sub(4).slice(4).gather_async(world, &[0, 4]), &["gather_async", "elements 4..5"]);
+        says(pointer.sub(4).slice(4).scatter_async(world, &[0, 1], &[1]), &["scatter_async", "1 values for 2"]);
         says(pointer.sub(4).slice(4).put(world, &[1]), &["1 values", "4 elements"]);
         says(GlobalPtr::to(&memory, world.size(), 0)?.get(world), &["does not exist"]);
         assert_eq!(pointer.sub(4).get(world)?, 0);
+        world.barrier()
+    });
+}
+
+#[test]
+fn elements_apart_are_those_at_their_places() {
+    everywhere("apart", |world| {
+        let (rank, n) = (world.rank(), world.size());
+        // More than are taken at a time.
+        let len = if n == 2 { 5000 } else { 300 };
+        let memory = world.alloc::<u64>(n * len)?;
+        (0..n * len).for_each(|i| memory.store(i, (i * n + rank) as u64));
+        world.barrier()?;
+        let other = (rank + 1) % n;
+        let theirs = GlobalPtr::to(&memory, other, rank * len)?.slice(len);
+        let value = |i: usize| ((rank * len + i) * n + other) as u64;
+        let indices: Vec<usize> = (0..len).map(|i| i * 7919 % len).collect();
+        let expected: Vec<u64> = indices.iter().map(|i| value(*i)).collect();
+        let gathered = theirs.gather_async(world, &indices)?;
+        assert!(theirs.gather(world, &indices)? == expected && gathered.wait()? == expected);
+        assert!(
+            theirs.get_strided(world, 1, 2, len / 2)? == (0..len / 2).map(|i| value(2 * i + 1)).collect::<Vec<_>>()
+        );
+        // What was put just before is what is read.
+        let put = theirs.scatter_async(world, &indices, &(0..len as u64).collect::<Vec<_>>())?;
+        assert!(theirs.gather(world, &indices)? == (0..len as u64).collect::<Vec<_>>());
+        put.wait()?;
+        theirs.put_strided_async(world, 0, 2, &vec![7; len / 2])?.wait()?;
+        theirs.put_strided(world, 1, 2, &vec![9; len / 2])?;
+        world.barrier()?;
+        let mine = GlobalPtr::to(&memory, rank, ((rank + n - 1) % n) * len)?.slice(len);
+        assert!(mine.get(world)? == [7, 9].repeat(len / 2));
         world.barrier()
     });
 }

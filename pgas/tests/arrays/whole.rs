@@ -1,10 +1,12 @@
 //! What is done with all elements of an array.
 
 use bellwether::aggregate::{Aggregator, Options};
+use bellwether::array::Distribution::{Block, BlockCyclic, Cyclic, Uneven};
 use bellwether::array::{Ghosts, GlobalArray, Layout};
-use bellwether::{Result, World};
+use bellwether::{Result, Simulated, World};
+use bellwether_tests::watchdog;
 
-use super::support::{boxes, everywhere, lines, on_threads, planes, says, value};
+use super::support::{boxes, everywhere, lines, on_threads, planes, says, simulated, value};
 
 /// Numbers without order, the same everywhere.
 fn mixed(i: usize) -> u64 {
@@ -75,13 +77,33 @@ fn map_zip_and_reduce() {
 
 #[test]
 fn a_reduction_gives_the_same_bits_each_time_and_everywhere() {
-    on_threads("bits", &[1, 2, 3, 5, 7], |world| {
-        let layout = Layout::block([1000], world.size())?;
-        let array = GlobalArray::from_fn(world, layout, |[i]| 1.0 / (1.0 + mixed(i) as f64))?;
-        let first = array.sum(world)?.to_bits();
-        assert!(world.allgather(&[first])?.iter().all(|bits| *bits == first));
-        (0..20).try_for_each(|_| array.sum(world).map(|sum| assert_eq!(sum.to_bits(), first)))
-    });
+    let seen = std::sync::Mutex::new(std::collections::BTreeMap::new());
+    let body = |world: &World| {
+        let sums = lines(1000, world.size()).into_iter().enumerate().map(|(kind, layout)| {
+            let array = GlobalArray::from_fn(world, layout, |[i]| 1.0 / (1.0 + mixed(i) as f64))?;
+            let first: f64 = array.sum(world)?;
+            (0..5).try_for_each(|_| array.sum(world).map(|sum| assert_eq!(sum.to_bits(), first.to_bits())))?;
+            assert_eq!(array.dot(world, &array)?.to_bits(), array.dot(world, &array)?.to_bits());
+            Ok((kind, first.to_bits()))
+        });
+        for (kind, bits) in sums.collect::<Result<Vec<_>>>()? {
+            let mut seen = seen.lock().expect("no rank panics with it");
+            let before = *seen.entry((world.size(), kind)).or_insert(bits);
+            assert_eq!(before, bits, "of {} ranks, layout {kind}", world.size());
+        }
+        world.barrier()
+    };
+    // By the size of the team and the layout alone: not by the rank, the network, or what comes first on it.
+    on_threads("bits", &[1, 2, 3, 5, 7], body);
+    simulated("bits", &[1, 2, 3, 5, 7], body);
+    for (ranks, seed) in [(2, 1), (3, 2), (3, 3), (5, 4), (7, 5), (7, 6)] {
+        let _guard = watchdog::guard(format!("bits, seed {seed}"), std::time::Duration::from_secs(100));
+        let job = Simulated::new(bellwether::sim::Config::new(ranks, seed).wild());
+        job.run(body).expect("the job runs").into_iter().collect::<Result<Vec<_>>>().expect("sums");
+    }
+    let seen = seen.into_inner().expect("no rank panics with it");
+    let different: std::collections::BTreeSet<u64> = seen.values().copied().collect();
+    assert!(different.len() > 1, "sums that are exact in any order prove nothing");
 }
 
 #[test]
@@ -127,7 +149,13 @@ fn every_layout_into_every_other() {
         each(world, &lines(17, n))?;
         each(world, &lines(16 * n, n))?;
         each(world, &planes([5, 6], n))?;
-        each(world, &boxes([3, 4, 2], n))
+        each(world, &boxes([3, 4, 2], n))?;
+        // Pieces of 4 KiB and more, which go by themselves over a network.
+        let long = [BlockCyclic(600), Block, Uneven((1..=n).map(|part| part as f64).collect())];
+        let long = long.map(|kind| Layout::new([1200 * n + 7], [kind], n).expect("fits"));
+        each(world, &long)?;
+        let rows = |kind| Layout::on_grid([n, 700], [kind, Block], [n, 1], n).expect("fits");
+        each(world, &[rows(Block), rows(Cyclic), Layout::on_grid([n, 700], [Block, Block], [1, n], n).expect("fits")])
     });
 }
 

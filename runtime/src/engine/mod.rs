@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub use self::drive::Background;
 pub(crate) use self::far::{Asked, Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
-pub(crate) use self::posted::{FarAtomic, FarGet};
+pub(crate) use self::posted::{FarAtomic, FarGet, Place};
 pub use self::wait::Patience;
 
 use self::pending::{Queue, Work};

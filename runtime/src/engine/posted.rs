@@ -6,64 +6,113 @@ use std::sync::atomic::Ordering;
 use super::Engine;
 use super::far::{Answer, Asked};
 use crate::error::Result;
+use crate::memory::copy;
 
 /// Requests of one get that are under way at a time, at most; the rest of a long one is asked for as these are answered.
-const WINDOW: usize = 16;
+const WINDOW: usize = 128;
+/// So many of the longest requests, at most, or shorter ones of as many bytes.
+const LONGEST: usize = 16;
 
-/// A get of bytes of another rank's slot, in as many requests as the network needs.
+/// Bytes that lie together in the slot of a rank.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) rank: usize,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+}
+
+/// A get of bytes of other ranks' slots, in as many requests as the network needs.
 #[derive(Debug)]
 pub(crate) struct FarGet {
-    rank: usize,
-    offset: usize,
-    bytes: Vec<u8>,
-    /// Where the bytes begin that nothing was asked for yet.
-    asked: usize,
-    /// First byte, length, and the answer; none, where there was no room to ask again.
-    pieces: Vec<(usize, usize, Option<Arc<Answer>>)>,
+    /// What has not come. The first ones are under way.
+    requests: Vec<Request>,
+}
+
+#[derive(Debug)]
+struct Request {
+    place: Place,
+    /// Where in the result its bytes go.
+    start: usize,
+    /// None, where there was no room to ask yet.
+    answer: Option<Arc<Answer>>,
 }
 
 impl FarGet {
-    /// Of `len` bytes at `offset` of the slot of `rank`. Nothing is asked for yet.
-    pub(crate) fn new(rank: usize, offset: usize, len: usize) -> FarGet {
-        FarGet { rank, offset, bytes: vec![0; len], asked: 0, pieces: Vec::new() }
+    /// Of what lies at these places, one after the other. Nothing is asked for yet.
+    pub(crate) fn new(engine: &Engine, places: impl IntoIterator<Item = Place>) -> FarGet {
+        let step = engine.far().expect("only made for a network").largest_get();
+        let (mut requests, mut start): (Vec<Request>, _) = (Vec::new(), 0);
+        for Place { rank, mut offset, len } in places {
+            let end = start + len;
+            while start < end {
+                let len = step.min(end - start);
+                requests.push(Request { place: Place { rank, offset, len }, start, answer: None });
+                (offset, start) = (offset + len, start + len);
+            }
+        }
+        FarGet { requests }
     }
 
-    /// Asks for what there is room for, takes what has come, and gives it when that is all.
+    /// Asks for what there is room for, writes what has come to `into`, and tells whether that is all.
     ///
     /// # Errors
     /// [`crate::Error::PeerLost`].
-    pub(crate) fn advance(&mut self, engine: &Engine, doing: &'static str) -> Result<Option<Vec<u8>>> {
-        let far = engine.far().expect("only made for a network");
-        let step = far.largest_get();
-        while self.asked < self.bytes.len() && self.pieces.len() < WINDOW {
-            let len = step.min(self.bytes.len() - self.asked);
-            self.pieces.push((self.asked, len, None));
-            self.asked += len;
+    pub(crate) fn advance(&mut self, engine: &Engine, doing: &'static str, into: &mut [u8]) -> Result<bool> {
+        let most = LONGEST * engine.far().expect("only made for a network").largest_get();
+        // Requests and bytes that are under way, and the last rank that has no room.
+        let (mut at, mut bytes, mut full) = (0, 0, None);
+        while at < self.requests.len().min(WINDOW) && bytes < most {
+            let request = &mut self.requests[at];
+            match request.came(engine, doing, into, &mut full)? {
+                0 => {
+                    bytes += request.place.len;
+                    at += 1;
+                }
+                // One of those that wait takes its place.
+                came if came == request.place.len => drop(self.requests.swap_remove(at)),
+                came => {
+                    // A registration ended there.
+                    let Request { place, start, answer } = request;
+                    (place.offset, *start, place.len) = (place.offset + came, *start + came, place.len - came);
+                    *answer = None;
+                }
+            }
         }
-        let mut at = 0;
-        while at < self.pieces.len() {
-            let (start, len, answer) = &mut self.pieces[at];
+        Ok(self.requests.is_empty())
+    }
+}
+
+impl Request {
+    /// Asks, if that is still to do and there is room, writes what came, and tells how much.
+    fn came(
+        &mut self,
+        engine: &Engine,
+        doing: &'static str,
+        into: &mut [u8],
+        full: &mut Option<usize>,
+    ) -> Result<usize> {
+        let Request { place: Place { rank, offset, len }, start, answer } = self;
+        let into = &mut into[*start..*start + *len];
+        if *rank == engine.rank {
+            // SAFETY: our own slot, in bounds by the word of who made this.
+            unsafe { copy::get(into.as_mut_ptr(), engine.node.slot(*rank).add(*offset), *len) };
+            return Ok(*len);
+        }
+        if answer.is_none() && *full != Some(*rank) {
+            let far = engine.far().expect("only made for a network");
+            *answer = engine.try_ask(doing, *rank, || far.get(*rank, *offset, *len))?;
             if answer.is_none() {
-                let (offset, len) = (self.offset + *start, *len);
-                *answer = engine.try_ask(doing, self.rank, || far.get(self.rank, offset, len))?;
-            }
-            let Some(answer) = answer else { break };
-            if !engine.answered(doing, self.rank, answer)? {
-                at += 1;
-                continue;
-            }
-            let came = answer.bytes().expect("data comes before its completion");
-            self.bytes[*start..*start + came.len()].copy_from_slice(came);
-            if came.len() == *len {
-                self.pieces.swap_remove(at);
-            } else {
-                // A registration ended there.
-                (*start, *len) = (*start + came.len(), *len - came.len());
-                self.pieces[at].2 = None;
+                *full = Some(*rank);
             }
         }
-        let done = self.pieces.is_empty() && self.asked == self.bytes.len();
-        Ok(done.then(|| std::mem::take(&mut self.bytes)))
+        match answer {
+            Some(answer) if engine.answered(doing, *rank, answer)? => {
+                let came = answer.bytes().expect("data comes before its completion");
+                into[..came.len()].copy_from_slice(came);
+                Ok(came.len())
+            }
+            _ => Ok(0),
+        }
     }
 }
 
@@ -95,5 +144,27 @@ impl FarAtomic {
             Some(answer) if engine.answered(doing, self.rank, answer)? => Ok(Some(answer.word.load(Ordering::Relaxed))),
             _ => Ok(None),
         }
+    }
+}
+
+impl Engine {
+    /// Reads what lies at these places, one after the other, into `into`, which is as long. Waits for the network.
+    ///
+    /// # Errors
+    /// As [`Engine::far_get`].
+    pub(crate) fn far_gather(
+        &self,
+        doing: &'static str,
+        places: impl IntoIterator<Item = Place>,
+        into: &mut [u8],
+    ) -> Result<()> {
+        self.check_outside_handler(doing)?;
+        let mut get = FarGet::new(self, places);
+        let mut outcome = Ok(false);
+        self.wait_together(doing, || {
+            outcome = get.advance(self, doing, into);
+            !matches!(outcome, Ok(false))
+        })?;
+        outcome.map(drop)
     }
 }

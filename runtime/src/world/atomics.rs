@@ -99,7 +99,7 @@ word! {
 impl<T: Pod> Symmetric<T> {
     /// For what is no pointer away: an error, or an atomic over the network, on an element as long as `W`.
     #[cold]
-    fn atomic_far<W: AtomicElement>(
+    pub(super) fn atomic_far<W: AtomicElement>(
         &self,
         operation: &'static str,
         op: AtomicOp,
@@ -111,31 +111,6 @@ impl<T: Pod> Symmetric<T> {
         let offset = self.range(operation, rank, index, 1)?;
         let asked = Asked { op, width: W::WIDTH, value: value.widen(), compare: compare.widen() };
         self.engine().far_atomic(operation, rank, offset, asked).map(W::narrow)
-    }
-}
-
-impl<T: Word> Symmetric<T> {
-    /// Replaces an element of `rank` by what `change` makes of it, atomically, and returns what it was before. `change` is
-    /// called again where another rank was faster. Floating-point numbers are added so: `|x| x + 1.5`. Over a network it takes two
-    /// ways there and back, or more.
-    ///
-    /// # Errors
-    /// As [`Symmetric::compare_swap`].
-    pub fn fetch_update(&self, rank: usize, index: usize, mut change: impl FnMut(T) -> T) -> Result<T> {
-        self.range("fetch_update", rank, index, 1)?;
-        let mut expected: T::Bits = bytemuck::cast(self.get(rank, index)?);
-        loop {
-            let new: T::Bits = bytemuck::cast(change(bytemuck::cast(expected)));
-            let found = match self.element(rank, index) {
-                // SAFETY: an element of ours, as long and as aligned, only touched atomically.
-                Some(at) => unsafe { T::Bits::compare_swap(at.cast(), expected, new) },
-                None => self.atomic_far("fetch_update", AtomicOp::CompareSwap, rank, index, new, expected)?,
-            };
-            if found == expected {
-                return Ok(bytemuck::cast(found));
-            }
-            expected = found;
-        }
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bellwether_runtime::{Barrier, Context, Error, Loss, Result, Settings, Threads, Transport, World};
+use bellwether_runtime::{
+    Barrier, Context, Error, HugePages, Loss, Piece, Posted, Result, Settings, Threads, Transport, World,
+};
 
 const RANKS: [usize; 6] = [1, 2, 3, 5, 7, 16];
 
@@ -196,7 +198,9 @@ fn memory_is_aligned_as_asked_and_whole_pages_can_be_joined() {
         let memory = world.alloc_aligned::<u64>(PAGE / 8, bellwether_runtime::memory::limits::page_size())?;
         assert!(small.joined().is_none());
         let mapping = memory.joined();
-        assert_eq!(mapping.is_some(), memory.mapped().is_some());
+        // Where the machine has reserved huge pages a second mapping is not worth it.
+        let (mapped, off) = (memory.mapped().is_some(), world.settings().huge_pages == HugePages::Off);
+        assert!(if off { mapping.is_some() == mapped } else { mapped || mapping.is_none() });
         let Some(mapping) = mapping else { return Ok(()) };
         let joined = mapping.base().cast::<u64>();
         memory.store(5, 100 + world.rank() as u64);
@@ -207,9 +211,68 @@ fn memory_is_aligned_as_asked_and_whole_pages_can_be_joined() {
         }
         world.barrier()
     };
-    for ranks in [1, 2, 3, 7] {
-        threads(ranks, body).expect("starts").into_iter().for_each(|outcome| outcome.expect("runs"));
+    for huge_pages in [HugePages::Off, HugePages::Auto] {
+        let mut settings = settings();
+        settings.huge_pages = huge_pages;
+        for ranks in [1, 2, 3, 7] {
+            let outcomes = Threads::new(ranks).settings(settings.clone()).run(body).expect("starts");
+            outcomes.into_iter().for_each(|outcome| outcome.expect("runs"));
+        }
     }
+}
+
+#[test]
+fn pieces_come_from_and_go_to_many_ranks() {
+    everywhere(|world| {
+        let (rank, size) = (world.rank(), world.size());
+        let len = 300;
+        let (numbers, marks) = (world.alloc::<u32>(len)?, world.alloc::<f64>(size * len)?);
+        let number = |rank: usize, i: usize| (1000 * rank + i) as u32;
+        (0..len).for_each(|i| numbers.store(i, number(rank, i)));
+        world.barrier()?;
+        // Single ones, neighbours, none at all, and the same ones twice.
+        let piece = |k: usize| Piece { rank: (rank + k) % size, start: 7 * k % (len - 6), count: k % 6 };
+        let pieces: Vec<Piece> =
+            (0..200).map(piece).chain((0..size).map(|rank| Piece { rank, start: 0, count: len })).collect();
+        let whole =
+            pieces.iter().flat_map(|piece| (piece.start..piece.start + piece.count).map(|i| number(piece.rank, i)));
+        let expected: Vec<u32> = whole.collect();
+        let posted = numbers.get_pieces_async(&pieces);
+        let mut values = vec![0; expected.len()];
+        numbers.get_pieces(&pieces, &mut values)?;
+        assert!(values == expected && posted.wait()? == expected);
+        // Each rank has a part of its own at every other.
+        let to = |k: usize| Piece { rank: k % size, start: rank * len + k / size, count: 1 };
+        let (all, values): (Vec<_>, Vec<_>) = (0..size * len).map(|k| (to(k), (rank + k) as f64)).unzip();
+        let put = marks.put_pieces_async(&all[..size], &values[..size]);
+        marks.put_pieces(&all[size..], &values[size..])?;
+        put.wait()?;
+        world.barrier()?;
+        for (from, i) in (0..size).flat_map(|from| (0..len).map(move |i| (from, i))) {
+            assert_eq!(marks.load(from * len + i), (from + i * size + rank) as f64);
+        }
+        // Nothing is moved where anything is wrong.
+        let good = Piece { rank, start: 0, count: 1 };
+        let mut values = [77; 2];
+        for (bad, says) in [
+            (Piece { rank: size, ..good }, format!("rank {size} does not exist")),
+            (Piece { start: len, ..good }, format!("which has {len}")),
+            (Piece { count: usize::MAX, ..good }, format!("which has {len}")),
+            (Piece { count: 3, ..good }, "2 values for 2 pieces of 4 elements".to_string()),
+        ] {
+            let get = numbers.get_pieces(&[good, bad], &mut values).expect_err("a bad piece").to_string();
+            let put = numbers.put_pieces_async(&[good, bad], &[1, 2]).wait().expect_err("a bad piece").to_string();
+            assert!(get.contains(&says) && put.contains(&says), "{get}, {put}");
+        }
+        assert_eq!((values, numbers.load(0)), ([77; 2], number(rank, 0)));
+        assert!(numbers.get_pieces_async(&[Piece { start: len, ..good }]).wait().is_err());
+        assert!(Posted::wait_all(std::iter::empty::<Posted<u8>>())?.is_empty());
+        let mut several = vec![numbers.get_async(size - 1, 5), numbers.get_async(0, 9)];
+        assert_eq!(Posted::wait_all(several.drain(..))?, [number(size - 1, 5), number(0, 9)]);
+        several.extend([numbers.get_async(0, 1), numbers.get_async(size, 1)]);
+        assert!(matches!(Posted::wait_all(several), Err(Error::RankOutOfRange { .. })));
+        world.barrier()
+    });
 }
 
 #[test]

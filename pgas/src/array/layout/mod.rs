@@ -6,7 +6,7 @@ mod grid;
 
 use bellwether_runtime::{Error, Result};
 
-pub(crate) use self::axis::{Axis, Stretch};
+pub(crate) use self::axis::{Axis, Run, Stretch};
 pub use self::grid::near_square;
 
 use super::index::{Position, Region, volume};

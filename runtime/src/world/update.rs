@@ -1,0 +1,107 @@
+//! Any change of an element, by compare-and-swap.
+
+use super::Symmetric;
+use super::atomics::{AtomicElement, Word};
+use super::posted::{Posted, Stage, Steps};
+use crate::engine::{Asked, Engine, FarAtomic, FarGet, Place};
+use crate::error::Result;
+use crate::transport::AtomicOp;
+
+impl<T: Word> Symmetric<T> {
+    /// Replaces an element of `rank` by what `change` makes of it, atomically, and returns what it was before. `change` is
+    /// called again where another rank was faster. Floating-point numbers are added so: `|x| x + 1.5`. Over a network it takes two
+    /// ways there and back, or more.
+    ///
+    /// # Errors
+    /// As [`Symmetric::compare_swap`].
+    pub fn fetch_update(&self, rank: usize, index: usize, mut change: impl FnMut(T) -> T) -> Result<T> {
+        self.range("fetch_update", rank, index, 1)?;
+        let mut expected: T::Bits = bytemuck::cast(self.get(rank, index)?);
+        loop {
+            let new: T::Bits = bytemuck::cast(change(bytemuck::cast(expected)));
+            let found = match self.element(rank, index) {
+                // SAFETY: an element of ours, as long and as aligned, only touched atomically.
+                Some(at) => unsafe { T::Bits::compare_swap(at.cast(), expected, new) },
+                None => self.atomic_far("fetch_update", AtomicOp::CompareSwap, rank, index, new, expected)?,
+            };
+            if found == expected {
+                return Ok(bytemuck::cast(found));
+            }
+            expected = found;
+        }
+    }
+
+    /// The future form of [`Symmetric::fetch_update`]. Where memory is mapped it is done when this returns. Over a network
+    /// the element has been asked for then, and each further step is made when the future is polled after the answer to the
+    /// one before: so of several of them all first steps are made at once, and the others too if they are polled in turn
+    /// ([`Posted::wait_all`], or a join of futures); one that is waited for by itself makes only its own. One that is
+    /// dropped before it is ready may have changed the element or not.
+    ///
+    /// # Examples
+    /// ```
+    /// use bellwether_runtime::Posted;
+    /// bellwether_runtime::threads(3, |world| {
+    ///     let most = world.alloc::<f64>(2)?;
+    ///     let mine = world.rank() as f64;
+    ///     Posted::wait_all((0..2).map(|i| most.fetch_update_async(0, i, move |x| mine.max(x))))?;
+    ///     world.barrier()?;
+    ///     assert_eq!(most.get(0, 1)?, 2.0);
+    ///     world.barrier()
+    /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// # Ok::<(), bellwether_runtime::Error>(())
+    /// ```
+    pub fn fetch_update_async(&self, rank: usize, index: usize, change: impl FnMut(T) -> T + 'static) -> Posted<T> {
+        const DOING: &str = "fetch_update_async";
+        let post = || {
+            let offset = self.range(DOING, rank, index, 1)?;
+            if self.engine().far().is_none() {
+                return Ok(Stage::Done(self.fetch_update(rank, index, change)));
+            }
+            let get = FarGet::new(self.engine(), [Place { rank, offset, len: size_of::<T>() }]);
+            Ok(Stage::Steps(Box::new(Update { rank, offset, step: Step::Look(get, T::zeroed()), change })))
+        };
+        Posted::new(self.engine(), DOING, post())
+    }
+}
+
+/// A change over a network that is under way.
+struct Update<T: Word, F> {
+    rank: usize,
+    offset: usize,
+    step: Step<T>,
+    change: F,
+}
+
+enum Step<T: Word> {
+    /// What is the element?
+    Look(FarGet, T),
+    /// If it still is this, it is to be another.
+    Swap(T::Bits, FarAtomic),
+}
+
+impl<T: Word, F: FnMut(T) -> T> Steps<T> for Update<T, F> {
+    fn advance(&mut self, engine: &Engine, doing: &'static str) -> Result<Option<T>> {
+        loop {
+            let found: T::Bits = match &mut self.step {
+                Step::Look(get, element) => {
+                    if !get.advance(engine, doing, bytemuck::bytes_of_mut(element))? {
+                        return Ok(None);
+                    }
+                    bytemuck::cast(*element)
+                }
+                Step::Swap(expected, swap) => {
+                    let Some(word) = swap.advance(engine, doing)? else { return Ok(None) };
+                    let found = T::Bits::narrow(word);
+                    if found == *expected {
+                        return Ok(Some(bytemuck::cast(found)));
+                    }
+                    found
+                }
+            };
+            let new: T::Bits = bytemuck::cast((self.change)(bytemuck::cast(found)));
+            let (value, compare) = (new.widen(), found.widen());
+            let asked = Asked { op: AtomicOp::CompareSwap, width: T::Bits::WIDTH, value, compare };
+            self.step = Step::Swap(found, FarAtomic::new(self.rank, self.offset, asked));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! What the compiler refuses, so that safe code has no data race and no rank's thread does what is another's: each with the
+//! error's code, and beside the same program put right. And what the test attribute says of wrong arguments.
+
+mod fixture;
+
+use fixture::Case;
+
+const PRELUDE: &str = "#![allow(unused)]\n\
+    use bellwether::{aggregate::{Aggregator, Options}, array::{Ghosts, GlobalArray, Layout}, rayon::prelude::*, Pool, World};\n";
+const BEGIN: &str = "let layout = Layout::block([100], world.size())?;\n\
+    let mut array = GlobalArray::<u64, 1>::new(world, layout.clone())?;\n\
+    let mut pool = Pool::new(world)?;\n";
+
+const fn case(
+    name: &'static str,
+    code: &'static str,
+    says: &'static str,
+    wrong: &'static str,
+    right: &'static str,
+) -> Case {
+    Case { name, code, says, items: false, wrong, right }
+}
+
+#[test]
+fn each_phase_has_its_own_ways_in() {
+    let none = "no method named";
+    let cases = [
+        case("get", "E0599", none, "array.get(70)?;", "array.share(world)?.get(70)?;"),
+        case("put", "E0599", none, "array.put(70, 1)?;", "array.share(world)?.put(70, 1)?;"),
+        case("fetch_add", "E0599", none, "array.fetch_add(70, 1)?;", "array.share(world)?.fetch_add(70, 1)?;"),
+        case("pointer", "E0599", none, "array.pointer(70)?;", "array.share(world)?.pointer(70)?;"),
+        case("get_patch", "E0599", none, "array.get_patch([0..7])?;", "array.share(world)?.get_patch([0..7])?;"),
+        case("pooled", "E0599", none, "array.pooled(&pool);", "array.share(world)?.pooled(&pool);"),
+        case("local", "E0599", none, "array.share(world)?.local()[0];", "array.local()[0];"),
+        case("local_mut", "E0599", none, "array.share(world)?.local_mut()[0] = 1;", "array.local_mut()[0] = 1;"),
+        case("iter", "E0599", none, "array.share(world)?.iter();", "array.iter();"),
+        case("par_iter", "E0599", none, "array.share(world)?.par_iter();", "array.par_iter();"),
+        case("zip", "E0599", none, "array.share(world)?.zip(&array);", "array.zip(&array)?;"),
+        case(
+            "scatter_add",
+            "E0599",
+            none,
+            "let mut by = Aggregator::new(world, &Options::new(world))?;
+             array.share(world)?.scatter_add(&mut by, &[1], &[1])?;",
+            "let mut by = Aggregator::new(world, &Options::new(world))?;
+             array.scatter_add(&mut by, &[1], &[1])?;",
+        ),
+        case(
+            "plain_data",
+            "E0599",
+            "trait bounds were not satisfied",
+            "GlobalArray::<&'static str, 1>::new(world, layout)?;",
+            "GlobalArray::<[u8; 3], 1>::new(world, layout)?;",
+        ),
+        case(
+            "plain_symmetric",
+            "E0277",
+            "the trait bound",
+            "world.alloc::<&'static str>(1)?;",
+            "world.alloc::<[u8; 3]>(1)?;",
+        ),
+    ];
+    fixture::check("phases", PRELUDE, BEGIN, &cases);
+}
+
+#[test]
+fn nothing_of_a_phase_outlives_it() {
+    let (moved, borrowed) = ("borrow of moved value", "because it is borrowed");
+    let cases = [
+        case(
+            "shared_is_gone",
+            "E0382",
+            moved,
+            "let shared = array.share(world)?; array.local_mut()[0] = 1; shared.get(3)?;",
+            "let shared = array.share(world)?; shared.put(0, 1)?; shared.get(3)?;",
+        ),
+        case(
+            "local_is_gone",
+            "E0382",
+            moved,
+            "let shared = array.share(world)?; let local = shared.localize(world)?; shared.get(3)?;",
+            "let shared = array.share(world)?; shared.get(3)?; let local = shared.localize(world)?;",
+        ),
+        case(
+            "slice",
+            "E0505",
+            borrowed,
+            "let part = array.local_mut(); let shared = array.share(world)?; part[0] = 1;",
+            "let part = array.local_mut(); part[0] = 1; let shared = array.share(world)?;",
+        ),
+        case(
+            "slice_read",
+            "E0505",
+            borrowed,
+            "let part = array.local(); let shared = array.share(world)?; println!(\"{}\", part[0]);",
+            "let part = array.local(); println!(\"{}\", part[0]); let shared = array.share(world)?;",
+        ),
+        case(
+            "iterator",
+            "E0505",
+            borrowed,
+            "let mut all = array.iter_mut(); let shared = array.share(world)?; all.next();",
+            "let mut all = array.iter_mut(); all.next(); drop(all); let shared = array.share(world)?;",
+        ),
+        case(
+            "parallel_iterator",
+            "E0505",
+            borrowed,
+            "let all = array.par_iter_mut(); let shared = array.share(world)?;
+             pool.install(|| all.for_each(|(_, x)| *x = 1));",
+            "let all = array.par_iter_mut();
+             pool.install(|| all.for_each(|(_, x)| *x = 1)); let shared = array.share(world)?;",
+        ),
+        case(
+            "view",
+            "E0505",
+            borrowed,
+            "let view = array.view([0..7])?; let shared = array.share(world)?; view.iter().count();",
+            "let view = array.view([0..7])?; view.iter().count(); let shared = array.share(world)?;",
+        ),
+        case(
+            "pool_handle",
+            "E0505",
+            borrowed,
+            "let shared = array.share(world)?; let handle = shared.pooled(&pool);
+             let local = shared.localize(world)?; pool.install(|| handle.get(3))?;",
+            "let shared = array.share(world)?; let handle = shared.pooled(&pool);
+             pool.install(|| handle.get(3))?; let local = shared.localize(world)?;",
+        ),
+        case(
+            "exchange",
+            "E0505",
+            borrowed,
+            "let pending = array.start_exchange()?; let shared = array.share(world)?; pending.finish()?;",
+            "let pending = array.start_exchange()?; pending.finish()?; let shared = array.share(world)?;",
+        ),
+        case(
+            "two_slices",
+            "E0499",
+            "as mutable more than once",
+            "let a = array.local_mut(); let b = array.local_mut(); (a[0], b[0]) = (1, 2);",
+            "let (a, b) = array.local_mut().split_at_mut(1); (a[0], b[0]) = (1, 2);",
+        ),
+        case(
+            "read_while_written",
+            "E0502",
+            "as immutable because it is also borrowed as mutable",
+            "let a = array.local_mut(); let b = array.local(); a[0] = b[1];",
+            "let b = array.local()[1]; let a = array.local_mut(); a[0] = b;",
+        ),
+        case(
+            "zip_with_itself",
+            "E0502",
+            "because it is also borrowed as",
+            "array.zip_mut(&array)?.count();",
+            "array.zip(&array)?.count();",
+        ),
+        case(
+            "read_while_exchanged",
+            "E0502",
+            "as immutable because it is also borrowed as mutable",
+            "let pending = array.start_exchange()?; array.local()[0]; pending.finish()?;",
+            "let pending = array.start_exchange()?; pending.local()[0]; pending.finish()?;",
+        ),
+    ];
+    fixture::check("outlives", PRELUDE, BEGIN, &cases);
+}
+
+#[test]
+fn what_is_of_a_rank_stays_with_its_thread() {
+    let shared = "cannot be shared between threads safely";
+    let sent = "cannot be sent between threads safely";
+    let cases = [
+        case(
+            "shared_array",
+            "E0277",
+            shared,
+            "let array = array.share(world)?; std::thread::scope(|scope| { scope.spawn(|| array.get(3).is_ok()); });",
+            "let array = array.share(world)?; std::thread::scope(|scope| { scope.spawn(|| true); });",
+        ),
+        case(
+            "local_array",
+            "E0277",
+            shared,
+            "std::thread::scope(|scope| { scope.spawn(|| array.local()[0]); });",
+            "let part = array.local(); std::thread::scope(|scope| { scope.spawn(|| part[0]); });",
+        ),
+        case(
+            "moved_array",
+            "E0277",
+            sent,
+            "std::thread::scope(|scope| { scope.spawn(move || drop(array)); });",
+            "std::thread::scope(|scope| { scope.spawn(move || drop(layout)); });",
+        ),
+        case(
+            "world",
+            "E0277",
+            shared,
+            "pool.install(|| world.barrier())?;",
+            "let rank = world.rank(); pool.install(|| rank); world.barrier()?;",
+        ),
+        case(
+            "symmetric",
+            "E0277",
+            shared,
+            "let memory = world.alloc::<u64>(1)?; pool.install(|| memory.get(0, 0))?;",
+            "let memory = world.alloc::<u64>(1)?; let memory = pool.share(&memory); pool.install(|| memory.get(0, 0))?;",
+        ),
+        case(
+            "future",
+            "E0277",
+            sent,
+            "let get = array.share(world)?.get_async(0)?; std::thread::scope(|scope| { scope.spawn(move || get.wait().is_ok()); });",
+            "let get = array.share(world)?.get_async(0)?; get.wait()?;",
+        ),
+    ];
+    fixture::check("threads", PRELUDE, BEGIN, &cases);
+}
+
+#[test]
+fn wrong_arguments_of_the_test_attribute_are_told() {
+    macro_rules! test {
+        ($name:ident, $says:literal, $wrong:literal) => {
+            Case {
+                name: stringify!($name),
+                code: "",
+                says: $says,
+                items: true,
+                wrong: concat!("#[bellwether::test(", $wrong, ")]\nfn everyone_counts(world: &World) {}\n"),
+                right: "#[bellwether::test(ranks = [1, 7], launch = \"processes\", deadline = \"500ms\")]\n\
+                        fn everyone_counts(world: &World) {}\n",
+            }
+        };
+    }
+    let function = |name, says, wrong| Case {
+        name,
+        code: "",
+        says,
+        items: true,
+        wrong,
+        right: "#[bellwether::test]\n#[ignore]\nfn f(world: &World) -> bellwether::Result<()> { world.barrier() }",
+    };
+    let signature = "a test takes one argument, `world: &World`, and is neither generic nor async";
+    let cases = [
+        test!(ranks_no_list, "expected a list of numbers of ranks, such as [1, 2, 3, 7]", "ranks = 3"),
+        test!(ranks_none, "expected a list of numbers of ranks, such as [1, 2, 3, 7]", "ranks = []"),
+        test!(ranks_text, "expected a list of numbers of ranks, such as [1, 2, 3, 7]", "ranks = [1, \"two\"]"),
+        test!(ranks_negative, "expected a list of numbers of ranks, such as [1, 2, 3, 7]", "ranks = [-1]"),
+        test!(ranks_zero, "a job has at least 1 rank", "ranks = [1, 0]"),
+        test!(ranks_twice, "3 ranks are on the list already", "ranks = [3, 1, 3]"),
+        test!(ranks_huge, "number too large", "ranks = [99999999999999999999999]"),
+        test!(launch_unknown, r#"expected \"threads\" or \"processes\""#, "launch = \"mpirun\""),
+        test!(launch_no_text, "expected a text in quotes", "launch = threads"),
+        test!(deadline_no_unit, r#"expected a time such as \"500ms\", \"10s\" or \"2min\""#, "deadline = \"10\""),
+        test!(deadline_zero, r#"expected a time such as \"500ms\", \"10s\" or \"2min\""#, "deadline = \"0s\""),
+        test!(deadline_number, "expected a text in quotes", "deadline = 10"),
+        test!(unknown, "unknown argument `rank`: expected ranks, launch or deadline", "rank = [1]"),
+        test!(no_value, "expected `=`", "ranks"),
+        function("two_arguments", signature, "#[bellwether::test]\nfn f(world: &World, more: u8) {}"),
+        function("no_arguments", signature, "#[bellwether::test]\nfn f() {}"),
+        function("generic", signature, "#[bellwether::test]\nfn f<T>(world: &World) {}"),
+        function("asynchronous", signature, "#[bellwether::test]\nasync fn f(world: &World) {}"),
+        function(
+            "test_twice",
+            "this attribute makes the tests: leave out `#[test]`",
+            "#[bellwether::test]\n#[test]\nfn f(world: &World) {}",
+        ),
+    ];
+    fixture::check("attribute", PRELUDE, "", &cases);
+}
