@@ -1,5 +1,7 @@
 //! Jobs that the tests run: threads, and a simulated network where everything comes late and out of order.
 
+#![allow(dead_code, reason = "each test file uses some of it")]
+
 use std::time::Duration;
 
 use bellwether::{Result, Simulated, World, sim, threads};
