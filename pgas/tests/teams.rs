@@ -3,10 +3,10 @@
 mod worlds;
 
 use bellwether::{
-    Allgather, Allreduce, Alltoall, Broadcast, Collectives, Max, Min, Reduce, Result, Scan, Settings, Sum, Team, World,
-    Xor,
+    Allgather, Allreduce, Alltoall, Broadcast, Collectives, Gather, Max, Min, Reduce, Result, Scan, Scatter, Settings,
+    Sum, Team, TeamBarrier, World, Xor,
 };
-use worlds::{everywhere, on_threads, simulated};
+use worlds::{everywhere, on_nodes, on_threads, simulated};
 
 /// Member `rank`'s value number `at`, of no pattern that a mistake could keep.
 fn value(rank: usize, at: usize) -> u64 {
@@ -85,6 +85,9 @@ fn forced() -> Vec<Collectives> {
     all.extend(Reduce::ALL.iter().map(|reduce| Collectives { reduce: *reduce, ..Collectives::default() }));
     all.extend(Broadcast::ALL.iter().map(|broadcast| Collectives { broadcast: *broadcast, ..Collectives::default() }));
     all.extend(Allgather::ALL.iter().map(|allgather| Collectives { allgather: *allgather, ..Collectives::default() }));
+    all.extend(Gather::ALL.iter().map(|gather| Collectives { gather: *gather, ..Collectives::default() }));
+    all.extend(Scatter::ALL.iter().map(|scatter| Collectives { scatter: *scatter, ..Collectives::default() }));
+    all.extend(TeamBarrier::ALL.iter().map(|barrier| Collectives { barrier: *barrier, ..Collectives::default() }));
     all.extend(Alltoall::ALL.iter().map(|alltoall| Collectives { alltoall: *alltoall, ..Collectives::default() }));
     all.extend(Scan::ALL.iter().map(|scan| Collectives { scan: *scan, ..Collectives::default() }));
     all
@@ -102,7 +105,64 @@ fn every_algorithm(world: &World, lengths: &[usize]) -> Result<()> {
 #[test]
 fn every_algorithm_does_the_same() {
     on_threads(&Settings::default(), &[1, 2, 3, 4, 5, 7, 8], |world| every_algorithm(world, &[1, 50]));
-    simulated(&Settings::default(), &[2, 3, 4, 7], 2, |world| every_algorithm(world, &[5]));
+    simulated(&Settings::default(), &[1, 2, 3, 4, 5, 7, 8], 1, |world| every_algorithm(world, &[5]));
+}
+
+/// Nodes that are subtrees of a reduction, and nodes that are not.
+const LAYOUTS: &[(usize, &[usize])] =
+    &[(3, &[2]), (5, &[2]), (7, &[3]), (8, &[4]), (8, &[1, 3]), (8, &[2]), (7, &[4]), (8, &[7, 1])];
+
+#[test]
+fn every_algorithm_on_several_nodes() {
+    on_nodes(&Settings::default(), LAYOUTS, |world| every_algorithm(world, &[1, 50]));
+    let mut settings = Settings::default();
+    settings.team_memory = 4096;
+    on_nodes(&settings, &[(5, &[2]), (6, &[1, 3])], |world| every_algorithm(world, &[0, 150]));
+}
+
+/// Teams whose members are in another order than their nodes, and some of whose nodes are empty.
+#[test]
+fn teams_across_nodes() {
+    on_nodes(&Settings::default(), &[(9, &[3]), (8, &[4]), (7, &[2, 3])], |world| {
+        let all = Team::world(world)?;
+        let (rank, size) = (all.rank(), all.size());
+        let backwards = all.split(Some(0), -(rank as i64))?.expect("everyone has a colour");
+        let dealt = all.split(Some(0), (rank * 5 % size) as i64)?.expect("everyone has a colour");
+        let third = all.split(Some(rank as u64 % 3), 0)?.expect("everyone has a colour");
+        for team in [&all, &backwards, &dealt, &third, &backwards.split_by_node()?] {
+            for algorithms in forced() {
+                team.set_algorithms(algorithms);
+                all_collectives(team, 3)?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn teams_of_a_node() {
+    let node = |sizes: &[usize], rank: usize| {
+        let mut left = rank;
+        (0..).find(|node| {
+            let size = sizes[node % sizes.len()];
+            let here = left < size;
+            left = left.saturating_sub(size);
+            here
+        })
+    };
+    let layouts: &[(usize, &[usize])] = &[(1, &[1]), (4, &[4]), (4, &[1]), (5, &[2]), (7, &[3, 1]), (8, &[5, 2, 1])];
+    for &(ranks, sizes) in layouts {
+        on_nodes(&Settings::default(), &[(ranks, sizes)], |world| {
+            let mine = node(sizes, world.rank());
+            assert_eq!(Some(world.node_of(world.rank())?), mine);
+            assert_eq!(Some(world.nodes() - 1), node(sizes, ranks - 1));
+            let team = Team::world(world)?.split_by_node()?;
+            let mates: Vec<usize> = (0..ranks).filter(|rank| node(sizes, *rank) == mine).collect();
+            assert_eq!(team.world_ranks().collect::<Vec<_>>(), mates);
+            assert!(world.node_of(ranks).is_err());
+            all_collectives(&team, 3)
+        });
+    }
 }
 
 /// A workspace with room for little: everything goes in many steps.
@@ -163,6 +223,8 @@ fn sums_of_floats_have_the_same_bits_everywhere() {
         };
         on_threads(&Settings::default(), &[ranks], body);
         simulated(&Settings::default(), &[ranks], 1, body);
+        // Wherever ranks run.
+        on_nodes(&Settings::default(), &[(ranks, &[2]), (ranks, &[3]), (ranks, &[1, 4])], body);
     }
 }
 

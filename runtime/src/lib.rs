@@ -24,8 +24,8 @@ pub use crate::engine::Background;
 pub use crate::error::{Error, Loss, Result};
 pub use crate::message::{Call, Context, HandlerId};
 pub use crate::settings::{
-    Allgather, Allreduce, Alltoall, Barrier, Broadcast, Collectives, HugePages, KNOWN as KNOWN_SETTINGS,
-    Known as KnownSetting, Reduce, Scan, Settings, TEAMS_MAX, Transport,
+    Allgather, Allreduce, Alltoall, Barrier, Broadcast, Collectives, Gather, HugePages, KNOWN as KNOWN_SETTINGS,
+    Known as KnownSetting, Reduce, Scan, Scatter, Settings, TEAMS_MAX, TeamBarrier, Transport,
 };
 pub use crate::world::{
     AtomicElement, Bell, Builder, Mapped, Piece, Posted, Progress, RawBells, Signalled, Simulated, Symmetric, Threads,

@@ -2,7 +2,9 @@
 
 mod collectives;
 
-pub use self::collectives::{Allgather, Allreduce, Alltoall, Broadcast, Collectives, Reduce, Scan};
+pub use self::collectives::{
+    Allgather, Allreduce, Alltoall, Broadcast, Collectives, Gather, Reduce, Scan, Scatter, TeamBarrier,
+};
 use crate::error::{Error, Result};
 
 /// What can be set through `BELLWETHER_*` variables or in code.
@@ -154,6 +156,24 @@ fn auto<T: ToString>(value: Option<T>) -> String {
 
 fn on_off(value: bool) -> String {
     if value { "on".into() } else { "off".into() }
+}
+
+/// The variable of a collective's algorithm.
+macro_rules! algorithm {
+    ($name:literal, $collective:ident: $kind:ident, $names:literal) => {
+        Known {
+            name: $name,
+            meaning: concat!("a team's ", stringify!($collective), " algorithm: ", $names),
+            default: "auto",
+            public: true,
+            apply: |s, v| {
+                s.collectives.$collective = $kind::parse(v)?;
+                Some(())
+            },
+            expected: concat!("expected one of ", $names),
+            show: |s| s.collectives.$collective.name().into(),
+        }
+    };
 }
 
 /// Every variable that Bellwether reads.
@@ -320,78 +340,15 @@ pub const KNOWN: &[Known] = &[
         expected: "expected a size from 4KiB to 1GiB",
         show: |s| show_size(s.team_memory),
     },
-    Known {
-        name: "BELLWETHER_ALLREDUCE",
-        meaning: "a team's allreduce algorithm: auto, central, gather, doubling, tree, pieces",
-        default: "auto",
-        public: true,
-        apply: |s, v| {
-            s.collectives.allreduce = Allreduce::parse(v)?;
-            Some(())
-        },
-        expected: "expected auto, central, gather, doubling, tree or pieces",
-        show: |s| s.collectives.allreduce.name().into(),
-    },
-    Known {
-        name: "BELLWETHER_REDUCE",
-        meaning: "a team's reduce algorithm: auto, tree, flat",
-        default: "auto",
-        public: true,
-        apply: |s, v| {
-            s.collectives.reduce = Reduce::parse(v)?;
-            Some(())
-        },
-        expected: "expected auto, tree or flat",
-        show: |s| s.collectives.reduce.name().into(),
-    },
-    Known {
-        name: "BELLWETHER_BROADCAST",
-        meaning: "a team's broadcast algorithm: auto, tree, flat",
-        default: "auto",
-        public: true,
-        apply: |s, v| {
-            s.collectives.broadcast = Broadcast::parse(v)?;
-            Some(())
-        },
-        expected: "expected auto, tree or flat",
-        show: |s| s.collectives.broadcast.name().into(),
-    },
-    Known {
-        name: "BELLWETHER_ALLGATHER",
-        meaning: "a team's allgather algorithm: auto, direct, bruck, ring",
-        default: "auto",
-        public: true,
-        apply: |s, v| {
-            s.collectives.allgather = Allgather::parse(v)?;
-            Some(())
-        },
-        expected: "expected auto, direct, bruck or ring",
-        show: |s| s.collectives.allgather.name().into(),
-    },
-    Known {
-        name: "BELLWETHER_ALLTOALL",
-        meaning: "a team's alltoall algorithm: auto, direct, pairwise",
-        default: "auto",
-        public: true,
-        apply: |s, v| {
-            s.collectives.alltoall = Alltoall::parse(v)?;
-            Some(())
-        },
-        expected: "expected auto, direct or pairwise",
-        show: |s| s.collectives.alltoall.name().into(),
-    },
-    Known {
-        name: "BELLWETHER_SCAN",
-        meaning: "a team's scan algorithm: auto, gather, chain",
-        default: "auto",
-        public: true,
-        apply: |s, v| {
-            s.collectives.scan = Scan::parse(v)?;
-            Some(())
-        },
-        expected: "expected auto, gather or chain",
-        show: |s| s.collectives.scan.name().into(),
-    },
+    algorithm!("BELLWETHER_ALLREDUCE", allreduce: Allreduce, "auto, central, gather, doubling, tree, pieces, nodes"),
+    algorithm!("BELLWETHER_REDUCE", reduce: Reduce, "auto, tree, flat, nodes"),
+    algorithm!("BELLWETHER_BROADCAST", broadcast: Broadcast, "auto, tree, flat, nodes"),
+    algorithm!("BELLWETHER_ALLGATHER", allgather: Allgather, "auto, direct, bruck, ring, nodes"),
+    algorithm!("BELLWETHER_GATHER", gather: Gather, "auto, direct, nodes"),
+    algorithm!("BELLWETHER_SCATTER", scatter: Scatter, "auto, direct, nodes"),
+    algorithm!("BELLWETHER_ALLTOALL", alltoall: Alltoall, "auto, direct, pairwise"),
+    algorithm!("BELLWETHER_SCAN", scan: Scan, "auto, gather, chain"),
+    algorithm!("BELLWETHER_TEAM_BARRIER", barrier: TeamBarrier, "auto, central, dissemination, nodes"),
     Known {
         name: "BELLWETHER_RANKS",
         meaning: "ranks to start when a program is run by itself",

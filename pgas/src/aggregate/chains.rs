@@ -8,7 +8,7 @@
 use super::buckets::Buckets;
 
 /// Most entries of a chunk. With fewer, more time goes into following the chain; with more, more room is kept open.
-const CHUNK_MAX: usize = 128;
+const CHUNK_MAX: usize = 256;
 /// Entries by which the starts of neighbouring buckets differ.
 const STAGGER: usize = 8;
 
@@ -82,13 +82,14 @@ impl Chunks {
     }
 
     /// Calls `each` with the entries of `bucket` whose last is before `end`, a chunk at a time: the first entry, and how
-    /// many. `next` names the chunk after one.
+    /// many. `next` names the chunk after one, and `soon` hears of its first entry while the one before is gone through.
     #[inline(always)]
     pub(super) fn walk(
         self,
         bucket: usize,
         end: usize,
         next: impl Fn(usize) -> usize,
+        soon: impl Fn(usize),
         mut each: impl FnMut(usize, usize),
     ) {
         let mut first = self.start(bucket);
@@ -101,8 +102,10 @@ impl Chunks {
             if chunk == last {
                 return each(first, end - first);
             }
+            let after = next(chunk) << self.log2;
+            soon(after);
             each(first, ((chunk + 1) << self.log2) - first);
-            first = next(chunk) << self.log2;
+            first = after;
         }
     }
 }

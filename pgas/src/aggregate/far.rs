@@ -12,7 +12,7 @@ use bellwether_runtime::{Pod, Result, Symmetric, World};
 
 use super::options::Options;
 use super::places::Places;
-use super::port::{Plan, Port, Sink};
+use super::port::{Merge, Plan, Port, Sink};
 use super::verdict::{Call, Verdict, Verdicts};
 
 /// What is asked for every index.
@@ -22,6 +22,8 @@ pub(super) struct Ask<'a, T> {
     pub(super) values: Option<&'a [T]>,
     /// Where what was there before goes, if it is wanted.
     pub(super) old: Option<&'a mut [T]>,
+    /// What two values for one element come to, if they may be combined before they are applied.
+    pub(super) join: Option<fn(T, T) -> T>,
 }
 
 const WORD: usize = size_of::<u64>();
@@ -41,7 +43,8 @@ fn append(item: &mut Vec<u8>, word: usize) {
 fn plan(options: &Options, width: usize, share: usize) -> Plan {
     // Between the ranks of one call nothing is gained by leaving early.
     let age = Duration::MAX;
-    Plan { width, memory: options.memory / share, items: options.most_items(width), age, route: options.route }
+    let (memory, items) = (options.memory / share, options.most_items(width));
+    Plan { width, memory, items, age, route: options.route, merge: None }
 }
 
 /// Asks all. Collective.
@@ -59,7 +62,7 @@ pub(super) unsafe fn ask<T: Pod, P: Places>(
     ask: Ask<'_, T>,
     combine: impl Fn(T, T) -> T,
 ) -> Result<()> {
-    let Ask { indices, values, old } = ask;
+    let Ask { indices, values, old, join } = ask;
     let (part, len, ranks) = (table.as_ptr_range().start, table.len(), world.size());
     let lengths = [values.map(<[T]>::len), old.as_ref().map(|old| old.len())];
     let mut verdict = Verdict::of_lengths(indices.len(), &lengths);
@@ -120,7 +123,16 @@ pub(super) unsafe fn ask<T: Pod, P: Places>(
     // SAFETY: a port calls its sink only until it is dropped, which happens before this function returns; what the sink
     // borrows lives longer.
     let request = unsafe { std::mem::transmute::<Box<dyn FnMut(&[u8]) -> usize + '_>, Sink>(request) };
-    let mut requests = Port::new(world, call.operation, plan(options, width, shares), request)?;
+    // Of an item that is answered there is one for each that asks.
+    let merge = join.filter(|_| updates && !answers).map(|join| Merge {
+        key: WORD,
+        join: Rc::new(move |first: &mut [u8], second: &[u8]| {
+            let both = join(bytes_to(first), bytes_to(second));
+            first.copy_from_slice(bytemuck::bytes_of(&both));
+        }),
+    });
+    let plan_of_requests = Plan { merge, ..plan(options, width, shares) };
+    let mut requests = Port::new(world, call.operation, plan_of_requests, request)?;
     let mut replies = None;
     if answers {
         let found = Rc::clone(&found);

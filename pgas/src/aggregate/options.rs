@@ -18,7 +18,8 @@ pub use super::port::Route;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Bytes of buffers at each rank; what is used is told by `memory()` of what is made with these options. A minimum of one
-    /// item for each rank that is sent to directly is taken in any case.
+    /// item for each rank that is sent to directly is taken in any case. Of `scatter_add` that travels in messages, a sixteenth
+    /// at most remembers which elements' values wait in buffers, so that others are added to them.
     pub memory: usize,
     /// Most items of one message: with fewer they leave earlier.
     pub items: usize,

@@ -86,6 +86,8 @@ impl<T: Pod> Pool<T> {
             Some(fresh)
         };
         let taken = chunks.sweep(buckets, &mut self.cursors, indices, more, |number, entry, offset| {
+            // There are more chains than the hardware follows.
+            prefetch(own.offsets.wrapping_add(entry + LINE / size_of::<u32>()));
             // SAFETY: an entry of this pool, which is ours by the caller's word; as many values as indices.
             unsafe {
                 own.offsets.add(entry).write(offset);
@@ -116,7 +118,7 @@ impl<T: Pod> Pool<T> {
         // SAFETY: a chunk of this pool; whatever is there was written by `fill`, and so is a chunk too.
         let more = |full| Some(unsafe { own.next.add(full).read() } as usize);
         let visit = |number: usize, entry: usize, _| {
-            // There are more buckets than the hardware follows.
+            // As in `fill`.
             prefetch(own.values.wrapping_add(entry + AHEAD / size_of::<T>()));
             // SAFETY: an entry of this pool; as many values as indices.
             unsafe { *values.get_unchecked_mut(number) = own.values.add(entry).read() };
@@ -126,7 +128,9 @@ impl<T: Pod> Pool<T> {
 }
 
 /// How many bytes before they are needed values are asked for.
-const AHEAD: usize = 256;
+const AHEAD: usize = 128;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// A rank's pool as addresses in this process.
 #[derive(Clone, Copy)]
@@ -148,6 +152,16 @@ impl<T> View<T> {
         // SAFETY: the caller's word.
         let end = unsafe { self.ends.add(bucket).read() } as usize;
         // SAFETY: a full chunk before the last was linked to the one after it.
-        self.chunks.walk(bucket, end, |chunk| unsafe { self.next.add(chunk).read() } as usize, each);
+        let next = |chunk| unsafe { self.next.add(chunk).read() } as usize;
+        self.chunks.walk(bucket, end, next, |entry| self.soon(entry), each);
+    }
+
+    /// Asks for the first lines of a chunk: from there on the hardware follows.
+    #[inline(always)]
+    fn soon(&self, entry: usize) {
+        prefetch(self.offsets.wrapping_add(entry));
+        prefetch(self.offsets.wrapping_add(entry + LINE / size_of::<u32>()));
+        prefetch(self.values.wrapping_add(entry));
+        prefetch(self.values.wrapping_add(entry + LINE.div_ceil(size_of::<T>())));
     }
 }

@@ -58,6 +58,7 @@ impl<'w, I: Pod> Push<'w, I> {
             items: options.most_items(width),
             age: options.age,
             route: options.route,
+            merge: None,
         };
         let sink = move |items: &[u8]| {
             items.chunks_exact(width).for_each(|item| take(bytemuck::pod_read_unaligned(item)));

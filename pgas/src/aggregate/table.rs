@@ -81,7 +81,8 @@ impl<'w, T: Pod> Aggregator<'w, T> {
     }
 
     /// Adds `values[i]` to the element `indices[i]`, for all `i` of all ranks. Integers wrap around; sums of floating-point
-    /// numbers depend on the order, and that is not promised. Collective.
+    /// numbers depend on the order, and that is not promised. Collective. What travels in messages is added up on the way, as
+    /// far as values for one element meet in a buffer: here, and in two hops at the rank between.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] on all ranks, before anything is changed, if an index is out of range or the lists differ
@@ -96,7 +97,7 @@ impl<'w, T: Pod> Aggregator<'w, T> {
     where
         T: Addend,
     {
-        self.update("scatter_add", table, places, indices, values, None, T::plus)
+        self.update("scatter_add", table, places, indices, values, None, T::plus, Some(T::plus))
     }
 
     /// As [`Aggregator::scatter_add`], with another way to combine what is there with a value: smallest, largest, or. It
@@ -112,7 +113,7 @@ impl<'w, T: Pod> Aggregator<'w, T> {
         values: &[T],
         combine: impl Fn(T, T) -> T,
     ) -> Result<()> {
-        self.update("scatter_with", table, places, indices, values, None, combine)
+        self.update("scatter_with", table, places, indices, values, None, combine, None)
     }
 
     /// As [`Aggregator::scatter_add`], and returns what each element was just before its value was added. Additions to one
@@ -131,7 +132,7 @@ impl<'w, T: Pod> Aggregator<'w, T> {
         T: Addend,
     {
         let mut old = vec![T::zeroed(); indices.len()];
-        self.update("fetch_add", table, places, indices, values, Some(&mut old), T::plus)?;
+        self.update("fetch_add", table, places, indices, values, Some(&mut old), T::plus, None)?;
         Ok(old)
     }
 
@@ -160,7 +161,7 @@ impl<'w, T: Pod> Aggregator<'w, T> {
         match &mut self.way {
             Way::Near(rounds) => rounds.gather(self.world, call, table, places, indices, values),
             Way::Far(verdicts) => {
-                let ask = Ask { indices, values: None, old: Some(values) };
+                let ask = Ask { indices, values: None, old: Some(values), join: None };
                 // SAFETY: the table is borrowed; others' puts come as the network's writes, which `copy` allows for.
                 unsafe { far::ask(self.world, verdicts, &self.options, call, table, places, ask, |old, _| old) }
             }
@@ -177,6 +178,7 @@ impl<'w, T: Pod> Aggregator<'w, T> {
         values: &[T],
         old: Option<&mut [T]>,
         combine: impl Fn(T, T) -> T,
+        join: Option<fn(T, T) -> T>,
     ) -> Result<()> {
         self.world.check_own(table, operation)?;
         let call = Call { operation, table: (table.offset(), table.len()) };
@@ -195,7 +197,7 @@ impl<'w, T: Pod> Aggregator<'w, T> {
                 }
             },
             Way::Far(verdicts) => {
-                let ask = Ask { indices, values: Some(values), old };
+                let ask = Ask { indices, values: Some(values), old, join };
                 // SAFETY: the table is borrowed exclusively.
                 unsafe { far::ask(self.world, verdicts, &self.options, call, table, places, ask, combine) }
             }

@@ -1,12 +1,16 @@
 //! Allgather and gather: everyone's values to everyone, or to one.
 
-use bellwether_runtime::{Allgather, Pod, Result};
+use bellwether_runtime::{Allgather, Gather, Pod, Result};
 
 use super::allreduce::chunk;
+use super::by_nodes;
 use super::context::{Context, Step};
 
+/// From more bytes of each member on there are no rounds to save, and copies cost more than messages.
+const LARGE: usize = by_nodes::LARGE;
+
 /// Parts of `0..len` of at most `step`; one that is empty if `len` is 0.
-fn parts(len: usize, step: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+pub(super) fn parts(len: usize, step: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..len.div_ceil(step).max(1)).map(move |n| n * step..((n + 1) * step).min(len))
 }
 
@@ -17,6 +21,14 @@ pub(super) async fn allgather<T: Pod>(context: &Context, mine: &[T], all: &mut [
     if size == 1 {
         return Ok(());
     }
+    let by_nodes = match context.algorithms.get().allgather {
+        Allgather::Auto => context.nodes().filter(|_| size_of_val(mine) <= LARGE),
+        Allgather::Nodes => context.nodes(),
+        _ => None,
+    };
+    if let Some(nodes) = by_nodes {
+        return by_nodes::allgather_by(context, nodes, mine, all).await;
+    }
     let fits = context.room(size) >= size_of::<T>();
     let direct = match context.algorithms.get().allgather {
         Allgather::Ring => return ring(context, len, all).await,
@@ -24,7 +36,7 @@ pub(super) async fn allgather<T: Pod>(context: &Context, mine: &[T], all: &mut [
         Allgather::Direct => true,
         Allgather::Bruck => false,
         // In one round where a message is a store, or so large that there are no rounds to save.
-        Allgather::Auto => context.is_mapped() || size_of_val(mine) > 16 << 10,
+        Allgather::Auto | Allgather::Nodes => context.is_mapped() || size_of_val(mine) > LARGE,
     };
     for part in parts(len, chunk::<T>(context.room(size))) {
         let step = everyone(context, &mine[part.clone()], direct).await?;
@@ -96,6 +108,14 @@ async fn ring<T: Pod>(context: &Context, len: usize, all: &mut [T]) -> Result<()
 /// Everyone's `mine` to the root's `all`, which elsewhere is empty. As many at a time as the root's buffer has parts for.
 pub(super) async fn gather<T: Pod>(context: &Context, root: usize, mine: &[T], all: &mut [T]) -> Result<()> {
     let (rank, size, len) = (context.rank, context.size(), mine.len());
+    let by_nodes = match context.algorithms.get().gather {
+        Gather::Direct => None,
+        Gather::Auto => context.nodes().filter(|_| size_of_val(mine) <= LARGE),
+        Gather::Nodes => context.nodes(),
+    };
+    if let Some(nodes) = by_nodes {
+        return by_nodes::gather_by(context, nodes, root, mine, all).await;
+    }
     if rank == root {
         all[root * len..][..len].copy_from_slice(mine);
     }

@@ -5,8 +5,9 @@ use bellwether_runtime::{Allreduce, Pod, Result};
 use super::allgather::everyone;
 use super::barrier::count;
 use super::context::Context;
+use super::nodes::Nodes;
 use super::operator::{Fold, Operator, combine_into, combine_onto};
-use super::{broadcast, reduce};
+use super::{broadcast, by_nodes, reduce};
 
 /// Above so many bytes each rank combines a piece.
 const LARGE: usize = 4 << 10;
@@ -23,7 +24,10 @@ pub(super) async fn allreduce<T: Pod, O: Operator<T>>(context: &Context, values:
         Allreduce::Gather => gather(context, values, op).await,
         Allreduce::Doubling => doubling(context, values, op).await,
         Allreduce::Pieces => pieces(context, values, op).await,
-        Allreduce::Auto | Allreduce::Tree => {
+        Allreduce::Nodes if let Some(nodes) = context.nodes() => {
+            by_nodes::allreduce_by(context, nodes, values, op).await
+        }
+        Allreduce::Auto | Allreduce::Tree | Allreduce::Nodes => {
             reduce::tree(context, 0, values, op).await?;
             broadcast::tree(context, 0, values).await
         }
@@ -34,20 +38,30 @@ fn choose<T>(context: &Context, len: usize) -> Allreduce {
     let (size, bytes) = (context.size(), len * size_of::<T>());
     // Whether a part for each member holds an element.
     let fits = context.room(size) >= size_of::<T>();
-    let wanted = match context.algorithms.get().allreduce {
+    let forced = match context.algorithms.get().allreduce {
+        Allreduce::Nodes if context.nodes().is_none() => Allreduce::Auto,
+        forced => forced,
+    };
+    let wanted = match forced {
+        Allreduce::Auto if context.nodes().is_some_and(|nodes| by_nodes(nodes, bytes, size)) => Allreduce::Nodes,
         Allreduce::Auto if bytes > LARGE => Allreduce::Pieces,
         Allreduce::Auto if context.is_mapped() && size > 2 && context.hub.progress.is_crowded() => Allreduce::Central,
         Allreduce::Auto if bytes * size <= LARGE => Allreduce::Gather,
-        Allreduce::Auto => Allreduce::Doubling,
+        Allreduce::Auto if size.is_power_of_two() => Allreduce::Doubling,
+        Allreduce::Auto => Allreduce::Tree,
         forced => forced,
     };
     match wanted {
         Allreduce::Central if !context.is_mapped() && fits => Allreduce::Gather,
         Allreduce::Central | Allreduce::Gather | Allreduce::Pieces if !fits => Allreduce::Tree,
-        Allreduce::Doubling if !size.is_power_of_two() => Allreduce::Tree,
         Allreduce::Doubling if context.room(rounds(size)) < size_of::<T>() => Allreduce::Tree,
         other => other,
     }
+}
+
+/// Whether so many bytes go by nodes.
+fn by_nodes(nodes: &Nodes, bytes: usize, size: usize) -> bool {
+    if nodes.layout.whole { bytes <= LARGE } else { bytes * size <= by_nodes::LARGE }
 }
 
 /// Rounds until everyone has heard of everyone.
@@ -144,20 +158,32 @@ fn combine_parts<T: Pod, O: Operator<T>>(
     }
 }
 
-/// In round k with the member whose number differs in bit k: each then has what both had.
+/// In round k with the member whose number differs in bit k: each then has what both had. The last block of members may be
+/// shorter than the one before it; then each of its members tells all those there whose numbers, counted round, are its own,
+/// so that all are told by somebody, and everyone has its block's part of the one tree.
 async fn doubling<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
-    let (rank, rounds) = (context.rank, rounds(context.size()));
+    let (rank, size) = (context.rank, context.size());
+    let rounds = rounds(size);
     let mut theirs = Vec::new();
     for values in pieces_of(values, chunk::<T>(context.room(rounds))) {
         let step = context.step().await?;
         theirs.resize(values.len(), T::zeroed());
         for round in 0..rounds {
-            let partner = rank ^ (1 << round);
-            context.send(partner, step, round, (round, rounds), values)?;
+            // This member's block, and its neighbour, which there may not be.
+            let (block, bit) = (rank >> round << round, 1 << round);
+            let (own, other) = (block..(block + bit).min(size), (block ^ bit)..((block ^ bit) + bit).min(size));
+            if other.is_empty() {
+                continue;
+            }
+            let place = rank - own.start;
+            for partner in other.clone().skip(place).step_by(own.len()) {
+                context.send(partner, step, round, (round, rounds), values)?;
+            }
+            let from = other.start + place % other.len();
             context.heard(step, round, 1).await?;
-            context.verify::<T>(partner, step, (round, rounds))?;
+            context.verify::<T>(from, step, (round, rounds))?;
             context.read(step, (round, rounds), 0, &mut theirs);
-            match partner < rank {
+            match from < rank {
                 true => combine_onto(op, &theirs, values),
                 false => combine_into(op, values, &theirs),
             }

@@ -1,21 +1,27 @@
 //! A team's barrier.
 
-use bellwether_runtime::{Barrier, Result};
+use bellwether_runtime::{Barrier, Result, TeamBarrier};
 
+use super::by_nodes;
 use super::context::Context;
 use super::hub::{ARRIVALS, BARRIER};
 
 /// Nobody leaves before all members have entered.
 pub(super) async fn enter(context: &Context) -> Result<()> {
-    let central = match context.hub.progress.settings().barrier {
-        // Its one word wants every member within a pointer's reach.
-        _ if !context.is_mapped() => false,
-        Barrier::Central => true,
-        Barrier::Dissemination => false,
-        // One wake-up for each member beats log2 n of them when ranks share cores.
-        Barrier::Auto => context.hub.progress.is_crowded() && context.size() > 2,
+    let wanted = match (context.algorithms.get().barrier, context.hub.progress.settings().barrier) {
+        (TeamBarrier::Auto, Barrier::Central) => TeamBarrier::Central,
+        (TeamBarrier::Auto, Barrier::Dissemination) => TeamBarrier::Dissemination,
+        (wanted, _) => wanted,
     };
-    if central { counted(context).await } else { dissemination(context).await }
+    // One wake-up for each member beats log2 n of them when ranks share cores.
+    let crowded = || context.hub.progress.is_crowded() && context.size() > 2;
+    match (wanted, context.nodes()) {
+        (TeamBarrier::Auto | TeamBarrier::Nodes, Some(nodes)) => by_nodes::barrier(nodes).await,
+        // Its one word wants every member within a pointer's reach.
+        (TeamBarrier::Central, _) if context.is_mapped() => counted(context).await,
+        (TeamBarrier::Auto, None) if context.is_mapped() && crowded() => counted(context).await,
+        _ => dissemination(context).await,
+    }
 }
 
 /// In round k, member r tells member r + 2^k that all it has heard of, and itself, have entered (Hensgen, Finkel and

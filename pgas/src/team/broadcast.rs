@@ -1,8 +1,10 @@
 //! Broadcast and scatter: from one member to the others.
 
-use bellwether_runtime::{Broadcast, Pod, Result};
+use bellwether_runtime::{Broadcast, Pod, Result, Scatter};
 
+use super::allgather::parts;
 use super::allreduce::{chunk, pieces_of};
+use super::by_nodes;
 use super::context::Context;
 
 /// So few members hear from the root itself.
@@ -10,11 +12,32 @@ const FEW: usize = 4;
 
 /// Everyone's `values` become those of the root.
 pub(super) async fn broadcast<T: Pod>(context: &Context, root: usize, values: &mut [T]) -> Result<()> {
-    match context.algorithms.get().broadcast {
-        Broadcast::Flat => flat(context, root, values).await,
-        Broadcast::Auto if context.size() <= FEW => flat(context, root, values).await,
-        Broadcast::Auto | Broadcast::Tree => tree(context, root, values).await,
+    match (context.algorithms.get().broadcast, context.nodes()) {
+        (Broadcast::Flat, _) => flat(context, root, values).await,
+        (Broadcast::Auto | Broadcast::Nodes, Some(nodes)) => by_nodes::broadcast_by(context, nodes, root, values).await,
+        (Broadcast::Auto | Broadcast::Nodes, None) if context.size() <= FEW => flat(context, root, values).await,
+        (Broadcast::Auto | Broadcast::Nodes | Broadcast::Tree, _) => tree(context, root, values).await,
     }
+}
+
+/// The `len` values of one member become those of another; the others, who need not have any, keep step.
+pub(super) async fn pass<T: Pod>(
+    context: &Context,
+    [from, to]: [usize; 2],
+    len: usize,
+    values: &mut [T],
+) -> Result<()> {
+    for part in parts(len, chunk::<T>(context.room(1))) {
+        let step = context.step().await?;
+        if context.rank == from {
+            context.send(to, step, 0, (0, 1), &values[part])?;
+        } else if context.rank == to {
+            context.heard(step, 0, 1).await?;
+            context.verify::<T>(from, step, (0, 1))?;
+            context.read(step, (0, 1), 0, &mut values[part]);
+        }
+    }
+    Ok(())
 }
 
 /// Numbered from the root, member v hears from v without its lowest bit, and tells those that add a lower one.
@@ -62,6 +85,14 @@ async fn flat<T: Pod>(context: &Context, root: usize, values: &mut [T]) -> Resul
 /// Everyone's `mine` becomes its part of the root's `values`, which elsewhere are empty.
 pub(super) async fn scatter<T: Pod>(context: &Context, root: usize, values: &[T], mine: &mut [T]) -> Result<()> {
     let len = mine.len();
+    let by_nodes = match context.algorithms.get().scatter {
+        Scatter::Direct => None,
+        Scatter::Auto => context.nodes().filter(|_| size_of_val(mine) <= by_nodes::LARGE),
+        Scatter::Nodes => context.nodes(),
+    };
+    if let Some(nodes) = by_nodes {
+        return by_nodes::scatter_by(context, nodes, root, values, mine).await;
+    }
     if context.rank == root {
         mine.copy_from_slice(&values[root * len..][..len]);
     }

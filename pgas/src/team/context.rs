@@ -22,6 +22,7 @@ use bellwether_runtime::{Collectives, Error, Loss, Pod, Result};
 use super::card::{self, Said};
 use super::head::{Head, Kind};
 use super::hub::{DEPTH, Hub, PORTS};
+use super::nodes::Nodes;
 
 /// Bytes before the data of a message: its head. Data of any alignment up to a cache line follows.
 const HEAD: usize = size_of::<Head>();
@@ -39,10 +40,15 @@ enum Broken {
     Other(String),
 }
 
-/// A team's part in the workspace.
+/// A team's part in the workspace, or that of a group within it.
 pub(super) struct Context {
     pub(super) hub: Rc<Hub>,
+    /// Its place in the workspace.
     pub(super) slot: usize,
+    /// The slot that it holds, as a team.
+    held: Option<usize>,
+    /// Its groups, where it is on several nodes.
+    nodes: Option<Box<Nodes>>,
     /// The members' ranks in the world, by their rank in the team.
     pub(super) members: Box<[u32]>,
     /// This rank's number in the team.
@@ -81,9 +87,19 @@ impl Context {
     /// A context in a slot that all `members` have free.
     pub(super) fn new(hub: &Rc<Hub>, slot: usize, members: Box<[u32]>, rank: usize, algorithms: Collectives) -> Self {
         hub.take(slot);
+        let nodes = Nodes::new(hub, slot, &members, rank).map(Box::new);
+        let mut context = Self::group(hub, hub.level(slot, 0), members, rank, algorithms);
+        (context.held, context.nodes) = (Some(slot), nodes);
+        context
+    }
+
+    /// A context at a place of the workspace that somebody else holds.
+    pub(super) fn group(hub: &Rc<Hub>, slot: usize, members: Box<[u32]>, rank: usize, algorithms: Collectives) -> Self {
         Context {
             hub: Rc::clone(hub),
             slot,
+            held: None,
+            nodes: None,
             members,
             rank,
             algorithms: Cell::new(algorithms),
@@ -104,6 +120,21 @@ impl Context {
     #[inline]
     pub(super) fn world(&self, member: usize) -> usize {
         self.members[member] as usize
+    }
+
+    /// Its groups by nodes, where members are on several and some share one.
+    pub(super) fn nodes(&self) -> Option<&Nodes> {
+        self.nodes.as_deref()
+    }
+
+    /// The node of this rank.
+    pub(super) fn node(&self) -> usize {
+        self.hub.progress.node_of(self.world(self.rank))
+    }
+
+    /// The collective under way.
+    pub(super) fn head(&self) -> Head {
+        self.head.get().without_history()
     }
 
     pub(super) fn is_mapped(&self) -> bool {
@@ -384,11 +415,13 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        // Groups before the team: another may take the slot then.
+        self.nodes = None;
         // What was not finished may still get signals: nobody is to take them for his.
         if self.unfinished.get() == 0 {
             // Before anyone can agree on it again: mates may look at the card of a team that is new here.
             card::clear(&self.hub, self.slot);
-            self.hub.give_back(self.slot);
+            self.held.into_iter().for_each(|slot| self.hub.give_back(slot));
         }
     }
 }

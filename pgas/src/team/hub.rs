@@ -29,6 +29,8 @@ pub(super) struct Hub {
     pub(super) cards: Symmetric<u64>,
     /// Bytes of one buffer.
     pub(super) buffer: usize,
+    /// Contexts in a team's slot: its own, and on several nodes those of its groups ([`super::nodes`]).
+    levels: usize,
     /// Signals waited for so far, a word each. A slot that is free has had all its signals.
     seen: RefCell<Vec<u64>>,
     /// A bit for each slot that no team of this rank has.
@@ -43,13 +45,14 @@ impl Hub {
         }
         let progress = world.progress();
         let (teams, memory) = (progress.settings().teams, progress.settings().team_memory);
-        let buffer = (memory / DEPTH).next_multiple_of(LINE);
-        let signals = world.alloc(teams * SIGNALS)?;
-        let space = world.alloc(teams * DEPTH * buffer)?;
-        let cards = world.alloc(teams * CARD)?;
+        let levels = if progress.nodes() > 1 { 3 } else { 1 };
+        let buffer = (memory / (DEPTH * levels)).next_multiple_of(LINE);
+        let signals = world.alloc(teams * levels * SIGNALS)?;
+        let space = world.alloc(teams * levels * DEPTH * buffer)?;
+        let cards = world.alloc(teams * levels * CARD)?;
         let free = if teams == 64 { u64::MAX } else { (1 << teams) - 1 };
-        let seen = RefCell::new(vec![0; teams * SIGNALS]);
-        let hub = Rc::new(Hub { progress, signals, space, cards, buffer, seen, free: Cell::new(free) });
+        let seen = RefCell::new(vec![0; teams * levels * SIGNALS]);
+        let hub = Rc::new(Hub { progress, signals, space, cards, buffer, levels, seen, free: Cell::new(free) });
         world.set_state(Rc::clone(&hub));
         Ok(hub)
     }
@@ -65,6 +68,12 @@ impl Hub {
 
     pub(super) fn give_back(&self, slot: usize) {
         self.free.set(self.free.get() | 1 << slot);
+    }
+
+    /// The place of one of the contexts in a team's slot.
+    pub(super) fn level(&self, slot: usize, level: usize) -> usize {
+        debug_assert!(level < self.levels);
+        slot * self.levels + level
     }
 
     /// Index of a signal word of a slot.

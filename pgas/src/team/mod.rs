@@ -5,12 +5,14 @@ mod allreduce;
 mod alltoall;
 mod barrier;
 mod broadcast;
+mod by_nodes;
 mod calls;
 mod card;
 mod checked;
 mod context;
 mod head;
 mod hub;
+mod nodes;
 mod operator;
 mod queue;
 mod reduce;
@@ -42,7 +44,8 @@ use self::queue::Shared;
 /// whose collective has failed is not used again.
 ///
 /// Reductions combine along one fixed binary tree over the ranks: the same number of members gives the same bits, whichever
-/// algorithm is used ([`Collectives`], `BELLWETHER_ALLREDUCE` and others force one).
+/// algorithm is used ([`Collectives`], `BELLWETHER_ALLREDUCE` and others force one), and wherever its ranks run. On several
+/// nodes, algorithms are chosen by which members share one; a team's workspace is then parted in three.
 ///
 /// # Examples
 /// ```
@@ -135,12 +138,12 @@ impl Team {
         self.part(Head::new::<()>(Kind::Split, 0), colour, key)
     }
 
-    /// The members that share a machine become a team: all, in this version. Collective over this team.
+    /// The members that share a node ([`World::node_of`]) become a team, in their order. Collective over this team.
     ///
     /// # Errors
     /// As [`Team::split`].
     pub fn split_by_node(&self) -> Result<Team> {
-        let team = self.part(Head::new::<()>(Kind::Split, 1), Some(0), 0)?;
+        let team = self.part(Head::new::<()>(Kind::Split, 1), Some(self.context().node() as u64), 0)?;
         Ok(team.expect("this rank has a colour"))
     }
 

@@ -3,6 +3,7 @@
 use bellwether_runtime::{Pod, Reduce, Result};
 
 use super::allreduce::{chunk, pieces_of, rounds};
+use super::by_nodes;
 use super::context::Context;
 use super::operator::{Fold, Operator, combine_into};
 
@@ -21,9 +22,21 @@ pub(super) async fn reduce<T: Pod, O: Operator<T>>(
         return Ok(());
     }
     let fits = context.room(size) >= size_of::<T>();
+    let by_nodes = match context.algorithms.get().reduce {
+        Reduce::Auto => {
+            context.nodes().filter(|nodes| nodes.layout.whole || size_of_val(values) * size <= by_nodes::LARGE)
+        }
+        Reduce::Nodes => context.nodes(),
+        _ => None,
+    };
+    if let Some(nodes) = by_nodes {
+        return by_nodes::reduce_by(context, nodes, root, values, op).await;
+    }
     match context.algorithms.get().reduce {
         Reduce::Flat if fits => flat(context, root, values, op).await,
-        Reduce::Auto if fits && size_of_val(values) <= LARGE && size <= 16 => flat(context, root, values, op).await,
+        Reduce::Auto | Reduce::Nodes if fits && size_of_val(values) <= LARGE && size <= 16 => {
+            flat(context, root, values, op).await
+        }
         _ => tree(context, root, values, op).await,
     }
 }

@@ -1,12 +1,14 @@
 //! Jobs that the tests run: threads, and a simulated network where everything comes late and out of order.
 
+#![allow(dead_code, reason = "each test file uses some of it")]
+
 use std::time::Duration;
 
 use bellwether::{Result, Simulated, World, sim, threads};
 use bellwether_tests::watchdog;
 
 /// Longest a test may take.
-const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs `program` on threads, on 1, 2, 3, 5, 7 and 16 ranks.
 pub fn on_threads(name: &str, program: impl Fn(&World) -> Result<()> + Sync) {

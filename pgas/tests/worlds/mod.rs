@@ -30,6 +30,18 @@ pub fn simulated(settings: &Settings, ranks: &[usize], seeds: u64, body: impl Fn
     }
 }
 
+/// The same with ranks on nodes of these sizes.
+pub fn on_nodes(settings: &Settings, layouts: &[(usize, &[usize])], body: impl Fn(&World) -> Result<()> + Sync) {
+    for &(ranks, sizes) in layouts {
+        sim::check("nodes", 1, |seed| {
+            let what = format!("{ranks} simulated ranks on nodes of {sizes:?}, seed {seed}");
+            let _guard = watchdog::guard(what.clone(), LIMIT);
+            let config = sim::Config::new(ranks, seed).nodes(sizes).wild();
+            expect_all(Simulated::new(config).settings(settings.clone()).run(&body).expect("the job starts"), &what);
+        });
+    }
+}
+
 /// Both, on the usual numbers of ranks.
 pub fn everywhere(body: impl Fn(&World) -> Result<()> + Sync) {
     let settings = Settings::default();

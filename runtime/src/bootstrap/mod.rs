@@ -4,6 +4,7 @@ pub mod job;
 pub mod launch;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+pub mod nodes;
 mod surroundings;
 
 use std::ffi::OsString;

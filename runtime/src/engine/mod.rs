@@ -22,6 +22,7 @@ pub use self::wait::Patience;
 use self::pending::{Queue, Work};
 
 use crate::bootstrap::job::JobMemory;
+use crate::bootstrap::nodes::Nodes;
 use crate::error::{Error, Result};
 use crate::memory::blocks::Blocks;
 use crate::memory::layout::{SlotLayout, Status};
@@ -45,6 +46,8 @@ pub struct Engine {
     pub layout: SlotLayout,
     /// What was set.
     pub settings: Settings,
+    /// Which rank is on which node.
+    pub nodes: Nodes,
     /// Messages in and out.
     pub interface: Interface,
     /// The network, where other ranks' memory is not mapped here.
@@ -95,6 +98,7 @@ impl Engine {
         node: Arc<NodeMemory>,
         layout: SlotLayout,
         mut settings: Settings,
+        nodes: Nodes,
         far: Option<Box<dyn Far>>,
     ) -> Engine {
         let size = job.ranks();
@@ -116,6 +120,7 @@ impl Engine {
             blocks: Blocks::default(),
             layout,
             settings,
+            nodes,
             interface,
             far,
             cut: RefCell::default(),

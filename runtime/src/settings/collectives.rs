@@ -39,13 +39,16 @@ algorithms! {
         Central = "central",
         /// Everyone gets all contributions and combines them by itself.
         Gather = "gather",
-        /// Recursive doubling (Thakur, Rabenseifner, Gropp 2005), where ranks are a power of two; else
-        /// [`Allreduce::Tree`].
+        /// Recursive doubling (Thakur, Rabenseifner, Gropp 2005). Where ranks are no power of two, those of the last block of
+        /// each round serve all of the block before it, which keeps the tree.
         Doubling = "doubling",
         /// Up a binomial tree to rank 0, and down again.
         Tree = "tree",
         /// Each rank combines one piece and hands it out: a reduce-scatter, then an allgather (Rabenseifner 2004).
         Pieces = "pieces",
+        /// On each node, then between one rank of each, then on each node again; where that would change the tree, everyone
+        /// gets all contributions by [`Allgather::Nodes`]. As auto where no node has two members, or all are on one.
+        Nodes = "nodes",
     }
     /// How a team's reduce is done.
     Reduce {
@@ -53,6 +56,9 @@ algorithms! {
         Tree = "tree",
         /// Everything to the root.
         Flat = "flat",
+        /// On each node, then between one rank of each; where that would change the tree, all contributions to the root by
+        /// [`Gather::Nodes`]. As auto where no node has two members, or all are on one.
+        Nodes = "nodes",
     }
     /// How a team's broadcast is done.
     Broadcast {
@@ -60,6 +66,8 @@ algorithms! {
         Tree = "tree",
         /// From the root to everyone.
         Flat = "flat",
+        /// To one rank of each node, and on from there. As auto where no node has two members, or all are on one.
+        Nodes = "nodes",
     }
     /// How a team's allgather is done.
     Allgather {
@@ -69,6 +77,22 @@ algorithms! {
         Bruck = "bruck",
         /// Round a ring.
         Ring = "ring",
+        /// To one rank of each node, between these, and back. As auto where no node has two members, or all are on one.
+        Nodes = "nodes",
+    }
+    /// How a team's gather is done.
+    Gather {
+        /// From everyone to the root.
+        Direct = "direct",
+        /// To one rank of each node, and from these to the root. As direct where no node has two members, or all are on one.
+        Nodes = "nodes",
+    }
+    /// How a team's scatter is done.
+    Scatter {
+        /// From the root to everyone.
+        Direct = "direct",
+        /// To one rank of each node, and on from there. As direct where no node has two members, or all are on one.
+        Nodes = "nodes",
     }
     /// How a team's all-to-all is done.
     Alltoall {
@@ -84,6 +108,16 @@ algorithms! {
         /// From rank to rank.
         Chain = "chain",
     }
+    /// How a team's barrier is done. Auto: as the setting `BELLWETHER_BARRIER` says, else by ranks, cores and nodes.
+    TeamBarrier {
+        /// A counter. Mapped memory only; elsewhere [`TeamBarrier::Dissemination`].
+        Central = "central",
+        /// In log2 n rounds (Hensgen, Finkel and Manber 1988).
+        Dissemination = "dissemination",
+        /// On each node, between one rank of each, and on each node again. As dissemination where no node has two members, or
+        /// all are on one.
+        Nodes = "nodes",
+    }
 }
 
 /// The algorithms of a team's collectives.
@@ -97,8 +131,14 @@ pub struct Collectives {
     pub broadcast: Broadcast,
     /// Of the allgather.
     pub allgather: Allgather,
+    /// Of the gather.
+    pub gather: Gather,
+    /// Of the scatter.
+    pub scatter: Scatter,
     /// Of the all-to-all, also with different lengths.
     pub alltoall: Alltoall,
     /// Of the scans.
     pub scan: Scan,
+    /// Of the barrier.
+    pub barrier: TeamBarrier,
 }

@@ -118,6 +118,22 @@ impl World {
         self.engine.job.cores()
     }
 
+    /// The node that a rank runs on, numbered from 0 in the order of the ranks. Ranks of a node are near to each other:
+    /// collectives and aggregation send less between nodes than within one. In this version a job is on one node, but for a
+    /// simulated one, which has those of [`sim::Config::nodes`](crate::transport::sim::Config::nodes).
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`].
+    pub fn node_of(&self, rank: usize) -> Result<usize> {
+        self.engine.check_rank(rank, "node_of")?;
+        Ok(self.engine.nodes.of(rank))
+    }
+
+    /// How many nodes the job runs on.
+    pub fn nodes(&self) -> usize {
+        self.engine.nodes.count()
+    }
+
     /// How many ranks there are.
     #[inline]
     pub fn size(&self) -> usize {

@@ -81,6 +81,16 @@ impl Progress {
         std::future::poll_fn(move |context| engine.look(doing, context, || Ok(engine.try_quiet(doing)?.then_some(()))))
     }
 
+    /// As [`World::node_of`]; 0 for a rank that there is not.
+    pub fn node_of(&self, rank: usize) -> usize {
+        self.engine.nodes.of(rank)
+    }
+
+    /// As [`World::nodes`].
+    pub fn nodes(&self) -> usize {
+        self.engine.nodes.count()
+    }
+
     /// Whether every rank's memory is a pointer away.
     pub fn is_mapped(&self) -> bool {
         self.engine.far().is_none()

@@ -93,7 +93,7 @@ impl Simulated {
                     let network = Network::open("simulated", domain.map_err(failed)?, surroundings, Some(pace))?;
                     Ok(Box::new(network) as Box<dyn Far>)
                 };
-                program(Builder::at(place, settings.clone()).over(Box::new(open)))
+                program(Builder::at(place, settings.clone()).over(Box::new(open), self.network.nodes()))
             }));
             // A rank that never started, or whose world is gone already, must not be waited for.
             job.mark_lost(rank, if outcome.is_err() { Loss::Panicked } else { Loss::Exited(0) });

@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::allocate::Allocator;
 use super::{World, network};
 use crate::bootstrap::job::{Arrival, JobMemory};
+use crate::bootstrap::nodes::Nodes;
 use crate::bootstrap::{self, Way};
 use crate::engine::{Engine, Far, Surroundings};
 use crate::error::{Error, Loss, Result};
@@ -29,6 +30,7 @@ pub struct Builder {
     far: Option<Opener>,
     open: bool,
     ranks: Option<usize>,
+    nodes: Nodes,
 }
 
 /// Opens the way to the other ranks.
@@ -62,15 +64,23 @@ impl Place {
 
 impl Builder {
     pub(super) fn new() -> Builder {
-        Builder { handlers: Vec::new(), settings: None, place: None, far: None, open: false, ranks: None }
+        Builder {
+            handlers: Vec::new(),
+            settings: None,
+            place: None,
+            far: None,
+            open: false,
+            ranks: None,
+            nodes: Nodes::default(),
+        }
     }
 
     pub(super) fn at(place: Place, settings: Settings) -> Builder {
         Builder { place: Some(place), settings: Some(settings), ..Builder::new() }
     }
 
-    pub(super) fn over(self, far: Opener) -> Builder {
-        Builder { far: Some(far), ..self }
+    pub(super) fn over(self, far: Opener, nodes: Nodes) -> Builder {
+        Builder { far: Some(far), nodes, ..self }
     }
 
     /// Uses these settings instead of the environment's.
@@ -157,8 +167,8 @@ impl Builder {
             Some(open) => Some(open(surroundings)?),
             None => network::open(&settings, &job, surroundings)?,
         };
-        let (is_far, open) = (far.is_some(), self.open);
-        let engine = Rc::new(Engine::new(rank, Arc::clone(&job), Arc::clone(&node), layout, settings, far));
+        let (is_far, open, nodes) = (far.is_some(), self.open, self.nodes);
+        let engine = Rc::new(Engine::new(rank, Arc::clone(&job), Arc::clone(&node), layout, settings, nodes, far));
         let messages = Messages::new(Rc::clone(&engine));
         for (name, code, handler) in self.handlers {
             messages.register(&name, code, handler)?;

@@ -3,7 +3,9 @@
 /// The way of items from rank to rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Route {
-    /// One hop up to 64 ranks, two above.
+    /// One hop up to 64 ranks, two above: first to the rank of the same node in the owner's column, then to the owner's node, so
+    /// that an item leaves its node once. On a single node, on nodes with different numbers of ranks, and where nodes are so
+    /// many that the second hop would have hundreds of targets, by a square grid.
     #[default]
     Auto,
     /// Straight to the owner: a buffer for each rank.
@@ -19,6 +21,8 @@ pub enum Route {
 
 /// Most ranks for which [`Route::Auto`] is one hop.
 const DIRECT: usize = 64;
+/// Most nodes that make a row of the grid each.
+const ROWS: usize = 256;
 
 /// One rank's place in the grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,12 +34,13 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    pub(super) fn new(rank: usize, ranks: usize, route: Route) -> Grid {
+    /// The place of `rank` among `ranks`; `node`: how many ranks each node has, where it matters.
+    pub(super) fn new(rank: usize, ranks: usize, route: Route, node: Option<usize>) -> Grid {
         let square = || (1..=ranks).find(|side| side * side >= ranks).unwrap_or(1);
         let columns = match route {
             Route::OneHop => ranks,
             Route::Auto if ranks <= DIRECT => ranks,
-            Route::Auto => square(),
+            Route::Auto => node.filter(|node| *node > 1 && ranks.div_ceil(*node) <= ROWS).unwrap_or_else(square),
             Route::TwoHops { columns } => columns.unwrap_or_else(square).clamp(1, ranks),
         };
         Grid { rank, ranks, columns }
@@ -101,7 +106,7 @@ mod tests {
     fn every_rank_is_two_hops_away_and_peers_are_few() {
         for ranks in [1, 2, 3, 5, 7, 12, 16, 17, 31, 64, 65, 101, 1000] {
             for columns in [None, Some(1), Some(2), Some(5), Some(ranks)] {
-                let grid = |rank| Grid::new(rank, ranks, Route::TwoHops { columns });
+                let grid = |rank| Grid::new(rank, ranks, Route::TwoHops { columns }, None);
                 let mut peers = vec![BTreeSet::new(); ranks];
                 for from in 0..ranks {
                     for to in (0..ranks).filter(|to| *to != from) {
@@ -121,8 +126,13 @@ mod tests {
                 }
             }
         }
-        let direct = Grid::new(0, 64, Route::Auto);
+        let direct = Grid::new(0, 64, Route::Auto, Some(8));
         assert!(direct.is_direct() && direct.peers() == 63);
-        assert_eq!(Grid::new(0, 10_000, Route::Auto).peers(), 198);
+        assert_eq!(Grid::new(0, 10_000, Route::Auto, None).peers(), 198);
+        // Nodes as rows: one hop within a node, one between nodes.
+        let grid = Grid::new(3, 100, Route::Auto, Some(10));
+        assert!((10..100).filter(|to| to % 10 != 3).all(|to| grid.via(to) == to % 10));
+        assert_eq!(grid.peers(), 9 + 9);
+        assert_eq!(Grid::new(0, 10_000, Route::Auto, Some(4)).peers(), 198);
     }
 }

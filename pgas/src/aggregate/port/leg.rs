@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::grid::Grid;
+use super::join::Joins;
 use super::parcel::{Parcel, Post};
 
 /// What waits for one rank, and whether it still has a message of ours that it has not taken.
@@ -25,16 +26,17 @@ pub(super) struct Leg {
     /// Bytes of a full buffer.
     full: usize,
     buffers: Vec<Buffer>,
+    joins: Option<Joins>,
     /// Bytes in all buffers, and messages that were not taken yet.
     waiting: usize,
     busy: usize,
 }
 
 impl Leg {
-    pub(super) fn new(grid: Grid, hop: usize, width: usize, items: usize) -> Leg {
+    pub(super) fn new(grid: Grid, hop: usize, width: usize, items: usize, joins: Option<Joins>) -> Leg {
         let mut buffers = Vec::new();
         buffers.resize_with(grid.slots(), Buffer::default);
-        Leg { grid, hop, width, full: items * width, buffers, waiting: 0, busy: 0 }
+        Leg { grid, hop, width, full: items * width, buffers, joins, waiting: 0, busy: 0 }
     }
 
     pub(super) fn width(&self) -> usize {
@@ -46,18 +48,24 @@ impl Leg {
         self.waiting == 0 && self.busy == 0
     }
 
-    /// Puts an item, in parts, into the buffer for `to`. `false`: it is full.
+    /// Puts an item, after a prefix, into the buffer for `to`. `false`: it is full.
     #[inline]
     pub(super) fn put(
         &mut self,
         to: usize,
-        parts: &[&[u8]],
+        [prefix, item]: [&[u8]; 2],
         now: Duration,
         port: u64,
         flushing: bool,
         posts: &mut Vec<Post>,
     ) -> bool {
-        let buffer = &mut self.buffers[self.grid.slot(to)];
+        let slot = self.grid.slot(to);
+        let buffer = &mut self.buffers[slot];
+        if let Some(joins) = &mut self.joins
+            && joins.join(slot, &mut buffer.bytes, prefix, item)
+        {
+            return true;
+        }
         if buffer.bytes.len() >= self.full {
             return false;
         }
@@ -65,7 +73,8 @@ impl Leg {
             (buffer.since, buffer.to) = (now, to);
             buffer.bytes.reserve_exact(self.full);
         }
-        parts.iter().for_each(|part| buffer.bytes.extend_from_slice(part));
+        buffer.bytes.extend_from_slice(prefix);
+        buffer.bytes.extend_from_slice(item);
         self.waiting += self.width;
         if !buffer.busy && (flushing || buffer.bytes.len() >= self.full) {
             self.leave(to, port, posts);

@@ -10,6 +10,7 @@
 //! Everything happens in handlers and in the calls of the port's owner, so a rank that waits for anything takes part.
 
 mod grid;
+mod join;
 mod leg;
 mod parcel;
 
@@ -21,13 +22,14 @@ use std::time::Duration;
 use bellwether_runtime::{Context, Error, Result, World};
 
 pub use self::grid::Route;
+pub(super) use self::join::Merge;
 
 use self::grid::Grid;
+use self::join::Joins;
 use self::leg::Leg;
 use self::parcel::{Parcel, Post};
 
 /// How a port is to be made.
-#[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     /// Bytes of an item.
     pub(super) width: usize,
@@ -38,6 +40,8 @@ pub(super) struct Plan {
     /// After which time items leave though their buffer is not full.
     pub(super) age: Duration,
     pub(super) route: Route,
+    /// How items for the same thing become one before they leave, if they may.
+    pub(super) merge: Option<Merge>,
 }
 
 /// Takes items that have arrived, several in one slice, and tells how many bytes of them it took. For the rest it is asked
@@ -58,8 +62,8 @@ struct State {
     inbox: VecDeque<(usize, usize, Vec<u8>, usize)>,
     sink: Sink,
     age: Duration,
-    /// Buffers leave as soon as they may, full or not.
-    flushing: bool,
+    /// Of each hop: buffers leave as soon as they may, full or not.
+    flushing: [bool; 2],
 }
 
 impl State {
@@ -70,10 +74,10 @@ impl State {
         }
         let via = self.grid.via(to);
         if via == to {
-            return self.legs[LAST].put(to, &[item], now, self.number, self.flushing, posts);
+            return self.legs[LAST].put(to, [&[], item], now, self.number, self.flushing[LAST], posts);
         }
         let target = (to as u32).to_ne_bytes();
-        self.legs[FIRST].put(via, &[&target, item], now, self.number, self.flushing, posts)
+        self.legs[FIRST].put(via, [&target, item], now, self.number, self.flushing[FIRST], posts)
     }
 
     /// Takes what it can of the messages that have come.
@@ -91,7 +95,7 @@ impl State {
                         if (self.sink)(item) == 0 {
                             break;
                         }
-                    } else if !self.legs[LAST].put(target, &[item], now, self.number, self.flushing, posts) {
+                    } else if !self.legs[LAST].put(target, [&[], item], now, self.number, self.flushing[LAST], posts) {
                         break;
                     }
                     done += self.legs[FIRST].width();
@@ -149,7 +153,8 @@ impl Ports {
         let mut state = port.borrow_mut();
         if parcel.is_taken() {
             let state = &mut *state;
-            state.legs[parcel.hop()].taken(from, state.number, state.flushing, &mut self.posts.borrow_mut());
+            let hop = parcel.hop();
+            state.legs[hop].taken(from, state.number, state.flushing[hop], &mut self.posts.borrow_mut());
         } else {
             state.inbox.push_back((from, parcel.hop(), parcel.into_bytes(), 0));
         }
@@ -191,6 +196,16 @@ fn receive(context: &Context<'_>, parcel: Parcel) {
     }
 }
 
+/// One byte in so many remembers where items wait that others can be joined to.
+const JOINS: usize = 16;
+
+/// How many ranks each node has, where there are several nodes, and ranks fill them in turn.
+fn ranks_of_a_node(world: &World) -> Option<usize> {
+    let node = |rank| world.node_of(rank).ok();
+    let each = (0..world.size()).take_while(|rank| node(*rank) == node(0)).count();
+    (world.nodes() > 1 && (0..world.size()).all(|rank| node(rank) == Some(rank / each))).then_some(each)
+}
+
 /// Looks at the clock once in so many items.
 const LOOK: u32 = 64;
 
@@ -226,7 +241,7 @@ impl<'w> Port<'w> {
     /// A port, which is open at this rank. Collective, and to be used only after all ranks have made theirs: a barrier is
     /// the caller's to make.
     pub(super) fn new(world: &'w World, operation: &'static str, plan: Plan, sink: Sink) -> Result<Port<'w>> {
-        let grid = Grid::new(world.rank(), world.size(), plan.route);
+        let grid = Grid::new(world.rank(), world.size(), plan.route, ranks_of_a_node(world));
         let peers = grid.peers().max(1);
         // Items of the first hop carry their target.
         let wide = if grid.is_direct() { plan.width } else { size_of::<u32>() + plan.width };
@@ -237,14 +252,21 @@ impl<'w> Port<'w> {
         }
         // For each a buffer here, and a message from there that was not taken yet.
         let hops = if grid.is_direct() { 1 } else { 2 };
-        let items = (plan.memory / (2 * hops * peers * wide)).min(plan.items).min(most / wide).max(1);
+        let joins = |hop: usize| {
+            let merge = plan.merge.as_ref().filter(|_| hop == LAST || hops == 2)?;
+            Joins::new(merge, plan.memory / JOINS / hops)
+        };
+        let joins = [joins(FIRST), joins(LAST)];
+        let tables: usize = joins.iter().flatten().map(Joins::memory).sum();
+        let items = ((plan.memory - tables) / (2 * hops * peers * wide)).min(plan.items).min(most / wide).max(1);
         let ports = Ports::of(world);
         let number = ports.made.replace(ports.made.get() + 1);
-        let legs = [Leg::new(grid, FIRST, wide, items), Leg::new(grid, LAST, plan.width, items)];
-        let state = State { number, grid, legs, inbox: VecDeque::new(), sink, age: plan.age, flushing: false };
+        let [first, last] = joins;
+        let legs = [Leg::new(grid, FIRST, wide, items, first), Leg::new(grid, LAST, plan.width, items, last)];
+        let state = State { number, grid, legs, inbox: VecDeque::new(), sink, age: plan.age, flushing: [false; 2] };
         let state = Rc::new(RefCell::new(state));
         ports.open.borrow_mut().insert(number, Rc::clone(&state));
-        let memory = 2 * hops * peers * items * wide;
+        let memory = 2 * hops * peers * items * wide + tables;
         Ok(Port { world, feed: Feed { ports, state }, number, memory, pushes: 0 })
     }
 
@@ -303,35 +325,37 @@ impl<'w> Port<'w> {
         self.feed.ports.now.set(now);
         self.feed.ports.advance();
         let age = self.feed.state.borrow().age;
-        self.flush(now, age);
+        self.flush(FIRST..=LAST, now, age);
         self.dispatch()
     }
 
-    /// Makes ready what is older than `age`.
-    fn flush(&self, now: Duration, age: Duration) {
+    /// Makes ready what is older than `age`, of these hops.
+    fn flush(&self, hops: std::ops::RangeInclusive<usize>, now: Duration, age: Duration) {
         let mut state = self.feed.state.borrow_mut();
         let state = &mut *state;
         let mut posts = self.feed.ports.posts.borrow_mut();
-        state.legs.iter_mut().for_each(|leg| leg.flush(now, age, state.number, &mut posts));
+        state.legs[hops].iter_mut().for_each(|leg| leg.flush(now, age, state.number, &mut posts));
     }
 
     /// Sends all that is in buffers, as soon as their targets have taken what came before. Does not wait for that.
     pub(super) fn flush_all(&self) -> Result<()> {
-        self.flush(Duration::MAX, Duration::ZERO);
+        self.flush(FIRST..=LAST, Duration::MAX, Duration::ZERO);
         self.dispatch()
     }
 
     /// Waits until every item that any rank has pushed before was taken by its owner's sink. Collective.
     pub(super) fn finish(&mut self) -> Result<()> {
-        self.feed.state.borrow_mut().flushing = true;
         // When nothing of a hop is under way anywhere, nothing new comes to the next.
         let hops = if self.feed.state.borrow().grid.is_direct() { LAST..=LAST } else { FIRST..=LAST };
         for hop in hops {
-            self.flush_all()?;
+            // The last hop's buffers fill from all that come by the first, before any of them leaves.
+            self.feed.state.borrow_mut().flushing[hop] = true;
+            self.flush(hop..=hop, Duration::MAX, Duration::ZERO);
+            self.dispatch()?;
             self.wait_for(|port| port.feed.state.borrow().legs[hop].is_idle())?;
             self.world.barrier()?;
         }
-        self.feed.state.borrow_mut().flushing = false;
+        self.feed.state.borrow_mut().flushing = [false; 2];
         Ok(())
     }
 

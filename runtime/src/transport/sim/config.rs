@@ -19,6 +19,11 @@ pub struct Config {
     pub ranks: usize,
     /// Nanoseconds from the last byte's departure to arrival.
     pub latency: Time,
+    /// Ranks on each node, one node after the other: from the first size again after the last, and on the last node what is
+    /// left. Empty: all on one, and as far from each other as [`Config::latency`] says.
+    pub nodes: Vec<usize>,
+    /// The latency between ranks of a node, where there are [`Config::nodes`].
+    pub near_latency: Time,
     /// Picoseconds that a byte keeps a sender's card busy.
     pub picoseconds_per_byte: u64,
     /// Most nanoseconds of further delay, different for each frame.
@@ -45,6 +50,8 @@ impl Config {
             seed,
             ranks,
             latency: 1_000,
+            nodes: Vec::new(),
+            near_latency: 100,
             picoseconds_per_byte: 100,
             jitter: 0,
             order: Order::Posted,
@@ -53,6 +60,29 @@ impl Config {
             memory: Memory::Emulated,
             needs_region: true,
             detection: 50_000,
+        }
+    }
+
+    /// The same, with its ranks on nodes of so many each, in turn; within a node latency and jitter are a tenth. See
+    /// [`Config::nodes`](field@Config::nodes).
+    ///
+    /// # Examples
+    /// ```
+    /// use bellwether_runtime::{Simulated, transport::sim::Config};
+    /// let job = Simulated::new(Config::new(5, 1).nodes(&[2]));
+    /// let nodes = job.run(|world| world.node_of(world.rank()))?;
+    /// assert_eq!(nodes.into_iter().collect::<Result<Vec<_>, _>>()?, [0, 0, 1, 1, 2]);
+    /// # Ok::<(), bellwether_runtime::Error>(())
+    /// ```
+    pub fn nodes(self, sizes: &[usize]) -> Config {
+        Config { nodes: sizes.to_vec(), near_latency: self.latency / 10, ..self }
+    }
+
+    /// Latency and most further delay between ranks, of one node or of two.
+    pub(super) fn delays(&self, near: bool) -> (Time, Time) {
+        match near && !self.nodes.is_empty() {
+            true => (self.near_latency, self.jitter.saturating_mul(self.near_latency) / self.latency.max(1)),
+            false => (self.latency, self.jitter),
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::card::{Arrived, Card};
 use super::{Config, Node, Random, Time};
+use crate::bootstrap::nodes::Nodes;
 use crate::transport::error::{Error, Result};
 use crate::transport::lock::{Guard, Mutex};
 use crate::transport::stream::Frame;
@@ -21,6 +22,15 @@ pub struct Stalled {
     pub waiting: Vec<usize>,
     /// The network's seed.
     pub seed: u64,
+}
+
+/// What has gone from node to node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Crossed {
+    /// Frames: fragments of messages, and credits.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// A simulated network. Clones are the same network.
@@ -39,6 +49,8 @@ enum Event {
 pub(super) struct State {
     pub(super) config: Config,
     pub(super) cards: Vec<Card>,
+    nodes: Nodes,
+    crossed: Crossed,
     random: Random,
     now: Time,
     serial: u64,
@@ -62,6 +74,8 @@ impl Network {
     pub fn new(config: Config) -> Network {
         Network(Arc::new(Mutex::new(State {
             cards: (0..config.ranks).map(|_| Card::new(&config.flow)).collect(),
+            nodes: Nodes::in_turn(config.ranks, &config.nodes),
+            crossed: Crossed::default(),
             random: Random::new(config.seed),
             now: 0,
             serial: 0,
@@ -95,6 +109,16 @@ impl Network {
     /// Ranks there are.
     pub fn ranks(&self) -> usize {
         self.state().config.ranks
+    }
+
+    /// Which rank is on which node.
+    pub fn nodes(&self) -> Nodes {
+        self.state().nodes.clone()
+    }
+
+    /// What was sent from one node to another so far.
+    pub fn crossed(&self) -> Crossed {
+        self.state().crossed
     }
 
     /// The time.
@@ -239,12 +263,18 @@ impl State {
     /// Puts a frame on the wire.
     fn post(&mut self, from: u32, to: u32, channel: Channel, bytes: Vec<u8>, fenced: bool) {
         let busy = self.config.busy(bytes.len());
-        let jitter = self.random.below(self.config.jitter + 1);
+        let near = self.nodes.of(from as usize) == self.nodes.of(to as usize);
+        let (latency, jitter) = self.config.delays(near);
+        let jitter = self.random.below(jitter + 1);
+        if !near {
+            self.crossed.frames += 1;
+            self.crossed.bytes += bytes.len() as u64;
+        }
         let in_order = self.config.order == crate::transport::Order::Posted;
         let now = self.now;
         let card = &mut self.cards[from as usize];
         card.free_at = card.free_at.max(now) + busy * card.slowness;
-        let mut at = card.free_at + self.config.latency + jitter;
+        let mut at = card.free_at + latency + jitter;
         let link = card.links.entry(to).or_default();
         if fenced {
             link.floor = link.floor.max(link.latest);

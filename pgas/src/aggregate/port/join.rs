@@ -1,0 +1,83 @@
+//! Items for the same thing made one while they wait: what many add to few elements leaves a rank once a message.
+
+use std::rc::Rc;
+
+/// Adds what one item brings to what another does.
+type Join = dyn Fn(&mut [u8], &[u8]);
+
+/// How two items with equal keys become one.
+#[derive(Clone)]
+pub(in super::super) struct Merge {
+    /// Bytes at the start of an item that say what it is for.
+    pub(in super::super) key: usize,
+    /// Adds the rest of a second item to that of the first.
+    pub(in super::super) join: Rc<Join>,
+}
+
+/// Where an item was put: number of its buffer, and offset there.
+type Place = (u32, u32);
+
+/// Where items of some keys wait, as far as is remembered: a table of places by hashes of keys, of which the last one stays. A
+/// place is a hint. What is there now is compared, so nobody need forget what has left.
+pub(super) struct Joins {
+    merge: Merge,
+    places: Box<[Place]>,
+    /// Items looked up, and those of them that were joined.
+    tried: u32,
+    joined: u32,
+}
+
+/// Most places: they stay in a second-level cache.
+const PLACES: usize = 1 << 15;
+/// After so many items it is seen whether it is worth it: ...
+const TRIAL: u32 = 8192;
+/// ... if one in so many was joined.
+const WORTH: u32 = 16;
+
+impl Joins {
+    /// A table in at most `memory` bytes; `None` where that is too little for any.
+    pub(super) fn new(merge: &Merge, memory: usize) -> Option<Joins> {
+        let most = (memory / size_of::<Place>()).min(PLACES);
+        let count = 1 << most.checked_ilog2().filter(|log2| *log2 >= 4)?;
+        Some(Joins { merge: merge.clone(), places: vec![(u32::MAX, 0); count].into(), tried: 0, joined: 0 })
+    }
+
+    /// Bytes of the table.
+    pub(super) fn memory(&self) -> usize {
+        size_of_val(&*self.places)
+    }
+
+    /// Joins an item, after a prefix that must be the same, to one that waits in buffer `number`; or else notes that it is put
+    /// at the end there.
+    pub(super) fn join(&mut self, number: usize, bytes: &mut [u8], prefix: &[u8], item: &[u8]) -> bool {
+        if self.tried >= TRIAL && self.joined < self.tried / WORTH {
+            return false;
+        }
+        let (key, rest) = item.split_at(self.merge.key);
+        let mix = |hash: u64, byte: &[u8]| {
+            let mut word = [0; 8];
+            word[..byte.len()].copy_from_slice(byte);
+            (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        };
+        let hash = prefix.chunks(8).chain(key.chunks(8)).fold(number as u64, mix);
+        let place = &mut self.places[hash as usize & (self.places.len() - 1)];
+        self.tried = self.tried.saturating_add(1);
+        let found = bytes.get_mut(place.1 as usize..).filter(|_| place.0 == number as u32);
+        if let Some(found) = found.and_then(|found| found.get_mut(..prefix.len() + item.len())) {
+            let (same, value) = found.split_at_mut(prefix.len() + key.len());
+            if same.starts_with(prefix) && same.ends_with(key) {
+                (self.merge.join)(value, rest);
+                self.joined = self.joined.saturating_add(1);
+                return true;
+            }
+        }
+        *place = (number as u32, bytes.len() as u32);
+        false
+    }
+}
+
+impl std::fmt::Debug for Joins {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Joins({} of {} joined)", self.joined, self.tried)
+    }
+}

@@ -1,0 +1,247 @@
+//! Collectives of a team on several nodes, put together from the same collectives on each node and between the nodes' heads, so
+//! that less travels between nodes.
+//!
+//! # Why reductions keep their bits
+//! Every reduction combines along one tree over the members' numbers: neighbours in pairs, pairs of neighbours, and so on; what
+//! has no neighbour goes up as it is ([`super::operator::Fold`]). Which member is where does not enter into it, so a team of
+//! the same size gives the same bits on any layout. A node may combine its members' values only if they are a whole subtree,
+//! and the heads may go on only if the nodes' subtrees are the next level's leaves: so it is where nodes are blocks of the same
+//! power of two, but for a shorter last one ([`super::nodes::Layout::whole`]). Then the composition is this tree, for every
+//! operator, and nothing is asked of it but what it says anyway. On other layouts values are not combined on the way at all:
+//! all contributions travel, together, and are combined along the tree where they are wanted. That is worth it for few bytes,
+//! and what is longer takes the algorithms that know no nodes.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bellwether_runtime::{Pod, Result};
+
+use super::allgather::{allgather, gather};
+use super::allreduce::{allreduce, chunk, pieces_of};
+use super::barrier::enter;
+use super::broadcast::{broadcast, pass, scatter};
+use super::context::Context;
+use super::nodes::Nodes;
+use super::operator::{Fold, Operator};
+use super::reduce::reduce;
+
+/// Above so many bytes of each member nothing is packed by nodes: it would be copied more often than it saves messages.
+pub(super) const LARGE: usize = 16 << 10;
+/// Bytes of contributions that are taken at a time where they are not combined on the way.
+const GATHERED: usize = 64 << 10;
+
+/// A composition, boxed: it calls the collectives that it is a way to do.
+type Composed<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+
+/// Runs `body` on one of the groups, as part of the collective that `team` is in.
+async fn on<R>(group: &Context, team: &Context, body: impl Future<Output = Result<R>>) -> Result<R> {
+    group.collective(team.head(), body).await
+}
+
+/// Nobody leaves before all members have entered.
+pub(super) fn barrier<'a>(nodes: &'a Nodes) -> Composed<'a> {
+    Box::pin(async move {
+        // All are here; then everywhere; and the head is back.
+        let meet = async |group: &Context| {
+            enter(group).await?;
+            group.met();
+            Ok(())
+        };
+        meet(&nodes.mates).await?;
+        if let Some(heads) = &nodes.heads {
+            meet(heads).await?;
+        }
+        meet(&nodes.mates).await
+    })
+}
+
+/// Everyone's `values` become those of the root.
+pub(super) fn broadcast_by<'a, T: Pod>(
+    team: &'a Context,
+    nodes: &'a Nodes,
+    root: usize,
+    values: &'a mut [T],
+) -> Composed<'a> {
+    Box::pin(async move {
+        let (home, place) = nodes.place(root);
+        // A piece is passed on while the next one comes.
+        for values in pieces_of(values, chunk::<T>(nodes.mates.room(1))) {
+            if nodes.own == home {
+                on(&nodes.mates, team, broadcast(&nodes.mates, place, values)).await?;
+            }
+            if let Some(heads) = &nodes.heads {
+                on(heads, team, broadcast(heads, home, values)).await?;
+            }
+            if nodes.own != home {
+                on(&nodes.mates, team, broadcast(&nodes.mates, 0, values)).await?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Everyone's `mine` to everyone's `all`.
+pub(super) fn allgather_by<'a, T: Pod>(
+    team: &'a Context,
+    nodes: &'a Nodes,
+    mine: &'a [T],
+    all: &'a mut [T],
+) -> Composed<'a> {
+    Box::pin(async move {
+        let (len, mates) = (mine.len(), &nodes.mates);
+        let ours = to_head(team, nodes, mine).await?;
+        let mut packed = vec![T::zeroed(); nodes.room() * len];
+        if let Some(heads) = &nodes.heads {
+            on(heads, team, allgather(heads, &ours, &mut packed)).await?;
+        }
+        on(mates, team, broadcast(mates, 0, &mut packed)).await?;
+        unpack(nodes, len, &packed, all);
+        Ok(())
+    })
+}
+
+/// Everyone's `mine` to the root's `all`, which elsewhere is empty.
+pub(super) fn gather_by<'a, T: Pod>(
+    team: &'a Context,
+    nodes: &'a Nodes,
+    root: usize,
+    mine: &'a [T],
+    all: &'a mut [T],
+) -> Composed<'a> {
+    Box::pin(async move {
+        let (len, mates) = (mine.len(), &nodes.mates);
+        let (home, place) = nodes.place(root);
+        let ours = to_head(team, nodes, mine).await?;
+        let wanted = nodes.own == home && [0, place].contains(&mates.rank);
+        let mut packed = vec![T::zeroed(); if wanted { nodes.room() * len } else { 0 }];
+        if let Some(heads) = &nodes.heads {
+            on(heads, team, gather(heads, home, &ours, &mut packed)).await?;
+        }
+        if nodes.own == home && place != 0 {
+            on(mates, team, pass(mates, [0, place], nodes.room() * len, &mut packed)).await?;
+        }
+        if team.rank == root {
+            unpack(nodes, len, &packed, all);
+        }
+        Ok(())
+    })
+}
+
+/// Everyone's `mine` becomes its part of the root's `values`, which elsewhere are empty.
+pub(super) fn scatter_by<'a, T: Pod>(
+    team: &'a Context,
+    nodes: &'a Nodes,
+    root: usize,
+    values: &'a [T],
+    mine: &'a mut [T],
+) -> Composed<'a> {
+    Box::pin(async move {
+        let (len, mates) = (mine.len(), &nodes.mates);
+        let (home, place) = nodes.place(root);
+        let wanted = nodes.own == home && [0, place].contains(&mates.rank);
+        let mut packed = vec![T::zeroed(); if wanted { nodes.room() * len } else { 0 }];
+        if team.rank == root {
+            for (member, place) in nodes.places() {
+                packed[place * len..][..len].copy_from_slice(&values[member * len..][..len]);
+            }
+        }
+        if nodes.own == home && place != 0 {
+            on(mates, team, pass(mates, [place, 0], nodes.room() * len, &mut packed)).await?;
+        }
+        let mut ours = vec![T::zeroed(); if nodes.heads.is_some() { nodes.layout.most * len } else { 0 }];
+        if let Some(heads) = &nodes.heads {
+            on(heads, team, scatter(heads, home, &packed, &mut ours)).await?;
+        }
+        on(mates, team, scatter(mates, 0, &ours, mine)).await
+    })
+}
+
+/// Combines the values of all members; everyone gets the result.
+pub(super) fn allreduce_by<'a, T: Pod, O: Operator<T>>(
+    team: &'a Context,
+    nodes: &'a Nodes,
+    values: &'a mut [T],
+    op: &'a O,
+) -> Composed<'a> {
+    Box::pin(async move {
+        let mates = &nodes.mates;
+        if nodes.layout.whole {
+            on(mates, team, reduce(mates, 0, values, op)).await?;
+            if let Some(heads) = &nodes.heads {
+                on(heads, team, allreduce(heads, values, op)).await?;
+            }
+            return on(mates, team, broadcast(mates, 0, values)).await;
+        }
+        let mut fold = Fold::new(op);
+        let mut all = Vec::new();
+        for values in pieces_of(values, chunk::<T>(GATHERED / team.size())) {
+            all.resize(values.len() * team.size(), T::zeroed());
+            allgather_by(team, nodes, values, &mut all).await?;
+            combine(&mut fold, &all, values);
+        }
+        Ok(())
+    })
+}
+
+/// Combines the values of all members; the root gets the result.
+pub(super) fn reduce_by<'a, T: Pod, O: Operator<T>>(
+    team: &'a Context,
+    nodes: &'a Nodes,
+    root: usize,
+    values: &'a mut [T],
+    op: &'a O,
+) -> Composed<'a> {
+    Box::pin(async move {
+        let mates = &nodes.mates;
+        if nodes.layout.whole {
+            let (home, place) = nodes.place(root);
+            on(mates, team, reduce(mates, 0, values, op)).await?;
+            if let Some(heads) = &nodes.heads {
+                on(heads, team, reduce(heads, home, values, op)).await?;
+            }
+            if nodes.own == home && place != 0 {
+                on(mates, team, pass(mates, [0, place], values.len(), values)).await?;
+            }
+            return Ok(());
+        }
+        let mut fold = Fold::new(op);
+        let mut all = Vec::new();
+        for values in pieces_of(values, chunk::<T>(GATHERED / team.size())) {
+            all.resize(if team.rank == root { values.len() * team.size() } else { 0 }, T::zeroed());
+            gather_by(team, nodes, root, values, &mut all).await?;
+            if team.rank == root {
+                combine(&mut fold, &all, values);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Everyone's `mine` to the head of its node, with room for as many as the largest node has; elsewhere nothing.
+async fn to_head<T: Pod>(team: &Context, nodes: &Nodes, mine: &[T]) -> Result<Vec<T>> {
+    let (len, mates) = (mine.len(), &nodes.mates);
+    let mut ours = vec![T::zeroed(); if nodes.heads.is_some() { nodes.layout.most * len } else { 0 }];
+    let filled = if nodes.heads.is_some() { mates.size() * len } else { 0 };
+    on(mates, team, gather(mates, 0, mine, &mut ours[..filled])).await?;
+    Ok(ours)
+}
+
+/// From places by nodes to places by members.
+fn unpack<T: Pod>(nodes: &Nodes, len: usize, packed: &[T], all: &mut [T]) {
+    for (member, place) in nodes.places() {
+        all[member * len..][..len].copy_from_slice(&packed[place * len..][..len]);
+    }
+}
+
+/// What all contributions, one after the other, come to.
+fn combine<T: Pod, O: Operator<T>>(fold: &mut Fold<'_, T, O>, all: &[T], values: &mut [T]) {
+    // Of no values there is nothing to combine.
+    for theirs in all.chunks(values.len().max(1)) {
+        let mut buffer = fold.buffer();
+        buffer.extend_from_slice(theirs);
+        fold.push(buffer);
+    }
+    let result = fold.finish();
+    values.copy_from_slice(&result);
+    fold.give_back(result);
+}
