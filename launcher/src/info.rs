@@ -96,6 +96,13 @@ fn transport(resource: &Resource, attributes: &Attributes) -> String {
     let when =
         if resource.locality == Locality::Network { "once it was talked to, 0 before" } else { "at the receiver" };
     line("memory per peer", format!("{} B {when}", attributes.memory_per_peer));
+    line(
+        "interfaces",
+        match attributes.max_interfaces {
+            1 => "1 a rank".into(),
+            most => format!("{most} a rank at most, each with queues and connections of its own"),
+        },
+    );
     text
 }
 

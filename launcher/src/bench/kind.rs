@@ -196,6 +196,11 @@ impl Kind {
         if matches!(self, Startup | Footprint) { 1 } else { 2 }
     }
 
+    /// Whether it is a stream of puts, whose figure over a network is the average of a whole run.
+    pub fn is_stream(self) -> bool {
+        matches!(self, Put | Bandwidth)
+    }
+
     /// Whether `--size` means something to it.
     pub fn is_sized(self) -> bool {
         matches!(self, Put | Get | PutPoll | PutBell | Am | AmRate | Bandwidth | Allreduce)

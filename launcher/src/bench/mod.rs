@@ -154,13 +154,11 @@ impl Transport {
         if self == Transport::Shm { "auto" } else { self.name() }
     }
 
-    /// By how much batches are shorter than on mapped memory, whose operations take nanoseconds. A stream of large puts
-    /// must be long enough to fill the queue.
-    fn shorten(self, kind: Kind) -> usize {
+    /// By how much batches are shorter than on mapped memory, whose operations take nanoseconds.
+    fn shorten(self) -> usize {
         match self {
             Transport::Shm => 1,
             Transport::ShmContract => 10,
-            Transport::Verbs if kind == Kind::Bandwidth => 2,
             Transport::Verbs => 50,
         }
     }
@@ -194,19 +192,26 @@ impl Bench {
             let sizes = self.sizes(kind);
             let mut measured: Vec<Measured> = Vec::new();
             let mut values: Vec<Vec<(usize, f64)>> = vec![Vec::new(); rivals.len()];
-            for _ in 0..self.rounds() {
-                progress.step(kind.name());
-                let ours = self.ours(kind, &sizes, &starter, &folder, &settings)?;
-                match measured.is_empty() {
-                    true => measured = ours,
-                    false => measured.iter_mut().zip(ours).for_each(|(all, more)| all.add(more)),
-                }
-                for (rival, values) in rivals.iter_mut().zip(&mut values) {
-                    let what = format!("{} of {}", kind.name(), rival.peer().name());
-                    progress.step(&what);
-                    match rival.measure(kind, &sizes, self.ranks) {
-                        Ok(more) => values.extend(more),
-                        Err(error) => progress.say(&format!("bellwether bench: without {what}: {error:#}")),
+            for round in 0..self.rounds() {
+                // Neither always comes first.
+                let order = if round % 2 == 0 { [true, false] } else { [false, true] };
+                for is_ours in order {
+                    if is_ours {
+                        progress.step(kind.name());
+                        let ours = self.ours(kind, &sizes, &starter, &folder, &settings)?;
+                        match measured.is_empty() {
+                            true => measured = ours,
+                            false => measured.iter_mut().zip(ours).for_each(|(all, more)| all.add(more)),
+                        }
+                        continue;
+                    }
+                    for (rival, values) in rivals.iter_mut().zip(&mut values) {
+                        let what = format!("{} of {}", kind.name(), rival.peer().name());
+                        progress.step(&what);
+                        match rival.measure(kind, &sizes, self.ranks) {
+                            Ok(more) => values.extend(more),
+                            Err(error) => progress.say(&format!("bellwether bench: without {what}: {error:#}")),
+                        }
                     }
                 }
             }
@@ -262,10 +267,12 @@ impl Bench {
         }
     }
 
-    fn batches(&self) -> usize {
+    fn batches(&self, kind: Kind) -> usize {
         match self.transport {
             _ if self.quick => 3,
-            Transport::Verbs => 20_usize.div_ceil(self.rounds()),
+            // A stream is one run, as a peer's is.
+            Transport::Verbs if kind.is_stream() => 5_usize.div_ceil(self.rounds()),
+            Transport::Verbs => 20,
             _ => 120,
         }
     }
@@ -273,7 +280,7 @@ impl Bench {
     /// How often ours and the peers take turns. The emulated machine's speed changes by two from one second to the next.
     fn rounds(&self) -> usize {
         let is_emulated = self.transport == Transport::Verbs && !self.against.is_empty() && !self.quick;
-        if is_emulated { 5 } else { 1 }
+        if is_emulated { 9 } else { 1 }
     }
 
     fn ours(
@@ -285,7 +292,7 @@ impl Bench {
         settings: &Settings,
     ) -> anyhow::Result<Vec<Measured>> {
         match kind {
-            Kind::Startup => Ok(vec![starter.startup(self.batches())?]),
+            Kind::Startup => Ok(vec![starter.startup(self.batches(kind))?]),
             Kind::Footprint => {
                 let one = |name: &str, bytes| Measured {
                     name: name.into(),
@@ -301,9 +308,10 @@ impl Bench {
                 let task = Task {
                     kind,
                     sizes: sizes.to_vec(),
-                    batches: self.batches(),
-                    shorten: if self.quick || crowded { 50 } else { self.transport.shorten(kind) },
+                    batches: self.batches(kind),
+                    shorten: if self.quick || crowded { 50 } else { self.transport.shorten() },
                     pin: self.bind == crate::run::Binding::Core && !crowded,
+                    quick: self.quick,
                 };
                 starter.measure(&task, folder)
             }

@@ -11,7 +11,7 @@ use anyhow::Context;
 use bellwether_runtime::{HandlerId, Result, World};
 
 use super::kernels;
-use super::task::{Measured, Task, write_report};
+use super::task::{Measured, Task, stream, write_report};
 
 /// Runs a task in one rank of a job: task, file for the report.
 pub const RANK: &str = "bench-rank";
@@ -133,6 +133,11 @@ impl Session {
         (bytes / size.max(1)).min(most).div_ceil(self.task.shorten).max(1)
     }
 
+    /// Puts of a batch: as [`Session::operations`] where memory is mapped, else a run that fills the network's queues.
+    pub fn stream(&self, most: usize, bytes: usize, size: usize) -> usize {
+        if self.mapped { self.operations(most, bytes, size) } else { stream(size, self.task.quick).max(20) }
+    }
+
     /// Measures the batches in several places of memory, a part of them in each. How long a line is on its way depends on
     /// where in the shared cache its home is: in one place two lines would be compared, and not two ways to write them. So
     /// too the stack lies deeper in each: a load from it waits for a store to the same place of another page.
@@ -167,11 +172,11 @@ impl Session {
         mut ours: impl FnMut(usize) -> Result<()>,
         mut limit: impl FnMut(usize) -> Result<()>,
     ) -> Result<Measured> {
-        /// Batches to warm up with.
-        const WARM: usize = 2;
+        // To warm up. Over a network a batch is long, and one makes the connection.
+        let warm = if self.mapped { 2 } else { 1 };
         let mut measured = Measured::default();
         let (mut wall, mut cpu) = (0.0, 0.0);
-        for batch in 0..WARM + self.task.batches.div_ceil(self.parts.get()) {
+        for batch in 0..warm + self.task.batches.div_ceil(self.parts.get()) {
             // Neither always comes first.
             let order = if batch % 2 == 0 { [true, false] } else { [false, true] };
             for is_ours in order.into_iter().filter(|is_ours| *is_ours || self.mapped) {
@@ -186,7 +191,7 @@ impl Session {
                 let took = begin.elapsed().as_nanos() as f64;
                 cpu += cpu_nanoseconds() - cpu_before;
                 wall += took;
-                if batch >= WARM {
+                if batch >= warm {
                     let batches = if is_ours { &mut measured.ours } else { &mut measured.limit };
                     batches.push(took / operations as f64);
                 }

@@ -21,6 +21,8 @@ pub struct Task {
     pub shorten: usize,
     /// Rank i runs on the i-th CPU allowed.
     pub pin: bool,
+    /// Whether it works is asked, not how fast.
+    pub quick: bool,
 }
 
 impl Task {
@@ -28,7 +30,7 @@ impl Task {
     pub fn to_text(&self) -> String {
         json!({
             "bench": self.kind.name(), "sizes": self.sizes, "batches": self.batches, "shorten": self.shorten,
-            "pin": self.pin,
+            "pin": self.pin, "quick": self.quick,
         })
         .to_string()
     }
@@ -47,8 +49,14 @@ impl Task {
             batches: number("batches")?,
             shorten: number("shorten")?,
             pin: value["pin"].as_bool()?,
+            quick: value["quick"].as_bool()?,
         })
     }
+}
+
+/// Puts of a run over a network: of ours, and of a peer's that streams puts.
+pub fn stream(size: usize, quick: bool) -> usize {
+    ((16 << 20) / size).min(3000) / if quick { 20 } else { 1 }
 }
 
 /// Batches of ours and of the limit, for one size.
@@ -113,7 +121,7 @@ mod tests {
 
     #[test]
     fn tasks_and_reports_survive_the_way() {
-        let task = Task { kind: Kind::PutBell, sizes: vec![8, 64], batches: 3, shorten: 50, pin: true };
+        let task = Task { kind: Kind::PutBell, sizes: vec![8, 64], batches: 3, shorten: 50, pin: true, quick: false };
         assert_eq!(Task::from_text(&task.to_text()), Some(task));
         assert_eq!(Task::from_text("{}"), None);
         let path = std::env::temp_dir().join(format!("bellwether-report-{}", std::process::id()));

@@ -20,6 +20,9 @@ const IDLE_DOUBLINGS: u32 = 7;
 /// Bytes of a put that is tried before anything else. What the end of a registration cuts short is put again.
 const SMALL_PUT: usize = 64;
 
+/// From so many bytes on, what lies in this rank's slot is not copied before it is put.
+const STRAIGHT: usize = 8 << 10;
+
 /// Of so many atomics that are done at once, one turns the crank: a rank that does nothing else makes progress, too.
 const ATOMICS: u32 = 32;
 
@@ -42,6 +45,8 @@ pub(crate) trait Far {
     /// Writes `bytes`, at most [`Far::largest_put`], or as many of them as one registration holds; tells how many. None
     /// is back-pressure.
     fn put(&self, rank: usize, offset: usize, bytes: &[u8]) -> transport::Result<usize>;
+    /// As [`Far::put`], from `len` bytes of this rank's slot, which stay unchanged until the next flush.
+    fn put_own(&self, rank: usize, offset: usize, own: usize, len: usize) -> transport::Result<usize>;
     /// Adds one to a 64-bit word, after everything put there before.
     fn ring(&self, rank: usize, offset: usize) -> transport::Result<Sent>;
     /// Writes `bytes` of one registration, or none, and adds one to the 64-bit word at `bell`, after everything put there
@@ -431,6 +436,30 @@ impl Engine {
         let step = far.largest_put();
         let mut pieces = bytes.chunks(step).enumerate();
         pieces.try_for_each(|(n, bytes)| self.do_or_keep(rank, Work::Put { offset: offset + n * step, bytes, tell }))
+    }
+
+    /// As [`Engine::far_put`], of `len` bytes at `own` of this rank's slot, which exist. Where they are many they are not
+    /// copied first: they stay unchanged until the put is in effect. It waits while there is no room.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn far_put_own(&self, rank: usize, offset: usize, own: usize, len: usize) -> Result<()> {
+        if len < STRAIGHT || rank == self.rank || self.interface.delivering() {
+            let mut bytes = vec![0; len];
+            // SAFETY: our own slot, in bounds by the caller's word.
+            unsafe { crate::memory::copy::get(bytes.as_mut_ptr(), self.node.slot(self.rank).add(own), len) };
+            return self.far_put(rank, offset, &bytes);
+        }
+        let far = self.network();
+        let mut done = 0;
+        while done < len {
+            let post = || match far.put_own(rank, offset + done, own + done, len - done) {
+                Ok(0) => Ok(None),
+                posted => posted.map(Some),
+            };
+            done += self.insist("put", rank, post)?;
+        }
+        Ok(())
     }
 
     /// Adds one to the word at `offset` of the slot of `rank`, which exists, after what was put there before.

@@ -16,7 +16,7 @@ use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::NodeMemory;
 use crate::transport::shm::Sent;
 use crate::transport::{
-    AtomicOp, Capabilities, Completion, Directions, Domain, Endpoint, Events, Flush, Interface, InterfaceOptions,
+    AtomicOp, Capabilities, Completion, Directions, Domain, Endpoint, Events, Flush, Interface, InterfaceOptions, Iov,
     MESSAGE_IDS, NOTICES, Posted, Region, RemoteKey, Width, Word, Worker,
 };
 use crate::transport::{Error as NotNow, Result};
@@ -407,6 +407,32 @@ impl<D: Domain> Far for Network<D> {
                     bytes.len()
                 };
                 posted(peer.endpoint.put_bcopy(bytes.len(), pack, remote(piece, offset), &piece.key))
+            })?;
+            if done.is_some() {
+                self.wrote(rank, peer);
+            }
+            Ok(done.unwrap_or(0))
+        })
+    }
+
+    fn put_own(&self, rank: usize, offset: usize, own: usize, len: usize) -> Result<usize> {
+        // SAFETY: inside this rank's slot.
+        let from = unsafe { self.node.slot(self.rank).add(own) };
+        self.with(rank, |peer| {
+            let done = self.reach(peer, offset, |piece| {
+                let regions = self.regions.borrow();
+                let left =
+                    |region: &Region| region.len().checked_sub(from.addr().checked_sub(region.address().addr())?);
+                let (region, left) = regions
+                    .iter()
+                    .find_map(|region| Some((region, left(region).filter(|left| *left > 0)?)))
+                    .ok_or(NotNow::OutOfRange)?;
+                let most = self.interface.attributes().put.max_zcopy;
+                let length = len.min(left).min(piece.left(offset)).min(most);
+                let iov = Iov { pointer: from, length, stride: length, count: 1, region: Some(region) };
+                // SAFETY: mapped and registered as long as the network is; what changes meanwhile arrives as it then is.
+                let put = unsafe { peer.endpoint.put_zcopy(&[iov], remote(piece, offset), &piece.key, None) };
+                posted(put.map(|_| length))
             })?;
             if done.is_some() {
                 self.wrote(rank, peer);

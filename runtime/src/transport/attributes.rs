@@ -232,6 +232,8 @@ pub struct Attributes {
     pub endpoint_address_len: usize,
     /// Bytes kept for each peer: from the start where memory is shared, else once it was talked to.
     pub memory_per_peer: usize,
+    /// Interfaces that a rank may have open at a time, each with queues and connections of its own.
+    pub max_interfaces: usize,
 }
 
 /// How near a peer is.

@@ -473,7 +473,8 @@ pub trait Endpoint: 'static {
     ) -> Result<Posted>;
 
     /// Waits, with a completion or by asking again, for all that was posted on this endpoint so far. With
-    /// [`Flush::CANCEL`] all of it ends with [`Error::Canceled`], and the endpoint takes nothing more.
+    /// [`Flush::CANCEL`] all of it ends with [`Error::Canceled`], and the endpoint takes nothing more; that call waits while
+    /// a device works on blocks of the user's memory, and leaves what other endpoints have under way alone.
     ///
     /// # Errors
     /// [`Error::NoResource`] while requests are pending on this endpoint: queue the flush behind them.

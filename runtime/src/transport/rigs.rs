@@ -161,7 +161,6 @@ struct Verbs<const EMULATE: bool>(Vec<verbs::Device>);
 impl<const EMULATE: bool> Rig for Verbs<EMULATE> {
     type Transport = verbs::Device;
     const BY_ITSELF: bool = true;
-    const SEVERAL: bool = true;
     // Under emulation a round trip takes a tenth of a millisecond.
     const SHORTEN: usize = 50;
 

@@ -260,10 +260,12 @@ impl Inflow {
 
     /// Credits to give back now, if they are worth a frame: half of all, or enough that a sender could starve.
     pub fn credits_due(&mut self, limits: &FlowLimits) -> Option<u32> {
-        if self.due == 0 || self.due < limits.credits.div_ceil(2) {
-            return None;
-        }
-        Some(std::mem::take(&mut self.due))
+        self.owes(limits).then(|| std::mem::take(&mut self.due))
+    }
+
+    /// Whether [`Inflow::credits_due`] has some.
+    pub fn owes(&self, limits: &FlowLimits) -> bool {
+        self.due > 0 && self.due >= limits.credits.div_ceil(2)
     }
 }
 

@@ -95,6 +95,8 @@ pub struct Facts {
     pub address_len: usize,
     /// Bytes kept for each peer: from the start where memory is shared, else once it was talked to.
     pub memory_per_peer: usize,
+    /// Interfaces that a rank may have open at a time.
+    pub max_interfaces: usize,
 }
 
 /// A posted operation that is done.
@@ -353,6 +355,7 @@ pub trait Wire: 'static {
         0
     }
 
-    /// Makes sure that nothing posted to `peer` touches this rank's memory any more. The connection may be lost by it.
-    fn abandon(&self, _peer: u32) {}
+    /// Makes sure that no blocks posted to `peer` with one of `tickets` are touched any more. Here alone a wire may wait for
+    /// its device, for a few seconds at most; after that the connection is lost by it.
+    fn abandon(&self, _peer: u32, _tickets: &[u64]) {}
 }

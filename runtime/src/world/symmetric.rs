@@ -159,6 +159,55 @@ impl<T: Pod> Symmetric<T> {
         Ok(())
     }
 
+    /// Writes elements `from` of this rank's own part of `source`, which may be this array, at `rank`, from element `start`.
+    ///
+    /// Where memory is mapped it is [`Symmetric::put_slice`]. Over a network a device reads 8 KiB and more where they lie,
+    /// without a copy: the source stays as it is until the put is done ([`World::fence`], a barrier), else what arrives may
+    /// be of before or after the change. Waits while the network has no room; inside a handler it copies instead.
+    ///
+    /// # Errors
+    /// As [`Symmetric::put_slice`], for both ranges; [`Error::InvalidArgument`] if `source` is another world's.
+    ///
+    /// # Examples
+    /// ```
+    /// bellwether_runtime::threads(2, |world| {
+    ///     let (plate, halo) = (world.alloc::<f64>(4096)?, world.alloc::<f64>(1024)?);
+    ///     plate.store(4095, 2.5);
+    ///     halo.put_from(1 - world.rank(), 0, &plate, 3072..4096)?;
+    ///     world.barrier()?;
+    ///     assert_eq!(halo.load(1023), 2.5);
+    ///     world.barrier()
+    /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// # Ok::<(), bellwether_runtime::Error>(())
+    /// ```
+    pub fn put_from(&self, rank: usize, start: usize, source: &Symmetric<T>, from: Range<usize>) -> Result<()> {
+        const NAME: &str = "put_from";
+        let (engine, count) = (&self.engine, from.len());
+        if !Rc::ptr_eq(engine, &source.engine) {
+            return Err(Error::InvalidArgument { operation: NAME, why: "the source is of another world".into() });
+        }
+        let own = source.range(NAME, engine.rank, from.start, count)?;
+        let offset = self.range(NAME, rank, start, count)?;
+        if rank == engine.rank {
+            // They may overlap.
+            let mut values = vec![T::zeroed(); count];
+            source.read(from.start, &mut values);
+            self.write(start, &values);
+        } else if rank < self.reach {
+            // SAFETY: both in range, as just checked, and of two ranks.
+            unsafe {
+                copy::copy(
+                    self.at(rank, start).cast(),
+                    source.at(engine.rank, from.start).cast(),
+                    count * size_of::<T>(),
+                )
+            };
+        } else {
+            engine.far_put_own(rank, offset, own, count * size_of::<T>())?;
+        }
+        Ok(())
+    }
+
     /// Writes `values` at `rank`, then rings `bell` there: who sees the ring sees all of them.
     ///
     /// # Errors

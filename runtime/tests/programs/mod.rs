@@ -74,6 +74,40 @@ fn a_bell_is_seen_after_the_data() {
 }
 
 #[test]
+fn what_lies_in_ones_own_part_is_put_from_there() {
+    everywhere(|world| {
+        const LEN: usize = 100_000;
+        let (rank, size) = (world.rank(), world.size());
+        let (source, target) = (world.alloc::<u32>(LEN)?, world.alloc::<u32>(LEN + 2)?);
+        let bell = world.bell()?;
+        let number = |rank: usize, round: usize, at: usize| (rank * 10 + round) as u32 ^ (at as u32).wrapping_mul(31);
+        // Few and many, and all; the last to oneself.
+        for (round, (from, to)) in [(0..1, 7), (100..90_001, 3), (0..LEN, 2), (5..5, LEN + 2)].into_iter().enumerate() {
+            let mine: Vec<u32> = (0..LEN).map(|at| number(rank, round, at)).collect();
+            source.write(0, &mine);
+            let next = (rank + 1) % size;
+            target.put_from(next, to, &source, from.clone())?;
+            bell.ring(next)?;
+            bell.wait(round as u64 + 1)?;
+            let mut came = vec![0; from.len()];
+            target.read(to, &mut came);
+            let before = (rank + size - 1) % size;
+            assert!(came.iter().copied().eq(from.map(|at| number(before, round, at))), "round {round}");
+            world.barrier()?;
+        }
+        // Within one part, over itself.
+        source.put_from(rank, 1, &source, 0..LEN - 1)?;
+        assert_eq!(source.load(LEN - 1), number(rank, 3, LEN - 2));
+        let wrong = [(size, 0, 0..1), (0, 0, LEN..LEN + 1), (0, LEN + 2, 0..1), (0, 3, 0..LEN)];
+        for (rank, to, from) in wrong {
+            let error = target.put_from(rank, to, &source, from).expect_err("out of range");
+            assert!(matches!(error, Error::RankOutOfRange { .. } | Error::OutOfBounds { .. }), "{error}");
+        }
+        world.barrier()
+    });
+}
+
+#[test]
 fn a_bell_counts_the_rings_of_all() {
     everywhere(|world| {
         let bell = world.bell()?;

@@ -10,6 +10,7 @@ use bellwether::{Result, World};
 
 const ROUNDS: u64 = 1000;
 const CALLS: u64 = 100;
+const WIDE: usize = 50_000;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -91,6 +92,17 @@ fn ring(world: &World, rounds: u64) -> Result<()> {
     let mut theirs = vec![0; 1000];
     board.get_slice(before, next * 1000, &mut theirs)?;
     assert_eq!(theirs[999], (next * 1000 + 999) as u32, "rank {rank}");
+
+    // Many bytes from where they lie.
+    let wide = world.alloc::<u64>(2 * WIDE)?;
+    let mine: Vec<u64> = (0..WIDE).map(|i| (rank * WIDE + i) as u64).collect();
+    wide.write(0, &mine);
+    wide.put_from(next, WIDE, &wide, 0..WIDE)?;
+    full.ring(next)?;
+    full.wait(size as u64 + 1)?;
+    let mut theirs = vec![0; WIDE];
+    wide.read(WIDE, &mut theirs);
+    assert!(theirs.into_iter().eq((0..WIDE).map(|i| (before * WIDE + i) as u64)), "rank {rank}");
 
     // Remote calls, with and without a result.
     world.set_state(Cell::new(0u64));

@@ -34,7 +34,7 @@ pub fn put(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let array = session.world.alloc::<u64>(words * places)?;
     let source = vec![7u64; words];
     let active = session.world.rank() == 0;
-    let operations = session.operations(MOST, 4 * BYTES, size);
+    let operations = session.stream(MOST, 4 * BYTES, size);
     let measured = session.alternate(
         operations,
         |n| {
@@ -152,7 +152,8 @@ pub fn atomic(session: &Session, _: usize) -> Result<Vec<Measured>> {
     Ok(report)
 }
 
-/// Puts of many bytes, beside memcpy between the same buffers. Values are GB/s.
+/// Puts of many bytes, beside memcpy between the same buffers. Values are GB/s. Over a network from symmetric memory, as
+/// peers put from memory that the device knows; and, as a figure of its own, from private memory, which is copied first.
 ///
 /// # Errors
 /// Of the runtime.
@@ -160,7 +161,36 @@ pub fn bandwidth(session: &Session, size: usize) -> Result<Vec<Measured>> {
     /// What is larger lies in all places at once.
     const PLACED: usize = 256 << 10;
     let measure = || bandwidth_here(session, size);
-    Ok(vec![if size <= PLACED { session.in_places(measure)? } else { measure()? }])
+    let copied = if size <= PLACED { session.in_places(measure)? } else { measure()? };
+    if session.mapped {
+        return Ok(vec![copied]);
+    }
+    let straight = bandwidth_straight(session, size)?;
+    Ok(vec![straight, Measured { name: "bandwidth-private".into(), ..copied }])
+}
+
+fn bandwidth_straight(session: &Session, size: usize) -> Result<Measured> {
+    let words = size / SMALL;
+    let [source, target] = [session.world.alloc::<u64>(words)?, session.world.alloc::<u64>(words)?];
+    let active = session.world.rank() == 0;
+    let measured = session.alternate(
+        session.stream(2000, BYTES, size),
+        |n| {
+            if active {
+                (0..n).try_for_each(|_| target.put_from(opaque_index(1), 0, &source, 0..words))?;
+                session.world.fence();
+            }
+            Ok(())
+        },
+        |_| Ok(()),
+    )?;
+    Ok(rates(measured, size))
+}
+
+/// GB/s in place of nanoseconds.
+fn rates(measured: Measured, size: usize) -> Measured {
+    let rate = |nanoseconds: Vec<f64>| nanoseconds.into_iter().map(|ns| size as f64 / ns).collect();
+    Measured { ours: rate(measured.ours), limit: rate(measured.limit), ..measured }
 }
 
 fn bandwidth_here(session: &Session, size: usize) -> Result<Measured> {
@@ -175,7 +205,7 @@ fn bandwidth_here(session: &Session, size: usize) -> Result<Measured> {
     let source = &room[skip..skip + words];
     let active = session.world.rank() == 0;
     let measured = session.alternate(
-        session.operations(2000, BYTES, size),
+        session.stream(2000, BYTES, size),
         |n| {
             if active {
                 puts_of(&array, source, n)?;
@@ -191,8 +221,7 @@ fn bandwidth_here(session: &Session, size: usize) -> Result<Measured> {
             Ok(())
         },
     )?;
-    let rate = |nanoseconds: Vec<f64>| nanoseconds.into_iter().map(|ns| size as f64 / ns).collect();
-    Ok(Measured { ours: rate(measured.ours), limit: rate(measured.limit), ..measured })
+    Ok(rates(measured, size))
 }
 
 // Functions of their own: what a loop inside a larger one spills to the stack would be measured too, most of all where both

@@ -10,6 +10,7 @@ use bellwether_runtime::transport::verbs;
 use crate::bench::child::{Running, in_path};
 use crate::bench::cores::allowed_cpus;
 use crate::bench::kind::Kind;
+use crate::bench::task::stream;
 
 const RUNNING: Duration = Duration::from_secs(60);
 /// The client is started anew for so long, while the server is not yet listening.
@@ -24,10 +25,10 @@ pub struct Perftest {
 /// Which of a program's figures is meant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Column {
-    /// A latency in microseconds, of one way, or of an atomic there and back: as ours, the median of batches' averages,
-    /// after some to warm up. What perftest calls typical leaves out whatever the kernel does now and then.
+    /// A latency in microseconds, of one way, or of an atomic there and back: as ours, batches' averages, after some to warm
+    /// up. What perftest calls typical leaves out whatever the kernel does now and then.
     Latency,
-    /// Millions of operations a second, over the whole run.
+    /// Millions of operations a second, over the whole run, as ours.
     Rate,
     /// MiB a second, over the whole run.
     Bandwidth,
@@ -59,15 +60,21 @@ impl Perftest {
             Kind::Bandwidth => ("ib_write_bw", Column::Bandwidth),
             _ => return Ok(Vec::new()),
         };
-        sizes.iter().map(|&size| Ok((size, self.one(program, size, column)?))).collect()
+        let mut found = Vec::new();
+        for &size in sizes {
+            found.extend(self.one(program, size, column)?.into_iter().map(|value| (size, value)));
+        }
+        Ok(found)
     }
 
-    /// One run: nanoseconds an operation, or GB/s.
-    fn one(&self, program: &str, size: usize, column: Column) -> anyhow::Result<f64> {
+    /// One run: nanoseconds an operation in each of its batches, or over all of it, or GB/s.
+    fn one(&self, program: &str, size: usize, column: Column) -> anyhow::Result<Vec<f64>> {
         // A port that is free now; the server opens it a moment later.
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        let most = if column == Column::Latency { 1000 } else { 3000 };
-        let iterations = ((32 << 20) / size).min(most) / if self.quick { 20 } else { 1 };
+        let iterations = match column {
+            Column::Latency => 1000.min((32 << 20) / size) / if self.quick { 20 } else { 1 },
+            _ => stream(size, self.quick),
+        };
         let cpus = allowed_cpus();
         let command = |server: bool| {
             let mut command = Command::new(if cpus.len() > 1 { "taskset" } else { program });
@@ -103,27 +110,29 @@ impl Perftest {
             }
         };
         server.finish(RUNNING)?;
-        value(&output, size, column).ok_or_else(|| anyhow::anyhow!("`{program}` printed nothing to read"))
+        let found = values(&output, size, column);
+        anyhow::ensure!(!found.is_empty(), "`{program}` printed nothing to read");
+        Ok(found)
     }
 }
 
-/// The figure: of latencies from the lines of number and time, else from the line of the table that is for `size`: size,
+/// The figures: of latencies from the lines of number and time, else from the line of the table that is for `size`: size,
 /// iterations, peak, average and rate.
-fn value(output: &str, size: usize, column: Column) -> Option<f64> {
+fn values(output: &str, size: usize, column: Column) -> Vec<f64> {
     if column == Column::Latency {
-        return latency(output).map(|microseconds| microseconds * 1e3);
+        return latencies(output);
     }
     let fields = |line: &str| line.split_whitespace().map(|field| field.parse().ok()).collect::<Option<Vec<f64>>>();
-    let line = output.lines().filter_map(fields).find(|fields| fields.len() >= 5 && fields[0] == size as f64)?;
-    let value = match column {
+    let line = output.lines().filter_map(fields).find(|fields| fields.len() >= 5 && fields[0] == size as f64);
+    let value = line.map(|line| match column {
         Column::Rate => 1e3 / line[4],
         _ => line[3] * f64::from(1 << 20) / 1e9,
-    };
-    (value.is_finite() && value > 0.0).then_some(value)
+    });
+    value.filter(|value| value.is_finite() && *value > 0.0).into_iter().collect()
 }
 
-/// The median of the averages of batches of the times listed.
-fn latency(output: &str) -> Option<f64> {
+/// The averages, in nanoseconds, of batches of the times listed, in microseconds.
+fn latencies(output: &str) -> Vec<f64> {
     /// One of so many is the time to warm up, and the others make so many batches.
     const WARM: usize = 11;
     const BATCHES: usize = 20;
@@ -133,12 +142,10 @@ fn latency(output: &str) -> Option<f64> {
         time.trim().parse::<f64>().ok()
     };
     let times: Vec<f64> = output.lines().filter_map(time).collect();
-    let warm = times.get(times.len() / WARM..)?;
+    let warm = &times[times.len() / WARM..];
     let batch = (warm.len() / BATCHES).max(1);
-    let mut averages: Vec<f64> =
-        warm.chunks_exact(batch).map(|batch| batch.iter().sum::<f64>() / batch.len() as f64).collect();
-    averages.sort_by(f64::total_cmp);
-    averages.get(averages.len() / 2).copied().filter(|value| value.is_finite() && *value > 0.0)
+    let average = |batch: &[f64]| 1e3 * batch.iter().sum::<f64>() / batch.len() as f64;
+    warm.chunks_exact(batch).map(average).filter(|value| value.is_finite() && *value > 0.0).collect()
 }
 
 #[cfg(test)]
@@ -150,14 +157,15 @@ mod tests {
         let times = (1..=22).map(|n| format!("{n}, {}\n", if n < 3 { 700.0 } else { f64::from(n) + 0.5 }));
         let latency =
             format!("#, usec\n{} #bytes #iterations    t_min[usec]\n 8       22\n", times.collect::<String>());
-        assert_eq!(value(&latency, 8, Column::Latency), Some(13500.0));
-        assert_eq!(value("#, usec\n1, nan\n", 8, Column::Latency), None);
+        let batches: Vec<f64> = (3..=22).map(|n| f64::from(n) * 1e3 + 500.0).collect();
+        assert_eq!(values(&latency, 8, Column::Latency), batches);
+        assert!(values("#, usec\n1, nan\n", 8, Column::Latency).is_empty());
         let pairs = (0..44).map(|n| format!("{}, {}\n", n + 1, 10 + n % 2 * 2)).collect::<String>();
-        assert_eq!(value(&pairs, 8, Column::Latency), Some(11000.0), "an average of two each");
+        assert_eq!(values(&pairs, 8, Column::Latency), [11000.0; 20], "averages of two each");
         let bandwidth = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n \
                          65536      300              30.69              1000.0  \t\t   0.016\n";
-        assert_eq!(value(bandwidth, 65536, Column::Bandwidth), Some(1.048576));
-        assert_eq!(value(bandwidth, 65536, Column::Rate), Some(62500.0));
-        assert_eq!(value("no device", 8, Column::Rate), None);
+        assert_eq!(values(bandwidth, 65536, Column::Bandwidth), [1.048576]);
+        assert_eq!(values(bandwidth, 65536, Column::Rate), [62500.0]);
+        assert!(values("no device", 8, Column::Rate).is_empty());
     }
 }

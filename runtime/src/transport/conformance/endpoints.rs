@@ -147,6 +147,64 @@ pub fn u55_drop_forgets<R: Rig>() {
     duo.flush();
 }
 
+/// U55: an endpoint that is dropped or cancelled with operations under way leaves those of others to the same peer alone.
+pub fn u55_drop_leaves_others_alone<R: Rig>() {
+    const LEN: usize = 20_000;
+    const ROUNDS: u64 = 4;
+    let duo = Duo::<R>::new();
+    let (heard, came) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
+    let count = Rc::clone(&heard);
+    duo.a.interface.set_error_handler(Some(Box::new(move |_, _| count.set(count.get() + 1))));
+    let told = Rc::clone(&came);
+    let handler = move |message: &Message<'_>| told.borrow_mut().extend(message.short().map(|(header, _)| header));
+    duo.b.interface.set_handler(2, Some(Box::new(handler))).expect("an id");
+    let (memory, key) = duo.remote(LEN + 16);
+    let [added, put] = [0, 8].map(|at| key.address + (LEN + at) as u64);
+    let [kept, given_up] = [(); 2].map(|()| duo.a.memory(LEN));
+    let stays = duo.a.ep();
+    let get = |ep: &Ep<R>, to: &Allocation, completion: Option<&Completion>| {
+        let iov = [Iov { pointer: to.address(), length: LEN, stride: 0, count: 1, region: Some(to.region()) }];
+        // SAFETY: the buffers live to the end.
+        duo.insist(|| unsafe { ep.get_zcopy(&iov, key.address, &key, completion) })
+    };
+    for round in 0..ROUNDS {
+        let content = pattern(LEN, round as usize);
+        // SAFETY: the allocation's own bytes, which nothing reads or writes now.
+        unsafe { crate::memory::copy::copy(memory.address(), content.as_ptr(), LEN) };
+        let goes = duo.a.connect(&duo.b.interface.address());
+        duo.insist(|| stays.am_short(2, 2 * round, &[]));
+        let _forgotten = get(&goes, &given_up, None);
+        let done = Completion::new(1, |_| {});
+        if get(stays, &kept, Some(&done)) == Posted::Done {
+            done.add(-1);
+        }
+        duo.insist(|| stays.atomic_post(AtomicOp::Add, 1u64, added, &key));
+        let _forgotten = get(&goes, &given_up, None);
+        duo.insist(|| stays.put_short(&round.to_ne_bytes(), put, &key));
+        duo.insist(|| stays.am_short(2, 2 * round + 1, &[]));
+        if round % 2 == 0 {
+            drop(goes);
+        } else {
+            assert_eq!(goes.flush(Flush::CANCEL, None), Ok(Posted::Done));
+            assert_eq!(goes.am_short(2, 0, &[]), Err(Error::Canceled));
+        }
+        // SAFETY: our allocation; who drops an endpoint has its buffers back.
+        unsafe { std::ptr::write_bytes(given_up.address(), 0xee, LEN) };
+        duo.until("what was read by the endpoint that stays", || done.count() == 0);
+        assert_eq!(done.status(), Ok(()));
+        assert_eq!(bytes(&kept), content);
+        duo.flush();
+        duo.until("its messages", || came.borrow().len() as u64 >= 2 * (round + 1));
+        assert!(bytes(&given_up).iter().all(|byte| *byte == 0xee), "touched after it was given back");
+    }
+    duo.settle();
+    let mut came = came.borrow().clone();
+    came.sort_unstable();
+    assert_eq!(came, Vec::from_iter(0..2 * ROUNDS), "each message once");
+    assert_eq!(bytes(&memory)[LEN..], [ROUNDS, ROUNDS - 1].map(u64::to_ne_bytes).concat());
+    assert_eq!((heard.get(), stays.check()), (0, Ok(())));
+}
+
 /// U56: all that ends exchange is bytes.
 pub fn u56_only_address_bytes<R: Rig>() {
     let duo = Duo::<R>::unconnected(R::options());
@@ -175,7 +233,7 @@ pub fn u59_several_interfaces<R: Rig>() {
         duo.turn();
         beside.progress();
     };
-    if !R::SEVERAL {
+    if duo.b.interface.attributes().max_interfaces == 1 {
         let further = duo.b.domain.open_interface(&beside, R::options());
         assert_eq!(further.map(drop), Err(Error::Busy));
         duo.insist(|| duo.a.ep().put_short(&[7; 8], key.address, &key));

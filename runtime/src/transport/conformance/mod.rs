@@ -43,7 +43,7 @@ macro_rules! conformance {
                 u37_independent_interfaces u38_shared_between_threads u39_memory u40_remote_keys u41_any_registered_memory
                 u42_key_pointer u43_allocation_methods u44_connect_modes u45_many_endpoints u46_endpoint_to_the_dead
                 u47_reachability u48_pending_add u49_pending_outcomes u50_no_overtaking u51_pending_before_completions
-                u52_pending_is_fair u53_pending_purge u54_events u55_drop_forgets u56_only_address_bytes
+                u52_pending_is_fair u53_pending_purge u54_events u55_drop_forgets u55_drop_leaves_others_alone u56_only_address_bytes
                 u57_registering_again u58_notices u59_several_interfaces);
         }
     };

@@ -37,8 +37,6 @@ pub trait Rig: Sized + Sync {
     type Transport: Transport;
     /// A device works by itself: a transfer may be over before a death, and a death shows only in what is sent.
     const BY_ITSELF: bool = false;
-    /// A rank may have several interfaces open.
-    const SEVERAL: bool = false;
     /// Long loops are shortened by this.
     const SHORTEN: usize;
 

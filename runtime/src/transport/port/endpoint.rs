@@ -10,7 +10,8 @@ use crate::transport::pending::{Refused, Request};
 use crate::transport::wire::{Channel, Wire};
 use crate::transport::{AtomicOp, Completion, Confined, MESSAGE_IDS, RemoteKey, Word};
 
-/// An endpoint over a [`Wire`]. Dropping it drops its pending requests and forgets what is under way; flush before.
+/// An endpoint over a [`Wire`]. Dropping it drops its pending requests and forgets what is under way; flush before. Where a
+/// device works on blocks of the user's memory, the drop waits for it, and a peer that does not answer is lost then.
 pub struct Endpoint<W: Wire> {
     pub(super) interface: Rc<Interface<W>>,
     pub(super) index: u32,
@@ -68,11 +69,12 @@ impl<W: Wire> Endpoint<W> {
         Ok(slot.peer)
     }
 
-    /// Sees to it that what this endpoint has posted does not touch the user's memory any more.
+    /// Sees to it that what this endpoint has posted does not touch the user's memory any more, and leaves alone what other
+    /// endpoints have posted to the same peer.
     fn abandon(&self) {
-        let slot = self.slot();
-        if slot.peer != UNCONNECTED && self.interface.flights.borrow().busy(self.index, u64::MAX) {
-            self.interface.wire.abandon(slot.peer);
+        let tickets = self.interface.flights.borrow().straight(self.index);
+        if !tickets.is_empty() {
+            self.interface.wire.abandon(self.slot().peer, &tickets);
         }
     }
 

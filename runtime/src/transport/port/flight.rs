@@ -86,7 +86,7 @@ impl Flights {
         seat.flight = Some(flight);
         self.next += 1;
         self.flying += 1;
-        u64::from(seat.generation) << 32 | u64::from(index)
+        ticket(seat, index)
     }
 
     /// Nothing was posted.
@@ -121,6 +121,13 @@ impl Flights {
         self.seats.iter().filter_map(|seat| seat.flight.as_ref())
     }
 
+    /// Tickets of what `endpoint` has posted from or into the user's own blocks. All else lands in memory of the wire's.
+    pub(super) fn straight(&self, endpoint: u32) -> Vec<u64> {
+        let is_one = |flight: &Flight| flight.endpoint == endpoint && flight.blocks.is_some() && flight.under_way > 0;
+        let seats = self.seats.iter().enumerate().filter(|(_, seat)| seat.flight.as_ref().is_some_and(is_one));
+        seats.map(|(index, seat)| ticket(seat, index as u32)).collect()
+    }
+
     /// Whether one of `endpoint` with a number below `before` is under way. All of them use the user's memory.
     pub(super) fn busy(&self, endpoint: u32, before: u64) -> bool {
         self.flying > 0 && self.flights().any(|flight| flight.endpoint == endpoint && flight.number < before)
@@ -143,7 +150,7 @@ impl Flights {
             let waiting = std::mem::take(&mut self.unsent);
             for index in waiting {
                 let seat = &mut self.seats[index as usize];
-                let ticket = u64::from(seat.generation) << 32 | u64::from(index);
+                let ticket = ticket(seat, index);
                 let Some(flight) = &mut seat.flight else { continue };
                 match post(wire, flight, ticket, max_pieces) {
                     Ok(posted) => done += posted,
@@ -215,6 +222,11 @@ impl Flights {
             self.leave(index).and_then(|flight| flight.completion).into_iter().for_each(&mut each);
         }
     }
+}
+
+/// The ticket of the flight in a seat.
+fn ticket(seat: &Seat, index: u32) -> u64 {
+    u64::from(seat.generation) << 32 | u64::from(index)
 }
 
 /// Posts what there is room for of a flight's blocks.

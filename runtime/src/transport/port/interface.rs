@@ -524,5 +524,6 @@ fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
         address_len: facts.address_len,
         endpoint_address_len: if can.has(Can::CONNECT_TO_EP) { 4 } else { 0 },
         memory_per_peer: facts.memory_per_peer,
+        max_interfaces: facts.max_interfaces,
     }
 }

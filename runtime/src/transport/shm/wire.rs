@@ -116,6 +116,7 @@ impl Wire for ShmWire {
             events: Events::RECEIVE.and(Events::DESCRIPTOR),
             address_len: ADDRESS_LEN,
             memory_per_peer: (self.place.layout.lane_depth + 1) * LINE,
+            max_interfaces: 1,
         }
     }
 

@@ -150,6 +150,7 @@ impl Wire for SimWire {
             events: Events::RECEIVE.and(Events::SEND_COMPLETION).and(Events::DESCRIPTOR),
             address_len: ADDRESS_LEN,
             memory_per_peer: 0,
+            max_interfaces: 1,
         }
     }
 
@@ -346,9 +347,5 @@ impl Wire for SimWire {
 
     fn completed(&self, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
         self.posts.complete(sink)
-    }
-
-    fn abandon(&self, peer: u32) {
-        self.posts.clear(peer);
     }
 }

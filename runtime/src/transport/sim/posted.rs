@@ -93,10 +93,6 @@ impl Posts {
         }
         count
     }
-
-    pub(super) fn clear(&self, peer: u32) {
-        self.ops.borrow_mut().retain(|op| op.peer != peer);
-    }
 }
 
 fn perform(state: &mut State, peer: u32, key: &RemoteKey, remote: u64, post: &Post, data: &mut Vec<u8>) -> Result<()> {

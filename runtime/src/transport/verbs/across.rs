@@ -88,6 +88,7 @@ impl Side {
 struct Pair {
     endpoint: Endpoint,
     side: Side,
+    address: Vec<u8>,
     key: RemoteKey,
     tcp: TcpStream,
     mine: usize,
@@ -109,7 +110,7 @@ impl Pair {
         // SAFETY: the peer's memory lives until both have finished.
         let key = unsafe { side.domain.unpack_key(&packed) }.expect("a good key");
         let endpoint = side.interface.connect(&address).expect("connects");
-        Pair { endpoint, side, key, tcp, mine, theirs }
+        Pair { endpoint, side, address, key, tcp, mine, theirs }
     }
 
     fn turn(&self) {
@@ -233,13 +234,14 @@ fn two_machines() {
         Some(("ask", host)) => Pair::meet(dial(host), 1),
         _ => panic!("BELLWETHER_ACROSS={part}: expected serve:PORT or ask:HOST:PORT"),
     };
-    let steps: [Step; 7] = [
+    let steps: [Step; 8] = [
         ("puts", puts),
         ("gets", gets),
         ("atomics of 8 bytes", |pair| atomics::<u64>(pair, WORDS)),
         ("atomics of 4 bytes", |pair| atomics::<u32>(pair, WORDS + 1024)),
         ("messages", messages),
         ("fence", fences),
+        ("drops", drops),
         ("bytes that leave the host", traffic),
     ];
     for (what, step) in steps {
@@ -382,6 +384,31 @@ fn fences(pair: &mut Pair) {
         assert!(pair.side.bytes(DATA, 10_000).iter().all(|byte| *byte == round as u8), "the flag overtook the data");
         pair.together("data was read");
     }
+}
+
+/// Who drops an endpoint has its memory back, and others go on: here operations take a while.
+fn drops(pair: &mut Pair) {
+    let to = pair.side.domain.allocate(LARGE, &[Method::Heap]).expect("memory");
+    for round in 0..4 {
+        let goes = pair.side.interface.connect(&pair.address).expect("connects");
+        for _ in 0..4 {
+            // SAFETY: the memory is left alone until the endpoint is gone.
+            let get = || unsafe { goes.get_zcopy(&[whole(&to)], pair.remote(SOURCE), &pair.key, None) };
+            assert_eq!(pair.insist("a straight get", get), Posted::InProgress);
+        }
+        pair.put("a put of the endpoint that stays", &[round; 8], EIGHT);
+        drop(goes);
+        // SAFETY: our memory, and nobody else's any more.
+        unsafe { std::ptr::write_bytes(to.address(), 0xee, LARGE) };
+        assert_eq!(pair.get("a get of the endpoint that stays", SOURCE, 8), pattern(8, pair.theirs));
+        pair.flush("a put");
+        // SAFETY: as above.
+        let left = unsafe { std::slice::from_raw_parts(to.address(), LARGE) };
+        assert!(left.iter().all(|byte| *byte == 0xee), "memory was written after the endpoint had gone");
+    }
+    pair.together("all is dropped");
+    assert_eq!(pair.side.bytes(EIGHT, 8), [3; 8]);
+    assert_eq!(pair.endpoint.check(), Ok(()));
 }
 
 /// What a put writes leaves by the network interface: by a counter of the kernel, which counts soft-RoCE's packets too.

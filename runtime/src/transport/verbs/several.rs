@@ -10,7 +10,9 @@ use super::across::{Endpoint, Side, offer};
 use super::address::Address;
 use crate::transport::conformance::{join, wait};
 use crate::transport::lock::Mutex;
-use crate::transport::{Domain as _, Endpoint as _, Error, Flush, Interface as _, Message, Posted, RemoteKey};
+use crate::transport::{
+    Completion, Domain as _, Endpoint as _, Error, Flush, Interface as _, Iov, Message, Posted, RemoteKey,
+};
 
 fn device(rank: usize) -> Device {
     Device::new(rank, 2, &offer()).expect("opens")
@@ -107,6 +109,52 @@ fn threads_drive_one_each() {
         let run = &run;
         join((0..THREADS).map(|me| scope.spawn(move || run(me))).collect());
     });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn a_flush_waits_for_its_own_interface_only() {
+    let (here, there) = (device(0), device(1));
+    let far = Side::on(&there);
+    let [stuck, free] = [(); 2].map(|()| Side::on(&here));
+    let turn = || [&stuck, &free, &far].into_iter().for_each(|side| _ = side.worker.progress());
+    let [of_stuck, of_free] =
+        [&stuck, &free].map(|side| side.interface.connect(&far.interface.address()).expect("connects"));
+    let [key_of_stuck, key_of_free] = [&stuck, &free].map(|side| key(side, &far));
+    put(&of_stuck, 1, &key_of_stuck, turn);
+    put(&of_free, 2, &key_of_free, turn);
+    // The other end of one connection takes nothing any more, and this end asks again and again for a while.
+    let peer = Address::decode(&stuck.interface.address()).expect("an address").peer();
+    there.board().fail(peer);
+    of_stuck.put_short(&[3; 8], key_of_stuck.address() + 8, &key_of_stuck).expect("is posted");
+    put(&of_free, 4, &key_of_free, turn);
+    assert_eq!(of_stuck.flush(Flush::REMOTE, None), Ok(Posted::InProgress), "not given up so soon");
+    assert_eq!(far.bytes(0, 16), [4u64.to_ne_bytes(), [0; 8]].concat());
+    wait("the loss", || of_stuck.check() == Err(Error::ConnectionReset), turn);
+    put(&of_free, 5, &key_of_free, turn);
+    assert_eq!((far.bytes(0, 8), of_free.check()), (5u64.to_ne_bytes().into(), Ok(())));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn a_drop_waits_for_no_peer_that_is_gone() {
+    let (here, there) = (device(0), device(1));
+    let (near, far) = (Side::on(&here), Side::on(&there));
+    let turn = || [&near, &far].into_iter().for_each(|side| _ = side.worker.progress());
+    let [goes, stays] = [(); 2].map(|()| near.interface.connect(&far.interface.address()).expect("connects"));
+    let key = key(&near, &far);
+    put(&stays, 1, &key, turn);
+    there.board().fail(Address::decode(&near.interface.address()).expect("an address").peer());
+    let region = near.memory.region();
+    let iov = Iov { pointer: near.memory.address(), length: 4096, stride: 0, count: 1, region: Some(region) };
+    // SAFETY: the memory lives to the end.
+    assert_eq!(unsafe { goes.get_zcopy(&[iov], key.address(), &key, None) }, Ok(Posted::InProgress));
+    let done = Completion::new(1, |_| {});
+    let post = || stays.get_bcopy(8, |_| {}, key.address(), &key, Some(&done));
+    assert_eq!(post(), Ok(Posted::InProgress));
+    drop(goes);
+    wait("the loss", || done.count() == 0, turn);
+    assert_eq!((done.status(), stays.check()), (Err(Error::ConnectionReset), Err(Error::ConnectionReset)));
 }
 
 #[test]

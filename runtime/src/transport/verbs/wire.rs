@@ -55,6 +55,8 @@ const FLOW: FlowLimits = FlowLimits { slots: 16, credits: 32, fragment: FRAME - 
 const IDLE_TURNS: u32 = 1000;
 /// How often a peer that is waited for is asked whether it is there. A death shows in requests only.
 const CARE: Duration = Duration::from_secs(1);
+/// How long an endpoint that is dropped waits for its last operations: longer than the device asks a peer that is gone.
+const PARTING: Duration = Duration::from_secs(3);
 /// Messages taken in one turn.
 const BURST: usize = 64;
 
@@ -248,6 +250,7 @@ impl Wire for VerbsWire {
             events: Reports::RECEIVE.and(Reports::SEND_COMPLETION).and(Reports::DESCRIPTOR),
             address_len: address::LEN,
             memory_per_peer: footprint::per_peer(self.connector.board.inline),
+            max_interfaces: address::INTERFACES,
         }
     }
 
@@ -591,10 +594,8 @@ impl Wire for VerbsWire {
         }
     }
 
-    fn abandon(&self, peer: u32) {
-        if let Some(link) = self.link_or_none(peer) {
-            self.end(peer, &link, Error::Canceled);
-        }
+    fn abandon(&self, peer: u32, tickets: &[u64]) {
+        self.await_blocks(peer, tickets);
     }
 }
 

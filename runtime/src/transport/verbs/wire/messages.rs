@@ -173,8 +173,14 @@ impl VerbsWire {
     }
 
     pub(super) fn consumed(&self, peer: u32, link: &Link, channel: Channel) {
-        link.flows.borrow_mut()[channel as usize].inward.consumed();
-        self.note_backlog(peer);
+        let owes = {
+            let inward = &mut link.flows.borrow_mut()[channel as usize].inward;
+            inward.consumed();
+            inward.owes(&FLOW)
+        };
+        if owes {
+            self.note_backlog(peer);
+        }
     }
 
     pub(super) fn queue(&self, peer: u32, link: &Link, channel: Channel, id: u8, bytes: Vec<u8>) -> Result<usize> {

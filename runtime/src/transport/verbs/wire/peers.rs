@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{CARE, Data, FLOW, VerbsWire};
+use super::{CARE, Data, FLOW, PARTING, VerbsWire};
 use crate::transport::error::{Error, Result};
 use crate::transport::verbs::address::{interface_of, rank_of};
 use crate::transport::verbs::connect::{DEPTH, Stage};
@@ -150,6 +150,26 @@ impl VerbsWire {
         }
         self.attempts.forget(peer, |ticket| self.tell(ticket, Err(error), Data::Word(0)));
         link.renew(None, &FLOW);
+    }
+
+    /// Waits until the device is done with the blocks of `tickets`, which their owner wants back. Breaking the connection
+    /// would be at once, but others have operations on it: only if the peer does not answer it is lost.
+    #[cold]
+    pub(super) fn await_blocks(&self, peer: u32, tickets: &[u64]) {
+        let Some(link) = self.link_or_none(peer) else { return };
+        let is_theirs = |record: &Record| match record.then {
+            Then::Ticket(ticket) | Then::Read(ticket) => tickets.contains(&ticket),
+            _ => false,
+        };
+        let begin = Instant::now();
+        while link.records.borrow().iter().any(is_theirs) {
+            if begin.elapsed() > PARTING {
+                return self.lose(peer, "it did not end operations whose memory is wanted back");
+            }
+            if self.look() == 0 {
+                rustix::thread::sched_yield();
+            }
+        }
     }
 
     /// Lets the device ask peers that nothing is asked of, now and then.
