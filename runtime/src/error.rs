@@ -257,6 +257,8 @@ pub enum Loss {
     Disconnected,
     /// It ended; nobody saw how.
     Unknown,
+    /// The job lived longer than its deadline, and all its waits are ended.
+    Overdue,
 }
 
 impl std::fmt::Display for Loss {
@@ -268,6 +270,7 @@ impl std::fmt::Display for Loss {
             Loss::Left => f.write_str("it left, or waits to leave, while others still need it"),
             Loss::Disconnected => f.write_str("the network connection to it is lost"),
             Loss::Unknown => f.write_str("its process ended"),
+            Loss::Overdue => f.write_str("the job has passed its deadline"),
         }
     }
 }

@@ -373,13 +373,18 @@ pub const KNOWN: &[Known] = &[
     },
     // A rank of a test that `bellwether::test` started as a process.
     internal("BELLWETHER_TEST"),
-    internal("BELLWETHER_JOB"),
-    internal("BELLWETHER_SIZE"),
-    internal("BELLWETHER_RANK"),
+    internal(LAUNCHED),
+    internal(OF_A_RANK[0]),
+    internal(OF_A_RANK[1]),
     internal("BELLWETHER_TERM_WIDTH"),
     // Which seed the tests on the simulated network repeat.
     internal("BELLWETHER_SIM_SEED"),
 ];
+
+/// Set for every rank that a launcher started.
+const LAUNCHED: &str = "BELLWETHER_JOB";
+/// And what else it is told. A user who sets one of these by hand means another.
+const OF_A_RANK: [&str; 2] = ["BELLWETHER_SIZE", "BELLWETHER_RANK"];
 
 const fn internal(name: &'static str) -> Known {
     Known {
@@ -410,26 +415,27 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Variables that look like ours but are not, each with the nearest name that is.
+    /// Variables that look like ours but are not, each with the nearest name that is; and what a launcher tells its ranks,
+    /// where there is none.
     pub fn unknown_in_env() -> Vec<(String, &'static str)> {
-        std::env::vars_os()
-            .filter_map(|(name, _)| name.into_string().ok())
-            .filter(|name| name.starts_with("BELLWETHER_") && KNOWN.iter().all(|k| k.name != name))
-            .map(|name| {
-                let near = nearest(&name);
-                (name, near)
-            })
-            .collect()
+        let launched = std::env::var_os(LAUNCHED).is_some();
+        let near = |name: String| match known(&name) {
+            Some(_) if OF_A_RANK.contains(&name.as_str()) && !launched => Some((name, "BELLWETHER_RANKS")),
+            Some(_) => None,
+            None => nearest(&name).map(|near| (name, near)),
+        };
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        names.filter(|name| name.starts_with("BELLWETHER_")).filter_map(near).collect()
     }
 }
 
-fn nearest(name: &str) -> &'static str {
-    KNOWN
-        .iter()
-        .filter(|known| known.public)
-        .min_by_key(|known| edit_distance(name, known.name))
-        .expect("the table is not empty")
-        .name
+fn known(name: &str) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| known.name == name)
+}
+
+fn nearest(name: &str) -> Option<&'static str> {
+    let public = KNOWN.iter().filter(|known| known.public);
+    public.min_by_key(|known| edit_distance(name, known.name)).map(|known| known.name)
 }
 
 /// Levenshtein distance, two rows at a time.
@@ -498,8 +504,8 @@ mod tests {
 
     #[test]
     fn a_misspelt_name_is_told_its_neighbour() {
-        assert_eq!(nearest("BELLWETHER_HEAPLIMIT"), "BELLWETHER_HEAP_LIMIT");
-        assert_eq!(nearest("BELLWETHER_RANK"), "BELLWETHER_RANKS");
+        assert_eq!(nearest("BELLWETHER_HEAPLIMIT"), Some("BELLWETHER_HEAP_LIMIT"));
+        assert_eq!(nearest("BELLWETHER_RANK"), Some("BELLWETHER_RANKS"));
         assert_eq!(edit_distance("kitten", "sitting"), 3);
     }
 }

@@ -52,9 +52,14 @@ struct Header {
     left: AtomicU32,
     /// Ranks that ended, in any way, or began to leave.
     ended: AtomicU32,
+    /// The first rank that somebody missed when it had left or was leaving, plus one; 0: nobody did.
+    missed: AtomicU32,
     /// Cores that some rank may run on, a bit each.
     cores: [AtomicU64; CORES_MAX / 64],
 }
+
+/// The detail of a rank that vanished because its job was ended.
+const OVERDUE: u32 = 1;
 
 /// Cores that are told apart; later ones count as these.
 const CORES_MAX: usize = 1024;
@@ -437,6 +442,7 @@ impl JobMemory {
             Loss::Exited(code) => (RankState::Exited, code as u32),
             Loss::Signaled(signal) => (RankState::Signaled, signal as u32),
             Loss::Disconnected | Loss::Unknown => (RankState::Vanished, 0),
+            Loss::Overdue => (RankState::Vanished, OVERDUE),
         };
         self.end(rank, state, detail);
     }
@@ -492,6 +498,16 @@ impl JobMemory {
         (0..self.ranks).filter(leaves).filter(|rank| which(*rank)).min_by_key(order)
     }
 
+    /// Somebody gives up because `rank` has left or is leaving: it is what went wrong, unless another was missed before.
+    pub fn miss(&self, rank: usize) {
+        let _ = self.header().missed.compare_exchange(0, rank as u32 + 1, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The rank that was missed first. Whoever left after it may have left because of it.
+    pub fn first_missed(&self) -> Option<usize> {
+        (self.header().missed.load(Ordering::Relaxed) as usize).checked_sub(1)
+    }
+
     /// Wakes `rank` if it sleeps.
     #[cold]
     pub fn wake(&self, rank: usize) {
@@ -525,6 +541,7 @@ impl JobMemory {
             RankState::Panicked => Some(Loss::Panicked),
             RankState::Exited => Some(Loss::Exited(detail)),
             RankState::Signaled => Some(Loss::Signaled(detail)),
+            RankState::Vanished if detail == OVERDUE as i32 => Some(Loss::Overdue),
             RankState::Vanished => Some(Loss::Unknown),
         }
     }

@@ -173,6 +173,12 @@ impl Hooks for Roster<'_> {
         let panicked = |rank| job.rank_state(rank) == RankState::Panicked;
         let others_panicked = (0..job.ranks()).any(|other| other != rank && panicked(other));
         let left = job.rank_state(rank) == RankState::Left;
-        (others_panicked && !panicked(rank)) || (left && job.first_lost().is_some_and(|(lost, _)| lost != rank))
+        // What ranks say of each other is in order; which of them ended first is not.
+        let first = job.first_missed().or(job.first_lost().map(|(lost, _)| lost));
+        (others_panicked && !panicked(rank)) || (left && first.is_some_and(|first| first != rank))
+    }
+
+    fn first_missed(&mut self) -> Option<usize> {
+        self.0.first_missed()
     }
 }

@@ -332,7 +332,7 @@ impl Engine {
             }
             if !pace.block(end) {
                 return Err(match self.job.any_left().then(|| self.job.first_to_leave(|_| true)).flatten() {
-                    Some(rank) => Error::PeerLost { rank, cause: Loss::Left, doing },
+                    Some(rank) => self.lost(rank, Loss::Left, doing),
                     None => Error::Standstill { doing },
                 });
             }

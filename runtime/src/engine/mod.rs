@@ -23,7 +23,7 @@ use self::pending::{Queue, Work};
 
 use crate::bootstrap::job::JobMemory;
 use crate::bootstrap::nodes::Nodes;
-use crate::error::{Error, Result};
+use crate::error::{Error, Loss, Result};
 use crate::memory::blocks::Blocks;
 use crate::memory::layout::{SlotLayout, Status};
 use crate::memory::node::NodeMemory;
@@ -322,10 +322,19 @@ impl Engine {
         })
     }
 
+    /// The error for a peer that is gone, which the launcher is to know of.
+    #[cold]
+    pub(crate) fn lost(&self, rank: usize, cause: Loss, doing: &'static str) -> Error {
+        if cause == Loss::Left {
+            self.job.miss(rank);
+        }
+        Error::PeerLost { rank, cause, doing }
+    }
+
     #[cold]
     pub(crate) fn check_alive(&self, rank: usize, doing: &'static str) -> Result<()> {
         match self.job.loss(rank) {
-            Some(cause) => Err(Error::PeerLost { rank, cause, doing }),
+            Some(cause) => Err(self.lost(rank, cause, doing)),
             None => Ok(()),
         }
     }

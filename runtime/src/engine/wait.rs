@@ -247,7 +247,7 @@ impl Engine {
         if all_looked && asleep && since.elapsed() >= STANDSTILL {
             let rank =
                 self.job.first_to_leave(|_| true).expect("somebody has left or is leaving, or we would not look");
-            return Err(Error::PeerLost { rank, cause: Loss::Left, doing });
+            return Err(self.lost(rank, Loss::Left, doing));
         }
         Ok(())
     }

@@ -272,7 +272,7 @@ impl<R> Call<R> {
         let Some(answer) = answer else {
             let cause = lost.expect("the wait ended without an answer");
             let doing = "waiting for the result of a remote call";
-            return Err(Error::PeerLost { rank: self.to, cause, doing });
+            return Err(engine.lost(self.to, cause, doing));
         };
         match answer.split_first() {
             Some((0, bytes)) => (self.decode)(bytes),

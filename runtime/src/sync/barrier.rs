@@ -201,7 +201,7 @@ fn wait(engine: &Engine, epoch: u64, mut ready: impl FnMut() -> bool) -> Result<
 fn deserted(engine: &Engine, deserter: Option<usize>, rank: usize) -> Error {
     // It may have left because another one died, which is then what there is to tell.
     let (rank, cause) = engine.job.first_lost().unwrap_or((deserter.unwrap_or(rank), Loss::Left));
-    Error::PeerLost { rank, cause, doing: DOING }
+    engine.lost(rank, cause, DOING)
 }
 
 /// A rank that left without entering this barrier.

@@ -1,5 +1,6 @@
 //! Ranks as threads of this process: a whole SPMD program inside one test.
 
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -133,17 +134,24 @@ struct Watch {
 impl Watch {
     fn start(job: Arc<JobMemory>, limit: Duration) -> Watch {
         let (alive, ended) = mpsc::channel::<()>();
+        let name = std::thread::current().name().unwrap_or("a job").to_owned();
         let overdue = move |limit| ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
         std::thread::spawn(move || {
             if !overdue(limit) {
                 return;
             }
-            for rank in 0..job.ranks() {
-                eprintln!("after {limit:?}, rank {rank} {}", job.whereabouts(rank));
-            }
-            (0..job.ranks()).for_each(|rank| job.mark_lost(rank, Loss::Unknown));
+            let places: Vec<String> =
+                (0..job.ranks()).map(|rank| format!("rank {rank} {}", job.whereabouts(rank))).collect();
+            places.iter().for_each(|place| eprintln!("after {limit:?}, {place}"));
+            (0..job.ranks()).for_each(|rank| job.mark_lost(rank, Loss::Overdue));
             if overdue(GRACE) {
-                eprintln!("{GRACE:?} later the job has not ended: a rank neither waits nor returns");
+                // Past the test harness, which keeps what is printed until the test ends.
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "{name}: {GRACE:?} after its deadline of {limit:?} a rank neither waits nor returns, and cannot be \
+                     ended alone: this process is aborted. At the deadline: {}",
+                    places.join("; ")
+                );
                 std::process::abort();
             }
         });

@@ -40,9 +40,9 @@ fn headline(cause: &Cause, ranks: &[RankEnd]) -> (String, Option<usize>) {
             (words, Some(*rank))
         }
         Cause::LeftEarly { rank, pid, joined } => {
-            let missing = if *joined { "without leaving the world" } else { "without joining the world" };
+            let missing = if *joined { "" } else { "without joining the world " };
             let words = format!(
-                "rank {rank} (pid {pid}) ended with exit 0 {missing} after {:.2} s, while others counted on it",
+                "rank {rank} (pid {pid}) ended with exit 0 {missing}after {:.2} s, while others counted on it",
                 after(*rank)
             );
             (words, Some(*rank))

@@ -169,6 +169,12 @@ pub trait Hooks {
         let _ = rank;
         false
     }
+
+    /// The rank that others first gave up on because it had left them or was leaving. It is the cause even if it returned 0,
+    /// where all that failed are consequences.
+    fn first_missed(&mut self) -> Option<usize> {
+        None
+    }
 }
 
 /// Hooks of a job that has no memory in common: nothing is handed out and nobody is told.

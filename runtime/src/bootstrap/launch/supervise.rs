@@ -454,7 +454,14 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         };
         let alike = |(_, cause): &&&(usize, Cause)| code(cause).is_some() && code(cause) == code(&own[0].1);
         let told = own.iter().filter(alike).find(|(rank, _)| output.spoke(*rank));
-        let first = told.or(own.first()).copied().or(self.failures.first()).map(|(_, cause)| cause.clone());
+        let left = || {
+            let rank = hooks.first_missed().filter(|_| own.is_empty() && !self.failures.is_empty())?;
+            let pid = ranks.get(rank)?.pid.as_raw_nonzero().get();
+            ends[rank].ended.filter(|ended| ended.success())?;
+            Some(Cause::LeftEarly { rank, pid, joined: true })
+        };
+        let own_first = told.or(own.first()).map(|(_, cause)| cause.clone());
+        let first = own_first.or_else(left).or_else(|| Some(self.failures.first()?.1.clone()));
         output.flush();
         let fault = output.fault().map(|fault| Cause::OutputFailed { errno: fault.raw_os_error() });
         let cause = self.cause.or(first).or(fault);
