@@ -183,11 +183,19 @@ fn work_spreads_to_ranks_that_have_none() {
         if world.rank() == 0 {
             (0..40 * world.size() as u32).try_for_each(|item| queue.push(item))?;
         }
+        let with_work = world.alloc::<u64>(1)?;
         let (mut seen, mut sum) = (0u64, 0u64);
         while let Some(item) = queue.pop()? {
+            if seen == 0 {
+                with_work.fetch_add(0, 0, 1)?;
+            }
+            // Nobody gets on before all have some: there is enough, so it must come to them.
+            while with_work.get(0, 0)? < world.size() as u64 {
+                world.sleep(std::time::Duration::from_micros(20));
+                world.poll()?;
+            }
             seen += 1;
             sum += u64::from(item);
-            world.sleep(std::time::Duration::from_micros(50));
         }
         let seen = world.allgather(&[seen])?;
         let mut sum = [sum];

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bellwether_runtime::vocabulary::cheetah::{Bell, Controller, FunctionId, MatchingHandler};
 use bellwether_runtime::{Context, Error, Loss, Settings, Threads, World, threads};
 use bellwether_tests::cheetah::Memory;
+use bellwether_tests::process::{command, run};
 use bellwether_tests::watchdog;
 
 /// A job in which something has gone wrong is over by then, on a busy machine.
@@ -531,4 +532,20 @@ fn memory_is_used_again() {
         assert!(grown <= 8 << 20, "the heap has grown by {grown} bytes");
     })
     .expect("starts");
+}
+
+/// Whoever ends first, the rank that the others missed is named.
+#[test]
+fn the_rank_that_left_the_others_is_named() {
+    for (how, words) in [("fail", "failed first: exit 1"), ("return", "ended with exit 0 after")] {
+        for turn in 0..20 {
+            let rank = turn % 7;
+            let mut job = command(env!("CARGO_BIN_EXE_start"));
+            job.args([how, &rank.to_string()]).env("BELLWETHER_RANKS", "7");
+            let outcome = run(&mut job, Duration::from_secs(60)).expect_failure();
+            let first = outcome.stderr.lines().find(|line| line.contains("failed first") || line.contains("exit 0"));
+            let named = first.is_some_and(|line| line.contains(&format!("rank {rank} (pid")) && line.contains(words));
+            assert!(named, "{how}, rank {rank}: {first:?}\n{}", outcome.stderr);
+        }
+    }
 }
