@@ -534,6 +534,19 @@ fn memory_is_used_again() {
     .expect("starts");
 }
 
+#[test]
+fn what_only_a_launcher_sets_is_warned_of() {
+    for name in ["BELLWETHER_RANK", "BELLWETHER_SIZE"] {
+        let mut alone = command(env!("CARGO_BIN_EXE_start"));
+        let outcome = run(alone.env(name, "4"), Duration::from_secs(60)).expect_success();
+        let words = format!("{name} is not a setting of Bellwether; did you mean BELLWETHER_RANKS?");
+        assert!(outcome.stderr.contains(&words), "{}", outcome.stderr);
+    }
+    let mut job = command(env!("CARGO_BIN_EXE_start"));
+    let outcome = run(job.env("BELLWETHER_RANKS", "2"), Duration::from_secs(60)).expect_success();
+    assert_eq!(outcome.stderr, "");
+}
+
 /// Whoever ends first, the rank that the others missed is named.
 #[test]
 fn the_rank_that_left_the_others_is_named() {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -51,22 +51,43 @@ impl Running {
         Ok(Running { child, out, err, name })
     }
 
+    /// Sleeps until it ends: what is measured has the cores to itself, and its end is seen at once.
+    fn ends_within(&self, limit: Duration) -> std::io::Result<bool> {
+        let begin = Instant::now();
+        // SAFETY: a system call on our own child, which has not been waited for.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.child.id() as libc::pid_t, 0) };
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: just made, and nobody else's.
+        let process = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        loop {
+            let left = limit.saturating_sub(begin.elapsed()).as_millis().min(i32::MAX as u128) as i32;
+            let mut ended = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one entry.
+            match unsafe { libc::poll(&mut ended, 1, left) } {
+                1 => return Ok(true),
+                0 if begin.elapsed() >= limit => return Ok(false),
+                0 => {}
+                _ => {
+                    let error = std::io::Error::last_os_error();
+                    if error.kind() != std::io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
     /// Waits for its end and gives what it wrote to standard output.
     ///
     /// # Errors
     /// If it fails, or takes longer than `limit`; with the line it wrote that tells most.
     pub fn finish(mut self, limit: Duration) -> anyhow::Result<String> {
-        let begin = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait()? {
-                break status;
-            }
-            if begin.elapsed() > limit {
-                anyhow::bail!("`{}` did not end within {limit:?}", self.name);
-            }
-            // Seldom: a peer that is measured has the cores to itself, as ours has.
-            std::thread::sleep(Duration::from_millis(20));
-        };
+        if !self.ends_within(limit)? {
+            anyhow::bail!("`{}` did not end within {limit:?}", self.name);
+        }
+        let status = self.child.wait()?;
         if !status.success() {
             let text = read(&mut self.err)? + &read(&mut self.out)?;
             // Open MPI frames its messages with lines of dashes.
