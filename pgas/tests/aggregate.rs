@@ -28,6 +28,18 @@ impl Places for Uneven {
     }
 }
 
+/// Element `i` at rank `i mod ranks`, but for one that is nowhere.
+struct Astray(Cyclic, usize);
+
+impl Places for Astray {
+    fn extent(&self) -> usize {
+        self.0.extent()
+    }
+    fn place(&self, index: usize) -> (usize, usize) {
+        if index == self.1 { (usize::MAX, 7) } else { self.0.place(index) }
+    }
+}
+
 /// What rank `rank` brings: indices below `extent`, and values.
 fn load(rank: usize, extent: usize, count: usize, skew: bool) -> (Vec<usize>, Vec<u64>) {
     let mut chance = Chance::new(rank, extent as u64);
@@ -72,8 +84,11 @@ fn check<P: Places>(world: &World, places: &P, room: usize, most: usize, options
         let (indices, values) = load(world.rank(), places.extent(), count(world.rank(), most), skew);
         aggregator.scatter_add(&mut table, places, &indices, &values)?;
         assert_eq!(whole(world, &table, places)?, expected);
-        let read = aggregator.gather(&table, places, &indices)?;
-        assert!(read.iter().zip(&indices).all(|(value, index)| *value == expected[*index]));
+        // Many are read in two ways, which are tried in turn.
+        for _ in 0..3 {
+            let read = aggregator.gather(&table, places, &indices)?;
+            assert!(read.iter().zip(&indices).all(|(value, index)| *value == expected[*index]));
+        }
     }
     // Of a counter each asker gets another number, and none is left out.
     world.barrier()?;
@@ -146,7 +161,9 @@ fn tables_of_many_buckets() {
         let blocks = Blocks::new(extent, world.size());
         check(world, &blocks, blocks.block(), 30_000, &options(world, 200_000))?;
         let cyclic = Cyclic::new(extent, world.size());
-        check(world, &cyclic, cyclic.block(), 30_000, &options(world, 1 << 20))
+        check(world, &cyclic, cyclic.block(), 30_000, &options(world, 1 << 20))?;
+        let uneven = Uneven { unit: 1 + extent / (world.size() * (world.size() + 1)), ranks: world.size(), extent };
+        check(world, &uneven, extent, 30_000, &options(world, 20_000))
     });
 }
 
@@ -198,6 +215,40 @@ fn an_index_out_of_range_is_told_to_all_and_changes_nothing() {
 }
 
 #[test]
+fn an_index_out_of_range_among_many_is_told_to_all() {
+    on_threads("an_index_out_of_range_among_many_is_told_to_all", |world| {
+        const MANY: usize = 20_000;
+        type Read<'a> = &'a dyn Fn(&mut Aggregator<u64>, &[usize], &mut [u64]) -> Result<()>;
+        let told = |read: Read<'_>, wrong, expected: &str| {
+            let mut aggregator = Aggregator::new(world, &Options::new(world))?;
+            let good: Vec<usize> = (0..MANY).map(|i| i * 31 % 4000).collect();
+            let mut bad = good.clone();
+            if world.rank() == world.size() - 1 {
+                bad[MANY - 1] = wrong;
+            }
+            // Each comes with one way to read, then with the other.
+            for _ in 0..2 {
+                read(&mut aggregator, &good, &mut [7; MANY])?;
+                let mut values = [7; MANY];
+                let error = read(&mut aggregator, &bad, &mut values).expect_err("an index outside");
+                assert!(error.to_string().contains(expected), "{error}");
+                assert_eq!(values, [7; MANY]);
+            }
+            Ok(())
+        };
+        let (blocks, cyclic) = (Blocks::new(5000, world.size()), Cyclic::new(5000, world.size()));
+        let astray = Astray(cyclic, 4999);
+        let table = world.alloc::<u64>(5000)?;
+        let last = world.size() - 1;
+        let outside = format!("rank {last} brought index 5000, its number {}, for a table of 5000 elements", MANY - 1);
+        let nowhere = format!("the layout puts index 4999 of rank {last} at element 7 of rank {}", usize::MAX);
+        told(&|by, indices, values| by.gather_into(&table, &blocks, indices, values), 5000, &outside)?;
+        told(&|by, indices, values| by.gather_into(&table, &cyclic, indices, values), 5000, &outside)?;
+        told(&|by, indices, values| by.gather_into(&table, &astray, indices, values), 4999, &nowhere)
+    });
+}
+
+#[test]
 fn ranks_in_different_calls_are_told() {
     everywhere("ranks_in_different_calls_are_told", |world| {
         if world.size() == 1 {
@@ -208,13 +259,17 @@ fn ranks_in_different_calls_are_told() {
         let mut aggregator = Aggregator::new(world, &options(world, 1000))?;
         let table = if world.rank() == 0 { &mut one } else { &mut other };
         let end = aggregator.scatter_add(table, &blocks, &[1], &[1]);
-        assert!(matches!(end, Err(Error::RanksDiffer { .. })), "{end:?}");
+        let Err(Error::RanksDiffer { theirs, ours, .. }) = end else { panic!("{end:?}") };
+        let call = format!("call 1 is scatter_add, on {} elements at each rank", blocks.block());
+        assert!(ours.starts_with(&call) && theirs.starts_with(&call) && ours != theirs, "{ours}, {theirs}");
         world.barrier()?;
         let end = match world.rank() {
             0 => aggregator.gather(&one, &blocks, &[1]).map(drop),
             _ => aggregator.scatter_add(&mut one, &blocks, &[1], &[1]),
         };
-        assert!(matches!(end, Err(Error::RanksDiffer { .. })), "{end:?}");
+        let Err(Error::RanksDiffer { theirs, ours, .. }) = end else { panic!("{end:?}") };
+        let both = [&ours, &theirs].map(|said| (said.contains("call 2 is gather"), said.contains("is scatter_add")));
+        assert!(both.contains(&(true, false)) && both.contains(&(false, true)), "{ours}, {theirs}");
         Ok(())
     });
 }

@@ -62,6 +62,8 @@ pub(super) trait Buckets {
     fn count(&self) -> usize;
     /// Bucket of an index, and offset in it. `None` if there is no such element.
     fn locate(&self, index: usize) -> Option<(usize, u32)>;
+    /// Whether every index below the extent is known to have a place.
+    fn has_all(&self) -> bool;
     /// What lies under a bucket.
     fn under(&self, bucket: usize) -> Under;
     /// Elements of a whole stretch.
@@ -133,6 +135,10 @@ impl Buckets for ByIndex {
         (index < self.extent).then_some((index >> self.shift, (index & ((1 << self.shift) - 1)) as u32))
     }
 
+    fn has_all(&self) -> bool {
+        true
+    }
+
     #[inline(always)]
     fn under(&self, bucket: usize) -> Under {
         self.under[bucket]
@@ -178,6 +184,10 @@ impl<P: Places> Buckets for ByPlace<'_, P> {
         let is_there = rank < self.table.ranks && local < self.table.len;
         let offset = (local & ((1 << self.shift) - 1)) as u32;
         is_there.then_some((rank * self.per_rank + (local >> self.shift), offset))
+    }
+
+    fn has_all(&self) -> bool {
+        false
     }
 
     #[inline(always)]

@@ -15,7 +15,8 @@
 //!
 //! # How it is fast
 //! Where ranks map each other's memory, items are sorted by owner and by stretch of the table, and applied or read a stretch at
-//! a time. Elsewhere they travel in messages, in one hop or two.
+//! a time; or elements are read in the order asked for, each fetched well ahead, whichever proves quicker. Elsewhere they
+//! travel in messages, in one hop or two.
 
 mod buckets;
 mod chains;
@@ -28,7 +29,9 @@ mod port;
 mod prefetch;
 mod push;
 mod rounds;
+mod straight;
 mod table;
+mod trial;
 mod verdict;
 
 pub use self::element::Addend;

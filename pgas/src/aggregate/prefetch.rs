@@ -11,3 +11,16 @@ pub(super) fn prefetch<T>(address: *const T) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
 }
+
+/// As [`prefetch`], into the second-level cache only: more of these can be under way at a time than of those that wait for a
+/// place in the first.
+#[inline(always)]
+pub(super) fn prefetch_near<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}

@@ -4,6 +4,10 @@
 //! own buckets in all pools, straight from the others' memory: nobody copies an item a second time, and the stretch of the
 //! table under a bucket stays in the owner's cache while all that goes there is applied, with plain loads and stores, as
 //! nobody else writes there. A second barrier gives the pools back.
+//!
+//! Who only reads may read straight away, if the processor fetches enough at a time: [`Trial`] finds out.
+
+use std::time::{Duration, Instant};
 
 use bellwether_runtime::memory::copy;
 use bellwether_runtime::{Pod, Result, Symmetric, World};
@@ -13,12 +17,15 @@ use super::options::Options;
 use super::places::Places;
 use super::pool::Pool;
 use super::prefetch::prefetch;
+use super::straight;
+use super::trial::{Trial, Way};
 use super::verdict::{Call, Verdict, Verdicts};
 
 /// What rounds need, made once.
 pub(super) struct Rounds<T> {
     pool: Pool<T>,
     verdicts: Verdicts,
+    trial: Trial,
 }
 
 /// Bytes of a table under a bucket.
@@ -44,7 +51,7 @@ enum Sorted<'a, P> {
 
 impl<T: Pod> Rounds<T> {
     pub(super) fn new(world: &World, options: &Options) -> Result<Rounds<T>> {
-        Ok(Rounds { pool: Pool::new(world, options.memory)?, verdicts: Verdicts::new(world)? })
+        Ok(Rounds { pool: Pool::new(world, options.memory)?, verdicts: Verdicts::new(world)?, trial: Trial::default() })
     }
 
     pub(super) fn memory(&self) -> usize {
@@ -225,10 +232,68 @@ impl<T: Pod> Rounds<T> {
         buckets: &B,
         indices: &[usize],
         values: &mut [T],
-        mut verdict: Verdict,
+        verdict: Verdict,
     ) -> Result<()> {
+        let way = self.trial.choose(table.len(), indices.len());
+        let begin = Instant::now();
+        let waited = match way {
+            Way::Straight => self.read_straight(world, call, table, places, buckets, indices, values, verdict)?,
+            Way::Sorted => self.read_sorted(world, call, table, places, buckets, indices, values, verdict)?,
+        };
+        self.trial.note(way, indices.len(), begin.elapsed().saturating_sub(waited));
+        Ok(())
+    }
+
+    /// As [`Verdicts::exchange`]; tells how long this rank waited for the others.
+    fn meet(&mut self, world: &World, call: Call, verdict: Verdict) -> Result<Duration> {
+        let begin = Instant::now();
+        self.verdicts.exchange(world, call, verdict, false)?;
+        Ok(begin.elapsed())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "as above")]
+    fn read_straight<P: Places, B: Buckets>(
+        &mut self,
+        world: &World,
+        call: Call,
+        table: &Symmetric<T>,
+        places: &P,
+        buckets: &B,
+        indices: &[usize],
+        values: &mut [T],
+        mut verdict: Verdict,
+    ) -> Result<Duration> {
+        if verdict.is_good() {
+            verdict = Verdict::of_indices(places, indices, 0);
+        }
+        let wrong = |number| Verdict::of_index(places, indices, number);
+        if verdict.is_good()
+            && !buckets.has_all()
+            && let Some(number) = indices.iter().position(|index| buckets.locate(*index).is_none())
+        {
+            verdict = wrong(number);
+        }
+        let waited = self.meet(world, call, verdict)?;
+        straight::read(world, table, places, buckets, indices, values)
+            .map_err(|number| wrong(number).error(call.operation, world.rank()))?;
+        Ok(waited)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "as above")]
+    fn read_sorted<P: Places, B: Buckets>(
+        &mut self,
+        world: &World,
+        call: Call,
+        table: &Symmetric<T>,
+        places: &P,
+        buckets: &B,
+        indices: &[usize],
+        values: &mut [T],
+        mut verdict: Verdict,
+    ) -> Result<Duration> {
         let mut done = 0;
         let mut is_first = true;
+        let mut waited = Duration::ZERO;
         while is_first || done < indices.len() {
             let mut taken = 0;
             if verdict.is_good() {
@@ -242,7 +307,7 @@ impl<T: Pod> Rounds<T> {
                 if verdict.is_good() {
                     verdict = Verdict::of_indices(places, indices, taken);
                 }
-                self.verdicts.exchange(world, call, verdict, false)?;
+                waited = self.meet(world, call, verdict)?;
                 is_first = false;
             }
             if !verdict.is_good() {
@@ -256,7 +321,7 @@ impl<T: Pod> Rounds<T> {
             traced.map_err(|number| wrong(number).error(call.operation, world.rank()))?;
             done = end;
         }
-        Ok(())
+        Ok(waited)
     }
 
     /// Reads what this rank's pool asks for, `count` elements in all, stretch by stretch. Where most lines of a stretch are

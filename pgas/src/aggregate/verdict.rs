@@ -112,11 +112,12 @@ pub(super) struct Call {
     pub(super) table: (usize, usize),
 }
 
+/// The calls there are.
+const OPERATIONS: [&str; 4] = ["scatter_add", "scatter_with", "fetch_add", "gather"];
+
 impl Call {
     fn word(self) -> u64 {
-        // The name's length and first letter tell the operations apart.
-        let name = self.operation.as_bytes();
-        (name.len() as u64) << 8 | u64::from(name.first().copied().unwrap_or(0))
+        OPERATIONS.iter().position(|operation| *operation == self.operation).unwrap_or(OPERATIONS.len()) as u64
     }
 }
 
@@ -180,19 +181,19 @@ fn look(theirs: &[u64], head: &[u64], call: Call, rank: usize, own: usize) -> Re
     let (title, rest) = theirs.split_at(head.len());
     if title != head {
         let show = |words: &[u64]| match words {
-            [_, word, offset, len] if *word == call.word() => {
-                format!("{} on {len} elements at offset {offset:#x}", call.operation)
+            [count, word, offset, len] => {
+                let operation = OPERATIONS.get(*word as usize).copied().unwrap_or("another call");
+                format!("call {count} is {operation}, on {len} elements at each rank, from byte {offset} of its memory")
             }
-            [count, ..] => format!("another call, its number {count}"),
-            [] => String::new(),
+            _ => String::new(),
         };
         return Err(Error::RanksDiffer {
-            what: "the aggregated call",
+            what: "the call of the aggregator",
             rank,
             reference: own,
             theirs: show(title),
             ours: show(head),
-            advice: "every rank must make the same calls, on the same tables, in the same order",
+            advice: "every rank must make the same aggregated calls, on the same tables, in the same order",
         });
     }
     let verdict = Verdict::from_words(std::array::from_fn(|word| rest[1 + word]));
