@@ -23,8 +23,8 @@ pub fn put(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let active = session.world.rank() == 0;
     let measured = session.alternate(
         session.operations(100_000, usize::MAX, WORD),
-        |n| halves([puts_by_index::<0>, puts_by_index::<1>], &array, if active { n } else { 0 }),
-        |n| halves([puts_by_rank::<0>, puts_by_rank::<1>], &memory, if active { n } else { 0 }),
+        |n| in_quarters([puts_by_index::<0>, puts_by_index::<1>, puts_by_index::<2>, puts_by_index::<3>], &array, if active { n } else { 0 }),
+        |n| in_quarters([puts_by_rank::<0>, puts_by_rank::<1>, puts_by_rank::<2>, puts_by_rank::<3>], &memory, if active { n } else { 0 }),
     )?;
     Ok(vec![measured])
 }
@@ -38,8 +38,8 @@ pub fn get(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let active = session.world.rank() == 0;
     let measured = session.alternate(
         session.operations(100_000, usize::MAX, WORD),
-        |n| halves([gets_by_index::<0>, gets_by_index::<1>], &array, if active { n } else { 0 }),
-        |n| halves([gets_by_rank::<0>, gets_by_rank::<1>], &memory, if active { n } else { 0 }),
+        |n| in_quarters([gets_by_index::<0>, gets_by_index::<1>, gets_by_index::<2>, gets_by_index::<3>], &array, if active { n } else { 0 }),
+        |n| in_quarters([gets_by_rank::<0>, gets_by_rank::<1>, gets_by_rank::<2>, gets_by_rank::<3>], &memory, if active { n } else { 0 }),
     )?;
     Ok(vec![measured])
 }
@@ -50,9 +50,9 @@ fn places(session: &Session) -> Result<(GlobalArray<u64, 1, Shared>, Symmetric<u
     Ok((array, world.alloc(PLACES)?))
 }
 
-// Functions of their own, as in `memory`; all walk alike. Each is there twice, the second time half of 32 bytes further on:
-// a loop of so few instructions was seen to take half as long again where its last jump lies across such a boundary, and
-// where it lies is chance.
+// Functions of their own, as in `memory`; all walk alike. Each is there four times, each time a quarter of 64 bytes further
+// on: a loop of so few instructions was seen to take twice as long where it lies across such a boundary, and where it lies
+// is chance.
 
 #[inline(never)]
 fn puts_by_index<const PLACE: usize>(array: &GlobalArray<u64, 1, Shared>, count: usize) -> Result<()> {
@@ -80,19 +80,18 @@ fn gets_by_rank<const PLACE: usize>(memory: &Symmetric<u64>, count: usize) -> Re
     wander(0, count, |i| memory.get(rank, i).map(|value| _ = opaque(value)))
 }
 
-/// Half of the rounds with each.
-fn halves<M>(loops: [fn(&M, usize) -> Result<()>; 2], memory: &M, count: usize) -> Result<()> {
-    loops[0](memory, count / 2)?;
-    loops[1](memory, count - count / 2)
+/// A quarter of the rounds with each.
+fn in_quarters<M>(loops: [fn(&M, usize) -> Result<()>; 4], memory: &M, count: usize) -> Result<()> {
+    (0..4).try_for_each(|n| loops[n](memory, (count + n) / 4))
 }
 
-/// The code behind it begins so many times 16 bytes behind a boundary of 32.
+/// The code behind it begins so many times 16 bytes behind a boundary of 64.
 #[inline(always)]
 fn further_on<const PLACE: usize>() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: instructions that do nothing.
     unsafe {
-        std::arch::asm!(".p2align 5", ".rept {}", "nop", ".endr", const 16 * PLACE, options(nomem, nostack, preserves_flags));
+        std::arch::asm!(".p2align 6", ".rept {}", "nop", ".endr", const 16 * PLACE, options(nomem, nostack, preserves_flags));
     }
 }
 
