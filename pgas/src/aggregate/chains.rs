@@ -7,8 +7,11 @@
 
 use super::buckets::Buckets;
 
-/// Most entries of a chunk. With fewer, more time goes into following the chain; with more, more room is kept open.
+/// Most entries of a chunk as memory is parted at first.
 const CHUNK_MAX: usize = 256;
+/// Most entries of a chunk when it is known how many buckets there are. With fewer, more time goes into following the chain;
+/// with more, more room is kept open.
+const JOINED_MAX: usize = 4096;
 /// Entries by which the starts of neighbouring buckets differ.
 const STAGGER: usize = 8;
 
@@ -31,6 +34,15 @@ impl Chunks {
             log2 -= 1;
         }
         Chunks { log2, count: count(log2).max(buckets + 1) }
+    }
+
+    /// The same memory in chunks as large as leave a few for each of `buckets`.
+    pub(super) fn joined(self, buckets: usize) -> Chunks {
+        let mut joined = self;
+        while joined.log2 < JOINED_MAX.ilog2() && joined.count / 2 >= 4 * buckets {
+            joined = Chunks { log2: joined.log2 + 1, count: joined.count / 2 };
+        }
+        joined
     }
 
     /// Entries in all.

@@ -4,7 +4,7 @@ use bellwether_runtime::{Pod, Result, Symmetric, World};
 
 use super::buckets::{BUCKETS_MAX, Buckets};
 use super::chains::Chunks;
-use super::prefetch::prefetch;
+use super::prefetch::{prefetch, prefetch_near};
 
 /// One rank's items, and its view of the others'.
 pub(super) struct Pool<T> {
@@ -15,6 +15,8 @@ pub(super) struct Pool<T> {
     /// Where each bucket ends: number of its last entry plus one.
     ends: Symmetric<u32>,
     rank: usize,
+    /// As the memory was parted at first, and as it is for the buckets of the last fill.
+    parted: Chunks,
     chunks: Chunks,
     /// The ends as this rank works on them.
     cursors: Vec<u32>,
@@ -27,11 +29,12 @@ impl<T: Pod> Pool<T> {
         let chunks = Chunks::new(budget, size_of::<u32>() + size_of::<T>(), ranks);
         let ends = (chunks.count - 1).min(BUCKETS_MAX.max(ranks));
         Ok(Pool {
-            offsets: world.alloc(chunks.entries())?,
+            offsets: world.alloc(chunks.entries() + ENTRIES_AHEAD)?,
             values: world.alloc(chunks.entries())?,
             next: world.alloc(chunks.count)?,
             ends: world.alloc(ends)?,
             rank: world.rank(),
+            parted: chunks,
             chunks,
             cursors: Vec::with_capacity(ends),
         })
@@ -45,7 +48,7 @@ impl<T: Pod> Pool<T> {
 
     /// Most buckets, unless there are more ranks.
     pub(super) fn buckets(&self) -> usize {
-        self.ends.len().min(self.chunks.count / 4)
+        self.ends.len().min(self.parted.count / 4)
     }
 
     /// The pool of `rank`, which is mapped.
@@ -73,6 +76,7 @@ impl<T: Pod> Pool<T> {
     ) -> Result<usize, usize> {
         assert!(buckets.count() <= self.ends.len() && (!VALUES || values.len() >= indices.len()));
         let own = self.of(self.rank);
+        self.chunks = self.parted.joined(buckets.count());
         let (chunks, mut used) = (self.chunks, buckets.count());
         chunks.restart(&mut self.cursors, used);
         let more = |full| {
@@ -87,7 +91,10 @@ impl<T: Pod> Pool<T> {
         };
         let taken = chunks.sweep(buckets, &mut self.cursors, indices, more, |number, entry, offset| {
             // There are more chains than the hardware follows.
-            prefetch(own.offsets.wrapping_add(entry + LINE / size_of::<u32>()));
+            prefetch_near(own.offsets.wrapping_add(entry + LINE / size_of::<u32>()));
+            if VALUES {
+                prefetch_near(own.values.wrapping_add(entry + AHEAD / size_of::<T>()));
+            }
             // SAFETY: an entry of this pool, which is ours by the caller's word; as many values as indices.
             unsafe {
                 own.offsets.add(entry).write(offset);
@@ -131,6 +138,10 @@ impl<T: Pod> Pool<T> {
 const AHEAD: usize = 128;
 /// Bytes of a cache line.
 const LINE: usize = 64;
+/// How many entries before its own an element is asked for.
+pub(super) const ENTRIES_AHEAD: usize = 64;
+/// How many bytes before they are needed entries of a pool are asked for: it may be another rank's, in the caches of its core.
+const POOL_AHEAD: usize = 768;
 
 /// A rank's pool as addresses in this process.
 #[derive(Clone, Copy)]
@@ -154,6 +165,13 @@ impl<T> View<T> {
         // SAFETY: a full chunk before the last was linked to the one after it.
         let next = |chunk| unsafe { self.next.add(chunk).read() } as usize;
         self.chunks.walk(bucket, end, next, |entry| self.soon(entry), each);
+    }
+
+    /// Asks for entries well behind `entry`, as far as they lie in this chunk.
+    #[inline(always)]
+    pub(super) fn ahead(&self, entry: usize) {
+        prefetch_near(self.offsets.wrapping_add(entry + POOL_AHEAD / size_of::<u32>()));
+        prefetch_near(self.values.wrapping_add(entry + POOL_AHEAD / size_of::<T>()));
     }
 
     /// Asks for the first lines of a chunk: from there on the hardware follows.

@@ -15,8 +15,8 @@ use bellwether_runtime::{Pod, Result, Symmetric, World};
 use super::buckets::{Buckets, ByIndex, ByPlace, Nowhere, Table, Under};
 use super::options::Options;
 use super::places::Places;
-use super::pool::Pool;
-use super::prefetch::prefetch;
+use super::pool::{ENTRIES_AHEAD, Pool};
+use super::prefetch::{prefetch, prefetch_near};
 use super::straight;
 use super::trial::{Trial, Way};
 use super::verdict::{Call, Verdict, Verdicts};
@@ -178,7 +178,15 @@ impl<T: Pod> Rounds<T> {
                         unsafe {
                             let stretch = part.add(start);
                             pool.walk(bucket, |first, count| {
-                                (first..first + count).for_each(|entry| update(entry, stretch.add(offset(entry))));
+                                let end = first + count;
+                                for group in (first..end).step_by(GROUP_MAX) {
+                                    pool.ahead(group);
+                                    for entry in group..end.min(group + GROUP_MAX) {
+                                        // Whatever is there is asked for.
+                                        prefetch_near(stretch.wrapping_add(offset(entry + ENTRIES_AHEAD)));
+                                        update(entry, stretch.add(offset(entry)));
+                                    }
+                                }
                             });
                         }
                     }

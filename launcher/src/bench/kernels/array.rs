@@ -23,8 +23,20 @@ pub fn put(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let active = session.world.rank() == 0;
     let measured = session.alternate(
         session.operations(100_000, usize::MAX, WORD),
-        |n| in_quarters([puts_by_index::<0>, puts_by_index::<1>, puts_by_index::<2>, puts_by_index::<3>], &array, if active { n } else { 0 }),
-        |n| in_quarters([puts_by_rank::<0>, puts_by_rank::<1>, puts_by_rank::<2>, puts_by_rank::<3>], &memory, if active { n } else { 0 }),
+        |n| {
+            in_quarters(
+                [puts_by_index::<0>, puts_by_index::<1>, puts_by_index::<2>, puts_by_index::<3>],
+                &array,
+                if active { n } else { 0 },
+            )
+        },
+        |n| {
+            in_quarters(
+                [puts_by_rank::<0>, puts_by_rank::<1>, puts_by_rank::<2>, puts_by_rank::<3>],
+                &memory,
+                if active { n } else { 0 },
+            )
+        },
     )?;
     Ok(vec![measured])
 }
@@ -38,8 +50,20 @@ pub fn get(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let active = session.world.rank() == 0;
     let measured = session.alternate(
         session.operations(100_000, usize::MAX, WORD),
-        |n| in_quarters([gets_by_index::<0>, gets_by_index::<1>, gets_by_index::<2>, gets_by_index::<3>], &array, if active { n } else { 0 }),
-        |n| in_quarters([gets_by_rank::<0>, gets_by_rank::<1>, gets_by_rank::<2>, gets_by_rank::<3>], &memory, if active { n } else { 0 }),
+        |n| {
+            in_quarters(
+                [gets_by_index::<0>, gets_by_index::<1>, gets_by_index::<2>, gets_by_index::<3>],
+                &array,
+                if active { n } else { 0 },
+            )
+        },
+        |n| {
+            in_quarters(
+                [gets_by_rank::<0>, gets_by_rank::<1>, gets_by_rank::<2>, gets_by_rank::<3>],
+                &memory,
+                if active { n } else { 0 },
+            )
+        },
     )?;
     Ok(vec![measured])
 }
