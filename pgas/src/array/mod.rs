@@ -163,7 +163,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// [`Error::InvalidArgument`] if the layout is not for as many ranks as the world has; [`Error::RanksDiffer`] if it
     /// is not the same everywhere; as [`World::alloc`].
     pub fn new(world: &World, layout: Layout<D>) -> Result<Self> {
-        Self::with_widths(world, layout, [0; D])
+        world.within("GlobalArray::new", || Self::with_widths(world, layout, [0; D]))
     }
 
     /// An array whose element at each index is what `value` says, in the local phase. Collective as
@@ -172,9 +172,11 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// # Errors
     /// As [`GlobalArray::new`].
     pub fn from_fn(world: &World, layout: Layout<D>, mut value: impl FnMut([usize; D]) -> T) -> Result<Self> {
-        let mut array = Self::new(world, layout)?;
-        array.iter_mut().for_each(|(index, element)| *element = value(index));
-        Ok(array)
+        world.within("from_fn", || {
+            let mut array = Self::new(world, layout)?;
+            array.iter_mut().for_each(|(index, element)| *element = value(index));
+            Ok(array)
+        })
     }
 
     /// An array of zeros with so many elements of the neighbours on each side.
