@@ -1,5 +1,8 @@
 //! What the attribute [`bellwether::test`](crate::test) expands to.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -55,8 +58,45 @@ pub fn run(test: Test, body: impl Fn(&World) -> Result<(), String> + Sync) {
     }
     // In the first process this does not return: it starts the ranks, and watches them.
     let world = World::start().unwrap_or_else(|error| panic!("{error}"));
-    let outcome = body(&world).and_then(|()| world.finish().map_err(|error| error.to_string()));
-    outcome.unwrap_or_else(|why| panic!("{why}"));
+    as_rank(world, body);
+}
+
+/// Status of a rank that failed: that of a test program.
+const FAILED: i32 = 101;
+
+/// The body, in a process of its own. One that fails says so itself, under its rank's number, and ends here: the report is
+/// that of the test which started it, so the harness of this process is not to make another.
+fn as_rank(world: World, body: impl Fn(&World) -> Result<(), String>) {
+    let rank = world.rank();
+    std::panic::set_hook(Box::new(move |panic| tell_panic(rank, panic)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let outcome = body(&world).and_then(|()| world.finish().map_err(|error| error.to_string()));
+        if let Err(why) = outcome {
+            tell(&format!("rank {rank}: {why}"));
+            // To its peers it has panicked, as on threads.
+            resume_unwind(Box::new(()));
+        }
+    }));
+    if outcome.is_err() {
+        std::process::exit(FAILED);
+    }
+}
+
+fn tell_panic(rank: usize, panic: &PanicHookInfo<'_>) {
+    let what = panic.payload_as_str().unwrap_or("something that is no text");
+    let place = panic.location().map(|place| format!(" at {place}")).unwrap_or_default();
+    let mut text = format!("rank {rank} panicked{place}: {what}");
+    // If it is asked for.
+    let trace = Backtrace::capture();
+    if trace.status() == BacktraceStatus::Captured {
+        text += &format!("\n{trace}");
+    }
+    tell(&text);
+}
+
+/// In one piece, past the harness.
+fn tell(text: &str) {
+    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
 fn on_threads(test: Test, body: impl Fn(&World) -> Result<(), String> + Sync) {
@@ -90,6 +130,35 @@ fn in_processes(test: Test) {
         .output()
         .unwrap_or_else(|error| panic!("starting {name} as a program: {error}"));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{} ranks as processes: {}\n{out}{err}", test.ranks, output.status);
+    let failed = || format!("{} ranks as processes: {}\n{}{err}", test.ranks, output.status, of_ranks(name, &out));
+    assert!(output.status.success(), "{}", failed());
     assert!(out.contains("1 passed"), "no test {name} in this program\n{out}{err}");
+}
+
+/// What ranks wrote, without what the harness of each process wrote around it.
+fn of_ranks(name: &str, out: &str) -> String {
+    let start = format!("test {name}");
+    let mut text = String::new();
+    for line in out.lines() {
+        let own = line.strip_prefix(&start).and_then(|rest| rest.split_once("... ")).map_or(line, |(_, own)| own);
+        let harness = matches!(own, "" | "ok" | "running 1 test") || own.starts_with("test result: ");
+        if !harness {
+            text += own;
+            text += "\n";
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ranks_wrote_is_told_from_their_harness() {
+        let out = "\nrunning 1 test\ntest a::ranks_2 ... \nrunning 1 test\ntest a::ranks_2 ... first\nsecond\nok\n\n\
+                   test result: ok. 1 passed; 0 failed\n\ntest a::ranks_2 - should panic ... third\ntest b ... fourth\n";
+        assert_eq!(of_ranks("a::ranks_2", out), "first\nsecond\nthird\ntest b ... fourth\n");
+        assert_eq!(of_ranks("a::ranks_2", ""), "");
+    }
 }
