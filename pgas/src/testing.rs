@@ -2,7 +2,7 @@
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::Write;
-use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -69,17 +69,20 @@ const FAILED: i32 = 101;
 fn as_rank(world: World, body: impl Fn(&World) -> Result<(), String>) {
     let rank = world.rank();
     std::panic::set_hook(Box::new(move |panic| tell_panic(rank, panic)));
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let outcome = body(&world).and_then(|()| world.finish().map_err(|error| error.to_string()));
-        if let Err(why) = outcome {
-            tell(&format!("rank {rank}: {why}"));
-            // To its peers it has panicked, as on threads.
-            resume_unwind(Box::new(()));
-        }
-    }));
-    if outcome.is_err() {
-        std::process::exit(FAILED);
+    // The world is not left before the process ends: then the launcher is the first to know, and names this rank as the first.
+    match catch_unwind(AssertUnwindSafe(|| body(&world))) {
+        Ok(Ok(())) => {}
+        Ok(Err(why)) => fail(rank, &why),
+        Err(_) => std::process::exit(FAILED),
     }
+    if let Err(error) = world.finish() {
+        fail(rank, &error.to_string());
+    }
+}
+
+fn fail(rank: usize, why: &str) -> ! {
+    tell(&format!("rank {rank}: {why}"));
+    std::process::exit(FAILED)
 }
 
 fn tell_panic(rank: usize, panic: &PanicHookInfo<'_>) {
@@ -130,7 +133,8 @@ fn in_processes(test: Test) {
         .output()
         .unwrap_or_else(|error| panic!("starting {name} as a program: {error}"));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let failed = || format!("{} ranks as processes: {}\n{}{err}", test.ranks, output.status, of_ranks(name, &out));
+    let failed =
+        || format!("{} ranks as processes: {}\n{}{}", test.ranks, output.status, of_ranks(name, &out), once(&err));
     assert!(output.status.success(), "{}", failed());
     assert!(out.contains("1 passed"), "no test {name} in this program\n{out}{err}");
 }
@@ -150,6 +154,19 @@ fn of_ranks(name: &str, out: &str) -> String {
     text
 }
 
+/// What was said on standard error, without what the launcher repeats of it.
+fn once(err: &str) -> String {
+    let (mut text, mut repeated) = (String::new(), false);
+    for line in err.lines() {
+        repeated = line.ends_with("the last lines of its standard error:") || repeated && line.starts_with("    ");
+        if !repeated {
+            text += line;
+            text += "\n";
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,5 +177,7 @@ mod tests {
                    test result: ok. 1 passed; 0 failed\n\ntest a::ranks_2 - should panic ... third\ntest b ... fourth\n";
         assert_eq!(of_ranks("a::ranks_2", out), "first\nsecond\nthird\ntest b ... fourth\n");
         assert_eq!(of_ranks("a::ranks_2", ""), "");
+        let err = "rank 1: no\nX: rank 1 failed first\nX: the last lines of its standard error:\n    rank 1: no\n  rank 0: exit 0\n";
+        assert_eq!(once(err), "rank 1: no\nX: rank 1 failed first\n  rank 0: exit 0\n");
     }
 }

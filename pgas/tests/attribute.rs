@@ -60,7 +60,7 @@ fn errors_fail_the_test(world: &World) -> std::result::Result<(), String> {
 }
 
 #[bellwether::test(ranks = [2], launch = "processes")]
-#[should_panic(expected = "rank 1: what it said")]
+#[should_panic(expected = "rank 1: \"what it said\"\n")]
 fn errors_of_processes_fail_the_test(world: &World) -> std::result::Result<(), &'static str> {
     if world.rank() == 1 { Err("what it said") } else { Ok(()) }
 }
@@ -154,8 +154,9 @@ fn processes_that_fail_are_told_of_once() {
     assert!(!status.success(), "{said}");
     let count = |words: &str| said.matches(words).count();
     assert_eq!(count("\nrank 1 panicked at pgas/tests/attribute.rs:"), 1, "{said}");
+    assert_eq!(count("on purpose, with 3 ranks"), 1, "{said}");
     for rank in [0, 2] {
-        assert_eq!(count(&format!("\nrank {rank}: barrier: rank 1 is gone: it panicked\n")), 1, "{said}");
+        assert_eq!(count(&format!("\nrank {rank}: barrier: rank 1 is gone: it exited with code 101")), 1, "{said}");
     }
     for rank in 0..3 {
         assert_eq!(count(&format!("\nrank {rank} was here\n")), 1, "{said}");
@@ -165,4 +166,5 @@ fn processes_that_fail_are_told_of_once() {
         assert_eq!(count(harness), 1, "{harness}: {said}");
     }
     assert_eq!(count("3 ranks as processes: exit status: 101"), 1, "{said}");
+    assert!(said.lines().any(|line| line.contains("rank 1 (pid ") && line.contains("failed first")), "{said}");
 }
