@@ -210,13 +210,25 @@ fn sums_of_floats_have_the_same_bits_everywhere() {
                     let mine: Vec<f64> = (0..len).map(|at| number(team.rank(), at % 40)).collect();
                     let mut sums = mine.clone();
                     team.allreduce(&mut sums, Sum)?;
-                    let mut at_root = mine;
+                    let mut at_root = mine.clone();
                     team.reduce(1, &mut at_root, Sum)?;
+                    let mut scanned = mine.clone();
+                    team.scan(&mut scanned, Sum)?;
+                    let mut before = mine;
+                    team.exclusive_scan(&mut before, 0.1, Sum)?;
                     let bits = |sums: &[f64]| sums[..40].iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
+                    // One after the other, from the first.
+                    let upto = |end: usize, start: f64| -> Vec<f64> {
+                        (0..40).map(|at| (0..end).map(|rank| number(rank, at)).fold(start, |a, b| a + b)).collect()
+                    };
+                    let of = format!("{ranks} ranks, {len} elements, {algorithms:?}");
+                    // These are positive, so from 0.0 on is from the first on.
+                    assert_eq!(bits(&scanned), bits(&upto(team.rank() + 1, 0.0)), "scan, {of}");
+                    assert_eq!(bits(&before), bits(&upto(team.rank(), 0.1)), "exclusive scan, {of}");
                     let mut first = first.lock().expect("no panic before");
                     let expected = first.get_or_insert_with(|| bits(&sums));
-                    assert_eq!(bits(&sums), *expected, "{ranks} ranks, {len} elements, {algorithms:?}");
-                    assert!(team.rank() != 1 || bits(&at_root) == *expected, "reduce, {ranks} ranks, {algorithms:?}");
+                    assert_eq!(bits(&sums), *expected, "allreduce, {of}");
+                    assert!(team.rank() != 1 || bits(&at_root) == *expected, "reduce, {of}");
                 }
             }
             Ok(())
