@@ -80,6 +80,28 @@ fn nodes_hear_from_each_other_less_often() {
     }
 }
 
+/// An algorithm that is forced is the one that runs, also where no rank would choose it: each sends otherwise than the others.
+#[test]
+fn a_forced_allreduce_is_the_one_that_runs() {
+    for ranks in [5, 7, 8] {
+        let frames = |allreduce, times: usize| {
+            let job = Simulated::new(sim::Config::new(ranks, 1));
+            let outcomes = job.run(|world| {
+                let team = Team::world(world)?;
+                team.set_algorithms(Collectives { allreduce, ..Collectives::default() });
+                (0..times).try_for_each(|_| team.allreduce(&mut [1.0; 8], Sum))
+            });
+            expect_all(outcomes.expect("the job starts"), "a forced allreduce");
+            job.network().delivered()
+        };
+        let all = [Allreduce::Gather, Allreduce::Doubling, Allreduce::Tree, Allreduce::Pieces];
+        let sent = all.map(|allreduce| (frames(allreduce, 40) - frames(allreduce, 0), allreduce.name()));
+        println!("{ranks} ranks: {sent:?}");
+        let different: std::collections::BTreeSet<u64> = sent.iter().map(|(frames, _)| *frames).collect();
+        assert_eq!(different.len(), all.len(), "{ranks} ranks: {sent:?}");
+    }
+}
+
 /// On its node a barrier goes up once and down once, which is less than rounds of everyone.
 #[test]
 fn a_barrier_by_nodes_says_less_on_nodes_too() {

@@ -2,6 +2,9 @@
 
 mod worlds;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use bellwether::{
     Allgather, Allreduce, Alltoall, Broadcast, Collectives, Gather, Max, Min, Reduce, Result, Scan, Scatter, Settings,
     Sum, Team, TeamBarrier, World, Xor,
@@ -238,6 +241,38 @@ fn sums_of_floats_have_the_same_bits_everywhere() {
         // Wherever ranks run.
         on_nodes(&Settings::default(), &[(ranks, &[2]), (ranks, &[3]), (ranks, &[1, 4])], body);
     }
+}
+
+#[test]
+fn nobody_leaves_a_barrier_before_all_have_entered() {
+    const ROUNDS: usize = 20;
+    // One count a job: it ends with as many for each of its ranks.
+    let entered = AtomicUsize::new(0);
+    let body = |world: &World| {
+        let team = Team::world(world)?;
+        let start = {
+            // Nobody has entered the first one before all have looked.
+            let start = entered.load(Ordering::SeqCst);
+            world.barrier()?;
+            start
+        };
+        let mut round = 0;
+        for barrier in TeamBarrier::ALL.iter().flat_map(|barrier| [*barrier; ROUNDS]) {
+            team.set_algorithms(Collectives { barrier, ..Collectives::default() });
+            round += 1;
+            // Each is the last in turn.
+            if round % team.size() == team.rank() {
+                world.sleep(Duration::from_micros(20));
+            }
+            entered.fetch_add(1, Ordering::SeqCst);
+            team.barrier()?;
+            let seen = entered.load(Ordering::SeqCst) - start;
+            assert!(seen >= round * team.size(), "{barrier:?}, round {round}: {seen} of {}", team.size());
+        }
+        Ok(())
+    };
+    everywhere(body);
+    on_nodes(&Settings::default(), LAYOUTS, body);
 }
 
 #[test]
