@@ -299,7 +299,11 @@ fn operators_need_not_commute() {
     // Affine maps x -> a x + b modulo 2^32, composed.
     type Map = [u32; 2];
     let then = |f: Map, g: Map| [f[0].wrapping_mul(g[0]), f[1].wrapping_mul(g[0]).wrapping_add(g[1])];
-    let map = |rank: usize| [2 * rank as u32 + 3, rank as u32 + 1];
+    let map = |rank: usize| [2 * rank as u32 + 3, (7 * rank * rank + 5 * rank) as u32 + 1];
+    // Maps with a common fixed point would commute.
+    for (a, b) in (0..16).flat_map(|a| (0..a).map(move |b| (a, b))) {
+        assert_ne!(then(map(a), map(b)), then(map(b), map(a)), "{a}, {b}");
+    }
     everywhere(|world| {
         let team = Team::world(world)?;
         let expected = |end: usize| (1..end).fold(map(0), |before, rank| then(before, map(rank)));
