@@ -65,8 +65,8 @@ pub use bellwether_runtime::transport::sim;
 pub use bellwether_runtime::vocabulary::cheetah;
 pub use bellwether_runtime::{
     Allgather, Allreduce, Alltoall, AtomicElement, Barrier, Bell, Broadcast, Builder, Call, Collectives, Context,
-    Error, Gather, HandlerId, HugePages, Loss, Piece, Pod, Posted, Progress, RawBells, Reduce, Result, Scan, Scatter,
-    Settings, Signalled, Simulated, Symmetric, TeamBarrier, Threads, Word, World, Zeroable, threads,
+    Doing, Error, Gather, HandlerId, HugePages, Loss, Piece, Pod, Posted, Progress, RawBells, Reduce, Result, Scan,
+    Scatter, Settings, Signalled, Simulated, Symmetric, TeamBarrier, Threads, Word, World, Zeroable, threads,
 };
 /// What [`Pool`] runs: parallel iterators, `join` and `scope`.
 pub use rayon;

@@ -56,9 +56,11 @@ where
     /// # Errors
     /// As [`World::barrier`].
     pub fn new(world: &'w World) -> Result<DistHashMap<'w, K, V>> {
-        let part = Registry::open(world, Part(RefCell::default()));
-        world.barrier()?;
-        Ok(DistHashMap { world, part })
+        world.within("DistHashMap::new", || {
+            let part = Registry::open(world, Part(RefCell::default()));
+            world.barrier()?;
+            Ok(DistHashMap { world, part })
+        })
     }
 
     /// The rank that has the entry of `key`, or would have it. Local.
@@ -201,9 +203,11 @@ where
     /// # Errors
     /// As [`World::barrier`].
     pub fn len(&self) -> Result<usize> {
-        let mut sum = [self.local_len()];
-        self.world.allreduce_sum(&mut sum)?;
-        Ok(sum[0])
+        self.world.within("DistHashMap::len", || {
+            let mut sum = [self.local_len()];
+            self.world.allreduce_sum(&mut sum)?;
+            Ok(sum[0])
+        })
     }
 
     /// Whether there are none. Collective.
@@ -211,7 +215,7 @@ where
     /// # Errors
     /// As [`World::barrier`].
     pub fn is_empty(&self) -> Result<bool> {
-        Ok(self.len()? == 0)
+        self.world.within("DistHashMap::is_empty", || Ok(self.len()? == 0))
     }
 
     /// A copy of this rank's entries, in an order that depends on their keys and history only. Local.

@@ -226,10 +226,12 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     /// # Errors
     /// As [`World::barrier`].
     pub fn new(world: &'w World) -> Result<DistQueue<'w, T>> {
-        let room = world.largest_message().saturating_sub(OVERHEAD).min(MESSAGE);
-        let queue = DistQueue { world, part: Registry::open(world, Part::new(room)), asked: None };
-        queue.begin()?;
-        Ok(queue)
+        world.within("DistQueue::new", || {
+            let room = world.largest_message().saturating_sub(OVERHEAD).min(MESSAGE);
+            let queue = DistQueue { world, part: Registry::open(world, Part::new(room)), asked: None };
+            queue.begin()?;
+            Ok(queue)
+        })
     }
 
     /// A new life, which begins for all before anybody speaks in it.
@@ -251,9 +253,11 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     /// # Errors
     /// [`Error::Agreed`] if a rank has not been told yet; as [`World::barrier`].
     pub fn restart(&mut self) -> Result<()> {
-        let ended = self.part.object.ended.get();
-        self.world.agree(if ended { Ok(()) } else { Err("the queue has not come to its end here".into()) })?;
-        self.begin()
+        self.world.within("DistQueue::restart", || {
+            let ended = self.part.object.ended.get();
+            self.world.agree(if ended { Ok(()) } else { Err("the queue has not come to its end here".into()) })?;
+            self.begin()
+        })
     }
 
     /// Adds an item here. Local, unless a rank is waiting for work.

@@ -1,5 +1,8 @@
 //! What the attribute [`bellwether::test`](crate::test) expands to.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -55,8 +58,48 @@ pub fn run(test: Test, body: impl Fn(&World) -> Result<(), String> + Sync) {
     }
     // In the first process this does not return: it starts the ranks, and watches them.
     let world = World::start().unwrap_or_else(|error| panic!("{error}"));
-    let outcome = body(&world).and_then(|()| world.finish().map_err(|error| error.to_string()));
-    outcome.unwrap_or_else(|why| panic!("{why}"));
+    as_rank(world, body);
+}
+
+/// Status of a rank that failed: that of a test program.
+const FAILED: i32 = 101;
+
+/// The body, in a process of its own. One that fails says so itself, under its rank's number, and ends here: the report is
+/// that of the test which started it, so the harness of this process is not to make another.
+fn as_rank(world: World, body: impl Fn(&World) -> Result<(), String>) {
+    let rank = world.rank();
+    std::panic::set_hook(Box::new(move |panic| tell_panic(rank, panic)));
+    // The world is not left before the process ends: then the launcher is the first to know, and names this rank as the first.
+    match catch_unwind(AssertUnwindSafe(|| body(&world))) {
+        Ok(Ok(())) => {}
+        Ok(Err(why)) => fail(rank, &why),
+        Err(_) => std::process::exit(FAILED),
+    }
+    if let Err(error) = world.finish() {
+        fail(rank, &error.to_string());
+    }
+}
+
+fn fail(rank: usize, why: &str) -> ! {
+    tell(&format!("rank {rank}: {why}"));
+    std::process::exit(FAILED)
+}
+
+fn tell_panic(rank: usize, panic: &PanicHookInfo<'_>) {
+    let what = panic.payload_as_str().unwrap_or("something that is no text");
+    let place = panic.location().map(|place| format!(" at {place}")).unwrap_or_default();
+    let mut text = format!("rank {rank} panicked{place}: {what}");
+    // If it is asked for.
+    let trace = Backtrace::capture();
+    if trace.status() == BacktraceStatus::Captured {
+        text += &format!("\n{trace}");
+    }
+    tell(&text);
+}
+
+/// In one piece, past the harness.
+fn tell(text: &str) {
+    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
 fn on_threads(test: Test, body: impl Fn(&World) -> Result<(), String> + Sync) {
@@ -90,6 +133,51 @@ fn in_processes(test: Test) {
         .output()
         .unwrap_or_else(|error| panic!("starting {name} as a program: {error}"));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{} ranks as processes: {}\n{out}{err}", test.ranks, output.status);
+    let failed =
+        || format!("{} ranks as processes: {}\n{}{}", test.ranks, output.status, of_ranks(name, &out), once(&err));
+    assert!(output.status.success(), "{}", failed());
     assert!(out.contains("1 passed"), "no test {name} in this program\n{out}{err}");
+}
+
+/// What ranks wrote, without what the harness of each process wrote around it.
+fn of_ranks(name: &str, out: &str) -> String {
+    let start = format!("test {name}");
+    let mut text = String::new();
+    for line in out.lines() {
+        let own = line.strip_prefix(&start).and_then(|rest| rest.split_once("... ")).map_or(line, |(_, own)| own);
+        let harness = matches!(own, "" | "ok" | "running 1 test") || own.starts_with("test result: ");
+        if !harness {
+            text += own;
+            text += "\n";
+        }
+    }
+    text
+}
+
+/// What was said on standard error, without what the launcher repeats of it.
+fn once(err: &str) -> String {
+    let (mut text, mut repeated) = (String::new(), false);
+    for line in err.lines() {
+        repeated = line.ends_with("the last lines of its standard error:") || repeated && line.starts_with("    ");
+        if !repeated {
+            text += line;
+            text += "\n";
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ranks_wrote_is_told_from_their_harness() {
+        let out = "\nrunning 1 test\ntest a::ranks_2 ... \nrunning 1 test\ntest a::ranks_2 ... first\nsecond\nok\n\n\
+                   test result: ok. 1 passed; 0 failed\n\ntest a::ranks_2 - should panic ... third\ntest b ... fourth\n";
+        assert_eq!(of_ranks("a::ranks_2", out), "first\nsecond\nthird\ntest b ... fourth\n");
+        assert_eq!(of_ranks("a::ranks_2", ""), "");
+        let err = "rank 1: no\nX: rank 1 failed first\nX: the last lines of its standard error:\n    rank 1: no\n  rank 0: exit 0\n";
+        assert_eq!(once(err), "rank 1: no\nX: rank 1 failed first\n  rank 0: exit 0\n");
+    }
 }

@@ -3,7 +3,8 @@
 mod worlds;
 
 use bellwether::{
-    Allgather, Allreduce, Broadcast, Collectives, Reduce, Result, Settings, Simulated, Sum, Team, TeamBarrier, sim,
+    Allgather, Allreduce, Alltoall, Broadcast, Collectives, Reduce, Result, Scan, Settings, Simulated, Sum, Team,
+    TeamBarrier, sim,
 };
 use worlds::expect_all;
 
@@ -14,8 +15,8 @@ const TIMES: usize = 8;
 
 type Body<'a> = &'a (dyn Fn(&Team) -> Result<()> + Sync);
 
-/// Frames and bytes between nodes, and virtual nanoseconds, of one call of `body`.
-fn cost(algorithms: Collectives, body: Body<'_>) -> [f64; 3] {
+/// Frames and bytes between nodes, virtual nanoseconds, and frames in all, of one call of `body`.
+fn cost(algorithms: Collectives, body: Body<'_>) -> [f64; 4] {
     let run = |times: usize| {
         let job = Simulated::new(sim::Config::new(RANKS, 1).nodes(&[NODE])).settings(Settings::default());
         let outcomes = job.run(|world| {
@@ -25,7 +26,7 @@ fn cost(algorithms: Collectives, body: Body<'_>) -> [f64; 3] {
         });
         expect_all(outcomes.expect("the job starts"), "sixteen ranks");
         let crossed = job.network().crossed();
-        [crossed.frames, crossed.bytes, job.network().now()]
+        [crossed.frames, crossed.bytes, job.network().now(), job.network().delivered()]
     };
     let (none, some) = (run(0), run(TIMES));
     std::array::from_fn(|at| (some[at] as f64 - none[at] as f64) / TIMES as f64)
@@ -35,7 +36,7 @@ fn cost(algorithms: Collectives, body: Body<'_>) -> [f64; 3] {
 fn nodes_hear_from_each_other_less_often() {
     let plain = Collectives::default();
     let root = |team: &Team, values: &mut [f64]| team.broadcast(5, values);
-    let flat: [(&str, Collectives, Body<'_>); 7] = [
+    let flat: [(&str, Collectives, Body<'_>); 12] = [
         ("barrier", Collectives { barrier: TeamBarrier::Dissemination, ..plain }, &|team| team.barrier()),
         ("broadcast of 8 B", Collectives { broadcast: Broadcast::Tree, ..plain }, &|team| root(team, &mut [1.0])),
         ("broadcast of 64 KiB", Collectives { broadcast: Broadcast::Tree, ..plain }, &|team| {
@@ -51,6 +52,20 @@ fn nodes_hear_from_each_other_less_often() {
         ("allgather of 8 B", Collectives { allgather: Allgather::Bruck, ..plain }, &|team| {
             team.allgather(&[1.0]).map(drop)
         }),
+        ("all-to-all of 8 B", Collectives { alltoall: Alltoall::Direct, ..plain }, &|team| {
+            team.alltoall(&[1.0; RANKS]).map(drop)
+        }),
+        ("all-to-all of 128 B", Collectives { alltoall: Alltoall::Direct, ..plain }, &|team| {
+            team.alltoall(&[1.0; RANKS * 16]).map(drop)
+        }),
+        ("all-to-allv of 0-32 B", Collectives { alltoall: Alltoall::Direct, ..plain }, &|team| {
+            let counts: Vec<usize> = (0..RANKS).map(|to| (team.rank() * 7 + to * 3) % 5).collect();
+            team.alltoallv(&vec![1.0; counts.iter().sum()], &counts).map(drop)
+        }),
+        ("scan of 8 B", Collectives { scan: Scan::Gather, ..plain }, &|team| team.scan(&mut [1.0], Sum)),
+        ("exclusive scan of 8 B", Collectives { scan: Scan::Gather, ..plain }, &|team| {
+            team.exclusive_scan(&mut [1.0], 0.0, Sum)
+        }),
     ];
     println!("{:22}{:>26}{:>26}{:>22}", "", "frames between nodes", "bytes", "virtual µs");
     for (name, forced, body) in flat {
@@ -63,4 +78,35 @@ fn nodes_hear_from_each_other_less_often() {
         println!();
         assert!(with[0] < without[0] && with[1] < without[1], "{name}: {without:?} without nodes, {with:?} by nodes");
     }
+}
+
+/// An algorithm that is forced is the one that runs, also where no rank would choose it: each sends otherwise than the others.
+#[test]
+fn a_forced_allreduce_is_the_one_that_runs() {
+    for ranks in [5, 7, 8] {
+        let frames = |allreduce, times: usize| {
+            let job = Simulated::new(sim::Config::new(ranks, 1));
+            let outcomes = job.run(|world| {
+                let team = Team::world(world)?;
+                team.set_algorithms(Collectives { allreduce, ..Collectives::default() });
+                (0..times).try_for_each(|_| team.allreduce(&mut [1.0; 8], Sum))
+            });
+            expect_all(outcomes.expect("the job starts"), "a forced allreduce");
+            job.network().delivered()
+        };
+        let all = [Allreduce::Gather, Allreduce::Doubling, Allreduce::Tree, Allreduce::Pieces];
+        let sent = all.map(|allreduce| (frames(allreduce, 40) - frames(allreduce, 0), allreduce.name()));
+        println!("{ranks} ranks: {sent:?}");
+        let different: std::collections::BTreeSet<u64> = sent.iter().map(|(frames, _)| *frames).collect();
+        assert_eq!(different.len(), all.len(), "{ranks} ranks: {sent:?}");
+    }
+}
+
+/// On its node a barrier goes up once and down once, which is less than rounds of everyone.
+#[test]
+fn a_barrier_by_nodes_says_less_on_nodes_too() {
+    let of = |barrier| cost(Collectives { barrier, ..Collectives::default() }, &|team| team.barrier())[3];
+    let (rounds, nodes) = (of(TeamBarrier::Dissemination), of(TeamBarrier::Nodes));
+    println!("{rounds} frames in rounds, {nodes} by nodes");
+    assert!(nodes < rounds, "{nodes} frames by nodes, {rounds} in rounds");
 }

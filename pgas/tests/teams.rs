@@ -2,6 +2,9 @@
 
 mod worlds;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use bellwether::{
     Allgather, Allreduce, Alltoall, Broadcast, Collectives, Gather, Max, Min, Reduce, Result, Scan, Scatter, Settings,
     Sum, Team, TeamBarrier, World, Xor,
@@ -210,13 +213,25 @@ fn sums_of_floats_have_the_same_bits_everywhere() {
                     let mine: Vec<f64> = (0..len).map(|at| number(team.rank(), at % 40)).collect();
                     let mut sums = mine.clone();
                     team.allreduce(&mut sums, Sum)?;
-                    let mut at_root = mine;
+                    let mut at_root = mine.clone();
                     team.reduce(1, &mut at_root, Sum)?;
+                    let mut scanned = mine.clone();
+                    team.scan(&mut scanned, Sum)?;
+                    let mut before = mine;
+                    team.exclusive_scan(&mut before, 0.1, Sum)?;
                     let bits = |sums: &[f64]| sums[..40].iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
+                    // One after the other, from the first.
+                    let upto = |end: usize, start: f64| -> Vec<f64> {
+                        (0..40).map(|at| (0..end).map(|rank| number(rank, at)).fold(start, |a, b| a + b)).collect()
+                    };
+                    let of = format!("{ranks} ranks, {len} elements, {algorithms:?}");
+                    // These are positive, so from 0.0 on is from the first on.
+                    assert_eq!(bits(&scanned), bits(&upto(team.rank() + 1, 0.0)), "scan, {of}");
+                    assert_eq!(bits(&before), bits(&upto(team.rank(), 0.1)), "exclusive scan, {of}");
                     let mut first = first.lock().expect("no panic before");
                     let expected = first.get_or_insert_with(|| bits(&sums));
-                    assert_eq!(bits(&sums), *expected, "{ranks} ranks, {len} elements, {algorithms:?}");
-                    assert!(team.rank() != 1 || bits(&at_root) == *expected, "reduce, {ranks} ranks, {algorithms:?}");
+                    assert_eq!(bits(&sums), *expected, "allreduce, {of}");
+                    assert!(team.rank() != 1 || bits(&at_root) == *expected, "reduce, {of}");
                 }
             }
             Ok(())
@@ -226,6 +241,38 @@ fn sums_of_floats_have_the_same_bits_everywhere() {
         // Wherever ranks run.
         on_nodes(&Settings::default(), &[(ranks, &[2]), (ranks, &[3]), (ranks, &[1, 4])], body);
     }
+}
+
+#[test]
+fn nobody_leaves_a_barrier_before_all_have_entered() {
+    const ROUNDS: usize = 20;
+    // One count a job: it ends with as many for each of its ranks.
+    let entered = AtomicUsize::new(0);
+    let body = |world: &World| {
+        let team = Team::world(world)?;
+        let start = {
+            // Nobody has entered the first one before all have looked.
+            let start = entered.load(Ordering::SeqCst);
+            world.barrier()?;
+            start
+        };
+        let mut round = 0;
+        for barrier in TeamBarrier::ALL.iter().flat_map(|barrier| [*barrier; ROUNDS]) {
+            team.set_algorithms(Collectives { barrier, ..Collectives::default() });
+            round += 1;
+            // Each is the last in turn.
+            if round % team.size() == team.rank() {
+                world.sleep(Duration::from_micros(20));
+            }
+            entered.fetch_add(1, Ordering::SeqCst);
+            team.barrier()?;
+            let seen = entered.load(Ordering::SeqCst) - start;
+            assert!(seen >= round * team.size(), "{barrier:?}, round {round}: {seen} of {}", team.size());
+        }
+        Ok(())
+    };
+    everywhere(body);
+    on_nodes(&Settings::default(), LAYOUTS, body);
 }
 
 #[test]
@@ -252,7 +299,11 @@ fn operators_need_not_commute() {
     // Affine maps x -> a x + b modulo 2^32, composed.
     type Map = [u32; 2];
     let then = |f: Map, g: Map| [f[0].wrapping_mul(g[0]), f[1].wrapping_mul(g[0]).wrapping_add(g[1])];
-    let map = |rank: usize| [2 * rank as u32 + 3, rank as u32 + 1];
+    let map = |rank: usize| [2 * rank as u32 + 3, (7 * rank * rank + 5 * rank) as u32 + 1];
+    // Maps with a common fixed point would commute.
+    for (a, b) in (0..16).flat_map(|a| (0..a).map(move |b| (a, b))) {
+        assert_ne!(then(map(a), map(b)), then(map(b), map(a)), "{a}, {b}");
+    }
     everywhere(|world| {
         let team = Team::world(world)?;
         let expected = |end: usize| (1..end).fold(map(0), |before, rank| then(before, map(rank)));

@@ -106,7 +106,7 @@ pub enum Error {
         /// What became of it.
         cause: Loss,
         /// What this rank was doing.
-        doing: &'static str,
+        doing: Doing,
     },
     /// Two ranks do not agree on something they must agree on.
     #[error("{what} differs between ranks: rank {rank} has {theirs}, rank {reference} has {ours}; {advice}")]
@@ -128,7 +128,7 @@ pub enum Error {
     #[error("{doing}: not done after {after:?}")]
     TimedOut {
         /// What this rank was doing.
-        doing: &'static str,
+        doing: Doing,
         /// The limit.
         after: Duration,
     },
@@ -136,7 +136,7 @@ pub enum Error {
     #[error("{doing}: every rank waits and nothing is under way: the program is deadlocked")]
     Standstill {
         /// What this rank was doing.
-        doing: &'static str,
+        doing: Doing,
     },
     /// A blocking or collective call from inside a handler.
     #[error("{operation} inside a handler: handlers can send, but not wait or enter a collective")]
@@ -241,6 +241,45 @@ pub enum Error {
     },
 }
 
+/// What a rank was doing: a step, and the call that it was a part of, if that is another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Doing {
+    call: Option<&'static str>,
+    step: &'static str,
+}
+
+impl Doing {
+    /// The call that the program made, or what else it was doing.
+    pub fn call(self) -> &'static str {
+        self.call.unwrap_or(self.step)
+    }
+
+    /// What this rank did for it.
+    pub fn step(self) -> &'static str {
+        self.step
+    }
+
+    /// The same as a part of `call`, unless it is known to be part of another one.
+    fn within(self, call: &'static str) -> Doing {
+        Doing { call: self.call.or((call != self.step).then_some(call)), ..self }
+    }
+}
+
+impl From<&'static str> for Doing {
+    fn from(step: &'static str) -> Doing {
+        Doing { call: None, step }
+    }
+}
+
+impl std::fmt::Display for Doing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.call {
+            Some(call) => write!(f, "in `{call}`: {}", self.step),
+            None => f.write_str(self.step),
+        }
+    }
+}
+
 /// What became of a rank that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -283,6 +322,30 @@ impl std::fmt::Debug for Error {
 }
 
 impl Error {
+    /// The same error, of something that was done for `call`: that is the name which the program knows.
+    #[cold]
+    pub(crate) fn within(self, call: &'static str) -> Error {
+        let longer = |operation, why: String| if operation == call { why } else { format!("{operation}: {why}") };
+        match self {
+            Error::PeerLost { rank, cause, doing } => Error::PeerLost { rank, cause, doing: doing.within(call) },
+            Error::TimedOut { doing, after } => Error::TimedOut { doing: doing.within(call), after },
+            Error::Standstill { doing } => Error::Standstill { doing: doing.within(call) },
+            Error::InsideHandler { .. } => Error::InsideHandler { operation: call },
+            Error::InvalidArgument { operation, why } => {
+                Error::InvalidArgument { operation: call, why: longer(operation, why) }
+            }
+            Error::Agreed { rank, why } => Error::Agreed { rank, why: format!("in `{call}`: {why}") },
+            Error::RanksDiffer { what, rank, reference, theirs, mut ours, advice } => {
+                let mark = format!("`{call}`");
+                if !theirs.contains(&mark) && !ours.contains(&mark) {
+                    ours += &format!(" (this rank is in {mark})");
+                }
+                Error::RanksDiffer { what, rank, reference, theirs, ours, advice }
+            }
+            other => other,
+        }
+    }
+
     /// Shorthand for a failed system call.
     pub(crate) fn os(doing: &'static str, call: &'static str, errno: rustix::io::Errno) -> Self {
         Error::Os { doing, call, source: errno.into() }

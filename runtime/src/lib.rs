@@ -21,7 +21,7 @@ mod world;
 pub use bytemuck::{Pod, Zeroable};
 
 pub use crate::engine::Background;
-pub use crate::error::{Error, Loss, Result};
+pub use crate::error::{Doing, Error, Loss, Result};
 pub use crate::message::{Call, Context, HandlerId};
 pub use crate::settings::{
     Allgather, Allreduce, Alltoall, Barrier, Broadcast, Collectives, Gather, HugePages, KNOWN as KNOWN_SETTINGS,

@@ -346,8 +346,8 @@ pub const KNOWN: &[Known] = &[
     algorithm!("BELLWETHER_ALLGATHER", allgather: Allgather, "auto, direct, bruck, ring, nodes"),
     algorithm!("BELLWETHER_GATHER", gather: Gather, "auto, direct, nodes"),
     algorithm!("BELLWETHER_SCATTER", scatter: Scatter, "auto, direct, nodes"),
-    algorithm!("BELLWETHER_ALLTOALL", alltoall: Alltoall, "auto, direct, pairwise"),
-    algorithm!("BELLWETHER_SCAN", scan: Scan, "auto, gather, chain"),
+    algorithm!("BELLWETHER_ALLTOALL", alltoall: Alltoall, "auto, direct, pairwise, nodes"),
+    algorithm!("BELLWETHER_SCAN", scan: Scan, "auto, gather, chain, nodes"),
     algorithm!("BELLWETHER_TEAM_BARRIER", barrier: TeamBarrier, "auto, central, dissemination, nodes"),
     Known {
         name: "BELLWETHER_RANKS",

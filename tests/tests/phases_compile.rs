@@ -47,10 +47,17 @@ fn each_phase_has_its_own_ways_in() {
         ),
         case(
             "plain_data",
-            "E0599",
-            "trait bounds were not satisfied",
+            "E0277",
+            "elements are plain old data",
             "GlobalArray::<&'static str, 1>::new(world, layout)?;",
             "GlobalArray::<[u8; 3], 1>::new(world, layout)?;",
+        ),
+        case(
+            "elements_of_no_type",
+            "E0277",
+            "name their type: `GlobalArray::<f64, 1>::new(...)`",
+            "let some = GlobalArray::<_, 1>::new(world, layout)?.share(world)?; println!(\"{}\", some.get(3)?);",
+            "let some = GlobalArray::<f64, 1>::new(world, layout)?.share(world)?; println!(\"{}\", some.get(3)?);",
         ),
         case(
             "plain_symmetric",

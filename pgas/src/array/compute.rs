@@ -22,11 +22,13 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// # Errors
     /// As [`GlobalArray::new`].
     pub fn map<U: Pod>(&self, world: &World, mut function: impl FnMut(T) -> U) -> Result<GlobalArray<U, D>> {
-        let mut result = GlobalArray::new(world, self.layout.clone())?;
-        for ((_, to), (_, from)) in result.lines_mut().zip(self.lines()) {
-            to.iter_mut().zip(from).for_each(|(to, from)| *to = function(*from));
-        }
-        Ok(result)
+        world.within("map", || {
+            let mut result = GlobalArray::new(world, self.layout.clone())?;
+            for ((_, to), (_, from)) in result.lines_mut().zip(self.lines()) {
+                to.iter_mut().zip(from).for_each(|(to, from)| *to = function(*from));
+            }
+            Ok(result)
+        })
     }
 
     /// A new array of the same layout, without ghost layers, of what `function` makes of the elements of both arrays at
@@ -40,12 +42,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         other: &GlobalArray<U, D>,
         mut function: impl FnMut(T, U) -> V,
     ) -> Result<GlobalArray<V, D>> {
-        self.layout.check_same(&other.layout, "zip_map")?;
-        let mut result = GlobalArray::new(world, self.layout.clone())?;
-        for (((_, to), (_, a)), (_, b)) in result.lines_mut().zip(self.lines()).zip(other.lines()) {
-            to.iter_mut().zip(a).zip(b).for_each(|((to, a), b)| *to = function(*a, *b));
-        }
-        Ok(result)
+        world.within("zip_map", || {
+            self.layout.check_same(&other.layout, "zip_map")?;
+            let mut result = GlobalArray::new(world, self.layout.clone())?;
+            for (((_, to), (_, a)), (_, b)) in result.lines_mut().zip(self.lines()).zip(other.lines()) {
+                to.iter_mut().zip(a).zip(b).for_each(|((to, a), b)| *to = function(*a, *b));
+            }
+            Ok(result)
+        })
     }
 
     /// Changes this rank's own elements, each with that of the other array at the same index. Local.
@@ -75,8 +79,10 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         mut fold: impl FnMut(U, T) -> U,
         combine: impl Fn(U, U) -> U,
     ) -> Result<U> {
-        let here = || self.lines().fold(start, |value, (_, line)| line.iter().copied().fold(value, &mut fold));
-        self.reduce_from(world, here, combine)
+        world.within("reduce", || {
+            let here = || self.lines().fold(start, |value, (_, line)| line.iter().copied().fold(value, &mut fold));
+            self.reduce_from(world, here, combine)
+        })
     }
 
     /// To one value, from what each rank makes of its own elements.
@@ -100,7 +106,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     where
         T: Add<Output = T>,
     {
-        self.reduce(world, T::zeroed(), |sum, element| sum + element, |a, b| a + b)
+        world.within("sum", || self.reduce(world, T::zeroed(), |sum, element| sum + element, |a, b| a + b))
     }
 
     /// The sum of the products of the elements of both arrays at the same index, the same on every rank; see
@@ -112,13 +118,15 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     where
         T: Add<Output = T> + Mul<Output = T>,
     {
-        self.layout.check_same(&other.layout, "dot")?;
-        world.check_own(&self.memory, "dot")?;
-        let mut sum = [T::zeroed()];
-        for ((_, a), (_, b)) in self.lines().zip(other.lines()) {
-            sum[0] = a.iter().zip(b).fold(sum[0], |sum, (a, b)| sum + *a * *b);
-        }
-        world.allreduce_sum(&mut sum)?;
-        Ok(sum[0])
+        world.within("dot", || {
+            self.layout.check_same(&other.layout, "dot")?;
+            world.check_own(&self.memory, "dot")?;
+            let mut sum = [T::zeroed()];
+            for ((_, a), (_, b)) in self.lines().zip(other.lines()) {
+                sum[0] = a.iter().zip(b).fold(sum[0], |sum, (a, b)| sum + *a * *b);
+            }
+            world.allreduce_sum(&mut sum)?;
+            Ok(sum[0])
+        })
     }
 }

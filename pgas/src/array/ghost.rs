@@ -109,6 +109,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// # })?.into_iter().collect() }
     /// ```
     pub fn with_ghosts(world: &World, layout: Layout<D>, ghosts: Ghosts<D>) -> Result<Self> {
+        world.within("with_ghosts", || {
         for (d, &width) in ghosts.width.iter().enumerate().filter(|(_, width)| **width > 0) {
             let axis = layout.axis(d);
             let lengths = (0..axis.parts()).map(|part| axis.len(part)).filter(|length| *length > 0);
@@ -125,6 +126,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         let mut array = Self::with_widths(world, layout, ghosts.width)?;
         array.halo = Some(Box::new(Halo::new(world, &array, ghosts)?));
         Ok(array)
+        })
     }
 
     /// Sends this rank's borders to its neighbours, which renews their ghost layers. They are taken as they are now: the
@@ -137,7 +139,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     pub fn start_exchange(&mut self) -> Result<Pending<'_, T, D>> {
         self.finish_exchange()?;
         if let Some(mut halo) = self.halo.take() {
-            let sent = halo.send(self);
+            let sent = self.memory.progress().within("start_exchange", || halo.send(self));
             self.halo = Some(halo);
             sent?;
         }
@@ -149,12 +151,15 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// # Errors
     /// As [`GlobalArray::start_exchange`] and [`Pending::finish`].
     pub fn exchange(&mut self) -> Result<()> {
-        self.start_exchange()?.finish()
+        self.memory.progress().within("exchange", || self.start_exchange()?.finish())
     }
 
     fn finish_exchange(&mut self) -> Result<()> {
         let Some(mut halo) = self.halo.take() else { return Ok(()) };
-        let received = if halo.started > halo.finished { halo.receive(self) } else { Ok(()) };
+        let received = match halo.started > halo.finished {
+            true => self.memory.progress().within("exchange", || halo.receive(self)),
+            false => Ok(()),
+        };
         self.halo = Some(halo);
         received
     }

@@ -43,7 +43,9 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
     /// # Errors
     /// As [`Aggregator::gather`].
     pub fn gather(&self, by: &mut Aggregator<'_, T>, numbers: &[usize]) -> Result<Vec<T>> {
-        by.gather(&self.memory, &Numbered { layout: &self.layout, ghost: self.ghost }, numbers)
+        self.memory.progress().within("gather", || {
+            by.gather(&self.memory, &Numbered { layout: &self.layout, ghost: self.ghost }, numbers)
+        })
     }
 }
 
@@ -71,8 +73,10 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     where
         T: Addend,
     {
-        let places = Numbered { layout: &self.layout, ghost: self.ghost };
-        by.scatter_add(&mut self.memory, &places, numbers, values)
+        self.memory.progress().within("scatter_add", || {
+            let places = Numbered { layout: &self.layout, ghost: self.ghost };
+            by.scatter_add(&mut self.memory, &places, numbers, values)
+        })
     }
 
     /// As [`GlobalArray::scatter_add`], with another way to combine what is there with a value.
@@ -86,8 +90,10 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         values: &[T],
         combine: impl Fn(T, T) -> T,
     ) -> Result<()> {
-        let places = Numbered { layout: &self.layout, ghost: self.ghost };
-        by.scatter_with(&mut self.memory, &places, numbers, values, combine)
+        self.memory.progress().within("scatter_with", || {
+            let places = Numbered { layout: &self.layout, ghost: self.ghost };
+            by.scatter_with(&mut self.memory, &places, numbers, values, combine)
+        })
     }
 
     /// As [`GlobalArray::scatter_add`], and returns what each element was just before its value was added.
@@ -98,7 +104,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     where
         T: Addend,
     {
-        let places = Numbered { layout: &self.layout, ghost: self.ghost };
-        by.fetch_add(&mut self.memory, &places, numbers, values)
+        self.memory.progress().within("fetch_add_all", || {
+            let places = Numbered { layout: &self.layout, ghost: self.ghost };
+            by.fetch_add(&mut self.memory, &places, numbers, values)
+        })
     }
 }

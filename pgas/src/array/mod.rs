@@ -134,7 +134,7 @@ use self::index::{offset, volume};
 /// # Ok::<(), bellwether::Error>(()) });
 /// ```
 /// Elements are plain old data: no references, no padding.
-/// ```compile_fail,E0599
+/// ```compile_fail,E0277
 /// # bellwether::threads(3, |world| {
 /// # use bellwether::array::{GlobalArray, Layout};
 /// let names = GlobalArray::<&str, 1>::new(world, Layout::block([100], world.size())?)?;
@@ -156,14 +156,30 @@ pub struct GlobalArray<T, const D: usize, P: Phase = Local> {
     phase: PhantomData<P>,
 }
 
-impl<T: Pod, const D: usize> GlobalArray<T, D> {
-    /// An array of zeros, in the local phase. Collective: every rank gives the same layout.
+/// What an array's elements are: every type that is [`Pod`], and no other.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no element of a `GlobalArray`: elements are plain old data (`Pod`), all alike on every rank",
+    label = "the type of the elements is taken to be `{Self}` here",
+    note = "where nothing says what the elements are, name their type: `GlobalArray::<f64, 1>::new(...)`",
+    note = "a struct of numbers without padding becomes one by `#[derive(Clone, Copy, Pod, Zeroable)] #[repr(C)]`, of bytemuck"
+)]
+pub trait Element: Pod {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Pod> Element for T {}
+
+impl<T, const D: usize> GlobalArray<T, D> {
+    /// An array of zeros, in the local phase. Collective: every rank gives the same layout. Name the elements' type, as in
+    /// `GlobalArray::<f64, 1>::new(...)`, where nothing after it does.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the layout is not for as many ranks as the world has; [`Error::RanksDiffer`] if it
     /// is not the same everywhere; as [`World::alloc`].
-    pub fn new(world: &World, layout: Layout<D>) -> Result<Self> {
-        Self::with_widths(world, layout, [0; D])
+    pub fn new(world: &World, layout: Layout<D>) -> Result<Self>
+    where
+        T: Element,
+    {
+        world.within("GlobalArray::new", || Self::with_widths(world, layout, [0; D]))
     }
 
     /// An array whose element at each index is what `value` says, in the local phase. Collective as
@@ -171,12 +187,19 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// As [`GlobalArray::new`].
-    pub fn from_fn(world: &World, layout: Layout<D>, mut value: impl FnMut([usize; D]) -> T) -> Result<Self> {
-        let mut array = Self::new(world, layout)?;
-        array.iter_mut().for_each(|(index, element)| *element = value(index));
-        Ok(array)
+    pub fn from_fn(world: &World, layout: Layout<D>, mut value: impl FnMut([usize; D]) -> T) -> Result<Self>
+    where
+        T: Element,
+    {
+        world.within("from_fn", || {
+            let mut array = Self::new(world, layout)?;
+            array.iter_mut().for_each(|(index, element)| *element = value(index));
+            Ok(array)
+        })
     }
+}
 
+impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// An array of zeros with so many elements of the neighbours on each side.
     fn with_widths(world: &World, layout: Layout<D>, ghost: [usize; D]) -> Result<Self> {
         const OPERATION: &str = "making an array";

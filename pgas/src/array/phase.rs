@@ -41,15 +41,17 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// Then the array is gone. [`bellwether_runtime::Error::RanksDiffer`] if a rank is in another collective call or
     /// shares another array; as [`World::barrier`].
     pub fn share(mut self, world: &World) -> Result<GlobalArray<T, D, Shared>> {
-        if D > 1 && self.tables.is_none() {
-            self.tables = Tables::new(&self.memory, &self.layout, &self.ghost);
-        }
-        if D == 1 {
-            self.flat.join(&self.memory, self.layout.axis(0), self.ghost[0]);
-        }
-        // What was written through the slice comes before the barrier inside.
-        world.change_reach(&self.memory, Reach::Pointers)?;
-        Ok(self.in_phase())
+        world.within("share", || {
+            if D > 1 && self.tables.is_none() {
+                self.tables = Tables::new(&self.memory, &self.layout, &self.ghost);
+            }
+            if D == 1 {
+                self.flat.join(&self.memory, self.layout.axis(0), self.ghost[0]);
+            }
+            // What was written through the slice comes before the barrier inside.
+            world.change_reach(&self.memory, Reach::Pointers)?;
+            Ok(self.in_phase())
+        })
     }
 }
 
@@ -60,7 +62,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// # Errors
     /// As [`GlobalArray::share`].
     pub fn localize(self, world: &World) -> Result<GlobalArray<T, D, Local>> {
-        world.change_reach(&self.memory, Reach::Handle)?;
-        Ok(self.in_phase())
+        world.within("localize", || {
+            world.change_reach(&self.memory, Reach::Handle)?;
+            Ok(self.in_phase())
+        })
     }
 }

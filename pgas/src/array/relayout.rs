@@ -21,10 +21,12 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// # Errors
     /// [`Error::InvalidArgument`] if the extents are not the same; as [`GlobalArray::new`].
     pub fn relayout(&self, world: &World, layout: Layout<D>) -> Result<GlobalArray<T, D>> {
-        self.check_extents("relayout", layout.extents(), self.extents())?;
-        world.check_own(&self.memory, "relayout")?;
-        let to = GlobalArray::new(world, layout)?;
-        self.move_all(world, to)
+        world.within("relayout", || {
+            self.check_extents("relayout", layout.extents(), self.extents())?;
+            world.check_own(&self.memory, "relayout")?;
+            let to = GlobalArray::new(world, layout)?;
+            self.move_all(world, to)
+        })
     }
 
     /// Copies all elements to an array of the same extents, in whatever layout, and gives that back. Collective.
@@ -32,9 +34,11 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// # Errors
     /// As [`GlobalArray::relayout`]; then the other array is gone.
     pub fn copy_into(&self, world: &World, to: GlobalArray<T, D>) -> Result<GlobalArray<T, D>> {
-        self.check_extents("copy_into", to.extents(), self.extents())?;
-        to.meet(world)?;
-        self.move_all(world, to)
+        world.within("copy_into", || {
+            self.check_extents("copy_into", to.extents(), self.extents())?;
+            to.meet(world)?;
+            self.move_all(world, to)
+        })
     }
 
     fn move_all(&self, world: &World, mut to: GlobalArray<T, D>) -> Result<GlobalArray<T, D>> {

@@ -29,22 +29,24 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// [`Error::InvalidArgument`], on all ranks, for a root that is none, or that gives another number of elements; as
     /// [`GlobalArray::new`].
     pub fn from_root(world: &World, layout: Layout<D>, root: usize, values: Option<&[T]>) -> Result<Self> {
-        const OPERATION: &str = "from_root";
-        check_root(world, OPERATION, root)?;
-        let values = values.filter(|_| world.rank() == root);
-        let mut given = [values.map_or(u64::MAX, |values| values.len() as u64)];
-        world.broadcast(root, &mut given)?;
-        if given != [layout.len() as u64] {
-            let given = if given == [u64::MAX] { "no elements".into() } else { format!("{} elements", given[0]) };
-            let why = format!("rank {root} gives {given} for an array of {}: {layout}", layout.len());
-            return Err(Error::InvalidArgument { operation: OPERATION, why });
-        }
-        let array = Self::new(world, layout)?;
-        if let Some(values) = values {
-            array.put_region(Region { start: [0; D], extents: array.extents() }, values)?;
-        }
-        array.meet(world)?;
-        Ok(array)
+        world.within("from_root", || {
+            const OPERATION: &str = "from_root";
+            check_root(world, OPERATION, root)?;
+            let values = values.filter(|_| world.rank() == root);
+            let mut given = [values.map_or(u64::MAX, |values| values.len() as u64)];
+            world.broadcast(root, &mut given)?;
+            if given != [layout.len() as u64] {
+                let given = if given == [u64::MAX] { "no elements".into() } else { format!("{} elements", given[0]) };
+                let why = format!("rank {root} gives {given} for an array of {}: {layout}", layout.len());
+                return Err(Error::InvalidArgument { operation: OPERATION, why });
+            }
+            let array = Self::new(world, layout)?;
+            if let Some(values) = values {
+                array.put_region(Region { start: [0; D], extents: array.extents() }, values)?;
+            }
+            array.meet(world)?;
+            Ok(array)
+        })
     }
 }
 
@@ -54,13 +56,15 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// # Errors
     /// [`Error::InvalidArgument`] for a root that is none; as [`Team::alltoallv`].
     pub fn to_root(&self, world: &World, root: usize) -> Result<Option<Vec<T>>> {
-        check_root(world, "to_root", root)?;
-        world.check_own(&self.memory, "to_root")?;
-        let mine: Vec<T> = self.lines().flat_map(|(_, line)| line.iter().copied()).collect();
-        let mut counts = vec![0; world.size()];
-        counts[root] = mine.len();
-        let (parts, _) = Team::world(world)?.alltoallv(&mine, &counts)?;
-        Ok((world.rank() == root).then(|| self.layout.in_order(parts)))
+        world.within("to_root", || {
+            check_root(world, "to_root", root)?;
+            world.check_own(&self.memory, "to_root")?;
+            let mine: Vec<T> = self.lines().flat_map(|(_, line)| line.iter().copied()).collect();
+            let mut counts = vec![0; world.size()];
+            counts[root] = mine.len();
+            let (parts, _) = Team::world(world)?.alltoallv(&mine, &counts)?;
+            Ok((world.rank() == root).then(|| self.layout.in_order(parts)))
+        })
     }
 }
 

@@ -15,7 +15,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     /// # Errors
     /// As [`GlobalArray::new`] and [`World::allgather`].
     pub fn scan(&self, world: &World, combine: impl Fn(T, T) -> T) -> Result<GlobalArray<T, 1>> {
-        self.scan_with(world, None, combine)
+        world.within("scan", || self.scan_with(world, None, combine))
     }
 
     /// As [`GlobalArray::scan`], of elements `0..i`: the first one is `start`, and all others are joined to it.
@@ -23,7 +23,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     /// # Errors
     /// As [`GlobalArray::scan`].
     pub fn exclusive_scan(&self, world: &World, start: T, combine: impl Fn(T, T) -> T) -> Result<GlobalArray<T, 1>> {
-        self.scan_with(world, Some(start), combine)
+        world.within("exclusive_scan", || self.scan_with(world, Some(start), combine))
     }
 
     /// A new array of the same layout whose element `i` is the sum of elements `0..=i`. Collective.
@@ -34,7 +34,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     where
         T: Add<Output = T>,
     {
-        self.scan(world, |a, b| a + b)
+        world.within("prefix_sum", || self.scan(world, |a, b| a + b))
     }
 
     /// A new array of the same layout whose element `i` is the sum of elements `0..i`. Collective.
@@ -45,7 +45,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     where
         T: Add<Output = T>,
     {
-        self.exclusive_scan(world, T::zeroed(), |a, b| a + b)
+        world.within("exclusive_prefix_sum", || self.exclusive_scan(world, T::zeroed(), |a, b| a + b))
     }
 
     fn scan_with(&self, world: &World, start: Option<T>, combine: impl Fn(T, T) -> T) -> Result<GlobalArray<T, 1>> {

@@ -19,7 +19,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     where
         T: Ord,
     {
-        self.sort_by(world, T::cmp)
+        world.within("sort", || self.sort_by(world, T::cmp))
     }
 
     /// A new array of the same layout with the elements in the order of their keys; elements of equal keys keep their
@@ -28,7 +28,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     /// # Errors
     /// As [`GlobalArray::sort_by`].
     pub fn sort_by_key<K: Ord>(&self, world: &World, key: impl Fn(&T) -> K) -> Result<GlobalArray<T, 1>> {
-        self.sort_by(world, |a, b| key(a).cmp(&key(b)))
+        world.within("sort_by_key", || self.sort_by(world, |a, b| key(a).cmp(&key(b))))
     }
 
     /// A new array of the same layout with the elements in the order that `compare` says, a total one; elements that it
@@ -42,22 +42,24 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     /// # Errors
     /// As [`GlobalArray::new`] and [`World::allgather`].
     pub fn sort_by(&self, world: &World, compare: impl Fn(&T, &T) -> Ordering) -> Result<GlobalArray<T, 1>> {
-        let result = GlobalArray::new(world, self.layout.clone())?;
-        let mut mine = {
-            let ordered = self.in_order(world)?;
-            let own = ordered.interior().range(0);
-            ordered.local()[own].to_vec()
-        };
-        mine.sort_by(&compare);
-        let ends = ends_of_ranges(world, &mine, &compare)?;
-        let mut merged = exchange(world, &mine, &ends)?;
-        drop(mine);
-        // What comes from one rank is in order, and what comes from a lower one is first: equal elements keep theirs.
-        merged.sort_by(&compare);
-        let before: u64 = world.allgather(&[merged.len() as u64])?[..world.rank()].iter().sum();
-        result.put_region(Region { start: [before as usize], extents: [merged.len()] }, &merged)?;
-        result.meet(world)?;
-        Ok(result)
+        world.within("sort_by", || {
+            let result = GlobalArray::new(world, self.layout.clone())?;
+            let mut mine = {
+                let ordered = self.in_order(world)?;
+                let own = ordered.interior().range(0);
+                ordered.local()[own].to_vec()
+            };
+            mine.sort_by(&compare);
+            let ends = ends_of_ranges(world, &mine, &compare)?;
+            let mut merged = exchange(world, &mine, &ends)?;
+            drop(mine);
+            // What comes from one rank is in order, and what comes from a lower one is first: equal elements keep theirs.
+            merged.sort_by(&compare);
+            let before: u64 = world.allgather(&[merged.len() as u64])?[..world.rank()].iter().sum();
+            result.put_region(Region { start: [before as usize], extents: [merged.len()] }, &merged)?;
+            result.meet(world)?;
+            Ok(result)
+        })
     }
 }
 

@@ -16,12 +16,14 @@ impl<T: Pod> GlobalArray<T, 2, Local> {
     /// # Errors
     /// [`bellwether_runtime::Error::InvalidArgument`] if the extents do not fit; as [`GlobalArray::new`].
     pub fn transpose(&self, world: &World, layout: Layout<2>) -> Result<GlobalArray<T, 2>> {
-        self.check_transposed(layout.extents())?;
-        world.check_own(&self.memory, "transpose")?;
-        let to = GlobalArray::new(world, layout)?;
-        self.put_transposed(&to)?;
-        to.meet(world)?;
-        Ok(to)
+        world.within("transpose", || {
+            self.check_transposed(layout.extents())?;
+            world.check_own(&self.memory, "transpose")?;
+            let to = GlobalArray::new(world, layout)?;
+            self.put_transposed(&to)?;
+            to.meet(world)?;
+            Ok(to)
+        })
     }
 
     /// As [`GlobalArray::transpose`], into an array that is there; gives that back. Collective.
@@ -29,11 +31,13 @@ impl<T: Pod> GlobalArray<T, 2, Local> {
     /// # Errors
     /// As [`GlobalArray::transpose`]; then the other array is gone.
     pub fn transpose_into(&self, world: &World, to: GlobalArray<T, 2>) -> Result<GlobalArray<T, 2>> {
-        self.check_transposed(to.extents())?;
-        to.meet(world)?;
-        self.put_transposed(&to)?;
-        to.meet(world)?;
-        Ok(to)
+        world.within("transpose_into", || {
+            self.check_transposed(to.extents())?;
+            to.meet(world)?;
+            self.put_transposed(&to)?;
+            to.meet(world)?;
+            Ok(to)
+        })
     }
 
     fn check_transposed(&self, to: [usize; 2]) -> Result<()> {

@@ -113,8 +113,10 @@ impl<'a, T: Pod, const D: usize> View<'a, T, D, Local> {
         mut fold: impl FnMut(U, T) -> U,
         combine: impl Fn(U, U) -> U,
     ) -> Result<U> {
-        let here = || self.iter().fold(start, |value, (_, element)| fold(value, *element));
-        self.array.reduce_from(world, here, combine)
+        world.within("reduce", || {
+            let here = || self.iter().fold(start, |value, (_, element)| fold(value, *element));
+            self.array.reduce_from(world, here, combine)
+        })
     }
 }
 

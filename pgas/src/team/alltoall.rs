@@ -6,7 +6,11 @@ use bellwether_runtime::{Alltoall, Pod, Result};
 
 use super::allgather::group;
 use super::allreduce::chunk;
+use super::by_nodes;
 use super::context::Context;
+
+/// Up to so many bytes of each member, all as long as the longest, go by nodes: their heads have to pass on everything.
+const SMALL: usize = by_nodes::LARGE / 4;
 
 /// Sends `values[sends[i]]` to member i, and takes from each what fills `into[receives[i]]`. `longest` is the longest of
 /// these ranges at any member.
@@ -24,9 +28,26 @@ pub(super) async fn alltoallv<T: Pod>(
     if others == 0 {
         return Ok(());
     }
+    let by_nodes = match context.algorithms.get().alltoall {
+        // As long for everyone as the longest is.
+        Alltoall::Auto => context.nodes().filter(|_| longest * size * size_of::<T>() <= SMALL),
+        Alltoall::Nodes => context.nodes(),
+        _ => None,
+    };
+    if let Some(nodes) = by_nodes {
+        let mut padded = vec![T::zeroed(); longest * size];
+        for (member, range) in sends.iter().enumerate() {
+            padded[member * longest..][..range.len()].copy_from_slice(&values[range.clone()]);
+        }
+        by_nodes::alltoall_by(context, nodes, &mut padded, longest).await?;
+        for (member, range) in receives.iter().enumerate() {
+            into[range.clone()].copy_from_slice(&padded[member * longest..][..range.len()]);
+        }
+        return Ok(());
+    }
     let at_once = match context.algorithms.get().alltoall {
         Alltoall::Pairwise => 1,
-        Alltoall::Direct | Alltoall::Auto => group::<T>(context, others),
+        Alltoall::Direct | Alltoall::Auto | Alltoall::Nodes => group::<T>(context, others),
     };
     let most = chunk::<T>(context.room(at_once));
     let part = |range: &Range<usize>, start: usize| {

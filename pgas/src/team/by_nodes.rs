@@ -18,9 +18,11 @@ use bellwether_runtime::{Pod, Result};
 
 use super::allgather::{allgather, gather};
 use super::allreduce::{allreduce, chunk, pieces_of};
+use super::alltoall::{alltoallv, ranges};
 use super::barrier::enter;
 use super::broadcast::{broadcast, pass, scatter};
 use super::context::Context;
+use super::hub::{DOWN, UP};
 use super::nodes::Nodes;
 use super::operator::{Fold, Operator};
 use super::reduce::reduce;
@@ -28,7 +30,7 @@ use super::reduce::reduce;
 /// Above so many bytes of each member nothing is packed by nodes: it would be copied more often than it saves messages.
 pub(super) const LARGE: usize = 16 << 10;
 /// Bytes of contributions that are taken at a time where they are not combined on the way.
-const GATHERED: usize = 64 << 10;
+pub(super) const GATHERED: usize = 64 << 10;
 
 /// A composition, boxed: it calls the collectives that it is a way to do.
 type Composed<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
@@ -41,17 +43,20 @@ async fn on<R>(group: &Context, team: &Context, body: impl Future<Output = Resul
 /// Nobody leaves before all members have entered.
 pub(super) fn barrier<'a>(nodes: &'a Nodes) -> Composed<'a> {
     Box::pin(async move {
-        // All are here; then everywhere; and the head is back.
-        let meet = async |group: &Context| {
-            enter(group).await?;
-            group.met();
-            Ok(())
-        };
-        meet(&nodes.mates).await?;
+        let mates = &nodes.mates;
+        let others = 1..mates.size();
+        // A mate comes again only when the head has let it go, so the head never counts one for another.
         if let Some(heads) = &nodes.heads {
-            meet(heads).await?;
+            mates.heard_word(UP, others.len()).await?;
+            enter(heads).await?;
+            heads.met();
+            others.clone().try_for_each(|mate| mates.signal_word(mate, DOWN))?;
+        } else {
+            mates.signal_word(0, UP)?;
+            mates.heard_word(DOWN, 1).await?;
         }
-        meet(&nodes.mates).await
+        mates.met();
+        Ok(())
     })
 }
 
@@ -110,10 +115,8 @@ pub(super) fn gather_by<'a, T: Pod>(
 ) -> Composed<'a> {
     Box::pin(async move {
         let (len, mates) = (mine.len(), &nodes.mates);
-        let (home, place) = nodes.place(root);
         let ours = to_head(team, nodes, mine).await?;
-        let wanted = nodes.own == home && [0, place].contains(&mates.rank);
-        let mut packed = vec![T::zeroed(); if wanted { nodes.room() * len } else { 0 }];
+        let ([home, place], mut packed) = packed_for(nodes, root, len);
         if let Some(heads) = &nodes.heads {
             on(heads, team, gather(heads, home, &ours, &mut packed)).await?;
         }
@@ -137,9 +140,7 @@ pub(super) fn scatter_by<'a, T: Pod>(
 ) -> Composed<'a> {
     Box::pin(async move {
         let (len, mates) = (mine.len(), &nodes.mates);
-        let (home, place) = nodes.place(root);
-        let wanted = nodes.own == home && [0, place].contains(&mates.rank);
-        let mut packed = vec![T::zeroed(); if wanted { nodes.room() * len } else { 0 }];
+        let ([home, place], mut packed) = packed_for(nodes, root, len);
         if team.rank == root {
             for (member, place) in nodes.places() {
                 packed[place * len..][..len].copy_from_slice(&values[member * len..][..len]);
@@ -215,6 +216,53 @@ pub(super) fn reduce_by<'a, T: Pod, O: Operator<T>>(
         }
         Ok(())
     })
+}
+
+/// From everyone to everyone: the member's `values` for each, `len` of them, become what each has for it.
+pub(super) fn alltoall_by<'a, T: Pod>(
+    team: &'a Context,
+    nodes: &'a Nodes,
+    values: &'a mut [T],
+    len: usize,
+) -> Composed<'a> {
+    Box::pin(async move {
+        let (mates, most) = (&nodes.mates, nodes.layout.most);
+        // By places: what goes to a node lies together, and is as long for all of them.
+        let (row, part) = (nodes.room() * len, most * len);
+        let mut mine = vec![T::zeroed(); row];
+        for (member, place) in nodes.places() {
+            mine[place * len..][..len].copy_from_slice(&values[member * len..][..len]);
+        }
+        let mut rows = to_head(team, nodes, &mine).await?;
+        if let Some(heads) = &nodes.heads {
+            // To each node what all members here have for it; from each, the same of its members.
+            let mut packed = vec![T::zeroed(); rows.len()];
+            for (mate, row) in rows.chunks_exact(row.max(1)).enumerate() {
+                for (node, theirs) in row.chunks_exact(part).enumerate() {
+                    packed[(node * most + mate) * part..][..part].copy_from_slice(theirs);
+                }
+            }
+            let ranges = ranges(&vec![most * part; heads.size()]);
+            let mut came = vec![T::zeroed(); packed.len()];
+            on(heads, team, alltoallv(heads, &packed, &ranges, &mut came, &ranges, most * part)).await?;
+            for (place, theirs) in came.chunks_exact(part.max(1)).enumerate() {
+                for (mate, theirs) in theirs.chunks_exact(len).enumerate() {
+                    rows[mate * row + place * len..][..len].copy_from_slice(theirs);
+                }
+            }
+        }
+        on(mates, team, scatter(mates, 0, &rows, &mut mine)).await?;
+        unpack(nodes, len, &mine, values);
+        Ok(())
+    })
+}
+
+/// The root's node, and its place there; and room for what all members have, by places, where that is wanted: at the root,
+/// and at the head of its node.
+fn packed_for<T: Pod>(nodes: &Nodes, root: usize, len: usize) -> ([usize; 2], Vec<T>) {
+    let (home, place) = nodes.place(root);
+    let wanted = nodes.own == home && [0, place].contains(&nodes.mates.rank);
+    ([home, place], vec![T::zeroed(); if wanted { nodes.room() * len } else { 0 }])
 }
 
 /// Everyone's `mine` to the head of its node, with room for as many as the largest node has; elsewhere nothing.

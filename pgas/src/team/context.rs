@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use bellwether_runtime::{Collectives, Error, Loss, Pod, Result};
+use bellwether_runtime::{Collectives, Doing, Error, Loss, Pod, Result};
 
 use super::card::{self, Said};
 use super::head::{Head, Kind};
@@ -36,7 +36,7 @@ const LOOKS_CROWDED: u32 = 16;
 /// How a team came to its end.
 #[derive(Debug, Clone)]
 enum Broken {
-    Lost(usize, Loss, &'static str),
+    Lost(usize, Loss, Doing),
     Other(String),
 }
 
@@ -180,7 +180,7 @@ impl Context {
     #[cold]
     fn fail(&self, error: &Error) {
         *self.broken.borrow_mut() = Some(match error {
-            Error::PeerLost { rank, cause, doing } => Broken::Lost(*rank, *cause, doing),
+            Error::PeerLost { rank, cause, doing } => Broken::Lost(*rank, *cause, *doing),
             other => Broken::Other(other.to_string()),
         });
         card::fail(&self.hub, self.slot, self.number.get(), error);
@@ -200,7 +200,9 @@ impl Context {
     fn check(&self) -> Result<()> {
         match &*self.broken.borrow() {
             None => Ok(()),
-            Some(Broken::Lost(rank, cause, doing)) => Err(Error::PeerLost { rank: *rank, cause: *cause, doing }),
+            Some(Broken::Lost(rank, cause, doing)) => {
+                Err(Error::PeerLost { rank: *rank, cause: *cause, doing: *doing })
+            }
             Some(Broken::Other(why)) => {
                 let why = format!("an earlier collective of this team failed: {why}");
                 Err(Error::Agreed { rank: self.hub.progress.rank(), why })
@@ -334,7 +336,7 @@ impl Context {
                 Said::Begun(head) if head != ours.1 => return Err(Head::differ((rank, head), ours)),
                 Said::Failed(why) => return Err(Error::Agreed { rank, why }),
                 Said::Lost(rank, cause) => {
-                    return Err(Error::PeerLost { rank, cause, doing: "a collective over a team" });
+                    return Err(Error::PeerLost { rank, cause, doing: ours.1.doing().into() });
                 }
                 _ => {}
             }

@@ -104,6 +104,11 @@ impl Head {
         self.kind == Kind::Refused as u8
     }
 
+    /// The name of the collective.
+    pub(super) fn doing(self) -> &'static str {
+        Kind::name(self.kind)
+    }
+
     fn show(self) -> String {
         let mut text = Kind::name(self.kind).to_owned();
         if self.element > 0 {

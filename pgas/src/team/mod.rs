@@ -79,16 +79,18 @@ impl Team {
     /// # Errors
     /// As [`World::alloc`].
     pub fn world(world: &World) -> Result<Team> {
-        if let Some(everyone) = world.state::<Everyone>() {
-            return Ok(everyone.0.clone());
-        }
-        let hub = Hub::of(world)?;
-        let members = (0..world.size() as u32).collect();
-        let algorithms = hub.progress.settings().collectives;
-        let context = Context::new(&hub, 0, members, world.rank(), algorithms);
-        let team = Team { shared: Rc::new(Shared::new(context)) };
-        world.set_state(Everyone(team.clone()));
-        Ok(team)
+        world.within("Team::world", || {
+            if let Some(everyone) = world.state::<Everyone>() {
+                return Ok(everyone.0.clone());
+            }
+            let hub = Hub::of(world)?;
+            let members = (0..world.size() as u32).collect();
+            let algorithms = hub.progress.settings().collectives;
+            let context = Context::new(&hub, 0, members, world.rank(), algorithms);
+            let team = Team { shared: Rc::new(Shared::new(context)) };
+            world.set_state(Everyone(team.clone()));
+            Ok(team)
+        })
     }
 
     /// This rank's number in the team, from 0.

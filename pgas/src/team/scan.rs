@@ -5,8 +5,13 @@ use bellwether_runtime::{Pod, Result, Scan};
 
 use super::allgather::everyone;
 use super::allreduce::{chunk, pieces_of};
+use super::by_nodes::{GATHERED, allgather_by};
 use super::context::Context;
+use super::nodes::Nodes;
 use super::operator::{Operator, combine_into, combine_onto};
+
+/// Up to so many bytes of all members everyone gets them all.
+const SMALL: usize = 16 << 10;
 
 /// `values` become those of the members up to this one, combined. `initial`: without its own, but with this before all
 /// others.
@@ -17,11 +22,20 @@ pub(super) async fn scan<T: Pod, O: Operator<T>>(
     op: &O,
 ) -> Result<()> {
     let size = context.size();
+    let small = size_of_val(values) * size <= SMALL;
+    let nodes = match context.algorithms.get().scan {
+        Scan::Auto => context.nodes().filter(|_| small),
+        Scan::Nodes => context.nodes(),
+        _ => None,
+    };
+    if let Some(nodes) = nodes {
+        return by_nodes(context, nodes, values, initial, op).await;
+    }
     let fits = context.room(size) >= size_of::<T>();
     let chained = match context.algorithms.get().scan {
         Scan::Chain => true,
         Scan::Gather => !fits,
-        Scan::Auto => !fits || size_of_val(values) * size > 16 << 10,
+        Scan::Auto | Scan::Nodes => !fits || !small,
     };
     match chained {
         true => chain(context, values, initial, op).await,
@@ -43,14 +57,39 @@ async fn gathered<T: Pod, O: Operator<T>>(
         for member in 0..rank {
             theirs.resize(values.len(), T::zeroed());
             context.read(step, (member, size), 0, &mut theirs);
-            match &mut sum {
-                Some(sum) => combine_into(op, sum, &theirs),
-                None => sum = Some(theirs.clone()),
-            }
+            add(&mut sum, &theirs, op);
         }
         finish(values, sum, initial.is_some(), op);
     }
     Ok(())
+}
+
+async fn by_nodes<T: Pod, O: Operator<T>>(
+    context: &Context,
+    nodes: &Nodes,
+    values: &mut [T],
+    initial: Option<T>,
+    op: &O,
+) -> Result<()> {
+    let (rank, size) = (context.rank, context.size());
+    let mut all = Vec::new();
+    for values in pieces_of(values, chunk::<T>(GATHERED / size)) {
+        all.resize(values.len() * size, T::zeroed());
+        allgather_by(context, nodes, values, &mut all).await?;
+        let mut sum = initial.map(|initial| vec![initial; values.len()]);
+        // Of no values there is nothing to combine.
+        all.chunks(values.len().max(1)).take(rank).for_each(|theirs| add(&mut sum, theirs, op));
+        finish(values, sum, initial.is_some(), op);
+    }
+    Ok(())
+}
+
+/// What comes next after `sum`.
+fn add<T: Pod, O: Operator<T>>(sum: &mut Option<Vec<T>>, theirs: &[T], op: &O) {
+    match sum {
+        Some(sum) => combine_into(op, sum, theirs),
+        None => *sum = Some(theirs.to_vec()),
+    }
 }
 
 async fn chain<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], initial: Option<T>, op: &O) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod files;
 mod ghosts;
+mod names;
 mod patches;
 mod phases;
 mod pointers;

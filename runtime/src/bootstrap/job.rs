@@ -422,7 +422,7 @@ impl JobMemory {
                 return Ok(());
             }
             if let Some((rank, cause)) = self.first_lost() {
-                return Err(Error::PeerLost { rank, cause, doing: "starting" });
+                return Err(Error::PeerLost { rank, cause, doing: "starting".into() });
             }
             sleep_on(&header.arrived, arrived, Some(Duration::from_millis(50)));
         }

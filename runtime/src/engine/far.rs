@@ -177,11 +177,11 @@ impl Engine {
                 self.lose(rank);
                 let known = self.job.loss(rank).map(|cause| (rank, cause));
                 let (rank, cause) = self.first_lost().or(known).unwrap_or((rank, cause));
-                Error::PeerLost { rank, cause, doing }
+                Error::PeerLost { rank, cause, doing: doing.into() }
             }
             // Its memory is taken away when a rank leaves.
             other => match self.job.loss(rank) {
-                Some(cause) => Error::PeerLost { rank, cause, doing },
+                Some(cause) => Error::PeerLost { rank, cause, doing: doing.into() },
                 None => other,
             },
         }
@@ -323,17 +323,17 @@ impl Engine {
                 continue;
             }
             if let Some((rank, cause)) = self.first_lost() {
-                return Err(Error::PeerLost { rank, cause, doing });
+                return Err(Error::PeerLost { rank, cause, doing: doing.into() });
             }
             if let (Some(end), Some(after)) = (end, limit)
                 && pace.now() >= end
             {
-                return Err(Error::TimedOut { doing, after });
+                return Err(Error::TimedOut { doing: doing.into(), after });
             }
             if !pace.block(end) {
                 return Err(match self.job.any_left().then(|| self.job.first_to_leave(|_| true)).flatten() {
                     Some(rank) => self.lost(rank, Loss::Left, doing),
-                    None => Error::Standstill { doing },
+                    None => Error::Standstill { doing: doing.into() },
                 });
             }
         }
@@ -626,7 +626,7 @@ impl Engine {
         let Some(pace) = self.far().and_then(Far::pace) else { return self.job.await_all() };
         while !self.job.all_arrived() {
             if let Some((rank, cause)) = self.job.first_lost() {
-                return Err(Error::PeerLost { rank, cause, doing: "starting" });
+                return Err(Error::PeerLost { rank, cause, doing: "starting".into() });
             }
             pace.pause(IDLE_POLL);
         }

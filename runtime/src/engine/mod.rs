@@ -1,5 +1,6 @@
 //! Progress and waiting: what turns the crank while a rank waits for something.
 
+mod call;
 mod drive;
 mod far;
 mod liveness;
@@ -69,6 +70,8 @@ pub struct Engine {
     /// Bytes of them.
     pending_bytes: Cell<usize>,
     waits: Cell<u64>,
+    /// The collective call that the program is in, where it is made of others.
+    call: Cell<Option<&'static str>>,
     /// The wait under way may be ended by something outside the job.
     outside: Cell<bool>,
     /// A wait of this engine polls a future now, and turns the crank for it.
@@ -133,6 +136,7 @@ impl Engine {
             has_pending: Cell::new(false),
             pending_bytes: Cell::new(0),
             waits: Cell::new(0),
+            call: Cell::new(None),
             outside: Cell::new(false),
             driving: Cell::new(false),
             background: RefCell::default(),
@@ -227,7 +231,7 @@ impl Engine {
     #[cold]
     fn nothing_came(&self, doing: &'static str) -> Result<()> {
         if let Some((rank, cause)) = self.first_lost() {
-            return Err(Error::PeerLost { rank, cause, doing });
+            return Err(Error::PeerLost { rank, cause, doing: doing.into() });
         }
         self.idle_poll();
         Ok(())
@@ -328,7 +332,7 @@ impl Engine {
         if cause == Loss::Left {
             self.job.miss(rank);
         }
-        Error::PeerLost { rank, cause, doing }
+        Error::PeerLost { rank, cause, doing: doing.into() }
     }
 
     #[cold]

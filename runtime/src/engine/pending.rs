@@ -211,7 +211,11 @@ impl Engine {
         pending.retain(|to, queue| {
             if let Some(cause) = self.job.loss(*to) {
                 if cause != Loss::Left || !queue.works.iter().all(|kept| kept.is_one_of(self.answers.get())) {
-                    self.set_fault(Error::PeerLost { rank: *to, cause, doing: "sending what had found no room" });
+                    self.set_fault(Error::PeerLost {
+                        rank: *to,
+                        cause,
+                        doing: "sending what had found no room".into(),
+                    });
                 }
                 let dropped: usize = queue.works.iter().map(Kept::len).sum();
                 self.pending_bytes.set(self.pending_bytes.get() - dropped);

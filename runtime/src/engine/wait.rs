@@ -152,12 +152,12 @@ impl Engine {
             }
             // What a rank sent before it died is delivered before its death is told.
             if !progressed && let Some((rank, cause)) = self.first_lost() {
-                return Err(Error::PeerLost { rank, cause, doing });
+                return Err(Error::PeerLost { rank, cause, doing: doing.into() });
             }
             let left = match limit {
                 Some((limit, start)) => match limit.checked_sub(start.elapsed()) {
                     Some(left) if !left.is_zero() => left,
-                    _ => return Err(Error::TimedOut { doing, after: limit }),
+                    _ => return Err(Error::TimedOut { doing: doing.into(), after: limit }),
                 },
                 None => Duration::MAX,
             };
@@ -263,7 +263,7 @@ struct Waiting<'a> {
 impl Waiting<'_> {
     fn tell(&mut self, doing: &str) {
         if !self.told {
-            self.engine.job.set_doing(self.engine.rank, doing);
+            self.engine.tell_doing(doing);
             self.told = true;
         }
     }

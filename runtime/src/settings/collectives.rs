@@ -100,13 +100,18 @@ algorithms! {
         Direct = "direct",
         /// To one partner at a time.
         Pairwise = "pairwise",
+        /// To one rank of each node, between these, and on from there. As auto where no node has two members, or all are on
+        /// one.
+        Nodes = "nodes",
     }
-    /// How a team's scans are done. Both combine from rank 0 upwards, one rank after the other.
+    /// How a team's scans are done. All combine from rank 0 upwards, one rank after the other, and so give the same bits.
     Scan {
         /// Everyone gets all contributions.
         Gather = "gather",
         /// From rank to rank.
         Chain = "chain",
+        /// Everyone gets all contributions by [`Allgather::Nodes`]. As auto where no node has two members, or all are on one.
+        Nodes = "nodes",
     }
     /// How a team's barrier is done. Auto: as the setting `BELLWETHER_BARRIER` says, else by ranks, cores and nodes.
     TeamBarrier {

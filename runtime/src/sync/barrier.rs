@@ -64,7 +64,7 @@ impl Barrier {
     pub fn enter_for(&self, engine: &Engine, kind: u8) -> Result<()> {
         engine.check_outside_handler(DOING)?;
         if let Some((rank, cause)) = self.broken.get() {
-            return Err(Error::PeerLost { rank, cause, doing: DOING });
+            return Err(Error::PeerLost { rank, cause, doing: DOING.into() });
         }
         let epoch = self.next_epoch();
         self.epoch.set(epoch);
@@ -122,7 +122,7 @@ fn far_dissemination(engine: &Engine, epoch: u64, kind: u8) -> Result<()> {
         engine.far_put_flag((rank + (1 << round)) % size, flag, value).map_err(|error| match error {
             // The partner may have left because of one that never came.
             Error::PeerLost { rank, cause: Loss::Left, .. } => deserted(engine, find_deserter(engine, epoch), rank),
-            Error::PeerLost { rank, cause, .. } => Error::PeerLost { rank, cause, doing: DOING },
+            Error::PeerLost { rank, cause, .. } => Error::PeerLost { rank, cause, doing: DOING.into() },
             other => other,
         })?;
         // SAFETY: a committed line of our own slot.

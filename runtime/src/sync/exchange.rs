@@ -22,6 +22,10 @@ pub enum Kind {
     Finish,
     /// Allocations that change hands: between all ranks and their owners.
     Phase,
+    /// Everyone's data combined.
+    Reduce,
+    /// One rank's data for everyone.
+    Broadcast,
 }
 
 impl Kind {
@@ -29,14 +33,19 @@ impl Kind {
         match number {
             0 => "a barrier",
             1 => "an allocation",
-            2 => "an allgather, allreduce or broadcast",
+            2 => "an allgather",
             3 => "an agreement",
             4 => "finish",
             5 => "a change of phase",
+            6 => "an allreduce",
+            7 => "a broadcast",
             _ => "no exchange",
         }
     }
 }
+
+/// Bits of the kind in a title; above them is the number of elements.
+const KIND_BITS: u32 = 8;
 
 /// What stands before the bytes on a board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
@@ -44,12 +53,62 @@ impl Kind {
 struct Title {
     /// The barrier that goes with this exchange: an old board is not taken for a new one.
     epoch: u64,
+    /// And the number of elements.
     kind: u64,
     len: u64,
 }
 
+/// What else is told of a call to a rank that is in another one; at the end of a board, where nobody else looks.
+#[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+struct Facts {
+    /// Number of elements. Their type, by the end of its name; empty where there are none.
+    elements: u64,
+    of: [u8; 24],
+    /// The call that the program made, if it is made of others.
+    call: [u8; 32],
+}
+
 /// Bytes one rank can show in one exchange.
-pub const BOARD: usize = EXCHANGE_LEN - size_of::<Title>();
+pub const BOARD: usize = FACTS - size_of::<Title>();
+/// Where a board's facts are.
+const FACTS: usize = EXCHANGE_LEN - size_of::<Facts>();
+
+/// What an exchange is for: what all ranks must give alike, and what else tells the calls apart for people.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    kind: Kind,
+    elements: usize,
+    of: &'static str,
+}
+
+impl Asked {
+    /// So many elements of a type.
+    pub fn data<T>(kind: Kind, elements: usize) -> Asked {
+        Asked { kind, elements, of: std::any::type_name::<T>() }
+    }
+
+    fn facts(self, call: Option<&'static str>) -> Facts {
+        let mut facts = Facts { elements: self.elements as u64, of: [0; 24], call: [0; 32] };
+        let (of, call) = (self.of.as_bytes(), call.unwrap_or("").as_bytes());
+        let end = &of[of.len() - of.len().min(facts.of.len())..];
+        facts.of[..end.len()].copy_from_slice(end);
+        let start = &call[..call.len().min(facts.call.len())];
+        facts.call[..start.len()].copy_from_slice(start);
+        facts
+    }
+}
+
+impl From<Kind> for Asked {
+    fn from(kind: Kind) -> Asked {
+        Asked { kind, elements: 0, of: "" }
+    }
+}
+
+/// What stands in a fixed length.
+fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or(bytes))
+}
 
 /// This rank's part in all exchanges of its world.
 ///
@@ -73,14 +132,18 @@ impl Exchange {
         &self,
         engine: &Engine,
         barrier: &Barrier,
-        kind: Kind,
+        asked: impl Into<Asked>,
         bytes: &[u8],
         mut see: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
         assert!(bytes.len() <= BOARD, "{} bytes in one exchange", bytes.len());
         engine.check_outside_handler("a collective call")?;
         let board = engine.layout.exchange + usize::from(self.turn.replace(!self.turn.get())) * EXCHANGE_LEN;
-        let title = Title { epoch: barrier.next_epoch(), kind: kind as u64, len: bytes.len() as u64 };
+        let asked = asked.into();
+        // Elements are compared too: the first boards of arrays of different lengths look alike.
+        let kind = asked.kind as u64 | (asked.elements as u64) << KIND_BITS;
+        let title = Title { epoch: barrier.next_epoch(), kind, len: bytes.len() as u64 };
+        let facts = asked.facts(engine.call());
         // SAFETY: a committed board in every slot.
         let at = |rank| unsafe { engine.node.slot(rank).add(board) };
         const DATA: usize = size_of::<Title>();
@@ -88,8 +151,9 @@ impl Exchange {
         unsafe {
             copy::copy(at(engine.rank), (&raw const title).cast(), DATA);
             copy::copy(at(engine.rank).add(DATA), bytes.as_ptr(), bytes.len());
+            copy::copy(at(engine.rank).add(FACTS), (&raw const facts).cast(), size_of::<Facts>());
         }
-        barrier.enter_for(engine, kind as u8)?;
+        barrier.enter_for(engine, asked.kind as u8)?;
         if engine.far().is_some() {
             return self.all_far(engine, barrier, board, title, &mut see);
         }
@@ -101,7 +165,13 @@ impl Exchange {
         };
         let reference = title_of(0);
         if let Some(rank) = (0..engine.size).find(|rank| title_of(*rank) != reference) {
-            return Err(differ(rank, title_of(rank), reference, title.epoch));
+            let facts_of = |rank| {
+                let mut facts: Facts = bytemuck::Zeroable::zeroed();
+                // SAFETY: as above.
+                unsafe { copy::copy((&raw mut facts).cast(), at(rank).add(FACTS), size_of::<Facts>()) };
+                facts
+            };
+            return Err(differ((rank, title_of(rank), facts_of(rank)), (0, reference, facts_of(0)), title.epoch));
         }
         let mut buffer = [0; BOARD];
         for rank in 0..engine.size {
@@ -129,10 +199,19 @@ impl Exchange {
         }
         let title_of = |rank: usize| bytemuck::pod_read_unaligned::<Title>(&boards[rank * len..][..size_of::<Title>()]);
         let reference = title_of(0);
+        let different = (0..engine.size).find(|rank| title_of(*rank) != reference).map(|rank| {
+            let side = |rank| {
+                let mut facts: Facts = bytemuck::Zeroable::zeroed();
+                // Without them the error says less.
+                let _ = engine.far_get("a collective call", rank, board + FACTS, bytemuck::bytes_of_mut(&mut facts));
+                (rank, title_of(rank), facts)
+            };
+            differ(side(rank), side(0), title.epoch)
+        });
         // A rank may leave right after this, and its memory with it: also because of what it has seen.
         let closed = barrier.enter(engine);
-        if let Some(rank) = (0..engine.size).find(|rank| title_of(*rank) != reference) {
-            return Err(differ(rank, title_of(rank), reference, title.epoch));
+        if let Some(error) = different {
+            return Err(error);
         }
         closed?;
         boards.chunks_exact(len).enumerate().for_each(|(rank, bytes)| see(rank, &bytes[size_of::<Title>()..]));
@@ -141,15 +220,27 @@ impl Exchange {
 }
 
 #[cold]
-fn differ(rank: usize, theirs: Title, ours: Title, epoch: u64) -> Error {
-    let show = |title: Title| match title.epoch == epoch {
-        true => format!("{}, {} bytes at a time", Kind::name(title.kind as u8), title.len),
-        false => "a barrier, or nothing".into(),
+fn differ(theirs: (usize, Title, Facts), ours: (usize, Title, Facts), epoch: u64) -> Error {
+    let show = |(_, title, facts): (usize, Title, Facts)| {
+        if title.epoch != epoch {
+            return "a barrier, or nothing".into();
+        }
+        let mut shown = Kind::name(title.kind as u8).to_owned();
+        if facts.of[0] != 0 {
+            // A long name has lost its start.
+            let of = text(&facts.of);
+            let of = if facts.of[facts.of.len() - 1] == 0 { of } else { format!("...{of}").into() };
+            shown += &format!(" of {} elements of type {of}", facts.elements);
+        }
+        if facts.call[0] != 0 {
+            shown += &format!(" in `{}`", text(&facts.call));
+        }
+        shown
     };
     Error::RanksDiffer {
         what: "the collective call",
-        rank,
-        reference: 0,
+        rank: theirs.0,
+        reference: ours.0,
         theirs: show(theirs),
         ours: show(ours),
         advice: "every rank must make the same collective calls, in the same order and of the same size",

@@ -110,7 +110,7 @@ impl Error {
         match self {
             Error::NoResource | Error::Busy => crate::Error::WouldBlock { operation, rank },
             Error::ConnectionReset => {
-                crate::Error::PeerLost { rank, cause: crate::error::Loss::Disconnected, doing: operation }
+                crate::Error::PeerLost { rank, cause: crate::error::Loss::Disconnected, doing: operation.into() }
             }
             Error::LockedMemory { asked, free, limit } => crate::Error::OutOfMemory {
                 what: "memory that may be pinned for the network device",

@@ -3,12 +3,12 @@
 
 use bytemuck::Pod;
 
-use super::{World, differ};
+use super::World;
 use crate::error::{Error, Result};
-use crate::sync::exchange::{BOARD, Kind};
+use crate::sync::exchange::{Asked, BOARD, Kind};
 
-/// Room for data behind the length that goes with each board.
-const DATA: usize = BOARD - 8;
+/// Room for words behind their length.
+const WORDS: usize = BOARD - 8;
 const ADVICE: &str = "every rank must take part with the same length";
 
 impl World {
@@ -19,7 +19,7 @@ impl World {
     /// [`Error::RanksDiffer`] for other lengths; as [`World::barrier`].
     pub fn allgather<T: Pod>(&self, mine: &[T]) -> Result<Vec<T>> {
         let mut all = vec![T::zeroed(); mine.len() * self.size()];
-        self.rounds(mine, "the length of an allgather", |rank, start, part| {
+        self.rounds(mine, Kind::Gather, |rank, start, part| {
             let at = rank * mine.len() + start;
             all[at..at + part.len()].copy_from_slice(part);
         })?;
@@ -33,7 +33,7 @@ impl World {
     /// As [`World::allgather`].
     pub fn allreduce<T: Pod>(&self, values: &mut [T], combine: impl Fn(T, T) -> T) -> Result<()> {
         let mine = values.to_vec();
-        self.rounds(&mine, "the length of an allreduce", |rank, start, part| {
+        self.rounds(&mine, Kind::Reduce, |rank, start, part| {
             for (value, theirs) in values[start..].iter_mut().zip(part) {
                 *value = if rank == 0 { *theirs } else { combine(*value, *theirs) };
             }
@@ -56,19 +56,20 @@ impl World {
     pub fn broadcast<T: Pod>(&self, root: usize, values: &mut [T]) -> Result<()> {
         self.engine.check_rank(root, "broadcast")?;
         if let Some(largest) = self.engine.largest_far_message() {
-            return self.broadcast_far(root, bytemuck::cast_slice_mut(values), largest);
+            return self.broadcast_far(root, values, largest);
         }
         let mine = values.to_vec();
-        self.rounds(&mine, "the length of a broadcast", |rank, start, part| {
+        self.rounds(&mine, Kind::Broadcast, |rank, start, part| {
             if rank == root {
                 values[start..start + part.len()].copy_from_slice(part);
             }
         })
     }
 
-    fn broadcast_far(&self, root: usize, bytes: &mut [u8], largest: usize) -> Result<()> {
+    fn broadcast_far<T: Pod>(&self, root: usize, values: &mut [T], largest: usize) -> Result<()> {
         const DOING: &str = "broadcast";
         self.engine.check_outside_handler(DOING)?;
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(values);
         let (n, len) = (self.size(), bytes.len() as u64);
         // Numbered from the root, rank v hears from v without its lowest bit, and tells those that add a lower one.
         let place = (self.rank() + n - root) % n;
@@ -101,7 +102,18 @@ impl World {
             };
             let theirs = u64::from_ne_bytes(*theirs);
             if theirs != len || data.len() != piece.len() {
-                return Err(differ("the length in bytes of a broadcast", root, theirs, len, ADVICE));
+                let show = |bytes: u64| {
+                    let (elements, of) = (bytes / size_of::<T>() as u64, std::any::type_name::<T>());
+                    format!("a broadcast of {elements} elements of type {of}, {bytes} bytes")
+                };
+                return Err(Error::RanksDiffer {
+                    what: "the collective call",
+                    rank: root,
+                    reference: self.rank(),
+                    theirs: show(theirs),
+                    ours: show(len),
+                    advice: ADVICE,
+                });
             }
             piece.copy_from_slice(data);
         }
@@ -109,31 +121,18 @@ impl World {
     }
 
     /// Passes `mine` through the boards, as many elements at a time as fit; `see` gets rank, first index and part.
-    fn rounds<T: Pod>(&self, mine: &[T], what: &'static str, mut see: impl FnMut(usize, usize, &[T])) -> Result<()> {
-        const { assert!(size_of::<T>() <= DATA && size_of::<T>() > 0, "an element fits in an exchange") };
-        let step = DATA / size_of::<T>();
+    fn rounds<T: Pod>(&self, mine: &[T], kind: Kind, mut see: impl FnMut(usize, usize, &[T])) -> Result<()> {
+        const { assert!(size_of::<T>() <= BOARD && size_of::<T>() > 0, "an element fits in an exchange") };
+        let asked = Asked::data::<T>(kind, mine.len());
+        let mut scratch = vec![T::zeroed(); mine.len().min(BOARD / size_of::<T>())];
         let mut start = 0;
         loop {
-            let part = &mine[start..mine.len().min(start + step)];
-            let mut board = Vec::with_capacity(8 + size_of_val(part));
-            board.extend_from_slice(&(mine.len() as u64).to_ne_bytes());
-            board.extend_from_slice(bytemuck::cast_slice(part));
-            let mut scratch = vec![T::zeroed(); part.len()];
-            let mut different = None;
-            self.exchange(Kind::Gather, &board, |rank, theirs| {
-                let (length, data) = theirs.split_at(8);
-                let length = u64::from_ne_bytes(length.try_into().expect("split at 8"));
-                if length != mine.len() as u64 {
-                    different.get_or_insert((rank, length));
-                }
-                bytemuck::cast_slice_mut::<T, u8>(&mut scratch).copy_from_slice(data);
-                if different.is_none() {
-                    see(rank, start, &scratch);
-                }
+            let part = &mine[start..mine.len().min(start + scratch.len())];
+            self.exchange(asked, bytemuck::cast_slice(part), |rank, theirs| {
+                let scratch = &mut scratch[..part.len()];
+                bytemuck::cast_slice_mut::<T, u8>(scratch).copy_from_slice(theirs);
+                see(rank, start, scratch);
             })?;
-            if let Some((rank, length)) = different {
-                return Err(differ(what, rank, length, mine.len() as u64, ADVICE));
-            }
             start += part.len();
             if start == mine.len() {
                 return Ok(());
@@ -158,7 +157,7 @@ impl World {
     pub fn agree(&self, mine: std::result::Result<(), String>) -> Result<()> {
         let mut board = [0u8; BOARD];
         if let Err(why) = mine {
-            let shown = why.floor_char_boundary(DATA);
+            let shown = why.floor_char_boundary(WORDS);
             board[..8].copy_from_slice(&(1 + shown as u64).to_ne_bytes());
             board[8..8 + shown].copy_from_slice(&why.as_bytes()[..shown]);
         }
@@ -166,7 +165,7 @@ impl World {
         self.exchange(Kind::Agree, &board, |rank, theirs| {
             let word = u64::from_ne_bytes(theirs[..8].try_into().expect("eight bytes")) as usize;
             if word != 0 && first.is_none() {
-                let end = 8 + (word - 1).min(DATA);
+                let end = 8 + (word - 1).min(WORDS);
                 first = Some((rank, String::from_utf8_lossy(&theirs[8..end]).into_owned()));
             }
         })?;

@@ -48,7 +48,7 @@ use crate::error::{Error, Loss, Result};
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::settings::Settings;
 use crate::sync::barrier::Barrier;
-use crate::sync::exchange::{Exchange, Kind};
+use crate::sync::exchange::{Asked, Exchange, Kind};
 
 /// A rank's place in a running job, and its way to all other ranks.
 ///
@@ -363,8 +363,8 @@ impl World {
     }
 
     /// Shows `bytes` to all ranks and looks at theirs. Collective; every rank shows equally many.
-    pub(crate) fn exchange(&self, kind: Kind, bytes: &[u8], see: impl FnMut(usize, &[u8])) -> Result<()> {
-        self.exchange.all(&self.engine, &self.barrier, kind, bytes, see)
+    pub(crate) fn exchange(&self, asked: impl Into<Asked>, bytes: &[u8], see: impl FnMut(usize, &[u8])) -> Result<()> {
+        self.exchange.all(&self.engine, &self.barrier, asked, bytes, see)
     }
 }
 

@@ -17,7 +17,18 @@ pub struct Progress {
 impl World {
     /// This rank's progress.
     pub fn progress(&self) -> Progress {
-        Progress { engine: Rc::clone(self.engine()) }
+        Progress::of(self.engine())
+    }
+
+    /// Runs `body`, whose waits and errors then name this call: what a collective made of others is called. The outermost
+    /// name counts.
+    ///
+    /// # Errors
+    /// Those of `body`.
+    #[doc(hidden)]
+    #[inline]
+    pub fn within<R>(&self, call: &'static str, body: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.engine().within(call, body)
     }
 
     /// Drives a future of this library, or one made of such, until it is ready; delivers messages meanwhile and waits as
@@ -31,6 +42,10 @@ impl World {
 }
 
 impl Progress {
+    pub(super) fn of(engine: &Rc<Engine>) -> Progress {
+        Progress { engine: Rc::clone(engine) }
+    }
+
     /// This rank's number.
     pub fn rank(&self) -> usize {
         self.engine.rank
@@ -48,6 +63,16 @@ impl Progress {
     #[inline]
     pub fn block_on<T>(&self, doing: &'static str, future: impl Future<Output = Result<T>>) -> Result<T> {
         self.engine.block_on(doing, future)
+    }
+
+    /// As [`World::within`].
+    ///
+    /// # Errors
+    /// As [`World::within`].
+    #[doc(hidden)]
+    #[inline]
+    pub fn within<R>(&self, call: &'static str, body: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.engine.within(call, body)
     }
 
     /// As [`World::poll`].

@@ -186,7 +186,7 @@ impl World {
             Err(Refused::BadAddress) => Err(Error::BadAddress { operation, rank, address, length }),
             Err(Refused::Gone) => {
                 let cause = self.engine.job.loss(rank).unwrap_or(crate::error::Loss::Unknown);
-                Err(Error::PeerLost { rank, cause, doing: operation })
+                Err(Error::PeerLost { rank, cause, doing: operation.into() })
             }
             Err(Refused::NotPermitted) => {
                 tracing::info!(rank, "no cross-memory attach here: memory outside segments goes by message");

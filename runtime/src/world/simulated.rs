@@ -108,7 +108,7 @@ impl Simulated {
         let mut results = Vec::with_capacity(ranks);
         for outcome in outcomes {
             match outcome {
-                Ok(result) => results.push(result.ok_or(Error::Standstill { doing: "starting" })?),
+                Ok(result) => results.push(result.ok_or(Error::Standstill { doing: "starting".into() })?),
                 Err(panic) => resume_unwind(panic),
             }
         }

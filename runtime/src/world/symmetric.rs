@@ -7,7 +7,7 @@ use std::rc::Rc;
 use bytemuck::Pod;
 
 use super::allocate::Block;
-use super::{Bell, World};
+use super::{Bell, Progress, World};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::memory::copy;
@@ -73,6 +73,13 @@ impl<T> Symmetric<T> {
         let base = unsafe { engine.node.slot(0).add(block.offset) }.cast();
         let (stride, reach) = (1 << engine.node.stride_log2(), engine.reach());
         Symmetric { block, engine, base, stride, reach, len, elements: PhantomData }
+    }
+
+    /// The progress of the rank that holds this.
+    #[doc(hidden)]
+    #[inline]
+    pub fn progress(&self) -> Progress {
+        Progress::of(&self.engine)
     }
 
     pub(super) fn block(&self) -> &Block {

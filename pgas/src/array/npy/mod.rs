@@ -70,26 +70,28 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
     /// # Ok(()) }
     /// ```
     pub fn save_npy(&self, world: &World, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        world.check_own(&self.memory, "save_npy")?;
-        let mut number = [u64::from(std::process::id())];
-        world.broadcast(0, &mut number)?;
-        let mut part = Part::of(path, number[0]);
-        let header = header::write(&descr::<T>(), &self.extents());
-        let size = header.len() as u64 + self.len() as u64 * size_of::<T>() as u64;
-        let made = if world.rank() == 0 { part.make(&header, size) } else { Ok(()) };
-        world.agree(made.map_err(|error| part.tell(&error)))?;
-        let written = || {
-            let file = OpenOptions::new().write(true).open(&part.path)?;
-            self.each_piece(false, |elements, at, local, _| {
-                let bytes = bytemuck::cast_slice(&self.local()[local..][..elements]);
-                file.write_all_at(bytes, header.len() as u64 + at * size_of::<T>() as u64)
-            })?;
-            file.sync_all()
-        };
-        world.agree(written().map_err(|error| part.tell(&error)))?;
-        let named = if world.rank() == 0 { part.name(path) } else { Ok(()) };
-        world.agree(named.map_err(|error| part.tell(&error)))
+        world.within("save_npy", || {
+            let path = path.as_ref();
+            world.check_own(&self.memory, "save_npy")?;
+            let mut number = [u64::from(std::process::id())];
+            world.broadcast(0, &mut number)?;
+            let mut part = Part::of(path, number[0]);
+            let header = header::write(&descr::<T>(), &self.extents());
+            let size = header.len() as u64 + self.len() as u64 * size_of::<T>() as u64;
+            let made = if world.rank() == 0 { part.make(&header, size) } else { Ok(()) };
+            world.agree(made.map_err(|error| part.tell(&error)))?;
+            let written = || {
+                let file = OpenOptions::new().write(true).open(&part.path)?;
+                self.each_piece(false, |elements, at, local, _| {
+                    let bytes = bytemuck::cast_slice(&self.local()[local..][..elements]);
+                    file.write_all_at(bytes, header.len() as u64 + at * size_of::<T>() as u64)
+                })?;
+                file.sync_all()
+            };
+            world.agree(written().map_err(|error| part.tell(&error)))?;
+            let named = if world.rank() == 0 { part.name(path) } else { Ok(()) };
+            world.agree(named.map_err(|error| part.tell(&error)))
+        })
     }
 
     /// Reads an array from one file, as NumPy's `save` writes it: formats 1.0 to 3.0, C or Fortran order. Collective;
@@ -104,22 +106,25 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
         path: impl AsRef<Path>,
         layout: impl FnOnce([usize; D]) -> Result<Layout<D>>,
     ) -> Result<GlobalArray<T, D>> {
-        let path = path.as_ref();
-        let mut facts = [0u64; 5];
-        let looked = if world.rank() == 0 { look::<T, D>(path).map(|seen| facts = seen) } else { Ok(()) };
-        world.agree(looked.map_err(|why| format!("{}: {why}", path.display())))?;
-        world.broadcast(0, &mut facts)?;
-        let [data, fortran] = [facts[0], facts[1]];
-        let extents = std::array::from_fn(|d| facts[2 + d] as usize);
-        let layout = layout(extents)?;
-        if layout.extents() != extents {
-            let why = format!("{} has {extents:?} elements, and the layout is for others: {layout}", path.display());
-            return Err(Error::InvalidArgument { operation: "load_npy", why });
-        }
-        let mut array = GlobalArray::<T, D>::new(world, layout)?;
-        let read = array.read_part(path, data, fortran != 0);
-        world.agree(read.map_err(|error| format!("{}: {error}", path.display())))?;
-        Ok(array)
+        world.within("load_npy", || {
+            let path = path.as_ref();
+            let mut facts = [0u64; 5];
+            let looked = if world.rank() == 0 { look::<T, D>(path).map(|seen| facts = seen) } else { Ok(()) };
+            world.agree(looked.map_err(|why| format!("{}: {why}", path.display())))?;
+            world.broadcast(0, &mut facts)?;
+            let [data, fortran] = [facts[0], facts[1]];
+            let extents = std::array::from_fn(|d| facts[2 + d] as usize);
+            let layout = layout(extents)?;
+            if layout.extents() != extents {
+                let why =
+                    format!("{} has {extents:?} elements, and the layout is for others: {layout}", path.display());
+                return Err(Error::InvalidArgument { operation: "load_npy", why });
+            }
+            let mut array = GlobalArray::<T, D>::new(world, layout)?;
+            let read = array.read_part(path, data, fortran != 0);
+            world.agree(read.map_err(|error| format!("{}: {error}", path.display())))?;
+            Ok(array)
+        })
     }
 
     fn read_part(&mut self, path: &Path, data: u64, fortran: bool) -> io::Result<()> {

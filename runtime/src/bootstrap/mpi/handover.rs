@@ -124,7 +124,7 @@ impl Offer {
 fn late(error: Error) -> Error {
     match &error {
         Error::Os { source, .. } if source.kind() == std::io::ErrorKind::WouldBlock => {
-            Error::TimedOut { doing: DOING, after: LIMIT }
+            Error::TimedOut { doing: DOING.into(), after: LIMIT }
         }
         _ => error,
     }
