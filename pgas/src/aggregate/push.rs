@@ -35,6 +35,7 @@ use super::port::{Plan, Port};
 /// # Ok::<(), bellwether::Error>(())
 /// ```
 pub struct Push<'w, I> {
+    world: &'w World,
     port: Port<'w>,
     items: std::marker::PhantomData<I>,
 }
@@ -66,7 +67,7 @@ impl<'w, I: Pod> Push<'w, I> {
         };
         let port = Port::new(world, "push", plan, Box::new(sink))?;
         world.barrier()?;
-        Ok(Push { port, items: std::marker::PhantomData })
+        Ok(Push { world, port, items: std::marker::PhantomData })
     }
 
     /// Hands `item` to rank `to`, now or later. Waits while as much is under way there as it may hold.
@@ -99,7 +100,7 @@ impl<'w, I: Pod> Push<'w, I> {
     /// # Errors
     /// As [`World::barrier`].
     pub fn finish(&mut self) -> Result<()> {
-        self.port.finish()
+        self.world.within("finish", || self.port.finish())
     }
 
     /// Most bytes of items at this rank: in buffers, and in messages that it has not taken yet. What the transport holds on

@@ -158,14 +158,14 @@ impl<'w, T: Pod> Aggregator<'w, T> {
         values: &mut [T],
     ) -> Result<()> {
         let call = Call { operation: "gather", table: (table.offset(), table.len()) };
-        match &mut self.way {
+        self.world.within(call.operation, || match &mut self.way {
             Way::Near(rounds) => rounds.gather(self.world, call, table, places, indices, values),
             Way::Far(verdicts) => {
                 let ask = Ask { indices, values: None, old: Some(values), join: None };
                 // SAFETY: the table is borrowed; others' puts come as the network's writes, which `copy` allows for.
                 unsafe { far::ask(self.world, verdicts, &self.options, call, table, places, ask, |old, _| old) }
             }
-        }
+        })
     }
 
     #[expect(clippy::too_many_arguments, reason = "the one place where all updates meet")]
@@ -182,29 +182,31 @@ impl<'w, T: Pod> Aggregator<'w, T> {
     ) -> Result<()> {
         self.world.check_own(table, operation)?;
         let call = Call { operation, table: (table.offset(), table.len()) };
-        // All ranks meet before the first element is changed: from then on nobody's pointer reaches the table.
-        let reachable = table.identity().1 != 0;
-        self.world.withhold(table);
-        let outcome = match &mut self.way {
-            Way::Near(rounds) => match old {
-                None => {
-                    let update = Update { indices, values, old: &mut [] };
-                    rounds.update::<P, false>(self.world, call, table, places, update, combine)
+        self.world.within(operation, || {
+            // All ranks meet before the first element is changed: from then on nobody's pointer reaches the table.
+            let reachable = table.identity().1 != 0;
+            self.world.withhold(table);
+            let outcome = match &mut self.way {
+                Way::Near(rounds) => match old {
+                    None => {
+                        let update = Update { indices, values, old: &mut [] };
+                        rounds.update::<P, false>(self.world, call, table, places, update, combine)
+                    }
+                    Some(old) => {
+                        let update = Update { indices, values, old };
+                        rounds.update::<P, true>(self.world, call, table, places, update, combine)
+                    }
+                },
+                Way::Far(verdicts) => {
+                    let ask = Ask { indices, values: Some(values), old, join };
+                    // SAFETY: the table is borrowed exclusively.
+                    unsafe { far::ask(self.world, verdicts, &self.options, call, table, places, ask, combine) }
                 }
-                Some(old) => {
-                    let update = Update { indices, values, old };
-                    rounds.update::<P, true>(self.world, call, table, places, update, combine)
-                }
-            },
-            Way::Far(verdicts) => {
-                let ask = Ask { indices, values: Some(values), old, join };
-                // SAFETY: the table is borrowed exclusively.
-                unsafe { far::ask(self.world, verdicts, &self.options, call, table, places, ask, combine) }
+            };
+            if reachable {
+                self.world.offer(table);
             }
-        };
-        if reachable {
-            self.world.offer(table);
-        }
-        outcome
+            outcome
+        })
     }
 }

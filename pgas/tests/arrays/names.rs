@@ -1,8 +1,8 @@
 //! Errors of a call that is made of others name the call.
 
-use bellwether::aggregate::{Aggregator, Options};
+use bellwether::aggregate::{Aggregator, Blocks, Options};
 use bellwether::array::{Ghosts, GlobalArray, Layout};
-use bellwether::{DistHashMap, DistQueue, Error, Result, Simulated, Team, World, sim, threads};
+use bellwether::{DistHashMap, DistQueue, Error, Result, Simulated, Symmetric, Team, World, sim, threads};
 use bellwether_tests::watchdog;
 
 use crate::support::LIMIT;
@@ -18,6 +18,7 @@ struct Things<'w> {
     ghosts: GlobalArray<u64, 1>,
     by: Aggregator<'w, u64>,
     map: DistHashMap<'w, u64, u64>,
+    table: Symmetric<u64>,
 }
 
 impl<'w> Things<'w> {
@@ -31,6 +32,7 @@ impl<'w> Things<'w> {
             ghosts: GlobalArray::with_ghosts(world, line, Ghosts::new([1]).periodic([true]))?,
             by: Aggregator::new(world, &Options::new(world))?,
             map: DistHashMap::new(world)?,
+            table: world.alloc(10)?,
         })
     }
 
@@ -56,6 +58,7 @@ impl<'w> Things<'w> {
             "gather" => self.numbers.gather(&mut self.by, &[0, 15, 29]).map(drop),
             "scatter_add" => self.numbers.scatter_add(&mut self.by, &[0, 15, 29], &[1, 1, 1]),
             "fetch_add_all" => self.numbers.fetch_add_all(&mut self.by, &[29], &[1]).map(drop),
+            "fetch_add" => self.by.fetch_add(&mut self.table, &Blocks::new(30, RANKS), &[29], &[1]).map(drop),
             "save_npy" => self.numbers.save_npy(world, std::env::temp_dir().join("never-written.npy")),
             "DistHashMap::len" => self.map.len().map(drop),
             "DistQueue::new" => DistQueue::<u64>::new(world).map(drop),
@@ -65,7 +68,7 @@ impl<'w> Things<'w> {
     }
 }
 
-const CALLS: [&str; 23] = [
+const CALLS: [&str; 24] = [
     "GlobalArray::new",
     "from_fn",
     "from_root",
@@ -85,6 +88,7 @@ const CALLS: [&str; 23] = [
     "gather",
     "scatter_add",
     "fetch_add_all",
+    "fetch_add",
     "save_npy",
     "DistHashMap::len",
     "DistQueue::new",
