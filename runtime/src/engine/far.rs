@@ -36,8 +36,9 @@ const GRACE: Duration = Duration::from_millis(200);
 ///
 /// [`Sent::NoRoom`] and `None` are back-pressure. Offsets are into the peer's slot.
 pub(crate) trait Far {
-    /// Turns the crank; tells how much was done. What came for handlers waits for [`Far::arrival`].
-    fn progress(&self) -> usize;
+    /// Turns the crank; tells how much was done, and whether there is something for [`Far::arrival`] or
+    /// [`Far::take_lost`]: else neither need be asked.
+    fn progress(&self) -> (usize, bool);
     /// The next message that came: sender, id, and header and payload.
     fn arrival(&self) -> Option<(usize, u8, Vec<u8>)>;
     /// Ranks found gone since the last call.
@@ -234,21 +235,23 @@ impl Engine {
         }
     }
 
-    #[cold]
+    #[inline]
     pub(super) fn far_turn(&self) -> usize {
         let far = self.network();
-        let mut done = far.progress();
+        let (mut done, has_news) = far.progress();
         if done != 0 {
             self.idle_polls.set(0);
         }
-        while !self.interface.delivering() {
-            let Some((from, id, bytes)) = far.arrival() else { break };
-            self.interface.deliver(from, id, &bytes);
-            self.count(0, 1);
-            done += 1;
-        }
-        for rank in far.take_lost() {
-            self.lose(rank);
+        if has_news {
+            while !self.interface.delivering() {
+                let Some((from, id, bytes)) = far.arrival() else { break };
+                self.interface.deliver(from, id, &bytes);
+                self.count(0, 1);
+                done += 1;
+            }
+            for rank in far.take_lost() {
+                self.lose(rank);
+            }
         }
         if self.has_nudges.get() {
             self.nudges.borrow_mut().retain_mut(|(rank, due)| !self.try_nudge(*rank, due));
@@ -390,7 +393,7 @@ impl Engine {
         let now = || far.pace().map_or_else(|| start.elapsed(), Pace::now);
         let end = now() + MOMENT;
         while (far.learns(to) || far.is_silent()) && now() < end {
-            if far.progress() == 0 {
+            if far.progress().0 == 0 {
                 match far.pace() {
                     Some(pace) => drop(pace.block(Some(end))),
                     None => rustix::thread::sched_yield(),

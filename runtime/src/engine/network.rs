@@ -382,8 +382,9 @@ fn sent<T>(outcome: Option<T>) -> Sent {
 }
 
 impl<D: Domain> Far for Network<D> {
-    fn progress(&self) -> usize {
-        self.interface.progress()
+    fn progress(&self) -> (usize, bool) {
+        let done = self.interface.progress();
+        (done, !self.arrived.borrow().is_empty() || !self.lost.borrow().is_empty())
     }
 
     fn arrival(&self) -> Option<Message> {

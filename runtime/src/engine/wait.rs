@@ -99,11 +99,27 @@ impl Engine {
         if let Some(pace) = self.far().and_then(Far::pace) {
             return self.wait_virtual::<TELL>(pace, doing, limit, &mut ready);
         }
+        let mut begun = None;
+        loop {
+            if self.wait_awake::<TELL>(limit.is_some(), &mut ready)? {
+                return Ok(());
+            }
+            // The clock costs as much as a look.
+            let limit = limit.map(|limit| (limit, *begun.get_or_insert_with(Instant::now)));
+            if self.wait_long::<TELL>(doing, limit, &mut ready)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks for a while; whether it is ready.
+    #[inline]
+    fn wait_awake<const TELL: bool>(&self, limited: bool, ready: &mut impl FnMut() -> bool) -> Result<bool> {
         let mut idle = 0;
         let mut since = None;
         while idle < self.patience.get().spins {
             // Rounds that deliver something count too where time is short: messages may never end.
-            idle = if self.poll_and::<TELL>()? == 0 || limit.is_some() { idle + 1 } else { 0 };
+            idle = if self.poll_and::<TELL>()? == 0 || limited { idle + 1 } else { 0 };
             if self.far.is_some() && idle.is_multiple_of(FAR_ROUNDS) {
                 match since {
                     Some(since) if idle > 0 && Instant::elapsed(&since) > self.patience.get().far_spin => break,
@@ -112,14 +128,14 @@ impl Engine {
                 }
             }
             if ready() {
-                return Ok(());
+                return Ok(true);
             }
             // A pause is as long as the way from core to core: not while the answer may be on that way.
             if idle > EAGER {
                 std::hint::spin_loop();
             }
         }
-        self.wait_long::<TELL>(doing, limit, &mut ready)
+        Ok(false)
     }
 
     /// Waits without limit for what other ranks alone may never bring about: only the death of one ends it early.
@@ -133,22 +149,22 @@ impl Engine {
         result
     }
 
+    /// Yields, then sleeps, until it is ready, or `false`: something came, and more may be on its way. A wait that is over
+    /// when many messages have come would sleep between any two of them, had it once been idle for long.
     #[cold]
     fn wait_long<const TELL: bool>(
         &self,
         doing: &'static str,
-        limit: Option<Duration>,
+        limit: Option<(Duration, Instant)>,
         ready: &mut dyn FnMut() -> bool,
-    ) -> Result<()> {
-        // The clock costs as much as a look.
-        let limit = limit.map(|limit| (limit, Instant::now()));
+    ) -> Result<bool> {
         let mut idle = 0;
         let mut standstill = None;
         let mut waiting = Waiting { engine: self, told: false, published: false };
         loop {
             let progressed = self.poll_and::<TELL>()? != 0;
             if ready() {
-                return Ok(());
+                return Ok(true);
             }
             // What a rank sent before it died is delivered before its death is told.
             if !progressed && let Some((rank, cause)) = self.first_lost() {
@@ -162,9 +178,7 @@ impl Engine {
                 None => Duration::MAX,
             };
             if progressed {
-                idle = 0;
-                waiting.clear();
-                continue;
+                return Ok(false);
             }
             idle += 1;
             if idle <= self.patience.get().yields {
@@ -179,7 +193,7 @@ impl Engine {
                 }
             }
             if self.sleep(left, ready) {
-                return Ok(());
+                return Ok(true);
             }
         }
     }

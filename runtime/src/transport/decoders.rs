@@ -95,7 +95,7 @@ fn seeds() -> Vec<Vec<u8>> {
         reply(ReplyKind::Data { offset: 1 }, &[3; 8]),
         reply(ReplyKind::Value(4), &[]),
         reply(ReplyKind::Failed(-5), &[]),
-        Frame::Fragment { channel, id: 1, number: 2, offset: 8, total: 24, bytes: &[1; 8] }.encode(),
+        Frame::Fragment { channel, id: 1, number: 2, offset: 8, total: 24, credits: 3, bytes: &[1; 8] }.encode(),
         Frame::Credit { channel, count: 3 }.encode(),
     ]
 }

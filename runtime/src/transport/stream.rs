@@ -28,6 +28,8 @@ pub enum Frame<'a> {
         offset: u32,
         /// Bytes of the message.
         total: u32,
+        /// Leave to send as many more the other way.
+        credits: u8,
         /// The piece.
         bytes: &'a [u8],
     },
@@ -43,14 +45,14 @@ pub enum Frame<'a> {
 impl<'a> Frame<'a> {
     /// The frame's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let (kind, channel, id, words, bytes) = match *self {
-            Frame::Fragment { channel, id, number, offset, total, bytes } => {
-                (1, channel, id, [number, offset, total], bytes)
+        let (kind, channel, id, credits, words, bytes) = match *self {
+            Frame::Fragment { channel, id, number, offset, total, credits, bytes } => {
+                (1, channel, id, credits, [number, offset, total], bytes)
             }
-            Frame::Credit { channel, count } => (2, channel, 0, [count, 0, 0], &[][..]),
+            Frame::Credit { channel, count } => (2, channel, 0, 0, [count, 0, 0], &[][..]),
         };
         let mut frame = Vec::with_capacity(FRAME_HEADER + bytes.len());
-        frame.extend_from_slice(&head(kind, channel, id, words));
+        frame.extend_from_slice(&head([kind, channel as u8, id, credits], words));
         frame.extend_from_slice(bytes);
         frame
     }
@@ -66,7 +68,8 @@ impl<'a> Frame<'a> {
                 let end = offset.checked_add(u32::try_from(bytes.len()).ok()?)?;
                 // Only an empty message has an empty fragment.
                 let whole = end <= total && (total == 0) == bytes.is_empty();
-                whole.then_some(Frame::Fragment { channel, id: head[2], number, offset, total, bytes })
+                let (id, credits) = (head[2], head[3]);
+                whole.then_some(Frame::Fragment { channel, id, number, offset, total, credits, bytes })
             }
             2 if bytes.is_empty() && word(4) > 0 => Some(Frame::Credit { channel, count: word(4) }),
             _ => None,
@@ -74,9 +77,9 @@ impl<'a> Frame<'a> {
     }
 }
 
-fn head(kind: u8, channel: Channel, id: u8, words: [u32; 3]) -> [u8; FRAME_HEADER] {
+fn head(bytes: [u8; 4], words: [u32; 3]) -> [u8; FRAME_HEADER] {
     let mut head = [0; FRAME_HEADER];
-    head[..3].copy_from_slice(&[kind, channel as u8, id]);
+    head[..4].copy_from_slice(&bytes);
     for (at, word) in words.into_iter().enumerate() {
         head[4 + at * 4..8 + at * 4].copy_from_slice(&word.to_le_bytes());
     }
@@ -133,8 +136,8 @@ impl Outflow {
     }
 
     /// Takes a message that is sent at once in one fragment, if nothing waits before it and there is a credit: the
-    /// fragment's head.
-    pub fn pass(&mut self, id: u8, len: usize) -> Option<[u8; FRAME_HEADER]> {
+    /// fragment's head. It takes the `credits` along that are [`Inflow::due`] the other way.
+    pub fn pass(&mut self, id: u8, len: usize, credits: u8) -> Option<[u8; FRAME_HEADER]> {
         if !self.can_pass() {
             return None;
         }
@@ -142,7 +145,7 @@ impl Outflow {
         self.fence = false;
         let number = self.number;
         self.number = self.number.wrapping_add(1);
-        Some(head(1, self.channel, id, [number, 0, len as u32]))
+        Some(head([1, self.channel as u8, id, credits], [number, 0, len as u32]))
     }
 
     /// Whether [`Outflow::pass`] would take a message.
@@ -179,6 +182,7 @@ impl Outflow {
             number: self.number,
             offset: message.sent as u32,
             total: message.bytes.len() as u32,
+            credits: 0,
             bytes: &message.bytes[message.sent..end],
         }
         .encode();
@@ -258,6 +262,16 @@ impl Inflow {
         self.due += 1;
     }
 
+    /// Credits to give back with a message of the other way. Then tell [`Inflow::gave`].
+    pub fn due(&self) -> u8 {
+        self.due.try_into().unwrap_or(u8::MAX)
+    }
+
+    /// So many are on their way.
+    pub fn gave(&mut self, credits: u8) {
+        self.due -= u32::from(credits);
+    }
+
     /// Credits to give back now, if they are worth a frame: half of all, or enough that a sender could starve.
     pub fn credits_due(&mut self, limits: &FlowLimits) -> Option<u32> {
         self.owes(limits).then(|| std::mem::take(&mut self.due))
@@ -300,6 +314,23 @@ mod tests {
                 }
                 assert_eq!(got, Some((9, message)));
             }
+        }
+    }
+
+    #[test]
+    fn messages_take_the_credits_of_the_other_way_along() {
+        let limits = FlowLimits { slots: 1, credits: 4, fragment: 8, message: 8 };
+        let mut ends = [0, 1].map(|_| (Outflow::new(Channel::Message, &limits), Inflow::default()));
+        for turn in 0..100 {
+            let [(out, due), (back, inflow)] = &mut ends;
+            let credits = due.due();
+            let head = out.pass(1, 0, credits).expect("a credit is there");
+            due.gave(credits);
+            let Some(Frame::Fragment { credits, .. }) = Frame::decode(&head) else { panic!("a frame of ours") };
+            back.grant(credits.into(), &limits);
+            inflow.consumed();
+            assert_eq!(inflow.credits_due(&limits), None, "turn {turn}: none needs a frame of its own");
+            ends.reverse();
         }
     }
 

@@ -206,6 +206,11 @@ pub trait Wire: 'static {
         0
     }
 
+    /// Whether [`Wire::push`] and [`Wire::completed`] have nothing to do, so that a turn that asks first can leave them.
+    fn is_idle(&self) -> bool {
+        false
+    }
+
     /// The event descriptor.
     ///
     /// # Errors

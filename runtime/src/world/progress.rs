@@ -137,3 +137,48 @@ impl std::fmt::Debug for Progress {
         write!(f, "Progress(rank {} of {})", self.rank(), self.size())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use crate::engine::Background;
+
+    /// Comes to its end when it is asked for the second time: the first is on the way into a sleep.
+    #[derive(Default)]
+    struct Second(Cell<u32>);
+
+    impl Background for Second {
+        fn advance(&self) -> bool {
+            self.0.set(self.0.get() + 1);
+            self.0.get() < 2
+        }
+    }
+
+    #[test]
+    fn a_wait_that_has_slept_looks_for_long_again_when_something_came() {
+        let looks = crate::Threads::new(1).deadline(Duration::from_secs(20)).run(|world| {
+            let engine = world.engine();
+            let sleeps = || engine.status(0).looks.load(Ordering::Relaxed);
+            let (before, task, mut began) = (sleeps(), Rc::new(Second::default()), None);
+            let mut looks = 0;
+            let ready = || {
+                if sleeps() > before && task.0.get() == 0 && Rc::weak_count(&task) == 0 {
+                    engine.add_background(Rc::downgrade(&(Rc::clone(&task) as Rc<dyn Background>)));
+                }
+                if task.0.get() < 2 {
+                    return false;
+                }
+                looks += 1;
+                sleeps() > *began.get_or_insert_with(sleeps)
+            };
+            engine.wait_until("until the second sleep", None, ready).expect("waits");
+            (looks, engine.patience().spins)
+        });
+        let (looks, spins) = looks.expect("runs")[0];
+        assert!(looks > spins, "slept again after {looks} looks, not {spins}");
+    }
+}

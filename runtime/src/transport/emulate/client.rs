@@ -141,6 +141,12 @@ impl Client {
             && self.ops.range(..before).any(|(_, op)| op.endpoint == endpoint && (remote || !op.released))
     }
 
+    /// Whether requests of an operation are still to be sent.
+    #[inline]
+    pub fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
     /// Whether any operation still uses the user's memory.
     pub fn uses_memory(&self) -> bool {
         self.ops.values().any(|op| !op.released)

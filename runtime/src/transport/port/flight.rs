@@ -111,10 +111,16 @@ impl Flights {
         Some(flight)
     }
 
+    /// Whether blocks wait to be posted.
+    #[inline]
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
     /// Whether blocks of `endpoint` wait to be posted: nothing may overtake them.
     #[inline]
     pub(super) fn holds_back(&self, endpoint: u32) -> bool {
-        !self.unsent.is_empty() && self.flights().any(|flight| flight.endpoint == endpoint && flight.unsent())
+        self.has_unsent() && self.flights().any(|flight| flight.endpoint == endpoint && flight.unsent())
     }
 
     fn flights(&self) -> impl Iterator<Item = &Flight> {
@@ -146,7 +152,7 @@ impl Flights {
     /// Posts blocks as far as there is room; tells how much it did.
     pub(super) fn post<W: Wire>(&mut self, wire: &W, max_pieces: usize, events: &mut Vec<Event>) -> usize {
         let mut done = 0;
-        if !self.unsent.is_empty() {
+        if self.has_unsent() {
             let waiting = std::mem::take(&mut self.unsent);
             for index in waiting {
                 let seat = &mut self.seats[index as usize];

@@ -394,7 +394,7 @@ impl State {
                 // There may be room now.
                 self.announce(to);
             }
-            Some(Frame::Fragment { channel, id, number, offset, total, bytes }) => {
+            Some(Frame::Fragment { channel, id, number, offset, total, bytes, .. }) => {
                 let flow = self.cards[to as usize].links.entry(from).or_default().inflow(channel);
                 match flow.take(id, number, offset, total, bytes, &limits) {
                     Ok(Some((id, bytes))) => self.message(from, to, channel, id, number, bytes),

@@ -20,6 +20,8 @@ const RECEIVER_NOT_READY: u8 = 7;
 const RECEIVER_PAUSE: u8 = 12;
 /// Reads and atomics under way at a time, at most.
 const MAX_READS: c_int = 16;
+/// Receive buffers that are given to the device in one call, at most.
+pub const GIVEN: usize = 16;
 
 macro_rules! owned {
     ($(#[$doc:meta])* $name:ident($raw:ty), $destroy:ident) => {
@@ -137,13 +139,19 @@ impl Shared {
         Shared::checked(unsafe { card.verbs.ibv_create_srq(card.pd, &raw mut init) }, card)
     }
 
-    /// Gives a buffer to whoever sends next.
-    pub fn post(&self, id: u64, address: *mut u8, len: usize, key: u32) -> io::Result<()> {
-        let mut sge = ibv_sge { addr: address as u64, length: len as u32, lkey: key };
-        let mut wr = ibv_recv_wr { wr_id: id, next: std::ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
+    /// Gives buffers, at most [`GIVEN`], to whoever sends next: numbers, and where they lie.
+    pub fn post(&self, buffers: impl Iterator<Item = (u64, ibv_sge)>) -> io::Result<()> {
+        let mut sges = [ibv_sge::default(); GIVEN];
+        let mut list = [ibv_recv_wr::default(); GIVEN];
+        let mut next = std::ptr::null_mut();
+        for ((wr, sge), (id, buffer)) in list.iter_mut().zip(&mut sges).zip(buffers) {
+            *sge = buffer;
+            *wr = ibv_recv_wr { wr_id: id, next, sg_list: sge, num_sge: 1 };
+            next = wr;
+        }
         let mut bad = std::ptr::null_mut();
         // SAFETY: a live queue; the list is read before the call returns.
-        match unsafe { ibv_post_srq_recv(self.raw, &raw mut wr, &raw mut bad) } {
+        match unsafe { ibv_post_srq_recv(self.raw, next, &raw mut bad) } {
             0 => Ok(()),
             error => Err(io::Error::from_raw_os_error(error)),
         }

@@ -23,9 +23,9 @@ use super::address::{self, Address};
 use super::attempt::Attempts;
 use super::connect::{self, Connector, PIECES};
 use super::footprint;
-use super::link::{Link, Numbered, Then};
+use super::link::{Flow, Link, Numbered, Then};
 use super::pool::Pool;
-use super::queue::{Completions, Events, Shared};
+use super::queue::{Completions, Events, GIVEN, Shared};
 use crate::transport::atomic::Atomic;
 use crate::transport::attributes::{Events as Reports, Order};
 use crate::transport::error::{Error, Result};
@@ -87,6 +87,8 @@ pub struct VerbsWire {
     awaited: Cell<Option<Result<u64>>>,
     /// Completions of receives that were looked at, but not handled.
     arrived: RefCell<VecDeque<ibv_wc>>,
+    /// Receive buffers that were handled, and are to be given to the device again.
+    spent: RefCell<Vec<u64>>,
     /// Notices that came, for [`Wire::notices`].
     noticed: RefCell<Vec<u32>>,
     /// Peers with messages or credits to send.
@@ -146,8 +148,9 @@ impl VerbsWire {
         let count = RECEIVES.min(card.attributes.max_srq_wr.max(64) as usize);
         let shared = Shared::new(card, count).map_err(told("a shared receive queue"))?;
         let frames = Pool::new(card, count, FRAME)?;
-        for buffer in 0..count as u32 {
-            shared.post(RECEIVED | u64::from(buffer), frames.at(buffer), FRAME, frames.key()).map_err(io)?;
+        for first in (0..count).step_by(GIVEN) {
+            let numbers = first..count.min(first + GIVEN);
+            messages::give(&shared, &frames, numbers.map(|number| RECEIVED | number as u64)).map_err(io)?;
         }
         let connector = Connector::start(card, device.rank(), seat, done, shared).map_err(told("a queue pair"))?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| io(error.into()))?;
@@ -163,6 +166,7 @@ impl VerbsWire {
             done: RefCell::default(),
             awaited: Cell::new(None),
             arrived: RefCell::default(),
+            spent: RefCell::new(Vec::with_capacity(GIVEN)),
             noticed: RefCell::default(),
             backlog: RefCell::default(),
             small: Pool::new(card, SMALL, FRAME)?,
@@ -315,11 +319,16 @@ impl Wire for VerbsWire {
             };
             // Nobody else can take the turn: what `fill` sends finds the queue as it is, or waits in it.
             let len = fill(&mut buffer[FRAME_HEADER..]).min(max);
-            let head = link.flows.borrow_mut()[channel as usize].out.pass(id, len);
+            let (credits, head) = {
+                let Flow { out, inward, .. } = &mut link.flows.borrow_mut()[channel as usize];
+                (inward.due(), out.pass(id, len, inward.due()))
+            };
             if let Some(head) = head {
                 buffer[..FRAME_HEADER].copy_from_slice(&head);
                 let frame = &buffer[..FRAME_HEADER + len];
-                return self.post_frame(peer, &link, frame, small, Then::Nothing).map(|_| len);
+                self.post_frame(peer, &link, frame, small, Then::Nothing)?;
+                link.flows.borrow_mut()[channel as usize].inward.gave(credits);
+                return Ok(len);
             }
             let bytes = buffer[FRAME_HEADER..FRAME_HEADER + len].to_vec();
             small.into_iter().for_each(|small| self.small.give_back(small));
@@ -416,6 +425,11 @@ impl Wire for VerbsWire {
             }
         }
         done
+    }
+
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.done.borrow().is_empty() && self.backlog.borrow().is_empty() && self.attempts.is_idle()
     }
 
     fn event_descriptor(&self) -> Result<BorrowedFd<'_>> {

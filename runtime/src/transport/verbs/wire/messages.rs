@@ -10,7 +10,15 @@ use crate::transport::message::Retained;
 use crate::transport::stream::Frame;
 use crate::transport::verbs::connect::DEPTH;
 use crate::transport::verbs::link::{Link, Then};
+use crate::transport::verbs::pool::Pool;
+use crate::transport::verbs::queue::{GIVEN, Shared};
 use crate::transport::wire::{Arrival, Channel};
+
+/// Gives receive buffers, by their numbers, to whoever sends next.
+pub(super) fn give(shared: &Shared, frames: &Pool, numbers: impl Iterator<Item = u64>) -> std::io::Result<()> {
+    let place = |number| ibv_sge { addr: frames.at(number as u32) as u64, length: FRAME as u32, lkey: frames.key() };
+    shared.post(numbers.map(|number| (number, place(number))))
+}
 
 impl VerbsWire {
     /// Sends what waits to this peer, as far as there is room; whether something still waits.
@@ -116,11 +124,15 @@ impl VerbsWire {
         posted
     }
 
-    /// Gives a receive buffer to whoever sends next.
+    /// Gives a receive buffer to whoever sends next, when there are several: the device has many more.
+    #[inline]
     pub(super) fn offer(&self, number: u64) {
-        let address = self.frames.at(number as u32);
-        // A buffer less only means that senders wait sooner.
-        let _ = self.connector.board.shared.post(number, address, FRAME, self.frames.key());
+        let mut spent = self.spent.borrow_mut();
+        spent.push(number);
+        if spent.len() == GIVEN {
+            // Buffers less only mean that senders wait sooner.
+            let _ = give(&self.connector.board.shared, &self.frames, spent.drain(..));
+        }
     }
 
     pub(super) fn note_backlog(&self, peer: u32) {
@@ -142,13 +154,21 @@ impl VerbsWire {
                 link.flows.borrow_mut()[channel as usize].out.grant(count, &FLOW);
                 self.note_backlog(peer);
             }
-            Some(Frame::Fragment { channel, id, total, bytes, .. }) if bytes.len() == total as usize => {
+            Some(Frame::Fragment { channel, id, total, credits, bytes, .. }) if bytes.len() == total as usize => {
+                let waits = {
+                    let out = &mut link.flows.borrow_mut()[channel as usize].out;
+                    out.grant(credits.into(), &FLOW);
+                    out.waiting() > 0
+                };
+                if waits {
+                    self.note_backlog(peer);
+                }
                 // The buffer is wanted for what comes next.
                 let keep = || Retained::new(Box::<[u8]>::from(bytes));
                 sink(Arrival { from: peer, channel, id, data: bytes, keep: Some(&keep) });
                 self.consumed(peer, &link, channel);
             }
-            Some(Frame::Fragment { channel, id, number, offset, total, bytes }) => {
+            Some(Frame::Fragment { channel, id, number, offset, total, bytes, .. }) => {
                 let whole =
                     link.flows.borrow_mut()[channel as usize].inward.take(id, number, offset, total, bytes, &FLOW);
                 match whole {
