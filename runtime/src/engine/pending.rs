@@ -45,9 +45,17 @@ pub(super) struct Queue {
 }
 
 impl Queue {
+    /// Keeps order, but for a put: it goes before messages that were kept after the last write. They may wait for the
+    /// target's progress, and a put must not; what waits for a put is what comes after it.
     fn push(&mut self, kept: Kept) {
+        let last_write = || self.works.iter().rposition(Kept::writes).map_or(0, |at| at + 1);
+        let place = match kept {
+            Kept::Put { .. } if self.writes == 0 => 0,
+            Kept::Put { .. } => last_write(),
+            _ => self.works.len(),
+        };
         self.writes += usize::from(kept.writes());
-        self.works.push_back(kept);
+        self.works.insert(place, kept);
     }
 
     fn pop(&mut self) {
@@ -246,5 +254,37 @@ impl Engine {
     /// Whether something is kept that found no room.
     pub fn has_pending(&self) -> bool {
         self.has_pending.get()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_put_waits_for_no_message() {
+        let mut queue = Queue::default();
+        let message = |id| Work::Message { id, ordered: false, header: 0, payload: &[] };
+        let put = |offset| Work::Put { offset, bytes: &[1], tell: false };
+        for work in [message(1), message(2), put(1), message(3), put(2), Work::Ring { offset: 3 }, message(4), put(4)] {
+            queue.push(work.keep());
+        }
+        let order: Vec<_> = std::iter::from_fn(|| {
+            let kept = queue.works.front()?.work();
+            let told = match kept {
+                Work::Message { id, .. } => format!("message {id}"),
+                Work::Put { offset, .. } => format!("put {offset}"),
+                Work::Ring { offset } => format!("ring {offset}"),
+            };
+            queue.pop();
+            Some(told)
+        })
+        .collect();
+        assert_eq!(
+            order,
+            ["put 1", "put 2", "message 1", "message 2", "message 3", "ring 3", "put 4", "message 4"],
+            "puts and rings among themselves, and messages, in order; a message never before a put that came first"
+        );
+        assert_eq!(queue.writes, 0);
     }
 }
