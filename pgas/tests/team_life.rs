@@ -52,7 +52,7 @@ fn teams_of_teams() {
 #[test]
 fn many_teams_made_and_dropped() {
     let mut settings = Settings::default();
-    (settings.teams, settings.team_memory) = (3, 8192);
+    (settings.teams, settings.team_memory, settings.world_team_memory) = (3, 8192, 8192);
     let body = |world: &World| {
         let all = Team::world(world)?;
         for round in 0..20usize {
@@ -247,11 +247,11 @@ fn wrong_arguments_are_errors_and_the_team_goes_on() {
 #[test]
 fn an_element_larger_than_a_buffer_is_an_error() {
     let mut settings = Settings::default();
-    settings.team_memory = 4096;
+    (settings.team_memory, settings.world_team_memory) = (4096, 4096);
     on_threads(&settings, &[1, 2], |world| {
         let team = Team::world(world)?;
         let error = team.allgather(&[[0u8; 1024]]).expect_err("1 KiB of buffer").to_string();
-        assert!(error.contains("1024 bytes") && error.contains("BELLWETHER_TEAM_MEMORY"), "{error}");
+        assert!(error.contains("1024 bytes") && error.contains("raise BELLWETHER_WORLD_TEAM_MEMORY"), "{error}");
         Ok(())
     });
 }

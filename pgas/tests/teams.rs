@@ -119,7 +119,7 @@ const LAYOUTS: &[(usize, &[usize])] =
 fn every_algorithm_on_several_nodes() {
     on_nodes(&Settings::default(), LAYOUTS, |world| every_algorithm(world, &[1, 50]));
     let mut settings = Settings::default();
-    settings.team_memory = 4096;
+    (settings.team_memory, settings.world_team_memory) = (4096, 4096);
     on_nodes(&settings, &[(5, &[2]), (6, &[1, 3])], |world| every_algorithm(world, &[0, 150]));
 }
 
@@ -172,7 +172,7 @@ fn teams_of_a_node() {
 #[test]
 fn every_algorithm_in_a_small_workspace() {
     let mut settings = Settings::default();
-    settings.team_memory = 4096;
+    (settings.team_memory, settings.world_team_memory) = (4096, 4096);
     on_threads(&settings, &[1, 2, 3, 5, 7, 16], |world| every_algorithm(world, &[0, 90]));
     simulated(&settings, &[5, 8], 2, |world| every_algorithm(world, &[150]));
 }
@@ -181,7 +181,7 @@ fn every_algorithm_in_a_small_workspace() {
 #[test]
 fn elements_that_fill_the_workspace() {
     let mut settings = Settings::default();
-    settings.team_memory = 4096;
+    (settings.team_memory, settings.world_team_memory) = (4096, 4096);
     on_threads(&settings, &[3, 9], |world| {
         let team = Team::world(world)?;
         for algorithms in forced() {

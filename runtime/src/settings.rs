@@ -38,6 +38,8 @@ pub struct Settings {
     pub teams: usize,
     /// Bytes of workspace that a rank keeps for each of them.
     pub team_memory: usize,
+    /// Bytes of workspace for the team of all ranks.
+    pub world_team_memory: usize,
     /// The algorithms of collectives over teams.
     pub collectives: Collectives,
     /// When a job of `BELLWETHER_RANKS` is ended, with a word of where each rank waits.
@@ -109,6 +111,7 @@ impl Default for Settings {
             verbs_device: None,
             teams: 32,
             team_memory: 256 << 10,
+            world_team_memory: 2 << 20,
             collectives: Collectives::default(),
             deadline: None,
         }
@@ -330,7 +333,7 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         name: "BELLWETHER_TEAM_MEMORY",
-        meaning: "bytes of workspace for each of these teams, each rank",
+        meaning: "bytes of workspace for each of these teams but that of all ranks, each rank",
         default: "256KiB",
         public: true,
         apply: |s, v| {
@@ -339,6 +342,18 @@ pub const KNOWN: &[Known] = &[
         },
         expected: "expected a size from 4KiB to 1GiB",
         show: |s| show_size(s.team_memory),
+    },
+    Known {
+        name: "BELLWETHER_WORLD_TEAM_MEMORY",
+        meaning: "bytes of workspace for the team of all ranks, each rank",
+        default: "2MiB",
+        public: true,
+        apply: |s, v| {
+            s.world_team_memory = parse_size(v).filter(|n| (TEAM_MEMORY_MIN..=TEAM_MEMORY_MAX).contains(n))?;
+            Some(())
+        },
+        expected: "expected a size from 4KiB to 1GiB",
+        show: |s| show_size(s.world_team_memory),
     },
     algorithm!("BELLWETHER_ALLREDUCE", allreduce: Allreduce, "auto, central, gather, doubling, tree, pieces, nodes"),
     algorithm!("BELLWETHER_REDUCE", reduce: Reduce, "auto, tree, flat, nodes"),

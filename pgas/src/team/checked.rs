@@ -28,7 +28,8 @@ fn check_element<T>(context: &Context, kind: Kind) -> Result<()> {
     if bytes <= room {
         return Ok(());
     }
-    let why = format!("an element has {bytes} bytes, and a team's buffer holds {room}: raise BELLWETHER_TEAM_MEMORY");
+    let why =
+        format!("an element has {bytes} bytes, and a team's buffer holds {room}: raise {}", context.memory_setting());
     Err(context.refuse(kind.doing(), why))
 }
 

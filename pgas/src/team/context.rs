@@ -238,9 +238,14 @@ impl Context {
         self.part(parts).saturating_sub(HEAD.max(64))
     }
 
+    /// The setting that says how large its buffers are.
+    pub(super) fn memory_setting(&self) -> &'static str {
+        self.hub.memory_setting(self.slot)
+    }
+
     /// Bytes from one part to the next.
     fn part(&self, parts: usize) -> usize {
-        self.hub.buffer / parts.max(1) / 64 * 64
+        self.hub.buffer(self.slot) / parts.max(1) / 64 * 64
     }
 
     fn place<T>(&self, step: Step, part: (usize, usize)) -> usize {

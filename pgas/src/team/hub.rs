@@ -30,8 +30,8 @@ pub(super) struct Hub {
     pub(super) signals: Symmetric<u64>,
     pub(super) space: Symmetric<u8>,
     pub(super) cards: Symmetric<u64>,
-    /// Bytes of one buffer.
-    pub(super) buffer: usize,
+    /// Bytes of one buffer of the team of all ranks, whose slot is the first, and of another team's.
+    buffers: [usize; 2],
     /// Contexts in a team's slot: its own, and on several nodes those of its groups ([`super::nodes`]).
     levels: usize,
     /// Signals waited for so far, a word each. A slot that is free has had all its signals.
@@ -47,15 +47,16 @@ impl Hub {
             return Ok(Rc::clone(&hub));
         }
         let progress = world.progress();
-        let (teams, memory) = (progress.settings().teams, progress.settings().team_memory);
+        let settings = progress.settings();
+        let (teams, memory) = (settings.teams, [settings.world_team_memory, settings.team_memory]);
         let levels = if progress.nodes() > 1 { 3 } else { 1 };
-        let buffer = (memory / (DEPTH * levels)).next_multiple_of(LINE);
+        let buffers = memory.map(|bytes| (bytes / (DEPTH * levels)).next_multiple_of(LINE));
         let signals = world.alloc(teams * levels * SIGNALS)?;
-        let space = world.alloc(teams * levels * DEPTH * buffer)?;
+        let space = world.alloc(levels * DEPTH * (buffers[0] + (teams - 1) * buffers[1]))?;
         let cards = world.alloc(teams * levels * CARD)?;
         let free = if teams == 64 { u64::MAX } else { (1 << teams) - 1 };
         let seen = RefCell::new(vec![0; teams * levels * SIGNALS]);
-        let hub = Rc::new(Hub { progress, signals, space, cards, buffer, levels, seen, free: Cell::new(free) });
+        let hub = Rc::new(Hub { progress, signals, space, cards, buffers, levels, seen, free: Cell::new(free) });
         world.set_state(Rc::clone(&hub));
         Ok(hub)
     }
@@ -85,10 +86,22 @@ impl Hub {
         slot * SIGNALS + word
     }
 
+    /// Bytes of a buffer of a slot.
+    #[inline]
+    pub(super) fn buffer(&self, slot: usize) -> usize {
+        self.buffers[usize::from(slot >= self.levels)]
+    }
+
+    /// The setting that says so.
+    pub(super) fn memory_setting(&self, slot: usize) -> &'static str {
+        ["BELLWETHER_WORLD_TEAM_MEMORY", "BELLWETHER_TEAM_MEMORY"][usize::from(slot >= self.levels)]
+    }
+
     /// Offset of a buffer of a slot.
     #[inline]
     pub(super) fn at(&self, slot: usize, buffer: usize) -> usize {
-        (slot * DEPTH + buffer) * self.buffer
+        let of_world = slot.min(self.levels);
+        (of_world * self.buffers[0] + (slot - of_world) * self.buffers[1]) * DEPTH + buffer * self.buffer(slot)
     }
 
     /// The count that a word has when `more` further signals have come.

@@ -176,8 +176,11 @@ impl Builder {
         if !open {
             messages.seal();
         }
-        let Settings { barrier, transport, teams, team_memory, collectives, .. } = &engine.settings;
-        let shape = fnv(format!("{layout:?} {barrier:?} {transport:?} {teams} {team_memory} {collectives:?}").bytes());
+        let Settings { barrier, transport, teams, team_memory, world_team_memory, collectives, .. } = &engine.settings;
+        let shape = fnv(format!(
+            "{layout:?} {barrier:?} {transport:?} {teams} {team_memory} {world_team_memory} {collectives:?}"
+        )
+        .bytes());
         let arrival = Arrival { base: node.base() as usize, build: build_digest(), shape };
         job.arrive(rank, arrival)?;
         let mut world = World {
