@@ -36,7 +36,7 @@ pub struct Settings {
     pub verbs_device: Option<String>,
     /// Teams one rank may be a member of at a time, that of all ranks included; at most [`TEAMS_MAX`].
     pub teams: usize,
-    /// Bytes of workspace that a rank keeps for each of them.
+    /// Bytes of workspace that a rank keeps for each of them, but for that of all ranks.
     pub team_memory: usize,
     /// Bytes of workspace for the team of all ranks.
     pub world_team_memory: usize,

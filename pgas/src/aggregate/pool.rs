@@ -167,7 +167,7 @@ impl<T> View<T> {
         self.chunks.walk(bucket, end, next, |entry| self.soon(entry), each);
     }
 
-    /// Asks for entries well behind `entry`, as far as they lie in this chunk.
+    /// Asks for entries well behind `entry`; behind the end of the chunk that is in vain.
     #[inline(always)]
     pub(super) fn ahead(&self, entry: usize) {
         prefetch_near(self.offsets.wrapping_add(entry + POOL_AHEAD / size_of::<u32>()));

@@ -100,7 +100,7 @@ impl<'w, I: Pod> Push<'w, I> {
     /// # Errors
     /// As [`World::barrier`].
     pub fn finish(&mut self) -> Result<()> {
-        self.world.within("finish", || self.port.finish())
+        self.world.within("Push::finish", || self.port.finish())
     }
 
     /// Most bytes of items at this rank: in buffers, and in messages that it has not taken yet. What the transport holds on

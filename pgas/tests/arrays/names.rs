@@ -1,6 +1,6 @@
 //! Errors of a call that is made of others name the call.
 
-use bellwether::aggregate::{Aggregator, Blocks, Options};
+use bellwether::aggregate::{Aggregator, Blocks, Options, Push};
 use bellwether::array::{Ghosts, GlobalArray, Layout};
 use bellwether::{DistHashMap, DistQueue, Error, Result, Simulated, Symmetric, Team, World, sim, threads};
 use bellwether_tests::watchdog;
@@ -19,6 +19,7 @@ struct Things<'w> {
     by: Aggregator<'w, u64>,
     map: DistHashMap<'w, u64, u64>,
     table: Symmetric<u64>,
+    push: Push<'w, u64>,
 }
 
 impl<'w> Things<'w> {
@@ -33,6 +34,7 @@ impl<'w> Things<'w> {
             by: Aggregator::new(world, &Options::new(world))?,
             map: DistHashMap::new(world)?,
             table: world.alloc(10)?,
+            push: Push::new(world, &Options::new(world), drop::<u64>)?,
         })
     }
 
@@ -59,6 +61,7 @@ impl<'w> Things<'w> {
             "scatter_add" => self.numbers.scatter_add(&mut self.by, &[0, 15, 29], &[1, 1, 1]),
             "fetch_add_all" => self.numbers.fetch_add_all(&mut self.by, &[29], &[1]).map(drop),
             "fetch_add" => self.by.fetch_add(&mut self.table, &Blocks::new(30, RANKS), &[29], &[1]).map(drop),
+            "Push::finish" => self.push.finish(),
             "save_npy" => self.numbers.save_npy(world, std::env::temp_dir().join("never-written.npy")),
             "DistHashMap::len" => self.map.len().map(drop),
             "DistQueue::new" => DistQueue::<u64>::new(world).map(drop),
@@ -68,7 +71,7 @@ impl<'w> Things<'w> {
     }
 }
 
-const CALLS: [&str; 24] = [
+const CALLS: [&str; 25] = [
     "GlobalArray::new",
     "from_fn",
     "from_root",
@@ -89,6 +92,7 @@ const CALLS: [&str; 24] = [
     "scatter_add",
     "fetch_add_all",
     "fetch_add",
+    "Push::finish",
     "save_npy",
     "DistHashMap::len",
     "DistQueue::new",
