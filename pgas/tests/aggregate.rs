@@ -167,6 +167,32 @@ fn tables_of_many_buckets() {
     });
 }
 
+/// Offsets in a bucket take two bytes or four, by the size of an element.
+#[test]
+fn elements_far_apart_in_a_bucket() {
+    fn tally<T: Addend + PartialEq + std::fmt::Debug>(world: &World, one: T, all: T) -> Result<()> {
+        let cyclic = Cyclic::new(140_000 * world.size(), world.size());
+        let mut table = world.alloc::<T>(cyclic.block())?;
+        let mut aggregator = Aggregator::new(world, &options(world, 100_000))?;
+        // Some of these differ by a power of two.
+        let far = [0, 1, 4464, 65_535, 65_536, 65_537, 131_071, 131_072, 139_999].map(|local| local * world.size());
+        aggregator.scatter_add(&mut table, &cyclic, &far, &[one; 9])?;
+        assert_eq!(aggregator.gather(&table, &cyclic, &far)?, [all; 9]);
+        let touched = (0..cyclic.block()).filter(|local| table.load(*local) != T::zeroed()).count();
+        assert_eq!(touched, if world.rank() == 0 { far.len() } else { 0 });
+        // Until all have looked.
+        world.barrier()?;
+        Ok(())
+    }
+    on_threads("elements_far_apart_in_a_bucket", |world| {
+        let ranks = world.size();
+        tally::<u8>(world, 1, ranks as u8)?;
+        tally::<u32>(world, 1, ranks as u32)?;
+        tally::<u64>(world, 1, ranks as u64)?;
+        tally::<u128>(world, 1, ranks as u128)
+    });
+}
+
 #[test]
 fn memory_keeps_to_the_budget() {
     everywhere("memory_keeps_to_the_budget", |world| {

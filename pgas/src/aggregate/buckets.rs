@@ -57,7 +57,10 @@ pub(super) enum Under {
 }
 
 /// A way to make buckets.
-pub(super) trait Buckets {
+///
+/// # Safety
+/// [`Buckets::locate`] names buckets below the count, and offsets inside the stretch.
+pub(super) unsafe trait Buckets {
     /// How many.
     fn count(&self) -> usize;
     /// Bucket of an index, and offset in it. `None` if there is no such element.
@@ -125,7 +128,8 @@ impl ByIndex {
     }
 }
 
-impl Buckets for ByIndex {
+// SAFETY: indices below the extent only, of which the buckets are made.
+unsafe impl Buckets for ByIndex {
     fn count(&self) -> usize {
         self.under.len()
     }
@@ -170,7 +174,8 @@ impl<'a, P: Places> ByPlace<'a, P> {
     }
 }
 
-impl<P: Places> Buckets for ByPlace<'_, P> {
+// SAFETY: ranks and elements that the table has only, whatever the layout says.
+unsafe impl<P: Places> Buckets for ByPlace<'_, P> {
     fn count(&self) -> usize {
         self.table.ranks * self.per_rank
     }

@@ -76,14 +76,16 @@ impl Chunks {
         mut more: impl FnMut(usize) -> Option<usize>,
         mut visit: impl FnMut(usize, usize, u32),
     ) -> Result<usize, usize> {
+        assert!(cursors.len() >= buckets.count());
         let inside = (1usize << self.log2) - 1;
         for (number, &index) in indices.iter().enumerate() {
             let Some((bucket, offset)) = buckets.locate(index) else { return Err(number) };
-            let Some(cursor) = cursors.get_mut(bucket) else { return Err(number) };
+            // SAFETY: there is a cursor for each bucket, as was looked at.
+            let cursor = unsafe { cursors.get_unchecked_mut(bucket) };
             let mut entry = *cursor as usize;
-            if entry & inside == 0 && entry != self.start(bucket) {
-                match more((entry - 1) >> self.log2) {
-                    Some(fresh) => entry = fresh << self.log2,
+            if entry & inside == 0 {
+                match self.turn(bucket, entry, &mut more) {
+                    Some(first) => entry = first,
                     None => return Ok(number),
                 }
             }
@@ -91,6 +93,17 @@ impl Chunks {
             visit(number, entry, offset);
         }
         Ok(indices.len())
+    }
+
+    /// The entry for the next item of `bucket`, when its cursor stands where a chunk begins. Apart, so that it takes no
+    /// registers from the loop.
+    #[cold]
+    #[inline(never)]
+    fn turn(self, bucket: usize, entry: usize, more: &mut dyn FnMut(usize) -> Option<usize>) -> Option<usize> {
+        if entry == self.start(bucket) {
+            return Some(entry);
+        }
+        more((entry - 1) >> self.log2).map(|fresh| fresh << self.log2)
     }
 
     /// Calls `each` with the entries of `bucket` whose last is before `end`, a chunk at a time: the first entry, and how

@@ -1,4 +1,5 @@
-//! Items sorted into buckets, in memory that other ranks map: an offset in the bucket's stretch, in 4 bytes, and a value.
+//! Items sorted into buckets, in memory that other ranks map: an offset in the bucket's stretch, in 2 bytes where they suffice
+//! and 4 elsewhere, and a value.
 
 use bellwether_runtime::{Pod, Result, Symmetric, World};
 
@@ -6,8 +7,45 @@ use super::buckets::{BUCKETS_MAX, Buckets};
 use super::chains::Chunks;
 use super::prefetch::{prefetch, prefetch_near};
 
+/// How an offset lies in a pool. What sorting and applying take depends on the bytes that go through memory.
+pub(super) trait Offset: Copy {
+    /// The offset, if it fits.
+    fn of(offset: u32) -> Self;
+    fn get(self) -> usize;
+}
+
+impl Offset for u16 {
+    #[inline(always)]
+    fn of(offset: u32) -> u16 {
+        offset as u16
+    }
+
+    #[inline(always)]
+    fn get(self) -> usize {
+        usize::from(self)
+    }
+}
+
+impl Offset for u32 {
+    #[inline(always)]
+    fn of(offset: u32) -> u32 {
+        offset
+    }
+
+    #[inline(always)]
+    fn get(self) -> usize {
+        self as usize
+    }
+}
+
+/// Whether 2 bytes suffice for all offsets in these buckets.
+pub(super) fn is_short<B: Buckets>(buckets: &B) -> bool {
+    buckets.stretch() <= 1 << u16::BITS
+}
+
 /// One rank's items, and its view of the others'.
 pub(super) struct Pool<T> {
+    /// Room for the longer kind.
     offsets: Symmetric<u32>,
     values: Symmetric<T>,
     /// The chunk after each chunk.
@@ -51,11 +89,11 @@ impl<T: Pod> Pool<T> {
         self.ends.len().min(self.parted.count / 4)
     }
 
-    /// The pool of `rank`, which is mapped.
-    pub(super) fn of(&self, rank: usize) -> View<T> {
+    /// The pool of `rank`, which is mapped, with offsets of the kind that it was filled with.
+    pub(super) fn of<O>(&self, rank: usize) -> View<O, T> {
         let mapped = "pools are made where all ranks are mapped";
         View {
-            offsets: self.offsets.ptr(rank).expect(mapped),
+            offsets: self.offsets.ptr(rank).expect(mapped).cast(),
             values: self.values.ptr(rank).expect(mapped),
             next: self.next.ptr(rank).expect(mapped),
             ends: self.ends.ptr(rank).expect(mapped),
@@ -74,8 +112,28 @@ impl<T: Pod> Pool<T> {
         indices: &[usize],
         values: &[T],
     ) -> Result<usize, usize> {
+        // SAFETY: the caller's word.
+        unsafe {
+            if is_short(buckets) {
+                self.fill_with::<u16, B, VALUES>(buckets, indices, values)
+            } else {
+                self.fill_with::<u32, B, VALUES>(buckets, indices, values)
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Pool::fill`], with offsets that fit.
+    unsafe fn fill_with<O: Offset, B: Buckets, const VALUES: bool>(
+        &mut self,
+        buckets: &B,
+        indices: &[usize],
+        values: &[T],
+    ) -> Result<usize, usize> {
         assert!(buckets.count() <= self.ends.len() && (!VALUES || values.len() >= indices.len()));
-        let own = self.of(self.rank);
+        let own = self.of::<O>(self.rank);
+        // Apart from the rest, which stays in registers.
+        let next = own.next;
         self.chunks = self.parted.joined(buckets.count());
         let (chunks, mut used) = (self.chunks, buckets.count());
         chunks.restart(&mut self.cursors, used);
@@ -86,18 +144,18 @@ impl<T: Pod> Pool<T> {
             }
             used += 1;
             // SAFETY: both are chunks of this pool.
-            unsafe { own.next.add(full).write(fresh as u32) };
+            unsafe { next.add(full).write(fresh as u32) };
             Some(fresh)
         };
         let taken = chunks.sweep(buckets, &mut self.cursors, indices, more, |number, entry, offset| {
-            // There are more chains than the hardware follows.
-            prefetch_near(own.offsets.wrapping_add(entry + LINE / size_of::<u32>()));
+            // There are more chains than the hardware follows, though few enough for the first-level cache.
+            prefetch(own.offsets.wrapping_add(entry + LINE / size_of::<O>()));
             if VALUES {
-                prefetch_near(own.values.wrapping_add(entry + AHEAD / size_of::<T>()));
+                prefetch(own.values.wrapping_add(entry + AHEAD / size_of::<T>()));
             }
             // SAFETY: an entry of this pool, which is ours by the caller's word; as many values as indices.
             unsafe {
-                own.offsets.add(entry).write(offset);
+                own.offsets.add(entry).write(O::of(offset));
                 if VALUES {
                     own.values.add(entry).write(*values.get_unchecked(number));
                 }
@@ -120,7 +178,7 @@ impl<T: Pod> Pool<T> {
         values: &mut [T],
     ) -> Result<(), usize> {
         assert!(values.len() >= indices.len());
-        let own = self.of(self.rank);
+        let own = self.of::<u32>(self.rank);
         self.chunks.restart(&mut self.cursors, buckets.count());
         // SAFETY: a chunk of this pool; whatever is there was written by `fill`, and so is a chunk too.
         let more = |full| Some(unsafe { own.next.add(full).read() } as usize);
@@ -139,21 +197,21 @@ const AHEAD: usize = 128;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// How many entries before its own an element is asked for.
-pub(super) const ENTRIES_AHEAD: usize = 64;
+pub(super) const ENTRIES_AHEAD: usize = 192;
 /// How many bytes before they are needed entries of a pool are asked for: it may be another rank's, in the caches of its core.
-const POOL_AHEAD: usize = 768;
+const POOL_AHEAD: usize = 1536;
 
 /// A rank's pool as addresses in this process.
 #[derive(Clone, Copy)]
-pub(super) struct View<T> {
-    pub(super) offsets: *mut u32,
+pub(super) struct View<O, T> {
+    pub(super) offsets: *mut O,
     pub(super) values: *mut T,
     next: *mut u32,
     ends: *mut u32,
     chunks: Chunks,
 }
 
-impl<T> View<T> {
+impl<O, T> View<O, T> {
     /// Calls `each` with the entries of `bucket`, a chunk at a time: the first entry, and how many.
     ///
     /// # Safety
@@ -170,15 +228,16 @@ impl<T> View<T> {
     /// Asks for entries well behind `entry`; behind the end of the chunk that is in vain.
     #[inline(always)]
     pub(super) fn ahead(&self, entry: usize) {
-        prefetch_near(self.offsets.wrapping_add(entry + POOL_AHEAD / size_of::<u32>()));
+        prefetch_near(self.offsets.wrapping_add(entry + POOL_AHEAD / size_of::<O>()));
         prefetch_near(self.values.wrapping_add(entry + POOL_AHEAD / size_of::<T>()));
+        prefetch_near(self.values.wrapping_add(entry + (POOL_AHEAD + LINE) / size_of::<T>()));
     }
 
     /// Asks for the first lines of a chunk: from there on the hardware follows.
     #[inline(always)]
     fn soon(&self, entry: usize) {
         prefetch(self.offsets.wrapping_add(entry));
-        prefetch(self.offsets.wrapping_add(entry + LINE / size_of::<u32>()));
+        prefetch(self.offsets.wrapping_add(entry + LINE / size_of::<O>()));
         prefetch(self.values.wrapping_add(entry));
         prefetch(self.values.wrapping_add(entry + LINE.div_ceil(size_of::<T>())));
     }

@@ -15,7 +15,7 @@ use bellwether_runtime::{Pod, Result, Symmetric, World};
 use super::buckets::{Buckets, ByIndex, ByPlace, Nowhere, Table, Under};
 use super::options::Options;
 use super::places::Places;
-use super::pool::{ENTRIES_AHEAD, Pool};
+use super::pool::{ENTRIES_AHEAD, Offset, Pool, is_short};
 use super::prefetch::{prefetch, prefetch_near};
 use super::straight;
 use super::trial::{Trial, Way};
@@ -28,10 +28,12 @@ pub(super) struct Rounds<T> {
     trial: Trial,
 }
 
-/// Bytes of a table under a bucket.
-const STRETCH: usize = 256 << 10;
+/// Bytes of a table under a bucket. Of 8 bytes, as many elements as have short offsets.
+const STRETCH: usize = 512 << 10;
 /// Bytes of a cache line.
 const LINE: usize = 64;
+/// Entries for which their pool's lines are asked for at once: of 8 bytes, two lines of values.
+const GROUP: usize = 16;
 /// Most elements that are read for each line fetched ahead.
 const GROUP_MAX: usize = 8;
 
@@ -127,7 +129,11 @@ impl<T: Pod> Rounds<T> {
             let end = done + taken;
             let more = verdict.is_good() && end < indices.len();
             let any = self.verdicts.exchange(world, call, verdict, more)?;
-            self.apply::<P, B, FETCH>(world, table, places, buckets, combine);
+            if is_short(buckets) {
+                self.apply::<u16, P, B, FETCH>(world, table, places, buckets, combine);
+            } else {
+                self.apply::<u32, P, B, FETCH>(world, table, places, buckets, combine);
+            }
             world.barrier()?;
             if FETCH {
                 // SAFETY: the owners are done, as the barrier says.
@@ -143,7 +149,7 @@ impl<T: Pod> Rounds<T> {
     }
 
     /// Applies what is in all pools for this rank's part of the table.
-    fn apply<P: Places, B: Buckets, const FETCH: bool>(
+    fn apply<O: Offset, P: Places, B: Buckets, const FETCH: bool>(
         &self,
         world: &World,
         table: &mut Symmetric<T>,
@@ -156,7 +162,7 @@ impl<T: Pod> Rounds<T> {
         for bucket in buckets.of_rank(own) {
             let under = buckets.under(bucket);
             for from in (0..ranks).map(|step| (own + step) % ranks) {
-                let pool = self.pool.of(from);
+                let pool = self.pool.of::<O>(from);
                 // All pools were filled before the exchange, by the same buckets, and are left alone until the barrier. Of
                 // this part nobody else knows, as long as the table is borrowed on all ranks.
                 let update = |entry: usize, at: *mut T| {
@@ -170,7 +176,7 @@ impl<T: Pod> Rounds<T> {
                     }
                 };
                 // SAFETY: entries of that pool.
-                let offset = |entry: usize| unsafe { pool.offsets.add(entry).read() } as usize;
+                let offset = |entry: usize| unsafe { pool.offsets.add(entry).read() }.get();
                 match under {
                     Under::Stretch { start, .. } => {
                         // SAFETY: the start of a stretch of this part, and offsets inside it, as `Buckets::locate` made
@@ -179,9 +185,9 @@ impl<T: Pod> Rounds<T> {
                             let stretch = part.add(start);
                             pool.walk(bucket, |first, count| {
                                 let end = first + count;
-                                for group in (first..end).step_by(GROUP_MAX) {
+                                for group in (first..end).step_by(GROUP) {
                                     pool.ahead(group);
-                                    for entry in group..end.min(group + GROUP_MAX) {
+                                    for entry in group..end.min(group + GROUP) {
                                         // Whatever is there is asked for.
                                         prefetch_near(stretch.wrapping_add(offset(entry + ENTRIES_AHEAD)));
                                         update(entry, stretch.add(offset(entry)));
@@ -322,7 +328,11 @@ impl<T: Pod> Rounds<T> {
                 return Err(verdict.error(call.operation, world.rank()));
             }
             let end = done + taken;
-            self.fetch(world, table, places, buckets, taken)?;
+            if is_short(buckets) {
+                self.fetch::<u16, P, B>(world, table, places, buckets, taken)?;
+            } else {
+                self.fetch::<u32, P, B>(world, table, places, buckets, taken)?;
+            }
             // SAFETY: as above.
             let traced = unsafe { self.pool.retrace(buckets, &indices[done..end], &mut values[done..end]) };
             let wrong = |number| Verdict::of_index(places, indices, done + number);
@@ -335,7 +345,7 @@ impl<T: Pod> Rounds<T> {
     /// Reads what this rank's pool asks for, `count` elements in all, stretch by stretch. Where most lines of a stretch are
     /// asked for, all are fetched in their order, while the stretch before is read: that is quicker than what is left of
     /// them by chance.
-    fn fetch<P: Places, B: Buckets>(
+    fn fetch<O: Offset, P: Places, B: Buckets>(
         &self,
         world: &World,
         table: &Symmetric<T>,
@@ -343,7 +353,7 @@ impl<T: Pod> Rounds<T> {
         buckets: &B,
         count: usize,
     ) -> Result<()> {
-        let own = self.pool.of(world.rank());
+        let own = self.pool.of::<O>(world.rank());
         let part = |rank| table.ptr(rank).expect("rounds are for ranks that are mapped");
         let lines = buckets.count() * buckets.stretch() * size_of::<T>() / LINE;
         let is_dense = 2 * count > lines;
@@ -367,7 +377,7 @@ impl<T: Pod> Rounds<T> {
                                     ahead = ahead.wrapping_add(LINE);
                                 }
                                 while entry < end {
-                                    let at = stretch.add(own.offsets.add(entry).read() as usize);
+                                    let at = stretch.add(own.offsets.add(entry).read().get());
                                     own.values.add(entry).write(copy::load(at));
                                     entry += 1;
                                 }
@@ -381,7 +391,7 @@ impl<T: Pod> Rounds<T> {
                     unsafe {
                         own.walk(bucket, |first, count| {
                             for entry in first..first + count {
-                                let (rank, local) = places.place(base + own.offsets.add(entry).read() as usize);
+                                let (rank, local) = places.place(base + own.offsets.add(entry).read().get());
                                 match table.get(rank, local) {
                                     Ok(value) => own.values.add(entry).write(value),
                                     Err(error) => outcome = Err(error),
