@@ -28,7 +28,7 @@ use self::folder::Folder;
 use self::kind::Kind;
 use self::noise::Doubts;
 use self::own::{Failed, Launch, Starter};
-use self::peers::Peer;
+use self::peers::{Peer, Turn};
 use self::progress::Progress;
 use self::task::{Measured, Task};
 
@@ -82,7 +82,8 @@ pub struct Bench {
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', hide_possible_values = true)]
     against: Vec<Peer>,
 
-    /// How often ours and the peers take turns. More make a figure surer [default: 9 against a peer over RDMA, else 1]
+    /// How often ours and the peers take turns. The ratio is the median of the turns' ratios, so that a machine which is
+    /// slower for a while is so for both [default: 9 against a peer over RDMA, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
 
@@ -194,35 +195,33 @@ impl Bench {
         let mut figures: Vec<Figure> = Vec::new();
         for &kind in &kinds {
             let sizes = self.sizes(kind);
-            let mut measured: Vec<Measured> = Vec::new();
-            let mut values: Vec<Vec<(usize, f64)>> = vec![Vec::new(); rivals.len()];
+            let mut turns: Vec<Turn> = Vec::new();
             for round in 0..self.rounds() {
+                let mut turn = Turn { ours: Vec::new(), peers: vec![Vec::new(); rivals.len()] };
                 // Neither always comes first.
                 let order = if round % 2 == 0 { [true, false] } else { [false, true] };
                 for is_ours in order {
                     if is_ours {
                         progress.step(kind.name());
-                        let ours = self.ours(kind, &sizes, &starter, &folder, &settings)?;
-                        match measured.is_empty() {
-                            true => measured = ours,
-                            false => measured.iter_mut().zip(ours).for_each(|(all, more)| all.add(more)),
-                        }
+                        turn.ours = self.ours(kind, &sizes, &starter, &folder, &settings)?;
                         continue;
                     }
-                    for (rival, values) in rivals.iter_mut().zip(&mut values) {
+                    for (rival, values) in rivals.iter_mut().zip(&mut turn.peers) {
                         let what = format!("{} of {}", kind.name(), rival.peer().name());
                         progress.step(&what);
                         match rival.measure(kind, &sizes, self.ranks) {
-                            Ok(more) => values.extend(more),
+                            Ok(values_of_turn) => *values = values_of_turn,
                             Err(error) => progress.say(&format!("bellwether bench: without {what}: {error:#}")),
                         }
                     }
                 }
+                turns.push(turn);
             }
+            let measured = task::joined(turns.iter().map(|turn| &turn.ours[..]));
             measured.iter().for_each(|m| doubts.note_share(&m.name, m.on_cpu));
             let mut fresh: Vec<Figure> = measured.into_iter().filter_map(|m| self.figure(kind, m)).collect();
-            for (rival, values) in rivals.iter().zip(&values) {
-                peers::attach(&mut fresh, kind, rival.peer(), values);
+            for (place, rival) in rivals.iter().enumerate() {
+                peers::attach(&mut fresh, kind, (rival.peer(), place), &turns);
             }
             if self.json {
                 self.print_json(&fresh);
@@ -353,13 +352,13 @@ impl Bench {
         };
         let shown: Vec<Figure> = figures.iter().filter(is_shown).cloned().collect();
         let mut text = format!(
-            "{} ranks over {}. Ratio: how far from the limit, 1 is at it. In brackets: ours beside the peer. \
-             Smaller is better.\n\n",
+            "{} ranks over {}. Ratio: how far from the limit, 1 is at it. In brackets: ours beside the peer, \
+             the median of what the turns gave. Smaller is better.\n\n",
             self.ranks,
             self.transport.title()
         );
         if peers.is_empty() {
-            text = text.replace(" In brackets: ours beside the peer.", "");
+            text = text.replace(" In brackets: ours beside the peer, the median of what the turns gave.", "");
         }
         text += &table::table(&shown, peers);
         if figures.iter().any(|figure| figure.kind == Kind::Footprint) {

@@ -156,7 +156,7 @@ impl Session {
         let mut passed_over = Vec::new();
         for place in 1..=PLACES {
             passed_over.push(self.world.alloc::<u8>(place * APART)?);
-            all.add(deeper(place, &mut measure)?);
+            all.add(&deeper(place, &mut measure)?);
         }
         self.parts.set(1);
         Ok(all)

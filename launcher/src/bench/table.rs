@@ -53,10 +53,7 @@ fn bar(figure: &Figure) -> String {
 }
 
 fn rival(figure: &Figure, name: &str) -> String {
-    let show = |rival: &Rival| {
-        let ratio = figure.unit().ratio(figure.ours.median, rival.value);
-        format!("{} ({})", with_unit(rival.value, figure.unit()), number(ratio))
-    };
+    let show = |rival: &Rival| format!("{} ({})", with_unit(rival.value, figure.unit()), number(rival.ratio));
     figure.rivals.iter().find(|rival| rival.peer == name).map(show).unwrap_or_default()
 }
 

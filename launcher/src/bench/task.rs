@@ -76,11 +76,21 @@ pub struct Measured {
 
 impl Measured {
     /// Takes in more batches of the same.
-    pub fn add(&mut self, more: Measured) {
-        self.ours.extend(more.ours);
-        self.limit.extend(more.limit);
+    pub fn add(&mut self, more: &Measured) {
+        self.ours.extend(&more.ours);
+        self.limit.extend(&more.limit);
         self.on_cpu = self.on_cpu.min(more.on_cpu);
     }
+}
+
+/// What was measured in many turns, each time the same figures, as if in one.
+pub fn joined<'a>(turns: impl IntoIterator<Item = &'a [Measured]>) -> Vec<Measured> {
+    let mut turns = turns.into_iter();
+    let mut all = turns.next().unwrap_or_default().to_vec();
+    for turn in turns {
+        all.iter_mut().zip(turn).for_each(|(all, more)| all.add(more));
+    }
+    all
 }
 
 /// Writes what was measured to a file of the launcher's.

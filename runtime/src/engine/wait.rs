@@ -48,6 +48,10 @@ const EAGER: u32 = 500;
 /// Rounds over a network between looks at the clock.
 const FAR_ROUNDS: u32 = 16;
 
+/// How long a look over a network keeps the core to itself. The kernel's threads work for some devices, on this core too, and
+/// would else wait for the end of its slice.
+const FAR_TURN: Duration = Duration::from_micros(50);
+
 /// Two looks this far apart, with every rank asleep, mean that nothing can happen any more.
 const STANDSTILL: Duration = Duration::from_millis(150);
 
@@ -116,15 +120,23 @@ impl Engine {
     #[inline]
     fn wait_awake<const TELL: bool>(&self, limited: bool, ready: &mut impl FnMut() -> bool) -> Result<bool> {
         let mut idle = 0;
-        let mut since = None;
+        let (mut since, mut yielded) = (None, Duration::ZERO);
         while idle < self.patience.get().spins {
             // Rounds that deliver something count too where time is short: messages may never end.
             idle = if self.poll_and::<TELL>()? == 0 || limited { idle + 1 } else { 0 };
             if self.far.is_some() && idle.is_multiple_of(FAR_ROUNDS) {
                 match since {
-                    Some(since) if idle > 0 && Instant::elapsed(&since) > self.patience.get().far_spin => break,
-                    Some(_) if idle > 0 => {}
-                    _ => since = Some(Instant::now()),
+                    Some(since) if idle > 0 => {
+                        let waited = Instant::elapsed(&since);
+                        if waited > self.patience.get().far_spin {
+                            break;
+                        }
+                        if waited > yielded + FAR_TURN {
+                            rustix::thread::sched_yield();
+                            yielded = waited;
+                        }
+                    }
+                    _ => (since, yielded) = (Some(Instant::now()), Duration::ZERO),
                 }
             }
             if ready() {

@@ -13,6 +13,9 @@ pub const REACH: usize = 4096;
 const SMALL: usize = size_of::<u64>();
 /// Most operations of a batch.
 const MOST: usize = 100_000;
+/// Atomics of a batch: over a network as many as in those that a peer's times are made of, since what the kernel does now and
+/// then falls into the more batches the longer they are.
+const ATOMICS: usize = 2000;
 /// Most bytes of a batch.
 const BYTES: usize = 4 << 20;
 
@@ -131,7 +134,7 @@ pub fn atomic(session: &Session, _: usize) -> Result<Vec<Measured>> {
     for (name, ranks) in [("", 1), ("atomic-contended", 2)] {
         let active = session.world.rank() < ranks;
         let measured = session.alternate(
-            session.operations(20_000, usize::MAX, SMALL),
+            session.operations(ATOMICS, usize::MAX, SMALL),
             |n| {
                 let target = opaque_index(1);
                 for _ in 0..if active { n } else { 0 } {

@@ -12,6 +12,7 @@ use self::ucx::Ucx;
 use super::figure::{Figure, Rival, Summary};
 use super::folder::Folder;
 use super::kind::Kind;
+use super::task::Measured;
 
 /// A system to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -91,12 +92,31 @@ pub fn prepare(peers: &[Peer], quick: bool, folder: &Folder, say: impl Fn(&str))
     ready
 }
 
-/// Puts a peer's values, of each size their median, beside our figures of the same sizes.
-pub fn attach(figures: &mut [Figure], kind: Kind, peer: Peer, values: &[(usize, f64)]) {
+/// A turn of ours and of the peers, one after the other.
+pub struct Turn {
+    /// Ours.
+    pub ours: Vec<Measured>,
+    /// By peer, as [`Ready::measure`] tells; none if it failed.
+    pub peers: Vec<Vec<(usize, f64)>>,
+}
+
+/// Puts a peer's values, of each size their median, beside our figures of the same sizes: the peer, and its place in the
+/// turns.
+pub fn attach(figures: &mut [Figure], kind: Kind, (peer, place): (Peer, usize), turns: &[Turn]) {
+    let median = |values: &[f64]| Summary::of(values).map(|summary| summary.median);
     for figure in figures.iter_mut().filter(|figure| figure.name == kind.name()) {
-        let same: Vec<f64> = values.iter().filter(|(size, _)| *size == figure.size).map(|(_, value)| *value).collect();
-        if let Some(summary) = Summary::of(&same) {
-            figure.rivals.push(Rival { peer: peer.name(), value: summary.median });
+        let size = figure.size;
+        let of_turn = |turn: &Turn| -> Vec<f64> {
+            turn.peers[place].iter().filter(|(of, _)| *of == size).map(|(_, value)| *value).collect()
+        };
+        let ratio_of_turn = |turn: &Turn| {
+            let ours = turn.ours.iter().find(|ours| ours.name == figure.name && ours.size == size)?;
+            Some(figure.unit().ratio(median(&ours.ours)?, median(&of_turn(turn))?))
+        };
+        let all: Vec<f64> = turns.iter().flat_map(of_turn).collect();
+        let ratios: Vec<f64> = turns.iter().filter_map(ratio_of_turn).collect();
+        if let (Some(value), Some(ratio)) = (median(&all), median(&ratios)) {
+            figure.rivals.push(Rival { peer: peer.name(), value, ratio });
         }
     }
 }
@@ -107,7 +127,7 @@ mod tests {
     use crate::bench::Transport;
 
     #[test]
-    fn of_a_peers_rounds_the_median_counts() {
+    fn a_machine_that_is_slow_for_a_while_is_so_for_both() {
         let ours = Summary::of(&[1.0]).expect("a batch");
         let figure = |size| Figure {
             kind: Kind::Put,
@@ -119,10 +139,26 @@ mod tests {
             limit: None,
             rivals: Vec::new(),
         };
+        let measured = |size, ours: &[f64]| Measured {
+            name: Kind::Put.name().into(),
+            size,
+            ours: ours.to_vec(),
+            ..Measured::default()
+        };
+        let turn = |ours: &[f64], peers: &[(usize, f64)]| Turn {
+            ours: vec![measured(8, ours), measured(64, &[3.0])],
+            peers: vec![Vec::new(), peers.to_vec()],
+        };
         let mut figures = [figure(8), figure(64), figure(4096)];
-        let values = [(8, 5.0), (64, 7.0), (8, 1.0), (64, 9.0), (8, 2.0)];
-        attach(&mut figures, Kind::Put, Peer::Perftest, &values);
-        let found = figures.map(|figure| figure.rivals.first().map(|rival| rival.value));
-        assert_eq!(found, [Some(2.0), Some(8.0), None]);
+        let turns = [
+            turn(&[4.0, 8.0, 6.0], &[(8, 5.0), (8, 7.0), (64, 2.0)]),
+            turn(&[60.0], &[(8, 50.0), (64, 1.0)]),
+            turn(&[20.0], &[(8, 10.0)]),
+            // Without the peer.
+            turn(&[1000.0], &[]),
+        ];
+        attach(&mut figures, Kind::Put, (Peer::Perftest, 1), &turns);
+        let found = figures.map(|figure| figure.rivals.first().map(|rival| (rival.value, rival.ratio)));
+        assert_eq!(found, [Some((8.5, 1.2)), Some((1.5, 2.25)), None]);
     }
 }
