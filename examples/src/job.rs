@@ -128,14 +128,15 @@ pub fn share(world: &World, rounds: usize) -> bellwether::Result<Range<usize>> {
     Ok(layout.box_at(world.rank()).expect("blocks are of neighbours").range(0))
 }
 
-/// A number of things on a command line: at least one.
+/// A number of things on a command line: at least one, and not more than fit a large machine.
 ///
 /// # Errors
 /// What was expected.
 pub fn count(text: &str) -> Result<usize, String> {
+    const MOST: usize = 1 << 30;
     match text.parse() {
-        Ok(count) if count > 0 => Ok(count),
-        _ => Err("expected a whole number above 0".into()),
+        Ok(count) if (1..=MOST).contains(&count) => Ok(count),
+        _ => Err(format!("expected a whole number from 1 to {MOST}")),
     }
 }
 

@@ -48,6 +48,13 @@ fn wrong_arguments_are_exit_code_2() {
         refused(ranks, "bfs", &["--scale", "99"], "--scale");
         refused(ranks, "bfs", &["--scale", "4", "--root", "16"], "--root 16: the graph has vertices 0 to 15");
         refused(ranks, "bfs", &["no-such.graph"], "no-such.graph");
+        refused(ranks, "bfs", &["/dev/zero"], "/dev/zero has more than");
+        refused(ranks, "cg", &["/dev/zero"], "/dev/zero has more than");
+        for (program, argument) in [("histogram", "--bins"), ("histogram", "--samples"), ("indexgather", "--elements")]
+        {
+            refused(ranks, program, &[argument, "0"], argument);
+            refused(ranks, program, &[argument, "18446744073709551615"], argument);
+        }
     }
 }
 

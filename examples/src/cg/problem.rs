@@ -1,7 +1,7 @@
 //! From a file's name to a matrix.
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -11,6 +11,9 @@ use super::{matrix_market, metis, model, vector};
 
 /// Where Debian's package libmetis-doc puts its graphs.
 pub const DEBIAN_GRAPHS: &str = "/usr/share/doc/libmetis-dev/examples/graphs";
+
+/// Bytes of the largest file that is read.
+const LARGEST: u64 = 1 << 30;
 
 /// Reads a Matrix Market file, or the Laplacian plus identity of a METIS graph. The first says what it is in its first
 /// line; everything else is taken for the second, unless its name ends in `.mtx`.
@@ -49,7 +52,13 @@ pub fn load_vector(path: &Path, length: usize) -> Result<Vec<f64>> {
 
 fn read_text(path: &Path) -> Result<String> {
     let name = path.display();
-    let bytes = fs::read(path).map_err(|error| {
+    let read = || {
+        let mut bytes = Vec::new();
+        // A device or a pipe may never end.
+        File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+        Ok::<_, io::Error>(bytes)
+    };
+    let bytes = read().map_err(|error| {
         let hint = match error.kind() {
             io::ErrorKind::NotFound if path.starts_with(DEBIAN_GRAPHS) => {
                 " (Debian's package libmetis-doc has it: apt-get install libmetis-doc)"
@@ -58,6 +67,9 @@ fn read_text(path: &Path) -> Result<String> {
         };
         anyhow!("cannot read {name}: {error}{hint}")
     })?;
+    if bytes.len() as u64 > LARGEST {
+        bail!("{name} has more than {LARGEST} bytes");
+    }
     if bytes.is_empty() {
         bail!("{name} is empty");
     }

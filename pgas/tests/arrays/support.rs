@@ -67,11 +67,15 @@ pub fn planes(extents: [usize; 2], ranks: usize) -> Vec<Layout<2>> {
     mixed.chain([Layout::rows(extents, ranks).expect("fits"), columns]).collect()
 }
 
-/// Layouts of three dimensions.
+/// Layouts of three dimensions: each kind in each of them, beside two others.
 pub fn boxes(extents: [usize; 3], ranks: usize) -> Vec<Layout<3>> {
-    use Distribution::*;
-    let kinds = [Cyclic, Block, BlockCyclic(2)];
-    vec![Layout::block(extents, ranks).expect("fits"), Layout::new(extents, kinds, ranks).expect("fits")]
+    let grid = near_square(ranks, [0; 3]).expect("a grid");
+    let kinds = grid.map(distributions);
+    let mixed = (0..kinds[0].len()).map(|first| {
+        let kind = |axis: usize| kinds[axis][(first + axis) % kinds[axis].len()].clone();
+        Layout::on_grid(extents, [kind(0), kind(1), kind(2)], grid, ranks).expect("fits")
+    });
+    mixed.chain([Layout::block(extents, ranks).expect("fits")]).collect()
 }
 
 /// A value for an index that is another one for each.

@@ -25,17 +25,35 @@ fn all<T: bellwether::Pod, const D: usize>(world: &World, array: GlobalArray<T, 
     Ok(all)
 }
 
+/// The indices of an array of these extents, in order.
+fn indices<const D: usize>(extents: [usize; D]) -> impl Iterator<Item = [usize; D]> {
+    (0..extents.iter().product()).map(move |mut place: usize| {
+        let mut index = [0; D];
+        for (at, extent) in index.iter_mut().zip(extents).rev() {
+            (*at, place) = (place % extent, place / extent);
+        }
+        index
+    })
+}
+
+fn there_and_back<const D: usize>(world: &World, layouts: Vec<Layout<D>>) -> Result<()> {
+    let n = world.size();
+    for (number, layout) in layouts.into_iter().enumerate() {
+        let (root, back) = (number % n, (number + 1) % n);
+        let values: Vec<f64> = indices(layout.extents()).map(value).collect();
+        let array = GlobalArray::from_root(world, layout, root, (world.rank() == root).then_some(&values))?;
+        assert!(array.iter().all(|(index, element)| *element == value(index)));
+        assert_eq!(array.to_root(world, back)?, (world.rank() == back).then_some(values));
+    }
+    Ok(())
+}
+
 #[test]
 fn from_one_rank_and_back() {
     everywhere("from a root", |world| {
         let n = world.size();
-        for (number, layout) in planes([5, 7], n).into_iter().enumerate() {
-            let (root, back) = (number % n, (number + 1) % n);
-            let values: Vec<f64> = (0..5).flat_map(|i| (0..7).map(move |j| value([i, j]))).collect();
-            let array = GlobalArray::from_root(world, layout, root, (world.rank() == root).then_some(&values))?;
-            assert!(array.iter().all(|(index, element)| *element == value(index)));
-            assert_eq!(array.to_root(world, back)?, (world.rank() == back).then_some(values));
-        }
+        there_and_back(world, planes([5, 7], n))?;
+        there_and_back(world, boxes([5, 2, 3], n))?;
         let numbers: Vec<u64> = (0..13).map(mixed).collect();
         for layout in lines(13, n) {
             // What other ranks give is not looked at.
@@ -55,25 +73,33 @@ fn from_one_rank_and_back() {
     });
 }
 
+fn combined<const D: usize>(world: &World, layouts: Vec<Layout<D>>) -> Result<()> {
+    let number = |index: [usize; D]| index.iter().fold(0, |all, i| 10 * all + *i as i64);
+    for layout in layouts {
+        let numbers: Vec<i64> = indices(layout.extents()).map(number).collect();
+        let a = GlobalArray::from_fn(world, layout.clone(), number)?;
+        let mut b = a.map(world, |x| x as f64 / 2.0)?;
+        let c = a.zip_map(world, &b, |x, y| x as f64 - y)?;
+        assert!(c.iter().zip(b.iter()).all(|(c, b)| c == b));
+        b.zip_update(&a, |y, x| *y += x as f64)?;
+        b.update(|y| *y *= 2.0);
+        assert!(b.iter().all(|(index, b)| *b == 3.0 * number(index) as f64));
+        assert_eq!(a.sum(world)?, numbers.iter().sum::<i64>());
+        assert_eq!(Some(a.reduce(world, i64::MIN, i64::max, i64::max)?), numbers.last().copied());
+        let even = numbers.iter().filter(|x| **x % 2 == 0).count();
+        assert_eq!(a.reduce(world, 0, |n, x| n + usize::from(x % 2 == 0), |a, b| a + b)?, even);
+        assert_eq!(a.dot(world, &a)?, a.map(world, |x| x * x)?.sum(world)?);
+        b.fill(1.5);
+        assert_eq!(b.sum(world)?, 1.5 * numbers.len() as f64);
+    }
+    Ok(())
+}
+
 #[test]
 fn map_zip_and_reduce() {
     everywhere("map", |world| {
-        for layout in planes([5, 7], world.size()) {
-            let a = GlobalArray::from_fn(world, layout.clone(), |[i, j]| (10 * i + j) as i64)?;
-            let mut b = a.map(world, |x| x as f64 / 2.0)?;
-            let c = a.zip_map(world, &b, |x, y| x as f64 - y)?;
-            assert!(c.iter().zip(b.iter()).all(|(c, b)| c == b));
-            b.zip_update(&a, |y, x| *y += x as f64)?;
-            b.update(|y| *y *= 2.0);
-            assert!(b.iter().all(|([i, j], b)| *b == 3.0 * (10 * i + j) as f64));
-            assert_eq!(a.sum(world)?, (0..5).flat_map(|i| (0..7).map(move |j| 10 * i + j)).sum::<i64>());
-            assert_eq!(a.reduce(world, i64::MIN, i64::max, i64::max)?, 46);
-            assert_eq!(a.reduce(world, 0u32, |n, x| n + u32::from(x % 2 == 0), |a, b| a + b)?, 20);
-            assert_eq!(a.dot(world, &a)?, a.map(world, |x| x * x)?.sum(world)?);
-            b.fill(1.5);
-            assert_eq!(b.sum(world)?, 52.5);
-        }
-        Ok(())
+        combined(world, planes([5, 7], world.size()))?;
+        combined(world, boxes([3, 5, 2], world.size()))
     });
 }
 

@@ -8,7 +8,7 @@ const OPERATION: &str = "a grid of ranks";
 /// `MPI_Dims_create` gives (MPI 4.1, section 8.5.2). Sides that are not 0 in `fixed` stay as they are.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if the fixed sides do not divide the ranks.
+/// [`Error::InvalidArgument`] if the fixed sides do not divide the ranks, or if there are more than 32 bits count.
 ///
 /// # Examples
 /// ```
@@ -19,6 +19,10 @@ const OPERATION: &str = "a grid of ranks";
 /// # Ok::<(), bellwether::Error>(())
 /// ```
 pub fn near_square<const D: usize>(ranks: usize, fixed: [usize; D]) -> Result<[usize; D]> {
+    if u32::try_from(ranks).is_err() {
+        let why = format!("{ranks} ranks: there can be {}", u32::MAX);
+        return Err(Error::InvalidArgument { operation: OPERATION, why });
+    }
     let taken = fixed.iter().filter(|side| **side > 0).try_fold(1usize, |all, side| all.checked_mul(*side));
     let free = fixed.iter().filter(|side| **side == 0).count();
     let rest = match taken {
@@ -29,23 +33,30 @@ pub fn near_square<const D: usize>(ranks: usize, fixed: [usize; D]) -> Result<[u
         }
     };
     let mut sides = Vec::with_capacity(free);
-    flattest(rest, free, &mut sides);
+    flattest(&divisors(rest), rest, free, &mut sides);
     sides.sort_unstable_by(|a, b| b.cmp(a));
     let mut sides = sides.into_iter();
     Ok(fixed.map(|side| if side > 0 { side } else { sides.next().expect("a side for each that is free") }))
 }
 
-/// Splits `ranks` into `count` factors: the largest as small as can be, then the next.
-fn flattest(ranks: usize, count: usize, sides: &mut Vec<usize>) {
+/// What divides `number`, in order.
+fn divisors(number: usize) -> Vec<usize> {
+    let mut all: Vec<usize> = (1..).take_while(|n| n * n <= number).filter(|n| number.is_multiple_of(*n)).collect();
+    let others: Vec<usize> = all.iter().rev().map(|n| number / n).filter(|n| n * n != number).collect();
+    all.extend(others);
+    all
+}
+
+/// Splits `ranks` into `count` of these divisors: the largest as small as can be, then the next.
+fn flattest(divisors: &[usize], ranks: usize, count: usize, sides: &mut Vec<usize>) {
     let fits = |side: usize| ranks.is_multiple_of(side) && power_reaches(side, count, ranks);
     match count {
         0 => {}
         1 => sides.push(ranks),
         _ => {
-            let candidates = (1..=ranks).filter(|side| fits(*side));
-            for side in candidates {
+            for side in divisors.iter().copied().filter(|side| fits(*side)) {
                 let mut rest = Vec::with_capacity(count - 1);
-                flattest(ranks / side, count - 1, &mut rest);
+                flattest(divisors, ranks / side, count - 1, &mut rest);
                 // Smaller ones would have been the largest side before.
                 if rest.iter().all(|other| *other <= side) {
                     sides.push(side);
@@ -79,6 +90,11 @@ mod tests {
             [[1, 1, 1], [7, 1, 1], [2, 2, 2], [3, 2, 2], [5, 3, 2], [4, 4, 4]]
         );
         assert_eq!(near_square(9, [0]).expect("a grid"), [9]);
+        // A prime, a square, and as many divisors as a number of so many bits has.
+        assert_eq!(two(4_294_967_291), [4_294_967_291, 1]);
+        assert_eq!(two(65_535 * 65_535), [65_535, 65_535]);
+        assert_eq!(three(3_491_888_400), [1540, 1530, 1482]);
+        assert!(near_square(usize::MAX, [0; 2]).is_err());
     }
 
     #[test]
