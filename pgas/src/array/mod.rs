@@ -59,7 +59,7 @@ pub use self::layout::{Distribution, Layout, near_square};
 pub use self::npy::NpyElement;
 pub use self::parallel::PooledArray;
 pub use self::phase::{Local, Phase, Shared};
-pub use self::view::View;
+pub use self::view::{View, ViewMut};
 
 use self::index::{offset, volume};
 

@@ -76,6 +76,15 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
         Ok(View { array: self.array, region: self.inner(region.into(), "view")? })
     }
 
+    /// The index in the array of an element of the box: for all that an array does with one element, such as
+    /// `array.fetch_add(view.at([1, 0])?, 1)`. Local.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`], with both sides, for an index outside the box.
+    pub fn at(&self, index: impl Position<D>) -> Result<[usize; D]> {
+        self.index(index.position(), "at")
+    }
+
     /// A box of this one, as a box of the array.
     fn inner(&self, region: Region<D>, operation: &'static str) -> Result<Region<D>> {
         region.check_inside(self.extents(), operation)?;
@@ -92,14 +101,65 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
     }
 }
 
+/// An index of the array, as one of the box, if it is inside.
+fn within<const D: usize>(region: Region<D>, index: [usize; D]) -> Option<[usize; D]> {
+    let inside = (0..D).all(|d| region.range(d).contains(&index[d]));
+    inside.then(|| std::array::from_fn(|d| index[d] - region.start[d]))
+}
+
+/// A box of an array whose elements this rank may change, where it has them.
+///
+/// # Examples
+/// ```
+/// # fn main() -> bellwether::Result<()> {
+/// # bellwether::threads(3, |world| {
+/// use bellwether::array::{GlobalArray, Layout};
+/// let mut plane = GlobalArray::<f64, 2>::new(world, Layout::block([10, 10], world.size())?)?;
+/// plane.view_mut([4..6, 0..10])?.fill(1.0);
+/// plane.view_mut([0..10, 4..6])?.update(|x| *x += 1.0);
+/// assert_eq!(plane.sum(world)?, 20.0 + 20.0);
+/// # Ok(()) })?.into_iter().collect() }
+/// ```
+pub struct ViewMut<'a, T, const D: usize> {
+    array: &'a mut GlobalArray<T, D, Local>,
+    region: Region<D>,
+}
+
+impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
+    /// As [`GlobalArray::view`], to change elements. Local.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::view`].
+    pub fn view_mut(&mut self, region: impl Into<Region<D>>) -> Result<ViewMut<'_, T, D>> {
+        let region = region.into();
+        region.check_inside(self.extents(), "view_mut")?;
+        Ok(ViewMut { array: self, region })
+    }
+}
+
+impl<T: Pod, const D: usize> ViewMut<'_, T, D> {
+    /// What this rank has of the box, with indices of the box.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = ([usize; D], &mut T)> {
+        let region = self.region;
+        self.array.iter_mut().filter_map(move |(index, element)| Some((within(region, index)?, element)))
+    }
+
+    /// Changes every element of the box that this rank has. Local.
+    pub fn update(&mut self, mut change: impl FnMut(&mut T)) {
+        self.iter_mut().for_each(|(_, element)| change(element));
+    }
+
+    /// Gives every element of the box that this rank has this value. Local.
+    pub fn fill(&mut self, value: T) {
+        self.update(|element| *element = value);
+    }
+}
+
 impl<'a, T: Pod, const D: usize> View<'a, T, D, Local> {
     /// What this rank has of the box, with indices of the box.
     pub fn iter(&self) -> impl Iterator<Item = ([usize; D], &'a T)> + use<'a, T, D> {
         let region = self.region;
-        self.array.iter().filter_map(move |(index, element)| {
-            let inside = (0..D).all(|d| region.range(d).contains(&index[d]));
-            inside.then(|| (std::array::from_fn(|d| index[d] - region.start[d]), element))
-        })
+        self.array.iter().filter_map(move |(index, element)| Some((within(region, index)?, element)))
     }
 
     /// Folds the elements of the box to one value; as [`GlobalArray::reduce`]. Collective.

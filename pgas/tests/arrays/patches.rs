@@ -91,8 +91,23 @@ fn views_have_their_own_indices() {
     everywhere("views", |world| {
         let n = world.size();
         for layout in planes([8, 9], n) {
-            let array = GlobalArray::from_fn(world, layout, |[i, j]| (10 * i + j) as i64)?;
+            let mut array = GlobalArray::from_fn(world, layout, |_| -7)?;
+            array.view_mut([0..8, 0..9])?.iter_mut().for_each(|([i, j], x)| *x = (10 * i + j) as i64);
+            array.view_mut([3..5, 2..4])?.update(|x| *x += 1000);
+            array.view_mut([4..5, 2..9])?.fill(1);
+            let changed = |i: usize, j: usize| match (i, j) {
+                (4, 2..) => 1,
+                (3, 2..4) => (1000 + 10 * i + j) as i64,
+                _ => (10 * i + j) as i64,
+            };
+            assert!(array.iter().all(|([i, j], x)| *x == changed(i, j)));
+            array.update(|x| *x = -7);
+            array.view_mut([2..7, 1..4])?.iter_mut().for_each(|([i, j], x)| *x = (10 * (i + 2) + j + 1) as i64);
+            array.iter_mut().filter(|(_, x)| **x == -7).for_each(|([i, j], x)| *x = (10 * i + j) as i64);
+            says(array.view_mut([0..8, 0..10]).map(drop), &["view_mut", "[8, 10]", "[8, 9]"]);
             let view = array.view([2..7, 1..4])?;
+            assert_eq!(view.at([4, 2])?, [6, 3]);
+            says(view.at([4, 3]), &["at", "[4, 3]", "view of [5, 3]"]);
             assert_eq!((view.extents(), view.len(), view.is_empty()), ([5, 3], 15, false));
             assert!(view.iter().all(|([i, j], x)| *x == (10 * (i + 2) + j + 1) as i64));
             let count = view.reduce(world, 0u64, |count, _| count + 1, |a, b| a + b)?;
