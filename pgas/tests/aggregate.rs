@@ -40,6 +40,19 @@ impl Places for Astray {
     }
 }
 
+/// Element `i` at the rank after `i mod ranks`.
+struct Turned(Cyclic, usize);
+
+impl Places for Turned {
+    fn extent(&self) -> usize {
+        self.0.extent()
+    }
+    fn place(&self, index: usize) -> (usize, usize) {
+        let (rank, local) = self.0.place(index);
+        ((rank + 1) % self.1, local)
+    }
+}
+
 /// What rank `rank` brings: indices below `extent`, and values.
 fn load(rank: usize, extent: usize, count: usize, skew: bool) -> (Vec<usize>, Vec<u64>) {
     let mut chance = Chance::new(rank, extent as u64);
@@ -297,6 +310,76 @@ fn ranks_in_different_calls_are_told() {
         let both = [&ours, &theirs].map(|said| (said.contains("call 2 is gather"), said.contains("is scatter_add")));
         assert!(both.contains(&(true, false)) && both.contains(&(false, true)), "{ours}, {theirs}");
         Ok(())
+    });
+}
+
+/// One call by layouts that are not the same on all ranks: refused on all, and nothing is changed anywhere.
+fn refused(world: &World, len: usize, mine: &impl Places, said: [&str; 2]) -> Result<()> {
+    let guard = vec![u64::MAX; 300];
+    let before = world.alloc::<u64>(guard.len())?;
+    let mut table = world.alloc::<u64>(len)?;
+    let after = world.alloc::<u64>(guard.len())?;
+    before.write(0, &guard);
+    after.write(0, &guard);
+    let mut aggregator = Aggregator::new(world, &options(world, 1 << 20))?;
+    let told = |end: Result<()>| {
+        let Err(Error::RanksDiffer { theirs, ours, .. }) = end else { panic!("{end:?} instead of an error") };
+        let both = [&ours, &theirs];
+        assert!(said.iter().all(|said| both.iter().any(|told| told.contains(said))), "{ours}; {theirs}");
+        assert_ne!(ours, theirs);
+    };
+    let (indices, values) = load(world.rank(), mine.extent(), 500, false);
+    told(aggregator.scatter_add(&mut table, mine, &indices, &values));
+    told(aggregator.fetch_add(&mut table, mine, &indices, &values).map(drop));
+    told(aggregator.scatter_with(&mut table, mine, &indices, &values, u64::max));
+    told(aggregator.gather(&table, mine, &indices).map(drop));
+    world.barrier()?;
+    let mut seen = guard.clone();
+    for around in [&before, &after] {
+        around.read(0, &mut seen);
+        assert!(seen == guard, "rank {} changed what is beside its table", world.rank());
+    }
+    assert!((0..len).all(|local| table.load(local) == 0));
+    // And it goes on.
+    let blocks = Blocks::new(len * world.size(), world.size());
+    aggregator.scatter_add(&mut table, &blocks, &[len], &[1])?;
+    assert_eq!(aggregator.gather(&table, &blocks, &[len, 0])?, [world.size() as u64, 0]);
+    world.barrier()
+}
+
+#[test]
+fn ranks_with_different_layouts_are_told() {
+    everywhere("ranks_with_different_layouts_are_told", |world| {
+        let (ranks, is_first) = (world.size(), world.rank() == 0);
+        if ranks == 1 {
+            return Ok(());
+        }
+        // By place at one, by index at the others.
+        let (cyclic, blocks) = (Cyclic::new(100 * ranks, ranks), Blocks::new(100 * ranks, ranks));
+        let said = format!("a layout of {} elements", 100 * ranks);
+        match is_first {
+            true => refused(world, 100, &cyclic, [&said; 2])?,
+            false => refused(world, 100, &blocks, [&said; 2])?,
+        }
+        // Of one kind, of other extents: by index, then by place.
+        let extents = [100_000 * ranks, 65_000 * ranks];
+        let said = extents.map(|extent| format!("a layout of {extent} elements"));
+        let (said, extent) = ([&*said[0], &*said[1]], extents[usize::from(!is_first)]);
+        refused(world, 100_000, &Blocks::new(extent, ranks), said)?;
+        refused(world, 100_000, &Cyclic::new(extent, ranks), said)?;
+        // Of one kind and extent, with other elements under the same bucket.
+        let extent = 100 * ranks;
+        let said = format!("a layout of {extent} elements");
+        let uneven = Uneven { unit: 1, ranks, extent };
+        match is_first {
+            true => refused(world, extent, &uneven, [&said; 2])?,
+            false => refused(world, extent, &blocks, [&said; 2])?,
+        }
+        let (columns, rows) = (Cyclic::new(extent, ranks), Turned(Cyclic::new(extent, ranks), ranks));
+        match is_first {
+            true => refused(world, 100, &columns, [&said; 2]),
+            false => refused(world, 100, &rows, [&said; 2]),
+        }
     });
 }
 

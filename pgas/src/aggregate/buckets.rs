@@ -3,6 +3,7 @@
 //! A bucket is a stretch of a table that fits a core's second-level cache, and few enough pages for its TLB.
 
 use super::places::Places;
+use super::shape::{Kind, Print, Shape};
 
 /// Most buckets: as many ends of chains as the first-level cache holds beside the rest.
 pub(super) const BUCKETS_MAX: usize = 512;
@@ -71,6 +72,9 @@ pub(super) unsafe trait Buckets {
     fn under(&self, bucket: usize) -> Under;
     /// Elements of a whole stretch.
     fn stretch(&self) -> usize;
+    /// That of a layout, with what these buckets add to it: where it is the same, another rank's buckets with these numbers
+    /// have offsets that lie inside what is under them here, and each belongs to the same rank.
+    fn shape(&self, layout: Shape) -> Shape;
     /// Buckets with elements of `rank`.
     fn of_rank(&self, rank: usize) -> impl Iterator<Item = usize>;
 }
@@ -80,6 +84,8 @@ pub(super) struct ByIndex {
     extent: usize,
     shift: u32,
     under: Vec<Under>,
+    /// Of all runs.
+    print: Print,
     /// By rank, those that have something of it.
     of_rank: Vec<Vec<u32>>,
 }
@@ -93,8 +99,8 @@ impl ByIndex {
         let extent = places.extent();
         let Some(shift) = table.shift(1, extent) else { return Ok(None) };
         let count = extent.div_ceil(1 << shift).max(1);
-        let mut buckets =
-            ByIndex { extent, shift, under: Vec::with_capacity(count), of_rank: vec![Vec::new(); table.ranks] };
+        let (under, of_rank) = (Vec::with_capacity(count), vec![Vec::new(); table.ranks]);
+        let mut buckets = ByIndex { extent, shift, under, print: Print::default(), of_rank };
         let mut torn = 0;
         for bucket in 0..count {
             let first = bucket << shift;
@@ -120,6 +126,7 @@ impl ByIndex {
                 if buckets.of_rank[rank].last() != Some(&(bucket as u32)) {
                     buckets.of_rank[rank].push(bucket as u32);
                 }
+                buckets.print.see(index, (rank, local));
                 index += run;
             }
             buckets.under.push(under);
@@ -150,6 +157,11 @@ unsafe impl Buckets for ByIndex {
 
     fn stretch(&self) -> usize {
         1 << self.shift
+    }
+
+    fn shape(&self, mut layout: Shape) -> Shape {
+        layout.print.join(self.print);
+        Shape { kind: Kind::Index, count: self.count(), stretch: self.stretch(), ..layout }
     }
 
     fn of_rank(&self, rank: usize) -> impl Iterator<Item = usize> {
@@ -203,6 +215,12 @@ unsafe impl<P: Places> Buckets for ByPlace<'_, P> {
 
     fn stretch(&self) -> usize {
         1 << self.shift
+    }
+
+    /// Whatever the layout: these buckets follow from the number of ranks and the table's length, and no offset was made of
+    /// an element behind that.
+    fn shape(&self, layout: Shape) -> Shape {
+        Shape { kind: Kind::Place, count: self.count(), stretch: self.stretch(), ..layout }
     }
 
     fn of_rank(&self, rank: usize) -> impl Iterator<Item = usize> {

@@ -132,9 +132,9 @@ pub(super) unsafe fn ask<T: Pod, P: Places>(
         }),
     });
     let plan_of_requests = Plan { merge, ..plan(options, width, shares) };
-    let mut requests = Port::new(world, call.operation, plan_of_requests, request)?;
-    let mut replies = None;
-    if answers {
+    // Until all know that they are in the same call, what goes wrong here is kept: others wait to be told of it.
+    let requests = Port::new(world, call.operation, plan_of_requests, request);
+    let replies = answers.then(|| {
         let found = Rc::clone(&found);
         let width = WORD + size_of::<T>();
         let sink: Sink = Box::new(move |items: &[u8]| {
@@ -149,10 +149,14 @@ pub(super) unsafe fn ask<T: Pod, P: Places>(
         });
         let port = Port::new(world, call.operation, plan(options, width, shares), sink)?;
         feed.replace(Some(port.feed()));
-        replies = Some(port);
+        Ok(port)
+    });
+    if !answers {
+        Port::skip(world);
     }
     // All have made their ports when this returns.
     verdicts.exchange(world, call, verdict, false)?;
+    let (mut requests, mut replies) = (requests?, replies.transpose()?);
     let mut item = Vec::with_capacity(width);
     for (number, &index) in indices.iter().enumerate() {
         let (rank, local) = places.place(index);
@@ -168,7 +172,7 @@ pub(super) unsafe fn ask<T: Pod, P: Places>(
         requests.push(rank, &item)?;
     }
     requests.finish()?;
-    if let Some(mut replies) = replies {
+    if let Some(replies) = &mut replies {
         replies.finish()?;
     }
     if let Some(old) = old {

@@ -29,6 +29,7 @@ mod port;
 mod prefetch;
 mod push;
 mod rounds;
+mod shape;
 mod straight;
 mod table;
 mod trial;

@@ -2,7 +2,10 @@
 
 /// How a global index is found: the layout of a distributed array, as aggregation sees it.
 ///
-/// All ranks must describe the same layout. [`Blocks`] and [`Cyclic`] are here; arrays bring theirs.
+/// All ranks must describe the same layout, by the same type. A call compares extents and what lies under its buckets, and
+/// where layouts are looked up element by element, a sample of places; ranks that differ in these are told, before anything is
+/// changed. Layouts that differ in other places give other results, though never access outside of the table. [`Blocks`] and
+/// [`Cyclic`] are here; arrays bring theirs.
 ///
 /// # Examples
 /// ```

@@ -180,8 +180,9 @@ impl<T: Pod> Pool<T> {
         assert!(values.len() >= indices.len());
         let own = self.of::<u32>(self.rank);
         self.chunks.restart(&mut self.cursors, buckets.count());
-        // SAFETY: a chunk of this pool; whatever is there was written by `fill`, and so is a chunk too.
-        let more = |full| Some(unsafe { own.next.add(full).read() } as usize);
+        // SAFETY: a chunk of this pool. What is there was written by `fill`, but a layout that finds other places the second
+        // time leads to what an earlier one left, when there were more chunks.
+        let more = |full| Some(unsafe { own.next.add(full).read() } as usize).filter(|next| *next < own.chunks.count);
         let visit = |number: usize, entry: usize, _| {
             // As in `fill`.
             prefetch(own.values.wrapping_add(entry + AHEAD / size_of::<T>()));

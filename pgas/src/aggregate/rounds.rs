@@ -53,7 +53,11 @@ enum Sorted<'a, P> {
 
 impl<T: Pod> Rounds<T> {
     pub(super) fn new(world: &World, options: &Options) -> Result<Rounds<T>> {
-        Ok(Rounds { pool: Pool::new(world, options.memory)?, verdicts: Verdicts::new(world)?, trial: Trial::default() })
+        Ok(Rounds {
+            pool: Pool::new(world, options.memory)?,
+            verdicts: Verdicts::new(world, true)?,
+            trial: Trial::default(),
+        })
     }
 
     pub(super) fn memory(&self) -> usize {
@@ -85,9 +89,11 @@ impl<T: Pod> Rounds<T> {
         let verdict = Verdict::of_lengths(update.indices.len(), &lengths);
         match self.buckets(world, call, places) {
             Ok(Sorted::Index(buckets)) => {
+                let call = call.sorted_by(&buckets);
                 self.rounds::<P, _, FETCH>(world, call, table, places, &buckets, update, verdict, &combine)
             }
             Ok(Sorted::Place(buckets)) => {
+                let call = call.sorted_by(&buckets);
                 self.rounds::<P, _, FETCH>(world, call, table, places, &buckets, update, verdict, &combine)
             }
             Err(wrong) => {
@@ -163,8 +169,8 @@ impl<T: Pod> Rounds<T> {
             let under = buckets.under(bucket);
             for from in (0..ranks).map(|step| (own + step) % ranks) {
                 let pool = self.pool.of::<O>(from);
-                // All pools were filled before the exchange, by the same buckets, and are left alone until the barrier. Of
-                // this part nobody else knows, as long as the table is borrowed on all ranks.
+                // All pools were filled before the exchange, by buckets of one shape, as it found, and are left alone until
+                // the barrier. Of this part nobody else knows, as long as the table is borrowed on all ranks.
                 let update = |entry: usize, at: *mut T| {
                     // SAFETY: an entry of that pool, an element of this part.
                     unsafe {
@@ -179,8 +185,9 @@ impl<T: Pod> Rounds<T> {
                 let offset = |entry: usize| unsafe { pool.offsets.add(entry).read() }.get();
                 match under {
                     Under::Stretch { start, .. } => {
-                        // SAFETY: the start of a stretch of this part, and offsets inside it, as `Buckets::locate` made
-                        // them.
+                        // SAFETY: the start of a stretch of this part, and offsets inside it, as the sender's
+                        // `Buckets::locate` made them: its buckets have the shape of these. By it no other rank has this
+                        // bucket, so entries are read and written here alone.
                         unsafe {
                             let stretch = part.add(start);
                             pool.walk(bucket, |first, count| {
@@ -197,13 +204,20 @@ impl<T: Pod> Rounds<T> {
                         }
                     }
                     Under::Several { first: base } => {
-                        // SAFETY: a bucket of that pool, and elements below the length.
+                        // SAFETY: a bucket of that pool, and elements below the length. Whose an entry is the layout says
+                        // each time anew; one that says it otherwise to two ranks has both write the entry, which `copy`
+                        // allows for.
                         unsafe {
                             pool.walk(bucket, |first, count| {
                                 for entry in first..first + count {
                                     let (rank, local) = places.place(base + offset(entry));
                                     if rank == own && local < len {
-                                        update(entry, part.add(local));
+                                        let (at, value) = (part.add(local), pool.values.add(entry));
+                                        let before = copy::load(at);
+                                        copy::store(at, combine(before, copy::load(value)));
+                                        if FETCH {
+                                            copy::store(value, before);
+                                        }
                                     }
                                 }
                             });
@@ -226,8 +240,14 @@ impl<T: Pod> Rounds<T> {
     ) -> Result<()> {
         let verdict = Verdict::of_lengths(indices.len(), &[Some(values.len())]);
         match self.buckets(world, call, places) {
-            Ok(Sorted::Index(buckets)) => self.read(world, call, table, places, &buckets, indices, values, verdict),
-            Ok(Sorted::Place(buckets)) => self.read(world, call, table, places, &buckets, indices, values, verdict),
+            Ok(Sorted::Index(buckets)) => {
+                let call = call.sorted_by(&buckets);
+                self.read(world, call, table, places, &buckets, indices, values, verdict)
+            }
+            Ok(Sorted::Place(buckets)) => {
+                let call = call.sorted_by(&buckets);
+                self.read(world, call, table, places, &buckets, indices, values, verdict)
+            }
             Err(wrong) => {
                 let wrong = if verdict.is_good() { wrong } else { verdict };
                 let told = self.verdicts.exchange(world, call, wrong, false);

@@ -7,6 +7,7 @@ use super::far::{self, Ask};
 use super::options::Options;
 use super::places::Places;
 use super::rounds::{Rounds, Update};
+use super::shape::Shape;
 use super::verdict::{Call, Verdicts};
 
 /// Buffers for aggregated access to tables of `T`.
@@ -67,7 +68,7 @@ impl<'w, T: Pod> Aggregator<'w, T> {
         let probe = world.alloc::<u8>(1)?;
         let way = match (0..world.size()).all(|rank| probe.ptr(rank).is_some()) {
             true => Way::Near(Box::new(Rounds::new(world, options)?)),
-            false => Way::Far(Verdicts::new(world)?),
+            false => Way::Far(Verdicts::new(world, false)?),
         };
         Ok(Aggregator { world, options: options.clone(), way })
     }
@@ -86,7 +87,8 @@ impl<'w, T: Pod> Aggregator<'w, T> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] on all ranks, before anything is changed, if an index is out of range or the lists differ
-    /// in length; [`Error::RanksDiffer`] if ranks are in different calls; [`Error::PeerLost`].
+    /// in length; [`Error::RanksDiffer`], likewise, if ranks are in different calls, or describe different layouts;
+    /// [`Error::PeerLost`].
     pub fn scatter_add<P: Places>(
         &mut self,
         table: &mut Symmetric<T>,
@@ -157,7 +159,8 @@ impl<'w, T: Pod> Aggregator<'w, T> {
         indices: &[usize],
         values: &mut [T],
     ) -> Result<()> {
-        let call = Call { operation: "gather", table: (table.offset(), table.len()) };
+        let table_is = (table.offset(), table.len());
+        let call = Call { operation: "gather", table: table_is, layout: Shape::new(places) };
         self.world.within(call.operation, || match &mut self.way {
             Way::Near(rounds) => rounds.gather(self.world, call, table, places, indices, values),
             Way::Far(verdicts) => {
@@ -181,7 +184,7 @@ impl<'w, T: Pod> Aggregator<'w, T> {
         join: Option<fn(T, T) -> T>,
     ) -> Result<()> {
         self.world.check_own(table, operation)?;
-        let call = Call { operation, table: (table.offset(), table.len()) };
+        let call = Call { operation, table: (table.offset(), table.len()), layout: Shape::new(places) };
         self.world.within(operation, || {
             // All ranks meet before the first element is changed: from then on nobody's pointer reaches the table.
             let reachable = table.identity().1 != 0;

@@ -2,7 +2,9 @@
 
 use bellwether_runtime::{Error, Result, Symmetric, World};
 
+use super::buckets::Buckets;
 use super::places::Places;
+use super::shape::{self, Shape};
 
 /// One rank's arguments: in order, or what is wrong with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,14 +112,34 @@ pub(super) struct Call {
     pub(super) operation: &'static str,
     /// Where the table lies in every rank's segment, and its elements at each rank.
     pub(super) table: (usize, usize),
+    pub(super) layout: Shape,
 }
+
+/// Words that say it, with the number of the exchange: ranks must have the same.
+const HEAD: usize = 4 + shape::WORDS;
 
 /// The calls there are.
 const OPERATIONS: [&str; 4] = ["scatter_add", "scatter_with", "fetch_add", "gather"];
 
 impl Call {
-    fn word(self) -> u64 {
-        OPERATIONS.iter().position(|operation| *operation == self.operation).unwrap_or(OPERATIONS.len()) as u64
+    /// The same call, with what its buckets make of the layout.
+    pub(super) fn sorted_by<B: Buckets>(self, buckets: &B) -> Call {
+        Call { layout: buckets.shape(self.layout), ..self }
+    }
+
+    fn words(self, exchange: u64) -> [u64; HEAD] {
+        let operation = OPERATIONS.iter().position(|operation| *operation == self.operation);
+        let (operation, (offset, len)) = (operation.unwrap_or(OPERATIONS.len()), self.table);
+        let [kind, extent, count, stretch, print] = self.layout.words();
+        [exchange, operation as u64, offset as u64, len as u64, kind, extent, count, stretch, print]
+    }
+
+    fn show([exchange, operation, offset, len, layout @ ..]: [u64; HEAD]) -> String {
+        let operation = OPERATIONS.get(operation as usize).copied().unwrap_or("another call");
+        let layout = Shape::show(layout);
+        format!(
+            "call {exchange} is {operation}, on {len} elements at each rank, from byte {offset} of its memory, by {layout}"
+        )
     }
 }
 
@@ -125,17 +147,19 @@ impl Call {
 /// exchange in between, which all enter when they have read it.
 pub(super) struct Verdicts {
     boards: Symmetric<u64>,
+    /// Whether all ranks' boards are mapped: on all or none.
+    are_mapped: bool,
     /// Exchanges so far.
     count: u64,
 }
 
-/// Words of a board: number of the exchange, call, table, more, verdict.
-const BOARD: usize = 5 + WORDS;
+/// Words of a board: the call, more, verdict.
+const BOARD: usize = HEAD + 1 + WORDS;
 
 impl Verdicts {
     /// Collective.
-    pub(super) fn new(world: &World) -> Result<Verdicts> {
-        Ok(Verdicts { boards: world.alloc(2 * BOARD)?, count: 0 })
+    pub(super) fn new(world: &World, are_mapped: bool) -> Result<Verdicts> {
+        Ok(Verdicts { boards: world.alloc(2 * BOARD)?, are_mapped, count: 0 })
     }
 
     /// Waits for all and looks at what they say: the first fault, or whether any rank has more to do. Collective.
@@ -145,14 +169,15 @@ impl Verdicts {
     pub(super) fn exchange(&mut self, world: &World, call: Call, mine: Verdict, more: bool) -> Result<bool> {
         self.count += 1;
         let board = (self.count % 2) as usize * BOARD;
-        let (offset, len) = call.table;
-        let head = [self.count, call.word(), offset as u64, len as u64];
-        self.boards.write(board, &head);
-        self.boards.store(board + head.len(), u64::from(more));
-        self.boards.write(board + head.len() + 1, &mine.words());
-        if self.boards.ptr((world.rank() + 1) % world.size()).is_none() {
-            return self.exchange_far(world, call, board);
+        let head = call.words(self.count);
+        let mut words = [0; BOARD];
+        words[..HEAD].copy_from_slice(&head);
+        words[HEAD] = u64::from(more);
+        words[HEAD + 1..].copy_from_slice(&mine.words());
+        if !self.are_mapped {
+            return exchange_far(world, call, &words);
         }
+        self.boards.write(board, &words);
         world.barrier()?;
         let mut any = false;
         for rank in 0..world.size() {
@@ -162,40 +187,34 @@ impl Verdicts {
         }
         Ok(any)
     }
+}
 
-    /// The same with one exchange instead of a get from each.
-    fn exchange_far(&self, world: &World, call: Call, board: usize) -> Result<bool> {
-        let mut mine = [0; BOARD];
-        self.boards.read(board, &mut mine);
-        let all = world.allgather(&mine)?;
-        let mut any = false;
-        for (rank, theirs) in all.chunks_exact(BOARD).enumerate() {
-            any |= look(theirs, &mine[..4], call, rank, world.rank())?;
-        }
-        Ok(any)
+/// The same with one exchange instead of a get from each.
+fn exchange_far(world: &World, call: Call, mine: &[u64; BOARD]) -> Result<bool> {
+    let all = world.allgather(mine)?;
+    let head: [u64; HEAD] = std::array::from_fn(|word| mine[word]);
+    let mut any = false;
+    for (rank, theirs) in all.chunks_exact(BOARD).enumerate() {
+        let theirs: [u64; BOARD] = std::array::from_fn(|word| theirs[word]);
+        any |= look(&theirs, &head, call, rank, world.rank())?;
     }
+    Ok(any)
 }
 
 /// Looks at the board of `rank`.
-fn look(theirs: &[u64], head: &[u64], call: Call, rank: usize, own: usize) -> Result<bool> {
-    let (title, rest) = theirs.split_at(head.len());
-    if title != head {
-        let show = |words: &[u64]| match words {
-            [count, word, offset, len] => {
-                let operation = OPERATIONS.get(*word as usize).copied().unwrap_or("another call");
-                format!("call {count} is {operation}, on {len} elements at each rank, from byte {offset} of its memory")
-            }
-            _ => String::new(),
-        };
+fn look(theirs: &[u64; BOARD], head: &[u64; HEAD], call: Call, rank: usize, own: usize) -> Result<bool> {
+    let title: [u64; HEAD] = std::array::from_fn(|word| theirs[word]);
+    if title != *head {
         return Err(Error::RanksDiffer {
             what: "the call of the aggregator",
             rank,
             reference: own,
-            theirs: show(title),
-            ours: show(head),
-            advice: "every rank must make the same aggregated calls, on the same tables, in the same order",
+            theirs: Call::show(title),
+            ours: Call::show(*head),
+            advice: "every rank must make the same aggregated calls, on the same tables, by the same layout, in the same \
+                     order",
         });
     }
-    let verdict = Verdict::from_words(std::array::from_fn(|word| rest[1 + word]));
-    if verdict.is_good() { Ok(rest[0] != 0) } else { Err(verdict.error(call.operation, rank)) }
+    let verdict = Verdict::from_words(std::array::from_fn(|word| theirs[HEAD + 1 + word]));
+    if verdict.is_good() { Ok(theirs[HEAD] != 0) } else { Err(verdict.error(call.operation, rank)) }
 }

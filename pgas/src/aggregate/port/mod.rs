@@ -113,7 +113,7 @@ impl State {
 /// All ports of a rank, as handlers find them.
 #[derive(Default)]
 struct Ports {
-    /// Numbers given so far: the same on every rank, since ports are made together.
+    /// Numbers given so far: the same on every rank, since ports are made together, also those that come to nothing.
     made: Cell<u64>,
     open: RefCell<BTreeMap<u64, Rc<RefCell<State>>>>,
     /// Messages that are to leave.
@@ -134,6 +134,11 @@ impl Ports {
             },
             |ports| Rc::clone(&ports),
         )
+    }
+
+    /// The next number.
+    fn count(&self) -> u64 {
+        self.made.replace(self.made.get() + 1)
     }
 
     fn get(&self, number: u64) -> Option<Rc<RefCell<State>>> {
@@ -241,6 +246,8 @@ impl<'w> Port<'w> {
     /// A port, which is open at this rank. Collective, and to be used only after all ranks have made theirs: a barrier is
     /// the caller's to make.
     pub(super) fn new(world: &'w World, operation: &'static str, plan: Plan, sink: Sink) -> Result<Port<'w>> {
+        let ports = Ports::of(world);
+        let number = ports.count();
         let grid = Grid::new(world.rank(), world.size(), plan.route, ranks_of_a_node(world));
         let peers = grid.peers().max(1);
         // Items of the first hop carry their target.
@@ -259,8 +266,6 @@ impl<'w> Port<'w> {
         let joins = [joins(FIRST), joins(LAST)];
         let tables: usize = joins.iter().flatten().map(Joins::memory).sum();
         let items = ((plan.memory - tables) / (2 * hops * peers * wide)).min(plan.items).min(most / wide).max(1);
-        let ports = Ports::of(world);
-        let number = ports.made.replace(ports.made.get() + 1);
         let [first, last] = joins;
         let legs = [Leg::new(grid, FIRST, wide, items, first), Leg::new(grid, LAST, plan.width, items, last)];
         let state = State { number, grid, legs, inbox: VecDeque::new(), sink, age: plan.age, flushing: [false; 2] };
@@ -268,6 +273,11 @@ impl<'w> Port<'w> {
         ports.open.borrow_mut().insert(number, Rc::clone(&state));
         let memory = 2 * hops * peers * items * wide + tables;
         Ok(Port { world, feed: Feed { ports, state }, number, memory, pushes: 0 })
+    }
+
+    /// Makes none, where other ranks may make one: their next has the number of this one's next.
+    pub(super) fn skip(world: &World) {
+        Ports::of(world).count();
     }
 
     /// Most bytes of items at this rank, in buffers and in messages that were not taken yet.
