@@ -2,11 +2,12 @@
 
 mod worlds;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use bellwether::{Error, Max, Result, Settings, Simulated, Sum, Team, Threads, World, sim};
+use bellwether::{Allreduce, Collectives, Error, Max, Result, Settings, Simulated, Sum, Team, Threads, World, sim};
 use bellwether_tests::watchdog;
-use worlds::{everywhere, on_threads, simulated};
+use worlds::{everywhere, on_nodes, on_threads, simulated};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -239,6 +240,16 @@ fn wrong_arguments_are_errors_and_the_team_goes_on() {
             wrong(team.alltoall(&vec![0u8; size + 1]).map(drop), "cannot be parted equally");
         }
         wrong(team.world_rank(size).map(drop), "outside the team");
+        // Nothing of that length is made, nor gone through.
+        let units = vec![(); usize::MAX];
+        wrong(team.scatter_async::<u64>(0, vec![1], usize::MAX).wait().map(drop), "for each of");
+        wrong(team.scatter_async::<u64>(0, vec![1], usize::MAX >> 5).wait().map(drop), "for each of");
+        wrong(team.gather(0, &units).map(drop), "for each of");
+        wrong(team.allgather_async(units.clone()).wait().map(drop), "for each of");
+        wrong(team.broadcast(0, &mut vec![(); usize::MAX]), "for each of");
+        wrong(team.alltoall(&units[..usize::MAX / size * size]).map(drop), "for each of");
+        wrong(team.alltoallv(&units[..size * 5], &vec![usize::MAX; size]).map(drop), "counts, which sum to");
+        team.broadcast(0, &mut vec![(); 1 << 40])?;
         assert_eq!(sum(&team, 2)?, 2 * size as u64);
         Ok(())
     });
@@ -282,4 +293,84 @@ fn a_lost_member_is_an_error() {
             assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
         }
     }
+}
+
+/// An operator that panics, on all members or on one: there the panic comes from the call, and from then on errors; the
+/// others hear of it, and other teams go on.
+fn one_panics(world: &World, who: Option<usize>, posted: bool) -> Result<()> {
+    let all = Team::world(world)?;
+    let team = all.split(Some(0), 0)?.expect("a colour");
+    // Everyone combines.
+    team.set_algorithms(Collectives { allreduce: Allreduce::Gather, ..Collectives::default() });
+    let panics = who.is_none_or(|who| who == world.rank());
+    let operator = move |a: u64, b: u64| {
+        assert!(!panics, "words of an operator");
+        a + b
+    };
+    let beside = all.allreduce_async(vec![1u64], Sum);
+    let outcome = catch_unwind(AssertUnwindSafe(|| match posted {
+        true => team.allreduce_async(vec![1u64], operator).wait().map(drop),
+        false => team.allreduce(&mut [1u64], operator),
+    }));
+    let heard = match outcome {
+        Err(panic) => {
+            assert!(panics);
+            assert_eq!(panic.downcast_ref(), Some(&"words of an operator"));
+            let error = team.barrier().expect_err("the team is broken").to_string();
+            assert!(error.contains("words of an operator") && error.contains("panicked"), "{error}");
+            team.barrier_async().wait()
+        }
+        Ok(outcome) => {
+            // Where all panic, one may hear of another before.
+            assert_ne!(who, Some(world.rank()));
+            outcome.and_then(|()| team.barrier())
+        }
+    };
+    let error = heard.expect_err("a member panicked").to_string();
+    let from = who.map_or_else(|| "rank ".into(), |who| format!("rank {who}"));
+    assert!(error.contains(&from) && error.contains("panicked"), "{error}");
+    team.allreduce_async(vec![1u64], Sum).wait().expect_err("it stays so");
+    assert_eq!(beside.wait()?, [world.size() as u64]);
+    assert_eq!(sum(&all, 1)?, world.size() as u64);
+    Ok(())
+}
+
+#[test]
+fn a_panic_in_a_collective_ends_its_team_and_hangs_nobody() {
+    let settings = Settings::default();
+    for (who, posted) in [(None, false), (None, true), (Some(1), false), (Some(1), true)] {
+        println!("panics: {who:?}, future form: {posted}");
+        on_threads(&settings, &[2, 3], |world| one_panics(world, who, posted));
+        simulated(&settings, &[2, 3], 2, |world| one_panics(world, who, posted));
+    }
+    // The head of a node, which combines for it.
+    for posted in [false, true] {
+        on_nodes(&settings, &[(5, &[2]), (7, &[3])], |world| one_panics(world, Some(0), posted));
+    }
+}
+
+/// What a panic in a future form leaves behind is for its own wait, whoever drove it.
+#[test]
+fn a_panic_of_a_collective_under_way_comes_from_its_own_wait() {
+    on_threads(&Settings::default(), &[1, 2, 3], |world| {
+        let all = Team::world(world)?;
+        let team = all.split(Some(0), 0)?.expect("a colour");
+        let panics = world.rank() == 0;
+        let operator = move |a: u64, b: u64| {
+            assert!(!panics, "words of an operator");
+            a + b
+        };
+        let (first, second) = (team.reduce_async(0, vec![1u64], operator), team.barrier_async());
+        // Both are driven to their ends by polls.
+        while !second.is_done() {
+            world.poll()?;
+        }
+        assert_eq!(sum(&all, 1)?, world.size() as u64);
+        match catch_unwind(AssertUnwindSafe(|| first.wait())) {
+            Err(panic) => assert!(panics && panic.downcast_ref() == Some(&"words of an operator")),
+            Ok(outcome) => assert!(!panics || (world.size() == 1 && outcome? == Some(vec![1]))),
+        }
+        assert_eq!(second.wait().is_err(), world.size() > 1);
+        Ok(())
+    });
 }

@@ -71,7 +71,7 @@ pub(super) fn rounds(size: usize) -> usize {
 
 /// As many elements as fit in a room, at least one for slices that are not empty.
 pub(super) fn chunk<T>(room: usize) -> usize {
-    (room / size_of::<T>().max(1)).max(1)
+    room.checked_div(size_of::<T>()).map_or(usize::MAX, |fit| fit.max(1))
 }
 
 /// Everyone puts its contribution to member 0 and counts; who comes last combines, and hands out.

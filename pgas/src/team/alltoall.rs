@@ -30,7 +30,7 @@ pub(super) async fn alltoallv<T: Pod>(
     }
     let by_nodes = match context.algorithms.get().alltoall {
         // As long for everyone as the longest is.
-        Alltoall::Auto => context.nodes().filter(|_| longest * size * size_of::<T>() <= SMALL),
+        Alltoall::Auto => context.nodes().filter(|_| longest.saturating_mul(size * size_of::<T>()) <= SMALL),
         Alltoall::Nodes => context.nodes(),
         _ => None,
     };
@@ -52,7 +52,7 @@ pub(super) async fn alltoallv<T: Pod>(
     let most = chunk::<T>(context.room(at_once));
     let part = |range: &Range<usize>, start: usize| {
         let from = (range.start + start).min(range.end);
-        from..(from + most).min(range.end)
+        from..from.saturating_add(most).min(range.end)
     };
     for first in (1..size).step_by(at_once) {
         let distances = first..(first + at_once).min(size);
@@ -73,7 +73,7 @@ pub(super) async fn alltoallv<T: Pod>(
             if distances.len() == others {
                 context.synced();
             }
-            start += most;
+            start = start.saturating_add(most);
             if start >= longest {
                 break;
             }

@@ -128,10 +128,7 @@ impl Team {
     /// The future form of [`Team::scatter`]; gives this member's part, of `len` elements.
     pub fn scatter_async<T: Pod>(&self, root: usize, values: Vec<T>, len: usize) -> Pending<Vec<T>> {
         let context = Rc::clone(&self.shared.context);
-        self.shared.post(Kind::Scatter.doing(), async move {
-            let mut mine = vec![T::zeroed(); len];
-            checked::scatter(&context, root, &values, &mut mine).await.map(|()| mine)
-        })
+        self.shared.post(Kind::Scatter.doing(), async move { checked::scattered(&context, root, &values, len).await })
     }
 
     /// Parts `values` equally among the members, and gives what all have for this one, in their order. Collective over the

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use bellwether_runtime::{Error, Loss};
+use bellwether_runtime::{Error, Loss, Result};
 
 use super::head::Head;
 use super::hub::{CARD, Hub};
@@ -12,13 +12,15 @@ use super::hub::{CARD, Hub};
 const KEPT: u64 = 8;
 /// Words of a head.
 const HEAD: usize = size_of::<Head>() / 8;
-/// Words: collectives begun; their heads; the one that failed; whom it lost; how long its words are, and these.
+/// Words: collectives begun; their heads; the one that failed; whom it lost; how long its words are, and these; the member
+/// that said here that it has failed, from 1.
 const HEADS: usize = 1;
 const FAILED: usize = HEADS + KEPT as usize * HEAD;
 const LOST: usize = FAILED + 1;
 const TEXT_LEN: usize = FAILED + 2;
 const TEXT: usize = FAILED + 3;
-const TEXT_MAX: usize = (CARD - TEXT) * 8;
+const TEXT_MAX: usize = (TOLD - TEXT) * 8;
+const TOLD: usize = CARD - 1;
 
 /// What another member's card says about a collective.
 pub(super) enum Said {
@@ -55,7 +57,11 @@ pub(super) fn begin(hub: &Hub, slot: usize, number: u64, head: Head) {
 /// Says that collective `number` has failed here.
 #[cold]
 pub(super) fn fail(hub: &Hub, slot: usize, number: u64, error: &Error) {
-    let text = error.to_string();
+    let text = match error {
+        // Who reads it knows whose card it is.
+        Error::Agreed { rank, why } if *rank == hub.progress.rank() => why.clone(),
+        error => error.to_string(),
+    };
     let text = &text[..text.floor_char_boundary(TEXT_MAX)];
     let mut bytes = [0; TEXT_MAX];
     bytes[..text.len()].copy_from_slice(text.as_bytes());
@@ -70,6 +76,18 @@ pub(super) fn fail(hub: &Hub, slot: usize, number: u64, error: &Error) {
     hub.cards.store(word(slot, TEXT_LEN), text.len() as u64);
     fence(Ordering::Release);
     hub.cards.store(word(slot, FAILED), number);
+}
+
+/// Tells `mate`, of the world, that this rank has failed: where it cannot look at this rank's card.
+#[cold]
+pub(super) fn tell(hub: &Hub, slot: usize, mate: usize) -> Result<()> {
+    hub.cards.put(mate, word(slot, TOLD), hub.progress.rank() as u64 + 1)
+}
+
+/// Who, of the world, told this rank so.
+#[inline]
+pub(super) fn told(hub: &Hub, slot: usize) -> Option<usize> {
+    (hub.cards.load(word(slot, TOLD)) as usize).checked_sub(1)
 }
 
 /// What the card of `rank`, of the world, says about collective `number`. Where its memory is mapped.
@@ -89,7 +107,7 @@ pub(super) fn read(hub: &Hub, slot: usize, rank: usize, number: u64) -> Said {
             let cause = if lost & 1 == 1 { Loss::Left } else { Loss::Unknown };
             return Said::Lost((lost >> 8) as usize - 1, cause);
         }
-        let words: Vec<u64> = (TEXT..CARD).map(load).collect();
+        let words: Vec<u64> = (TEXT..TOLD).map(load).collect();
         let len = (load(TEXT_LEN) as usize).min(TEXT_MAX);
         Said::Failed(String::from_utf8_lossy(&bytemuck::cast_slice::<u64, u8>(&words)[..len]).into_owned())
     };

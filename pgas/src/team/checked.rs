@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use bellwether_runtime::{Pod, Result};
+use bellwether_runtime::{Error, Pod, Result};
 
 use super::alltoall::ranges;
 use super::context::Context;
@@ -11,26 +11,52 @@ use super::head::{Head, Kind};
 use super::operator::{Max, Operator};
 use super::{allgather, allreduce, alltoall, barrier, broadcast, reduce, scan};
 
+/// Most bytes, or elements that have none, of all members together: what a collective's head counts up to.
+const MOST: usize = (1 << super::head::LEN) - 1;
+/// Above so many bytes the allocator is asked whether it has them.
+const ASKED: usize = 64 << 20;
+
 /// What is wrong with a rank that is no member.
 pub(super) fn outside(rank: usize, size: usize) -> String {
     format!("rank {rank} is outside the team, which has members 0 to {}", size - 1)
 }
 
-fn check_root<T>(context: &Context, kind: Kind, root: usize) -> Result<()> {
+fn check_root<T>(context: &Context, kind: Kind, root: usize, len: usize) -> Result<()> {
     if root < context.size() {
-        return check_element::<T>(context, kind);
+        return check::<T>(context, kind, len);
     }
     Err(context.refuse(kind.doing(), outside(root, context.size())))
 }
 
-fn check_element<T>(context: &Context, kind: Kind) -> Result<()> {
+/// An element, and a member's number of them.
+fn check<T>(context: &Context, kind: Kind, len: usize) -> Result<()> {
     let (bytes, room) = (size_of::<T>(), context.room(1));
     if bytes <= room {
-        return Ok(());
+        return count::<T>(len, 1).map(drop).map_err(|why| context.refuse(kind.doing(), why));
     }
     let why =
         format!("an element has {bytes} bytes, and a team's buffer holds {room}: raise {}", context.memory_setting());
     Err(context.refuse(kind.doing(), why))
+}
+
+/// Elements of so many members together, with `len` each; or why there cannot be as many.
+fn count<T>(len: usize, members: usize) -> std::result::Result<usize, String> {
+    let all = len.checked_mul(members).filter(|all| *all <= MOST / size_of::<T>().max(1));
+    all.ok_or_else(|| {
+        let bytes = size_of::<T>();
+        format!("{len} elements of {bytes} bytes for each of {members} members are more than {MOST} bytes, or elements")
+    })
+}
+
+/// As many elements, zeros; or why there cannot be as many.
+fn zeros<T: Pod>(len: usize, members: usize) -> std::result::Result<Vec<T>, String> {
+    let all = count::<T>(len, members)?;
+    // The allocator ends the process where it has no room, so it is asked before: that is cheap next to filling so many.
+    let bytes = all * size_of::<T>();
+    if bytes > ASKED && Vec::<u8>::new().try_reserve_exact(bytes).is_err() {
+        return Err(format!("no memory for {len} elements of {} bytes for each of {members} members", size_of::<T>()));
+    }
+    Ok(vec![T::zeroed(); all])
 }
 
 pub(super) async fn barrier(context: &Context) -> Result<()> {
@@ -47,7 +73,7 @@ pub(super) async fn barrier(context: &Context) -> Result<()> {
 
 pub(super) async fn broadcast<T: Pod>(context: &Context, root: usize, values: &mut [T]) -> Result<()> {
     let kind = Kind::Broadcast;
-    check_root::<T>(context, kind, root)?;
+    check_root::<T>(context, kind, root, values.len())?;
     let head = Head::new::<T>(kind, values.len()).root(root);
     context.collective(head, broadcast::broadcast(context, root, values)).await
 }
@@ -59,46 +85,54 @@ pub(super) async fn reduce<T: Pod, O: Operator<T>>(
     op: &O,
 ) -> Result<()> {
     let kind = Kind::Reduce;
-    check_root::<T>(context, kind, root)?;
+    check_root::<T>(context, kind, root, values.len())?;
     let head = Head::new::<T>(kind, values.len()).root(root).operator(O::CODE);
     context.collective(head, reduce::reduce(context, root, values, op)).await
 }
 
 pub(super) async fn allreduce<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
-    check_element::<T>(context, Kind::Allreduce)?;
+    check::<T>(context, Kind::Allreduce, values.len())?;
     let head = Head::new::<T>(Kind::Allreduce, values.len()).operator(O::CODE);
     context.collective(head, allreduce::allreduce(context, values, op)).await
 }
 
 pub(super) async fn gather<T: Pod>(context: &Context, root: usize, mine: &[T]) -> Result<Option<Vec<T>>> {
     let kind = Kind::Gather;
-    check_root::<T>(context, kind, root)?;
+    check_root::<T>(context, kind, root, mine.len())?;
     let is_root = context.rank == root;
-    let mut all = vec![T::zeroed(); if is_root { mine.len() * context.size() } else { 0 }];
+    // Everyone counts what the root gets, so that all refuse it.
+    count::<T>(mine.len(), context.size()).map_err(|why| context.refuse(kind.doing(), why))?;
+    let all = zeros(mine.len(), if is_root { context.size() } else { 0 });
+    let mut all = all.map_err(|why| context.refuse(kind.doing(), why))?;
     let head = Head::new::<T>(kind, mine.len()).root(root);
     context.collective(head, allgather::gather(context, root, mine, &mut all)).await?;
     Ok(is_root.then_some(all))
 }
 
 pub(super) async fn allgather<T: Pod>(context: &Context, mine: &[T]) -> Result<Vec<T>> {
-    check_element::<T>(context, Kind::Allgather)?;
-    let mut all = vec![T::zeroed(); mine.len() * context.size()];
-    let head = Head::new::<T>(Kind::Allgather, mine.len());
+    let kind = Kind::Allgather;
+    check::<T>(context, kind, mine.len())?;
+    let mut all = zeros(mine.len(), context.size()).map_err(|why| context.refuse(kind.doing(), why))?;
+    let head = Head::new::<T>(kind, mine.len());
     context.collective(head, allgather::allgather(context, mine, &mut all)).await?;
     Ok(all)
 }
 
+/// The future form of the scatter.
+pub(super) async fn scattered<T: Pod>(context: &Context, root: usize, values: &[T], len: usize) -> Result<Vec<T>> {
+    let kind = Kind::Scatter;
+    count::<T>(len, context.size()).map_err(|why| context.refuse(kind.doing(), why))?;
+    let mut mine = zeros(len, 1).map_err(|why| context.refuse(kind.doing(), why))?;
+    scatter(context, root, values, &mut mine).await.map(|()| mine)
+}
+
 pub(super) async fn scatter<T: Pod>(context: &Context, root: usize, values: &[T], mine: &mut [T]) -> Result<()> {
     let kind = Kind::Scatter;
-    check_root::<T>(context, kind, root)?;
+    check_root::<T>(context, kind, root, mine.len())?;
     let size = context.size();
-    if context.rank == root && values.len() != mine.len() * size {
-        let why = format!(
-            "{} elements for {size} members of {} each, which makes {}",
-            values.len(),
-            mine.len(),
-            mine.len() * size
-        );
+    let all = count::<T>(mine.len(), size).map_err(|why| context.refuse(kind.doing(), why))?;
+    if context.rank == root && values.len() != all {
+        let why = format!("{} elements for {size} members of {} each, which makes {all}", values.len(), mine.len());
         return Err(context.refuse(kind.doing(), why));
     }
     let head = Head::new::<T>(kind, mine.len()).root(root);
@@ -107,14 +141,14 @@ pub(super) async fn scatter<T: Pod>(context: &Context, root: usize, values: &[T]
 
 pub(super) async fn alltoall<T: Pod>(context: &Context, values: &[T]) -> Result<Vec<T>> {
     let (kind, size) = (Kind::Alltoall, context.size());
-    check_element::<T>(context, kind)?;
+    check::<T>(context, kind, values.len())?;
     if !values.len().is_multiple_of(size) {
         let why = format!("{} elements cannot be parted equally among {size} members", values.len());
         return Err(context.refuse(kind.doing(), why));
     }
     let each = values.len() / size;
     let places: Vec<Range<usize>> = ranges(&vec![each; size]);
-    let mut into = vec![T::zeroed(); values.len()];
+    let mut into = zeros(values.len(), 1).map_err(|why| context.refuse(kind.doing(), why))?;
     let body = alltoall::alltoallv(context, values, &places, &mut into, &places, each);
     context.collective(Head::new::<T>(kind, values.len()), body).await?;
     Ok(into)
@@ -126,7 +160,7 @@ pub(super) async fn alltoallv<T: Pod>(
     counts: &[usize],
 ) -> Result<(Vec<T>, Vec<usize>)> {
     let (kind, size) = (Kind::Alltoallv, context.size());
-    check_element::<T>(context, kind)?;
+    check::<T>(context, kind, values.len())?;
     let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
     if counts.len() != size || sum != Some(values.len()) {
         let sum = sum.map_or("more than there can be".into(), |sum| sum.to_string());
@@ -145,7 +179,9 @@ pub(super) async fn alltoallv<T: Pod>(
         let mut longest = [mine.iter().copied().max().unwrap_or(0)];
         allreduce::allreduce(context, &mut longest, &Max).await?;
         let theirs: Vec<usize> = theirs.into_iter().map(|count| count as usize).collect();
-        let mut into = vec![T::zeroed(); theirs.iter().sum()];
+        // What all have for this member is known only now.
+        let sum = theirs.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
+        let mut into = zeros(sum, 1).map_err(|why| Error::InvalidArgument { operation: kind.doing(), why })?;
         let (sends, receives) = (ranges(counts), ranges(&theirs));
         alltoall::alltoallv(context, values, &sends, &mut into, &receives, longest[0] as usize).await?;
         Ok((into, theirs))
@@ -160,7 +196,7 @@ pub(super) async fn scan<T: Pod, O: Operator<T>>(
     op: &O,
 ) -> Result<()> {
     let kind = if initial.is_some() { Kind::ExclusiveScan } else { Kind::Scan };
-    check_element::<T>(context, kind)?;
+    check::<T>(context, kind, values.len())?;
     let head = Head::new::<T>(kind, values.len()).operator(O::CODE);
     context.collective(head, scan::scan(context, values, initial, op)).await
 }

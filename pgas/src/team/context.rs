@@ -10,6 +10,7 @@
 //! Every signal that comes to a member is waited for in the step it belongs to, so a member that is done with its last
 //! collective has had all its signals, and the slot is clean for another team.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -50,7 +51,9 @@ pub(super) struct Context {
     /// Its groups, where it is on several nodes.
     nodes: Option<Box<Nodes>>,
     /// The members' ranks in the world, by their rank in the team.
-    pub(super) members: Box<[u32]>,
+    pub(super) members: Rc<[u32]>,
+    /// The team that this is, or is a group of: its members, and its place in the workspace.
+    team: (Rc<[u32]>, usize),
     /// This rank's number in the team.
     pub(super) rank: usize,
     pub(super) algorithms: Cell<Collectives>,
@@ -85,24 +88,32 @@ impl Step {
 
 impl Context {
     /// A context in a slot that all `members` have free.
-    pub(super) fn new(hub: &Rc<Hub>, slot: usize, members: Box<[u32]>, rank: usize, algorithms: Collectives) -> Self {
+    pub(super) fn new(hub: &Rc<Hub>, slot: usize, members: Rc<[u32]>, rank: usize, algorithms: Collectives) -> Self {
         hub.take(slot);
         let nodes = Nodes::new(hub, slot, &members, rank).map(Box::new);
-        let mut context = Self::group(hub, hub.level(slot, 0), members, rank, algorithms);
+        let mut context = Self::group(hub, slot, 0, [&members, &members], rank);
+        context.algorithms.set(algorithms);
         (context.held, context.nodes) = (Some(slot), nodes);
         context
     }
 
-    /// A context at a place of the workspace that somebody else holds.
-    pub(super) fn group(hub: &Rc<Hub>, slot: usize, members: Box<[u32]>, rank: usize, algorithms: Collectives) -> Self {
+    /// A context in a slot that a team holds, of some of the team's members.
+    pub(super) fn group(
+        hub: &Rc<Hub>,
+        slot: usize,
+        level: usize,
+        [members, team]: [&Rc<[u32]>; 2],
+        rank: usize,
+    ) -> Self {
         Context {
             hub: Rc::clone(hub),
-            slot,
+            slot: hub.level(slot, level),
             held: None,
             nodes: None,
-            members,
+            members: Rc::clone(members),
+            team: (Rc::clone(team), hub.level(slot, 0)),
             rank,
-            algorithms: Cell::new(algorithms),
+            algorithms: Cell::default(),
             number: Cell::new(0),
             head: Cell::new(Head::new::<()>(Kind::Barrier, 0)),
             next: Cell::new(0),
@@ -149,9 +160,49 @@ impl Context {
         unfinished.0 = None;
         match &outcome {
             Ok(_) => self.unfinished.set(self.unfinished.get() - 1),
-            Err(error) => self.fail(error),
+            Err(error) => {
+                self.fail(error);
+                // Of one that is lost each hears by itself.
+                if !matches!(error, Error::PeerLost { .. }) {
+                    self.tell_mates();
+                }
+            }
         }
         outcome
+    }
+
+    /// This rank panicked in a collective, which is over: whatever it was doing, the team has failed.
+    #[cold]
+    pub(super) fn panicked(&self, doing: &str, panic: &(dyn Any + Send)) {
+        let words = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+        let why = format!("panicked in a team's {doing}: {}", words.unwrap_or("in no words"));
+        if self.broken.borrow().is_none() {
+            // Before it began.
+            self.number.set(self.number.get() + 1);
+            self.unfinished.set(self.unfinished.get() + 1);
+            card::begin(&self.hub, self.slot, self.number.get(), self.head.get());
+        }
+        self.fail(&Error::Agreed { rank: self.hub.progress.rank(), why });
+        self.tell_mates();
+    }
+
+    /// Tells the members that this team has failed here, where they cannot look at this rank's card.
+    #[cold]
+    fn tell_mates(&self) {
+        if self.is_mapped() || self.held.is_none() || self.told().is_some() {
+            return;
+        }
+        for mate in (0..self.size()).filter(|mate| *mate != self.rank) {
+            // One that does not hear of it is gone.
+            let _ = card::tell(&self.hub, self.slot, self.world(mate));
+        }
+    }
+
+    /// The member, by its rank in the world, that said that this team has failed there. What comes late may be about the
+    /// team that had the slot before; but where that failed the slot is never free again, so no member of this team said so.
+    #[inline]
+    fn told(&self) -> Option<usize> {
+        card::told(&self.hub, self.team.1).filter(|rank| self.team.0.iter().any(|member| *member as usize == *rank))
     }
 
     #[inline]
@@ -308,10 +359,14 @@ impl Context {
         }
         let word = self.hub.word(self.slot, word);
         let mut signalled = pin!(self.hub.signals.signalled(word, self.hub.expected(word, count)));
-        let (mut looks, mut long) = (0u32, None);
+        let (mut looks, mut long, mapped) = (0u32, None, self.is_mapped());
         std::future::poll_fn(|context| match signalled.as_mut().poll(context) {
             Poll::Ready(outcome) => Poll::Ready(outcome.map(drop)),
             Poll::Pending => {
+                if let Some(rank) = if mapped { None } else { self.told() } {
+                    let why = "a team's collective failed or panicked there, and its own error says how".into();
+                    return Poll::Ready(Err(Error::Agreed { rank, why }));
+                }
                 looks = looks.saturating_add(1);
                 if looks < if self.hub.progress.is_crowded() { LOOKS_CROWDED } else { LOOKS } {
                     return Poll::Pending;

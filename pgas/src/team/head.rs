@@ -72,7 +72,7 @@ pub(super) struct Head {
 }
 
 /// Bits of the elements.
-const LEN: u32 = 48;
+pub(super) const LEN: u32 = 48;
 
 impl Head {
     pub(super) fn new<T>(kind: Kind, len: usize) -> Head {

@@ -3,8 +3,6 @@
 
 use std::rc::Rc;
 
-use bellwether_runtime::Collectives;
-
 use super::context::Context;
 use super::hub::Hub;
 
@@ -56,13 +54,11 @@ pub(super) struct Nodes {
 
 impl Nodes {
     /// Groups within the team that has `slot`.
-    pub(super) fn new(hub: &Rc<Hub>, slot: usize, members: &[u32], rank: usize) -> Option<Nodes> {
+    pub(super) fn new(hub: &Rc<Hub>, slot: usize, members: &Rc<[u32]>, rank: usize) -> Option<Nodes> {
         let layout = Layout::new(members.iter().map(|rank| hub.progress.node_of(*rank as usize)))?;
         let place = |node: &Vec<u32>| node.iter().position(|member| *member as usize == rank);
         let (own, place) = layout.nodes.iter().enumerate().find_map(|(own, node)| Some((own, place(node)?)))?;
-        let group = |level, members: Box<[u32]>, rank| {
-            Context::group(hub, hub.level(slot, level), members, rank, Collectives::default())
-        };
+        let group = |level, group: Rc<[u32]>, rank| Context::group(hub, slot, level, [&group, members], rank);
         let mates = layout.nodes[own].iter().map(|member| members[*member as usize]).collect();
         let heads = layout.nodes.iter().map(|node| members[node[0] as usize]).collect();
         let mates = group(1, mates, place);

@@ -1,9 +1,12 @@
 //! Collectives under way: each team's in order of their start, whoever polls.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
-use std::pin::Pin;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{self, Poll, Waker};
 
@@ -12,6 +15,9 @@ use bellwether_runtime::{Background, Result};
 use super::context::Context;
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// What a collective came to: its result, or the panic of something that it called.
+type Outcome<R> = std::result::Result<Result<R>, Box<dyn Any + Send>>;
 
 /// A team's context, and its collectives that are not done yet.
 pub(super) struct Shared {
@@ -68,14 +74,16 @@ impl Shared {
 
     /// Waits for `body`, after all collectives that were begun before.
     pub(super) fn run<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
+        let body = caught(&*self.context, doing, body);
         let outcome = self.context.hub.progress.block_on(doing, async {
             let earlier = self.begun.get();
             if self.done.get() < earlier {
                 std::future::poll_fn(|cx| if self.advance(earlier, cx) { Poll::Ready(()) } else { Poll::Pending })
                     .await;
             }
-            body.await
+            Ok(body.await)
         });
+        let outcome = flatten(outcome);
         if let Err(error) = &outcome {
             self.context.note(error);
         }
@@ -90,6 +98,7 @@ impl Shared {
     ) -> Pending<R> {
         let result = Rc::new(RefCell::new(None));
         let place = Rc::clone(&result);
+        let body = caught(Rc::clone(&self.context), doing, body);
         self.tasks.borrow_mut().push_back(Box::pin(async move {
             let outcome = body.await;
             *place.borrow_mut() = Some(outcome);
@@ -117,7 +126,7 @@ pub struct Pending<R> {
     shared: Rc<Shared>,
     doing: &'static str,
     number: u64,
-    result: Rc<RefCell<Option<Result<R>>>>,
+    result: Rc<RefCell<Option<Outcome<R>>>>,
 }
 
 impl<R> Pending<R> {
@@ -125,9 +134,19 @@ impl<R> Pending<R> {
     ///
     /// # Errors
     /// Those of the blocking form.
+    ///
+    /// # Panics
+    /// If something that the collective called has, such as its operator, whoever drove it then.
     pub fn wait(self) -> Result<R> {
-        let (shared, doing) = (Rc::clone(&self.shared), self.doing);
-        shared.context.hub.progress.block_on(doing, self)
+        let outcome = std::future::poll_fn(|cx| self.outcome(cx).map(Ok));
+        flatten(self.shared.context.hub.progress.block_on(self.doing, outcome))
+    }
+
+    fn outcome(&self, cx: &mut task::Context<'_>) -> Poll<Outcome<R>> {
+        if !self.shared.advance(self.number, cx) {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.result.borrow_mut().take().expect("a future is not polled after it was ready"))
     }
 
     /// Whether it is done, so that [`Pending::wait`] does not wait. Goes on with it.
@@ -140,11 +159,31 @@ impl<R> Future for Pending<R> {
     type Output = Result<R>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Result<R>> {
-        if !self.shared.advance(self.number, cx) {
-            return Poll::Pending;
-        }
-        Poll::Ready(self.result.borrow_mut().take().expect("a future is not polled after it was ready"))
+        self.outcome(cx).map(|outcome| flatten(Ok(outcome)))
     }
+}
+
+/// Runs `body`; its panic is told to the team, and is then the caller's. Nothing unwinds through who drives it: that may be a
+/// wait for something else.
+async fn caught<R>(
+    context: impl Deref<Target = Context>,
+    doing: &'static str,
+    body: impl Future<Output = Result<R>>,
+) -> Outcome<R> {
+    let mut body = pin!(body);
+    std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(cx))) {
+        Ok(polled) => polled.map(Ok),
+        Err(panic) => {
+            context.panicked(doing, &*panic);
+            Poll::Ready(Err(panic))
+        }
+    })
+    .await
+}
+
+/// The result of a wait for a collective. Goes on with its panic.
+fn flatten<R>(waited: Result<Outcome<R>>) -> Result<R> {
+    waited?.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 impl<R> std::fmt::Debug for Pending<R> {
