@@ -17,7 +17,10 @@ use crate::registry::{Bytes, Entry, Registry};
 /// The owner serves them when it polls, waits or enters a collective. When a call returns, it has been done; calls of different
 /// ranks for one key are done one after the other. Each rank's part grows by itself, in its own memory.
 ///
-/// The hash is the same on every rank and in every run. Keys and values travel by serde.
+/// The hash is the same on every rank and in every run. Keys and values travel by serde. What is larger than a message, a key
+/// or a key with its value, is refused at its owner as elsewhere, so that a program behaves alike on any number of ranks. A
+/// value that [`update`](Self::update) has made larger stays where it is: others' calls that would bring it are errors and
+/// change nothing; its owner can [`get`](Self::get) and [`remove`](Self::remove) it.
 ///
 /// # Examples
 /// ```
@@ -39,11 +42,15 @@ pub struct DistHashMap<'w, K: 'static, V: 'static> {
 }
 
 /// One rank's entries.
-struct Part<K, V>(RefCell<HashMap<K, V, BuildHasherDefault<Stable<1>>>>);
+struct Part<K, V> {
+    entries: RefCell<HashMap<K, V, BuildHasherDefault<Stable<1>>>>,
+    /// Most bytes of a key, and of a key with its value, as they travel: the same on every rank.
+    room: usize,
+}
 
 /// Most bytes of a message with many keys.
 const MESSAGE: usize = 64 << 10;
-/// Bytes that a request or an answer has beside its items, at most.
+/// Bytes that a request or an answer has beside its items, at most; the byte that says whether there is a value is one.
 const OVERHEAD: usize = 64;
 
 impl<'w, K, V> DistHashMap<'w, K, V>
@@ -54,10 +61,12 @@ where
     /// An empty map. Collective.
     ///
     /// # Errors
-    /// As [`World::barrier`].
+    /// As [`World::allgather`].
     pub fn new(world: &'w World) -> Result<DistHashMap<'w, K, V>> {
         world.within("DistHashMap::new", || {
-            let part = Registry::open(world, Part(RefCell::default()));
+            let mut room = [world.largest_message().saturating_sub(OVERHEAD)];
+            world.allreduce(&mut room, usize::min)?;
+            let part = Registry::open(world, Part { entries: RefCell::default(), room: room[0] });
             world.barrier()?;
             Ok(DistHashMap { world, part })
         })
@@ -73,16 +82,20 @@ where
     /// Sets the value of `key`; returns the one it had.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if key and value are larger than a message, with both numbers; [`Error::PeerLost`];
-    /// [`Error::InsideHandler`].
+    /// [`Error::InvalidArgument`] if key and value are larger than a message, or if the old value is and would have to travel,
+    /// with both numbers: nothing has changed then. [`Error::PeerLost`]; [`Error::InsideHandler`].
     pub fn insert(&mut self, key: K, value: V) -> Result<Option<V>> {
-        let owner = self.owner(&key);
+        let (owner, entry) = (self.owner(&key), (key, value));
         if owner == self.world.rank() {
-            return Ok(self.part.object.0.borrow_mut().insert(key, value));
+            self.part.object.check("an entry", &entry).map_err(bad)?;
+            return Ok(self.part.object.entries.borrow_mut().insert(entry.0, entry.1));
         }
-        self.ask(owner, &(key, value), |part, bytes| {
+        self.ask(owner, "an entry", &entry, |part, bytes| {
             let (key, value) = decode::<(K, V)>(&mut &*bytes)?;
-            encode(&part.0.borrow_mut().insert(key, value))
+            let mut entries = part.entries.borrow_mut();
+            let answer = part.answer(entries.get(&key))?;
+            entries.insert(key, value);
+            Ok(answer)
         })
     }
 
@@ -96,9 +109,10 @@ where
     {
         let owner = self.owner(key);
         if owner == self.world.rank() {
-            return Ok(self.part.object.0.borrow().get(key).cloned());
+            self.part.object.check("a key", key).map_err(bad)?;
+            return Ok(self.part.object.entries.borrow().get(key).cloned());
         }
-        self.ask(owner, key, |part, bytes| encode(&part.0.borrow().get(&decode::<K>(&mut &*bytes)?)))
+        self.ask(owner, "a key", key, |part, bytes| part.answer(part.entries.borrow().get(&decode::<K>(&mut &*bytes)?)))
     }
 
     /// Takes the entry of `key` out; returns its value.
@@ -108,9 +122,15 @@ where
     pub fn remove(&mut self, key: &K) -> Result<Option<V>> {
         let owner = self.owner(key);
         if owner == self.world.rank() {
-            return Ok(self.part.object.0.borrow_mut().remove(key));
+            self.part.object.check("a key", key).map_err(bad)?;
+            return Ok(self.part.object.entries.borrow_mut().remove(key));
         }
-        self.ask(owner, key, |part, bytes| encode(&part.0.borrow_mut().remove(&decode::<K>(&mut &*bytes)?)))
+        self.ask(owner, "a key", key, |part, bytes| {
+            let (key, mut entries) = (decode::<K>(&mut &*bytes)?, part.entries.borrow_mut());
+            let answer = part.answer(entries.get(&key))?;
+            entries.remove(&key);
+            Ok(answer)
+        })
     }
 
     /// Runs `change` on the value of `key` where it lies, with an argument: it finds `None` if there is no entry, and what it
@@ -137,14 +157,15 @@ where
     {
         let items = items.into_iter().map(|(key, argument)| (self.owner(&key), (key, argument)));
         self.many(
+            "an entry",
             items,
-            move |part, bytes, _| {
-                let (mut rest, mut part) = (bytes, part.0.borrow_mut());
-                while !rest.is_empty() {
+            move |part, count, bytes| {
+                let (mut rest, mut entries) = (bytes, part.entries.borrow_mut());
+                for _ in 0..count {
                     let (key, argument) = decode::<(K, A)>(&mut rest)?;
-                    let mut value = part.remove(&key);
+                    let mut value = entries.remove(&key);
                     change(&mut value, argument);
-                    value.map(|value| part.insert(key, value));
+                    value.map(|value| entries.insert(key, value));
                 }
                 Ok(Vec::new())
             },
@@ -168,13 +189,14 @@ where
         let mut values: Vec<Option<V>> = Vec::new();
         values.resize_with(keys.len(), || None);
         self.many(
+            "a key",
             keys.iter().map(|key| (self.owner(key), key)),
-            |part, bytes, limit| {
-                let (mut rest, mut answer, part) = (bytes, Vec::new(), part.0.borrow());
-                while !rest.is_empty() {
-                    let value = encode(&part.get(&decode::<K>(&mut rest)?))?;
+            |part, count, bytes| {
+                let (mut rest, mut answer, entries) = (bytes, Vec::new(), part.entries.borrow());
+                for _ in 0..count {
+                    let value = part.answer(entries.get(&decode::<K>(&mut rest)?))?;
                     // At least one; the rest is asked for again.
-                    if !answer.is_empty() && answer.len() + value.len() > limit {
+                    if !answer.is_empty() && answer.len() + value.len() > part.full() {
                         break;
                     }
                     answer.extend_from_slice(&value);
@@ -195,7 +217,7 @@ where
 
     /// Entries at this rank. Local.
     pub fn local_len(&self) -> usize {
-        self.part.object.0.borrow().len()
+        self.part.object.entries.borrow().len()
     }
 
     /// Entries at all ranks. Collective.
@@ -224,53 +246,38 @@ where
         K: Clone,
         V: Clone,
     {
-        self.part.object.0.borrow().iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+        self.part.object.entries.borrow().iter().map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
     /// Takes this rank's entries out, leaving none. Local; others may add new ones at once.
     pub fn drain_local(&mut self) -> impl Iterator<Item = (K, V)> {
-        self.part.object.0.take().into_iter()
-    }
-
-    /// Most bytes of a key with its value as they travel.
-    fn room(&self) -> usize {
-        self.world.largest_message().saturating_sub(OVERHEAD)
-    }
-
-    fn check(&self, len: usize) -> Result<()> {
-        if len <= self.room() {
-            return Ok(());
-        }
-        let why = format!("an entry takes {len} bytes, and a message has room for {}", self.room());
-        Err(Error::InvalidArgument { operation: "a distributed map", why })
+        self.part.object.entries.take().into_iter()
     }
 
     /// Sends `request` to `owner` and waits for the answer of `serve` there.
-    fn ask<Q: Serialize, R: DeserializeOwned, F>(&self, owner: usize, request: &Q, serve: F) -> Result<R>
+    fn ask<Q: Serialize, R: DeserializeOwned, F>(&self, owner: usize, what: &str, request: &Q, serve: F) -> Result<R>
     where
         F: Fn(&Part<K, V>, &[u8]) -> Result<Vec<u8>, String> + Copy + Send + 'static,
     {
-        let request = encode(request).map_err(bad)?;
-        self.check(request.len())?;
-        let answer = self.call(owner, request, move |part, bytes, _| serve(part, bytes))?.wait()?;
+        let request = self.part.object.encode(what, request).map_err(bad)?;
+        let answer = self.call(owner, 1, request, move |part, _, bytes| serve(part, bytes))?.wait()?;
         let bytes = answer.map_err(bad)?.0;
         decode(&mut &bytes[..]).map_err(bad)
     }
 
-    /// Runs `serve` at `owner`; it gets the request and how large its answer may be.
-    fn call<F>(&self, owner: usize, request: Vec<u8>, serve: F) -> Result<Call<Result<Bytes, String>>>
+    /// Runs `serve` at `owner`, with a request of so many items, which may have no bytes.
+    fn call<F>(&self, owner: usize, count: usize, request: Vec<u8>, serve: F) -> Result<Call<Result<Bytes, String>>>
     where
-        F: Fn(&Part<K, V>, &[u8], usize) -> Result<Vec<u8>, String> + Copy + Send + 'static,
+        F: Fn(&Part<K, V>, usize, &[u8]) -> Result<Vec<u8>, String> + Copy + Send + 'static,
     {
-        let limit = self.room().min(MESSAGE);
-        let arguments = (self.part.number, limit, Bytes(request));
+        let arguments = (self.part.number, count, Bytes(request));
         self.world.call(
             owner,
             arguments,
-            move |context: &Context<'_>, (number, limit, Bytes(request))| match Registry::<Part<K, V>>::find(
+            move |context: &Context<'_>, (number, count, Bytes(request))| match Registry::<Part<K, V>>::find(
                 context, number,
             ) {
-                Some(part) => serve(&part, &request, limit).map(Bytes),
+                Some(part) => serve(&part, count, &request).map(Bytes),
                 None => Err(format!("rank {} has dropped the map", context.rank())),
             },
         )
@@ -280,14 +287,15 @@ where
     /// tells how many of them it has an answer for, or 0 if none is needed; the others are sent again.
     fn many<Q: Serialize, F>(
         &self,
+        what: &str,
         items: impl Iterator<Item = (usize, Q)>,
         serve: F,
         mut see: impl FnMut(&[usize], &[u8]) -> Result<usize, String>,
     ) -> Result<()>
     where
-        F: Fn(&Part<K, V>, &[u8], usize) -> Result<Vec<u8>, String> + Copy + Send + 'static,
+        F: Fn(&Part<K, V>, usize, &[u8]) -> Result<Vec<u8>, String> + Copy + Send + 'static,
     {
-        let full = self.room().min(MESSAGE);
+        let part = &self.part.object;
         let mut lines: Vec<Line> = Vec::new();
         lines.resize_with(self.world.size(), Line::default);
         // Takes the answer of an owner, if one is due, and sends what waits for it. Whether there is more to do.
@@ -301,16 +309,15 @@ where
             }
             let next = line.again.take().unwrap_or_else(|| std::mem::take(&mut line.waiting));
             if !next.numbers.is_empty() {
-                let call = self.call(owner, next.bytes.clone(), serve)?;
+                let call = self.call(owner, next.numbers.len(), next.bytes.clone(), serve)?;
                 line.under_way = Some((next, call));
             }
             Ok(line.under_way.is_some())
         };
         for (number, (owner, item)) in items.enumerate() {
-            let item = encode(&item).map_err(bad)?;
-            self.check(item.len())?;
+            let item = part.encode(what, &item).map_err(bad)?;
             let line = &mut lines[owner];
-            while !line.waiting.numbers.is_empty() && line.waiting.bytes.len() + item.len() > full {
+            while !line.waiting.numbers.is_empty() && line.waiting.bytes.len() + item.len() > part.full() {
                 turn(owner, line)?;
             }
             line.waiting.add(number, &item);
@@ -323,6 +330,42 @@ where
             }
         }
         Ok(())
+    }
+}
+
+impl<K, V: Serialize> Part<K, V> {
+    /// The bytes of what is to travel, if a message can hold them.
+    fn encode<T: Serialize>(&self, what: &str, value: &T) -> Result<Vec<u8>, String> {
+        let bytes = postcard::to_stdvec(value).map_err(|error| cannot_travel::<T>(&error))?;
+        self.fits(what, bytes.len())?;
+        Ok(bytes)
+    }
+
+    /// [`Part::encode`]'s error for what stays here.
+    fn check<T: Serialize>(&self, what: &str, value: &T) -> Result<(), String> {
+        let size = postcard::serialize_with_flavor(value, postcard::ser_flavors::Size::default());
+        self.fits(what, size.map_err(|error| cannot_travel::<T>(&error))?)
+    }
+
+    fn fits(&self, what: &str, len: usize) -> Result<(), String> {
+        if len <= self.room {
+            Ok(())
+        } else {
+            Err(format!("{what} takes {len} bytes, and a message has room for {}", self.room))
+        }
+    }
+
+    /// The answer that brings a value to who asked. To be made before anything changes: it may be too large.
+    fn answer(&self, value: Option<&V>) -> Result<Vec<u8>, String> {
+        let bytes = postcard::to_stdvec(&value).map_err(|error| cannot_travel::<V>(&error))?;
+        let way_out = |why| why + ": its owner can take it, and `update` can make it smaller";
+        self.fits("the value that is there", bytes.len() - 1).map_err(way_out)?;
+        Ok(bytes)
+    }
+
+    /// Most bytes of many keys' requests or answers.
+    fn full(&self) -> usize {
+        self.room.min(MESSAGE)
     }
 }
 
@@ -358,8 +401,9 @@ impl Batch {
     }
 }
 
-fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, String> {
-    postcard::to_stdvec(value).map_err(|error| format!("{} cannot be serialised: {error}", std::any::type_name::<T>()))
+#[cold]
+fn cannot_travel<T>(error: &postcard::Error) -> String {
+    format!("{} cannot be serialised: {error}", std::any::type_name::<T>())
 }
 
 /// Takes a value from the front.

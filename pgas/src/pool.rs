@@ -6,8 +6,9 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::thread::ThreadId;
 
 use bellwether_runtime::{Error, Mapped, Pod, Progress, Result, Symmetric, World};
 
@@ -107,7 +108,8 @@ impl Pool {
             pinned = false;
             tracing::warn!(rank, core, %error, "threads of a pool are not kept on their cores: the system refuses");
         }
-        Ok(Pool { threads, pinned, progress: world.progress(), requests: Arc::default() })
+        let requests = Requests { world: std::thread::current().id(), open: Mutex::default() };
+        Ok(Pool { threads, pinned, progress: world.progress(), requests: Arc::new(requests) })
     }
 
     /// Whether each of its threads is kept on one core. Not where it is not known which cores are this rank's
@@ -131,16 +133,17 @@ impl Pool {
         let done = AtomicBool::new(false);
         let mut result = None;
         self.threads.in_place_scope(|scope| {
+            // Before anybody can ask.
+            let mut service = Service::begin(&self.requests);
             scope.spawn(|_| {
                 // Also when it panics, which the scope passes on.
                 let _end = End(&done);
                 result = Some(work());
             });
-            let mut under_way = Vec::new();
             self.progress.poll_until(|| {
-                self.serve(&mut under_way);
+                service.turn();
                 // Pairs with the Release in `End`.
-                done.load(Ordering::Acquire) && under_way.is_empty()
+                done.load(Ordering::Acquire) && service.under_way.is_empty()
             });
         });
         result.expect("the scope ends when the work has")
@@ -149,28 +152,6 @@ impl Pool {
     /// The array for the pool's threads.
     pub fn share<'a, T: Pod + Send + Sync>(&self, array: &'a Symmetric<T>) -> Pooled<'a, T> {
         Pooled { mapped: array.mapped(), array: Served(array), lent: PhantomData, requests: Arc::clone(&self.requests) }
-    }
-
-    /// Begins what the threads have asked for, and answers what is done.
-    fn serve(&self, under_way: &mut Vec<UnderWay>) {
-        let mut asked = self.requests.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = std::mem::take(&mut *asked);
-        drop(asked);
-        for request in fresh {
-            // SAFETY: who asks borrows the array, and waits until it is answered; and this is the world's thread, where the
-            // array is: the pool cannot leave it either.
-            let array = unsafe { &*request.array.0 };
-            under_way.push((array.begin(request.rank, request.start, request.work), request.reply));
-        }
-        let mut context = Context::from_waker(Waker::noop());
-        under_way.retain_mut(|(future, reply)| match future.as_mut().poll(&mut context) {
-            Poll::Pending => true,
-            Poll::Ready(outcome) => {
-                // Whoever asked takes it.
-                let _ = reply.set(outcome);
-                false
-            }
-        });
     }
 }
 
@@ -220,9 +201,89 @@ type Answer = Result<Vec<u8>>;
 type UnderWay = (Pin<Box<dyn Future<Output = Answer>>>, Arc<OnceLock<Answer>>);
 
 /// What threads have asked the world's thread for.
-#[derive(Default)]
 struct Requests {
-    queue: Mutex<VecDeque<Request>>,
+    /// Who answers.
+    world: ThreadId,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    queue: VecDeque<Request>,
+    /// How many calls of `install` the world's thread is in: with none, nobody would answer.
+    installs: usize,
+}
+
+impl Requests {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks, if this thread may, and somebody will answer.
+    fn ask(&self, array: Served, rank: usize, start: usize, work: Work) -> Result<Arc<OnceLock<Answer>>> {
+        let mut open = self.open();
+        let is_the_worlds = std::thread::current().id() == self.world;
+        if open.installs == 0 || is_the_worlds || rayon::current_thread_index().is_none() {
+            return Err(nobody_answers());
+        }
+        let reply = Arc::new(OnceLock::new());
+        open.queue.push_back(Request { array, rank, start, work, reply: Arc::clone(&reply) });
+        Ok(reply)
+    }
+}
+
+#[cold]
+fn nobody_answers() -> Error {
+    let why = "over a network the threads of the pool alone may ask, inside Pool::install of the pool that the handle was \
+               made with: make one with the pool that is in use (Pool::share, GlobalArray::pooled)";
+    Error::InvalidArgument { operation: "a put or get of a pool", why: why.into() }
+}
+
+/// The world's thread while it is in `install`. However that ends, nobody is left without an answer.
+struct Service<'a> {
+    requests: &'a Requests,
+    under_way: Vec<UnderWay>,
+}
+
+impl<'a> Service<'a> {
+    fn begin(requests: &'a Requests) -> Service<'a> {
+        requests.open().installs += 1;
+        Service { requests, under_way: Vec::new() }
+    }
+
+    /// Begins what the threads have asked for, and answers what is done.
+    fn turn(&mut self) {
+        let fresh = std::mem::take(&mut self.requests.open().queue);
+        for request in fresh {
+            // SAFETY: who asks borrows the array, and waits until it is answered; and this is the world's thread, where the
+            // array is: the pool cannot leave it either.
+            let array = unsafe { &*request.array.0 };
+            self.under_way.push((array.begin(request.rank, request.start, request.work), request.reply));
+        }
+        let mut context = Context::from_waker(Waker::noop());
+        self.under_way.retain_mut(|(future, reply)| match future.as_mut().poll(&mut context) {
+            Poll::Pending => true,
+            Poll::Ready(outcome) => {
+                // Whoever asked takes it.
+                let _ = reply.set(outcome);
+                false
+            }
+        });
+    }
+}
+
+impl Drop for Service<'_> {
+    fn drop(&mut self) {
+        let mut open = self.requests.open();
+        open.installs -= 1;
+        // An `install` further out goes on.
+        let rest = if open.installs == 0 { std::mem::take(&mut open.queue) } else { VecDeque::new() };
+        drop(open);
+        let replies = self.under_way.drain(..).map(|(_, reply)| reply);
+        for reply in replies.chain(rest.into_iter().map(|request| request.reply)) {
+            let _ = reply.set(Err(nobody_answers()));
+        }
+    }
 }
 
 struct Request {
@@ -244,7 +305,7 @@ enum Work {
 #[derive(Clone, Copy)]
 struct Served(*const dyn Serve);
 
-// SAFETY: an address; what is there is touched on the world's thread alone, in `Pool::serve`.
+// SAFETY: an address; what is there is touched on the world's thread alone, in `Service::turn`.
 unsafe impl Send for Served {}
 // SAFETY: as above.
 unsafe impl Sync for Served {}
@@ -280,8 +341,10 @@ thread_local! {
 
 /// A symmetric array for the threads of a [`Pool`]: puts and gets that any of them may call.
 ///
-/// Where memory is mapped they are done at once. Over a network the world's thread does them while it is in
-/// [`Pool::install`], and the asking thread does other work of the pool meanwhile: call them from there only.
+/// Where memory is mapped they are done at once, and nobody looks at which thread it is. Over a network the world's thread does
+/// them while it is in [`Pool::install`] of the same pool, and the asking thread does other work of its pool meanwhile: call
+/// them from there only. From elsewhere, such as the threads of another pool that is in use instead, they are
+/// [`Error::InvalidArgument`]. Threads of another rayon pool may ask while this one waits for them.
 #[derive(Clone)]
 pub struct Pooled<'a, T> {
     mapped: Option<Mapped<'a, T>>,
@@ -340,13 +403,7 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
 
     /// Asks the world's thread, and does other work of the pool until it has answered.
     fn ask(&self, rank: usize, start: usize, work: Work) -> Answer {
-        if rayon::current_thread_index().is_none() {
-            let why = "over a network the threads of the pool alone may ask, inside Pool::install".into();
-            return Err(Error::InvalidArgument { operation: "a put or get of a pool", why });
-        }
-        let reply = Arc::new(OnceLock::new());
-        let request = Request { array: self.array, rank, start, work, reply: Arc::clone(&reply) };
-        self.requests.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
+        let reply = self.requests.ask(self.array, rank, start, work)?;
         let waiting = WAITING.get();
         WAITING.set(waiting + 1);
         while reply.get().is_none() {

@@ -4,8 +4,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use bellwether::{DistHashMap, DistQueue, Error, Result, Simulated, World, sim};
-use common::{Chance, everywhere};
+use bellwether::{DistHashMap, DistQueue, Error, Result, Settings, Simulated, Threads, World, sim};
+use bellwether_tests::watchdog;
+use common::{Chance, LIMIT, everywhere};
 
 #[test]
 fn a_map_answers_as_one_map_would() {
@@ -84,48 +85,165 @@ fn answers_that_need_several_messages() {
     });
 }
 
-#[test]
-fn an_entry_larger_than_a_message_is_refused() {
-    let ends = Simulated::new(sim::Config::new(3, 1).tiny()).run(|world| {
-        let mut map = DistHashMap::<u32, Vec<u8>>::new(world)?;
-        let far = (0..).find(|key| map.owner(key) != world.rank()).expect("some key is elsewhere");
-        let single = map.insert(far, vec![1; 700]).map(drop);
-        let many = map.insert_many([(far, vec![1; 700])]);
-        for end in [single, many] {
-            let Err(Error::InvalidArgument { why, .. }) = end else { panic!("{end:?} instead of an error") };
-            assert!(why.contains("an entry takes 70") && why.contains("has room for"), "{why}");
+/// Runs `program` where a message is small and where it is large, on threads and on networks. It gets the most bytes of a
+/// payload.
+fn where_messages_end(name: &str, program: impl Fn(&World, usize) -> Result<()> + Sync) {
+    let mut settings = Settings::default();
+    settings.message_memory = 1 << 20;
+    let body = |world: &World| program(world, world.largest_message());
+    for ranks in [1, 2, 3] {
+        let _guard = watchdog::guard(format!("{name} on {ranks} ranks"), LIMIT);
+        let config = || sim::Config::new(ranks, 1);
+        let jobs = [
+            Threads::new(ranks).settings(settings.clone()).run(body),
+            Simulated::new(config()).run(body),
+            Simulated::new(config().tiny()).run(body),
+        ];
+        for ends in jobs {
+            ends.expect("the job starts").into_iter().for_each(|end| end.expect("only the entries were wrong"));
         }
-        world.barrier()?;
-        assert_eq!(map.len()?, 0);
-        Ok(())
-    });
-    ends.expect("the job starts").into_iter().for_each(|end: Result<()>| end.expect("only the entry was wrong"));
+    }
+}
+
+/// Both facts, and nothing but the error that the map gives itself.
+fn assert_too_large<T>(end: Result<T>, what: &str, asked: usize, largest: usize, call: &str) {
+    let Err(Error::InvalidArgument { operation: "a distributed map", why }) = end.map(drop) else {
+        panic!("{call}: not refused as it should be");
+    };
+    let (told, room) = (format!("{what} takes "), format!("bytes, and a message has room for {}", largest - 64));
+    assert!(why.contains(&told) && why.contains(&room), "{call}: {why}");
+    let number = why[told.len()..].split(' ').next().and_then(|number| number.parse::<usize>().ok());
+    assert!(number.is_some_and(|number| (asked..asked + 10).contains(&number)), "{call}: {why}");
+}
+
+/// A key of each rank.
+fn of_each_rank(world: &World, owner: impl Fn(&u32) -> usize) -> Vec<u32> {
+    (0..world.size()).map(|rank| (0..).find(|key| owner(key) == rank).expect("each rank has some")).collect()
 }
 
 #[test]
-fn a_key_larger_than_a_message_is_refused() {
-    let ends = Simulated::new(sim::Config::new(3, 2).tiny()).run(|world| {
-        let mut map = DistHashMap::<String, u8>::new(world)?;
-        let keys = (700..).map(|length| "k".repeat(length));
-        let far = keys.into_iter().find(|key| map.owner(key) != world.rank()).expect("some key is elsewhere");
-        let ends = [
-            map.insert(far.clone(), 1).map(drop),
-            map.insert_many([(far.clone(), 1)]),
-            map.get(&far).map(drop),
-            map.get_many(std::slice::from_ref(&far)).map(drop),
-            map.remove(&far).map(drop),
-            map.update(far, 1u8, |count, more| *count = Some(more)),
-        ];
-        for (call, end) in ends.into_iter().enumerate() {
-            let error = end.expect_err("too large").to_string();
-            let both = error.contains(" 70") || error.contains(" 71");
-            assert!(both && error.contains("has room for"), "call {call}: {error}");
+fn an_entry_larger_than_a_message_is_refused_by_whomever_it_belongs_to() {
+    where_messages_end("entries", |world, largest| {
+        let mut map = DistHashMap::<u32, Vec<u8>>::new(world)?;
+        for key in of_each_rank(world, |key| map.owner(key)) {
+            let large = || vec![1; largest];
+            assert_too_large(map.insert(key, large()), "an entry", largest, largest, "insert");
+            assert_too_large(map.insert_many([(key, large())]), "an entry", largest, largest, "insert_many");
+            let update = map.update(key, large(), |value, new| *value = Some(new));
+            assert_too_large(update, "an entry", largest, largest, "update");
         }
         world.barrier()?;
         assert_eq!(map.len()?, 0);
         Ok(())
     });
-    ends.expect("the job starts").into_iter().for_each(|end: Result<()>| end.expect("only the key was wrong"));
+}
+
+#[test]
+fn a_key_larger_than_a_message_is_refused_by_whomever_it_belongs_to() {
+    where_messages_end("keys", |world, largest| {
+        let mut map = DistHashMap::<String, u8>::new(world)?;
+        let mut keys = vec![None; world.size()];
+        // All of nearly one length.
+        for last in 'a'..='z' {
+            let key = "k".repeat(largest) + &last.to_string();
+            let owner = map.owner(&key);
+            keys[owner] = Some(key);
+        }
+        for key in keys.into_iter().map(|key| key.expect("chance gives each rank some of so many")) {
+            let refused = |end: Result<()>, call| assert_too_large(end, "a key", largest, largest, call);
+            refused(map.get(&key).map(drop), "get");
+            refused(map.get_many(std::slice::from_ref(&key)).map(drop), "get_many");
+            refused(map.remove(&key).map(drop), "remove");
+            let refused = |end: Result<()>, call| assert_too_large(end, "an entry", largest, largest, call);
+            refused(map.insert(key.clone(), 1).map(drop), "insert");
+            refused(map.insert_many([(key.clone(), 1)]), "insert_many");
+            refused(map.update(key, 1u8, |count, more| *count = Some(more)), "update");
+        }
+        world.barrier()?;
+        assert_eq!(map.len()?, 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn the_largest_entry_comes_back_whole() {
+    where_messages_end("largest", |world, largest| {
+        let room = largest - 64;
+        // Without a byte of the key: the answer is as long as the entry, and the byte that says that it is there.
+        let mut map = DistHashMap::<(), Vec<u8>>::new(world)?;
+        let value = (0..room).rev().map(|len| vec![7u8; len]).find(|value| bytes(value) == room).expect("some length");
+        let mut too_large = value.clone();
+        too_large.push(7);
+        for rank in 0..world.size() {
+            world.barrier()?;
+            if rank != world.rank() {
+                continue;
+            }
+            assert!(map.insert((), value.clone())?.is_none());
+            assert_too_large(map.insert((), too_large.clone()), "an entry", room + 1, largest, "insert");
+            assert!(map.get(&())?.as_ref() == Some(&value));
+            assert!(map.get_many(&[()])?[0].as_ref() == Some(&value));
+            assert!(map.insert((), value.clone())?.as_ref() == Some(&value));
+            assert!(map.remove(&())?.as_ref() == Some(&value));
+        }
+        world.barrier()
+    });
+}
+
+/// Its length as serde makes it here: a length of seven bits a byte, and the bytes.
+fn bytes(value: &[u8]) -> usize {
+    value.len() + (1..).find(|digits| value.len() >> (7 * digits) == 0).expect("a number has an end")
+}
+
+#[test]
+fn keys_and_arguments_without_bytes_are_not_lost() {
+    everywhere("keys_and_arguments_without_bytes_are_not_lost", |world| {
+        let mut map = DistHashMap::<(), u64>::new(world)?;
+        map.update((), (), |count, ()| *count = Some(count.unwrap_or(0) + 1))?;
+        map.update_many([((), ()); 3], |count, ()| *count = Some(count.unwrap_or(0) + 1))?;
+        world.barrier()?;
+        assert_eq!(map.get_many(&[(); 2])?, [Some(4 * world.size() as u64); 2]);
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_value_grown_larger_than_a_message_stays() {
+    where_messages_end("grown", |world, largest| {
+        let mut map = DistHashMap::<u32, Vec<u8>>::new(world)?;
+        let keys = of_each_rank(world, |key| map.owner(key));
+        for (rank, key) in keys.iter().enumerate() {
+            if rank == world.rank() {
+                map.insert(*key, vec![5])?;
+                map.update(*key, largest, |value, len| value.get_or_insert_default().resize(len, 5))?;
+            }
+        }
+        world.barrier()?;
+        for (rank, key) in keys.iter().enumerate() {
+            let refused =
+                |end: Result<()>, call| assert_too_large(end, "the value that is there", largest, largest, call);
+            refused(map.get_many(&[*key]).map(drop), "get_many");
+            if rank == world.rank() {
+                assert!(map.get(key)? == Some(vec![5; largest]));
+                continue;
+            }
+            refused(map.get(key).map(drop), "get");
+            refused(map.remove(key).map(drop), "remove");
+            refused(map.insert(*key, vec![1]).map(drop), "insert");
+        }
+        world.barrier()?;
+        let local = map.local();
+        assert!(local == [(keys[world.rank()], vec![5; largest])]);
+        world.barrier()?;
+        // The ways out.
+        let (rank, next) = (world.rank(), keys[(world.rank() + 1) % world.size()]);
+        map.update(next, 3usize, |value, len| value.get_or_insert_default().truncate(len))?;
+        assert_eq!(map.remove(&next)?, Some(vec![5; 3]));
+        world.barrier()?;
+        map.update(keys[rank], largest, |value, len| *value = Some(vec![6; len]))?;
+        assert!(map.remove(&keys[rank])? == Some(vec![6; largest]));
+        Ok(())
+    });
 }
 
 /// A node of a tree: its depth, and what chance makes of it.

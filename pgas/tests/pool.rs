@@ -2,9 +2,12 @@
 
 mod worlds;
 
+use std::collections::BTreeSet;
+
 use bellwether::array::{Distribution, Ghosts, GlobalArray, Layout};
 use bellwether::rayon::{self, prelude::*};
-use bellwether::{Pool, Result, World};
+use bellwether::{Pool, Result, Threads, World};
+use bellwether_tests::watchdog;
 use worlds::everywhere;
 
 /// Joins within joins, as far as single elements.
@@ -191,4 +194,81 @@ fn arrays_of_different_layouts_are_not_zipped() {
         assert_eq!((rows.par_zip(&columns).is_ok(), rows.par_zip(&rows).is_ok()), (n == 1, true));
         world.barrier()
     });
+}
+
+/// A handle made with a pool that is not in use, asked by each kind of thread: an error at once over a network.
+fn ask_where_nobody_answers(world: &World, is_mapped: bool) -> Result<()> {
+    let numbers = world.alloc::<u64>(3)?;
+    numbers.store(1, 40 + world.rank() as u64);
+    world.barrier()?;
+    let next = (world.rank() + 1) % world.size();
+    let (one, two) = (Pool::with_threads(world, 2)?, Pool::with_threads(world, 2)?);
+    let (of_one, of_two) = (one.share(&numbers), two.share(&numbers));
+    let expect = |end: Result<u64>, what: &str| match end {
+        Ok(value) => assert!(is_mapped && value == 40 + next as u64, "{what}: {value}"),
+        Err(error) => {
+            let error = error.to_string();
+            let is_clear = error.contains("inside Pool::install of the pool that the handle was made with");
+            assert!(!is_mapped && is_clear, "{what}: {error}");
+        }
+    };
+    expect(of_one.get(next, 1), "the world's thread");
+    expect(two.install(|| of_one.get(next, 1)), "another pool");
+    expect(two.install(|| of_one.put(next, 0, 1).map(|()| 40 + next as u64)), "a put from another pool");
+    let each = [0; 9].into_par_iter().map(|_| of_one.get(next, 1));
+    each.collect::<Vec<_>>().into_iter().for_each(|end| expect(end, "rayon's own pool"));
+    // Both directions, and after an install that has ended, also by a panic.
+    assert_eq!(one.install(|| of_one.get(next, 1))?, 40 + next as u64);
+    expect(one.install(|| of_two.get(next, 1)), "the other way round");
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one.install(|| panic!("on purpose"))));
+    assert!(caught.is_err());
+    expect(two.install(|| of_one.get(next, 1)), "after a panic");
+    assert_eq!(two.install(|| of_two.get(next, 1))?, 40 + next as u64);
+    // Another pool of rayon's, for which a thread of this one waits.
+    let inner = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("threads start");
+    let sum = one.install(|| inner.install(|| sum(0..50, &|_| of_one.get(next, 1))))?;
+    assert_eq!(sum, 50 * (40 + next as u64));
+    world.barrier()
+}
+
+#[test]
+fn a_handle_of_a_pool_that_is_not_in_use_is_an_error() {
+    let settings = bellwether::Settings::default();
+    worlds::on_threads(&settings, &[1, 2], |world| ask_where_nobody_answers(world, true));
+    worlds::simulated(&settings, &[1, 2, 3], 1, |world| ask_where_nobody_answers(world, false));
+}
+
+/// The cores that the calling thread may run on.
+fn cores_of_this_thread() -> BTreeSet<usize> {
+    let set = rustix::thread::sched_getaffinity(None).expect("the system tells");
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
+}
+
+#[test]
+fn each_thread_of_the_ranks_pools_has_a_core_of_its_own() {
+    let allowed = cores_of_this_thread();
+    for ranks in [1, 2] {
+        if allowed.len() < ranks {
+            println!("skipped with {ranks} ranks: {} cores", allowed.len());
+            continue;
+        }
+        let _guard = watchdog::guard(format!("{ranks} ranks with pinned threads"), worlds::LIMIT);
+        let outcomes = Threads::new(ranks).run(|world| {
+            let pool = Pool::new(world)?;
+            assert!(pool.is_pinned(), "rank {} of {ranks}, {} cores", world.rank(), allowed.len());
+            assert!(format!("{pool:?}").contains("threads, pinned"));
+            let cores = pool.install(|| rayon::broadcast(|_| cores_of_this_thread()));
+            assert_eq!(cores.len(), pool.threads());
+            world.barrier()?;
+            Ok(cores)
+        });
+        let cores = outcomes.expect("threads start").into_iter().collect::<Result<Vec<_>>>().expect("runs").concat();
+        let mut taken = BTreeSet::new();
+        for core in &cores {
+            assert!(core.len() == 1 && core.is_subset(&allowed), "{cores:?} of {allowed:?}");
+            assert!(taken.is_disjoint(core), "{cores:?}");
+            taken.extend(core);
+        }
+        assert_eq!(taken, allowed, "none is left idle");
+    }
 }
