@@ -3,8 +3,8 @@
 mod worlds;
 
 use bellwether::{
-    Allgather, Allreduce, Alltoall, Broadcast, Collectives, Reduce, Result, Scan, Settings, Simulated, Sum, Team,
-    TeamBarrier, sim,
+    Allgather, Allreduce, Alltoall, Broadcast, Collectives, Gather, Reduce, Result, Scan, Scatter, Settings, Simulated,
+    Sum, Team, TeamBarrier, sim,
 };
 use worlds::expect_all;
 
@@ -36,7 +36,7 @@ fn cost(algorithms: Collectives, body: Body<'_>) -> [f64; 4] {
 fn nodes_hear_from_each_other_less_often() {
     let plain = Collectives::default();
     let root = |team: &Team, values: &mut [f64]| team.broadcast(5, values);
-    let flat: [(&str, Collectives, Body<'_>); 12] = [
+    let flat: [(&str, Collectives, Body<'_>); 14] = [
         ("barrier", Collectives { barrier: TeamBarrier::Dissemination, ..plain }, &|team| team.barrier()),
         ("broadcast of 8 B", Collectives { broadcast: Broadcast::Tree, ..plain }, &|team| root(team, &mut [1.0])),
         ("broadcast of 64 KiB", Collectives { broadcast: Broadcast::Tree, ..plain }, &|team| {
@@ -51,6 +51,10 @@ fn nodes_hear_from_each_other_less_often() {
         }),
         ("allgather of 8 B", Collectives { allgather: Allgather::Bruck, ..plain }, &|team| {
             team.allgather(&[1.0]).map(drop)
+        }),
+        ("gather of 8 B", Collectives { gather: Gather::Direct, ..plain }, &|team| team.gather(5, &[1.0]).map(drop)),
+        ("scatter of 8 B", Collectives { scatter: Scatter::Direct, ..plain }, &|team| {
+            team.scatter(5, &[1.0; RANKS][..if team.rank() == 5 { RANKS } else { 0 }], &mut [0.0])
         }),
         ("all-to-all of 8 B", Collectives { alltoall: Alltoall::Direct, ..plain }, &|team| {
             team.alltoall(&[1.0; RANKS]).map(drop)
@@ -100,6 +104,60 @@ fn a_forced_allreduce_is_the_one_that_runs() {
         let different: std::collections::BTreeSet<u64> = sent.iter().map(|(frames, _)| *frames).collect();
         assert_eq!(different.len(), all.len(), "{ranks} ranks: {sent:?}");
     }
+}
+
+/// The same for all that can be forced, on two nodes of other sizes: frames between them, bytes, and frames in all. What needs
+/// mapped memory is left out.
+#[test]
+fn every_forced_algorithm_is_the_one_that_runs() {
+    const RANKS: usize = 8;
+    const ROOT: usize = 1;
+    let plain = Collectives::default();
+    let sent = |algorithms: Collectives, len: usize, body: &(dyn Fn(&Team, &mut [f64]) -> Result<()> + Sync)| {
+        let run = |times: usize| {
+            let job = Simulated::new(sim::Config::new(RANKS, 1).nodes(&[3, 5]));
+            let outcomes = job.run(|world| {
+                let team = Team::world(world)?;
+                team.set_algorithms(algorithms);
+                (0..times).try_for_each(|_| body(&team, &mut vec![1.0; len]))
+            });
+            expect_all(outcomes.expect("the job starts"), "a forced algorithm");
+            let crossed = job.network().crossed();
+            [crossed.frames, crossed.bytes, job.network().delivered()]
+        };
+        let (none, some) = (run(0), run(20));
+        std::array::from_fn::<u64, 3, _>(|at| some[at] - none[at])
+    };
+    macro_rules! each_sends_otherwise {
+        ($field:ident: $of:ident { $($algorithm:ident)* }, $body:expr) => {
+            for len in [1, 600] {
+                let all = [$(($of::$algorithm, sent(Collectives { $field: $of::$algorithm, ..plain }, len, &$body))),*];
+                println!("{len}: {all:?}");
+                for (at, (algorithm, own)) in all.iter().enumerate() {
+                    let same = all[..at].iter().find(|(_, other)| other == own);
+                    assert!(same.is_none(), "{len}: {algorithm:?} sends {own:?}, as does {same:?}");
+                }
+            }
+        };
+    }
+    each_sends_otherwise!(barrier: TeamBarrier { Dissemination Nodes }, |team, _| team.barrier());
+    each_sends_otherwise!(broadcast: Broadcast { Tree Flat Nodes }, |team, values| team.broadcast(ROOT, values));
+    each_sends_otherwise!(reduce: Reduce { Tree Flat Nodes }, |team, values| team.reduce(ROOT, values, Sum));
+    each_sends_otherwise!(allreduce: Allreduce { Gather Doubling Tree Pieces Nodes }, |team, values| {
+        team.allreduce(values, Sum)
+    });
+    each_sends_otherwise!(gather: Gather { Direct Nodes }, |team, values| team.gather(ROOT, values).map(drop));
+    each_sends_otherwise!(allgather: Allgather { Direct Bruck Ring Nodes }, |team, values| {
+        team.allgather(values).map(drop)
+    });
+    each_sends_otherwise!(scatter: Scatter { Direct Nodes }, |team, values| {
+        let all = if team.rank() == ROOT { RANKS } else { 0 };
+        team.scatter(ROOT, &values.repeat(all), values)
+    });
+    each_sends_otherwise!(alltoall: Alltoall { Direct Pairwise Nodes }, |team, values| {
+        team.alltoall(&values.repeat(RANKS)).map(drop)
+    });
+    each_sends_otherwise!(scan: Scan { Gather Chain Nodes }, |team, values| team.scan(values, Sum));
 }
 
 /// On its node a barrier goes up once and down once, which is less than rounds of everyone.

@@ -95,6 +95,37 @@ fn too_many_teams_is_an_error_that_passes() {
     });
 }
 
+/// Dropped while their collectives are under way, which go on: the slots come back.
+#[test]
+fn teams_dropped_with_collectives_under_way() {
+    let mut settings = Settings::default();
+    (settings.teams, settings.team_memory) = (3, 8192);
+    let body = |world: &World| {
+        let all = Team::world(world)?;
+        for round in 0..50usize {
+            let team = all.split((round % 5 != world.rank()).then_some(0), 0)?;
+            if let Some(team) = team {
+                let (sums, barrier) = (team.allreduce_async(vec![1u64; 40], Sum), team.barrier_async());
+                match (world.rank() + round) % 3 {
+                    0 => drop((sums, barrier, team)),
+                    1 => drop((team, barrier, sums)),
+                    // The mates of those that dropped theirs at once.
+                    _ => {
+                        let size = team.size() as u64;
+                        drop((team, barrier));
+                        assert_eq!(sums.wait()?, [size; 40]);
+                    }
+                }
+            }
+        }
+        // Nobody leaves before all are done.
+        all.barrier()
+    };
+    on_threads(&settings, &[1, 2, 3, 5], body);
+    simulated(&settings, &[2, 3, 5], 3, body);
+    on_nodes(&settings, &[(5, &[2])], body);
+}
+
 #[test]
 fn collectives_side_by_side() {
     let body = |world: &World| {
@@ -246,10 +277,10 @@ fn wrong_arguments_are_errors_and_the_team_goes_on() {
         wrong(team.scatter_async::<u64>(0, vec![1], usize::MAX >> 5).wait().map(drop), "for each of");
         wrong(team.gather(0, &units).map(drop), "for each of");
         wrong(team.allgather_async(units.clone()).wait().map(drop), "for each of");
-        wrong(team.broadcast(0, &mut vec![(); usize::MAX]), "for each of");
+        wrong(team.broadcast(0, &mut [(); usize::MAX]), "for each of");
         wrong(team.alltoall(&units[..usize::MAX / size * size]).map(drop), "for each of");
         wrong(team.alltoallv(&units[..size * 5], &vec![usize::MAX; size]).map(drop), "counts, which sum to");
-        team.broadcast(0, &mut vec![(); 1 << 40])?;
+        team.broadcast(0, &mut [(); 1 << 40])?;
         assert_eq!(sum(&team, 2)?, 2 * size as u64);
         Ok(())
     });

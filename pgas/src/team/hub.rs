@@ -1,9 +1,11 @@
 //! The workspace of all teams of a rank: one slot for each team it is a member of.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
-use bellwether_runtime::{Progress, Result, Symmetric, World};
+use bellwether_runtime::{Background, Progress, Result, Symmetric, World};
+
+use super::queue::Shared;
 
 /// Buffers of a slot. They are used in turn; a member may be that many steps ahead of another.
 pub(super) const DEPTH: usize = 4;
@@ -38,6 +40,43 @@ pub(super) struct Hub {
     seen: RefCell<Vec<u64>>,
     /// A bit for each slot that no team of this rank has.
     free: Cell<u64>,
+    /// The world has them: they have this.
+    left: Weak<Left>,
+}
+
+/// Teams that were dropped here before their collectives were done, which go on. They have their slots until then.
+#[derive(Default)]
+pub(super) struct Left {
+    teams: RefCell<Vec<Shared>>,
+    in_background: Cell<bool>,
+}
+
+impl Left {
+    pub(super) fn keep(self: Rc<Self>, hub: &Hub, team: Shared) {
+        self.teams.borrow_mut().push(team);
+        if !self.in_background.replace(true) {
+            hub.progress.add_background(Rc::downgrade(&(self as Rc<dyn Background>)));
+        }
+    }
+
+    /// Goes on with them. Whether some are not done. Within a wait or a poll, as none comes back here from there.
+    pub(super) fn go_on(&self) -> bool {
+        // Out of their place meanwhile: what they call may drop teams.
+        let mut teams = self.teams.take();
+        teams.retain(Shared::goes_on);
+        let mut added = self.teams.borrow_mut();
+        teams.append(&mut added);
+        *added = teams;
+        !added.is_empty()
+    }
+}
+
+impl Background for Left {
+    fn advance(&self) -> bool {
+        let goes_on = self.go_on();
+        self.in_background.set(goes_on);
+        goes_on
+    }
 }
 
 impl Hub {
@@ -56,7 +95,9 @@ impl Hub {
         let cards = world.alloc(teams * levels * CARD)?;
         let free = if teams == 64 { u64::MAX } else { (1 << teams) - 1 };
         let seen = RefCell::new(vec![0; teams * levels * SIGNALS]);
-        let hub = Rc::new(Hub { progress, signals, space, cards, buffers, levels, seen, free: Cell::new(free) });
+        world.set_state(Left::default());
+        let left = world.state::<Left>().map_or_else(Weak::new, |left| Rc::downgrade(&left));
+        let hub = Rc::new(Hub { progress, signals, space, cards, buffers, levels, seen, free: Cell::new(free), left });
         world.set_state(Rc::clone(&hub));
         Ok(hub)
     }
@@ -72,6 +113,11 @@ impl Hub {
 
     pub(super) fn give_back(&self, slot: usize) {
         self.free.set(self.free.get() | 1 << slot);
+    }
+
+    /// Where teams go on that were dropped; none when the world is gone.
+    pub(super) fn left(&self) -> Option<Rc<Left>> {
+        self.left.upgrade()
     }
 
     /// The place of one of the contexts in a team's slot.

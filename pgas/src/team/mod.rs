@@ -35,7 +35,9 @@ use self::queue::Shared;
 /// A team of all ranks comes from [`Team::world`], smaller ones from [`split`](Team::split) and [`subset`](Team::subset) of
 /// a team. Making one is collective over the team it is made from, and allocates nothing: its members agree on a slot of
 /// the workspace that every rank took once, of `BELLWETHER_TEAM_MEMORY` bytes for each of `BELLWETHER_TEAMS` teams, and
-/// `BELLWETHER_WORLD_TEAM_MEMORY` for that of all ranks, however many ranks there are. A clone is the same team. When a member drops its last clone its slot is free there.
+/// `BELLWETHER_WORLD_TEAM_MEMORY` for that of all ranks, however many ranks there are. A clone is the same team. When a member drops its last clone its slot is free there, once
+/// the collectives that it began are done: they go on by themselves, in every poll and wait. That of a team whose
+/// collective has failed is not free again.
 ///
 /// Every collective has a blocking form and a future form (`_async`), which owns its buffers; the latter are begun when
 /// they are called, go on side by side for different teams, and are done in order of their start on one team. All are
@@ -69,6 +71,9 @@ use self::queue::Shared;
 pub struct Team {
     shared: Rc<Shared>,
 }
+
+/// How often members agree on slots while none is free, but collectives of dropped teams are under way.
+const ATTEMPTS: u32 = 100;
 
 /// The team of all ranks, as [`World::set_state`] keeps it.
 struct Everyone(Team);
@@ -175,10 +180,24 @@ impl Team {
     fn part(&self, head: Head, colour: Option<u64>, key: i64) -> Result<Option<Team>> {
         let context = self.context();
         let hub = &context.hub;
-        let mine = [[u64::from(colour.is_some()), colour.unwrap_or(0), key as u64, hub.free()]];
-        let mut all = vec![[0u64; 4]; self.size()];
-        let body = context.collective(head, allgather::allgather(context, &mine, &mut all));
-        self.shared.run(Kind::Split.doing(), body)?;
+        let mut all = vec![[0u64; 5]; self.size()];
+        for attempt in 1.. {
+            let body = async {
+                // Slots of teams that were dropped come back when what they were doing is done. A barrier among it begins
+                // when nothing that this rank has put is under way, which attempts without a pause would never let be.
+                if attempt > 1 {
+                    hub.progress.quiet(Kind::Split.doing()).await?;
+                }
+                let waits = u64::from(hub.left().is_some_and(|left| left.go_on()));
+                let mine = [[u64::from(colour.is_some()), colour.unwrap_or(0), key as u64, hub.free(), waits]];
+                context.collective(head, allgather::allgather(context, &mine, &mut all)).await
+            };
+            self.shared.run(Kind::Split.doing(), body)?;
+            // All see the same, and go on alike.
+            if attempt == ATTEMPTS || !lacks_slots(&all) || all.iter().all(|member| member[4] == 0) {
+                break;
+            }
+        }
         let Some(colour) = colour else { return Ok(None) };
         let mut members: Vec<usize> = (0..all.len()).filter(|rank| all[*rank][..2] == [1, colour]).collect();
         members.sort_by_key(|rank| all[*rank][2] as i64);
@@ -190,7 +209,7 @@ impl Team {
                 asked: 1,
                 free: 0,
                 limit,
-                setting: "BELLWETHER_TEAMS, or drop teams on all their members",
+                setting: "BELLWETHER_TEAMS, or drop teams on all their members, when their collectives are done",
             });
         }
         let rank = members.iter().position(|rank| *rank == context.rank).expect("this rank has this colour");
@@ -221,6 +240,15 @@ impl Team {
         }
         Ok(places)
     }
+}
+
+/// Whether one of the new teams finds no slot that all its members have free.
+fn lacks_slots(all: &[[u64; 5]]) -> bool {
+    let mut free = std::collections::BTreeMap::new();
+    for member in all.iter().filter(|member| member[0] == 1) {
+        *free.entry(member[1]).or_insert(u64::MAX) &= member[3];
+    }
+    free.values().any(|free| *free == 0)
 }
 
 impl std::fmt::Debug for Team {

@@ -34,7 +34,7 @@ pub(super) struct Shared {
 
 impl Background for Shared {
     fn advance(&self) -> bool {
-        let goes_on = !self.advance(self.begun.get(), &mut task::Context::from_waker(Waker::noop()));
+        let goes_on = self.goes_on();
         self.in_background.set(goes_on);
         goes_on
     }
@@ -51,6 +51,11 @@ impl Shared {
             running: Cell::new(false),
             in_background: Cell::new(false),
         }
+    }
+
+    /// Goes on as far as it can. Whether there is more to do.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.advance(self.begun.get(), &mut task::Context::from_waker(Waker::noop()))
     }
 
     /// Goes on with the oldest collective, and the next when it is done. Whether all that were begun before `until` are.
@@ -116,11 +121,30 @@ impl Shared {
     }
 }
 
+/// The last clone of a team here: what is not done goes on in the background, as the mates' parts of it need this one.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let tasks = self.tasks.take();
+        let context = Rc::clone(&self.context);
+        if let Some(left) = context.hub.left().filter(|_| !tasks.is_empty()) {
+            let rest = Shared {
+                context: Rc::clone(&context),
+                tasks: RefCell::new(tasks),
+                begun: self.begun.clone(),
+                done: self.done.clone(),
+                running: Cell::new(false),
+                in_background: Cell::new(true),
+            };
+            left.keep(&context.hub, rest);
+        }
+    }
+}
+
 /// A collective that is under way: a future, or [`wait`](Self::wait) for it.
 ///
 /// Collectives of one team are done in the order of their start; those of different teams are independent of each other.
 /// All go on in every poll and wait of this rank. It owns its buffers. Dropping it is safe and gives up nothing: the
-/// collective goes on, unless the team is dropped as well.
+/// collective goes on, also when the team is dropped as well; the team has its slot until it is done, or this rank leaves.
 #[must_use = "what it gives, and its errors, come from `wait` or `.await`"]
 pub struct Pending<R> {
     shared: Rc<Shared>,
