@@ -14,6 +14,8 @@ use crate::registry::{Bytes, Entry, Registry};
 /// Nothing but making it is collective. A call for one key is a message to the owner and its answer, or a look into local
 /// memory; calls for many keys ([`insert_many`](Self::insert_many), [`get_many`](Self::get_many),
 /// [`update_many`](Self::update_many)) gather them into messages of up to 64 KiB for each owner, with one under way to each.
+/// While such a call lasts it keeps up to about 128 KiB for each owner, what gathers and what is under way, beside 16 bytes
+/// a key; no setting bounds the sum over the owners.
 /// The owner serves them when it polls, waits or enters a collective. When a call returns, it has been done; calls of different
 /// ranks for one key are done one after the other. Each rank's part grows by itself, in its own memory.
 ///

@@ -459,6 +459,28 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_left_waiting_when_an_install_ends() {
+        let outcomes = bellwether_runtime::threads(1, |world| {
+            let numbers = world.alloc::<u64>(1)?;
+            let (pool, array) = (Pool::with_threads(world, 1)?, Served(&raw const numbers));
+            let ask = || pool.requests.ask(array, 0, 0, Work::Get(1));
+            assert!(ask().is_err(), "nobody answers yet");
+            let (requests, other) = (&*pool.requests, Pool::with_threads(world, 1)?);
+            let ask = move || requests.ask(array, 0, 0, Work::Get(1));
+            let service = Service::begin(requests);
+            let inner = Service::begin(requests);
+            let kept = other.install(ask)?;
+            drop(inner);
+            assert!(kept.get().is_none(), "the outer one goes on");
+            drop(service);
+            assert!(matches!(kept.get(), Some(Err(Error::InvalidArgument { .. }))));
+            assert!(other.install(ask).is_err(), "nobody answers any more");
+            Ok(())
+        });
+        outcomes.expect("runs").into_iter().collect::<Result<()>>().expect("runs");
+    }
+
+    #[test]
     fn cores_are_shared_as_they_are_bound() {
         use Share::{SoMany, These};
         // Not bound: equal shares, and one core each where there are more ranks.
