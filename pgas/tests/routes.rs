@@ -68,7 +68,8 @@ fn add(world: &World, options: &Options, bins: usize, times: usize) -> Result<()
     let places = Blocks::new(1000 * world.size(), world.size());
     let mut table = world.alloc::<u64>(places.block())?;
     let mut by = Aggregator::new(world, options)?;
-    assert!(by.memory() <= options.memory.max(1));
+    // An item in each buffer takes so much.
+    assert!(by.memory() <= options.memory.max(2000));
     let first = (world.rank() / 4 + 1) % (world.size() / 4) * 4000;
     let indices: Vec<usize> = (0..times).map(|time| first + time % bins).collect();
     by.scatter_add(&mut table, &places, &indices, &vec![1; times])?;

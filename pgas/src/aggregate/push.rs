@@ -107,7 +107,7 @@ impl<'w, I: Pod> Push<'w, I> {
         self.world.within("Push::finish", || self.port.finish())
     }
 
-    /// Most bytes of items at this rank: in buffers, and in messages that it has not taken yet. What the transport holds on
+    /// Most bytes of items at this rank: in buffers, in messages on their way out, and in such that it has not taken yet. What the transport holds on
     /// the way is bounded by the setting `BELLWETHER_MESSAGE_MEMORY`.
     pub fn memory(&self) -> usize {
         self.port.memory()

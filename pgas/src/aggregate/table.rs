@@ -74,11 +74,15 @@ impl<'w, T: Pod> Aggregator<'w, T> {
         Ok(Aggregator { world, options: options.clone(), way })
     }
 
-    /// Bytes of buffers at each rank.
+    /// Most bytes of buffers at each rank. Where ranks are mapped they are taken as long as this lives. Elsewhere each call
+    /// takes what it needs of them: for items that gather, for messages on their way out, and for such that came and were not
+    /// taken yet. More than [`Options::memory`] if that has no room for an item in each; less where messages of 64 KiB, or of
+    /// what the network takes, leave some of it over. What the transport holds on the way is bounded by the setting
+    /// `BELLWETHER_MESSAGE_MEMORY`.
     pub fn memory(&self) -> usize {
         match &self.way {
             Way::Near(rounds) => rounds.memory(),
-            Way::Far(_) => self.options.memory,
+            Way::Far(_) => far::memory::<T>(self.world, &self.options),
         }
     }
 
