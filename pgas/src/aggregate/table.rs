@@ -24,7 +24,7 @@ use super::verdict::{Call, Verdicts};
 /// or not.
 ///
 /// # Memory
-/// An aggregator takes about [`Options::memory`] bytes at each rank, and tells exactly ([`Aggregator::memory`]). Calls with
+/// An aggregator takes about [`Options::memory`] bytes at each rank, and tells how much at most ([`Aggregator::memory`]). Calls with
 /// more items than that holds take several rounds. Where ranks are not mapped, what comes back waits in as many bytes again as
 /// the call's own result.
 ///
