@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use bellwether::aggregate::{Options, Push, Route};
+use bellwether::aggregate::{Aggregator, Options, Push, Route};
 use bellwether::{Error, Result, Simulated, World, sim, threads};
 use common::{Chance, everywhere};
 
@@ -126,6 +126,56 @@ fn an_item_larger_than_a_message_is_refused() {
         push.finish()
     });
     ends.expect("the job starts").into_iter().for_each(|end| end.expect("it goes on"));
+}
+
+/// What rank 0 makes and what the others make: refused on all, with what both have.
+fn refused(end: Result<()>, said: [&str; 2]) {
+    let Err(Error::RanksDiffer { theirs, ours, .. }) = end else { panic!("{end:?} instead of an error") };
+    let is_told = |said: &&str| ours.contains(said) != theirs.contains(said);
+    assert!(said.iter().all(is_told), "{ours}; {theirs}");
+}
+
+#[test]
+fn ranks_that_push_other_items_or_another_way_are_told() {
+    everywhere("ranks_that_push_other_items_or_another_way_are_told", |world| {
+        let (options, is_first) = (Options::new(world), world.rank() == 0);
+        if world.size() == 1 {
+            return Ok(());
+        }
+        let other = |other: Options| if is_first { options.clone() } else { other };
+        let words = |options: &Options| Push::new(world, options, |_: u64| ()).map(drop);
+        let bytes = || Push::new(world, &options, |_: [u8; 12]| ()).map(drop);
+        refused(if is_first { words(&options) } else { bytes() }, ["8 bytes (u64)", "12 bytes ([u8; 12])"]);
+        // As long, but something else.
+        let floats = || Push::new(world, &options, |_: f64| ()).map(drop);
+        refused(if is_first { words(&options) } else { floats() }, ["(u64)", "(f64)"]);
+        // Nothing at all, and more than some messages have room for.
+        let nothing = || Push::new(world, &options, |_: ()| ()).map(drop);
+        refused(if is_first { nothing() } else { words(&options) }, ["0 bytes (())", "8 bytes"]);
+        let large = || Push::new(world, &options, |_: [u64; 100]| ()).map(drop);
+        refused(if is_first { large() } else { words(&options) }, ["800 bytes", "items of 8 bytes"]);
+        let two_hops = |columns| Route::TwoHops { columns };
+        let hops = other(Options { route: two_hops(None), ..options.clone() });
+        refused(words(&hops), ["Auto", "TwoHops { columns: None }"]);
+        let route = two_hops(Some(if is_first { 1 } else { 2 }));
+        refused(words(&Options { route, ..options.clone() }), ["Some(1)", "Some(2)"]);
+        let less = other(Options { memory: 1000, ..options.clone() });
+        refused(words(&less), ["1000 bytes of memory", &format!("{} bytes of memory", options.memory)]);
+        let fewer = other(Options { items: 3, ..options.clone() });
+        let end = words(&fewer).expect_err("other messages").to_string();
+        assert!(end.contains("at most 3 in a message"), "{end}");
+        // Tables too.
+        let end = Aggregator::<u64>::new(world, &hops).map(drop);
+        refused(end, ["Auto", "TwoHops { columns: None }"]);
+        let end = match is_first {
+            true => Aggregator::<u64>::new(world, &options).map(drop),
+            false => Aggregator::<u32>::new(world, &options).map(drop),
+        };
+        refused(end, ["8 bytes (u64)", "4 bytes (u32)"]);
+        // Each may have another age, and it goes on.
+        let age = Duration::from_micros(world.rank() as u64);
+        everybody_to_everybody(world, &Options { age, ..options }, 5)
+    });
 }
 
 #[test]

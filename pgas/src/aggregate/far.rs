@@ -40,6 +40,19 @@ fn append(item: &mut Vec<u8>, word: usize) {
     item.extend_from_slice(&(word as u64).to_ne_bytes());
 }
 
+/// Most bytes of buffers that any call takes, whose ports are open together.
+pub(super) fn memory<T: Pod>(world: &World, options: &Options) -> usize {
+    // What is joined is no matter of how much is held.
+    let merge = || Some(Merge { key: WORD, join: Rc::new(|_, _| ()) });
+    let of = |width, share| plan(options, width, share).most_memory(world);
+    let adds = Plan { merge: merge(), ..plan(options, WORD + size_of::<T>(), 1) }.most_memory(world);
+    let updates = of(WORD + size_of::<T>(), 1);
+    let answers = of(WORD + size_of::<T>(), 2);
+    let reads = of(3 * WORD, 2) + answers;
+    let fetches = of(3 * WORD + size_of::<T>(), 2) + answers;
+    adds.max(updates).max(reads).max(fetches)
+}
+
 fn plan(options: &Options, width: usize, share: usize) -> Plan {
     // Between the ranks of one call nothing is gained by leaving early.
     let age = Duration::MAX;

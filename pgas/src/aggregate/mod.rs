@@ -18,6 +18,7 @@
 //! a time; or elements are read in the order asked for, each fetched well ahead, whichever proves quicker. Elsewhere they
 //! travel in messages, in one hop or two.
 
+mod agreed;
 mod buckets;
 mod chains;
 mod element;

@@ -1,7 +1,8 @@
 //! Items pushed to the ranks that own them.
 
-use bellwether_runtime::{Error, Pod, Result, World};
+use bellwether_runtime::{Pod, Result, World};
 
+use super::agreed;
 use super::options::Options;
 use super::port::{Plan, Port};
 
@@ -42,17 +43,13 @@ pub struct Push<'w, I> {
 
 impl<'w, I: Pod> Push<'w, I> {
     /// A stream whose items for this rank are given to `take`, one at a time, in handlers and in this stream's own calls.
-    /// Collective, with the same options on every rank.
+    /// Collective, with the same type of items and the same options on every rank, but for [`Options::age`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if an item has no bytes, or more than a message has room for, with both numbers; as
+    /// [`crate::Error::RanksDiffer`] on all ranks if these differ; [`crate::Error::InvalidArgument`] if an item has no bytes, or more than a message has room for, with both numbers; as
     /// [`World::barrier`].
     pub fn new(world: &'w World, options: &Options, mut take: impl FnMut(I) + 'static) -> Result<Push<'w, I>> {
         let width = size_of::<I>();
-        if width == 0 {
-            let why = format!("{} has no bytes", std::any::type_name::<I>());
-            return Err(Error::InvalidArgument { operation: "push", why });
-        }
         let plan = Plan {
             width,
             memory: options.memory,
@@ -65,15 +62,22 @@ impl<'w, I: Pod> Push<'w, I> {
             items.chunks_exact(width).for_each(|item| take(bytemuck::pod_read_unaligned(item)));
             items.len()
         };
-        let port = Port::new(world, "push", plan, Box::new(sink))?;
-        world.barrier()?;
-        Ok(Push { world, port, items: std::marker::PhantomData })
+        let port = match width {
+            0 => {
+                Port::skip(world);
+                Err(agreed::no_bytes::<I>("push"))
+            }
+            _ => Port::new(world, "push", plan, Box::new(sink)),
+        };
+        // All have made theirs when this returns.
+        agreed::check::<I>(world, "what is pushed", options)?;
+        Ok(Push { world, port: port?, items: std::marker::PhantomData })
     }
 
     /// Hands `item` to rank `to`, now or later. Waits while as much is under way there as it may hold.
     ///
     /// # Errors
-    /// [`Error::RankOutOfRange`]; [`Error::PeerLost`]; [`Error::InsideHandler`].
+    /// [`crate::Error::RankOutOfRange`]; [`crate::Error::PeerLost`]; [`crate::Error::InsideHandler`].
     #[inline]
     pub fn push(&mut self, to: usize, item: I) -> Result<()> {
         self.port.push(to, bytemuck::bytes_of(&item))
@@ -90,7 +94,7 @@ impl<'w, I: Pod> Push<'w, I> {
     /// Sends what waits in buffers, each as soon as its target has taken what came before. Does not wait for that.
     ///
     /// # Errors
-    /// [`Error::PeerLost`].
+    /// [`crate::Error::PeerLost`].
     pub fn flush(&mut self) -> Result<()> {
         self.port.flush_all()
     }
@@ -103,7 +107,7 @@ impl<'w, I: Pod> Push<'w, I> {
         self.world.within("Push::finish", || self.port.finish())
     }
 
-    /// Most bytes of items at this rank: in buffers, and in messages that it has not taken yet. What the transport holds on
+    /// Most bytes of items at this rank: in buffers, in messages on their way out, and in such that it has not taken yet. What the transport holds on
     /// the way is bounded by the setting `BELLWETHER_MESSAGE_MEMORY`.
     pub fn memory(&self) -> usize {
         self.port.memory()

@@ -80,6 +80,11 @@ impl Print {
     }
 }
 
+/// A hash of anything in bytes.
+pub(super) fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(bytes.len() as u64, |hash, byte| mix(hash, u64::from(*byte)))
+}
+
 /// Two different words give two different hashes.
 fn mix(hash: u64, word: u64) -> u64 {
     let hash = (hash ^ word).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,7 +1,8 @@
 //! Aggregated access to a table that is spread over all ranks.
 
-use bellwether_runtime::{Error, Pod, Result, Symmetric, World};
+use bellwether_runtime::{Pod, Result, Symmetric, World};
 
+use super::agreed;
 use super::element::Addend;
 use super::far::{self, Ask};
 use super::options::Options;
@@ -23,7 +24,7 @@ use super::verdict::{Call, Verdicts};
 /// or not.
 ///
 /// # Memory
-/// An aggregator takes about [`Options::memory`] bytes at each rank, and tells exactly ([`Aggregator::memory`]). Calls with
+/// An aggregator takes about [`Options::memory`] bytes at each rank, and tells how much at most ([`Aggregator::memory`]). Calls with
 /// more items than that holds take several rounds. Where ranks are not mapped, what comes back waits in as many bytes again as
 /// the call's own result.
 ///
@@ -56,14 +57,14 @@ enum Way<T> {
 }
 
 impl<'w, T: Pod> Aggregator<'w, T> {
-    /// Buffers as `options` say. Collective, with the same options on every rank.
+    /// Buffers as `options` say. Collective, with the same elements and options on every rank.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for elements without bytes; as [`World::alloc`].
+    /// [`crate::Error::RanksDiffer`] on all ranks if these differ; [`crate::Error::InvalidArgument`] for elements without bytes; as [`World::alloc`].
     pub fn new(world: &'w World, options: &Options) -> Result<Aggregator<'w, T>> {
+        agreed::check::<T>(world, "what is aggregated", options)?;
         if size_of::<T>() == 0 {
-            let why = format!("{} has no bytes", std::any::type_name::<T>());
-            return Err(Error::InvalidArgument { operation: "aggregation", why });
+            return Err(agreed::no_bytes::<T>("aggregation"));
         }
         let probe = world.alloc::<u8>(1)?;
         let way = match (0..world.size()).all(|rank| probe.ptr(rank).is_some()) {
@@ -73,11 +74,15 @@ impl<'w, T: Pod> Aggregator<'w, T> {
         Ok(Aggregator { world, options: options.clone(), way })
     }
 
-    /// Bytes of buffers at each rank.
+    /// Most bytes of buffers at each rank. Where ranks are mapped they are taken as long as this lives. Elsewhere each call
+    /// takes what it needs of them: for items that gather, for messages on their way out, and for such that came and were not
+    /// taken yet. More than [`Options::memory`] if that has no room for an item in each; less where messages of 64 KiB, or of
+    /// what the network takes, leave some of it over. What the transport holds on the way is bounded by the setting
+    /// `BELLWETHER_MESSAGE_MEMORY`.
     pub fn memory(&self) -> usize {
         match &self.way {
             Way::Near(rounds) => rounds.memory(),
-            Way::Far(_) => self.options.memory,
+            Way::Far(_) => far::memory::<T>(self.world, &self.options),
         }
     }
 
@@ -86,9 +91,9 @@ impl<'w, T: Pod> Aggregator<'w, T> {
     /// far as values for one element meet in a buffer: here, and in two hops at the rank between.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] on all ranks, before anything is changed, if an index is out of range or the lists differ
-    /// in length; [`Error::RanksDiffer`], likewise, if ranks are in different calls, or describe different layouts;
-    /// [`Error::PeerLost`].
+    /// [`crate::Error::InvalidArgument`] on all ranks, before anything is changed, if an index is out of range or the lists differ
+    /// in length; [`crate::Error::RanksDiffer`], likewise, if ranks are in different calls, or describe different layouts;
+    /// [`crate::Error::PeerLost`].
     pub fn scatter_add<P: Places>(
         &mut self,
         table: &mut Symmetric<T>,

@@ -37,12 +37,19 @@ const WORTH: u32 = 16;
 impl Joins {
     /// A table in at most `memory` bytes; `None` where that is too little for any.
     pub(super) fn new(merge: &Merge, memory: usize) -> Option<Joins> {
+        let count = Joins::memory_of(memory) / size_of::<Place>();
+        let places = vec![(u32::MAX, 0); count].into();
+        (count > 0).then(|| Joins { merge: merge.clone(), places, tried: 0, joined: 0 })
+    }
+
+    /// Bytes of the table that is made in at most `memory` bytes.
+    pub(super) fn memory_of(memory: usize) -> usize {
         let most = (memory / size_of::<Place>()).min(PLACES);
-        let count = 1 << most.checked_ilog2().filter(|log2| *log2 >= 4)?;
-        Some(Joins { merge: merge.clone(), places: vec![(u32::MAX, 0); count].into(), tried: 0, joined: 0 })
+        most.checked_ilog2().filter(|log2| *log2 >= 4).map_or(0, |log2| size_of::<Place>() << log2)
     }
 
     /// Bytes of the table.
+    #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         size_of_val(&*self.places)
     }

@@ -103,6 +103,13 @@ impl Leg {
         ripe.into_iter().for_each(|to| self.leave(to, port, posts));
     }
 
+    /// Bytes that are held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        let buffers: usize = self.buffers.iter().map(|buffer| buffer.bytes.capacity()).sum();
+        buffers + self.joins.as_ref().map_or(0, Joins::memory)
+    }
+
     fn leave(&mut self, to: usize, port: u64, posts: &mut Vec<Post>) {
         let buffer = &mut self.buffers[self.grid.slot(to)];
         let bytes = std::mem::take(&mut buffer.bytes);

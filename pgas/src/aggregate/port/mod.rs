@@ -10,6 +10,8 @@
 //! Everything happens in handlers and in the calls of the port's owner, so a rank that waits for anything takes part.
 
 mod grid;
+#[cfg(test)]
+mod held;
 mod join;
 mod leg;
 mod parcel;
@@ -42,6 +44,41 @@ pub(super) struct Plan {
     pub(super) route: Route,
     /// How items for the same thing become one before they leave, if they may.
     pub(super) merge: Option<Merge>,
+}
+
+/// What a plan comes to.
+struct Room {
+    grid: Grid,
+    /// Bytes of an item on its first hop, which carries its target, and of items that a message has room for.
+    wide: usize,
+    most: usize,
+    hops: usize,
+    /// Of a buffer.
+    items: usize,
+    /// Most bytes that are held.
+    memory: usize,
+}
+
+/// Messages of items that there may be here of a hop and a rank: one in its buffer; one that left that and waits for room on
+/// the network; one from there that was not taken yet.
+const MESSAGES: usize = 3;
+
+impl Plan {
+    /// Most bytes that a port of this plan holds; none if it cannot be made.
+    pub(super) fn most_memory(&self, world: &World) -> usize {
+        let room = self.room(world);
+        if room.most < room.wide { 0 } else { room.memory }
+    }
+
+    fn room(&self, world: &World) -> Room {
+        let grid = Grid::new(world.rank(), world.size(), self.route, ranks_of_a_node(world));
+        let (wide, hops) = if grid.is_direct() { (self.width, 1) } else { (size_of::<u32>() + self.width, 2) };
+        let most = world.largest_message().saturating_sub(Parcel::OVERHEAD);
+        let tables = self.merge.as_ref().map_or(0, |_| hops * Joins::memory_of(self.memory / JOINS / hops));
+        let places = MESSAGES * hops * grid.peers();
+        let items = ((self.memory - tables) / (places * wide).max(1)).min(self.items).min(most / wide).max(1);
+        Room { grid, wide, most, hops, items, memory: places * items * wide + tables }
+    }
 }
 
 /// Takes items that have arrived, several in one slice, and tells how many bytes of them it took. For the rest it is asked
@@ -122,6 +159,9 @@ struct Ports {
     now: Cell<Duration>,
     /// What went wrong in a handler.
     fault: RefCell<Option<Error>>,
+    /// Bytes in parcels that are being sent, and the most bytes there ever were.
+    #[cfg(test)]
+    held: held::Held,
 }
 
 impl Ports {
@@ -164,6 +204,8 @@ impl Ports {
             state.inbox.push_back((from, parcel.hop(), parcel.into_bytes(), 0));
         }
         drop(state);
+        #[cfg(test)]
+        self.look();
         self.advance();
     }
 
@@ -184,8 +226,15 @@ impl Ports {
             if posts.is_empty() {
                 return self.fault.take().map_or(Ok(()), Err);
             }
+            #[cfg(test)]
+            self.leaving(&posts);
             for Post { to, parcel } in posts {
-                send(to, parcel)?;
+                #[cfg(test)]
+                let bytes = parcel.held();
+                let sent = send(to, parcel);
+                #[cfg(test)]
+                self.left(bytes);
+                sent?;
             }
         }
     }
@@ -238,6 +287,8 @@ impl Feed {
         if !posts.is_empty() {
             self.ports.posts.borrow_mut().append(&mut posts);
         }
+        #[cfg(test)]
+        self.ports.look();
         done
     }
 }
@@ -248,30 +299,20 @@ impl<'w> Port<'w> {
     pub(super) fn new(world: &'w World, operation: &'static str, plan: Plan, sink: Sink) -> Result<Port<'w>> {
         let ports = Ports::of(world);
         let number = ports.count();
-        let grid = Grid::new(world.rank(), world.size(), plan.route, ranks_of_a_node(world));
-        let peers = grid.peers().max(1);
-        // Items of the first hop carry their target.
-        let wide = if grid.is_direct() { plan.width } else { size_of::<u32>() + plan.width };
-        let most = world.largest_message().saturating_sub(Parcel::OVERHEAD);
+        let Room { grid, wide, most, hops, items, memory } = plan.room(world);
         if most < wide {
             let why = format!("an item takes {wide} bytes, and a message has room for {most}");
             return Err(Error::InvalidArgument { operation, why });
         }
-        // For each a buffer here, and a message from there that was not taken yet.
-        let hops = if grid.is_direct() { 1 } else { 2 };
         let joins = |hop: usize| {
             let merge = plan.merge.as_ref().filter(|_| hop == LAST || hops == 2)?;
             Joins::new(merge, plan.memory / JOINS / hops)
         };
-        let joins = [joins(FIRST), joins(LAST)];
-        let tables: usize = joins.iter().flatten().map(Joins::memory).sum();
-        let items = ((plan.memory - tables) / (2 * hops * peers * wide)).min(plan.items).min(most / wide).max(1);
-        let [first, last] = joins;
+        let [first, last] = [joins(FIRST), joins(LAST)];
         let legs = [Leg::new(grid, FIRST, wide, items, first), Leg::new(grid, LAST, plan.width, items, last)];
         let state = State { number, grid, legs, inbox: VecDeque::new(), sink, age: plan.age, flushing: [false; 2] };
         let state = Rc::new(RefCell::new(state));
         ports.open.borrow_mut().insert(number, Rc::clone(&state));
-        let memory = 2 * hops * peers * items * wide + tables;
         Ok(Port { world, feed: Feed { ports, state }, number, memory, pushes: 0 })
     }
 
@@ -280,7 +321,8 @@ impl<'w> Port<'w> {
         Ports::of(world).count();
     }
 
-    /// Most bytes of items at this rank, in buffers and in messages that were not taken yet.
+    /// Most bytes at this rank: of items in buffers, in messages on their way out, and in such that were not taken yet; and
+    /// of what remembers where items wait.
     pub(super) fn memory(&self) -> usize {
         self.memory
     }

@@ -35,6 +35,12 @@ impl Parcel {
         Parcel { port, kind: hop as u8 | TAKEN, bytes: Bytes(Vec::new()) }
     }
 
+    /// Bytes that are held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.bytes.0.capacity()
+    }
+
     pub(super) fn is_taken(&self) -> bool {
         self.kind & TAKEN != 0
     }
