@@ -405,3 +405,27 @@ fn a_panic_of_a_collective_under_way_comes_from_its_own_wait() {
         Ok(())
     });
 }
+
+/// A future of the program's own that panics: collectives go on at every poll, as before.
+#[test]
+fn a_panic_in_the_programs_future_leaves_collectives_going() {
+    simulated(&Settings::default(), &[3], 2, |world| {
+        let (all, done) = (Team::world(world)?, world.alloc::<u64>(1)?);
+        let future = async { panic!("words of the program") };
+        assert!(catch_unwind(AssertUnwindSafe(|| world.block_on::<()>(future))).is_err());
+        let barrier = all.barrier_async();
+        if world.rank() > 0 {
+            barrier.wait()?;
+            done.fetch_add(0, 0, 1)?;
+            return world.barrier();
+        }
+        // The others' barriers need steps of this one's, which nobody looks at.
+        let begin = std::time::Instant::now();
+        while done.fetch_add(0, 0, 0)? < 2 {
+            assert!(begin.elapsed().as_secs() < 20, "nobody drives it");
+            world.poll()?;
+        }
+        barrier.wait()?;
+        world.barrier()
+    });
+}

@@ -18,6 +18,25 @@ pub trait Background {
     fn advance(&self) -> bool;
 }
 
+/// Somebody drives futures as long as this lives, also through a panic of one.
+struct Driving<'a> {
+    engine: &'a Engine,
+    outer: bool,
+}
+
+impl<'a> Driving<'a> {
+    #[inline]
+    fn new(engine: &'a Engine) -> Driving<'a> {
+        Driving { engine, outer: engine.driving.replace(true) }
+    }
+}
+
+impl Drop for Driving<'_> {
+    fn drop(&mut self) {
+        self.engine.driving.set(self.outer);
+    }
+}
+
 impl Engine {
     /// Lets `task` go on at every poll, until it has nothing more to do or is dropped.
     pub(crate) fn add_background(&self, task: Weak<dyn Background>) {
@@ -34,9 +53,9 @@ impl Engine {
         // Out of its place meanwhile: what goes on may add to it.
         let mut tasks = self.background.take();
         let before = tasks.len();
-        self.driving.set(true);
+        let driving = Driving::new(self);
         tasks.retain(|task| task.upgrade().is_some_and(|task| task.advance()));
-        self.driving.set(false);
+        drop(driving);
         let ended = before - tasks.len();
         let mut added = self.background.borrow_mut();
         tasks.append(&mut added);
@@ -55,11 +74,10 @@ impl Engine {
         let mut context = Context::from_waker(Waker::noop());
         let mut output = None;
         self.wait_together(doing, || {
-            let outer = self.driving.replace(true);
+            let _driving = Driving::new(self);
             if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
                 output = Some(value);
             }
-            self.driving.set(outer);
             output.is_some()
         })?;
         output.expect("the wait ends with an output")
