@@ -46,8 +46,8 @@ impl<'w, I: Pod> Push<'w, I> {
     /// Collective, with the same type of items and the same options on every rank, but for [`Options::age`].
     ///
     /// # Errors
-    /// [`crate::Error::RanksDiffer`] on all ranks if these differ; [`crate::Error::InvalidArgument`] if an item has no bytes, or more than a message has room for, with both numbers; as
-    /// [`World::barrier`].
+    /// [`crate::Error::RanksDiffer`] on all ranks if these differ; [`crate::Error::InvalidArgument`] if an item has no
+    /// bytes, or more than a message has room for, with both numbers; as [`World::allgather`].
     pub fn new(world: &'w World, options: &Options, mut take: impl FnMut(I) + 'static) -> Result<Push<'w, I>> {
         let width = size_of::<I>();
         let plan = Plan {
@@ -107,8 +107,8 @@ impl<'w, I: Pod> Push<'w, I> {
         self.world.within("Push::finish", || self.port.finish())
     }
 
-    /// Most bytes of items at this rank: in buffers, in messages on their way out, and in such that it has not taken yet. What the transport holds on
-    /// the way is bounded by the setting `BELLWETHER_MESSAGE_MEMORY`.
+    /// Most bytes of items at this rank: in buffers, in messages on their way out, and in such that it has not taken
+    /// yet. What the transport holds on the way is bounded by the setting `BELLWETHER_MESSAGE_MEMORY`.
     pub fn memory(&self) -> usize {
         self.port.memory()
     }

@@ -35,7 +35,7 @@ const LINE: usize = 64;
 /// Entries for which their pool's lines are asked for at once: of 8 bytes, two lines of values.
 const GROUP: usize = 16;
 /// Most elements that are read for each line fetched ahead.
-const GROUP_MAX: usize = 8;
+const READ_MAX: usize = 8;
 
 /// What is done to the table: the items, and where old values go.
 pub(super) struct Update<'a, T> {
@@ -377,7 +377,7 @@ impl<T: Pod> Rounds<T> {
         let part = |rank| table.ptr(rank).expect("rounds are for ranks that are mapped");
         let lines = buckets.count() * buckets.stretch() * size_of::<T>() / LINE;
         let is_dense = 2 * count > lines;
-        let group = (count / lines.max(1)).clamp(1, GROUP_MAX);
+        let group = (count / lines.max(1)).clamp(1, READ_MAX);
         for bucket in 0..buckets.count() {
             let mut ahead = match (bucket + 1 < buckets.count()).then(|| buckets.under(bucket + 1)) {
                 Some(Under::Stretch { rank, start }) => part(rank).wrapping_add(start).cast::<u8>(),

@@ -18,15 +18,15 @@ use super::verdict::{Call, Verdicts};
 /// same error on all, before anything is changed.
 ///
 /// # Atomicity
-/// An update takes the table exclusively, on all ranks, for as long as the call lasts: the owner of an element is the only one
-/// that writes it then, with plain loads and stores, and no update is lost. Other access at the same time, such as
-/// [`Symmetric::fetch_add`], cannot be written in safe code, and pointers to the table are stale from then on. Reading takes the table shared: what others put meanwhile is seen
-/// or not.
+/// An update takes the table exclusively, on all ranks, for as long as the call lasts: the owner of an element is the
+/// only one that writes it then, with plain loads and stores, and no update is lost. Other access at the same time,
+/// such as [`Symmetric::fetch_add`], cannot be written in safe code, and pointers to the table are stale from then on.
+/// Reading takes the table shared: what others put meanwhile is seen or not.
 ///
 /// # Memory
-/// An aggregator takes about [`Options::memory`] bytes at each rank, and tells how much at most ([`Aggregator::memory`]). Calls with
-/// more items than that holds take several rounds. Where ranks are not mapped, what comes back waits in as many bytes again as
-/// the call's own result.
+/// An aggregator takes about [`Options::memory`] bytes at each rank, and tells how much at most
+/// ([`Aggregator::memory`]). Calls with more items than that holds take several rounds. Where ranks are not mapped,
+/// what comes back waits in as many bytes again as the call's own result.
 ///
 /// # Examples
 /// A histogram over all ranks, and then a look at some of its bins.
@@ -60,7 +60,8 @@ impl<'w, T: Pod> Aggregator<'w, T> {
     /// Buffers as `options` say. Collective, with the same elements and options on every rank.
     ///
     /// # Errors
-    /// [`crate::Error::RanksDiffer`] on all ranks if these differ; [`crate::Error::InvalidArgument`] for elements without bytes; as [`World::alloc`].
+    /// [`crate::Error::RanksDiffer`] on all ranks if these differ; [`crate::Error::InvalidArgument`] for elements
+    /// without bytes; as [`World::alloc`].
     pub fn new(world: &'w World, options: &Options) -> Result<Aggregator<'w, T>> {
         agreed::check::<T>(world, "what is aggregated", options)?;
         if size_of::<T>() == 0 {
@@ -91,9 +92,9 @@ impl<'w, T: Pod> Aggregator<'w, T> {
     /// far as values for one element meet in a buffer: here, and in two hops at the rank between.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] on all ranks, before anything is changed, if an index is out of range or the lists differ
-    /// in length; [`crate::Error::RanksDiffer`], likewise, if ranks are in different calls, or describe different layouts;
-    /// [`crate::Error::PeerLost`].
+    /// [`crate::Error::InvalidArgument`] on all ranks, before anything is changed, if an index is out of range or the
+    /// lists differ in length; [`crate::Error::RanksDiffer`], likewise, if ranks are in different calls, or describe
+    /// different layouts; [`crate::Error::PeerLost`].
     pub fn scatter_add<P: Places>(
         &mut self,
         table: &mut Symmetric<T>,

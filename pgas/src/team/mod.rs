@@ -35,9 +35,9 @@ use self::queue::Shared;
 /// A team of all ranks comes from [`Team::world`], smaller ones from [`split`](Team::split) and [`subset`](Team::subset) of
 /// a team. Making one is collective over the team it is made from, and allocates nothing: its members agree on a slot of
 /// the workspace that every rank took once, of `BELLWETHER_TEAM_MEMORY` bytes for each of `BELLWETHER_TEAMS` teams, and
-/// `BELLWETHER_WORLD_TEAM_MEMORY` for that of all ranks, however many ranks there are. A clone is the same team. When a member drops its last clone its slot is free there, once
-/// the collectives that it began are done: they go on by themselves, in every poll and wait. That of a team whose
-/// collective has failed is not free again.
+/// `BELLWETHER_WORLD_TEAM_MEMORY` for that of all ranks, however many ranks there are. A clone is the same team. When a
+/// member drops its last clone its slot is free there, once the collectives that it began are done: they go on by
+/// themselves, in every poll and wait. That of a team whose collective has failed is not free again.
 ///
 /// Every collective has a blocking form and a future form (`_async`), which owns its buffers; the latter are begun when
 /// they are called, go on side by side for different teams, and are done in order of their start on one team. All are
