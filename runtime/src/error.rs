@@ -281,7 +281,7 @@ impl std::fmt::Display for Doing {
 }
 
 /// What became of a rank that is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Loss {
     /// It exited with this code without leaving the world.

@@ -42,6 +42,8 @@ pub struct Settings {
     pub world_team_memory: usize,
     /// The algorithms of collectives over teams.
     pub collectives: Collectives,
+    /// What this host is called; `None`: what the kernel says. Ranks of hosts with different names share no memory.
+    pub host: Option<String>,
     /// When a job of `BELLWETHER_RANKS` is ended, with a word of where each rank waits.
     pub deadline: Option<std::time::Duration>,
 }
@@ -113,6 +115,7 @@ impl Default for Settings {
             team_memory: 256 << 10,
             world_team_memory: 2 << 20,
             collectives: Collectives::default(),
+            host: None,
             deadline: None,
         }
     }
@@ -318,6 +321,18 @@ pub const KNOWN: &[Known] = &[
         },
         expected: "expected auto or DEVICE[:PORT[:GID-INDEX]]",
         show: |s| s.verbs_device.clone().unwrap_or_else(|| "auto".into()),
+    },
+    Known {
+        name: "BELLWETHER_HOST",
+        meaning: "name of this host: ranks of hosts with different names share no memory",
+        default: "auto",
+        public: true,
+        apply: |s, v| {
+            s.host = (v != "auto").then(|| v.into());
+            (1..=40).contains(&v.len()).then_some(())
+        },
+        expected: "expected a name of 1 to 40 bytes",
+        show: |s| s.host.clone().unwrap_or_else(|| "auto".into()),
     },
     Known {
         name: "BELLWETHER_TEAMS",

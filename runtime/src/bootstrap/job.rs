@@ -1,6 +1,8 @@
 //! The memory of one job on one node, and the roster at its head: who is here, who sleeps, who is gone.
 //!
-//! One unnamed memory file holds it all. It belongs to the kernel: when the last rank is gone, so is the file.
+//! One unnamed memory file holds it all. It belongs to the kernel: when the last rank is gone, so is the file. Of a job on
+//! several hosts each has such a file, with places for all ranks; what stands at those of other hosts is what the hosts tell
+//! each other.
 //!
 //! ```text
 //! | roster: Header, one RankRecord a rank | slot of rank 0 | slot of rank 1 | ...
@@ -19,7 +21,7 @@ use crate::error::{Error, Loss, Result};
 use crate::settings::{HugePages, Settings};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"bellwthr");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Slots begin at a multiple of this, so that huge pages fit.
 pub const HUGE_PAGE: usize = 2 << 20;
 /// Address space of one rank, unless the job is too large for it.
@@ -54,12 +56,16 @@ struct Header {
     ended: AtomicU32,
     /// The first rank that somebody missed when it had left or was leaving, plus one; 0: nobody did.
     missed: AtomicU32,
+    /// Ranks that run on other hosts.
+    elsewhere: AtomicU32,
     /// Cores that some rank may run on, a bit each.
     cores: [AtomicU64; CORES_MAX / 64],
 }
 
 /// The detail of a rank that vanished because its job was ended.
 const OVERDUE: u32 = 1;
+/// The detail of a rank that vanished with the connection to its host.
+const CUT: u32 = 2;
 
 /// Cores that are told apart; later ones count as these.
 const CORES_MAX: usize = 1024;
@@ -78,6 +84,8 @@ pub struct RankRecord {
     /// The place where it began to wait for the others to leave with it; 0: it has not.
     leaving: AtomicU32,
     pid: AtomicU32,
+    /// It runs on another host.
+    elsewhere: AtomicU32,
     /// Where this rank has mapped the slots.
     base: AtomicU64,
     /// Digest of the rank's executable.
@@ -300,6 +308,24 @@ impl JobMemory {
         self.header().full_fence.load(Ordering::SeqCst) != 0
     }
 
+    /// Says that these ranks run on other hosts. Before anybody arrives.
+    pub fn set_elsewhere(&self, ranks: impl Iterator<Item = usize>) {
+        for rank in ranks {
+            self.record(rank).elsewhere.store(1, Ordering::Relaxed);
+            self.header().elsewhere.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether `rank` runs on this host: its memory is in the file, and its process can be seen.
+    pub fn is_here(&self, rank: usize) -> bool {
+        self.record(rank).elsewhere.load(Ordering::Relaxed) == 0
+    }
+
+    /// Ranks of the job that run on this host.
+    pub fn ranks_here(&self) -> usize {
+        self.ranks - self.header().elsewhere.load(Ordering::Relaxed) as usize
+    }
+
     fn record(&self, rank: usize) -> &RankRecord {
         assert!(rank < self.ranks, "rank {rank} of {}", self.ranks);
         // SAFETY: the roster holds one record a rank after the header, all of it atomics.
@@ -361,11 +387,23 @@ impl JobMemory {
         }
     }
 
-    /// Enters `rank` in the roster.
+    /// Enters `rank`, which is this process or a thread of it, in the roster.
     ///
     /// # Errors
     /// [`Error::Start`] if that rank is taken.
     pub fn arrive(&self, rank: usize, facts: Arrival) -> Result<()> {
+        self.enter(rank, std::process::id(), facts)
+    }
+
+    /// Enters `rank`, which another host has told of.
+    ///
+    /// # Errors
+    /// As [`JobMemory::arrive`].
+    pub fn arrive_elsewhere(&self, rank: usize, pid: u32, facts: Arrival) -> Result<()> {
+        self.enter(rank, pid, facts)
+    }
+
+    fn enter(&self, rank: usize, pid: u32, facts: Arrival) -> Result<()> {
         let record = self.record(rank);
         let step = |from: RankState, to: RankState| {
             // Release pairs with the Acquire load in `rank_state`.
@@ -375,11 +413,13 @@ impl JobMemory {
         step(RankState::Absent, RankState::Starting).map_err(|_| {
             Error::Start(format!("rank {rank} has joined this job before; start the world once in a program"))
         })?;
-        record.pid.store(std::process::id(), Ordering::Relaxed);
+        record.pid.store(pid, Ordering::Relaxed);
         record.base.store(facts.base as u64, Ordering::Relaxed);
         record.build.store(facts.build, Ordering::Relaxed);
         record.shape.store(facts.shape, Ordering::Relaxed);
-        self.note_cores();
+        if self.is_here(rank) {
+            self.note_cores();
+        }
         step(RankState::Starting, RankState::Running)
             .map_err(|_| Error::Start(format!("rank {rank} was given up while it started")))?;
         // Release pairs with the Acquire load in `await_all`.
@@ -441,7 +481,8 @@ impl JobMemory {
             Loss::Panicked => (RankState::Panicked, 0),
             Loss::Exited(code) => (RankState::Exited, code as u32),
             Loss::Signaled(signal) => (RankState::Signaled, signal as u32),
-            Loss::Disconnected | Loss::Unknown => (RankState::Vanished, 0),
+            Loss::Unknown => (RankState::Vanished, 0),
+            Loss::Disconnected => (RankState::Vanished, CUT),
             Loss::Overdue => (RankState::Vanished, OVERDUE),
         };
         self.end(rank, state, detail);
@@ -542,6 +583,7 @@ impl JobMemory {
             RankState::Exited => Some(Loss::Exited(detail)),
             RankState::Signaled => Some(Loss::Signaled(detail)),
             RankState::Vanished if detail == OVERDUE as i32 => Some(Loss::Overdue),
+            RankState::Vanished if detail == CUT as i32 => Some(Loss::Disconnected),
             RankState::Vanished => Some(Loss::Unknown),
         }
     }

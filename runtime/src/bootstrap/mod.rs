@@ -1,5 +1,6 @@
-//! How ranks find each other: alone, spawned, as threads, or through MPI.
+//! How ranks find each other: alone, spawned, as threads, or through MPI; on one host or several.
 
+pub mod hosts;
 pub mod job;
 pub mod launch;
 #[cfg(feature = "mpi")]

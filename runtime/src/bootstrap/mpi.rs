@@ -5,10 +5,14 @@
 //! the user's own messages, and no MPI call is made while the world runs.
 //!
 //! ```text
-//! every rank       allgather: who is on which machine          -> all see the same answer
-//! rank 0           makes the memory, opens a socket
-//! rank 0           broadcast: the socket's name, or why there is none
-//! rank 1..         takes the descriptor from the socket (or from /proc, where there are no sockets)
+//! every rank       allgather: who is on which host             -> all see the same answer
+//! leader           (first rank of a host) makes the host's memory, opens a socket
+//! leader           broadcast on its host: the socket's name, or why there is none
+//! its mates        take the descriptor from the socket (or from /proc, where there are no sockets)
+//! every rank       allgather: did it work                      -> all fail, or none
+//! and where there are several hosts
+//! rank 0           listens; broadcast: where
+//! other leaders    connect to it by TCP
 //! every rank       allgather: did it work                      -> all fail, or none
 //! ```
 
@@ -22,7 +26,9 @@ use bytemuck::{Pod, Zeroable};
 use self::calls::{Communicator, check, flag};
 use self::handover::{Door, Offer};
 use self::machine::Machine;
+use super::hosts::{Gate, Link, Summons};
 use super::job::JobMemory;
+use super::nodes::Nodes;
 use super::surroundings;
 use crate::error::{Error, Result};
 use crate::settings::Settings;
@@ -143,6 +149,10 @@ pub struct Joined {
     pub job: JobMemory,
     /// What this rank was set to.
     pub settings: Settings,
+    /// Which host each rank runs on.
+    pub nodes: Nodes,
+    /// If there are several and this rank leads its own: the connections to the others.
+    pub link: Option<Link>,
 }
 
 /// Joins the job of all ranks of `communicator`. Collective over it, so a rank without good settings comes too, and
@@ -152,8 +162,9 @@ pub struct Joined {
 /// `communicator` is a valid communicator of this process, and MPI is initialised.
 ///
 /// # Errors
-/// [`Error::Mpi`]; [`Error::InvalidArgument`] for an inter-communicator; [`Error::Start`] if a rank is on another
-/// machine; a rank's own error where it could not make or take the memory, and [`Error::Agreed`] on the other ranks.
+/// [`Error::Mpi`]; [`Error::InvalidArgument`] for an inter-communicator; [`Error::Start`] if ranks of one machine cannot
+/// share memory; a rank's own error where it could not make or take the memory, or where hosts cannot reach each other, and
+/// [`Error::Agreed`] on the other ranks.
 pub unsafe fn join(communicator: MPI_Comm, settings: Result<Settings>) -> Result<Joined> {
     check_thread()?;
     // SAFETY: the caller's promise.
@@ -208,39 +219,87 @@ struct Invitation {
 
 fn share(ours: &Communicator, settings: Result<Settings>) -> Result<Joined> {
     let (rank, size) = (ours.rank()?, ours.size()?);
-    let machines = ours.allgather(&Machine::here())?;
-    machine::check_same(&machines)?;
+    let given = settings.as_ref().ok().and_then(|settings| settings.host.clone());
+    let machines = ours.allgather(&Machine::here(given.as_deref()))?;
+    let nodes = machine::hosts(&machines)?;
+    let here = nodes.of(rank);
+    let mates: Vec<usize> = (0..size).filter(|mate| nodes.of(*mate) == here).collect();
 
+    let on_host = if nodes.count() == 1 { None } else { Some(ours.split(here)?) };
+    let with_mates = on_host.as_ref().unwrap_or(ours);
     let mut invitation = Invitation::zeroed();
     let mut door = None;
-    let joined = if rank == 0 {
+    let joined = if rank == mates[0] {
         let made = settings.and_then(|settings| {
             let job = JobMemory::create(size, &settings)?;
-            (door, invitation.offer) = Door::open(&job, size);
-            Ok(Joined { rank, job, settings })
+            job.set_elsewhere((0..size).filter(|other| nodes.of(*other) != here));
+            (door, invitation.offer) = Door::open(&job, mates.len());
+            Ok((job, settings))
         });
         invitation.outcome = Outcome::of(&made);
-        ours.broadcast(0, &mut invitation)?;
-        // Nobody waits for us: the others have heard that there is nothing to take.
-        Ok(made?)
+        with_mates.broadcast(0, &mut invitation)?;
+        made
     } else {
-        ours.broadcast(0, &mut invitation)?;
-        invitation.outcome.check(0)?;
-        settings.and_then(|settings| {
-            let job = JobMemory::from_fd(invitation.offer.take()?, size)?;
-            Ok(Joined { rank, job, settings })
+        with_mates.broadcast(0, &mut invitation)?;
+        invitation.outcome.check(mates[0]).and_then(|()| {
+            let settings = settings?;
+            Ok((JobMemory::from_fd(invitation.offer.take()?, size)?, settings))
         })
     };
 
     let mut gathering = ours.begin_allgather(&Outcome::of(&joined))?;
-    if let (Some(door), Ok(joined)) = (door, &joined) {
-        let pids = machines[1..].iter().map(Machine::pid).collect();
-        door.serve(joined.job.fd(), pids, || gathering.test())?;
+    if let (Some(door), Ok((job, _))) = (door, &joined) {
+        let pids = mates[1..].iter().map(|mate| machines[*mate].pid()).collect();
+        door.serve(job.fd(), pids, || gathering.test())?;
     }
     let outcomes = gathering.wait()?;
-    let joined = joined?;
+    let (job, settings) = joined?;
     outcomes.iter().enumerate().try_for_each(|(rank, outcome)| outcome.check(rank))?;
-    Ok(joined)
+    let link = match on_host {
+        None => None,
+        Some(on_host) => {
+            on_host.free()?;
+            connect(ours, rank, &nodes, rank == mates[0])?
+        }
+    };
+    Ok(Joined { rank, job, settings, nodes, link })
+}
+
+/// What rank 0 tells the leaders of other hosts.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Call {
+    outcome: Outcome,
+    summons: Summons,
+}
+
+/// Connects the leaders of the hosts. Collective.
+fn connect(ours: &Communicator, rank: usize, nodes: &Nodes, leads: bool) -> Result<Option<Link>> {
+    let mut call = Call::zeroed();
+    let mut gate = None;
+    let host = nodes.of(rank);
+    if rank == 0 {
+        let opened = Gate::open().map(|opened| {
+            call.summons = opened.1;
+            gate = Some(opened.0);
+        });
+        call.outcome = Outcome::of(&opened);
+        ours.broadcast(0, &mut call)?;
+        opened?;
+    } else {
+        ours.broadcast(0, &mut call)?;
+        call.outcome.check(0)?;
+    }
+    let called = if leads && rank != 0 { call.summons.call(host).map(|line| vec![line]) } else { Ok(Vec::new()) };
+    let mut gathering = ours.begin_allgather(&Outcome::of(&called))?;
+    let admitted = match gate {
+        Some(gate) => Some(gate.admit(nodes.count(), || gathering.test())?),
+        None => None,
+    };
+    let outcomes = gathering.wait()?;
+    let lines = admitted.map_or(called, Ok)?;
+    outcomes.iter().enumerate().try_for_each(|(rank, outcome)| outcome.check(rank))?;
+    Ok(leads.then_some(Link { host, lines }))
 }
 
 #[cfg(test)]
@@ -261,7 +320,7 @@ mod tests {
             let _ = invitation.outcome.check(0);
             let machines: Vec<Machine> =
                 bytes.chunks_exact(size_of::<Machine>()).take(2).map(bytemuck::pod_read_unaligned).collect();
-            let _ = machine::check_same(&machines);
+            let _ = machine::hosts(&machines);
         }
         assert!(Outcome::of(&Ok(())).check(1).is_ok());
     }

@@ -18,6 +18,11 @@ impl Nodes {
         Nodes(Some(of.take(ranks).collect()))
     }
 
+    /// The node of each rank, by its number; nodes are numbered from 0 in the order of their first ranks.
+    pub fn of_each(nodes: Vec<u32>) -> Nodes {
+        Nodes(nodes.iter().any(|node| *node != 0).then(|| nodes.into()))
+    }
+
     /// The node of a rank. Without ranks on other nodes it is 0, for every number.
     #[inline]
     pub fn of(&self, rank: usize) -> usize {
@@ -26,7 +31,7 @@ impl Nodes {
 
     /// How many nodes there are.
     pub fn count(&self) -> usize {
-        self.0.as_ref().and_then(|nodes| nodes.last()).map_or(1, |last| *last as usize + 1)
+        self.0.as_ref().and_then(|nodes| nodes.iter().max()).map_or(1, |last| *last as usize + 1)
     }
 }
 
@@ -47,5 +52,8 @@ mod tests {
         assert_eq!(nodes(7, &[3, 1]), [0, 0, 0, 1, 2, 2, 2]);
         assert_eq!(nodes(3, &[0]), [0, 1, 2]);
         assert_eq!(nodes(3, &[usize::MAX]), [0; 3]);
+        // By turns, as a launcher may place them.
+        assert_eq!(Nodes::of_each(vec![0, 1, 0]).count(), 2);
+        assert_eq!(Nodes::of_each(vec![0, 0]).count(), 1);
     }
 }

@@ -267,7 +267,9 @@ impl Engine {
     /// Something was written to `rank` that it may wait for: if it sleeps it is to look up.
     fn nudge(&self, rank: usize) {
         let mut due = false;
-        if rank == self.rank || !self.network().is_silent() || self.try_nudge(rank, &mut due) {
+        // Whether a rank of another host sleeps cannot be seen: it looks up by itself every now and then.
+        let is_seen = rank != self.rank && self.network().is_silent() && self.job.is_here(rank);
+        if !is_seen || self.try_nudge(rank, &mut due) {
             return;
         }
         let mut nudges = self.nudges.borrow_mut();

@@ -18,7 +18,8 @@ impl Engine {
     pub(super) fn look_for_dead(&self) {
         let own = std::process::id();
         let watch = self.watch.get_or_init(|| {
-            let others = (0..self.size).filter(|rank| *rank != self.rank && self.job.pid(*rank) != own);
+            let here = (0..self.size).filter(|rank| *rank != self.rank && self.job.is_here(*rank));
+            let others = here.filter(|rank| self.job.pid(*rank) != own);
             Watch(others.filter_map(|rank| Some((rank, self.descriptor(rank)?))).collect())
         });
         if watch.0.is_empty() {

@@ -158,7 +158,7 @@ impl Engine {
     pub fn note_arrivals(&self) {
         self.interface.note_fence_mode();
         let (cores, spin, supervised) = (self.job.cores(), self.settings.spin, self.job.supervised());
-        self.patience.set(Patience::new(self.size, cores, spin, supervised));
+        self.patience.set(Patience::new(self.job.ranks_here(), cores, spin, supervised));
     }
 
     /// The first line of a rank's slot.

@@ -214,7 +214,9 @@ impl Engine {
     /// asking may do something, such as sending a message.
     fn sleep(&self, left: Duration, ready: &mut dyn FnMut() -> bool) -> bool {
         // Receivers ring when they give room back in a lane, but not when they drop a payload that they had retained.
-        let brief = self.has_pending() || self.has_nudges();
+        // What ranks of other hosts put here wakes nobody; their messages and notices do.
+        let unseen = self.far().is_some_and(Far::is_silent) && self.job.ranks_here() < self.size;
+        let brief = self.has_pending() || self.has_nudges() || unseen;
         let nap = if brief { Duration::from_millis(1) } else { self.patience.get().nap };
         let word = self.job.sleep_word(self.rank);
         word.store(1, Ordering::SeqCst);

@@ -3,6 +3,7 @@
 use ::mpi::ffi::MPI_Comm;
 use ::mpi::traits::{AsRaw, Communicator};
 
+use super::hosts::Agent;
 use super::start::Place;
 use super::{Builder, World};
 use crate::bootstrap::mpi::{self, Joined, Session};
@@ -19,7 +20,7 @@ impl World {
     /// does not notice that a peer is lost; rsmpi's `Universe` waits so for all ranks when it is dropped.
     ///
     /// # Errors
-    /// As [`World::start`]; [`Error::Mpi`] if a call into MPI fails; [`Error::Start`] if a rank is on another machine;
+    /// As [`World::start`]; [`Error::Mpi`] if a call into MPI fails; [`Error::Start`] if ranks are on several hosts without a network;
     /// [`Error::InvalidArgument`] for an inter-communicator; [`Error::Agreed`] on all ranks if one cannot share memory.
     ///
     /// # Examples
@@ -66,10 +67,21 @@ impl Builder {
         }
     }
 
-    fn enter_over_mpi(self, Joined { rank, job, settings }: Joined) -> Result<World> {
+    fn enter_over_mpi(self, Joined { rank, job, settings, nodes, link }: Joined) -> Result<World> {
         let place = Place::of(rank, job, &settings)?;
         let job = place.job.clone();
-        let entered = self.enter(place, settings);
+        let agent = link.map(|link| Agent::start(&place, place.layout(&settings), nodes.clone(), link)).transpose();
+        let entered = agent.and_then(|agent| match self.on(nodes).enter(place, settings) {
+            Ok(mut world) => {
+                world.hosts = agent;
+                Ok(world)
+            }
+            Err(error) => {
+                // Before the agent goes, which tells the other hosts.
+                job.mark_lost(rank, Loss::Unknown);
+                Err(error)
+            }
+        });
         if entered.is_err() {
             // Nobody watches the ranks: those that wait for this one must hear it from us.
             job.mark_lost(rank, Loss::Unknown);

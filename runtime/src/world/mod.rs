@@ -6,6 +6,8 @@ mod bell;
 mod collective;
 #[cfg(feature = "mpi")]
 mod from_mpi;
+#[cfg(any(feature = "mpi", all(test, not(loom))))]
+mod hosts;
 mod mapped;
 mod network;
 mod phase;
@@ -83,6 +85,9 @@ pub struct World {
     started: Instant,
     /// Pieces of broadcasts over a network so far.
     broadcasts: Cell<u64>,
+    /// Tells other hosts, if there are any, of the ranks of this one.
+    #[cfg(feature = "mpi")]
+    hosts: Option<hosts::Agent>,
     #[cfg(feature = "mpi")]
     mpi: Option<crate::bootstrap::mpi::Session>,
 }

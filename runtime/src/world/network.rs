@@ -15,8 +15,12 @@ pub(super) fn open(
     job: &Arc<JobMemory>,
     surroundings: Surroundings<'_>,
 ) -> Result<Option<Box<dyn Far>>> {
+    let hosts = job.ranks_here() < job.ranks();
     match settings.transport {
-        Transport::Auto => Ok(None),
+        Transport::Auto if !hosts => Ok(None),
+        Transport::ShmContract if hosts => Err(Error::Start(
+            "BELLWETHER_TRANSPORT=shm-contract is shared memory, and ranks are on several hosts; set it to auto".into(),
+        )),
         Transport::ShmContract => {
             let Surroundings { rank, node, layout, .. } = surroundings;
             let place = shm::Place {
@@ -30,12 +34,18 @@ pub(super) fn open(
             let domain = shm::SlotDomain::new(place).map_err(|error| error.at("opening the network", rank))?;
             Ok(Some(Box::new(Network::open("shared memory by the contract", domain, surroundings, None)?)))
         }
-        Transport::Verbs => {
+        Transport::Auto | Transport::Verbs => {
             let Surroundings { rank, ranks, .. } = surroundings;
             let off = |why: String| {
-                Error::Start(format!(
-                    "BELLWETHER_TRANSPORT=verbs, but: {why}; set it to auto, or see `bellwether info`"
-                ))
+                Error::Start(match hosts {
+                    true => format!(
+                        "ranks are on several hosts, which takes an RDMA network, but on that of rank {rank}: {why}; start \
+                         all ranks on one host (`mpirun --host`, `srun --nodes=1`), or see `bellwether info`"
+                    ),
+                    false => {
+                        format!("BELLWETHER_TRANSPORT=verbs, but: {why}; set it to auto, or see `bellwether info`")
+                    }
+                })
             };
             let offers = verbs::offers(settings.verbs_device.as_deref()).map_err(off)?;
             let offer = offers.first().ok_or_else(|| off("there is no RDMA device".into()))?;

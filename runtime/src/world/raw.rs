@@ -149,7 +149,9 @@ impl World {
         }
         let offset = distance - (slot << engine.node.stride_log2());
         let start = offset.checked_sub(engine.layout.heap)?;
-        let committed = engine.status(slot).heap_committed.load(Ordering::Acquire) as usize;
+        // Heaps grow together; those of other hosts tell no sizes here.
+        let known = if engine.job.is_here(slot) { slot } else { engine.rank };
+        let committed = engine.status(known).heap_committed.load(Ordering::Acquire) as usize;
         // SAFETY: an offset inside the slot.
         (start.checked_add(len)? <= committed).then(|| unsafe { engine.node.slot(slot).add(offset) })
     }

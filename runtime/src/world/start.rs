@@ -60,6 +60,11 @@ impl Place {
         .inspect_err(|_| job.mark_lost(rank, Loss::Unknown))?;
         Ok(Place { rank, job: Arc::new(job), node: Arc::new(node) })
     }
+
+    /// How every slot is laid out.
+    pub(super) fn layout(&self, settings: &Settings) -> SlotLayout {
+        SlotLayout::new(self.job.ranks(), 1 << self.job.stride_log2(), settings.lane_depth)
+    }
 }
 
 impl Builder {
@@ -81,6 +86,11 @@ impl Builder {
 
     pub(super) fn over(self, far: Opener, nodes: Nodes) -> Builder {
         Builder { far: Some(far), nodes, ..self }
+    }
+
+    #[cfg(feature = "mpi")]
+    pub(super) fn on(self, nodes: Nodes) -> Builder {
+        Builder { nodes, ..self }
     }
 
     /// Uses these settings instead of the environment's.
@@ -154,14 +164,15 @@ impl Builder {
     }
 
     pub(super) fn enter(self, place: Place, settings: Settings) -> Result<World> {
+        let layout = place.layout(&settings);
         let Place { rank, job, node } = place;
         if rank == 0 && self.settings.is_none() {
             for (name, near) in Settings::unknown_in_env() {
                 eprintln!("warning: {name} is not a setting of Bellwether; did you mean {near}?");
             }
         }
-        let layout = SlotLayout::new(job.ranks(), 1 << job.stride_log2(), settings.lane_depth);
-        node.commit(rank, 0, layout.control_len.next_multiple_of(node.granule(0)), job.ranks(), "memory to start", "")?;
+        let sharers = job.ranks_here();
+        node.commit(rank, 0, layout.control_len.next_multiple_of(node.granule(0)), sharers, "memory to start", "")?;
         let surroundings = Surroundings { rank, ranks: job.ranks(), node: &node, layout };
         let far = match self.far {
             Some(open) => Some(open(surroundings)?),
@@ -192,6 +203,8 @@ impl Builder {
             broadcasts: Cell::new(0),
             engine,
             messages,
+            #[cfg(feature = "mpi")]
+            hosts: None,
             #[cfg(feature = "mpi")]
             mpi: None,
         };

@@ -57,6 +57,16 @@ impl Communicator {
         Ok(ours)
     }
 
+    /// The ranks that give the same `part`, in their order, as a communicator. Collective.
+    pub(super) fn split(&self, part: usize) -> Result<Communicator> {
+        let mut ours = Communicator(self.0);
+        // SAFETY: the communicator is ours; ranks of equal keys keep their order.
+        check("MPI_Comm_split", unsafe { ffi::MPI_Comm_split(self.0, part as c_int, 0, &raw mut ours.0) })?;
+        // SAFETY: a communicator that was just made.
+        check("MPI_Comm_set_errhandler", unsafe { ffi::MPI_Comm_set_errhandler(ours.0, ffi::RSMPI_ERRORS_RETURN) })?;
+        Ok(ours)
+    }
+
     pub(super) fn rank(&self) -> Result<usize> {
         let mut rank = 0;
         // SAFETY: the communicator is ours until it is freed.

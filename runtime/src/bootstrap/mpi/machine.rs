@@ -2,6 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use crate::bootstrap::nodes::Nodes;
 use crate::error::{Error, Result};
 
 /// What must be equal for ranks to share memory and see each other's processes, and what to call it.
@@ -18,13 +19,17 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn here() -> Machine {
+    /// This one, which the settings may give a name of its own.
+    pub(super) fn here(given: Option<&str>) -> Machine {
         let mut here = Machine::zeroed();
         let name = rustix::system::uname();
-        fill(&mut here.name, name.nodename().to_bytes());
-        match std::fs::read("/proc/sys/kernel/random/boot_id") {
-            Ok(boot) => fill(&mut here.boot, boot.trim_ascii()),
-            Err(_) => fill(&mut here.boot, name.nodename().to_bytes()),
+        fill(&mut here.name, given.map_or(name.nodename().to_bytes(), str::as_bytes));
+        match (given, std::fs::read("/proc/sys/kernel/random/boot_id")) {
+            (None, Ok(boot)) => fill(&mut here.boot, boot.trim_ascii()),
+            _ => {
+                let name = here.name;
+                fill(&mut here.boot, &name);
+            }
         }
         here.processes = rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino);
         here.pid = std::process::id().into();
@@ -47,28 +52,32 @@ fn fill(field: &mut [u8], value: &[u8]) {
     field[..shown].copy_from_slice(&value[..shown]);
 }
 
-/// Checks that all ranks run on one machine. Every rank sees the same list, so all fail or none.
+/// Which host each rank is on. Every rank sees the same list, so all fail or none.
 ///
 /// # Errors
-/// [`Error::Start`] with the first rank that is elsewhere, and both names.
-pub(super) fn check_same(machines: &[Machine]) -> Result<()> {
+/// [`Error::Start`] if ranks of one machine cannot share memory, with the first of them, and both names.
+pub(super) fn hosts(machines: &[Machine]) -> Result<Nodes> {
+    let mut firsts: Vec<usize> = Vec::new();
+    let mut hosts = Vec::with_capacity(machines.len());
     for (rank, machine) in machines.iter().enumerate() {
-        let (here, there) = (machines[0].name(), machine.name());
-        if machine.boot != machines[0].boot {
+        let known = firsts.iter().position(|first| machines[*first].boot == machine.boot);
+        let host = known.unwrap_or_else(|| {
+            firsts.push(rank);
+            firsts.len() - 1
+        });
+        let first = firsts[host];
+        if machine.processes != machines[first].processes {
             return Err(Error::Start(format!(
-                "rank {rank} is on machine {there} and rank 0 on {here}, but this version reaches the ranks of one \
-                 machine only; start them all on one (`mpirun --host {here}:{}`, `srun --nodes=1`)",
-                machines.len()
+                "rank {rank} (host name {}) and rank {first} ({}) are in different containers of one machine and cannot \
+                 see each other's processes; start all its ranks in one container, or, with an RDMA network, give each \
+                 container a BELLWETHER_HOST of its own",
+                machine.name(),
+                machines[first].name(),
             )));
         }
-        if machine.processes != machines[0].processes {
-            return Err(Error::Start(format!(
-                "rank {rank} (host name {there}) and rank 0 ({here}) are in different containers of one machine and \
-                 cannot see each other's processes; start all ranks in one container"
-            )));
-        }
+        hosts.push(host as u32);
     }
-    Ok(())
+    Ok(Nodes::of_each(hosts))
 }
 
 #[cfg(test)]
@@ -76,24 +85,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_machine_or_container_is_named() {
-        let here = Machine::here();
+    fn ranks_of_a_host_are_found_and_other_containers_named() {
+        let here = Machine::here(None);
         assert_ne!(here.boot, [0; 40]);
         assert_ne!(here.processes, 0);
-        check_same(&[here, here, here]).unwrap();
+        assert_eq!(hosts(&[here, here, here]).unwrap().count(), 1);
 
         let mut elsewhere = here;
         elsewhere.boot[3] ^= 1;
-        elsewhere.name = [0; 64];
-        fill(&mut elsewhere.name, b"node17");
-        let text = check_same(&[here, here, elsewhere, here]).unwrap_err().to_string();
-        assert!(text.contains("rank 2 is on machine node17"), "{text}");
-        assert!(text.contains(&format!("rank 0 on {}", here.name())), "{text}");
-        assert!(text.contains("one machine only"), "{text}");
+        let given = [Machine::here(Some("a")), Machine::here(Some("b"))];
+        let nodes = hosts(&[here, elsewhere, here, elsewhere, given[0], given[1], given[0]]).unwrap();
+        assert_eq!((0..7).map(|rank| nodes.of(rank)).collect::<Vec<_>>(), [0, 1, 0, 1, 2, 3, 2]);
 
         let mut contained = here;
         contained.processes += 1;
-        let text = check_same(&[here, contained]).unwrap_err().to_string();
-        assert!(text.contains("rank 1") && text.contains("different containers"), "{text}");
+        let text = hosts(&[elsewhere, here, contained]).unwrap_err().to_string();
+        assert!(text.contains("rank 2") && text.contains("rank 1") && text.contains("different containers"), "{text}");
     }
 }
