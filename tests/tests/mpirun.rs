@@ -195,6 +195,23 @@ fn ranks_in_another_network_namespace_join() {
     }
 }
 
+/// The hosts meet, by TCP, and then miss a network.
+#[test]
+fn ranks_on_hosts_without_rdma_are_told_so() {
+    let on = |host: &'static str| ["env", host, RING];
+    let (a, b) = (on("BELLWETHER_HOST=a"), on("BELLWETHER_HOST=b"));
+    let outcome = mpirun_groups(&[(2, &a), (1, &b), (1, &a)]).expect_failure();
+    assert!(outcome.stderr.contains("and 2 are on different hosts, which takes an RDMA network"), "{outcome:#?}");
+    assert!(outcome.took < SOON, "{outcome:#?}");
+    let outcome =
+        mpirun_groups(&[(1, &["env", "BELLWETHER_TRANSPORT=shm-contract", a[1], RING]), (1, &b)]).expect_failure();
+    assert!(outcome.stderr.contains("shm-contract is shared memory, and ranks are on several hosts"), "{outcome:#?}");
+    assert!(outcome.took < SOON, "{outcome:#?}");
+    // One name, on every rank, is one host.
+    let outcome = mpirun_groups(&[(3, &a)]).expect_success();
+    assert_eq!(outcome.stdout, "3 ranks, 1000 rounds, sum 3\n", "{outcome:#?}");
+}
+
 #[test]
 fn a_rank_on_another_machine_is_named() {
     let boot = tempfile::NamedTempFile::new().unwrap();
@@ -206,8 +223,8 @@ fn a_rank_on_another_machine_is_named() {
     let Some(line) = unshared(&["--mount", "--uts"], &script) else { return };
     let line: Vec<&str> = line.iter().map(String::as_str).collect();
     let outcome = mpirun_groups(&[(2, &[RING]), (1, &line)]).expect_failure();
-    assert!(outcome.stderr.contains("rank 2 is on machine elsewhere"), "{outcome:#?}");
-    assert!(outcome.stderr.contains("one machine only"), "{outcome:#?}");
+    assert!(outcome.stderr.contains("and 2 are on different hosts"), "{outcome:#?}");
+    assert!(outcome.took < SOON, "{outcome:#?}");
 }
 
 /// The other side of the pages on MPI and OpenSHMEM does what the page says that ours does.

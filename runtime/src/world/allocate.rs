@@ -193,7 +193,10 @@ impl World {
             let commit = |to: usize| {
                 let granule = engine.node.granule(to - used);
                 let end = to.next_multiple_of(granule).min(engine.layout.heap_len);
-                engine.node.commit(engine.rank, heap + used, heap + end, engine.job.ranks_here(), WHAT, SETTING).map(|()| end)
+                engine
+                    .node
+                    .commit(engine.rank, heap + used, heap + end, engine.job.ranks_here(), WHAT, SETTING)
+                    .map(|()| end)
             };
             let end = match engine.far() {
                 // Each growth is a registration of its own, of which there are to be few.

@@ -124,8 +124,9 @@ impl World {
     }
 
     /// The node that a rank runs on, numbered from 0 in the order of the ranks. Ranks of a node are near to each other:
-    /// collectives and aggregation send less between nodes than within one. In this version a job is on one node, but for a
-    /// simulated one, which has those of [`sim::Config::nodes`](crate::transport::sim::Config::nodes).
+    /// collectives and aggregation send less between nodes than within one. Under mpirun and srun a node is a host (see the
+    /// setting `BELLWETHER_HOST`); a simulated job has those of
+    /// [`sim::Config::nodes`](crate::transport::sim::Config::nodes); any other is on one node.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`].

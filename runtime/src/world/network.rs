@@ -38,10 +38,14 @@ pub(super) fn open(
             let Surroundings { rank, ranks, .. } = surroundings;
             let off = |why: String| {
                 Error::Start(match hosts {
-                    true => format!(
-                        "ranks are on several hosts, which takes an RDMA network, but on that of rank {rank}: {why}; start \
-                         all ranks on one host (`mpirun --host`, `srun --nodes=1`), or see `bellwether info`"
-                    ),
+                    true => {
+                        let other = (0..ranks).find(|other| !job.is_here(*other)).unwrap_or(0);
+                        format!(
+                            "ranks {rank} and {other} are on different hosts, which takes an RDMA network, but on that of \
+                             rank {rank}: {why}; start all ranks on one host (`mpirun --host`, `srun --nodes=1`), or see \
+                             `bellwether info`"
+                        )
+                    }
                     false => {
                         format!("BELLWETHER_TRANSPORT=verbs, but: {why}; set it to auto, or see `bellwether info`")
                     }

@@ -11,6 +11,11 @@ impl World {
         let engine = &self.engine;
         let (layout, patience) = (&engine.layout, engine.patience());
         let ranks = self.size();
+        let elsewhere = ranks - engine.job.ranks_here();
+        let on = match elsewhere {
+            0 => "all on this node".into(),
+            others => format!("{} on this node, {others} on {} others", ranks - others, self.nodes() - 1),
+        };
         let crowded = if patience.crowded { "more ranks than cores" } else { "a core each" };
         let transport = match engine.far() {
             Some(far) => format!("{}: everything goes over the network", far.name()),
@@ -18,6 +23,7 @@ impl World {
         };
         let why = match (engine.far().and_then(Far::pace), engine.settings.transport) {
             (Some(_), _) => "the job is simulated".into(),
+            (None, Transport::Auto) if elsewhere > 0 => "ranks are on several hosts".into(),
             (None, Transport::Auto) => "all ranks are on this node, and no other is asked for".into(),
             (None, asked) => format!("BELLWETHER_TRANSPORT={} asks for it", asked.name()),
         };
@@ -27,7 +33,7 @@ impl World {
             None => "put, get, atomics, bells in segments; short messages in one cache line",
         };
         vec![
-            ("ranks", format!("{ranks}, all on this node")),
+            ("ranks", format!("{ranks}, {on}")),
             ("transport", transport),
             ("chosen because", why),
             ("native", native.into()),

@@ -40,7 +40,9 @@ unsafe fn address(address: *const libc::sockaddr) -> Option<IpAddr> {
                 let v4 = &*address.cast::<libc::sockaddr_in>();
                 Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr))))
             }
-            libc::AF_INET6 => Some(IpAddr::V6(Ipv6Addr::from((*address.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr))),
+            libc::AF_INET6 => {
+                Some(IpAddr::V6(Ipv6Addr::from((*address.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr)))
+            }
             _ => None,
         }
     }

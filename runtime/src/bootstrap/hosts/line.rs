@@ -142,8 +142,7 @@ pub(super) mod tests {
         let (one, other) = pair();
         let (mut one, mut other) = (Line::new(1, one).unwrap(), Line::new(0, other).unwrap());
         // More than a socket holds.
-        let words: Vec<Word> =
-            (0..600).map(|rank| Word::Table(rank, vec![rank as u8; 100 * (rank % 200)])).collect();
+        let words: Vec<Word> = (0..600).map(|rank| Word::Table(rank, vec![rank as u8; 100 * (rank % 200)])).collect();
         let mut came = Vec::new();
         for word in &words {
             one.send(word);

@@ -66,9 +66,11 @@ impl Gate {
     /// [`Error::Os`].
     pub fn open() -> Result<(Gate, Summons)> {
         let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
-        let listener = TcpListener::bind(all.map(|address| SocketAddr::new(address, 0)).as_slice()).map_err(failed("bind"))?;
+        let listener =
+            TcpListener::bind(all.map(|address| SocketAddr::new(address, 0)).as_slice()).map_err(failed("bind"))?;
         listener.set_nonblocking(true).map_err(failed("fcntl"))?;
-        let mut summons = Summons { port: listener.local_addr().map_err(failed("getsockname"))?.port().into(), ..Zeroable::zeroed() };
+        let mut summons =
+            Summons { port: listener.local_addr().map_err(failed("getsockname"))?.port().into(), ..Zeroable::zeroed() };
         for secret in [&mut summons.secret, &mut summons.answer] {
             let flags = rustix::rand::GetRandomFlags::empty();
             rustix::rand::getrandom(&mut secret[..], flags).map_err(|errno| Error::os(DOING, "getrandom", errno))?;
@@ -108,7 +110,10 @@ impl Gate {
                 match caller.listen() {
                     Some(greeting) => {
                         let is_new = lines.iter().all(|line| line.host as u64 != greeting.host);
-                        if greeting.secret == self.summons.secret && (1..hosts as u64).contains(&greeting.host) && is_new {
+                        if greeting.secret == self.summons.secret
+                            && (1..hosts as u64).contains(&greeting.host)
+                            && is_new
+                        {
                             // So few bytes have room; a caller that is gone tells so itself.
                             let _ = (&caller.stream).write_all(&self.summons.answer);
                             lines.push(Line::new(greeting.host as usize, caller.stream)?);
