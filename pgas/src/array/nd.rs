@@ -4,7 +4,7 @@ use bellwether_runtime::Pod;
 use ndarray::{ArrayView, ArrayViewMut, AxisDescription, Dim, Dimension, IntoDimension, Ix, Slice};
 
 use super::index::Region;
-use super::{GlobalArray, Local};
+use super::{GlobalArray, Local, View, ViewMut};
 
 impl<T: Pod, const D: usize> GlobalArray<T, D, Local>
 where
@@ -48,6 +48,47 @@ where
     pub fn ndarray_with_ghosts_mut(&mut self) -> ArrayViewMut<'_, T, Dim<[Ix; D]>> {
         let extents = self.local_extents().into_dimension();
         ArrayViewMut::from_shape(extents, self.local_mut()).expect("as many elements as the extents say")
+    }
+}
+
+impl<'a, T: Pod, const D: usize> View<'a, T, D, Local>
+where
+    Dim<[Ix; D]>: Dimension,
+    [Ix; D]: IntoDimension<Dim = Dim<[Ix; D]>>,
+{
+    /// What this rank has of the box, as a view of the crate `ndarray`; empty if it has nothing. It is a box in memory in every
+    /// layout: [`View::interior`] says where, [`View::iter`] gives the indices in the same order. With the feature `ndarray`.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> bellwether::Result<()> {
+    /// # bellwether::threads(2, |world| {
+    /// use bellwether::array::{GlobalArray, Layout};
+    /// let mut plane = GlobalArray::<f64, 2>::new(world, Layout::rows([8, 5], world.size())?)?;
+    /// plane.view_mut([3..6, 1..4])?.ndarray_mut().column_mut(2).fill(2.0);
+    /// // Row 3 is at the first rank, rows 4 and 5 at the other one.
+    /// assert_eq!(plane.view([3..6, 1..4])?.ndarray().shape(), [1 + world.rank(), 3]);
+    /// assert_eq!(plane.sum(world)?, 6.0);
+    /// # Ok(()) })?.into_iter().collect() }
+    /// ```
+    pub fn ndarray(&self) -> ArrayView<'a, T, Dim<[Ix; D]>> {
+        let mut view = self.array().ndarray_with_ghosts();
+        view.slice_each_axis_inplace(side(self.interior()));
+        view
+    }
+}
+
+impl<T: Pod, const D: usize> ViewMut<'_, T, D>
+where
+    Dim<[Ix; D]>: Dimension,
+    [Ix; D]: IntoDimension<Dim = Dim<[Ix; D]>>,
+{
+    /// As [`View::ndarray`], to be changed.
+    pub fn ndarray_mut(&mut self) -> ArrayViewMut<'_, T, Dim<[Ix; D]>> {
+        let (array, interior) = self.parts();
+        let mut view = array.ndarray_with_ghosts_mut();
+        view.slice_each_axis_inplace(side(interior));
+        view
     }
 }
 
