@@ -101,6 +101,38 @@ mod tests {
     use crate::array::{Ghosts, GlobalArray, Layout};
 
     #[test]
+    fn views_of_boxes_have_what_is_here_of_them_in_every_layout() {
+        use crate::array::Distribution::*;
+        let outcomes = bellwether_runtime::threads(3, |world| {
+            let value = |[i, j]: [usize; 2]| (100 * i + j) as i32;
+            for kind in [Block, Cyclic, BlockCyclic(2), Uneven(vec![1.0, 0.0, 2.0]), Sizes(vec![0, 7, 3])] {
+                let layout = Layout::on_grid([6, 10], [Block, kind], [1, 3], 3)?;
+                let mut array = GlobalArray::from_fn(world, layout, value)?;
+                for region in [[1..5, 3..8], [0..6, 9..10], [2..2, 3..8], [0..6, 0..10], [6..6, 10..10]] {
+                    let view = array.view(region.clone())?;
+                    assert!(view.ndarray().iter().eq(view.iter().map(|(_, element)| element)));
+                    let (shape, interior) = (view.ndarray().shape().to_vec(), view.interior());
+                    assert_eq!(shape, interior.extents);
+                    if !interior.is_empty() {
+                        assert_eq!(Some(view.ndarray()[[0, 0]]), array.global(interior.start).map(value));
+                    }
+                    array.view_mut(region.clone())?.ndarray_mut().fill(-1);
+                    let inside = |[i, j]: [usize; 2]| region[0].contains(&i) && region[1].contains(&j);
+                    assert!(array.iter().all(|(index, x)| *x == if inside(index) { -1 } else { value(index) }));
+                    array.iter_mut().for_each(|(index, element)| *element = value(index));
+                }
+            }
+            let ghosts = Ghosts::new([1, 2]);
+            let mut array = GlobalArray::<i32, 2>::with_ghosts(world, Layout::rows([6, 8], world.size())?, ghosts)?;
+            array.view_mut([1..5, 0..3])?.ndarray_mut().fill(1);
+            assert_eq!(array.sum(world)?, 12);
+            assert_eq!(array.local().iter().sum::<i32>(), array.view([1..5, 0..3])?.ndarray().sum());
+            Ok(())
+        });
+        outcomes.expect("runs").into_iter().collect::<bellwether_runtime::Result<()>>().expect("runs");
+    }
+
+    #[test]
     fn views_have_what_is_here() {
         let outcomes = bellwether_runtime::threads(3, |world| {
             let layout = Layout::block([6, 5, 4], world.size())?;

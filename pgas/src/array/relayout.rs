@@ -246,9 +246,9 @@ impl<'a, const D: usize> Deal<'a, D> {
         // In each dimension, for each part of the other layout, how many indices both have.
         let mut common: [Vec<usize>; D] = std::array::from_fn(|d| vec![0; other.layout.axis(d).parts()]);
         let mut kept = Vec::new();
-        for d in 0..D {
+        for (d, common) in common.iter_mut().enumerate() {
             for piece in pieces(mine, place, other, d) {
-                common[d][piece.part] += piece.count;
+                common[piece.part] += piece.count;
                 if D > 1 && d == D - 1 {
                     kept.extend(in_words(piece.count).map(|count| (piece.part as u32, count)));
                 }

@@ -78,7 +78,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// let layout = Layout::block([4, 5], world.size())?;
     /// let plane = GlobalArray::from_fn(world, layout, |[i, j]| (i + 3 * j) % 5)?;
     /// let highest = plane.scan_along(world, 1, usize::max)?;
-    /// assert_eq!(highest.to_root(world, 0)?.is_none_or(|all| all[..5] == [0, 3, 3, 4, 4]), true);
+    /// assert!(highest.to_root(world, 0)?.is_none_or(|all| all[..5] == [0, 3, 3, 4, 4]));
     /// # Ok(()) })?.into_iter().collect() }
     /// ```
     pub fn scan_along(&self, world: &World, axis: usize, combine: impl Fn(T, T) -> T) -> Result<GlobalArray<T, D>> {

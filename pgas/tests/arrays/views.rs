@@ -3,12 +3,7 @@
 use bellwether::array::{Ghosts, GlobalArray, Layout, Region};
 use bellwether::{Result, World};
 
-use super::support::{boxes, lines, on_threads, planes, says, simulated, value};
-
-fn here_and_there(name: &str, body: impl Fn(&World) -> Result<()> + Sync) {
-    on_threads(name, &[1, 2, 3, 6, 7], &body);
-    simulated(name, &[2, 3, 7], &body);
-}
+use super::support::{boxes, lines, planes, says, some_worlds, value};
 
 /// Numbers below something, the same on all ranks.
 fn random(seed: u64) -> impl FnMut(usize) -> usize {
@@ -27,7 +22,7 @@ fn some_boxes<const D: usize>(extents: [usize; D]) -> Vec<Region<D>> {
         Region { start: extents, extents: [0; D] },
         Region { start: std::array::from_fn(|d| extents[d] / 2), extents: [1; D] },
     ];
-    boxes.extend((0..6).map(|_| {
+    boxes.extend((0..3).map(|_| {
         let start: [usize; D] = std::array::from_fn(|d| random(extents[d]));
         Region { start, extents: std::array::from_fn(|d| random(extents[d] - start[d]) + 1) }
     }));
@@ -75,7 +70,7 @@ fn walked<const D: usize>(world: &World, layouts: Vec<Layout<D>>) -> Result<()> 
 
 #[test]
 fn only_what_is_here_of_a_box_is_walked() {
-    here_and_there("walked views", |world| {
+    some_worlds("walked views", |world| {
         let n = world.size();
         walked(world, lines(23, n))?;
         walked(world, planes([6, 9], n))?;
@@ -109,13 +104,17 @@ fn copied<const D: usize>(
             let to = of(region.extents);
             // Every pair of layouts comes, in some box.
             let to = to[(number + turn) % to.len()].clone();
-            let copy = array.view(region)?.to_array(world, to.clone())?;
+            // By turns from either phase.
+            let copy = if turn % 2 == 0 {
+                array.view(region)?.to_array(world, to.clone())?
+            } else {
+                let shared = array.share(world)?;
+                let copy = shared.view(region)?.to_array(world, to.clone())?;
+                array = shared.localize(world)?;
+                copy
+            };
             assert_eq!(*copy.layout(), to);
             assert!(copy.iter().all(|(index, x)| *x == from(index)), "{region:?} of {array:?} to {to}");
-            let shared = array.share(world)?;
-            let copy = shared.view(region)?.to_array(world, to.clone())?;
-            assert!(copy.iter().all(|(index, x)| *x == from(index)), "{region:?} of {shared:?} to {to}");
-            array = shared.localize(world)?;
         }
     }
     Ok(())
@@ -123,7 +122,7 @@ fn copied<const D: usize>(
 
 #[test]
 fn boxes_become_arrays_of_every_layout() {
-    here_and_there("views to arrays", |world| {
+    some_worlds("views to arrays", |world| {
         let n = world.size();
         copied(world, lines(23, n), |[a]| lines(a, n))?;
         copied(world, planes([6, 9], n), |extents| planes(extents, n))?;
@@ -137,6 +136,13 @@ fn boxes_become_arrays_of_every_layout() {
         shared.put(world.rank(), -1.0)?;
         let first = shared.view(0..n)?.to_array(world, Layout::cyclic([n], n)?)?;
         assert!(first.iter().all(|(_, x)| *x == -1.0));
+        // Ghost layers are not.
+        let mut bordered = GlobalArray::with_ghosts(world, Layout::block([2 * n, 12], n)?, Ghosts::new([1, 1]))?;
+        bordered.local_mut().fill(-1.0);
+        bordered.iter_mut().for_each(|(index, x)| *x = value(index));
+        let bordered = bordered.share(world)?;
+        let part = bordered.view([1..2 * n, 3..10])?.to_array(world, Layout::cyclic([2 * n - 1, 7], n)?)?;
+        assert!(part.iter().all(|([i, j], x)| *x == value([i + 1, j + 3])));
         world.barrier()
     });
 }
@@ -148,7 +154,7 @@ fn assigned<const D: usize>(world: &World, from: Vec<Layout<D>>, to: Vec<Layout<
         let layout = to[(number + 1) % to.len()].clone();
         let mut target = GlobalArray::from_fn(world, layout, |_| -1.0)?;
         let extents = target.extents();
-        for region in some_boxes(array.extents()) {
+        for (turn, region) in some_boxes(array.extents()).into_iter().enumerate() {
             let taken: [usize; D] = std::array::from_fn(|d| region.extents[d].min(extents[d]));
             let region = Region { extents: taken, ..region };
             let start = std::array::from_fn(|d| random(extents[d] - taken[d] + 1));
@@ -157,17 +163,18 @@ fn assigned<const D: usize>(world: &World, from: Vec<Layout<D>>, to: Vec<Layout<
                 Some(index) => value::<D>(std::array::from_fn(|d| region.start[d] + index[d])),
                 None => -1.0,
             };
-            target.view_mut(there)?.assign(world, &array.view(region)?)?;
+            if turn % 2 == 0 {
+                target.view_mut(there)?.assign(world, &array.view(region)?)?;
+            } else {
+                let shared = array.share(world)?;
+                target.view_mut(there)?.assign(world, &shared.view(region)?)?;
+                array = shared.localize(world)?;
+            }
             assert!(
                 target.iter().all(|(index, x)| *x == is(index)),
                 "{region:?} of {array:?} to {there:?} of {target:?}"
             );
             target.fill(-1.0);
-            let shared = array.share(world)?;
-            target.view_mut(there)?.assign(world, &shared.view(region)?)?;
-            assert!(target.iter().all(|(index, x)| *x == is(index)), "{region:?} to {there:?} of {target:?}");
-            target.fill(-1.0);
-            array = shared.localize(world)?;
         }
     }
     Ok(())
@@ -175,7 +182,7 @@ fn assigned<const D: usize>(world: &World, from: Vec<Layout<D>>, to: Vec<Layout<
 
 #[test]
 fn boxes_are_assigned_between_all_layouts() {
-    here_and_there("assigned views", |world| {
+    some_worlds("assigned views", |world| {
         let n = world.size();
         assigned(world, lines(23, n), lines(17, n))?;
         assigned(world, planes([6, 9], n), planes([7, 8], n))?;
@@ -199,7 +206,7 @@ fn boxes_are_assigned_between_all_layouts() {
 
 #[test]
 fn boxes_that_do_not_fit_are_told_everywhere() {
-    here_and_there("bad views", |world| {
+    some_worlds("bad views", |world| {
         let n = world.size();
         let from = GlobalArray::from_fn(world, Layout::block([6, 9], n)?, value)?;
         let mut to = GlobalArray::from_fn(world, Layout::cyclic([6, 9], n)?, value)?;
