@@ -59,6 +59,7 @@ struct Route<const D: usize> {
 /// neighbours to have begun that, and so to have finished n - 2 and emptied its half. And it rings a bell again only
 /// when all have rung it: nobody is two exchanges ahead of a neighbour.
 pub(super) struct Halo<T, const D: usize> {
+    pub(super) ghosts: Ghosts<D>,
     inbox: Symmetric<T>,
     bells: [Bell; 2],
     /// Elements of half of the inbox.
@@ -240,7 +241,7 @@ impl<T: Pod, const D: usize> Halo<T, D> {
         let half = places[directions.len()];
         let inbox = world.alloc(2 * half)?;
         let bells = [world.bell()?, world.bell()?];
-        Ok(Halo { inbox, bells, half, routes, neighbours, started: 0, finished: 0, packed: Vec::new() })
+        Ok(Halo { ghosts, inbox, bells, half, routes, neighbours, started: 0, finished: 0, packed: Vec::new() })
     }
 
     fn send(&mut self, array: &GlobalArray<T, D, Local>) -> Result<()> {

@@ -126,14 +126,14 @@ pub(super) fn own_index<const D: usize>(local: [usize; D], ghost: [usize; D]) ->
 }
 
 /// Indices in the array of this rank's own elements, along the last dimension from `first` to the end.
-struct Indices<const D: usize> {
+pub(super) struct Indices<const D: usize> {
     layout: Layout<D>,
     index: [usize; D],
     part: usize,
     next: usize,
 }
 
-fn indices<const D: usize>(layout: &Layout<D>, rank: usize, first: [usize; D]) -> Indices<D> {
+pub(super) fn indices<const D: usize>(layout: &Layout<D>, rank: usize, first: [usize; D]) -> Indices<D> {
     let place = layout.place_of(rank);
     let mut index = [0; D];
     (0..D - 1).for_each(|d| index[d] = layout.axis(d).global(place[d], first[d]));

@@ -12,8 +12,8 @@
 //! | change the layout | [`GlobalArray::relayout`], [`GlobalArray::transpose`] |
 //! | deal out what one rank has, and bring it back there | [`GlobalArray::from_root`], [`GlobalArray::to_root`] |
 //! | keep borders of the neighbours | [`Ghosts`], [`GlobalArray::start_exchange`] |
-//! | order | [`GlobalArray::sort`], [`GlobalArray::prefix_sum`] |
-//! | a part as an array | [`GlobalArray::view`] |
+//! | order | [`GlobalArray::sort`], [`GlobalArray::prefix_sum`]; of more dimensions [`GlobalArray::sort_along`], [`GlobalArray::prefix_sum_along`] |
+//! | a part as an array | [`GlobalArray::view`], [`GlobalArray::view_mut`]; copied: [`View::to_array`], [`ViewMut::assign`] |
 //! | keep | [`GlobalArray::save_npy`] |
 //!
 //! # Phases
@@ -25,6 +25,7 @@
 //!
 //! Calls that take the world are collective, unless they say otherwise. All others are local or one-sided.
 
+mod along;
 mod compute;
 mod flat;
 mod ghost;

@@ -3,10 +3,26 @@
 use bellwether_runtime::{Pod, Reach, Result, World};
 
 use super::GlobalArray;
+use super::index::Region;
+use super::relayout::Part;
 use super::tables::Tables;
 
 mod sealed {
-    pub trait Sealed {}
+    use bellwether_runtime::{Pod, Result, World};
+
+    use super::super::index::Region;
+    use super::super::relayout::Part;
+    use super::{GlobalArray, Phase};
+
+    pub trait Sealed: Sized {
+        /// What this rank has of a box, for a collective that copies it.
+        fn part<T: Pod, const D: usize>(array: &GlobalArray<T, D, Self>, region: Region<D>) -> Part<'_, T, D>
+        where
+            Self: Phase;
+
+        /// Returns when what any rank put before is there. Collective.
+        fn settle(world: &World) -> Result<()>;
+    }
 }
 
 /// A phase of an array: [`Local`] or [`Shared`].
@@ -23,8 +39,25 @@ pub enum Local {}
 #[derive(Debug, Clone, Copy)]
 pub enum Shared {}
 
-impl sealed::Sealed for Local {}
-impl sealed::Sealed for Shared {}
+impl sealed::Sealed for Local {
+    fn part<T: Pod, const D: usize>(array: &GlobalArray<T, D>, region: Region<D>) -> Part<'_, T, D> {
+        Part::borrowed(array, region)
+    }
+
+    fn settle(_: &World) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl sealed::Sealed for Shared {
+    fn part<T: Pod, const D: usize>(array: &GlobalArray<T, D, Shared>, region: Region<D>) -> Part<'_, T, D> {
+        Part::read(array, region)
+    }
+
+    fn settle(world: &World) -> Result<()> {
+        world.barrier()
+    }
+}
 
 impl Phase for Local {
     const NAME: &'static str = "local";

@@ -1,12 +1,14 @@
-//! The same elements in another layout.
+//! The same elements in another layout, and boxes of them in another array.
+
+use std::borrow::Cow;
 
 use bellwether_runtime::memory::copy;
 use bellwether_runtime::{Error, Pod, Reach, Result, World};
 
-use super::index::{Region, volume};
+use super::index::{Region, offset, volume};
 use super::layout::{Axis, Run};
 use super::local::own_index;
-use super::{GlobalArray, Layout, Local};
+use super::{GlobalArray, Layout, Local, Phase};
 use crate::team::Team;
 
 /// Bytes of a piece from which on it is put for itself over a network.
@@ -25,7 +27,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
             self.check_extents("relayout", layout.extents(), self.extents())?;
             world.check_own(&self.memory, "relayout")?;
             let to = GlobalArray::new(world, layout)?;
-            self.move_all(world, to)
+            self.whole().move_all(world, to)
         })
     }
 
@@ -37,97 +39,18 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         world.within("copy_into", || {
             self.check_extents("copy_into", to.extents(), self.extents())?;
             to.meet(world)?;
-            self.move_all(world, to)
+            self.whole().move_all(world, to)
         })
     }
 
-    fn move_all(&self, world: &World, mut to: GlobalArray<T, D>) -> Result<GlobalArray<T, D>> {
-        // Both are the same on every rank, as the layouts are.
-        if to.memory.mapped().is_none() && self.piece_length(&to.layout) * size_of::<T>() < LONG {
-            self.exchange_all(world, &mut to)?;
-        } else {
-            self.put_all(&to)?;
-            to.meet(world)?;
-        }
-        Ok(to)
-    }
-
-    /// How many elements the pieces have that lie together in both layouts, to judge by the first ones.
-    fn piece_length(&self, to: &Layout<D>) -> usize {
-        const ENOUGH: usize = 100;
-        let (from, to) = (self.layout.axis(D - 1), to.axis(D - 1));
-        let runs = from.runs(0..from.extent());
-        let pieces = runs.flat_map(|run| to.runs(run.global..run.global + run.count)).take(ENOUGH);
-        let (count, elements) = pieces.fold((0, 0), |(count, elements), piece| (count + 1, elements + piece.count));
-        elements / count
-    }
-
-    /// All that goes from one rank to another is packed, in the order of the indices, which is that of memory on both sides.
-    fn exchange_all(&self, world: &World, to: &mut GlobalArray<T, D>) -> Result<()> {
-        let longest = std::array::from_fn(|d| to.layout.axis(d).longest());
-        let arrived = world.alloc::<T>(volume::<D>(&longest).expect("as many as the array has memory for"))?;
-        let layout = to.layout.clone();
-        let mut outgoing = Deal::new(&self.layout, self.rank, &layout);
-        let mut incoming = Deal::new(&layout, self.rank, &self.layout);
-        // Where each rank's elements begin is known where they go.
-        let there = Team::world(world)?.alltoall(&incoming.next)?;
-        let start = outgoing.next.clone();
-        let mut packed = vec![T::zeroed(); self.own.iter().product()];
-        for (local, line) in self.lines() {
-            outgoing.line(own_index(local, self.ghost), |at, from, count| match count {
-                1 => packed[at] = line[from],
-                _ => packed[at..at + count].copy_from_slice(&line[from..from + count]),
-            });
-        }
-        // Each begins with another rank.
-        for target in (0..world.size()).map(|step| (self.rank + step) % world.size()) {
-            // All that was packed for it.
-            let mine = &packed[start[target]..outgoing.next[target]];
-            if !mine.is_empty() {
-                arrived.put_slice(target, there[target], mine)?;
-            }
-        }
-        // A put has copied what it was given.
-        drop((outgoing, packed));
-        to.meet(world)?;
-        let own = to.own.iter().product();
-        // SAFETY: as long as the largest part; after the meeting nobody writes it, and any bits are a `T`.
-        let unpacked = unsafe { std::slice::from_raw_parts(arrived.as_ptr_range().start, own) };
-        let ghost = to.ghost;
-        for (local, line) in to.lines_mut() {
-            incoming.line(own_index(local, ghost), |at, into, count| match count {
-                1 => line[into] = unpacked[at],
-                _ => line[into..into + count].copy_from_slice(&unpacked[at..at + count]),
-            });
-        }
-        Ok(())
+    fn whole(&self) -> Part<'_, T, D> {
+        Part::borrowed(self, Region { start: [0; D], extents: self.extents() })
     }
 
     /// Waits until every rank does something to this array that begins or ends here, and all that was put into it is
     /// there. No rank has a slice of it meanwhile: each has taken the array in, and gives it back after the last meeting.
     pub(super) fn meet(&self, world: &World) -> Result<()> {
         world.change_reach(&self.memory, Reach::Handle)
-    }
-
-    fn put_all(&self, to: &GlobalArray<T, D>) -> Result<()> {
-        let place = self.layout.place_of(self.rank);
-        // To find one place is then less than to find where a piece ends.
-        let single = D == 1 && self.piece_length(&to.layout) < 4;
-        for (local, line) in self.lines() {
-            let mut start: [usize; D] =
-                std::array::from_fn(|d| self.layout.axis(d).global(place[d], local[d] - self.ghost[d]));
-            for run in self.layout.axis(D - 1).runs_of(place[D - 1], 0..self.own[D - 1]) {
-                if single {
-                    let mut elements = line[run.local..run.local + run.count].iter().enumerate();
-                    elements.try_for_each(|(i, element)| to.put_one(run.global + i, *element))?;
-                    continue;
-                }
-                start[D - 1] = run.global;
-                let extents = std::array::from_fn(|d| if d == D - 1 { run.count } else { 1 });
-                to.put_region(Region { start, extents }, &line[run.local..run.local + run.count])?;
-            }
-        }
-        Ok(())
     }
 
     /// Writes the element at an index of one dimension, which is inside.
@@ -153,10 +76,163 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     }
 }
 
-/// What a rank has in one layout, dealt out by another: what each rank has in common with it, one rank's after the other's.
+/// What a rank has of a box of an array, to be copied elsewhere.
+pub struct Part<'a, T: Pod, const D: usize> {
+    from: Sector<'a, D>,
+    rank: usize,
+    /// Which of the rank's own elements they are.
+    own: Region<D>,
+    /// A box of `extents`, in which they begin at `start`.
+    elements: Cow<'a, [T]>,
+    extents: [usize; D],
+    start: [usize; D],
+}
+
+impl<'a, T: Pod, const D: usize> Part<'a, T, D> {
+    /// The elements themselves. The box is inside, here and below.
+    pub fn borrowed(array: &'a GlobalArray<T, D>, region: Region<D>) -> Part<'a, T, D> {
+        let own = array.layout.locals(array.rank, region);
+        let start = std::array::from_fn(|d| own.start[d] + array.ghost[d]);
+        let (elements, extents) = (array.local().into(), array.local_extents());
+        Part { from: Sector { layout: &array.layout, region }, rank: array.rank, own, elements, extents, start }
+    }
+
+    /// A copy of elements that others may write meanwhile.
+    pub fn read<P: Phase>(array: &'a GlobalArray<T, D, P>, region: Region<D>) -> Part<'a, T, D> {
+        let own = array.layout.locals(array.rank, region);
+        let mut elements = vec![T::zeroed(); own.len()];
+        let lines = array.in_local_box(own).lines();
+        for (local, line) in lines.zip(elements.chunks_exact_mut(own.extents[D - 1].max(1))) {
+            array.memory.read(array.place(&local), line);
+        }
+        let (elements, extents, start) = (elements.into(), own.extents, [0; D]);
+        Part { from: Sector { layout: &array.layout, region }, rank: array.rank, own, elements, extents, start }
+    }
+
+    /// Lines along the last dimension, and where each begins among the rank's own elements.
+    fn lines(&self) -> impl Iterator<Item = ([usize; D], &[T])> {
+        let count = self.own.extents[D - 1];
+        self.own.lines().map(move |own| {
+            let at = std::array::from_fn(|d| own[d] - self.own.start[d] + self.start[d]);
+            (own, &self.elements[offset(&self.extents, &at)..][..count])
+        })
+    }
+
+    /// To an array of the same extents that no rank has a slice of: made just now, or taken in by all.
+    pub(super) fn move_all(&self, world: &World, mut to: GlobalArray<T, D>) -> Result<GlobalArray<T, D>> {
+        // Both are the same on every rank, as the layouts are.
+        if to.memory.mapped().is_none() && self.piece_length(&to.layout) * size_of::<T>() < LONG {
+            let all = Region { start: [0; D], extents: to.extents() };
+            self.exchange(world, &mut to, all)?;
+        } else {
+            self.put_all(&to)?;
+            to.meet(world)?;
+        }
+        Ok(to)
+    }
+
+    /// How many elements the pieces have that lie together in both layouts, to judge by the first ones.
+    fn piece_length(&self, to: &Layout<D>) -> usize {
+        const ENOUGH: usize = 100;
+        let (from, to, range) = (self.from.layout.axis(D - 1), to.axis(D - 1), self.from.region.range(D - 1));
+        let first = range.start;
+        let pieces = from.runs(range).flat_map(|run| to.runs(run.global - first..run.global - first + run.count));
+        let (count, elements) =
+            pieces.take(ENOUGH).fold((0, 0), |(count, elements), piece| (count + 1, elements + piece.count));
+        elements / count
+    }
+
+    /// To a box of an array, of the same extents. All that goes from one rank to another is packed, in the order of the
+    /// indices, which is that of memory on both sides, and lands in memory of its own: whatever goes wrong, what a rank has as
+    /// a slice only that rank writes. Collective.
+    pub(super) fn exchange(&self, world: &World, to: &mut GlobalArray<T, D>, region: Region<D>) -> Result<()> {
+        let longest = std::array::from_fn(|d| {
+            let axis = to.layout.axis(d);
+            (0..axis.parts()).map(|part| axis.locals(part, region.range(d)).len()).max().unwrap_or(0)
+        });
+        let arrived = world.alloc::<T>(volume::<D>(&longest).expect("as many as the array has memory for"))?;
+        let layout = to.layout.clone();
+        let there = Sector { layout: &layout, region };
+        let mut outgoing = Deal::new(self.from, self.rank, there);
+        let mut incoming = Deal::new(there, self.rank, self.from);
+        // Where each rank's elements begin is known where they go.
+        let first = Team::world(world)?.alltoall(&incoming.next)?;
+        let start = outgoing.next.clone();
+        let mut packed = vec![T::zeroed(); self.own.len()];
+        for (own, line) in self.lines() {
+            outgoing.line(own, |at, from, count| match count {
+                1 => packed[at] = line[from],
+                _ => packed[at..at + count].copy_from_slice(&line[from..from + count]),
+            });
+        }
+        // Each begins with another rank.
+        for target in (0..world.size()).map(|step| (self.rank + step) % world.size()) {
+            // All that was packed for it.
+            let mine = &packed[start[target]..outgoing.next[target]];
+            if !mine.is_empty() {
+                arrived.put_slice(target, first[target], mine)?;
+            }
+        }
+        // A put has copied what it was given.
+        drop((outgoing, packed));
+        to.meet(world)?;
+        let own = layout.locals(self.rank, region);
+        // SAFETY: as long as the largest part; after the meeting nobody writes it, and any bits are a `T`.
+        let unpacked = unsafe { std::slice::from_raw_parts(arrived.as_ptr_range().start, own.len()) };
+        let ghost = to.ghost;
+        for (local, line) in to.lines_of_mut(to.in_local_box(own)) {
+            incoming.line(own_index(local, ghost), |at, into, count| match count {
+                1 => line[into] = unpacked[at],
+                _ => line[into..into + count].copy_from_slice(&unpacked[at..at + count]),
+            });
+        }
+        Ok(())
+    }
+
+    fn put_all(&self, to: &GlobalArray<T, D>) -> Result<()> {
+        let Sector { layout, region } = self.from;
+        let place = layout.place_of(self.rank);
+        // To find one place is then less than to find where a piece ends.
+        let single = D == 1 && self.piece_length(&to.layout) < 4;
+        for (own, line) in self.lines() {
+            let mut start: [usize; D] =
+                std::array::from_fn(|d| layout.axis(d).global(place[d], own[d]) - region.start[d]);
+            for run in layout.axis(D - 1).runs_of(place[D - 1], self.own.range(D - 1)) {
+                let from = run.local - self.own.start[D - 1];
+                let piece = &line[from..from + run.count];
+                start[D - 1] = run.global - region.start[D - 1];
+                if single {
+                    let mut elements = piece.iter().enumerate();
+                    elements.try_for_each(|(i, element)| to.put_one(start[0] + i, *element))?;
+                    continue;
+                }
+                let extents = std::array::from_fn(|d| if d == D - 1 { run.count } else { 1 });
+                to.put_region(Region { start, extents }, piece)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
+    /// A box of this rank's own elements, as one of [`GlobalArray::local_extents`].
+    pub(super) fn in_local_box(&self, own: Region<D>) -> Region<D> {
+        Region { start: std::array::from_fn(|d| own.start[d] + self.ghost[d]), ..own }
+    }
+}
+
+/// A box of an array with this layout.
+#[derive(Clone, Copy)]
+struct Sector<'a, const D: usize> {
+    layout: &'a Layout<D>,
+    region: Region<D>,
+}
+
+/// What a rank has in one box, dealt out by the layout of another of the same extents: what each rank has in common with it,
+/// one rank's after the other's.
 struct Deal<'a, const D: usize> {
-    mine: &'a Layout<D>,
-    other: &'a Layout<D>,
+    mine: Sector<'a, D>,
+    other: Sector<'a, D>,
     place: [usize; D],
     /// Pieces of each line, where there are several lines: part in the other layout, and how many elements.
     pieces: Vec<(u32, u32)>,
@@ -165,24 +241,24 @@ struct Deal<'a, const D: usize> {
 }
 
 impl<'a, const D: usize> Deal<'a, D> {
-    fn new(mine: &'a Layout<D>, rank: usize, other: &'a Layout<D>) -> Deal<'a, D> {
-        let place = mine.place_of(rank);
+    fn new(mine: Sector<'a, D>, rank: usize, other: Sector<'a, D>) -> Deal<'a, D> {
+        let place = mine.layout.place_of(rank);
         // In each dimension, for each part of the other layout, how many indices both have.
-        let mut common: [Vec<usize>; D] = std::array::from_fn(|d| vec![0; other.axis(d).parts()]);
+        let mut common: [Vec<usize>; D] = std::array::from_fn(|d| vec![0; other.layout.axis(d).parts()]);
         let mut kept = Vec::new();
-        for d in 0..D {
-            for piece in pieces(mine.axis(d), place[d], other.axis(d)) {
-                common[d][piece.part] += piece.count;
+        for (d, common) in common.iter_mut().enumerate() {
+            for piece in pieces(mine, place, other, d) {
+                common[piece.part] += piece.count;
                 if D > 1 && d == D - 1 {
                     kept.extend(in_words(piece.count).map(|count| (piece.part as u32, count)));
                 }
             }
         }
         let count = |rank: usize| {
-            let theirs = other.place_of(rank);
+            let theirs = other.layout.place_of(rank);
             (0..D).map(|d| common[d][theirs[d]]).product::<usize>()
         };
-        let counts = (0..other.ranks()).map(count);
+        let counts = (0..other.layout.ranks()).map(count);
         let next = counts.scan(0, |sum, count| Some(std::mem::replace(sum, *sum + count))).collect();
         Deal { mine, other, place, pieces: kept, next }
     }
@@ -190,9 +266,11 @@ impl<'a, const D: usize> Deal<'a, D> {
     /// Calls `copy` for each piece of a line: its place among the packed elements, in the line, and its length. Lines come in
     /// the order of memory.
     fn line(&mut self, own: [usize; D], mut copy: impl FnMut(usize, usize, usize)) {
+        let (mine, other) = (self.mine, self.other);
         let base = (0..D - 1).fold(0, |rank, d| {
-            let (part, _) = self.other.axis(d).locate(self.mine.axis(d).global(self.place[d], own[d]));
-            (rank + part) * self.other.axis(d + 1).parts()
+            let index = mine.layout.axis(d).global(self.place[d], own[d]) - mine.region.start[d];
+            let (part, _) = other.layout.axis(d).locate(other.region.start[d] + index);
+            (rank + part) * other.layout.axis(d + 1).parts()
         });
         let mut at = 0;
         let mut each = |part: usize, count: usize| {
@@ -202,17 +280,26 @@ impl<'a, const D: usize> Deal<'a, D> {
         };
         if D == 1 {
             // One line: what it is made of is looked for once more, not kept.
-            pieces(self.mine.axis(0), self.place[0], self.other.axis(0))
-                .for_each(|piece| each(piece.part, piece.count));
+            pieces(mine, self.place, other, 0).for_each(|piece| each(piece.part, piece.count));
         } else {
             self.pieces.iter().for_each(|(part, count)| each(*part as usize, *count as usize));
         }
     }
 }
 
-/// What `part` of one axis has, in its order, in pieces that lie together in a part of the other axis too.
-fn pieces(mine: &Axis, part: usize, other: &Axis) -> impl Iterator<Item = Run> {
-    mine.runs_of(part, 0..mine.len(part)).flat_map(|run| other.runs(run.global..run.global + run.count))
+/// What the rank at a place has of the first box along one dimension, in its order, in pieces that lie together in a part of
+/// the other box too.
+fn pieces<'a, const D: usize>(
+    mine: Sector<'a, D>,
+    place: [usize; D],
+    other: Sector<'a, D>,
+    d: usize,
+) -> impl Iterator<Item = Run> + use<'a, D> {
+    let (from, to): (&Axis, &Axis) = (mine.layout.axis(d), other.layout.axis(d));
+    from.runs_of(place[d], from.locals(place[d], mine.region.range(d))).flat_map(move |run| {
+        let start = run.global - mine.region.start[d] + other.region.start[d];
+        to.runs(start..start + run.count)
+    })
 }
 
 /// A count, in as many numbers as it takes.

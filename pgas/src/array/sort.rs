@@ -10,8 +10,12 @@ use super::{GlobalArray, Local};
 /// Samples of the rank that has most elements; others give as many for each of theirs.
 const SAMPLES: usize = 64;
 
+/// Bytes of neighbouring lines that are sorted together where they do not lie in memory one after the other: whole lines of
+/// a cache.
+const TILE: usize = 256;
+
 impl<T: Pod> GlobalArray<T, 1, Local> {
-    /// A new array of the same layout with the elements in order. Collective.
+    /// A new array with the layout and the ghost layers of this one, and the elements in order. Collective.
     ///
     /// # Errors
     /// As [`GlobalArray::sort_by`].
@@ -22,8 +26,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
         world.within("sort", || self.sort_by(world, T::cmp))
     }
 
-    /// A new array of the same layout with the elements in the order of their keys; elements of equal keys keep their
-    /// order. Collective.
+    /// As [`GlobalArray::sort`], in the order of the elements' keys; elements of equal keys keep their order. Collective.
     ///
     /// # Errors
     /// As [`GlobalArray::sort_by`].
@@ -31,9 +34,9 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
         world.within("sort_by_key", || self.sort_by(world, |a, b| key(a).cmp(&key(b))))
     }
 
-    /// A new array of the same layout with the elements in the order that `compare` says, a total one; elements that it
-    /// calls equal keep their order. So the result does not depend on the number of ranks. For floating-point numbers:
-    /// `array.sort_by(&world, f64::total_cmp)`. Collective.
+    /// As [`GlobalArray::sort`], in the order that `compare` says, a total one; elements that it calls equal keep their
+    /// order. So the result does not depend on the number of ranks. For floating-point numbers:
+    /// `array.sort_by(&world, f64::total_cmp)`. Ghost layers are zeros until they are exchanged. Collective.
     ///
     /// Sample sort (Frazer and McKellar, 1970): each rank sorts its own elements, and sends them to the rank of the range
     /// that they are in, which merges them. Ranges are chosen from samples; among equal elements rank and place decide,
@@ -42,24 +45,130 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     /// # Errors
     /// As [`GlobalArray::new`] and [`World::allgather`].
     pub fn sort_by(&self, world: &World, compare: impl Fn(&T, &T) -> Ordering) -> Result<GlobalArray<T, 1>> {
-        world.within("sort_by", || {
-            let result = GlobalArray::new(world, self.layout.clone())?;
-            let mut mine = {
-                let ordered = self.in_order(world)?;
-                let own = ordered.interior().range(0);
-                ordered.local()[own].to_vec()
-            };
-            mine.sort_by(&compare);
-            let ends = ends_of_ranges(world, &mine, &compare)?;
-            let mut merged = exchange(world, &mine, &ends)?;
-            drop(mine);
-            // What comes from one rank is in order, and what comes from a lower one is first: equal elements keep theirs.
-            merged.sort_by(&compare);
-            let before: u64 = world.allgather(&[merged.len() as u64])?[..world.rank()].iter().sum();
-            result.put_region(Region { start: [before as usize], extents: [merged.len()] }, &merged)?;
-            result.meet(world)?;
-            Ok(result)
+        world.within("sort_by", || self.sort_line(world, compare))
+    }
+}
+
+impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
+    /// A new array with the layout and the ghost layers of this one, and each line along `axis` in order:
+    /// `numpy.sort(array, axis)`. Collective.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::sort_along_by`].
+    ///
+    /// # Examples
+    /// The middle of each column.
+    /// ```
+    /// # fn main() -> bellwether::Result<()> {
+    /// # bellwether::threads(3, |world| {
+    /// use bellwether::array::{GlobalArray, Layout};
+    /// let layout = Layout::block([5, 4], world.size())?;
+    /// let plane = GlobalArray::from_fn(world, layout.clone(), |[i, j]| (3 * i + j) % 5)?;
+    /// let sorted = plane.sort_along(world, 0)?;
+    /// assert!(sorted.view([2..3, 0..4])?.iter().all(|(_, middle)| *middle == 2));
+    /// assert_eq!(*sorted.layout(), layout);
+    /// # Ok(()) })?.into_iter().collect() }
+    /// ```
+    pub fn sort_along(&self, world: &World, axis: usize) -> Result<GlobalArray<T, D>>
+    where
+        T: Ord,
+    {
+        world.within("sort_along", || self.sort_along_by(world, axis, T::cmp))
+    }
+
+    /// As [`GlobalArray::sort_along`], in the order of the elements' keys; elements of equal keys keep their order.
+    /// Collective.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::sort_along_by`].
+    pub fn sort_along_by_key<K: Ord>(
+        &self,
+        world: &World,
+        axis: usize,
+        key: impl Fn(&T) -> K,
+    ) -> Result<GlobalArray<T, D>> {
+        world.within("sort_along_by_key", || self.sort_along_by(world, axis, |a, b| key(a).cmp(&key(b))))
+    }
+
+    /// As [`GlobalArray::sort_along`], in the order that `compare` says, a total one; elements that it calls equal keep their
+    /// order. So the result is the same on any number of ranks. Ghost layers are zeros until they are exchanged. Collective.
+    ///
+    /// Where the axis is shared out, all elements travel to a layout in which each line is at one rank, as evenly as the
+    /// number of lines allows, and back: that takes memory for the elements twice more, and a line has to fit at a rank. An
+    /// array of one dimension, which has one line, is sorted by all ranks, as [`GlobalArray::sort_by`] does.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Error::InvalidArgument), with both numbers, for an axis that the array does not have, and
+    /// [`RanksDiffer`](crate::Error::RanksDiffer) for ranks that give different ones, on all ranks; as
+    /// [`GlobalArray::relayout`].
+    pub fn sort_along_by(
+        &self,
+        world: &World,
+        axis: usize,
+        compare: impl Fn(&T, &T) -> Ordering,
+    ) -> Result<GlobalArray<T, D>> {
+        world.within("sort_along_by", || {
+            self.check_axis(world, "sort_along_by", axis)?;
+            if D == 1 {
+                return self.sort_line(world, compare);
+            }
+            if self.layout.axis(axis).parts() == 1 {
+                let mut result = self.copy(world)?;
+                result.sort_lines(axis, compare);
+                return Ok(result);
+            }
+            let mut whole = self.relayout(world, self.layout.whole_along(axis))?;
+            whole.sort_lines(axis, compare);
+            whole.copy_into(world, self.like(world)?)
         })
+    }
+
+    /// Sorts this rank's lines along an axis, which it has whole.
+    fn sort_lines(&mut self, axis: usize, compare: impl Fn(&T, &T) -> Ordering) {
+        if axis == D - 1 {
+            return self.lines_mut().for_each(|(_, line)| line.sort_by(&compare));
+        }
+        let (count, width) = (self.own[axis], self.own[D - 1]);
+        let stride: usize = self.local_extents()[axis + 1..].iter().product();
+        let most = (TILE / size_of::<T>()).clamp(1, width.max(1));
+        let mut tile = vec![T::zeroed(); most * count];
+        for first in (Region { start: self.ghost, extents: self.across(axis) }).lines() {
+            for left in (0..width).step_by(most) {
+                let corner = self.place(&first) + left;
+                let all = &mut self.local_mut()[corner..];
+                let columns = most.min(width - left);
+                for (row, line) in all.chunks(stride).take(count).enumerate() {
+                    line.iter().take(columns).enumerate().for_each(|(i, element)| tile[i * count + row] = *element);
+                }
+                tile.chunks_exact_mut(count).take(columns).for_each(|line| line.sort_by(&compare));
+                for (row, line) in all.chunks_mut(stride).take(count).enumerate() {
+                    line.iter_mut().take(columns).enumerate().for_each(|(i, element)| *element = tile[i * count + row]);
+                }
+            }
+        }
+    }
+
+    /// Sorts the one line of an array of one dimension.
+    fn sort_line(&self, world: &World, compare: impl Fn(&T, &T) -> Ordering) -> Result<GlobalArray<T, D>> {
+        let result = self.like(world)?;
+        let relaid;
+        let ordered = if self.layout.axis(0).is_contiguous() {
+            self
+        } else {
+            relaid = self.relayout(world, self.layout.in_blocks(0))?;
+            &relaid
+        };
+        let mut mine: Vec<T> = ordered.lines().flat_map(|(_, line)| line).copied().collect();
+        mine.sort_by(&compare);
+        let ends = ends_of_ranges(world, &mine, &compare)?;
+        let mut merged = exchange(world, &mine, &ends)?;
+        drop(mine);
+        // What comes from one rank is in order, and what comes from a lower one is first: equal elements keep theirs.
+        merged.sort_by(&compare);
+        let before: u64 = world.allgather(&[merged.len() as u64])?[..world.rank()].iter().sum();
+        result.put_region(Region { start: [before as usize; D], extents: [merged.len(); D] }, &merged)?;
+        result.meet(world)?;
+        Ok(result)
     }
 }
 

@@ -3,7 +3,8 @@
 use bellwether_runtime::{Error, Pod, Posted, Result, World};
 
 use super::index::{Position, Region};
-use super::{GlobalArray, Local, Phase, Shared};
+use super::local::{indices, own_index};
+use super::{GlobalArray, Layout, Local, Phase, Shared};
 
 /// A box of an array, whose indices begin at 0. It borrows the array; nothing is copied.
 ///
@@ -68,6 +69,62 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
         self.region.is_empty()
     }
 
+    /// Where in the box of [`GlobalArray::local_extents`] the elements that this rank has of it are; empty if it has none.
+    pub fn interior(&self) -> Region<D> {
+        self.array.part_of(self.region)
+    }
+
+    /// Copies the box to an array of its own, in the local phase, without ghost layers: a [`GlobalArray::relayout`] of a box.
+    /// Collective: every rank gives the same box. What was put into a shared array before any rank called this is copied.
+    ///
+    /// # Errors
+    /// [`Error::RanksDiffer`], on all ranks, for boxes that are not the same everywhere; [`Error::InvalidArgument`], with both
+    /// sides, if the layout is not one of the box's extents, as no layout is for an empty box; as [`GlobalArray::new`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> bellwether::Result<()> {
+    /// # bellwether::threads(3, |world| {
+    /// use bellwether::array::{GlobalArray, Layout};
+    /// let plane = GlobalArray::from_fn(world, Layout::block([10, 10], world.size())?, |[i, j]| (10 * i + j) as u64)?;
+    /// // A small one is dealt out anew: else few ranks would have it.
+    /// let corner = plane.view([7..10, 5..10])?.to_array(world, Layout::rows([3, 5], world.size())?)?;
+    /// assert!(corner.iter().all(|([i, j], element)| *element == (10 * (i + 7) + j + 5) as u64));
+    /// # Ok(()) })?.into_iter().collect() }
+    /// ```
+    pub fn to_array(&self, world: &World, layout: Layout<D>) -> Result<GlobalArray<T, D>> {
+        world.within("to_array", || {
+            world.check_own(&self.array.memory, "to_array")?;
+            self.check_alike(world, "the box that is copied", self.array.layout(), self.region)?;
+            self.check_extents("to_array", layout.extents())?;
+            P::settle(world)?;
+            let to = GlobalArray::new(world, layout)?;
+            P::part(self.array, self.region).move_all(world, to)
+        })
+    }
+
+    fn check_extents(&self, operation: &'static str, to: [usize; D]) -> Result<()> {
+        if to == self.extents() {
+            return Ok(());
+        }
+        let why = format!("from a view of {:?} elements to {to:?} elements; these must be the same", self.extents());
+        Err(Error::InvalidArgument { operation, why })
+    }
+
+    /// # Errors
+    /// [`Error::RanksDiffer`] if this box, or the other one of an array of this layout, is not the same on all ranks.
+    fn check_alike(&self, world: &World, what: &'static str, layout: &Layout<D>, other: Region<D>) -> Result<()> {
+        let shown = format!(
+            "{:?} elements from {:?} of {}, {:?} elements from {:?} of {layout}",
+            self.extents(),
+            self.region.start,
+            self.array.layout,
+            other.extents,
+            other.start
+        );
+        super::check_alike(world, what, &(&self.array.layout, self.region, layout, other), &shown)
+    }
+
     /// A box of the box.
     ///
     /// # Errors
@@ -101,10 +158,11 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
     }
 }
 
-/// An index of the array, as one of the box, if it is inside.
-fn within<const D: usize>(region: Region<D>, index: [usize; D]) -> Option<[usize; D]> {
-    let inside = (0..D).all(|d| region.range(d).contains(&index[d]));
-    inside.then(|| std::array::from_fn(|d| index[d] - region.start[d]))
+impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
+    /// What this rank has of a box, in the box of [`GlobalArray::local_extents`].
+    fn part_of(&self, region: Region<D>) -> Region<D> {
+        self.in_local_box(self.layout.locals(self.rank, region))
+    }
 }
 
 /// A box of an array whose elements this rank may change, where it has them.
@@ -138,28 +196,88 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
 }
 
 impl<T: Pod, const D: usize> ViewMut<'_, T, D> {
-    /// What this rank has of the box, with indices of the box.
+    /// As [`View::interior`].
+    pub fn interior(&self) -> Region<D> {
+        self.array.part_of(self.region)
+    }
+
+    /// What this rank has of the box, with indices of the box. Costs as much as that, whatever the array has.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = ([usize; D], &mut T)> {
-        let region = self.region;
-        self.array.iter_mut().filter_map(move |(index, element)| Some((within(region, index)?, element)))
+        let (region, part) = (self.region, self.interior());
+        let (layout, rank, ghost) = (self.array.layout.clone(), self.array.rank, self.array.ghost);
+        self.array.lines_of_mut(part).flat_map(move |(local, line)| {
+            let indices = indices(&layout, rank, own_index(local, ghost));
+            line.iter_mut().zip(indices).map(move |(element, index)| (own_index(index, region.start), element))
+        })
     }
 
     /// Changes every element of the box that this rank has. Local.
     pub fn update(&mut self, mut change: impl FnMut(&mut T)) {
-        self.iter_mut().for_each(|(_, element)| change(element));
+        let part = self.interior();
+        self.array.lines_of_mut(part).for_each(|(_, line)| line.iter_mut().for_each(&mut change));
     }
 
     /// Gives every element of the box that this rank has this value. Local.
     pub fn fill(&mut self, value: T) {
-        self.update(|element| *element = value);
+        let part = self.interior();
+        self.array.lines_of_mut(part).for_each(|(_, line)| line.fill(value));
+    }
+
+    /// Gives the elements of the box those of another array's box of the same extents, whatever the layouts and the phase of
+    /// that: `to[a..b] = from[c..d]`. Collective: every rank gives the same boxes of the same arrays. What was put into a
+    /// shared array before any rank called this is copied. Takes memory for what each rank has of both boxes once more.
+    ///
+    /// # Errors
+    /// [`Error::RanksDiffer`], on all ranks, for boxes that are not the same everywhere; [`Error::InvalidArgument`], with both
+    /// sides, for extents that differ: then nothing was changed. As [`World::alloc`] and [`World::barrier`]: then this rank's
+    /// part of the box is as it was.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> bellwether::Result<()> {
+    /// # bellwether::threads(3, |world| {
+    /// use bellwether::array::{GlobalArray, Layout};
+    /// let small = GlobalArray::from_fn(world, Layout::cyclic([4, 4], world.size())?, |[i, j]| i * j)?;
+    /// let mut large = GlobalArray::<usize, 2>::new(world, Layout::block([10, 12], world.size())?)?;
+    /// large.view_mut([6..10, 2..5])?.assign(world, &small.view([0..4, 1..4])?)?;
+    /// assert_eq!(large.sum(world)?, (1 + 2 + 3) * (1 + 2 + 3));
+    /// # Ok(()) })?.into_iter().collect() }
+    /// ```
+    pub fn assign<P: Phase>(&mut self, world: &World, from: &View<'_, T, D, P>) -> Result<()> {
+        world.within("assign", || {
+            world.check_own(&from.array.memory, "assign")?;
+            world.check_own(&self.array.memory, "assign")?;
+            from.check_alike(world, "the boxes of an assignment", &self.array.layout, self.region)?;
+            from.check_extents("assign", self.region.extents)?;
+            P::settle(world)?;
+            if self.region.is_empty() {
+                return Ok(());
+            }
+            P::part(from.array, from.region).exchange(world, self.array, self.region)
+        })
+    }
+
+    /// What this rank has of the box, without copying; see [`View::ndarray`].
+    #[cfg(feature = "ndarray")]
+    pub(super) fn parts(&mut self) -> (&mut GlobalArray<T, D>, Region<D>) {
+        let part = self.interior();
+        (self.array, part)
     }
 }
 
 impl<'a, T: Pod, const D: usize> View<'a, T, D, Local> {
-    /// What this rank has of the box, with indices of the box.
+    /// What this rank has of the box, with indices of the box. Costs as much as that, whatever the array has.
     pub fn iter(&self) -> impl Iterator<Item = ([usize; D], &'a T)> + use<'a, T, D> {
-        let region = self.region;
-        self.array.iter().filter_map(move |(index, element)| Some((within(region, index)?, element)))
+        let (array, region) = (self.array, self.region);
+        array.lines_of(self.interior()).flat_map(move |(local, line)| {
+            let indices = indices(&array.layout, array.rank, own_index(local, array.ghost));
+            line.iter().zip(indices).map(move |(element, index)| (own_index(index, region.start), element))
+        })
+    }
+
+    #[cfg(feature = "ndarray")]
+    pub(super) fn array(&self) -> &'a GlobalArray<T, D> {
+        self.array
     }
 
     /// Folds the elements of the box to one value; as [`GlobalArray::reduce`]. Collective.
@@ -174,7 +292,8 @@ impl<'a, T: Pod, const D: usize> View<'a, T, D, Local> {
         combine: impl Fn(U, U) -> U,
     ) -> Result<U> {
         world.within("reduce", || {
-            let here = || self.iter().fold(start, |value, (_, element)| fold(value, *element));
+            let lines = self.array.lines_of(self.interior());
+            let here = || lines.fold(start, |value, (_, line)| line.iter().copied().fold(value, &mut fold));
             self.array.reduce_from(world, here, combine)
         })
     }

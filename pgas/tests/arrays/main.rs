@@ -1,5 +1,6 @@
 //! Global pointers and arrays over thread ranks and over the simulated network.
 
+mod along;
 mod files;
 mod ghosts;
 mod names;
@@ -8,4 +9,5 @@ mod phases;
 mod pointers;
 mod round_trips;
 mod support;
+mod views;
 mod whole;

@@ -16,6 +16,13 @@ pub fn everywhere(name: &str, body: impl Fn(&World) -> Result<()> + Sync) {
     simulated(name, &[1, 2, 3, 6], &body);
 }
 
+/// Runs `body` on fewer worlds than [`everywhere`], of each kind.
+#[track_caller]
+pub fn some_worlds(name: &str, body: impl Fn(&World) -> Result<()> + Sync) {
+    on_threads(name, &[1, 2, 3, 7], &body);
+    simulated(name, &[3, 6], &body);
+}
+
 /// Runs `body` on so many thread ranks.
 #[track_caller]
 pub fn on_threads(name: &str, ranks: &[usize], body: impl Fn(&World) -> Result<()> + Sync) {

@@ -201,6 +201,19 @@ impl Axis {
         }
     }
 
+    /// How many of the indices that `part` has are below `end`, which is at most the extent.
+    fn below(&self, part: usize, end: usize) -> usize {
+        match &self.rule {
+            Rule::Block { .. } | Rule::Uneven { .. } => end.saturating_sub(self.start(part)).min(self.len(part)),
+            Rule::Cyclic { .. } | Rule::BlockCyclic { .. } => Axis { extent: end, ..self.clone() }.len(part),
+        }
+    }
+
+    /// Where in `part` its indices of a range inside are: together, as every part has its indices in order.
+    pub fn locals(&self, part: usize, range: Range<usize>) -> Range<usize> {
+        self.below(part, range.start)..self.below(part, range.end)
+    }
+
     /// The index that `part` has at `local`, which is below its length.
     #[inline]
     pub fn global(&self, part: usize, local: usize) -> usize {
@@ -361,6 +374,23 @@ mod tests {
                     next += run.count;
                 }
                 assert_eq!(next, axis.len(part));
+            }
+        }
+    }
+
+    #[test]
+    fn indices_of_a_range_are_together_in_each_part() {
+        for axis in axes() {
+            let extent = axis.extent();
+            for start in 0..=extent {
+                for end in [start, (start + 1).min(extent), start + (extent - start) / 2, extent] {
+                    for part in 0..axis.parts() {
+                        let inside = |local: &usize| (start..end).contains(&axis.global(part, *local));
+                        let expected: Vec<usize> = (0..axis.len(part)).filter(inside).collect();
+                        let locals = axis.locals(part, start..end);
+                        assert_eq!(locals.collect::<Vec<_>>(), expected, "{start}..{end} in part {part} of {axis:?}");
+                    }
+                }
             }
         }
     }

@@ -40,7 +40,7 @@ pub fn near_square<const D: usize>(ranks: usize, fixed: [usize; D]) -> Result<[u
 }
 
 /// What divides `number`, in order.
-fn divisors(number: usize) -> Vec<usize> {
+pub(super) fn divisors(number: usize) -> Vec<usize> {
     let mut all: Vec<usize> = (1..).take_while(|n| n * n <= number).filter(|n| number.is_multiple_of(*n)).collect();
     let others: Vec<usize> = all.iter().rev().map(|n| number / n).filter(|n| n * n != number).collect();
     all.extend(others);

@@ -283,6 +283,41 @@ impl<const D: usize> Layout<D> {
         inside.then(|| std::array::from_fn(|d| self.axes[d].global(place[d], local[d])))
     }
 
+    /// What `rank` has of a box inside, as a box of its own part.
+    pub(super) fn locals(&self, rank: usize, region: Region<D>) -> Region<D> {
+        let place = self.place_of(rank);
+        std::array::from_fn(|d| self.axes[d].locals(place[d], region.range(d))).into()
+    }
+
+    /// The same, with neighbouring indices in each part of one dimension.
+    pub(super) fn in_blocks(&self, d: usize) -> Layout<D> {
+        let mut axes = self.axes.clone();
+        axes[d] = Axis::block(axes[d].extent(), axes[d].parts());
+        Layout { axes }
+    }
+
+    /// For an array of the same extents: every line along one dimension at one rank, and on no rank more of them than need
+    /// be. Of more than one dimension.
+    pub(super) fn whole_along(&self, along: usize) -> Layout<D> {
+        let (extents, ranks) = (self.extents(), self.ranks());
+        // The same one, of two dimensions.
+        let first = usize::from(along == 0);
+        let last = if along == D - 1 { D - 2 } else { D - 1 };
+        let grid = |side: usize| {
+            let mut grid = [1; D];
+            grid[first] *= side;
+            grid[last] *= ranks / side;
+            grid
+        };
+        let most = |grid: &[usize; D]| {
+            let counts = (0..D).filter(|d| *d != along).map(|d| extents[d].div_ceil(grid[d]));
+            counts.product::<usize>()
+        };
+        let grids = grid::divisors(ranks).into_iter().rev().map(grid);
+        let grid = grids.min_by_key(most).expect("1 divides every number");
+        Layout { axes: std::array::from_fn(|d| Axis::block(extents[d], grid[d])) }
+    }
+
     #[inline(always)]
     pub(crate) fn axis(&self, d: usize) -> &Axis {
         &self.axes[d]
