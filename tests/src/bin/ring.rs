@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::io::Write;
+use std::process::ExitCode;
 
 use bellwether::{Result, World};
 
@@ -12,7 +13,14 @@ const ROUNDS: u64 = 1000;
 const CALLS: u64 = 100;
 const WIDE: usize = 50_000;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    let Err(error) = run() else { return ExitCode::SUCCESS };
+    // One write, so that the words of ranks do not mix.
+    let _ = std::io::stderr().write_all(format!("Error: {error}\n").as_bytes());
+    ExitCode::FAILURE
+}
+
+fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let world = World::start()?;
     match arguments.as_slice() {
