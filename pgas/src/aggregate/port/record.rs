@@ -118,7 +118,11 @@ mod tests {
         let mut draft = Draft::new(7);
         let mut bytes = Vec::new();
         for len in [0, 1, 300] {
-            draft.write(|bytes| Ok::<_, ()>(bytes.extend(vec![len as u8; len]))).expect("it is written");
+            let written = draft.write(|bytes| {
+                bytes.extend(vec![len as u8; len]);
+                Ok::<_, ()>(())
+            });
+            written.expect("it is written");
             assert_eq!(draft.body().len(), len);
             bytes.extend_from_slice(draft.bytes());
         }
