@@ -7,6 +7,7 @@ use std::rc::Rc;
 use bellwether_runtime::{Context, Error, Result, World};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use crate::aggregate::{By, Draft, Eager, Errands, Form, Options, Port, Record, check_records};
 use crate::registry::{Bytes, Entry, Registry};
 
 /// Work for all ranks: any rank pushes items, any rank pops them, and [`pop`](Self::pop) tells all of them when nothing is left
@@ -18,6 +19,10 @@ use crate::registry::{Bytes, Entry, Registry};
 /// *Lifeline-based global load balancing*, PPoPP 2011). That nothing is left is found by a token that only ranks without work
 /// pass on, with counts of items under way (Dijkstra's version of Safra's algorithm, EWD 998). Items travel by serde, when
 /// their holder polls, waits, pushes or pops.
+///
+/// What is pushed to other ranks ([`push_to`](Self::push_to)) gathers in buffers as [`crate::aggregate`] has them, within the
+/// memory of the [`Options`]. It leaves when its buffer is full, when it has waited for [`Options::age`] and this rank pushes
+/// to others or pops, when this rank finds nothing to pop, or with [`flush`](Self::flush).
 ///
 /// # Examples
 /// Counting the nodes of a tree that nobody knows beforehand.
@@ -43,6 +48,10 @@ use crate::registry::{Bytes, Entry, Registry};
 /// ```
 pub struct DistQueue<'w, T: 'static> {
     world: &'w World,
+    port: Port<'w>,
+    draft: Draft,
+    /// Most bytes of an item that goes through the port.
+    longest: usize,
     part: Entry<Part<T>>,
     /// How often it had got work when it last asked for some.
     asked: Option<u64>,
@@ -60,11 +69,11 @@ struct Part<T> {
     hungry: RefCell<VecDeque<usize>>,
     /// Which of the queue's lives this is: what belongs to another is not for us.
     life: Cell<u64>,
-    /// Messages with items that were sent, less those that have come.
+    /// Messages with items and single items that were sent, or wait to be, less those that have come.
     balance: Cell<i64>,
     /// Items have come since the token was here.
     touched: Cell<bool>,
-    /// Messages with items that have come.
+    /// How often items have come.
     fed: Cell<u64>,
     token: Cell<Option<Token>>,
     ended: Cell<bool>,
@@ -137,11 +146,12 @@ impl<T: Serialize + DeserializeOwned + 'static> Part<T> {
         let (mut bytes, mut count) = (Vec::new(), 0);
         for _ in 0..items.len().div_ceil(2) {
             let Some(item) = items.front() else { break };
-            let item = encode(item)?;
-            if bytes.len() + item.len() > self.room {
+            let before = bytes.len();
+            encode(item, &mut bytes)?;
+            if bytes.len() > self.room {
+                bytes.truncate(before);
                 break;
             }
-            bytes.extend_from_slice(&item);
             items.pop_front();
             count += 1;
         }
@@ -160,9 +170,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Part<T> {
         match word {
             Word::Hungry => posts.extend(self.share(Some(from))?),
             Word::Items(count, Bytes(bytes)) => {
-                self.balance.set(self.balance.get() - 1);
-                self.touched.set(true);
-                self.fed.set(self.fed.get() + 1);
+                self.come(1);
                 let mut rest = &bytes[..];
                 for _ in 0..count {
                     let (item, tail) = postcard::take_from_bytes(rest)
@@ -179,6 +187,27 @@ impl<T: Serialize + DeserializeOwned + 'static> Part<T> {
             }
         }
         Ok(posts)
+    }
+
+    /// So many of what was sent have come.
+    fn come(&self, count: i64) {
+        self.balance.set(self.balance.get() - count);
+        self.touched.set(true);
+        self.fed.set(self.fed.get() + 1);
+    }
+
+    /// Takes in what has been gathered.
+    fn gather(&self, records: &[u8]) {
+        for record in Record::all(records) {
+            self.come(1);
+            match postcard::from_bytes(record.body) {
+                Ok(item) => self.items.borrow_mut().push_back(item),
+                Err(error) => {
+                    let why = format!("{} expected: {error}", std::any::type_name::<T>());
+                    self.fault.replace(Some(bad(why)));
+                }
+            }
+        }
     }
 
     /// What to do with the token, with nothing else to do.
@@ -212,26 +241,57 @@ where
 {
     let Some(part) = Registry::<Part<T>>::find(context, number).filter(|part| part.life.get() == life) else { return };
     let posts = part.hear(context.from(), context.size(), context.rank(), word);
-    let sent = posts.map_err(bad).and_then(|posts| {
-        posts.into_iter().try_for_each(|(to, word)| context.invoke(to, (number, life, word), receive::<T>))
-    });
+    let sent = posts.map_err(bad).and_then(|posts| send::<T>(&By::Handler(context), number, life, posts));
     if let Err(error) = sent {
         part.fault.replace(Some(error));
     }
 }
 
 impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
-    /// An empty queue. Collective.
+    /// An empty queue, with the [`Options`] of the settings of `world`. Collective.
     ///
     /// # Errors
-    /// As [`World::barrier`].
+    /// As [`DistQueue::with_options`].
     pub fn new(world: &'w World) -> Result<DistQueue<'w, T>> {
-        world.within("DistQueue::new", || {
+        world.within("DistQueue::new", || DistQueue::with_options(world, &Options::new(world)))
+    }
+
+    /// An empty queue. Collective, with the same type and the same options on every rank, but for [`Options::age`].
+    ///
+    /// # Errors
+    /// [`Error::RanksDiffer`] on all ranks if these differ; [`Error::InvalidArgument`] if messages have no room for any item;
+    /// as [`World::allgather`].
+    pub fn with_options(world: &'w World, options: &Options) -> Result<DistQueue<'w, T>> {
+        world.within("DistQueue::with_options", || {
             let room = world.largest_message().saturating_sub(OVERHEAD).min(MESSAGE);
-            let queue = DistQueue { world, part: Registry::open(world, Part::new(room)), asked: None };
+            let part = Registry::open(world, Part::<T>::new(room));
+            let (number, here, errands) = (part.number, Rc::clone(&part.object), Errands::of(world));
+            let sink = move |records: &[u8]| {
+                here.gather(records);
+                if !here.hungry.borrow().is_empty() {
+                    let part = Rc::clone(&here);
+                    errands.add(move |by| {
+                        let post = part.share(None).map_err(bad)?;
+                        send::<T>(by, number, part.life.get(), post)
+                    });
+                }
+                records.len()
+            };
+            let plan = options.plan(Form::Records, 1, Eager::Between);
+            let port = Port::new(world, "a distributed queue", plan, Box::new(sink));
+            check_records::<T>(world, "a distributed queue", options)?;
+            let port = port?;
+            let (draft, longest) = (Draft::new(world.rank()), port.feed().longest());
+            let queue = DistQueue { world, port, draft, longest, part, asked: None };
             queue.begin()?;
             Ok(queue)
         })
+    }
+
+    /// Most bytes of items at this rank that were pushed to others, or come from them: in buffers, in messages on their way
+    /// out, and in such that it has not taken yet.
+    pub fn memory(&self) -> usize {
+        self.port.memory()
     }
 
     /// A new life, which begins for all before anybody speaks in it.
@@ -275,7 +335,8 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
         self.post(post)
     }
 
-    /// Adds an item at `rank`, whence others may take it.
+    /// Adds an item at `rank`, whence others may take it: now or later, gathered with others that go the same way; one that is
+    /// longer than a buffer, now. Waits while as much is under way there as it may hold.
     ///
     /// # Errors
     /// As [`DistQueue::push`]; [`Error::RankOutOfRange`]; [`Error::InvalidArgument`] for an item that is larger than a
@@ -288,12 +349,25 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
         if rank >= self.world.size() {
             return Err(Error::RankOutOfRange { operation: "push_to", rank, size: self.world.size() });
         }
-        let (part, bytes) = (&self.part.object, encode(&item).map_err(bad)?);
-        if bytes.len() > part.room {
-            return Err(bad(format!("an item takes {} bytes, and a message has room for {}", bytes.len(), part.room)));
+        let part = &self.part.object;
+        self.draft.write(|bytes| encode(&item, bytes)).map_err(bad)?;
+        let len = self.draft.body().len();
+        if len > part.room {
+            return Err(bad(format!("an item takes {len} bytes, and a message has room for {}", part.room)));
         }
         part.balance.set(part.balance.get() + 1);
-        self.post([(rank, Word::Items(1, Bytes(bytes)))])
+        if len > self.longest {
+            return self.post([(rank, Word::Items(1, Bytes(self.draft.body().to_vec())))]);
+        }
+        self.port.push(rank, self.draft.bytes())
+    }
+
+    /// Sends what was pushed to others, as soon as they have taken what came before. Does not wait for that.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub fn flush(&mut self) -> Result<()> {
+        self.port.flush_all()
     }
 
     /// Takes an item, waiting while there is none but other ranks still work. `None` when nothing is left at any rank and all
@@ -303,7 +377,20 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     /// [`Error::PeerLost`]; [`Error::InsideHandler`].
     pub fn pop(&mut self) -> Result<Option<T>> {
         // Others are served also while there is enough here.
-        self.world.poll()?;
+        match self.port.has_items() {
+            true => self.port.progress()?,
+            false => drop(self.world.poll()?),
+        }
+        if self.part.object.items.borrow().is_empty() {
+            // Nobody waits for what lies here while this rank waits.
+            self.port.hurry()?;
+        }
+        let popped = self.pop_or_wait();
+        self.port.calm();
+        popped
+    }
+
+    fn pop_or_wait(&mut self) -> Result<Option<T>> {
         let part = Rc::clone(&self.part.object);
         loop {
             if let Some(fault) = part.fault.take() {
@@ -350,13 +437,24 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     }
 
     fn post(&self, posts: impl IntoIterator<Item = Post>) -> Result<()> {
-        let (number, life) = (self.part.number, self.part.object.life.get());
-        posts.into_iter().try_for_each(|(to, word)| self.world.invoke(to, (number, life, word), receive::<T>))
+        send::<T>(&By::World(self.world), self.part.number, self.part.object.life.get(), posts)
     }
 }
 
-fn encode<T: Serialize>(item: &T) -> Result<Vec<u8>, String> {
-    postcard::to_stdvec(item).map_err(|error| format!("{} cannot be serialised: {error}", std::any::type_name::<T>()))
+/// Sends words of a queue.
+fn send<T>(by: &By<'_>, number: u64, life: u64, posts: impl IntoIterator<Item = Post>) -> Result<()>
+where
+    T: Serialize + DeserializeOwned + 'static,
+{
+    posts.into_iter().try_for_each(|(to, word)| by.invoke(to, (number, life, word), receive::<T>))
+}
+
+/// Appends the bytes of an item.
+fn encode<T: Serialize>(item: &T, bytes: &mut Vec<u8>) -> Result<(), String> {
+    let extended = postcard::to_extend(item, std::mem::take(bytes));
+    let cannot = |error| format!("{} cannot be serialised: {error}", std::any::type_name::<T>());
+    *bytes = extended.map_err(cannot)?;
+    Ok(())
 }
 
 #[cold]

@@ -22,6 +22,8 @@ pub use bytemuck::{Pod, Zeroable};
 
 pub use crate::engine::Background;
 pub use crate::error::{Doing, Error, Loss, Result};
+#[doc(hidden)]
+pub use crate::message::code::CodeOffset;
 pub use crate::message::{Call, Context, HandlerId};
 pub use crate::settings::{
     Allgather, Allreduce, Alltoall, Barrier, Broadcast, Collectives, Gather, HugePages, KNOWN as KNOWN_SETTINGS,

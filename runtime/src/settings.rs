@@ -210,7 +210,7 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         name: "BELLWETHER_AGGREGATION_MEMORY",
-        meaning: "bytes of buffers of an aggregator, each rank",
+        meaning: "bytes of buffers of an aggregator, a map or a queue, each rank",
         default: "16MiB",
         public: true,
         apply: |s, v| {

@@ -9,6 +9,8 @@ use super::shape;
 
 /// Words that say it: bytes of an item, its type, memory, items, route.
 const FACTS: usize = 6;
+/// Stands for the bytes of items of any length.
+const ANY: usize = usize::MAX;
 /// Bytes of a type's name that others are shown, from its end.
 const NAME: usize = 48;
 
@@ -17,6 +19,15 @@ const NAME: usize = 48;
 /// # Errors
 /// [`Error::RanksDiffer`], on all ranks; as [`World::allgather`].
 pub(super) fn check<T: Pod>(world: &World, what: &'static str, options: &Options) -> Result<()> {
+    check_sized::<T>(world, what, size_of::<T>(), options)
+}
+
+/// As [`check`], of what travels as records of any length.
+pub(crate) fn check_records<T>(world: &World, what: &'static str, options: &Options) -> Result<()> {
+    check_sized::<T>(world, what, ANY, options)
+}
+
+fn check_sized<T>(world: &World, what: &'static str, size: usize, options: &Options) -> Result<()> {
     let name = type_name::<T>().as_bytes();
     let (route, columns) = match options.route {
         Route::Auto => (0, 0),
@@ -24,7 +35,7 @@ pub(super) fn check<T: Pod>(world: &World, what: &'static str, options: &Options
         Route::TwoHops { columns: None } => (2, 0),
         Route::TwoHops { columns: Some(columns) } => (3, columns as u64),
     };
-    let facts = [size_of::<T>() as u64, shape::hash(name), options.memory as u64, options.items as u64, route, columns];
+    let facts = [size as u64, shape::hash(name), options.memory as u64, options.items as u64, route, columns];
     let mut mine = [0; 8 * FACTS + NAME];
     let (words, tail) = mine.split_at_mut(8 * FACTS);
     words.copy_from_slice(bytemuck::cast_slice(&facts));
@@ -63,7 +74,8 @@ fn show(facts: &[u8]) -> String {
         _ => Route::TwoHops { columns: Some(columns as usize) },
     };
     let most = if items == u64::MAX { String::new() } else { format!(", at most {items} in a message") };
-    format!("items of {size} bytes ({}), {memory} bytes of memory{most}, route {route:?}", name.trim_end_matches('\0'))
+    let size = if size == ANY as u64 { "any length".into() } else { format!("{size} bytes") };
+    format!("items of {size} ({}), {memory} bytes of memory{most}, route {route:?}", name.trim_end_matches('\0'))
 }
 
 /// There is nothing to exchange.

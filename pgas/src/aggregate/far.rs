@@ -12,7 +12,7 @@ use bellwether_runtime::{Pod, Result, Symmetric, World};
 
 use super::options::Options;
 use super::places::Places;
-use super::port::{Merge, Plan, Port, Sink};
+use super::port::{Eager, Form, Merge, Plan, Port, Sink};
 use super::verdict::{Call, Verdict, Verdicts};
 
 /// What is asked for every index.
@@ -55,9 +55,7 @@ pub(super) fn memory<T: Pod>(world: &World, options: &Options) -> usize {
 
 fn plan(options: &Options, width: usize, share: usize) -> Plan {
     // Between the ranks of one call nothing is gained by leaving early.
-    let age = Duration::MAX;
-    let (memory, items) = (options.memory / share, options.most_items(width));
-    Plan { width, memory, items, age, route: options.route, merge: None }
+    Plan { age: Duration::MAX, ..options.plan(Form::Fixed(width), share, Eager::Nobody) }
 }
 
 /// Asks all. Collective.

@@ -7,11 +7,13 @@
 //! | the same, and know what was there | [`Aggregator::fetch_add`] |
 //! | read elements | [`Aggregator::gather`] |
 //! | hand items to a function of the rank that owns them | [`Push`] |
+//! | look up, set and change by key; hand out work | [`DistHashMap`](crate::DistHashMap), [`DistQueue`](crate::DistQueue) |
 //! | say where an element lies | [`Places`]: [`Blocks`], [`Cyclic`], or an array's own |
 //! | bound the memory, choose the way | [`Options`] |
 //!
 //! Nothing is promised about the order in which items are applied. What is promised is completion: when a collective call
-//! returns, everything that any rank brought to it has been applied.
+//! returns, everything that any rank brought to it has been applied. Calls of a map are not collective: when one returns, what
+//! its own rank brought has been done.
 //!
 //! # How it is fast
 //! Where ranks map each other's memory, items are sorted by owner and by stretch of the table, and applied or read a stretch at
@@ -41,3 +43,6 @@ pub use self::options::{Options, Route};
 pub use self::places::{Blocks, Cyclic, Places};
 pub use self::push::Push;
 pub use self::table::Aggregator;
+
+pub(crate) use self::agreed::check_records;
+pub(crate) use self::port::{By, Draft, Eager, Errands, Feed, Form, Port, Record, Sink};

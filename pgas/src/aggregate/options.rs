@@ -5,6 +5,7 @@ use std::time::Duration;
 use bellwether_runtime::World;
 
 pub use super::port::Route;
+use super::port::{Eager, Form, Plan};
 
 /// How much memory aggregation takes, and which way items go. The same on every rank.
 ///
@@ -18,7 +19,8 @@ pub use super::port::Route;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Bytes of buffers at each rank; what is used is told by `memory()` of what is made with these options. A minimum of one
-    /// item for each rank that is sent to directly is taken in any case. Of `scatter_add` that travels in messages, a sixteenth
+    /// item for each rank that is sent to directly is taken in any case, or of a few dozen bytes where items have different
+    /// lengths. Of `scatter_add` that travels in messages, a sixteenth
     /// at most remembers which elements' values wait in buffers, so that others are added to them.
     pub memory: usize,
     /// Most items of one message: with fewer they leave earlier.
@@ -43,8 +45,9 @@ impl Options {
         }
     }
 
-    /// Most items of `width` bytes in a message.
-    pub(super) fn most_items(&self, width: usize) -> usize {
-        (MESSAGE / width.max(1)).min(self.items).max(1)
+    /// The plan of a port that has its share of the memory.
+    pub(crate) fn plan(&self, form: Form, shares: usize, eager: Eager) -> Plan {
+        let Options { memory, items, age, route } = *self;
+        Plan { form, memory: memory / shares, items, bytes: MESSAGE, age, route, eager, merge: None }
     }
 }

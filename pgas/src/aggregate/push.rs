@@ -4,7 +4,7 @@ use bellwether_runtime::{Pod, Result, World};
 
 use super::agreed;
 use super::options::Options;
-use super::port::{Plan, Port};
+use super::port::{Eager, Form, Port};
 
 /// A stream of small items from every rank to every other, each handed to a function of the rank it was sent to.
 ///
@@ -50,14 +50,7 @@ impl<'w, I: Pod> Push<'w, I> {
     /// bytes, or more than a message has room for, with both numbers; as [`World::allgather`].
     pub fn new(world: &'w World, options: &Options, mut take: impl FnMut(I) + 'static) -> Result<Push<'w, I>> {
         let width = size_of::<I>();
-        let plan = Plan {
-            width,
-            memory: options.memory,
-            items: options.most_items(width),
-            age: options.age,
-            route: options.route,
-            merge: None,
-        };
+        let plan = options.plan(Form::Fixed(width), 1, Eager::Nobody);
         let sink = move |items: &[u8]| {
             items.chunks_exact(width).for_each(|item| take(bytemuck::pod_read_unaligned(item)));
             items.len()

@@ -5,11 +5,14 @@ use std::time::Duration;
 use super::grid::Grid;
 use super::join::Joins;
 use super::parcel::{Parcel, Post};
+use super::record::Form;
 
 /// What waits for one rank, and whether it still has a message of ours that it has not taken.
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Vec<u8>,
+    /// Items in it, but for those that were joined to others.
+    items: usize,
     to: usize,
     /// When the first of them came.
     since: Duration,
@@ -21,10 +24,9 @@ struct Buffer {
 pub(super) struct Leg {
     grid: Grid,
     hop: usize,
-    /// Bytes of an item.
-    width: usize,
-    /// Bytes of a full buffer.
+    /// Bytes and items of a full buffer.
     full: usize,
+    items: usize,
     buffers: Vec<Buffer>,
     joins: Option<Joins>,
     /// Bytes in all buffers, and messages that were not taken yet.
@@ -33,14 +35,20 @@ pub(super) struct Leg {
 }
 
 impl Leg {
-    pub(super) fn new(grid: Grid, hop: usize, width: usize, items: usize, joins: Option<Joins>) -> Leg {
+    pub(super) fn new(grid: Grid, hop: usize, full: usize, items: usize, joins: Option<Joins>) -> Leg {
         let mut buffers = Vec::new();
         buffers.resize_with(grid.slots(), Buffer::default);
-        Leg { grid, hop, width, full: items * width, buffers, joins, waiting: 0, busy: 0 }
+        Leg { grid, hop, full, items, buffers, joins, waiting: 0, busy: 0 }
     }
 
-    pub(super) fn width(&self) -> usize {
-        self.width
+    /// Bytes of a full buffer.
+    pub(super) fn full(&self) -> usize {
+        self.full
+    }
+
+    /// Something waits.
+    pub(super) fn has_items(&self) -> bool {
+        self.waiting > 0
     }
 
     /// Nothing waits, and everything was taken.
@@ -48,26 +56,38 @@ impl Leg {
         self.waiting == 0 && self.busy == 0
     }
 
-    /// Puts an item, after a prefix, into the buffer for `to`. `false`: it is full.
+    /// Whether there is room for so many bytes of an item for `to`.
+    pub(super) fn has_room(&self, to: usize, size: usize) -> bool {
+        let buffer = &self.buffers[self.grid.slot(to)];
+        !buffer.busy || (buffer.bytes.len() + size <= self.full && buffer.items < self.items)
+    }
+
+    /// Puts an item, after a prefix, into the buffer for `to`. `false`: it has no room.
     #[inline]
     pub(super) fn put(
         &mut self,
         to: usize,
         [prefix, item]: [&[u8]; 2],
         now: Duration,
+        form: Form,
         port: u64,
-        flushing: bool,
         posts: &mut Vec<Post>,
     ) -> bool {
         let slot = self.grid.slot(to);
-        let buffer = &mut self.buffers[slot];
+        let mut buffer = &mut self.buffers[slot];
         if let Some(joins) = &mut self.joins
             && joins.join(slot, &mut buffer.bytes, prefix, item)
         {
             return true;
         }
-        if buffer.bytes.len() >= self.full {
-            return false;
+        let size = prefix.len() + item.len();
+        if buffer.bytes.len() + size > self.full || buffer.items >= self.items {
+            if buffer.busy || buffer.bytes.is_empty() {
+                return false;
+            }
+            // What is left has no room for this record: others do not wait for a shorter one.
+            self.leave(to, form, port, posts);
+            buffer = &mut self.buffers[slot];
         }
         if buffer.bytes.is_empty() {
             (buffer.since, buffer.to) = (now, to);
@@ -75,32 +95,40 @@ impl Leg {
         }
         buffer.bytes.extend_from_slice(prefix);
         buffer.bytes.extend_from_slice(item);
-        self.waiting += self.width;
-        if !buffer.busy && (flushing || buffer.bytes.len() >= self.full) {
-            self.leave(to, port, posts);
+        buffer.items += 1;
+        self.waiting += size;
+        if !buffer.busy && (buffer.bytes.len() >= self.full || buffer.items >= self.items) {
+            self.leave(to, form, port, posts);
         }
         true
     }
 
     /// `to` has taken our message.
-    pub(super) fn taken(&mut self, to: usize, port: u64, flushing: bool, posts: &mut Vec<Post>) {
+    pub(super) fn taken(&mut self, to: usize, form: Form, port: u64, posts: &mut Vec<Post>) {
         let Some(buffer) = self.buffers.get_mut(self.grid.slot(to)).filter(|buffer| buffer.busy) else { return };
         buffer.busy = false;
         self.busy -= 1;
-        if buffer.bytes.len() >= self.full || (flushing && !buffer.bytes.is_empty()) {
-            self.leave(to, port, posts);
+        if buffer.bytes.len() >= self.full || buffer.items >= self.items {
+            self.leave(to, form, port, posts);
         }
     }
 
     /// Lets go what may go and is older than `age`.
-    pub(super) fn flush(&mut self, now: Duration, age: Duration, port: u64, posts: &mut Vec<Post>) {
+    pub(super) fn flush(&mut self, now: Duration, age: Duration, form: Form, port: u64, posts: &mut Vec<Post>) {
         if self.waiting == 0 {
             return;
         }
         let ripe =
             |buffer: &Buffer| !buffer.busy && !buffer.bytes.is_empty() && now.saturating_sub(buffer.since) >= age;
         let ripe: Vec<usize> = self.buffers.iter().filter(|buffer| ripe(buffer)).map(|buffer| buffer.to).collect();
-        ripe.into_iter().for_each(|to| self.leave(to, port, posts));
+        ripe.into_iter().for_each(|to| self.leave(to, form, port, posts));
+    }
+
+    /// Lets go all, also to those that have not taken what came before.
+    pub(super) fn clear(&mut self, form: Form, port: u64, posts: &mut Vec<Post>) {
+        let full = self.buffers.iter().filter(|buffer| !buffer.bytes.is_empty());
+        let full: Vec<usize> = full.map(|buffer| buffer.to).collect();
+        full.into_iter().for_each(|to| self.leave(to, form, port, posts));
     }
 
     /// Bytes that are held.
@@ -110,12 +138,13 @@ impl Leg {
         buffers + self.joins.as_ref().map_or(0, Joins::memory)
     }
 
-    fn leave(&mut self, to: usize, port: u64, posts: &mut Vec<Post>) {
+    fn leave(&mut self, to: usize, form: Form, port: u64, posts: &mut Vec<Post>) {
         let buffer = &mut self.buffers[self.grid.slot(to)];
         let bytes = std::mem::take(&mut buffer.bytes);
+        buffer.items = 0;
         buffer.busy = true;
         self.busy += 1;
         self.waiting -= bytes.len();
-        posts.push(Post { to, parcel: Parcel::new(port, self.hop, bytes) });
+        posts.push(Post { to, parcel: Parcel::new(port, self.hop, form, bytes) });
     }
 }

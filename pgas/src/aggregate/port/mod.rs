@@ -7,7 +7,12 @@
 //! buffers of the second. A message of the last hop is taken when the sink has had its items. The second hop waits for
 //! nobody but sinks, and a sink only for ports that come after its own, so somebody always gets on: no deadlock.
 //!
-//! Everything happens in handlers and in the calls of the port's owner, so a rank that waits for anything takes part.
+//! Items have one width, or are records of different lengths ([`Form`]). What is longer than a buffer no port carries: its
+//! user sends it in a message of its own.
+//!
+//! Everything happens in handlers and in the calls of the port's owner, so a rank that waits for anything takes part. What a
+//! rank only passes on, or answers, leaves by itself where that hop is *eager*: at the end of a handler, as soon as the target
+//! has taken what came before.
 
 mod grid;
 #[cfg(test)]
@@ -15,16 +20,19 @@ mod held;
 mod join;
 mod leg;
 mod parcel;
+mod record;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
 use bellwether_runtime::{Context, Error, Result, World};
+use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::grid::Route;
 pub(super) use self::join::Merge;
+pub(crate) use self::record::{Draft, Form, Record};
 
 use self::grid::Grid;
 use self::join::Joins;
@@ -32,28 +40,42 @@ use self::leg::Leg;
 use self::parcel::{Parcel, Post};
 
 /// How a port is to be made.
-pub(super) struct Plan {
-    /// Bytes of an item.
-    pub(super) width: usize,
+pub(crate) struct Plan {
+    pub(crate) form: Form,
     /// Bytes of buffers, here and for what comes in.
-    pub(super) memory: usize,
-    /// Most items of a buffer.
-    pub(super) items: usize,
+    pub(crate) memory: usize,
+    /// Most items of a buffer, and most bytes.
+    pub(crate) items: usize,
+    pub(crate) bytes: usize,
     /// After which time items leave though their buffer is not full.
-    pub(super) age: Duration,
-    pub(super) route: Route,
+    pub(crate) age: Duration,
+    pub(crate) route: Route,
+    /// Which buffers leave by themselves as soon as they may, full or not.
+    pub(crate) eager: Eager,
     /// How items for the same thing become one before they leave, if they may.
     pub(super) merge: Option<Merge>,
+}
+
+/// Whose buffers leave by themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Eager {
+    /// None: all ranks take part in what makes them leave.
+    Nobody,
+    /// Those of ranks that pass items on. Their own go the same way.
+    Between,
+    /// All.
+    Everybody,
 }
 
 /// What a plan comes to.
 struct Room {
     grid: Grid,
-    /// Bytes of an item on its first hop, which carries its target, and of items that a message has room for.
+    /// Bytes of the least item of its first hop, which carries its target, and of items that a message has room for.
     wide: usize,
     most: usize,
     hops: usize,
-    /// Of a buffer.
+    /// Bytes and items of a buffer of each hop.
+    full: [usize; 2],
     items: usize,
     /// Most bytes that are held.
     memory: usize,
@@ -72,26 +94,40 @@ impl Plan {
 
     fn room(&self, world: &World) -> Room {
         let grid = Grid::new(world.rank(), world.size(), self.route, ranks_of_a_node(world));
-        let (wide, hops) = if grid.is_direct() { (self.width, 1) } else { (size_of::<u32>() + self.width, 2) };
+        let (prefix, hops) = if grid.is_direct() { (0, 1) } else { (TARGET, 2) };
         let most = world.largest_message().saturating_sub(Parcel::OVERHEAD);
         let tables = self.merge.as_ref().map_or(0, |_| hops * Joins::memory_of(self.memory / JOINS / hops));
         let places = MESSAGES * hops * grid.peers();
-        let items = ((self.memory - tables) / (places * wide).max(1)).min(self.items).min(most / wide).max(1);
-        Room { grid, wide, most, hops, items, memory: places * items * wide + tables }
+        let each = ((self.memory - tables) / places.max(1)).min(most);
+        let (wide, full, items) = match self.form {
+            Form::Fixed(width) => {
+                let wide = prefix + width;
+                let items = (each / wide).min(self.items).min(self.bytes / width).max(1);
+                (wide, [items * wide, items * width], items)
+            }
+            Form::Records => {
+                let wide = prefix + record::LEAST;
+                (wide, [each.min(self.bytes).max(wide); 2], self.items.max(1))
+            }
+        };
+        Room { grid, wide, most, hops, full, items, memory: places * full[FIRST] + tables }
     }
 }
 
 /// Takes items that have arrived, several in one slice, and tells how many bytes of them it took. For the rest it is asked
 /// again when something has changed.
-pub(super) type Sink = Box<dyn FnMut(&[u8]) -> usize>;
+pub(crate) type Sink = Box<dyn FnMut(&[u8]) -> usize>;
 
 /// Of the first hop, and of the last.
 const FIRST: usize = 0;
 const LAST: usize = 1;
+/// Bytes of the target that an item carries on its first hop.
+const TARGET: usize = size_of::<u32>();
 
 /// One port at one rank.
 struct State {
     number: u64,
+    form: Form,
     grid: Grid,
     /// The first hop's buffers, whose items begin with their target; the last hop's.
     legs: [Leg; 2],
@@ -99,8 +135,11 @@ struct State {
     inbox: VecDeque<(usize, usize, Vec<u8>, usize)>,
     sink: Sink,
     age: Duration,
-    /// Of each hop: buffers leave as soon as they may, full or not.
+    /// Of each hop: buffers leave as soon as they may, full or not; and whether that stays so.
     flushing: [bool; 2],
+    eager: [bool; 2],
+    /// Ranks that have closed the port, as far as records for them have told.
+    lost: BTreeSet<usize>,
 }
 
 impl State {
@@ -111,10 +150,31 @@ impl State {
         }
         let via = self.grid.via(to);
         if via == to {
-            return self.legs[LAST].put(to, [&[], item], now, self.number, self.flushing[LAST], posts);
+            return self.legs[LAST].put(to, [&[], item], now, self.form, self.number, posts);
         }
         let target = (to as u32).to_ne_bytes();
-        self.legs[FIRST].put(via, [&target, item], now, self.number, self.flushing[FIRST], posts)
+        self.legs[FIRST].put(via, [&target, item], now, self.form, self.number, posts)
+    }
+
+    /// Whether an item of so many bytes for `to` has room now.
+    fn has_room(&self, to: usize, len: usize) -> bool {
+        if to == self.grid.rank() {
+            return true;
+        }
+        let via = self.grid.via(to);
+        if via == to { self.legs[LAST].has_room(to, len) } else { self.legs[FIRST].has_room(via, TARGET + len) }
+    }
+
+    /// Most bytes of a record's own.
+    fn longest(&self) -> usize {
+        record::room(self.legs[FIRST].full() - if self.grid.is_direct() { 0 } else { TARGET })
+    }
+
+    /// Lets go what leaves by itself.
+    fn flush(&mut self, posts: &mut Vec<Post>) {
+        for (leg, _) in self.legs.iter_mut().zip(self.flushing).filter(|(_, flushing)| *flushing) {
+            leg.flush(Duration::MAX, Duration::ZERO, self.form, self.number, posts);
+        }
     }
 
     /// Takes what it can of the messages that have come.
@@ -124,18 +184,17 @@ impl State {
             if hop == LAST {
                 done += (self.sink)(&bytes[done..]);
             } else {
-                let item = self.legs[FIRST].width();
-                while let Some((target, item)) = bytes.get(done..done + item).and_then(|item| item.split_first_chunk())
-                {
+                while let Some((target, rest)) = bytes.get(done..).and_then(|items| items.split_first_chunk()) {
+                    let Some(item) = self.form.first(rest) else { break };
                     let target = u32::from_ne_bytes(*target) as usize;
                     if target == self.grid.rank() {
                         if (self.sink)(item) == 0 {
                             break;
                         }
-                    } else if !self.legs[LAST].put(target, [&[], item], now, self.number, self.flushing[LAST], posts) {
+                    } else if !self.legs[LAST].put(target, [&[], item], now, self.form, self.number, posts) {
                         break;
                     }
-                    done += self.legs[FIRST].width();
+                    done += TARGET + item.len();
                 }
             }
             if done >= bytes.len() {
@@ -153,8 +212,9 @@ struct Ports {
     /// Numbers given so far: the same on every rank, since ports are made together, also those that come to nothing.
     made: Cell<u64>,
     open: RefCell<BTreeMap<u64, Rc<RefCell<State>>>>,
-    /// Messages that are to leave.
+    /// Messages that are to leave, and what else sinks want to be sent.
     posts: RefCell<Vec<Post>>,
+    errands: RefCell<Vec<Errand>>,
     /// The time, as this rank last looked.
     now: Cell<Duration>,
     /// What went wrong in a handler.
@@ -186,20 +246,24 @@ impl Ports {
     }
 
     /// Takes in a message, and whatever can be done after it.
-    fn receive(&self, from: usize, parcel: Parcel) {
+    fn receive(&self, from: usize, rank: usize, parcel: Parcel) {
         let Some(port) = self.get(parcel.port) else {
             // Its owner has closed it: nobody is to wait for that.
-            if !parcel.is_taken() {
-                let parcel = Parcel::taken(parcel.port, parcel.hop());
-                self.posts.borrow_mut().push(Post { to: from, parcel });
+            if !parcel.is_taken() && !parcel.is_lost() {
+                let mut posts = vec![Post { to: from, parcel: Parcel::taken(parcel.port, parcel.hop()) }];
+                if parcel.is_records() {
+                    lose(rank, parcel.port, parcel.hop(), &parcel.into_bytes(), &mut posts);
+                }
+                self.posts.borrow_mut().append(&mut posts);
             }
             return;
         };
         let mut state = port.borrow_mut();
-        if parcel.is_taken() {
+        if parcel.is_lost() {
+            state.lost.insert(from);
+        } else if parcel.is_taken() {
             let state = &mut *state;
-            let hop = parcel.hop();
-            state.legs[hop].taken(from, state.number, state.flushing[hop], &mut self.posts.borrow_mut());
+            state.legs[parcel.hop()].taken(from, state.form, state.number, &mut self.posts.borrow_mut());
         } else {
             state.inbox.push_back((from, parcel.hop(), parcel.into_bytes(), 0));
         }
@@ -212,18 +276,19 @@ impl Ports {
     /// Lets all ports go on, the last made first: others may wait for them.
     fn advance(&self) {
         let ports: Vec<_> = self.open.borrow().values().rev().map(Rc::clone).collect();
-        for port in ports {
-            let mut posts = Vec::new();
+        let mut posts = Vec::new();
+        for port in &ports {
             port.borrow_mut().advance(self.now.get(), &mut posts);
-            self.posts.borrow_mut().append(&mut posts);
         }
+        ports.iter().for_each(|port| port.borrow_mut().flush(&mut posts));
+        self.posts.borrow_mut().append(&mut posts);
     }
 
-    /// Sends what is to leave. `send` may deliver messages, so nothing is borrowed meanwhile.
-    fn dispatch(&self, send: impl Fn(usize, Parcel) -> Result<()>) -> Result<()> {
+    /// Sends what is to leave. That may deliver messages, so nothing is borrowed meanwhile.
+    fn dispatch(&self, by: &By<'_>) -> Result<()> {
         loop {
-            let posts = self.posts.take();
-            if posts.is_empty() {
+            let (posts, errands) = (self.posts.take(), self.errands.take());
+            if posts.is_empty() && errands.is_empty() {
                 return self.fault.take().map_or(Ok(()), Err);
             }
             #[cfg(test)]
@@ -231,20 +296,78 @@ impl Ports {
             for Post { to, parcel } in posts {
                 #[cfg(test)]
                 let bytes = parcel.held();
-                let sent = send(to, parcel);
+                let sent = by.invoke(to, parcel, receive);
                 #[cfg(test)]
                 self.left(bytes);
                 sent?;
             }
+            errands.into_iter().try_for_each(|errand| errand(by))?;
         }
+    }
+}
+
+/// What becomes of records for a closed port: who sent one to this rank is told, others pass. What is left here of its
+/// buffers' bounds is that of the message that brought them.
+#[cold]
+fn lose(rank: usize, port: u64, hop: usize, bytes: &[u8], posts: &mut Vec<Post>) {
+    let prefix = if hop == FIRST { TARGET } else { 0 };
+    let (mut rest, mut senders) = (bytes, BTreeSet::new());
+    let mut passing = BTreeMap::<usize, Vec<u8>>::new();
+    while let Some((target, record)) = rest.split_at_checked(prefix)
+        && let Some(record) = Form::Records.first(record)
+    {
+        match target.first_chunk().map_or(rank, |target| u32::from_ne_bytes(*target) as usize) {
+            target if target != rank => passing.entry(target).or_default().extend_from_slice(record),
+            _ => senders.extend(Record::first(record).map(|record| record.from)),
+        }
+        rest = &rest[prefix + record.len()..];
+    }
+    posts.extend(senders.into_iter().map(|to| Post { to, parcel: Parcel::lost(port) }));
+    let pass = |(to, bytes)| Post { to, parcel: Parcel::new(port, LAST, Form::Records, bytes) };
+    posts.extend(passing.into_iter().map(pass));
+}
+
+/// Who sends: the rank by itself, or in a handler.
+pub(crate) enum By<'a> {
+    World(&'a World),
+    Handler(&'a Context<'a>),
+}
+
+impl By<'_> {
+    /// As [`World::invoke`].
+    pub(crate) fn invoke<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
+    where
+        A: Serialize + DeserializeOwned,
+        F: Fn(&Context<'_>, A) + Copy + Send + 'static,
+    {
+        match self {
+            By::World(world) => world.invoke(to, arguments, function),
+            By::Handler(context) => context.invoke(to, arguments, function),
+        }
+    }
+}
+
+/// What a sink wants to be sent beside items, since it cannot send itself.
+type Errand = Box<dyn FnOnce(&By<'_>) -> Result<()>>;
+
+/// Where sinks leave it.
+pub(crate) struct Errands(Rc<Ports>);
+
+impl Errands {
+    pub(crate) fn of(world: &World) -> Errands {
+        Errands(Ports::of(world))
+    }
+
+    pub(crate) fn add(&self, errand: impl FnOnce(&By<'_>) -> Result<()> + 'static) {
+        self.0.errands.borrow_mut().push(Box::new(errand));
     }
 }
 
 /// What a parcel does where it arrives.
 fn receive(context: &Context<'_>, parcel: Parcel) {
     let Some(ports) = context.state::<Rc<Ports>>() else { return };
-    ports.receive(context.from(), parcel);
-    let sent = ports.dispatch(|to, parcel| context.invoke(to, parcel, receive));
+    ports.receive(context.from(), context.rank(), parcel);
+    let sent = ports.dispatch(&By::Handler(context));
     if let Err(error) = sent {
         ports.fault.replace(Some(error));
     }
@@ -264,24 +387,34 @@ fn ranks_of_a_node(world: &World) -> Option<usize> {
 const LOOK: u32 = 64;
 
 /// One rank's handle to a port. Dropping it closes the port here: what comes later is lost, but nobody waits for it.
-pub(super) struct Port<'w> {
+pub(crate) struct Port<'w> {
     world: &'w World,
     feed: Feed,
-    number: u64,
+    _closing: Closing,
     memory: usize,
-    pushes: u32,
+    pushes: Cell<u32>,
 }
 
 /// What it takes to push without waiting: for sinks of ports that were made before.
 #[derive(Clone)]
-pub(super) struct Feed {
+pub(crate) struct Feed {
     ports: Rc<Ports>,
     state: Rc<RefCell<State>>,
 }
 
 impl Feed {
+    /// Most bytes of a record's own.
+    pub(crate) fn longest(&self) -> usize {
+        self.state.borrow().longest()
+    }
+
+    /// Whether a record of so many bytes of its own for `to` has room now.
+    pub(crate) fn has_room(&self, to: usize, len: usize) -> bool {
+        self.state.borrow().has_room(to, record::size(len))
+    }
+
     /// Puts an item for `to` beside others that go the same way. `false`: there is no room.
-    pub(super) fn put(&self, to: usize, item: &[u8]) -> bool {
+    pub(crate) fn put(&self, to: usize, item: &[u8]) -> bool {
         let mut posts = Vec::new();
         let done = self.state.borrow_mut().put(to, item, self.ports.now.get(), &mut posts);
         if !posts.is_empty() {
@@ -296,10 +429,10 @@ impl Feed {
 impl<'w> Port<'w> {
     /// A port, which is open at this rank. Collective, and to be used only after all ranks have made theirs: a barrier is
     /// the caller's to make.
-    pub(super) fn new(world: &'w World, operation: &'static str, plan: Plan, sink: Sink) -> Result<Port<'w>> {
+    pub(crate) fn new(world: &'w World, operation: &'static str, plan: Plan, sink: Sink) -> Result<Port<'w>> {
         let ports = Ports::of(world);
         let number = ports.count();
-        let Room { grid, wide, most, hops, items, memory } = plan.room(world);
+        let Room { grid, wide, most, hops, full, items, memory } = plan.room(world);
         if most < wide {
             let why = format!("an item takes {wide} bytes, and a message has room for {most}");
             return Err(Error::InvalidArgument { operation, why });
@@ -309,11 +442,28 @@ impl<'w> Port<'w> {
             Joins::new(merge, plan.memory / JOINS / hops)
         };
         let [first, last] = [joins(FIRST), joins(LAST)];
-        let legs = [Leg::new(grid, FIRST, wide, items, first), Leg::new(grid, LAST, plan.width, items, last)];
-        let state = State { number, grid, legs, inbox: VecDeque::new(), sink, age: plan.age, flushing: [false; 2] };
+        let [first_full, last_full] = full;
+        let legs = [Leg::new(grid, FIRST, first_full, items, first), Leg::new(grid, LAST, last_full, items, last)];
+        let eager = [
+            plan.eager == Eager::Everybody,
+            plan.eager == Eager::Everybody || (plan.eager == Eager::Between && hops == 2),
+        ];
+        let state = State {
+            number,
+            form: plan.form,
+            grid,
+            legs,
+            inbox: VecDeque::new(),
+            sink,
+            age: plan.age,
+            flushing: eager,
+            eager,
+            lost: BTreeSet::new(),
+        };
         let state = Rc::new(RefCell::new(state));
         ports.open.borrow_mut().insert(number, Rc::clone(&state));
-        Ok(Port { world, feed: Feed { ports, state }, number, memory, pushes: 0 })
+        let feed = Feed { ports, state };
+        Ok(Port { world, _closing: Closing { feed: feed.clone(), number }, feed, memory, pushes: Cell::new(0) })
     }
 
     /// Makes none, where other ranks may make one: their next has the number of this one's next.
@@ -323,22 +473,23 @@ impl<'w> Port<'w> {
 
     /// Most bytes at this rank: of items in buffers, in messages on their way out, and in such that were not taken yet; and
     /// of what remembers where items wait.
-    pub(super) fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.memory
     }
 
     /// Sends what handlers and calls have made ready.
     fn dispatch(&self) -> Result<()> {
-        self.feed.ports.dispatch(|to, parcel| self.world.invoke(to, parcel, receive))
+        self.feed.ports.dispatch(&By::World(self.world))
     }
 
     /// Sends an item, or puts it beside others that go the same way; waits for room there.
-    pub(super) fn push(&mut self, to: usize, item: &[u8]) -> Result<()> {
+    #[inline]
+    pub(crate) fn push(&self, to: usize, item: &[u8]) -> Result<()> {
         if to >= self.world.size() {
             return Err(Error::RankOutOfRange { operation: "push", rank: to, size: self.world.size() });
         }
-        self.pushes = self.pushes.wrapping_add(1);
-        if self.pushes.is_multiple_of(LOOK) {
+        self.pushes.set(self.pushes.get().wrapping_add(1));
+        if self.pushes.get().is_multiple_of(LOOK) {
             self.progress()?;
         }
         if !self.try_push(to, item) {
@@ -371,7 +522,7 @@ impl<'w> Port<'w> {
     }
 
     /// Delivers what has come, and sends what is old enough.
-    pub(super) fn progress(&self) -> Result<()> {
+    pub(crate) fn progress(&self) -> Result<()> {
         self.world.poll()?;
         let now = self.world.elapsed();
         self.feed.ports.now.set(now);
@@ -386,11 +537,11 @@ impl<'w> Port<'w> {
         let mut state = self.feed.state.borrow_mut();
         let state = &mut *state;
         let mut posts = self.feed.ports.posts.borrow_mut();
-        state.legs[hops].iter_mut().for_each(|leg| leg.flush(now, age, state.number, &mut posts));
+        state.legs[hops].iter_mut().for_each(|leg| leg.flush(now, age, state.form, state.number, &mut posts));
     }
 
     /// Sends all that is in buffers, as soon as their targets have taken what came before. Does not wait for that.
-    pub(super) fn flush_all(&self) -> Result<()> {
+    pub(crate) fn flush_all(&self) -> Result<()> {
         self.flush(FIRST..=LAST, Duration::MAX, Duration::ZERO);
         self.dispatch()
     }
@@ -407,18 +558,76 @@ impl<'w> Port<'w> {
             self.wait_for(|port| port.feed.state.borrow().legs[hop].is_idle())?;
             self.world.barrier()?;
         }
-        self.feed.state.borrow_mut().flushing = [false; 2];
+        self.calm();
         Ok(())
     }
 
+    /// From now on buffers leave as soon as they may, full or not, until [`Port::calm`].
+    pub(crate) fn hurry(&self) -> Result<()> {
+        self.feed.state.borrow_mut().flushing = [true; 2];
+        self.flush_all()
+    }
+
+    /// Buffers leave as the port's plan says.
+    pub(crate) fn calm(&self) {
+        let mut state = self.feed.state.borrow_mut();
+        state.flushing = state.eager;
+    }
+
+    /// Waits until `done` holds; buffers leave as soon as they may.
+    pub(crate) fn wait(&self, done: impl Fn() -> bool) -> Result<()> {
+        let waited = self.hurry().and_then(|()| self.wait_for(|_| done()));
+        self.calm();
+        waited
+    }
+
+    /// Whether something waits in buffers.
+    pub(crate) fn has_items(&self) -> bool {
+        self.feed.state.borrow().legs.iter().any(Leg::has_items)
+    }
+
+    /// How many ranks are known to have closed the port.
+    pub(crate) fn lost(&self) -> usize {
+        self.feed.state.borrow().lost.len()
+    }
+
+    /// The first rank of those, or whether `rank` is one.
+    pub(crate) fn first_lost(&self) -> Option<usize> {
+        self.feed.state.borrow().lost.first().copied()
+    }
+
+    pub(crate) fn has_lost(&self, rank: usize) -> bool {
+        self.feed.state.borrow().lost.contains(&rank)
+    }
+
     /// What a sink of a port made before needs to push here.
-    pub(super) fn feed(&self) -> Feed {
+    pub(crate) fn feed(&self) -> Feed {
         self.feed.clone()
     }
 }
 
-impl Drop for Port<'_> {
+/// Closes a port when it is dropped, of which it needs no world.
+struct Closing {
+    feed: Feed,
+    number: u64,
+}
+
+impl Drop for Closing {
     fn drop(&mut self) {
-        self.feed.ports.open.borrow_mut().remove(&self.number);
+        let Feed { ports, state } = &self.feed;
+        ports.open.borrow_mut().remove(&self.number);
+        let state = &mut *state.borrow_mut();
+        if !state.form.is_records() {
+            return;
+        }
+        // Somebody may wait for records that lie here. They wait for word that another message was taken, or for a call of
+        // this rank: that sends them.
+        let mut posts = Vec::new();
+        state.legs.iter_mut().for_each(|leg| leg.clear(state.form, self.number, &mut posts));
+        for (from, hop, bytes, done) in state.inbox.drain(..) {
+            posts.push(Post { to: from, parcel: Parcel::taken(self.number, hop) });
+            lose(state.grid.rank(), self.number, hop, &bytes[done..], &mut posts);
+        }
+        ports.posts.borrow_mut().append(&mut posts);
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::record::Form;
 use crate::registry::Bytes;
 
 /// A parcel that is to leave.
@@ -11,28 +12,37 @@ pub(super) struct Post {
     pub(super) parcel: Parcel,
 }
 
-/// Items of a port, or word that some were taken.
+/// Items of a port, or word about some.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Parcel {
     pub(super) port: u64,
-    /// The hop, and whether this is word.
+    /// The hop, whether items are records, and whether this is word.
     kind: u8,
     bytes: Bytes,
 }
 
+/// Marks records.
+const RECORDS: u8 = 2;
 /// Marks word that a message was taken.
-const TAKEN: u8 = 2;
+const TAKEN: u8 = 4;
+/// Marks word that records came too late: the port is closed.
+const LOST: u8 = 8;
 
 impl Parcel {
     /// Bytes that a message has beside its items, at most: number of the port, kind, length, and the place of the code.
     pub(super) const OVERHEAD: usize = 10 + 1 + 10 + 8;
 
-    pub(super) fn new(port: u64, hop: usize, bytes: Vec<u8>) -> Parcel {
-        Parcel { port, kind: hop as u8, bytes: Bytes(bytes) }
+    pub(super) fn new(port: u64, hop: usize, form: Form, bytes: Vec<u8>) -> Parcel {
+        let records = if form.is_records() { RECORDS } else { 0 };
+        Parcel { port, kind: hop as u8 | records, bytes: Bytes(bytes) }
     }
 
     pub(super) fn taken(port: u64, hop: usize) -> Parcel {
         Parcel { port, kind: hop as u8 | TAKEN, bytes: Bytes(Vec::new()) }
+    }
+
+    pub(super) fn lost(port: u64) -> Parcel {
+        Parcel { port, kind: LOST, bytes: Bytes(Vec::new()) }
     }
 
     /// Bytes that are held.
@@ -43,6 +53,14 @@ impl Parcel {
 
     pub(super) fn is_taken(&self) -> bool {
         self.kind & TAKEN != 0
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.kind & LOST != 0
+    }
+
+    pub(super) fn is_records(&self) -> bool {
+        self.kind & RECORDS != 0
     }
 
     pub(super) fn hop(&self) -> usize {

@@ -1,0 +1,197 @@
+//! Maps and queues over ports: by either route, with buffers of any size, whatever other ranks do meanwhile.
+
+mod common;
+
+use bellwether::aggregate::{Options, Route};
+use bellwether::{DistHashMap, DistQueue, Error, Result, Settings, Simulated, Threads, World, sim};
+use bellwether_tests::watchdog;
+use common::{Chance, LIMIT, everywhere};
+
+/// Both routes, with room for nothing, for some, and for all; and messages of one item.
+fn all_options(world: &World) -> Vec<Options> {
+    let of = |route, memory| Options { memory, route, ..Options::new(world) };
+    let (one, two) = (Route::OneHop, Route::TwoHops { columns: Some(2) });
+    vec![of(one, 5000), of(one, 16 << 20), of(two, 0), Options { items: 1, ..of(two, 1 << 20) }]
+}
+
+/// As [`everywhere`], and on threads whose memory is as a network's: bytes as the contract has them.
+fn everywhere_and_by_contract(name: &str, program: impl Fn(&World) -> Result<()> + Sync) {
+    everywhere(name, &program);
+    let mut settings = Settings::default();
+    settings.transport = bellwether_runtime::Transport::ShmContract;
+    for ranks in [2, 5] {
+        let _guard = watchdog::guard(format!("{name} on {ranks} threads by contract"), LIMIT);
+        let ends = Threads::new(ranks).settings(settings.clone()).run(&program).expect("the job starts");
+        ends.into_iter().for_each(|end| end.expect("it goes as elsewhere"));
+    }
+}
+
+/// Its length differs from that of others, also from few bytes to more than small buffers.
+fn value(key: u64) -> Vec<u8> {
+    vec![key as u8; (key * key % 301) as usize]
+}
+
+#[test]
+fn entries_of_any_length_by_any_way() {
+    everywhere_and_by_contract("entries_of_any_length_by_any_way", |world| {
+        for options in all_options(world) {
+            let mut map = DistHashMap::<String, Vec<u8>>::with_options(world, &options)?;
+            let key = |number: u64| format!("{number}{}", "k".repeat((number % 5 * 40) as usize));
+            let ranks = world.size() as u64;
+            let mine = (0..30).map(|i| i * ranks + world.rank() as u64);
+            map.insert_many(mine.map(|number| (key(number), value(number))))?;
+            // What is in others' requests changes nothing of what a call has done.
+            let mine: Vec<u64> = (0..30).map(|i| i * ranks + world.rank() as u64).collect();
+            let keys: Vec<String> = mine.iter().map(|number| key(*number)).collect();
+            assert!(mine.iter().zip(map.get_many(&keys)?).all(|(number, found)| found == Some(value(*number))));
+            world.barrier()?;
+            let all: Vec<String> = (0..30 * ranks + 3).rev().map(key).collect();
+            let found = map.get_many(&all)?;
+            assert!(found[..3].iter().all(Option::is_none));
+            assert!((0..30 * ranks).rev().zip(&found[3..]).all(|(number, found)| *found == Some(value(number))));
+            world.barrier()?;
+            map.update_many(all.into_iter().map(|key| (key, 1u8)), |value, more| {
+                value.get_or_insert_default().push(more);
+            })?;
+            world.barrier()?;
+            let ones = |value: &Vec<u8>| value.iter().rev().take_while(|byte| **byte == 1).count() >= world.size();
+            assert!(map.local().iter().all(|(_, value)| ones(value)));
+            assert_eq!(map.len()?, 30 * world.size() + 3);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn one_rank_asks_while_the_others_are_in_a_barrier() {
+    everywhere_and_by_contract("one_rank_asks_while_the_others_are_in_a_barrier", |world| {
+        for options in all_options(world) {
+            let mut map = DistHashMap::<u64, u64>::with_options(world, &options)?;
+            for rank in 0..world.size() {
+                if rank == world.rank() {
+                    map.update_many((0..200).map(|key| (key % 70, 1)), |sum, more: u64| {
+                        *sum = Some(sum.unwrap_or(0) + more)
+                    })?;
+                    let found = map.get_many(&(0..70).collect::<Vec<_>>())?;
+                    let each = |key: u64| (0..200).filter(|item| item % 70 == key).count() as u64;
+                    let expected = |key| Some((rank as u64 + 1) * each(key));
+                    assert!(found.into_iter().enumerate().all(|(key, found)| found == expected(key as u64)));
+                }
+                world.barrier()?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_closed_at_one_rank_is_an_error_for_its_keys_alone() {
+    everywhere_and_by_contract("what_is_closed_at_one_rank_is_an_error_for_its_keys_alone", |world| {
+        if world.size() < 3 {
+            return Ok(());
+        }
+        for options in all_options(world) {
+            let mut map = DistHashMap::<u64, u64>::with_options(world, &options)?;
+            let owners: Vec<usize> = (0..300).map(|key| map.owner(&key)).collect();
+            if world.rank() == 1 {
+                // In the middle of what others ask for.
+                map.insert_many((0..20).map(|key| (key, 1)))?;
+                drop(map);
+                world.barrier()?;
+                continue;
+            }
+            let closed = |end: Error| assert!(end.to_string().contains("rank 1 has dropped the map"), "{end}");
+            let others = || (0..300).filter(|key| owners[*key as usize] != 1);
+            // Some find it open.
+            while map
+                .update_many((0..300).map(|key| (key, 1)), |sum, more: u64| *sum = Some(more))
+                .map_err(closed)
+                .is_ok()
+            {}
+            closed(map.get_many(&(0..300).collect::<Vec<_>>()).expect_err("some are gone"));
+            map.insert_many(others().map(|key| (key, 7)))?;
+            assert!(map.get_many(&others().collect::<Vec<_>>())?.iter().all(|found| found.is_some()));
+            world.barrier()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn ranks_that_choose_other_options_are_told() {
+    everywhere("ranks_that_choose_other_options_are_told", |world| {
+        if world.size() == 1 {
+            return Ok(());
+        }
+        let memory = if world.rank() == 0 { 1000 } else { 2000 };
+        let options = Options { memory, ..Options::new(world) };
+        let refused = |end: Result<()>| assert!(matches!(end, Err(Error::RanksDiffer { .. })), "{end:?}");
+        refused(DistHashMap::<u64, u64>::with_options(world, &options).map(drop));
+        refused(DistQueue::<u64>::with_options(world, &options).map(drop));
+        let other = match world.rank() {
+            0 => DistHashMap::<u64, u64>::new(world).map(drop),
+            _ => DistHashMap::<u64, i64>::new(world).map(drop),
+        };
+        refused(other);
+        let mut map = DistHashMap::<u64, u64>::new(world)?;
+        map.insert_many((0..10).map(|key| (key, key)))?;
+        assert_eq!(map.len()?, 10);
+        Ok(())
+    });
+}
+
+/// Each item tells how many more hops it makes, and drags some bytes along.
+#[test]
+fn items_are_neither_lost_nor_doubled_by_any_way() {
+    everywhere_and_by_contract("items_are_neither_lost_nor_doubled_by_any_way", |world| {
+        for options in all_options(world) {
+            let mut queue = DistQueue::<(u64, Vec<u8>)>::with_options(world, &options)?;
+            for round in 0..2 {
+                let (ranks, mut chance) = (world.size(), Chance::new(world.rank(), round));
+                for number in 0..20 {
+                    queue.push_to(chance.below(ranks), (4, value(number)))?;
+                }
+                let mut seen = [0u64; 2];
+                while let Some((hops, bytes)) = queue.pop()? {
+                    seen = [seen[0] + 1, seen[1] + bytes.len() as u64];
+                    if hops > 0 {
+                        queue.push_to(chance.below(ranks), (hops - 1, bytes))?;
+                    }
+                }
+                world.allreduce_sum(&mut seen)?;
+                let bytes: u64 = (0..20).map(|number| value(number).len() as u64).sum();
+                assert_eq!(seen, [20, bytes].map(|each| 5 * each * ranks as u64), "{options:?}");
+                queue.restart()?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn items_for_one_rank_leave_together() {
+    const ITEMS: u64 = 500;
+    let frames = |items: u64| {
+        let _guard = watchdog::guard("items_for_one_rank_leave_together", LIMIT);
+        let job = Simulated::new(sim::Config::new(2, 1).nodes(&[1]));
+        let ends = job.run(|world| {
+            let mut queue = DistQueue::<u64>::new(world)?;
+            if world.rank() == 0 {
+                (0..items).try_for_each(|item| queue.push_to(1, item))?;
+            }
+            // Rank 1 shares nothing: it takes what has come, all at once.
+            let mut sum = [0];
+            while let Some(item) = queue.pop()? {
+                sum[0] += item + 1;
+            }
+            world.allreduce_sum(&mut sum)?;
+            assert_eq!(sum[0], items * (items + 1) / 2);
+            Ok::<_, Error>(())
+        });
+        ends.expect("the job starts").into_iter().for_each(|end| end.expect("it goes well"));
+        job.network().crossed().frames
+    };
+    let (none, all) = (frames(0), frames(ITEMS));
+    println!("{none} frames without items, {all} with {ITEMS}");
+    assert!(all < none + ITEMS / 4, "{all} frames for {ITEMS} items, {none} for none");
+}
