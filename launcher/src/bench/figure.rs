@@ -57,6 +57,8 @@ pub struct Figure {
     pub ours: Summary,
     /// The machine's limit, from batches in between.
     pub limit: Option<Summary>,
+    /// Ours beside the limit: the median of what each batch came to beside the limit's next to it.
+    pub ratio: Option<f64>,
     /// Other systems.
     pub rivals: Vec<Rival>,
 }
@@ -65,11 +67,6 @@ impl Figure {
     /// The unit of all its values.
     pub fn unit(&self) -> Unit {
         self.kind.unit()
-    }
-
-    /// Ours beside the limit; smaller is better.
-    pub fn ratio(&self) -> Option<f64> {
-        self.limit.map(|limit| self.unit().ratio(self.ours.median, limit.median))
     }
 
     /// What is asked of it: nothing of variants, which are for information.
@@ -88,7 +85,7 @@ impl Figure {
         let rival = |name| self.rivals.iter().find(|rival| rival.peer == name);
         let checks = [
             bar.value.map(|most| self.ours.median <= most),
-            bar.ratio.and_then(|most| Some(self.ratio()? <= most)),
+            bar.ratio.and_then(|most| Some(self.ratio? <= most)),
             bar.peer.and_then(|(name, most)| Some(rival(name)?.ratio <= most)),
         ];
         checks.into_iter().flatten().reduce(|all, one| all && one)
@@ -109,7 +106,7 @@ impl Figure {
             self.ours.p10,
             self.ours.p90,
             number(self.limit.map(|limit| limit.median)),
-            number(self.ratio()),
+            number(self.ratio),
         );
         if self.rivals.is_empty() {
             return vec![format!("{{{line}}}")];
@@ -151,6 +148,7 @@ mod tests {
             size: 8,
             ours: summary(ours),
             limit: Some(summary(limit)),
+            ratio: Some(ours / limit),
             rivals: peer.map(|value| Rival { peer: "oshmem", value, ratio: ours / value }).into_iter().collect(),
         };
         assert_eq!(figure(1.0, 0.5, None).meets_bar(), Some(true));

@@ -37,7 +37,7 @@ use self::task::{Measured, Task};
 /// Beside each figure stands the limit: what the same cores do in the same run with bare loads, stores, locked adds
 /// and memcpy on the same memory, without a runtime. The ratio is ours over the limit for times and the limit over
 /// ours for bandwidth, so smaller is better everywhere. Figures are medians of batches; batches of ours and of the
-/// limit take turns.
+/// limit take turns, and the ratio is the median over neighbouring ones.
 #[derive(Args)]
 #[command(after_help = "Examples:
   bellwether bench                        everything, on two ranks
@@ -333,6 +333,7 @@ impl Bench {
             size: measured.size,
             ours: Summary::of(&measured.ours)?,
             limit: Summary::of(&measured.limit),
+            ratio: measured.ratio(kind.unit()),
             rivals: Vec::new(),
             name: measured.name,
         })

@@ -130,6 +130,7 @@ mod tests {
             size: 8,
             ours: limit,
             limit: Some(limit),
+            ratio: Some(1.0),
             rivals: Vec::new(),
         };
         let mut doubts = Doubts::default();

@@ -73,7 +73,7 @@ pub fn table(figures: &[Figure], peers: &[&str]) -> String {
             with_unit(figure.ours.median, figure.unit()),
             scatter(figure.ours),
             figure.limit.map(|limit| with_unit(limit.median, figure.unit())).unwrap_or_else(|| "-".into()),
-            figure.ratio().map(number).unwrap_or_else(|| "-".into()),
+            figure.ratio.map(number).unwrap_or_else(|| "-".into()),
         ];
         row.extend(peers.iter().map(|name| rival(figure, name)));
         if asked {

@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::kind::Kind;
+use super::figure::Summary;
+use super::kind::{Kind, Unit};
 use clap::ValueEnum;
 
 /// One benchmark for the ranks of one job.
@@ -75,6 +76,17 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// Ours beside the limit: the median over batches that were measured one after the other, so that a machine which is
+    /// slow for a while is so for both.
+    pub fn ratio(&self, unit: Unit) -> Option<f64> {
+        if self.ours.len() == self.limit.len() {
+            let ratios: Vec<f64> =
+                self.ours.iter().zip(&self.limit).map(|(ours, limit)| unit.ratio(*ours, *limit)).collect();
+            return Summary::of(&ratios).map(|ratios| ratios.median);
+        }
+        Some(unit.ratio(Summary::of(&self.ours)?.median, Summary::of(&self.limit)?.median))
+    }
+
     /// Takes in more batches of the same.
     pub fn add(&mut self, more: &Measured) {
         self.ours.extend(&more.ours);
@@ -128,6 +140,20 @@ pub fn read_report(path: &Path) -> anyhow::Result<Vec<Measured>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_that_is_slow_for_a_while_is_so_for_ours_and_the_limit() {
+        let measured =
+            |ours: &[f64], limit: &[f64]| Measured { ours: ours.into(), limit: limit.into(), ..Measured::default() };
+        let slow = measured(&[1.0, 3.0, 6.0], &[0.5, 3.0 / 2.0, 3.0]);
+        assert_eq!(slow.ratio(Unit::Nanoseconds), Some(2.0));
+        assert_eq!(slow.ratio(Unit::Gigabytes), Some(0.5));
+        // By the medians of either it would be 3.
+        let turned = measured(&[1.0, 3.0, 30.0], &[0.5, 1.0, 60.0]);
+        assert_eq!(turned.ratio(Unit::Nanoseconds), Some(2.0));
+        assert_eq!(measured(&[1.0, 4.0, 9.0], &[2.0]).ratio(Unit::Nanoseconds), Some(2.0));
+        assert_eq!(measured(&[1.0], &[]).ratio(Unit::Nanoseconds), None);
+    }
 
     #[test]
     fn tasks_and_reports_survive_the_way() {

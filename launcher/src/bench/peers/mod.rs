@@ -137,6 +137,7 @@ mod tests {
             size,
             ours,
             limit: None,
+            ratio: None,
             rivals: Vec::new(),
         };
         let measured = |size, ours: &[f64]| Measured {

@@ -92,6 +92,7 @@ mod tests {
             size,
             ours: summary(value),
             limit: Some(summary(value / 2.0)),
+            ratio: Some(2.0),
             rivals: vec![Rival { peer: "ucx", value: value * 3.0, ratio: 1.0 / 3.0 }],
         }
     }
