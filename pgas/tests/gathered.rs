@@ -17,13 +17,19 @@ fn all_options(world: &World) -> Vec<Options> {
 /// As [`everywhere`], and on threads whose memory is as a network's: bytes as the contract has them.
 fn everywhere_and_by_contract(name: &str, program: impl Fn(&World) -> Result<()> + Sync) {
     everywhere(name, &program);
-    let mut settings = Settings::default();
-    settings.transport = bellwether_runtime::Transport::ShmContract;
+    let settings = contract();
     for ranks in [2, 5] {
         let _guard = watchdog::guard(format!("{name} on {ranks} threads by contract"), LIMIT);
         let ends = Threads::new(ranks).settings(settings.clone()).run(&program).expect("the job starts");
         ends.into_iter().for_each(|end| end.expect("it goes as elsewhere"));
     }
+}
+
+/// Settings of a network's memory.
+fn contract() -> Settings {
+    let mut settings = Settings::default();
+    settings.transport = bellwether_runtime::Transport::ShmContract;
+    settings
 }
 
 /// Its length differs from that of others, also from few bytes to more than small buffers.
@@ -138,6 +144,25 @@ fn ranks_that_choose_other_options_are_told() {
         assert_eq!(map.len()?, 10);
         Ok(())
     });
+}
+
+#[test]
+fn two_types_of_one_name_are_told_apart() {
+    fn make(world: &World) -> Result<&'static str> {
+        use serde::{Deserialize, Serialize};
+        if world.rank() == 0 {
+            #[derive(Serialize, Deserialize, Hash, PartialEq, Eq)]
+            struct Key(u64);
+            return DistHashMap::<Key, u64>::new(world).map(|_| std::any::type_name::<Key>());
+        }
+        #[derive(Serialize, Deserialize, Hash, PartialEq, Eq)]
+        struct Key(String);
+        DistHashMap::<Key, u64>::new(world).map(|_| std::any::type_name::<Key>())
+    }
+    for end in bellwether::threads(2, make).expect("the job starts") {
+        let error = end.expect_err("the owner would take one for the other");
+        assert!(error.to_string().contains("another type that has this name"), "{error}");
+    }
 }
 
 /// Each item tells how many more hops it makes, and drags some bytes along.
