@@ -79,7 +79,7 @@ struct Part<T> {
     ended: Cell<bool>,
     /// What went wrong in a handler.
     fault: RefCell<Option<Error>>,
-    /// Bytes of items that fit in a message.
+    /// Bytes of items that fit in a message: the same on every rank.
     room: usize,
 }
 
@@ -263,8 +263,9 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     /// as [`World::allgather`].
     pub fn with_options(world: &'w World, options: &Options) -> Result<DistQueue<'w, T>> {
         world.within("DistQueue::with_options", || {
-            let room = world.largest_message().saturating_sub(OVERHEAD).min(MESSAGE);
-            let part = Registry::open(world, Part::<T>::new(room));
+            let mut room = [world.largest_message().saturating_sub(OVERHEAD).min(MESSAGE)];
+            world.allreduce(&mut room, usize::min)?;
+            let part = Registry::open(world, Part::<T>::new(room[0]));
             let (number, here, errands) = (part.number, Rc::clone(&part.object), Errands::of(world));
             let sink = move |records: &[u8]| {
                 here.gather(records);
@@ -277,7 +278,7 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
                 }
                 records.len()
             };
-            let plan = options.plan(Form::Records, 1, Eager::Between);
+            let plan = options.plan(Form::Records, 1, Eager::Between).at_most(room[0]);
             let port = Port::new(world, "a distributed queue", plan, Box::new(sink));
             check_records::<T>(world, "a distributed queue", options)?;
             let port = port?;

@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::cell::OnceCell;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use bellwether::aggregate::{Options, Route};
 use bellwether::{DistHashMap, DistQueue, Error, Result, Settings, Simulated, Threads, World, sim};
 use bellwether_tests::watchdog;
@@ -17,13 +20,19 @@ fn all_options(world: &World) -> Vec<Options> {
 /// As [`everywhere`], and on threads whose memory is as a network's: bytes as the contract has them.
 fn everywhere_and_by_contract(name: &str, program: impl Fn(&World) -> Result<()> + Sync) {
     everywhere(name, &program);
-    let mut settings = Settings::default();
-    settings.transport = bellwether_runtime::Transport::ShmContract;
+    let settings = contract();
     for ranks in [2, 5] {
         let _guard = watchdog::guard(format!("{name} on {ranks} threads by contract"), LIMIT);
         let ends = Threads::new(ranks).settings(settings.clone()).run(&program).expect("the job starts");
         ends.into_iter().for_each(|end| end.expect("it goes as elsewhere"));
     }
+}
+
+/// Settings of a network's memory.
+fn contract() -> Settings {
+    let mut settings = Settings::default();
+    settings.transport = bellwether_runtime::Transport::ShmContract;
+    settings
 }
 
 /// Its length differs from that of others, also from few bytes to more than small buffers.
@@ -138,6 +147,92 @@ fn ranks_that_choose_other_options_are_told() {
         assert_eq!(map.len()?, 10);
         Ok(())
     });
+}
+
+#[test]
+fn two_types_of_one_name_are_told_apart() {
+    fn make(world: &World) -> Result<&'static str> {
+        use serde::{Deserialize, Serialize};
+        if world.rank() == 0 {
+            #[derive(Serialize, Deserialize, Hash, PartialEq, Eq)]
+            struct Key(u64);
+            return DistHashMap::<Key, u64>::new(world).map(|_| std::any::type_name::<Key>());
+        }
+        #[derive(Serialize, Deserialize, Hash, PartialEq, Eq)]
+        struct Key(String);
+        DistHashMap::<Key, u64>::new(world).map(|_| std::any::type_name::<Key>())
+    }
+    for end in bellwether::threads(2, make).expect("the job starts") {
+        let error = end.expect_err("the owner would take one for the other");
+        assert!(error.to_string().contains("another type that has this name"), "{error}");
+    }
+}
+
+#[test]
+fn where_messages_are_small_at_some_ranks_those_bound_all() {
+    let _guard = watchdog::guard("where_messages_are_small_at_some_ranks_those_bound_all", LIMIT);
+    let started = AtomicUsize::new(0);
+    let ends = Threads::new(4).build(|builder| {
+        let message_memory = if started.fetch_add(1, Relaxed) == 0 { 256 << 10 } else { 16 << 10 };
+        let mut settings = contract();
+        settings.message_memory = message_memory;
+        let world = builder.settings(settings).start()?;
+        let route = Route::TwoHops { columns: Some(2) };
+        let options = Options { memory: 16 << 20, route, ..Options::new(&world) };
+        let mut queue = DistQueue::<Vec<u8>>::with_options(&world, &options)?;
+        let map = DistHashMap::<u64, Vec<u8>>::with_options(&world, &options)?;
+        for told in world.allgather(&[queue.memory(), map.memory()])?.chunks(2) {
+            assert_eq!(
+                told,
+                [queue.memory(), map.memory()],
+                "what is sent is as large as what is told where it arrives"
+            );
+        }
+        // More than some can pass on.
+        for to in (0..world.size()).filter(|to| *to != world.rank()) {
+            let end = queue.push_to(to, vec![1; 20_000]);
+            assert!(matches!(end, Err(Error::InvalidArgument { .. })), "{end:?}");
+            queue.push_to(to, vec![1; 7_000])?;
+        }
+        let mut taken = [0];
+        while queue.pop()?.is_some() {
+            taken[0] += 1;
+        }
+        world.allreduce_sum(&mut taken)?;
+        assert_eq!(taken, [12]);
+        Ok::<_, Error>(())
+    });
+    ends.expect("the job starts").into_iter().for_each(|end| end.expect("it goes well"));
+}
+
+thread_local! {
+    static MAP: OnceCell<DistHashMap<'static, u64, u64>> = const { OnceCell::new() };
+}
+
+#[test]
+fn a_handler_that_asks_the_map_does_not_take_the_answers_of_its_rank() {
+    const KEYS: u64 = 100;
+    let _guard = watchdog::guard("a_handler_that_asks_the_map", LIMIT);
+    let ends = Threads::new(2).build(|builder| {
+        let world: &'static World = Box::leak(Box::new(builder.start()?));
+        let mut map = DistHashMap::new(world)?;
+        map.insert_many((0..KEYS).map(|key| (key, key)))?;
+        assert!(MAP.with(|place| place.set(map).is_ok()));
+        world.barrier()?;
+        let all: Vec<u64> = (0..KEYS).collect();
+        for _ in 0..200 {
+            if world.rank() == 1 {
+                world.invoke(0, (), |_, ()| {
+                    let end = MAP.with(|map| map.get().expect("it was set").get_many(&[0, 1, 2, 3, 4, 5]));
+                    assert!(matches!(end, Err(Error::InsideHandler { .. })), "{end:?}");
+                })?;
+            }
+            let found = MAP.with(|map| map.get().expect("it was set").get_many(&all))?;
+            assert!(found.into_iter().flatten().eq(0..KEYS));
+        }
+        world.barrier()
+    });
+    ends.expect("the job starts").into_iter().for_each(|end| end.expect("it goes well"));
 }
 
 /// Each item tells how many more hops it makes, and drags some bytes along.

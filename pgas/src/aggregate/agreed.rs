@@ -1,14 +1,15 @@
 //! What must be the same on all ranks when something is made that lets them exchange items.
 
-use std::any::type_name;
+use std::any::{TypeId, type_name};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bellwether_runtime::{Error, Pod, Result, World};
 
 use super::options::{Options, Route};
 use super::shape;
 
-/// Words that say it: bytes of an item, its type, memory, items, route.
-const FACTS: usize = 6;
+/// Words that say it: bytes of an item, its type's name, memory, items, route, and the type itself.
+const FACTS: usize = 7;
 /// Stands for the bytes of items of any length.
 const ANY: usize = usize::MAX;
 /// Bytes of a type's name that others are shown, from its end.
@@ -23,11 +24,11 @@ pub(super) fn check<T: Pod>(world: &World, what: &'static str, options: &Options
 }
 
 /// As [`check`], of what travels as records of any length.
-pub(crate) fn check_records<T>(world: &World, what: &'static str, options: &Options) -> Result<()> {
+pub(crate) fn check_records<T: 'static>(world: &World, what: &'static str, options: &Options) -> Result<()> {
     check_sized::<T>(world, what, ANY, options)
 }
 
-fn check_sized<T>(world: &World, what: &'static str, size: usize, options: &Options) -> Result<()> {
+fn check_sized<T: 'static>(world: &World, what: &'static str, size: usize, options: &Options) -> Result<()> {
     let name = type_name::<T>().as_bytes();
     let (route, columns) = match options.route {
         Route::Auto => (0, 0),
@@ -35,7 +36,11 @@ fn check_sized<T>(world: &World, what: &'static str, size: usize, options: &Opti
         Route::TwoHops { columns: None } => (2, 0),
         Route::TwoHops { columns: Some(columns) } => (3, columns as u64),
     };
-    let facts = [size as u64, shape::hash(name), options.memory as u64, options.items as u64, route, columns];
+    // Two types can have one name: those of two blocks of a function.
+    let mut hasher = DefaultHasher::new();
+    TypeId::of::<T>().hash(&mut hasher);
+    let itself = hasher.finish();
+    let facts = [size as u64, shape::hash(name), options.memory as u64, options.items as u64, route, columns, itself];
     let mut mine = [0; 8 * FACTS + NAME];
     let (words, tail) = mine.split_at_mut(8 * FACTS);
     words.copy_from_slice(bytemuck::cast_slice(&facts));
@@ -49,14 +54,14 @@ fn check_sized<T>(world: &World, what: &'static str, size: usize, options: &Opti
     let all = world.allgather(&mine)?;
     match all.chunks_exact(mine.len()).position(|theirs| theirs != mine) {
         None => Ok(()),
-        Some(rank) => Err(Error::RanksDiffer {
-            what,
-            rank,
-            reference: world.rank(),
-            theirs: show(&all[rank * mine.len()..][..mine.len()]),
-            ours: show(&mine),
-            advice: "every rank must make it with the same type of items and the same options",
-        }),
+        Some(rank) => {
+            let (mut theirs, ours) = (show(&all[rank * mine.len()..][..mine.len()]), show(&mine));
+            if theirs == ours {
+                theirs += ", of another type that has this name";
+            }
+            let advice = "every rank must make it with the same type of items and the same options";
+            Err(Error::RanksDiffer { what, rank, reference: world.rank(), theirs, ours, advice })
+        }
     }
 }
 
@@ -65,7 +70,7 @@ fn check_sized<T>(world: &World, what: &'static str, size: usize, options: &Opti
 fn show(facts: &[u8]) -> String {
     let (words, name) = facts.split_at(8 * FACTS);
     let words: [u64; FACTS] = bytemuck::pod_read_unaligned(words);
-    let [size, _, memory, items, route, columns] = words;
+    let [size, _, memory, items, route, columns, _] = words;
     let name = String::from_utf8_lossy(name);
     let route = match route {
         0 => Route::Auto,

@@ -4,7 +4,7 @@
 //! key. What is counted comes back as one number for a run of requests of one call; what is read, as a record for each. An
 //! answer that does not fit into a buffer is replaced by word that it has to be asked for alone, in a message of its own.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::hash::Hash;
 use std::rc::Rc;
 
@@ -27,6 +27,17 @@ pub(super) struct Lines<'w, V> {
     longest: usize,
     pending: Rc<RefCell<Pending<V>>>,
     draft: RefCell<Draft>,
+    /// A call is under way: one that a handler makes meanwhile would take its answers.
+    asking: Cell<bool>,
+}
+
+/// A call under way, as long as it lives, also through a panic.
+pub(super) struct Asking<'a>(&'a Cell<bool>);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
 }
 
 /// A call whose answers come.
@@ -286,13 +297,21 @@ impl<'w, V: Serialize + DeserializeOwned + 'static> Lines<'w, V> {
             Record::all(answers).for_each(|record| taking.borrow_mut().take(record.body));
             answers.len()
         });
-        let requests = Port::new(world, "a distributed map", options.plan(Form::Records, 2, Eager::Between), serve);
-        let answers = Port::new(world, "a distributed map", options.plan(Form::Records, 2, Eager::Everybody), take);
+        let plan = |eager| options.plan(Form::Records, 2, eager).at_most(part.room());
+        let requests = Port::new(world, "a distributed map", plan(Eager::Between), serve);
+        let answers = Port::new(world, "a distributed map", plan(Eager::Everybody), take);
         let (requests, answers) = (requests?, answers?);
         let server_here = Server { part: Rc::clone(part), answers: answers.feed(), draft: Draft::new(rank) };
         server.replace(Some(server_here));
         let longest = requests.feed().longest();
-        Ok(Lines { requests, answers, longest, pending, draft: RefCell::new(Draft::new(rank)) })
+        Ok(Lines {
+            requests,
+            answers,
+            longest,
+            pending,
+            draft: RefCell::new(Draft::new(rank)),
+            asking: Cell::new(false),
+        })
     }
 
     pub(super) fn memory(&self) -> usize {
@@ -300,12 +319,19 @@ impl<'w, V: Serialize + DeserializeOwned + 'static> Lines<'w, V> {
     }
 
     /// Begins a call that reads so many values.
-    pub(super) fn begin(&self, values: usize) {
+    ///
+    /// # Errors
+    /// [`Error::InsideHandler`] if one is under way.
+    pub(super) fn begin(&self, values: usize) -> Result<Asking<'_>> {
+        if self.asking.replace(true) {
+            return Err(Error::InsideHandler { operation: "a distributed map" });
+        }
         let mut pending = self.pending.borrow_mut();
         let number = pending.number + 1;
         *pending =
             Pending { number, left: 0, lost: self.requests.lost(), values: Vec::new(), alone: Vec::new(), fault: None };
         pending.values.resize_with(values, || None);
+        Ok(Asking(&self.asking))
     }
 
     /// Sends a request of this call: what `encode` writes, for key `number`. `false`: it is longer than a buffer, and to be

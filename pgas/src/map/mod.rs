@@ -175,7 +175,7 @@ where
         F: Fn(&mut Option<V>, A) + Copy + Send + 'static,
     {
         let request = Request::change::<K, V, A, F>(change)?;
-        self.lines.begin(0);
+        let _asking = self.lines.begin(0)?;
         let sent = items.into_iter().try_for_each(|entry| {
             let owner = self.owner(&entry.0);
             if owner == self.world.rank() {
@@ -204,7 +204,7 @@ where
     /// As [`DistHashMap::insert`].
     pub fn get_many(&self, keys: &[K]) -> Result<Vec<Option<V>>> {
         let part = &self.part.object;
-        self.lines.begin(keys.len());
+        let _asking = self.lines.begin(keys.len())?;
         let sent = keys.iter().enumerate().try_for_each(|(number, key)| {
             let owner = self.owner(key);
             if owner == self.world.rank() {

@@ -20,6 +20,11 @@ impl<K: Hash + Eq, V: Serialize> Part<K, V> {
         Part { entries: RefCell::default(), room }
     }
 
+    /// Most bytes of a key, and of a key with its value.
+    pub(super) fn room(&self) -> usize {
+        self.room
+    }
+
     /// Appends the bytes of what is to travel, if a message can hold them.
     pub(super) fn encode<T: Serialize>(&self, what: &str, value: &T, bytes: &mut Vec<u8>) -> Result<(), String> {
         let before = bytes.len();

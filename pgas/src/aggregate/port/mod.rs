@@ -86,6 +86,12 @@ struct Room {
 const MESSAGES: usize = 3;
 
 impl Plan {
+    /// The same with buffers of no more than `bytes`: where messages are not equally large at all ranks, what all have room
+    /// for, since what has room in a sender's buffer has to have room in those it passes.
+    pub(crate) fn at_most(self, bytes: usize) -> Plan {
+        Plan { bytes: self.bytes.min(bytes), ..self }
+    }
+
     /// Most bytes that a port of this plan holds; none if it cannot be made.
     pub(super) fn most_memory(&self, world: &World) -> usize {
         let room = self.room(world);
