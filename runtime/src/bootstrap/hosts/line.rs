@@ -10,8 +10,8 @@ use rustix::net::sockopt;
 use super::Word;
 use crate::error::{Error, Result};
 
-/// Most bytes of a word: the largest has the handlers of one rank.
-const LONGEST: usize = 1 << 20;
+/// Most bytes of a word: the largest has the handlers of one rank, or the waits of all of a host.
+const LONGEST: usize = 2 << 20;
 /// A host that does not answer for so long is gone: looked at after as many seconds of silence, then so many times, each
 /// second. The kernel answers also for a process that is stopped.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(5);
@@ -37,7 +37,9 @@ impl Line {
         let watched = sockopt::set_socket_keepalive(&stream, true)
             .and_then(|()| sockopt::set_tcp_keepidle(&stream, SILENCE))
             .and_then(|()| sockopt::set_tcp_keepintvl(&stream, std::time::Duration::from_secs(1)))
-            .and_then(|()| sockopt::set_tcp_keepcnt(&stream, LOOKS));
+            .and_then(|()| sockopt::set_tcp_keepcnt(&stream, LOOKS))
+            // While words are on their way nothing is looked at: they are given up after as long.
+            .and_then(|()| sockopt::set_tcp_user_timeout(&stream, SILENCE.as_millis() as u32 + 1000 * LOOKS));
         watched.map_err(|errno| Error::os("connecting the hosts", "setsockopt", errno))?;
         Ok(Line { host, stream, incoming: Vec::new(), outgoing: VecDeque::new(), is_closed: false })
     }
