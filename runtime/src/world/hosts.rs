@@ -258,7 +258,6 @@ impl Desk {
     /// Enters what has come.
     fn hear(&mut self) {
         for number in 0..self.link.lines.len() {
-            let was_closed = self.link.lines[number].is_closed();
             let (host, words) = (self.link.lines[number].host, self.link.lines[number].receive());
             for word in words {
                 if let Err(error) = self.enter(host, word) {
@@ -267,7 +266,7 @@ impl Desk {
             }
             let line = &mut self.link.lines[number];
             line.flush();
-            if line.is_closed() && !was_closed && !self.over[host] {
+            if line.is_closed() && !std::mem::replace(&mut self.over[host], true) {
                 // The leader comes first: it is the first of its host.
                 let theirs = (0..self.job.ranks()).filter(|rank| self.nodes.of(*rank) == host);
                 theirs.for_each(|rank| self.job.mark_lost(rank, Loss::Disconnected));
