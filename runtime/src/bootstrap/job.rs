@@ -92,6 +92,8 @@ pub struct RankRecord {
     build: AtomicU64,
     /// Digest of the settings that shape shared memory.
     shape: AtomicU64,
+    /// On several hosts: the number of the wait of this rank that nobody will end; 0: none yet.
+    hopeless: AtomicU64,
     sleep: SleepLine,
     doing: DoingLine,
 }
@@ -537,6 +539,17 @@ impl JobMemory {
             }
         };
         (0..self.ranks).filter(leaves).filter(|rank| which(*rank)).min_by_key(order)
+    }
+
+    /// Says that `rank` is in its wait number `wait` for what no rank can bring about any more.
+    pub fn set_hopeless(&self, rank: usize, wait: u64) {
+        self.record(rank).hopeless.store(wait, Ordering::Release);
+        self.wake(rank);
+    }
+
+    /// The wait of `rank` of which that was said last; 0: none.
+    pub fn hopeless(&self, rank: usize) -> u64 {
+        self.record(rank).hopeless.load(Ordering::Acquire)
     }
 
     /// Somebody gives up because `rank` has left or is leaving: it is what went wrong, unless another was missed before.

@@ -253,15 +253,12 @@ fn share(ours: &Communicator, settings: Result<Settings>) -> Result<Joined> {
         door.serve(job.fd(), pids, || gathering.test())?;
     }
     let outcomes = gathering.wait()?;
+    if let Some(on_host) = on_host {
+        on_host.free()?;
+    }
     let (job, settings) = joined?;
     outcomes.iter().enumerate().try_for_each(|(rank, outcome)| outcome.check(rank))?;
-    let link = match on_host {
-        None => None,
-        Some(on_host) => {
-            on_host.free()?;
-            connect(ours, rank, &nodes, rank == mates[0])?
-        }
-    };
+    let link = if nodes.count() == 1 { None } else { connect(ours, rank, &nodes, rank == mates[0])? };
     Ok(Joined { rank, job, settings, nodes, link })
 }
 
@@ -292,13 +289,16 @@ fn connect(ours: &Communicator, rank: usize, nodes: &Nodes, leads: bool) -> Resu
     }
     let called = if leads && rank != 0 { call.summons.call(host).map(|line| vec![line]) } else { Ok(Vec::new()) };
     let mut gathering = ours.begin_allgather(&Outcome::of(&called))?;
-    let admitted = match gate {
-        Some(gate) => Some(gate.admit(nodes.count(), || gathering.test())?),
-        None => None,
-    };
+    let admitted = gate.map(|gate| gate.admit(nodes.count(), || gathering.test()));
+    if let Some(Err(Error::Mpi { .. })) = admitted {
+        return admitted.expect("just seen").map(|_| None);
+    }
     let outcomes = gathering.wait()?;
-    let lines = admitted.map_or(called, Ok)?;
-    outcomes.iter().enumerate().try_for_each(|(rank, outcome)| outcome.check(rank))?;
+    // The hub's own ranks must hear of it too, if it could not let others in.
+    let mut hub = admitted.as_ref().map_or(Outcome::zeroed(), Outcome::of);
+    ours.broadcast(0, &mut hub)?;
+    let lines = admitted.unwrap_or(called)?;
+    outcomes.iter().chain([&hub]).enumerate().try_for_each(|(place, outcome)| outcome.check(place % outcomes.len()))?;
     Ok(leads.then_some(Link { host, lines }))
 }
 

@@ -685,7 +685,12 @@ impl Engine {
         match far.flush() {
             // Nobody misses what was put to a rank that left.
             Err((rank, _)) if self.job.loss(rank) == Some(Loss::Left) => Ok(false),
-            outcome => outcome.map_err(|(rank, error)| self.far_error(error, rank, doing)),
+            Err((rank, error)) => match self.far_error(error, rank, doing) {
+                // From another host the network's news come first, the roster's later.
+                Error::PeerLost { rank, cause: Loss::Left, .. } if self.job.loss(rank) == Some(Loss::Left) => Ok(false),
+                error => Err(error),
+            },
+            Ok(all) => Ok(all),
         }
     }
 }

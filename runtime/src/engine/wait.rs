@@ -254,6 +254,12 @@ impl Engine {
     /// If every rank has left or sleeps in a wait that only other ranks can end, and each has looked up from it and
     /// found nothing, nobody is left to end it. A rank that is stopped or short of time does not look up.
     fn check_standstill(&self, doing: &'static str, seen: &mut Option<(Instant, Vec<[u64; 2]>)>) -> Result<()> {
+        let gone = || self.job.first_to_leave(|_| true).expect("somebody has left or is leaving, or we would not look");
+        if self.job.ranks_here() < self.size {
+            // How ranks of other hosts wait cannot be seen: the hosts find it out together.
+            let is_hopeless = self.job.hopeless(self.rank) == self.waits.get();
+            return if is_hopeless { Err(self.lost(gone(), Loss::Left, doing)) } else { Ok(()) };
+        }
         let others = || (0..self.size).filter(|rank| *rank != self.rank && self.job.loss(*rank).is_none());
         let look = |rank| {
             let status = self.status(rank);
@@ -273,9 +279,7 @@ impl Engine {
         // A rank that was rung but has not run yet has its word at 0.
         let asleep = others().all(|rank| self.job.sleep_word(rank).load(Ordering::SeqCst) == 1);
         if all_looked && asleep && since.elapsed() >= STANDSTILL {
-            let rank =
-                self.job.first_to_leave(|_| true).expect("somebody has left or is leaving, or we would not look");
-            return Err(self.lost(rank, Loss::Left, doing));
+            return Err(self.lost(gone(), Loss::Left, doing));
         }
         Ok(())
     }

@@ -37,6 +37,8 @@ pub(super) struct Table {
     sealed: OnceCell<Box<[HandlerFn]>>,
 }
 
+/// How long it may take until another host's leader has told of a closed table.
+const TOLD: std::time::Duration = std::time::Duration::from_secs(2);
 const NAME_MAX: usize = HANDLER_ENTRY - 16;
 
 impl Messages {
@@ -73,6 +75,7 @@ impl Messages {
         let Some(([number], payload)) = words(data) else {
             return self.fault(from, "a message without a handler's number");
         };
+        self.await_table(from);
         if let Err(error) = self.ready_for(from) {
             return self.engine.set_fault(error);
         }
@@ -136,6 +139,21 @@ impl Messages {
             sealed.store(handlers.len() as u64 + 1, Ordering::Release);
             handlers
         });
+    }
+
+    /// A rank of another host closed its table before it sent, but a message may be faster than what the hosts tell each
+    /// other: waits for that, not longer than [`TOLD`].
+    fn await_table(&self, from: usize) {
+        let engine = &self.engine;
+        let start = std::time::Instant::now();
+        while engine.far().is_some()
+            && !engine.job.is_here(from)
+            && engine.status(from).sealed.load(Ordering::Acquire) == 0
+            && engine.job.loss(from).is_none()
+            && start.elapsed() < TOLD
+        {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 
     /// Compares the table of `rank` with ours, if both are closed.

@@ -2,7 +2,9 @@
 //! what is new there, and enters what it hears.
 //!
 //! A host whose leader is gone is not heard of any more, so all its ranks count as lost then. In a job that ends in good order
-//! the leader stays until all ranks of its host are gone, and the hub until all hosts have said so.
+//! the leader's thread stays until all ranks of its host are gone, and the hub's until all hosts have said so.
+
+mod standstill;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags};
 
+use self::standstill::Census;
 use super::start::Place;
 use crate::bootstrap::hosts::{HUB, Introduction, Line, Link, Word};
 use crate::bootstrap::job::{Arrival, JobMemory, RankState};
@@ -24,13 +27,13 @@ use crate::memory::node::NodeMemory;
 
 /// How often the roster is looked at.
 const LOOK: rustix::fs::Timespec = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// How long a leader stays for ranks that have not left with it.
-const LIMIT: Duration = Duration::from_secs(10);
+/// How long a leader waits for ranks that have not left with it. The thread goes on for them as long as the process is there.
+const LIMIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 /// The address, and the first registered piece.
 const CARD: usize = LINE + ADDRESS_MAX + LINE + PIECE_LEN;
 const PAGE: usize = 4096;
 
-/// The thread. Dropping it waits for the other ranks to leave, if none is lost.
+/// The thread. Dropping it waits a while for the other ranks to leave, if none is lost.
 #[derive(Debug)]
 pub(super) struct Agent {
     leaving: Arc<AtomicBool>,
@@ -54,10 +57,21 @@ impl Agent {
     }
 }
 
+impl Agent {
+    /// Waits until it has told what there is to tell: of a loss at once, else when all have left.
+    pub(super) fn leave(&self) {
+        self.leaving.store(true, Ordering::Release);
+        let start = Instant::now();
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && start.elapsed() < LIMIT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 impl Drop for Agent {
     fn drop(&mut self) {
-        self.leaving.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
+        self.leave();
+        if let Some(thread) = self.thread.take().filter(JoinHandle::is_finished) {
             // It tells its own panic; the ranks of this host are then lost to others.
             let _ = thread.join();
         }
@@ -84,6 +98,7 @@ struct Desk {
     over: Vec<bool>,
     /// Processes of this host's ranks.
     watch: Vec<(usize, OwnedFd)>,
+    census: Census,
 }
 
 impl Desk {
@@ -96,21 +111,24 @@ impl Desk {
             }
         }
         let (told, over) = (vec![Told::default(); job.ranks()], vec![false; nodes.count()]);
-        Ok(Desk { job, node, layout, nodes, link, told, over, watch: Vec::new() })
+        Ok(Desk { job, node, layout, nodes, link, told, over, watch: Vec::new(), census: Census::default() })
     }
 
     fn run(&mut self, leaving: &AtomicBool) {
-        let mut since = None;
+        let mut lost_since = None;
         loop {
             self.wait();
+            // Before the looks: what the rank did before it left, and who was lost, is told.
+            let (leaving, any_lost) = (leaving.load(Ordering::Acquire), self.job.any_lost());
             self.look_at_processes();
             self.hear();
             self.look_at_roster();
-            if !leaving.load(Ordering::Relaxed) {
+            self.look_for_standstill();
+            if !leaving {
                 continue;
             }
-            let late = since.get_or_insert_with(Instant::now).elapsed() > LIMIT;
-            if (self.job.any_lost() || self.is_done() || late) && (late || self.flushed()) {
+            let late = any_lost && lost_since.get_or_insert_with(Instant::now).elapsed() > LIMIT;
+            if (any_lost || self.is_done()) && (late || self.flushed()) {
                 return;
             }
         }
@@ -240,7 +258,6 @@ impl Desk {
     /// Enters what has come.
     fn hear(&mut self) {
         for number in 0..self.link.lines.len() {
-            let was_closed = self.link.lines[number].is_closed();
             let (host, words) = (self.link.lines[number].host, self.link.lines[number].receive());
             for word in words {
                 if let Err(error) = self.enter(host, word) {
@@ -249,7 +266,7 @@ impl Desk {
             }
             let line = &mut self.link.lines[number];
             line.flush();
-            if line.is_closed() && !was_closed && !self.over[host] {
+            if line.is_closed() && !std::mem::replace(&mut self.over[host], true) {
                 // The leader comes first: it is the first of its host.
                 let theirs = (0..self.job.ranks()).filter(|rank| self.nodes.of(*rank) == host);
                 theirs.for_each(|rank| self.job.mark_lost(rank, Loss::Disconnected));
@@ -263,6 +280,10 @@ impl Desk {
             Word::Here(introduction) => introduction.rank,
             Word::Bye => {
                 self.over[host] = true;
+                return Ok(());
+            }
+            Word::Ask(_) | Word::Waits(..) | Word::Standstill(_) => {
+                self.hear_of_waits(host, word);
                 return Ok(());
             }
         };
@@ -292,7 +313,7 @@ impl Desk {
                 self.status(rank).entered.store(entered, Ordering::Release);
                 self.job.mark_lost(rank, loss);
             }
-            Word::Bye => unreachable!("taken above"),
+            Word::Bye | Word::Ask(_) | Word::Waits(..) | Word::Standstill(_) => unreachable!("taken above"),
         }
         Ok(())
     }
@@ -436,6 +457,58 @@ mod tests {
         std::thread::scope(|scope| agents.into_iter().for_each(|agent| drop(scope.spawn(move || drop(agent)))));
         assert!(hosts.iter().all(|host| !host.place.job.any_lost()));
         assert!((0..4).all(|rank| hosts[0].place.job.loss(rank) == Some(Loss::Left)));
+    }
+
+    #[test]
+    fn a_wait_that_no_rank_of_any_host_will_end_is_found_by_all() {
+        let hosts = hosts();
+        arrive_all(&hosts);
+        let places = [(0, 0), (2, 0), (3, 2)];
+        hosts[1].place.job.leave(1);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    places.iter().for_each(|(rank, host)| {
+                        hosts[*host].status(*rank).looks.fetch_add(1, Ordering::Release);
+                    });
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let wait = |rank, host: usize, number| hosts[host].status(rank).waiting.store(number, Ordering::Release);
+            wait(0, 0, 7);
+            wait(2, 0, 5);
+            // One that computes may end the waits of the others.
+            std::thread::sleep(Duration::from_secs(2));
+            let early = places.map(|(rank, host)| hosts[host].place.job.hopeless(rank));
+            wait(3, 2, 9);
+            let start = Instant::now();
+            let found = || places.map(|(rank, host)| hosts[host].place.job.hopeless(rank));
+            while found() != [7, 5, 9] && start.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!((early, found()), ([0; 3], [7, 5, 9]));
+        });
+        // They give up.
+        for (rank, host) in places {
+            hosts[host].place.job.leave(rank);
+        }
+        std::thread::scope(|scope| hosts.into_iter().for_each(|host| drop(scope.spawn(move || drop(host)))));
+    }
+
+    #[test]
+    fn a_leader_that_leaves_early_goes_on_to_tell_of_its_mates() {
+        let mut hosts = hosts();
+        arrive_all(&hosts);
+        hosts[0].place.job.leave(0);
+        drop(hosts[0].agent.take());
+        // Another host would hear of the end of the thread before this.
+        hosts[2].place.job.begin_to_leave(3);
+        hosts[1].waits_for(|job| job.is_leaving(3));
+        assert!(hosts.iter().all(|host| !host.place.job.any_lost()));
+        hosts[0].place.job.mark_lost(2, Loss::Exited(3));
+        hosts[1].waits_for(|job| job.first_lost() == Some((2, Loss::Exited(3))));
     }
 
     #[test]

@@ -352,6 +352,10 @@ impl World {
     pub fn abort(&self, code: i32, why: &str) -> ! {
         eprintln!("rank {}: {why}", self.rank());
         self.engine.job.mark_lost(self.engine.rank, Loss::Exited(code));
+        #[cfg(feature = "mpi")]
+        if let Some(hosts) = &self.hosts {
+            hosts.leave();
+        }
         std::process::exit(code)
     }
 
@@ -389,6 +393,9 @@ impl Drop for World {
             self.engine.job.mark_lost(self.engine.rank, Loss::Panicked);
         }
         self.engine.notify_all();
+        // Whom the other ranks lose while this one waits for them is not waited for in MPI.
+        #[cfg(feature = "mpi")]
+        drop(self.hosts.take());
         #[cfg(feature = "mpi")]
         if let Some(session) = &mut self.mpi
             && self.engine.job.any_lost()

@@ -1,7 +1,8 @@
 //! A token goes round the ranks, by every means there is; rank 0 tells in one line how it went.
 //!
 //! `ring [ROUNDS]` runs and checks itself. `ring WAY RANK [busy]` lets one rank go wrong while the others wait for
-//! it, or compute for a minute: `kill`, `panic`, `leave`, `exit`. `ring hold` tells process ids and waits to be killed.
+//! it, or compute for a minute: `kill`, `panic`, `leave`, `exit`, `abort`, or `desert`, where they wait for a bell that nobody
+//! rings. `ring hold` tells process ids and waits to be killed.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -31,9 +32,13 @@ fn run() -> Result<()> {
         }
         [rounds] => ring(&world, rounds.parse().expect("ROUNDS is a number"))?,
         [way, rank, busy @ ..] => {
+            let bell = world.bell()?;
             world.barrier()?;
             if rank.parse() == Ok(world.rank()) {
-                return go_wrong(way);
+                return go_wrong(&world, way);
+            }
+            if way == "desert" {
+                return bell.wait(1).map(drop);
             }
             if !busy.is_empty() {
                 std::thread::sleep(std::time::Duration::from_secs(60));
@@ -49,11 +54,12 @@ fn tell(line: &str) {
     std::io::stdout().write_all(format!("{line}\n").as_bytes()).expect("standard output is open");
 }
 
-fn go_wrong(way: &str) -> Result<()> {
+fn go_wrong(world: &World, way: &str) -> Result<()> {
     match way {
         "panic" => panic!("as I was told to"),
         "exit" => std::process::exit(3),
-        "leave" => Ok(()),
+        "leave" | "desert" => Ok(()),
+        "abort" => world.abort(3, "as I was told to"),
         "kill" => {
             let own = std::process::id().to_string();
             std::process::Command::new("kill").args(["-9", &own]).status().expect("there is a `kill`");

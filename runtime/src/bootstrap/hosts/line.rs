@@ -10,8 +10,8 @@ use rustix::net::sockopt;
 use super::Word;
 use crate::error::{Error, Result};
 
-/// Most bytes of a word: the largest has the handlers of one rank.
-const LONGEST: usize = 1 << 20;
+/// Most bytes of a word: the largest has the handlers of one rank, or the waits of all of a host.
+const LONGEST: usize = 2 << 20;
 /// A host that does not answer for so long is gone: looked at after as many seconds of silence, then so many times, each
 /// second. The kernel answers also for a process that is stopped.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(5);
@@ -26,6 +26,8 @@ pub struct Line {
     incoming: Vec<u8>,
     outgoing: VecDeque<u8>,
     is_closed: bool,
+    /// The other end hears no more; what it said before that may still wait here.
+    is_deaf: bool,
 }
 
 impl Line {
@@ -37,9 +39,11 @@ impl Line {
         let watched = sockopt::set_socket_keepalive(&stream, true)
             .and_then(|()| sockopt::set_tcp_keepidle(&stream, SILENCE))
             .and_then(|()| sockopt::set_tcp_keepintvl(&stream, std::time::Duration::from_secs(1)))
-            .and_then(|()| sockopt::set_tcp_keepcnt(&stream, LOOKS));
+            .and_then(|()| sockopt::set_tcp_keepcnt(&stream, LOOKS))
+            // While words are on their way nothing is looked at: they are given up after as long.
+            .and_then(|()| sockopt::set_tcp_user_timeout(&stream, SILENCE.as_millis() as u32 + 1000 * LOOKS));
         watched.map_err(|errno| Error::os("connecting the hosts", "setsockopt", errno))?;
-        Ok(Line { host, stream, incoming: Vec::new(), outgoing: VecDeque::new(), is_closed: false })
+        Ok(Line { host, stream, incoming: Vec::new(), outgoing: VecDeque::new(), is_closed: false, is_deaf: false })
     }
 
     /// The socket, to wait on.
@@ -59,6 +63,9 @@ impl Line {
 
     /// Sends a word, now or with the next one.
     pub fn send(&mut self, word: &Word) {
+        if self.is_deaf {
+            return;
+        }
         let bytes = postcard::to_stdvec(word).expect("words are plain data");
         self.outgoing.extend((bytes.len() as u32).to_le_bytes());
         self.outgoing.extend(bytes);
@@ -72,7 +79,10 @@ impl Line {
                 Ok(sent) => drop(self.outgoing.drain(..sent)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => self.is_closed = true,
+                Err(_) => {
+                    self.is_deaf = true;
+                    self.outgoing.clear();
+                }
             }
         }
     }
@@ -155,6 +165,23 @@ pub(super) mod tests {
         assert!(came == words);
         one.send(&Word::Bye);
         drop(one);
+        assert_eq!(collect(&mut other, 2), [Word::Bye]);
+        assert!(other.is_closed());
+    }
+
+    #[test]
+    fn what_was_said_before_the_end_is_heard_though_nobody_hears_us() {
+        let (one, other) = pair();
+        let (mut one, mut other) = (Line::new(1, one).unwrap(), Line::new(0, other).unwrap());
+        other.send(&Word::Leaving(3));
+        one.send(&Word::Bye);
+        // With a word unread: the connection is reset.
+        drop(one);
+        let start = Instant::now();
+        while !other.is_deaf && start.elapsed() < Duration::from_secs(20) {
+            other.send(&Word::Leaving(4));
+        }
+        assert!(other.is_deaf && !other.is_full());
         assert_eq!(collect(&mut other, 2), [Word::Bye]);
         assert!(other.is_closed());
     }

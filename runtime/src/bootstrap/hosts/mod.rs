@@ -28,6 +28,23 @@ pub enum Word {
     Gone(usize, Loss, u64),
     /// All ranks of the host are gone, in good order as far as it knows: nothing more comes from there.
     Bye,
+    /// The hub asks each host, in a round with this number, for what its ranks wait.
+    Ask(u64),
+    /// The answer, of all ranks of the host that are not gone.
+    Waits(u64, Vec<Sleeper>),
+    /// These ranks wait for what no rank can bring about any more.
+    Standstill(Vec<Sleeper>),
+}
+
+/// A rank, and what it waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sleeper {
+    /// Its number.
+    pub rank: usize,
+    /// The number of the wait without a limit that it is in; 0: none.
+    pub wait: u64,
+    /// How often it has looked up from a sleep.
+    pub looks: u64,
 }
 
 /// A rank's facts.

@@ -11,6 +11,8 @@ use crate::error::{Error, Result};
 pub(super) struct Machine {
     /// Random number of the running kernel: equal in all containers of one machine, and nowhere else.
     boot: [u8; 40],
+    /// What the settings call it: one machine may stand for several. Two machines of one name stay two.
+    given: [u8; 40],
     /// Zero-padded.
     name: [u8; 64],
     /// The namespace that process numbers belong to.
@@ -24,12 +26,10 @@ impl Machine {
         let mut here = Machine::zeroed();
         let name = rustix::system::uname();
         fill(&mut here.name, given.map_or(name.nodename().to_bytes(), str::as_bytes));
-        match (given, std::fs::read("/proc/sys/kernel/random/boot_id")) {
-            (None, Ok(boot)) => fill(&mut here.boot, boot.trim_ascii()),
-            _ => {
-                let name = here.name;
-                fill(&mut here.boot, &name);
-            }
+        fill(&mut here.given, given.unwrap_or_default().as_bytes());
+        match std::fs::read("/proc/sys/kernel/random/boot_id") {
+            Ok(boot) => fill(&mut here.boot, boot.trim_ascii()),
+            Err(_) => fill(&mut here.boot, name.nodename().to_bytes()),
         }
         here.processes = rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino);
         here.pid = std::process::id().into();
@@ -60,7 +60,8 @@ pub(super) fn hosts(machines: &[Machine]) -> Result<Nodes> {
     let mut firsts: Vec<usize> = Vec::new();
     let mut hosts = Vec::with_capacity(machines.len());
     for (rank, machine) in machines.iter().enumerate() {
-        let known = firsts.iter().position(|first| machines[*first].boot == machine.boot);
+        let same = |first: &usize| (machines[*first].boot, machines[*first].given) == (machine.boot, machine.given);
+        let known = firsts.iter().position(same);
         let host = known.unwrap_or_else(|| {
             firsts.push(rank);
             firsts.len() - 1
@@ -96,6 +97,11 @@ mod tests {
         let given = [Machine::here(Some("a")), Machine::here(Some("b"))];
         let nodes = hosts(&[here, elsewhere, here, elsewhere, given[0], given[1], given[0]]).unwrap();
         assert_eq!((0..7).map(|rank| nodes.of(rank)).collect::<Vec<_>>(), [0, 1, 0, 1, 2, 3, 2]);
+
+        // A name that two machines were given by mistake.
+        let mut namesake = given[0];
+        namesake.boot[3] ^= 1;
+        assert_eq!(hosts(&[given[0], namesake]).unwrap().count(), 2);
 
         let mut contained = here;
         contained.processes += 1;
