@@ -86,6 +86,8 @@ pub struct RankRecord {
     pid: AtomicU32,
     /// It runs on another host.
     elsewhere: AtomicU32,
+    /// It has arrived, whatever became of it since.
+    arrived: AtomicU32,
     /// Where this rank has mapped the slots.
     base: AtomicU64,
     /// Digest of the rank's executable.
@@ -419,6 +421,8 @@ impl JobMemory {
         record.base.store(facts.base as u64, Ordering::Relaxed);
         record.build.store(facts.build, Ordering::Relaxed);
         record.shape.store(facts.shape, Ordering::Relaxed);
+        // Release pairs with the Acquire load in `has_arrived`.
+        record.arrived.store(1, Ordering::Release);
         if self.is_here(rank) {
             self.note_cores();
         }
@@ -443,6 +447,12 @@ impl JobMemory {
     pub fn cores(&self) -> usize {
         let words = self.header().cores.iter().map(|word| word.load(Ordering::Relaxed).count_ones());
         words.sum::<u32>().max(1) as usize
+    }
+
+    /// Whether `rank` has arrived, also if it is gone by now.
+    pub fn has_arrived(&self, rank: usize) -> bool {
+        // Pairs with the Release in `enter`.
+        self.record(rank).arrived.load(Ordering::Acquire) != 0
     }
 
     /// Whether every rank has arrived.

@@ -424,6 +424,18 @@ impl Engine {
         self.put_far(rank, offset, &flag.to_ne_bytes(), true)
     }
 
+    /// Waits until the network has what was put to `rank`: who waits there may depend on it while this rank computes, or waits
+    /// in another world.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn far_hand_over(&self, doing: &'static str, rank: usize) -> Result<()> {
+        if !self.keeps_write_for(rank) {
+            return Ok(());
+        }
+        self.wait_together(doing, || !self.keeps_write_for(rank))
+    }
+
     fn put_far(&self, rank: usize, offset: usize, bytes: &[u8], tell: bool) -> Result<()> {
         if rank == self.rank {
             // SAFETY: our own slot, in bounds by the caller's word.

@@ -5,6 +5,7 @@ mod drive;
 mod far;
 mod liveness;
 mod network;
+mod others;
 mod pending;
 mod pieces;
 mod posted;

@@ -144,7 +144,8 @@ fn far_dissemination(engine: &Engine, epoch: u64, kind: u8) -> Result<()> {
             return Err(differ((rank + size - (1 << round)) % size, theirs, rank, kind));
         }
     }
-    Ok(())
+    // Flags that found no room would wait for this rank's next call.
+    (0..rounds(size)).try_for_each(|round| engine.far_hand_over(DOING, (rank + (1 << round)) % size))
 }
 
 #[cold]

@@ -17,7 +17,8 @@ impl World {
     /// in turn or at a time. MPI is called only while this runs, on a private duplicate, from this thread:
     /// `MPI_THREAD_SERIALIZED` is enough, and `MPI_THREAD_FUNNELED` in the main thread. The world does not need MPI
     /// afterwards, nor does it finalise it. While a rank waits inside MPI it delivers no messages of this world, and
-    /// does not notice that a peer is lost; rsmpi's `Universe` waits so for all ranks when it is dropped.
+    /// does not notice that a peer is lost; rsmpi's `Universe` waits so for all ranks when it is dropped. On several hosts
+    /// the first rank of each, when it drops the world, waits up to 10 s for the others to leave theirs.
     ///
     /// # Errors
     /// As [`World::start`]; [`Error::Mpi`] if a call into MPI fails; [`Error::Start`] if ranks are on several hosts without a network;

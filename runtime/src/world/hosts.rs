@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags};
 use self::standstill::Census;
 use super::start::Place;
 use crate::bootstrap::hosts::{HUB, Introduction, Line, Link, Word};
-use crate::bootstrap::job::{Arrival, JobMemory, RankState};
+use crate::bootstrap::job::{Arrival, JobMemory};
 use crate::bootstrap::nodes::Nodes;
 use crate::error::{Error, Loss, Result};
 use crate::memory::copy;
@@ -201,7 +201,8 @@ impl Desk {
             }
             // What a rank shows before it goes is seen by who sees that it is gone.
             let loss = self.job.loss(rank);
-            let has_arrived = self.told[rank].here || self.job.rank_state(rank) == RankState::Running;
+            // It may have come and gone since the last look.
+            let has_arrived = self.told[rank].here || self.job.has_arrived(rank);
             if has_arrived && !self.told[rank].table {
                 self.told[rank].table = self.tell_table(rank);
             }
@@ -523,6 +524,20 @@ mod tests {
         drop(hosts[0].agent.take());
         hosts[1].waits_for(|job| job.loss(0) == Some(Loss::Disconnected) && job.loss(2).is_some());
         assert_eq!(hosts[1].place.job.first_lost(), Some((3, Loss::Signaled(9))));
+    }
+
+    #[test]
+    fn a_rank_that_comes_and_goes_between_two_looks_has_been_there() {
+        let hosts = hosts();
+        for rank in 0..4 {
+            let host = [0, 1, 0, 2][rank];
+            hosts[host].arrive(rank);
+            // What it has seen of the others may end it at once.
+            hosts[host].place.job.leave(rank);
+        }
+        for host in &hosts {
+            host.waits_for(|job| job.all_arrived() && (0..4).all(|rank| job.loss(rank) == Some(Loss::Left)));
+        }
     }
 
     #[test]

@@ -180,6 +180,7 @@ impl Builder {
         };
         let (is_far, open, nodes) = (far.is_some(), self.open, self.nodes);
         let engine = Rc::new(Engine::new(rank, Arc::clone(&job), Arc::clone(&node), layout, settings, nodes, far));
+        engine.join_thread();
         let messages = Messages::new(Rc::clone(&engine));
         for (name, code, handler) in self.handlers {
             messages.register(&name, code, handler)?;

@@ -1,0 +1,40 @@
+//! Worlds that one thread has at a time: a wait in one sends what others keep, for whoever waits for that in those.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use super::Engine;
+
+thread_local! {
+    static ENGINES: RefCell<Vec<Weak<Engine>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Engine {
+    /// Lets waits of this thread's other worlds send what this one keeps, and the other way round.
+    pub(crate) fn join_thread(self: &Rc<Engine>) {
+        ENGINES.with_borrow_mut(|engines| {
+            engines.retain(|engine| engine.strong_count() > 0);
+            engines.push(Rc::downgrade(self));
+        });
+    }
+
+    /// Sends what other worlds of this thread keep, as far as there is room, and delivers nothing there. Whether they keep
+    /// more.
+    pub(super) fn turn_others(&self) -> bool {
+        let waiting = |engine: &Rc<Engine>| !std::ptr::eq(&raw const **engine, self) && engine.has_pending();
+        // A world may be dropped when its thread ends, and this list before it.
+        let others = ENGINES.try_with(|engines| {
+            let engines = engines.borrow();
+            let others = engines.iter().filter(|_| engines.len() > 1).filter_map(Weak::upgrade);
+            others.filter(waiting).collect::<Vec<_>>()
+        });
+        let others = others.unwrap_or_default();
+        for engine in others.iter().filter(|engine| !engine.interface.delivering()) {
+            if let Some(far) = engine.far() {
+                far.progress();
+            }
+            engine.flush_pending();
+        }
+        others.iter().any(|engine| engine.has_pending())
+    }
+}
