@@ -50,11 +50,8 @@ fn all_figures_have_all_fields() {
         let number = |field: &str| line[field].as_f64().expect("a number");
         assert!(number("p10") <= number("value") && number("value") <= number("p90"), "{line}");
         assert!(number("value") > 0.0, "{line}");
-        if let Some(ratio) = line["ratio"].as_f64() {
-            let (value, limit) = (number("value"), number("limit"));
-            let expected = if line["unit"] == "GB/s" { limit / value } else { value / limit };
-            assert!((ratio / expected - 1.0).abs() < 1e-9, "{line}");
-        }
+        // Over neighbouring batches, so not that of the medians.
+        assert!(line["ratio"].as_f64().is_none_or(|ratio| ratio > 0.0 && ratio.is_finite()), "{line}");
     }
     let footprint = lines.iter().find(|line| line["bench"] == "footprint").expect("seen above");
     assert_eq!(footprint["ranks"], 1_000_000);
