@@ -18,10 +18,12 @@ impl Engine {
         });
     }
 
-    /// Sends what other worlds of this thread keep, as far as there is room, and delivers nothing there. Whether they keep
-    /// more.
+    /// Sends what other worlds of this thread keep, as far as there is room, and delivers nothing there. Whether there may be
+    /// more: a network may have taken what it sends only when it is connected, and does not tell.
     pub(super) fn turn_others(&self) -> bool {
-        let waiting = |engine: &Rc<Engine>| !std::ptr::eq(&raw const **engine, self) && engine.has_pending();
+        let is_far = |engine: &Rc<Engine>| engine.far().is_some_and(|far| far.pace().is_none());
+        let waiting =
+            |engine: &Rc<Engine>| !std::ptr::eq(&raw const **engine, self) && (engine.has_pending() || is_far(engine));
         // A world may be dropped when its thread ends, and this list before it.
         let others = ENGINES.try_with(|engines| {
             let engines = engines.borrow();
@@ -35,6 +37,6 @@ impl Engine {
             }
             engine.flush_pending();
         }
-        others.iter().any(|engine| engine.has_pending())
+        others.iter().any(|engine| engine.has_pending() || is_far(engine))
     }
 }

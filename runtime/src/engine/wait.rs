@@ -216,7 +216,8 @@ impl Engine {
         // Receivers ring when they give room back in a lane, but not when they drop a payload that they had retained.
         // What ranks of other hosts put here wakes nobody; their messages and notices do.
         let unseen = self.far().is_some_and(Far::is_silent) && self.job.ranks_here() < self.size;
-        let brief = self.has_pending() || self.has_nudges() || unseen || self.turn_others();
+        let others = self.turn_others();
+        let brief = self.has_pending() || self.has_nudges() || unseen || others;
         let nap = if brief { Duration::from_millis(1) } else { self.patience.get().nap };
         let word = self.job.sleep_word(self.rank);
         word.store(1, Ordering::SeqCst);
