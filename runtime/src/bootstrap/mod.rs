@@ -7,6 +7,7 @@ pub mod launch;
 pub mod mpi;
 pub mod nodes;
 mod surroundings;
+pub mod watch;
 
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -25,6 +25,7 @@ use self::pending::{Queue, Work};
 
 use crate::bootstrap::job::JobMemory;
 use crate::bootstrap::nodes::Nodes;
+use crate::bootstrap::watch::Watch;
 use crate::error::{Error, Loss, Result};
 use crate::memory::blocks::Blocks;
 use crate::memory::layout::{SlotLayout, Status};
@@ -84,7 +85,7 @@ pub struct Engine {
     answers: Cell<u64>,
     /// Messages sent and delivered, to know when all have arrived.
     traffic: Cell<[u64; 2]>,
-    watch: OnceCell<liveness::Watch>,
+    watch: OnceCell<RefCell<Watch>>,
     /// Errors of messages, to be told one a poll.
     faults: RefCell<VecDeque<Error>>,
     has_fault: Cell<bool>,

@@ -71,22 +71,14 @@ impl Builder {
     fn enter_over_mpi(self, Joined { rank, job, settings, nodes, link }: Joined) -> Result<World> {
         let place = Place::of(rank, job, &settings)?;
         let job = place.job.clone();
-        let agent = link.map(|link| Agent::start(&place, place.layout(&settings), nodes.clone(), link)).transpose();
-        let entered = agent.and_then(|agent| match self.on(nodes).enter(place, settings) {
-            Ok(mut world) => {
-                world.hosts = agent;
-                Ok(world)
-            }
-            Err(error) => {
-                // Before the agent goes, which tells the other hosts.
-                job.mark_lost(rank, Loss::Unknown);
-                Err(error)
-            }
-        });
-        if entered.is_err() {
-            // Nobody watches the ranks: those that wait for this one must hear it from us.
-            job.mark_lost(rank, Loss::Unknown);
-        }
-        entered
+        // Nobody watches the ranks: those that wait for this one must hear it from us, and on other hosts from the agent, which
+        // goes after that.
+        let lost = |_: &Error| job.mark_lost(rank, Loss::Unknown);
+        let layout = place.layout(&settings);
+        let start = |link| Agent::start(&place, layout, nodes.clone(), link);
+        let agent = link.map(start).transpose().inspect_err(lost)?;
+        let mut world = self.on(nodes).enter(place, settings).inspect_err(lost)?;
+        world.hosts = agent;
+        Ok(world)
     }
 }

@@ -6,20 +6,19 @@
 
 mod standstill;
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags};
 
 use self::standstill::Census;
 use super::start::Place;
 use crate::bootstrap::hosts::{HUB, Introduction, Line, Link, Word};
 use crate::bootstrap::job::{Arrival, JobMemory};
 use crate::bootstrap::nodes::Nodes;
+use crate::bootstrap::watch::Watch;
 use crate::error::{Error, Loss, Result};
 use crate::memory::copy;
 use crate::memory::layout::{ADDRESS_MAX, HANDLER_ENTRY, LINE, MAX_HANDLERS, PIECE_LEN, SlotLayout, Status};
@@ -97,7 +96,7 @@ struct Desk {
     /// Hosts that have said that nothing more comes.
     over: Vec<bool>,
     /// Processes of this host's ranks.
-    watch: Vec<(usize, OwnedFd)>,
+    watch: Watch,
     census: Census,
 }
 
@@ -111,7 +110,7 @@ impl Desk {
             }
         }
         let (told, over) = (vec![Told::default(); job.ranks()], vec![false; nodes.count()]);
-        Ok(Desk { job, node, layout, nodes, link, told, over, watch: Vec::new(), census: Census::default() })
+        Ok(Desk { job, node, layout, nodes, link, told, over, watch: Watch::default(), census: Census::default() })
     }
 
     fn run(&mut self, leaving: &AtomicBool) {
@@ -120,7 +119,7 @@ impl Desk {
             self.wait();
             // Before the looks: what the rank did before it left, and who was lost, is told.
             let (leaving, any_lost) = (leaving.load(Ordering::Acquire), self.job.any_lost());
-            self.look_at_processes();
+            self.watch.look(&self.job);
             self.hear();
             self.look_at_roster();
             self.look_for_standstill();
@@ -139,7 +138,7 @@ impl Desk {
         let events = |line: &Line| if line.is_full() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let lines = self.link.lines.iter().filter(|line| !line.is_closed());
         let mut polled: Vec<_> = lines.map(|line| PollFd::from_borrowed_fd(line.socket(), events(line))).collect();
-        polled.extend(self.watch.iter().map(|(_, fd)| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
+        polled.extend(self.watch.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let _ = rustix::event::poll(&mut polled, Some(&LOOK));
     }
 
@@ -167,31 +166,6 @@ impl Desk {
         (0..self.job.ranks()).filter(|rank| self.job.is_here(*rank))
     }
 
-    /// Marks ranks of this host whose process has ended: no parent watches them.
-    fn look_at_processes(&mut self) {
-        let job = &self.job;
-        self.watch.retain(|(rank, fd)| {
-            let mut polled = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
-            let ended = rustix::event::poll(&mut polled, Some(&Default::default())).is_ok_and(|ready| ready > 0);
-            if ended {
-                job.mark_lost(*rank, Loss::Unknown);
-            }
-            !ended
-        });
-    }
-
-    fn watch(&mut self, rank: usize) {
-        let pid = self.job.pid(rank);
-        if pid == std::process::id() {
-            return;
-        }
-        match Pid::from_raw(pid as i32).map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
-            Some(Ok(fd)) => self.watch.push((rank, fd)),
-            Some(Err(rustix::io::Errno::SRCH)) => self.job.mark_lost(rank, Loss::Unknown),
-            _ => {}
-        }
-    }
-
     /// Tells others what is new in the roster: of the ranks of this host, and at the hub of all.
     fn look_at_roster(&mut self) {
         for rank in 0..self.job.ranks() {
@@ -208,7 +182,7 @@ impl Desk {
             }
             if has_arrived && !std::mem::replace(&mut self.told[rank].here, true) {
                 if is_here {
-                    self.watch(rank);
+                    self.watch.add(&self.job, rank);
                 }
                 let word = Word::Here(self.introduction(rank));
                 self.tell(rank, &word);
