@@ -40,7 +40,9 @@ fn networks(ranks: usize, seed: u64) -> Vec<(&'static str, Config)> {
         ("tiny", plain.clone().tiny()),
         ("unserved", unserved),
         ("native", native),
-        ("posted", Config { memory: Memory::Posted, ..plain.wild() }),
+        ("posted", Config { memory: Memory::Posted, ..plain.clone().wild() }),
+        ("shared nodes", plain.clone().wild().shared_nodes(&[2])),
+        ("shared nodes, posted", Config { memory: Memory::Posted, ..plain.wild().shared_nodes(&[1, 3]) }),
     ]
 }
 
@@ -103,6 +105,7 @@ fn a_handler_sees_what_was_put_before_the_message() {
     everywhere("a_handler_sees_what_was_put_before_the_message", &[2, 3], |world| {
         let data = std::rc::Rc::new(world.alloc::<u64>(4)?);
         world.set_state(std::rc::Rc::clone(&data));
+        world.barrier()?;
         let next = (world.rank() + 1) % world.size();
         for round in 1..=5u64 {
             data.put_slice(next, 0, &[round; 4])?;
@@ -113,6 +116,79 @@ fn a_handler_sees_what_was_put_before_the_message() {
             assert_eq!(seen.wait()?, [round; 4]);
         }
         world.barrier()
+    });
+}
+
+/// Among ranks that share a node only atomics are for the network.
+#[test]
+fn what_stays_on_a_node_does_not_touch_the_network() {
+    for ranks in [2, 3] {
+        let job = job(Config::new(ranks, 1).wild().shared_nodes(&[ranks]));
+        let network = job.network().clone();
+        let results = job.run(|world| -> Result<()> {
+            let (me, n) = (world.rank(), world.size());
+            let (data, counter, bell) = (world.alloc::<u64>(2000)?, world.alloc::<u64>(1)?, world.bell()?);
+            world.barrier()?;
+            let before = network.delivered();
+            for round in 1..=5 {
+                data.put_slice_bell((me + 1) % n, 0, &[round; 1000], &bell)?;
+                bell.wait(round)?;
+                assert_eq!((data.load(999), data.get((me + 1) % n, 0)?), (round, round));
+                assert_eq!(world.call((me + 1) % n, round, |_, round: u64| round + 1)?.wait()?, round + 1);
+                let long = world.call((me + 1) % n, vec![round; 1000], |_, words: Vec<u64>| words.len())?;
+                assert_eq!(long.wait()?, 1000);
+                world.barrier()?;
+            }
+            assert_eq!(network.delivered(), before, "a node-mate was reached over the network");
+            world.barrier()?;
+            counter.fetch_add(0, 0, 1)?;
+            world.barrier()?;
+            assert!(network.delivered() > before && counter.get(0, 0)? == n as u64);
+            world.barrier()
+        });
+        results.expect("runs").into_iter().for_each(|result| result.expect("a rank"));
+    }
+}
+
+/// Signals go over the network also to node-mates, who are reached faster by all else.
+#[test]
+fn nothing_overtakes_a_signal_to_a_node_mate() {
+    check("nothing_overtakes_a_signal_to_a_node_mate", 5, |seed| {
+        let job = job(Config::new(3, seed).wild().shared_nodes(&[2]));
+        let results = job.run(|world| -> Result<()> {
+            struct All {
+                signals: bellwether_runtime::Symmetric<u64>,
+                bell: bellwether_runtime::Bell,
+            }
+            let all = std::rc::Rc::new(All { signals: world.alloc(2)?, bell: world.bell()? });
+            world.set_state(std::rc::Rc::clone(&all));
+            world.barrier()?;
+            for round in 1..=10 {
+                match world.rank() {
+                    0 => {
+                        all.signals.signal(1, 0)?;
+                        assert_eq!(all.signals.get(1, 0)?, round, "what this rank sees of its own signal");
+                        all.bell.ring(1)?;
+                    }
+                    1 => {
+                        all.bell.wait(2 * round - 1)?;
+                        assert_eq!(all.signals.signals(0), round, "behind a bell");
+                        // A handler cannot wait for the device; the bell behind the signal does.
+                        let done = world.call(0, (), |context, ()| {
+                            let all = context.state::<std::rc::Rc<All>>().expect("set");
+                            all.signals.signal(1, 1).and_then(|()| all.bell.ring(1)).expect("rings");
+                        })?;
+                        all.bell.wait(2 * round)?;
+                        assert_eq!(all.signals.signals(1), round, "behind a handler's bell");
+                        done.wait()?;
+                    }
+                    _ => {}
+                }
+                world.barrier()?;
+            }
+            Ok(())
+        });
+        results.expect("runs").into_iter().for_each(|result| result.expect("a rank"));
     });
 }
 

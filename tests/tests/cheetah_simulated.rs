@@ -20,6 +20,7 @@ fn networks(seed: u64) -> Vec<(&'static str, Config)> {
         ("one credit", narrow),
         ("direct puts", Config { memory: Memory::Direct, ..plain(2).wild() }),
         ("posted puts", Config { memory: Memory::Posted, ..plain(2).wild() }),
+        ("shared nodes", plain(3).wild().shared_nodes(&[2])),
     ]
 }
 

@@ -67,8 +67,7 @@ impl<'w, T: Pod> Aggregator<'w, T> {
         if size_of::<T>() == 0 {
             return Err(agreed::no_bytes::<T>("aggregation"));
         }
-        let probe = world.alloc::<u8>(1)?;
-        let way = match (0..world.size()).all(|rank| probe.ptr(rank).is_some()) {
+        let way = match world.progress().is_mapped() {
             true => Way::Near(Box::new(Rounds::new(world, options)?)),
             false => Way::Far(Verdicts::new(world, false)?),
         };

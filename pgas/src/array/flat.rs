@@ -110,9 +110,7 @@ impl Flat {
 
     fn find<T: Pod>(memory: &Symmetric<T>, axis: &Axis, ghost: usize) -> Option<Flat> {
         let size = size_of::<T>();
-        // All parts, or only this rank's own, are mapped.
-        let first = memory.ptr(0)?.cast::<u8>();
-        let last = memory.ptr(axis.parts() - 1)?.cast::<u8>();
+        let [first, last] = tables::ends(memory, axis.parts())?;
         let stride = (last.addr() - first.addr()) / (axis.parts() - 1).max(1);
         if axis.parts() == 1 {
             let start = first.wrapping_byte_add(ghost * size);

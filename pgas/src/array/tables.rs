@@ -12,6 +12,12 @@ pub(super) fn most_entries<E>(bytes: usize) -> usize {
     FEW.max(bytes / 16) / size_of::<E>()
 }
 
+/// Addresses of the first and the last part, if all these are mapped: they lie a stride apart.
+pub(super) fn ends<T: Pod>(memory: &Symmetric<T>, parts: usize) -> Option<[*mut u8; 2]> {
+    let bases: Option<Vec<_>> = (0..parts).map(|rank| memory.ptr(rank)).collect();
+    Some([bases.as_ref()?.first()?.cast(), bases.as_ref()?.last()?.cast()])
+}
+
 /// Where the elements are: at the sum of one number for each dimension.
 ///
 /// An index of one dimension says how far away its part is, and how far in it. That depends on how long the part's rows are,
@@ -49,9 +55,7 @@ impl<const D: usize> Tables<D> {
     }
 
     fn find<T: Pod>(memory: &Symmetric<T>, layout: &Layout<D>, ghost: &[usize; D]) -> Option<Tables<D>> {
-        // All parts, or only this rank's own, are mapped.
-        let first = memory.ptr(0)?.cast::<u8>();
-        let last = memory.ptr(layout.ranks() - 1)?.cast::<u8>();
+        let [first, last] = ends(memory, layout.ranks())?;
         let mut stride = (last.addr() - first.addr()) / (layout.ranks() - 1).max(1);
         let mut axes = std::array::from_fn(|_| Axis::default());
         // Bytes from an index of this dimension to the next, in a part: all there are.

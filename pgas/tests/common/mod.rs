@@ -26,6 +26,10 @@ pub fn on_networks(name: &str, program: impl Fn(&World) -> Result<()> + Sync) {
             let wild = sim::Config::new(ranks, seed).wild();
             let _guard = watchdog::guard(format!("{name} on {ranks} simulated ranks"), LIMIT);
             all_good(name, ranks, Simulated::new(wild.clone()).run(&program).expect("the job starts"));
+            if ranks > 2 {
+                let shared = wild.clone().shared_nodes(&[2]);
+                all_good(name, ranks, Simulated::new(shared).run(&program).expect("the job starts"));
+            }
             // A fragment of a byte is slow: by turns.
             if ranks <= 3 && (ranks as u64 + seed).is_multiple_of(2) {
                 all_good(name, ranks, Simulated::new(wild.tiny()).run(&program).expect("the job starts"));

@@ -34,10 +34,15 @@ pub fn simulated(settings: &Settings, ranks: &[usize], seeds: u64, body: impl Fn
 pub fn on_nodes(settings: &Settings, layouts: &[(usize, &[usize])], body: impl Fn(&World) -> Result<()> + Sync) {
     for &(ranks, sizes) in layouts {
         sim::check("nodes", 1, |seed| {
-            let what = format!("{ranks} simulated ranks on nodes of {sizes:?}, seed {seed}");
-            let _guard = watchdog::guard(what.clone(), LIMIT);
-            let config = sim::Config::new(ranks, seed).nodes(sizes).wild();
-            expect_all(Simulated::new(config).settings(settings.clone()).run(&body).expect("the job starts"), &what);
+            for (memory, config) in [
+                ("apart", sim::Config::new(ranks, seed).nodes(sizes)),
+                ("shared", sim::Config::new(ranks, seed).shared_nodes(sizes)),
+            ] {
+                let what = format!("{ranks} simulated ranks on nodes of {sizes:?}, memory {memory}, seed {seed}");
+                let _guard = watchdog::guard(what.clone(), LIMIT);
+                let job = Simulated::new(config.wild()).settings(settings.clone());
+                expect_all(job.run(&body).expect("the job starts"), &what);
+            }
         });
     }
 }

@@ -158,11 +158,6 @@ impl Engine {
         self.far.as_deref()
     }
 
-    /// Ranks whose memory is a pointer away: all of them, or none.
-    pub fn reach(&self) -> usize {
-        if self.far.is_some() { 0 } else { self.size }
-    }
-
     /// Most bytes of a message, header included, where they go over a network.
     pub(crate) fn largest_far_message(&self) -> Option<usize> {
         self.far().map(Far::largest_message)
@@ -272,6 +267,10 @@ impl Engine {
         if !is_seen || self.try_nudge(rank, &mut due) {
             return;
         }
+        self.owe_nudge(rank, due);
+    }
+
+    pub(super) fn owe_nudge(&self, rank: usize, due: bool) {
         let mut nudges = self.nudges.borrow_mut();
         match nudges.iter_mut().find(|nudge| nudge.0 == rank) {
             Some(nudge) => nudge.1 |= due,
@@ -335,7 +334,7 @@ impl Engine {
             {
                 return Err(Error::TimedOut { doing: doing.into(), after });
             }
-            if !pace.block(end) {
+            if !self.sleep_virtual(pace, end) {
                 return Err(match self.job.any_left().then(|| self.job.first_to_leave(|_| true)).flatten() {
                     Some(rank) => self.lost(rank, Loss::Left, doing),
                     None => Error::Standstill { doing: doing.into() },
@@ -376,10 +375,12 @@ impl Engine {
             Work::Ring { offset } => {
                 let sent = far.ring(to, *offset);
                 if sent == Ok(Sent::Done) {
+                    self.signalled.set(true);
                     self.nudge(to);
                 }
                 sent
             }
+            Work::Chime { .. } => unreachable!("only for ranks that are near"),
         };
         sent.map_err(|error| self.far_error(error, to, doing))
     }
@@ -421,6 +422,14 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn far_put_flag(&self, rank: usize, offset: usize, flag: u64) -> Result<()> {
+        if self.is_near(rank) {
+            // SAFETY: an aligned word of a mapped slot, by the caller's word, which this rank alone writes.
+            let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(offset).cast()) };
+            // Pairs with the Acquire load of who waits for it.
+            word.store(flag, Ordering::Release);
+            self.wake_if_asleep(rank);
+            return Ok(());
+        }
         self.put_far(rank, offset, &flag.to_ne_bytes(), true)
     }
 
@@ -437,9 +446,10 @@ impl Engine {
     }
 
     fn put_far(&self, rank: usize, offset: usize, bytes: &[u8], tell: bool) -> Result<()> {
-        if rank == self.rank {
-            // SAFETY: our own slot, in bounds by the caller's word.
+        if self.is_near(rank) {
+            // SAFETY: a mapped slot, in bounds by the caller's word.
             unsafe { crate::memory::copy::put(self.node.slot(rank).add(offset), bytes.as_ptr(), bytes.len()) };
+            self.put_near(rank);
             return Ok(());
         }
         let far = self.network();
@@ -461,7 +471,7 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn far_put_own(&self, rank: usize, offset: usize, own: usize, len: usize) -> Result<()> {
-        if len < STRAIGHT || rank == self.rank || self.interface.delivering() {
+        if len < STRAIGHT || self.is_near(rank) || self.interface.delivering() {
             let mut bytes = vec![0; len];
             // SAFETY: our own slot, in bounds by the caller's word.
             unsafe { crate::memory::copy::get(bytes.as_mut_ptr(), self.node.slot(self.rank).add(own), len) };
@@ -519,8 +529,8 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`], [`Error::InsideHandler`].
     pub(crate) fn far_get(&self, doing: &'static str, rank: usize, offset: usize, to: &mut [u8]) -> Result<()> {
-        if rank == self.rank {
-            // SAFETY: our own slot, in bounds by the caller's word.
+        if self.is_near(rank) {
+            // SAFETY: a mapped slot, in bounds by the caller's word.
             unsafe { crate::memory::copy::get(to.as_mut_ptr(), self.node.slot(rank).add(offset), to.len()) };
             return Ok(());
         }
@@ -702,7 +712,10 @@ impl Engine {
                 Error::PeerLost { rank, cause: Loss::Left, .. } if self.job.loss(rank) == Some(Loss::Left) => Ok(false),
                 error => Err(error),
             },
-            Ok(all) => Ok(all),
+            Ok(all) => {
+                self.signalled.set(self.signalled.get() && !all);
+                Ok(all)
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ mod call;
 mod drive;
 mod far;
 mod liveness;
+mod near;
 mod network;
 mod others;
 mod pending;
@@ -31,7 +32,7 @@ use crate::memory::blocks::Blocks;
 use crate::memory::layout::{SlotLayout, Status};
 use crate::memory::node::NodeMemory;
 use crate::settings::Settings;
-use crate::transport::shm::{Interface, SHORT_MAX, Sent};
+use crate::transport::shm::{self, Interface, SHORT_MAX, Sent};
 
 /// Everything a rank drives: its memory, its messages, its waits. One thread owns it.
 pub struct Engine {
@@ -53,8 +54,12 @@ pub struct Engine {
     pub nodes: Nodes,
     /// Messages in and out.
     pub interface: Interface,
-    /// The network, where other ranks' memory is not mapped here.
+    /// The network, where other ranks' memory is not mapped here, or not all of it.
     far: Option<Box<dyn Far>>,
+    /// Ranks of the own node are reached directly nevertheless.
+    shares: bool,
+    /// The network was asked to change a word of a near rank, and may not have.
+    signalled: Cell<bool>,
     /// Ranks to which the network has no connection any more, though they may live.
     cut: RefCell<Vec<usize>>,
     /// Ranks that may sleep while something that was written to them is on its way, and whether they are to be woken for
@@ -95,17 +100,16 @@ pub struct Engine {
 const FAULTS_MAX: usize = 64;
 
 impl Engine {
-    /// The engine of `rank`. Its slot is committed as `layout` says; nobody has arrived yet. Other ranks' slots are
-    /// reached directly, or over `far`.
+    /// The engine of the rank at `place`, whose slot is committed as its layout says; nobody has arrived yet. Other ranks'
+    /// slots are reached directly, or over `far`: all of them, or if it `shares` those of ranks on other nodes.
     pub(crate) fn new(
-        rank: usize,
-        job: Arc<JobMemory>,
-        node: Arc<NodeMemory>,
-        layout: SlotLayout,
+        place: shm::Place,
         mut settings: Settings,
         nodes: Nodes,
         far: Option<Box<dyn Far>>,
+        shares: bool,
     ) -> Engine {
+        let shm::Place { rank, job, node, layout, .. } = place.clone();
         let size = job.ranks();
         if let Some(far) = &far {
             settings.message_memory = settings.message_memory.min(far.largest_message());
@@ -115,8 +119,13 @@ impl Engine {
         if !wait::register_membarrier() {
             job.require_full_fence();
         }
-        let (message_memory, lanes) = (settings.message_memory, far.is_none());
-        let interface = Interface::new(rank, Arc::clone(&job), Arc::clone(&node), layout, message_memory, lanes);
+        let senders = match &far {
+            None => 0..size,
+            Some(_) if shares => near::span(&nodes, rank, size),
+            Some(_) => 0..0,
+        };
+        let place = shm::Place { message_memory: settings.message_memory, ..place };
+        let interface = Interface::new(place, senders, far.is_none());
         Engine {
             rank,
             size,
@@ -128,6 +137,8 @@ impl Engine {
             nodes,
             interface,
             far,
+            shares,
+            signalled: Cell::new(false),
             cut: RefCell::default(),
             nudges: RefCell::default(),
             has_nudges: Cell::new(false),
@@ -187,7 +198,7 @@ impl Engine {
     #[inline(always)]
     pub fn turn(&self) -> usize {
         // Most looks find nothing, and a wait looks here between any two of its own: that is kept short.
-        let first = if self.far.is_some() { None } else { self.interface.first_waiting() };
+        let first = if self.far.is_some() && !self.shares { None } else { self.interface.first_waiting() };
         let idle = first.is_none() && self.far.is_none() && !self.has_pending.get() && !self.has_background.get();
         if idle { 0 } else { self.turn_busy(first) }
     }
@@ -195,7 +206,6 @@ impl Engine {
     #[inline(never)]
     fn turn_busy(&self, first: Option<usize>) -> usize {
         let mut done = match first {
-            None if self.far.is_some() => self.far_turn(),
             None => 0,
             Some(first) => {
                 let delivered = self.interface.progress(first);
@@ -203,6 +213,10 @@ impl Engine {
                 delivered
             }
         };
+        if self.far.is_some() {
+            self.wake_mates();
+            done += self.far_turn();
+        }
         if self.has_pending.get() {
             done += self.flush_pending();
         }
@@ -309,6 +323,11 @@ impl Engine {
         if self.far.is_some() {
             return self.attempt(to, &mut Work::Message { id, ordered: false, header, payload });
         }
+        self.transmit_near(to, id, header, payload)
+    }
+
+    #[inline(always)]
+    fn transmit_near(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
         let sent = self.hand_over(to, id, header, payload)?;
         self.count(usize::from(sent == Sent::Done), 0);
         Ok(sent)

@@ -12,8 +12,10 @@ pub(crate) enum Work<'a> {
     Message { id: u8, ordered: bool, header: u64, payload: &'a [u8] },
     /// Bytes for its slot. `tell`: it may wait for them.
     Put { offset: usize, bytes: &'a [u8], tell: bool },
-    /// One more in a word of its slot.
+    /// One more in a word of its slot, by the network.
     Ring { offset: usize },
+    /// One more in a word of its slot, which is near and only this rank's to write.
+    Chime { offset: usize },
 }
 
 /// The same, kept.
@@ -32,6 +34,9 @@ enum Kept {
         tell: bool,
     },
     Ring {
+        offset: usize,
+    },
+    Chime {
         offset: usize,
     },
 }
@@ -72,6 +77,7 @@ impl Work<'_> {
             }
             Work::Put { offset, bytes, tell } => Kept::Put { offset, bytes: bytes.into(), done: 0, tell },
             Work::Ring { offset } => Kept::Ring { offset },
+            Work::Chime { offset } => Kept::Chime { offset },
         }
     }
 
@@ -80,7 +86,7 @@ impl Work<'_> {
         match self {
             Work::Message { .. } => "sending a message",
             Work::Put { .. } => "put",
-            Work::Ring { .. } => "ringing a bell",
+            Work::Ring { .. } | Work::Chime { .. } => "ringing a bell",
         }
     }
 
@@ -89,7 +95,7 @@ impl Work<'_> {
         8 + match self {
             Work::Message { payload, .. } => payload.len(),
             Work::Put { bytes, .. } => bytes.len(),
-            Work::Ring { .. } => 0,
+            Work::Ring { .. } | Work::Chime { .. } => 0,
         }
     }
 }
@@ -108,6 +114,7 @@ impl Kept {
                 Work::Put { offset: offset + done, bytes: &bytes[*done..], tell: *tell }
             }
             Kept::Ring { offset } => Work::Ring { offset: *offset },
+            Kept::Chime { offset } => Work::Chime { offset: *offset },
         }
     }
 
@@ -202,7 +209,15 @@ impl Engine {
     /// One attempt. What is done of a put is taken off it.
     pub(super) fn attempt(&self, to: usize, work: &mut Work<'_>) -> Result<Sent> {
         match *work {
-            Work::Message { id, header, payload, .. } if self.far.is_none() => self.transmit(to, id, header, payload),
+            Work::Message { id, header, payload, .. } if self.far.is_none() => {
+                self.transmit_near(to, id, header, payload)
+            }
+            Work::Message { id, header, payload, .. } if self.shares_with(to) => {
+                let sent = if self.is_clear(to)? { self.transmit_near(to, id, header, payload)? } else { Sent::NoRoom };
+                self.wake_mates();
+                Ok(sent)
+            }
+            Work::Chime { offset } => self.chime(to, offset),
             _ => {
                 let sent = self.attempt_far(to, work)?;
                 self.count(usize::from(sent == Sent::Done && matches!(work, Work::Message { .. })), 0);
@@ -274,7 +289,7 @@ mod tests {
             let told = match kept {
                 Work::Message { id, .. } => format!("message {id}"),
                 Work::Put { offset, .. } => format!("put {offset}"),
-                Work::Ring { offset } => format!("ring {offset}"),
+                Work::Ring { offset } | Work::Chime { offset } => format!("ring {offset}"),
             };
             queue.pop();
             Some(told)

@@ -59,17 +59,12 @@ impl Words {
         if rank >= self.reach {
             return self.put_ring_far(engine, rank, self.offset, &[]);
         }
-        self.ring_near(engine, rank);
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn ring_near(self, engine: &Engine, rank: usize) {
         // SAFETY: a live word, by the word given to `new`; this rank alone writes it.
         let word = unsafe { AtomicU64::from_ptr(self.mine.byte_add(rank * self.stride)) };
         // A single writer needs no locked add. Release pairs with the Acquire load in `count`.
         word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
         engine.interface.wake_if_asleep(rank);
+        Ok(())
     }
 
     /// Writes `bytes`, if any, at `offset` of the slot of `rank`, in bounds, and then rings, over the network.
@@ -78,13 +73,12 @@ impl Words {
     /// As [`Words::ring`].
     pub(crate) fn put_ring_far(self, engine: &Engine, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
         engine.check_rank(rank, "ring")?;
-        if rank != engine.rank {
-            let word = self.offset + (self.own + engine.rank) * size_of::<u64>();
+        let word = self.offset + (self.own + engine.rank) * size_of::<u64>();
+        if !engine.is_near(rank) {
             return engine.far_put_ring(rank, offset, bytes, [self.offset, word]);
         }
         engine.far_put(rank, offset, bytes)?;
-        self.ring_near(engine, rank);
-        Ok(())
+        engine.ring_near(rank, word)
     }
 
     /// Rings so far at this rank. Looks once, and delivers nothing.

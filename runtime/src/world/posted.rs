@@ -178,9 +178,9 @@ impl<T: Pod> Symmetric<T> {
     /// The future form of [`Symmetric::get`].
     pub fn get_async(&self, rank: usize, index: usize) -> Posted<T> {
         const DOING: &str = "get_async";
-        let stage = match self.element(rank, index) {
-            Some(_) => Ok(Stage::Done(self.get(rank, index))),
-            None => self.far_get(DOING, rank, index, 1, |bytes| bytemuck::pod_read_unaligned(&bytes)),
+        let stage = match self.near(rank, index, 1) {
+            true => Ok(Stage::Done(self.get(rank, index))),
+            false => self.far_get(DOING, rank, index, 1, |bytes| bytemuck::pod_read_unaligned(&bytes)),
         };
         Posted::new(self.engine(), DOING, stage)
     }

@@ -129,7 +129,7 @@ impl World {
 
     /// Whether memory of `rank` is reached by its messages only.
     fn is_far(&self, rank: usize) -> bool {
-        rank != self.engine.rank && self.engine.far().is_some()
+        !self.engine.is_near(rank)
     }
 
     fn check_far(&self, operation: &'static str, rank: usize, address: usize, length: usize) -> Result<()> {
@@ -144,7 +144,8 @@ impl World {
         let engine = &self.engine;
         let distance = address.checked_sub(engine.job.base(rank))?;
         let slot = distance >> engine.node.stride_log2();
-        if slot >= engine.size {
+        // Others' slots are not there on another host.
+        if slot >= engine.size || engine.job.is_here(rank) && !engine.job.is_here(slot) {
             return None;
         }
         let offset = distance - (slot << engine.node.stride_log2());
@@ -206,11 +207,11 @@ impl World {
                 // SAFETY: backed and aligned; that a counter lies there is the caller's word. Release: who sees the
                 // ring sees the data.
                 unsafe { AtomicI32::from_ptr(word.cast()) }.fetch_add(1, Ordering::Release);
-                self.engine.interface.wake_if_asleep(rank);
+                self.engine.wake_if_asleep(rank);
                 // The counter may lie in the segment of yet another rank, seen from `rank`.
                 let slot = (word as usize - self.engine.node.base() as usize) >> self.engine.node.stride_log2();
                 if slot != rank {
-                    self.engine.interface.wake_if_asleep(slot);
+                    self.engine.wake_if_asleep(slot);
                 }
                 Ok(())
             }

@@ -18,6 +18,10 @@ impl World {
         };
         let crowded = if patience.crowded { "more ranks than cores" } else { "a core each" };
         let transport = match engine.far() {
+            Some(far) if engine.shares() => {
+                let near = "shared memory between ranks of one node, but for atomics";
+                format!("{}: everything to other nodes goes over the network; {near}", far.name())
+            }
             Some(far) => format!("{}: everything goes over the network", far.name()),
             None => "shared memory: put, get, atomics and bells are direct; messages through lanes".into(),
         };

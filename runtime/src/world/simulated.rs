@@ -76,7 +76,7 @@ impl Simulated {
     /// As [`Simulated::run`].
     pub fn build<R: Send>(&self, program: impl Fn(Builder) -> R + Sync) -> Result<Vec<R>> {
         let ranks = self.network.ranks();
-        // Nothing passes through lanes here.
+        // Little or nothing passes through lanes here.
         let settings = Settings { lane_depth: Some(1), ..self.settings.clone() };
         let first = Place::of(0, JobMemory::create(ranks, &settings)?, &settings)?;
         first.job.set_supervised();
@@ -93,7 +93,11 @@ impl Simulated {
                     let network = Network::open("simulated", domain.map_err(failed)?, surroundings, Some(pace))?;
                     Ok(Box::new(network) as Box<dyn Far>)
                 };
-                program(Builder::at(place, settings.clone()).over(Box::new(open), self.network.nodes()))
+                program(Builder::at(place, settings.clone()).over(
+                    Box::new(open),
+                    self.network.nodes(),
+                    self.network.shares(),
+                ))
             }));
             // A rank that never started, or whose world is gone already, must not be waited for.
             job.mark_lost(rank, if outcome.is_err() { Loss::Panicked } else { Loss::Exited(0) });

@@ -17,9 +17,10 @@ use crate::memory::layout::SlotLayout;
 use crate::memory::node::{NodeMemory, Slots};
 use crate::message::code::{build_digest, fnv};
 use crate::message::{Context, HandlerFn, HandlerId, Messages};
-use crate::settings::{HugePages, Settings};
+use crate::settings::{HugePages, Settings, Transport};
 use crate::sync::barrier::Barrier;
 use crate::sync::exchange::Exchange;
+use crate::transport::shm;
 
 /// A world to be started: its handlers and settings.
 pub struct Builder {
@@ -31,6 +32,8 @@ pub struct Builder {
     open: bool,
     ranks: Option<usize>,
     nodes: Nodes,
+    /// Ranks of one node reach each other directly, though there is a way to all.
+    shares: bool,
 }
 
 /// Opens the way to the other ranks.
@@ -77,6 +80,7 @@ impl Builder {
             open: false,
             ranks: None,
             nodes: Nodes::default(),
+            shares: false,
         }
     }
 
@@ -84,8 +88,8 @@ impl Builder {
         Builder { place: Some(place), settings: Some(settings), ..Builder::new() }
     }
 
-    pub(super) fn over(self, far: Opener, nodes: Nodes) -> Builder {
-        Builder { far: Some(far), nodes, ..self }
+    pub(super) fn over(self, far: Opener, nodes: Nodes, shares: bool) -> Builder {
+        Builder { far: Some(far), nodes, shares, ..self }
     }
 
     #[cfg(feature = "mpi")]
@@ -178,8 +182,21 @@ impl Builder {
             Some(open) => Some(open(surroundings)?),
             None => network::open(&settings, &job, surroundings)?,
         };
-        let (is_far, open, nodes) = (far.is_some(), self.open, self.nodes);
-        let engine = Rc::new(Engine::new(rank, Arc::clone(&job), Arc::clone(&node), layout, settings, nodes, far));
+        let (open, nodes) = (self.open, self.nodes);
+        // Who asks for a network by name gets nothing else.
+        let shares = self.shares || job.ranks_here() < job.ranks() && settings.transport == Transport::Auto;
+        // Nor is there a system call that takes virtual time.
+        let is_real = far.as_ref().is_none_or(|far| shares && far.pace().is_none());
+        let attaches = settings.cross_memory_attach && is_real;
+        let place = shm::Place {
+            rank,
+            job: Arc::clone(&job),
+            node: Arc::clone(&node),
+            layout,
+            message_memory: settings.message_memory,
+            cross_memory_attach: settings.cross_memory_attach,
+        };
+        let engine = Rc::new(Engine::new(place, settings, nodes, far, shares));
         engine.join_thread();
         let messages = Messages::new(Rc::clone(&engine));
         for (name, code, handler) in self.handlers {
@@ -199,7 +216,7 @@ impl Builder {
             barrier: Barrier::new(&engine),
             exchange: Exchange::default(),
             allocator: RefCell::new(Allocator::new(&engine)),
-            attach_allowed: Cell::new(engine.settings.cross_memory_attach && !is_far),
+            attach_allowed: Cell::new(attaches),
             started: Instant::now(),
             broadcasts: Cell::new(0),
             engine,

@@ -30,8 +30,10 @@ pub struct Symmetric<T> {
     /// This array in the slot of rank 0.
     base: *mut T,
     stride: usize,
-    /// Ranks whose part is a pointer away: all, or none.
+    /// Ranks whose part is a pointer away, also to atomics and bells: all, or none.
     reach: usize,
+    /// First of the ranks whose part is put to and read directly, and how many there are.
+    near: [usize; 2],
     len: usize,
     elements: PhantomData<T>,
 }
@@ -71,8 +73,9 @@ impl<T> Symmetric<T> {
         const { assert!(align_of::<T>() <= LINE, "elements are aligned to at most a cache line") };
         // SAFETY: inside the slot of rank 0.
         let base = unsafe { engine.node.slot(0).add(block.offset) }.cast();
-        let (stride, reach) = (1 << engine.node.stride_log2(), engine.reach());
-        Symmetric { block, engine, base, stride, reach, len, elements: PhantomData }
+        let (stride, reach, near) = (1 << engine.node.stride_log2(), engine.reach(), engine.near());
+        let near = [near.start, near.len()];
+        Symmetric { block, engine, base, stride, reach, near, len, elements: PhantomData }
     }
 
     /// The progress of the rank that holds this.
@@ -117,7 +120,7 @@ impl<T: Pod> Symmetric<T> {
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
     #[inline(always)]
     pub fn put(&self, rank: usize, index: usize, value: T) -> Result<()> {
-        if rank < self.reach && index < self.len {
+        if self.is_near(rank) && index < self.len {
             // SAFETY: in range, as just checked; elements are aligned and only touched through `copy`.
             unsafe { copy::store(self.at(rank, index), value) };
             return Ok(());
@@ -131,7 +134,7 @@ impl<T: Pod> Symmetric<T> {
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
     #[inline(always)]
     pub fn get(&self, rank: usize, index: usize) -> Result<T> {
-        if rank < self.reach && index < self.len {
+        if self.is_near(rank) && index < self.len {
             // SAFETY: as in `put`.
             return Ok(unsafe { copy::load(self.at(rank, index)) });
         }
@@ -200,7 +203,7 @@ impl<T: Pod> Symmetric<T> {
             let mut values = vec![T::zeroed(); count];
             source.read(from.start, &mut values);
             self.write(start, &values);
-        } else if rank < self.reach {
+        } else if self.is_near(rank) {
             // SAFETY: both in range, as just checked, and of two ranks.
             unsafe {
                 copy::copy(
@@ -289,14 +292,20 @@ impl<T: Pod> Symmetric<T> {
     }
 
     /// Address, in this process, of the array at `rank`: a direct pointer for calls that take raw memory, as
-    /// OpenSHMEM's `shmem_ptr`. `None` if that rank's memory cannot be mapped here, or does not exist.
+    /// OpenSHMEM's `shmem_ptr`. `None` if that rank's memory cannot be mapped here, or does not exist. Where some ranks are on
+    /// other nodes, atomics of the processor at this address are not atomic to [those of ranks](Self::fetch_add).
     pub fn ptr(&self, rank: usize) -> Option<*mut T> {
-        let mapped = rank < self.reach || rank == self.engine.rank;
         // SAFETY: an existing rank.
-        mapped.then(|| unsafe { self.at(rank, 0) })
+        (rank < self.engine.size && self.engine.is_near(rank)).then(|| unsafe { self.at(rank, 0) })
     }
 
-    /// The element, if it exists and is a pointer away.
+    /// Whether that rank's part is put to and read directly. One look for both bounds.
+    #[inline(always)]
+    fn is_near(&self, rank: usize) -> bool {
+        rank.wrapping_sub(self.near[0]) < self.near[1]
+    }
+
+    /// The element, if it exists and is a pointer away, also to atomics.
     #[inline(always)]
     pub(super) fn element(&self, rank: usize, index: usize) -> Option<*mut T> {
         // SAFETY: in range, as just checked.
@@ -312,10 +321,10 @@ impl<T: Pod> Symmetric<T> {
         self.block.offset
     }
 
-    /// Whether these elements exist and are a pointer away.
+    /// Whether these elements exist and are put to and read directly.
     #[inline(always)]
     pub(super) fn near(&self, rank: usize, start: usize, count: usize) -> bool {
-        rank < self.reach && start <= self.len && count <= self.len - start
+        self.is_near(rank) && start <= self.len && count <= self.len - start
     }
 
     /// Where these elements lie in the slot of `rank`, if they exist.

@@ -18,6 +18,7 @@ pub(crate) use self::slot::SlotDomain;
 pub use self::wire::{ShmWire, decode_address};
 
 use std::cell::{Cell, RefCell, UnsafeCell};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 
@@ -45,10 +46,14 @@ pub(crate) struct Interface {
     links: Links,
     peers: UnsafeCell<Vec<Peer>>,
     readers: UnsafeCell<Box<[Reader]>>,
+    /// The sender of the first of them.
+    first_sender: usize,
     arena: RefCell<Arena>,
     handlers: UnsafeCell<[Option<Handler>; MESSAGE_IDS]>,
     delivering: Cell<bool>,
     full_fence: Cell<bool>,
+    /// Ranks that were found asleep, for somebody else to wake; else they are woken at once.
+    asleep: Option<RefCell<Vec<usize>>>,
     /// Messages that no handler could take, and why.
     undeliverable: RefCell<Option<Error>>,
     has_error: Cell<bool>,
@@ -133,20 +138,18 @@ pub(crate) enum Sent {
 }
 
 impl Interface {
-    /// The interface of `rank`, whose slot is committed as `layout` says. With `lanes` false it only runs handlers, for
-    /// messages that come another way.
+    /// The interface of `rank`, whose slot is committed as `layout` says, with lanes from `senders`; from the others messages
+    /// come another way. Ranks that sleep are woken, or told by [`Interface::take_asleep`].
     pub fn new(
-        rank: usize,
-        job: Arc<JobMemory>,
-        node: Arc<NodeMemory>,
-        layout: SlotLayout,
-        message_memory: usize,
-        lanes: bool,
+        Place { rank, job, node, layout, message_memory, .. }: Place,
+        senders: Range<usize>,
+        wakes: bool,
     ) -> Interface {
         let ranks = job.ranks();
         let slot = node.slot(rank);
         let depth_log2 = layout.lane_depth.ilog2();
-        let readers = (0..if lanes { ranks } else { 0 })
+        let first_sender = senders.start;
+        let readers = senders
             // SAFETY: every rank's control area is committed before it arrives; this rank alone reads its lanes.
             .map(|from| unsafe { Reader::new(slot.add(layout.lane(from)), slot.add(layout.credit(from)), depth_log2) })
             .collect();
@@ -155,10 +158,12 @@ impl Interface {
             links: Links::idle(ranks),
             peers: UnsafeCell::default(),
             readers: UnsafeCell::new(readers),
+            first_sender,
             arena: RefCell::new(Arena::new(Arc::clone(&node), &layout, rank, message_memory, ranks)),
             handlers: UnsafeCell::new([const { None }; MESSAGE_IDS]),
             delivering: Cell::new(false),
-            full_fence: Cell::new(job.full_fence()),
+            full_fence: Cell::new(!wakes || job.full_fence()),
+            asleep: (!wakes).then(RefCell::default),
             undeliverable: RefCell::default(),
             has_error: Cell::new(false),
             job,
@@ -169,7 +174,8 @@ impl Interface {
 
     /// Looks again whether wakers must fence; call when all ranks have arrived.
     pub fn note_fence_mode(&self) {
-        self.full_fence.set(self.job.full_fence());
+        // Who sleeps on a network fences alone.
+        self.full_fence.set(self.asleep.is_some() || self.job.full_fence());
     }
 
     /// Sets what runs for messages with this id.
@@ -324,11 +330,25 @@ impl Interface {
             }
         };
         if doze::must_wake(sleep, barrier) {
-            self.job.wake(rank);
+            self.wake_sleeper(rank);
         }
     }
 
-    /// The first sender of whom a message is waiting to be delivered. Inside a handler there is none: handlers do not
+    #[cold]
+    fn wake_sleeper(&self, rank: usize) {
+        match &self.asleep {
+            None => self.job.wake(rank),
+            Some(asleep) => asleep.borrow_mut().push(rank),
+        }
+    }
+
+    /// A rank that was found asleep, and is to be woken.
+    #[inline]
+    pub fn take_asleep(&self) -> Option<usize> {
+        self.asleep.as_ref()?.borrow_mut().pop()
+    }
+
+    /// Number of the first lane in which a message is waiting to be delivered. Inside a handler there is none: handlers do not
     /// nest.
     #[inline(always)]
     pub fn first_waiting(&self) -> Option<usize> {
@@ -339,8 +359,8 @@ impl Interface {
         unsafe { &*self.readers.get() }.iter().position(|reader| reader.peek().is_some())
     }
 
-    /// Delivers waiting messages, at most a lane's depth from each sender that does not come before `first`, and tells
-    /// how many. Who floods its lane holds up nobody for longer than that.
+    /// Delivers waiting messages, at most a lane's depth from each lane that does not come before `first`, and tells how
+    /// many. Who floods its lane holds up nobody for longer than that.
     #[inline(always)]
     pub fn progress(&self, first: usize) -> usize {
         self.progress_with(first, |id, message| {
@@ -362,7 +382,8 @@ impl Interface {
         // SAFETY: `delivering` was false, so this is the only borrow of readers; handlers cannot come back here.
         let readers = unsafe { &mut *self.readers.get() };
         let mut delivered = 0;
-        for (from, reader) in readers.iter_mut().enumerate().skip(first) {
+        for (lane, reader) in readers.iter_mut().enumerate().skip(first) {
+            let from = self.first_sender + lane;
             for _ in 0..self.layout.lane_depth {
                 let Some((head, body)) = reader.peek() else { break };
                 let finish = Advance { reader, interface: self, from };

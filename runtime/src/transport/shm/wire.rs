@@ -48,11 +48,10 @@ unsafe impl Send for ShmWire {}
 
 impl ShmWire {
     pub(super) fn new(place: Place, release: Release) -> ShmWire {
-        let Place { rank, job, node, layout, message_memory, .. } = place.clone();
         if !register_barrier() {
-            job.require_full_fence();
+            place.job.require_full_fence();
         }
-        let interface = Interface::new(rank, job, node, layout, message_memory, true);
+        let interface = Interface::new(place.clone(), 0..place.job.ranks(), true);
         // Two of the largest fit at a time, so that one can be on its way while the next is packed.
         let max_message = (interface.largest_message() / 2 / LINE * LINE).saturating_sub(LINE);
         let (losses, events) = (Cell::new(0), OnceCell::new());

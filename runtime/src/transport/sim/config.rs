@@ -24,6 +24,8 @@ pub struct Config {
     pub nodes: Vec<usize>,
     /// The latency between ranks of a node, where there are [`Config::nodes`].
     pub near_latency: Time,
+    /// In a simulated job, ranks of a node reach each other's memory directly, and only atomics by the network.
+    pub shares: bool,
     /// Picoseconds that a byte keeps a sender's card busy.
     pub picoseconds_per_byte: u64,
     /// Most nanoseconds of further delay, different for each frame.
@@ -52,6 +54,7 @@ impl Config {
             latency: 1_000,
             nodes: Vec::new(),
             near_latency: 100,
+            shares: false,
             picoseconds_per_byte: 100,
             jitter: 0,
             order: Order::Posted,
@@ -76,6 +79,11 @@ impl Config {
     /// ```
     pub fn nodes(self, sizes: &[usize]) -> Config {
         Config { nodes: sizes.to_vec(), near_latency: self.latency / 10, ..self }
+    }
+
+    /// As [`Config::nodes()`], where ranks of a node share memory, as on a cluster with several ranks on each of its nodes.
+    pub fn shared_nodes(self, sizes: &[usize]) -> Config {
+        Config { shares: true, ..self.nodes(sizes) }
     }
 
     /// Latency and most further delay between ranks, of one node or of two.

@@ -116,6 +116,11 @@ impl Network {
         self.state().nodes.clone()
     }
 
+    /// Whether ranks of a node reach each other's memory directly.
+    pub(crate) fn shares(&self) -> bool {
+        self.state().config.shares
+    }
+
     /// What was sent from one node to another so far.
     pub fn crossed(&self) -> Crossed {
         self.state().crossed
