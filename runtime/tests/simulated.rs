@@ -139,6 +139,12 @@ fn what_stays_on_a_node_does_not_touch_the_network() {
                 assert_eq!(long.wait()?, 1000);
                 world.barrier()?;
             }
+            // As long as any message may be, whoever it is for.
+            let most = world.largest_message();
+            let bytes = |len: usize| world.call((me + 1) % n, vec![1u8; len], |_, bytes: Vec<u8>| bytes.len());
+            assert_eq!(bytes(most - 100)?.wait()?, most - 100);
+            assert!(matches!(bytes(most + 1), Err(Error::OutOfMemory { .. })), "longer than the network's");
+            world.barrier()?;
             assert_eq!(network.delivered(), before, "a node-mate was reached over the network");
             world.barrier()?;
             counter.fetch_add(0, 0, 1)?;

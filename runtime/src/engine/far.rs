@@ -343,17 +343,23 @@ impl Engine {
         }
     }
 
+    /// Whether a message is not too long, for whichever rank it is.
+    pub(super) fn check_fits(&self, payload: &[u8]) -> Result<()> {
+        let (asked, limit) = (payload.len() + 8, self.network().largest_message());
+        if asked > limit {
+            let setting = "the network's largest message, or send less at a time";
+            return Err(Error::OutOfMemory { what: "message memory", asked, free: limit, limit, setting });
+        }
+        Ok(())
+    }
+
     /// One attempt at work for `to`. What is done of a put is taken off it.
     pub(super) fn attempt_far(&self, to: usize, work: &mut Work<'_>) -> Result<Sent> {
         let far = self.network();
         let doing = work.doing();
         let sent = match work {
             Work::Message { id, ordered, header, payload } => {
-                let (asked, limit) = (payload.len() + 8, far.largest_message());
-                if asked > limit {
-                    let setting = "the network's largest message, or send less at a time";
-                    return Err(Error::OutOfMemory { what: "message memory", asked, free: limit, limit, setting });
-                }
+                self.check_fits(payload)?;
                 far.send(to, *id, *ordered, *header, payload)
             }
             Work::Put { offset, bytes, tell } => {

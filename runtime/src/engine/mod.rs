@@ -124,7 +124,6 @@ impl Engine {
             Some(_) if shares => near::span(&nodes, rank, size),
             Some(_) => 0..0,
         };
-        let place = shm::Place { message_memory: settings.message_memory, ..place };
         let interface = Interface::new(place, senders, far.is_none());
         Engine {
             rank,

@@ -213,6 +213,7 @@ impl Engine {
                 self.transmit_near(to, id, header, payload)
             }
             Work::Message { id, header, payload, .. } if self.shares_with(to) => {
+                self.check_fits(payload)?;
                 let sent = if self.is_clear(to)? { self.transmit_near(to, id, header, payload)? } else { Sent::NoRoom };
                 self.wake_mates();
                 Ok(sent)
