@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::barrier::Barrier;
-use crate::engine::Engine;
+use crate::engine::{Engine, Place};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::EXCHANGE_LEN;
@@ -194,9 +194,9 @@ impl Exchange {
     ) -> Result<()> {
         let len = size_of::<Title>() + title.len as usize;
         let mut boards = vec![0; len * engine.size];
-        for (rank, bytes) in boards.chunks_exact_mut(len).enumerate() {
-            engine.far_get("a collective call", rank, board, bytes)?;
-        }
+        // All at a time: one after the other each would take the network's latency.
+        let places = (0..engine.size).map(|rank| Place { rank, offset: board, len });
+        engine.far_gather("a collective call", places, &mut boards)?;
         let title_of = |rank: usize| bytemuck::pod_read_unaligned::<Title>(&boards[rank * len..][..size_of::<Title>()]);
         let reference = title_of(0);
         let different = (0..engine.size).find(|rank| title_of(*rank) != reference).map(|rank| {
