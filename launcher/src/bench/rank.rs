@@ -161,6 +161,34 @@ impl Session {
         Ok(all)
     }
 
+    /// Measures batches of `ours` alone, one right after the other, as a peer's times over a network are taken: between them
+    /// is no barrier, after which whatever a rank works with has to be found again by caches and address translation. Ranks
+    /// for which `ours` does nothing sleep meanwhile. Values are nanoseconds an operation.
+    ///
+    /// # Errors
+    /// Of `ours`, and of the barriers around them all.
+    pub fn in_a_row(&self, operations: usize, mut ours: impl FnMut(usize) -> Result<()>) -> Result<Measured> {
+        /// One of so many operations is to warm up.
+        const WARM: usize = 11;
+        let warm = (self.task.batches * operations).div_ceil(WARM - 1);
+        let mut measured = Measured { ours: Vec::with_capacity(self.task.batches), ..Measured::default() };
+        self.world.barrier()?;
+        ours(warm)?;
+        let cpu_before = cpu_nanoseconds();
+        let begin = Instant::now();
+        let mut last = begin;
+        for _ in 0..self.task.batches {
+            ours(operations)?;
+            let now = Instant::now();
+            measured.ours.push(now.duration_since(last).as_nanos() as f64 / operations as f64);
+            last = now;
+        }
+        let wall = last.duration_since(begin).as_nanos() as f64;
+        measured.on_cpu = if wall > 0.0 { ((cpu_nanoseconds() - cpu_before) / wall).min(1.0) } else { 1.0 };
+        self.world.barrier()?;
+        Ok(measured)
+    }
+
     /// Measures batches of `ours` and `limit` in turn, each of `operations`; values are nanoseconds an operation.
     ///
     /// # Errors

@@ -133,23 +133,25 @@ pub fn atomic(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let mut report = Vec::new();
     for (name, ranks) in [("", 1), ("atomic-contended", 2)] {
         let active = session.world.rank() < ranks;
-        let measured = session.alternate(
-            session.operations(ATOMICS, usize::MAX, SMALL),
-            |n| {
-                let target = opaque_index(1);
-                for _ in 0..if active { n } else { 0 } {
-                    opaque(array.fetch_add(target, opaque_index(0), 1)?);
-                }
-                Ok(())
-            },
-            |n| {
-                let bare = word(&array, 1, 0);
-                for _ in 0..if active { n } else { 0 } {
-                    opaque(bare.fetch_add(1, Ordering::AcqRel));
-                }
-                Ok(())
-            },
-        )?;
+        let operations = session.operations(ATOMICS, usize::MAX, SMALL);
+        let ours = |n| {
+            let target = opaque_index(1);
+            for _ in 0..if active { n } else { 0 } {
+                opaque(array.fetch_add(target, opaque_index(0), 1)?);
+            }
+            Ok(())
+        };
+        let bare = |n| {
+            let bare = word(&array, 1, 0);
+            for _ in 0..if active { n } else { 0 } {
+                opaque(bare.fetch_add(1, Ordering::AcqRel));
+            }
+            Ok(())
+        };
+        // Ranks that contend begin each batch together.
+        let alone = !session.mapped && ranks == 1;
+        let measured =
+            if alone { session.in_a_row(operations, ours)? } else { session.alternate(operations, ours, bare)? };
         report.push(Measured { name: name.into(), ..measured });
     }
     Ok(report)

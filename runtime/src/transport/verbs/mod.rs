@@ -29,6 +29,8 @@ mod address;
 mod attempt;
 mod card;
 mod connect;
+#[cfg(all(test, not(loom)))]
+mod credits;
 mod footprint;
 mod interfaces;
 mod link;
@@ -141,6 +143,6 @@ impl port::Device for Device {
     }
 
     fn open(&self) -> Result<VerbsWire> {
-        VerbsWire::open(self)
+        VerbsWire::open(self, wire::FLOW)
     }
 }

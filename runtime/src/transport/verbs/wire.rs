@@ -50,7 +50,9 @@ const RECEIVED: u64 = 1 << 63;
 const INSIDE: usize = 256;
 /// Requests without a report, at most.
 const SILENT: u32 = 32;
-const FLOW: FlowLimits = FlowLimits { slots: 16, credits: 32, fragment: FRAME - FRAME_HEADER, message: 4 << 20 };
+/// What a rank allows its peers, which allow as much.
+pub(super) const FLOW: FlowLimits =
+    FlowLimits { slots: 16, credits: 32, fragment: FRAME - FRAME_HEADER, message: 4 << 20 };
 /// Turns in which nothing comes before the clock is looked at.
 const IDLE_TURNS: u32 = 1000;
 /// How often a peer that is waited for is asked whether it is there. A death shows in requests only.
@@ -74,6 +76,7 @@ enum Data {
 
 /// One interface's access to an RDMA device. Its peers are interfaces, numbered by rank and interface.
 pub struct VerbsWire {
+    flow: FlowLimits,
     // Queue pairs go first, and the connector's hold of them with it; then what they use.
     links: RefCell<Numbered<Rc<Link>>>,
     /// The one that was used last. They stay as long as the interface does.
@@ -133,7 +136,8 @@ fn io(error: std::io::Error) -> Error {
 }
 
 impl VerbsWire {
-    pub(super) fn open(device: &Device) -> Result<VerbsWire> {
+    /// Peers must have the same `flow`.
+    pub(super) fn open(device: &Device, flow: FlowLimits) -> Result<VerbsWire> {
         let told = |what: &'static str| {
             move |error: std::io::Error| {
                 tracing::error!(%error, what, "the network device cannot be opened");
@@ -159,6 +163,7 @@ impl VerbsWire {
                 .map_err(|error| io(error.into()))?;
         }
         Ok(VerbsWire {
+            flow,
             links: RefCell::default(),
             recent: RefCell::default(),
             leads: RefCell::default(),
@@ -237,8 +242,8 @@ impl Drop for VerbsWire {
 impl Wire for VerbsWire {
     fn facts(&self) -> Facts {
         Facts {
-            max_short: FLOW.fragment.min(256),
-            max_message: FLOW.message,
+            max_short: self.flow.fragment.min(256),
+            max_message: self.flow.message,
             memory: Memory::Posted,
             atomics: Agent::Device,
             max_posted_short: self.connector.board.inline.max(64),
@@ -307,7 +312,7 @@ impl Wire for VerbsWire {
         if !link.flows.borrow()[channel as usize].out.can_pass() {
             return Err(Error::NoResource);
         }
-        if FRAME_HEADER + max <= FRAME {
+        if max <= self.flow.fragment {
             let mut frame = [0u8; INSIDE];
             let whole = FRAME_HEADER + max;
             // What travels inside the request needs no buffer.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use rdma_core_sys::*;
 
-use super::{FLOW, FRAME, SharedBytes, VerbsWire, request};
+use super::{FRAME, SharedBytes, VerbsWire, request};
 use crate::transport::error::{Error, Result};
 use crate::transport::message::Retained;
 use crate::transport::stream::Frame;
@@ -42,7 +42,7 @@ impl VerbsWire {
                 if link.records.borrow().len() >= DEPTH {
                     return true;
                 }
-                let credits = link.flows.borrow_mut()[channel as usize].inward.credits_due(&FLOW);
+                let credits = link.flows.borrow_mut()[channel as usize].inward.credits_due(&self.flow);
                 let (frame, issue, small) = if let Some(count) = credits {
                     (Frame::Credit { channel, count }.encode(), None, None)
                 } else if link.flows.borrow()[channel as usize].out.can_go_on() {
@@ -50,7 +50,7 @@ impl VerbsWire {
                     let mut flows = link.flows.borrow_mut();
                     let flow = &mut flows[channel as usize];
                     let before = flow.out.waiting();
-                    let Some((frame, _)) = flow.out.poll(&FLOW) else {
+                    let Some((frame, _)) = flow.out.poll(&self.flow) else {
                         self.small.give_back(small);
                         break;
                     };
@@ -151,13 +151,13 @@ impl VerbsWire {
         let bytes = unsafe { std::slice::from_raw_parts(buffer, (wc.byte_len as usize).min(FRAME)) };
         match Frame::decode(bytes) {
             Some(Frame::Credit { channel, count }) => {
-                link.flows.borrow_mut()[channel as usize].out.grant(count, &FLOW);
+                link.flows.borrow_mut()[channel as usize].out.grant(count, &self.flow);
                 self.note_backlog(peer);
             }
             Some(Frame::Fragment { channel, id, total, credits, bytes, .. }) if bytes.len() == total as usize => {
                 let waits = {
                     let out = &mut link.flows.borrow_mut()[channel as usize].out;
-                    out.grant(credits.into(), &FLOW);
+                    out.grant(credits.into(), &self.flow);
                     out.waiting() > 0
                 };
                 if waits {
@@ -170,7 +170,7 @@ impl VerbsWire {
             }
             Some(Frame::Fragment { channel, id, number, offset, total, bytes, .. }) => {
                 let whole =
-                    link.flows.borrow_mut()[channel as usize].inward.take(id, number, offset, total, bytes, &FLOW);
+                    link.flows.borrow_mut()[channel as usize].inward.take(id, number, offset, total, bytes, &self.flow);
                 match whole {
                     Ok(Some((id, data))) => {
                         let data = Rc::new(data);
@@ -196,7 +196,7 @@ impl VerbsWire {
         let owes = {
             let inward = &mut link.flows.borrow_mut()[channel as usize].inward;
             inward.consumed();
-            inward.owes(&FLOW)
+            inward.owes(&self.flow)
         };
         if owes {
             self.note_backlog(peer);
@@ -208,7 +208,7 @@ impl VerbsWire {
         {
             let mut flows = link.flows.borrow_mut();
             let flow = &mut flows[channel as usize];
-            if !flow.out.has_room(&FLOW) {
+            if !flow.out.has_room(&self.flow) {
                 return Err(Error::NoResource);
             }
             let issue = link.issued.get();

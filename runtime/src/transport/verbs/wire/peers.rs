@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{CARE, Data, FLOW, PARTING, VerbsWire};
+use super::{CARE, Data, PARTING, VerbsWire};
 use crate::transport::error::{Error, Result};
 use crate::transport::verbs::address::{interface_of, rank_of};
 use crate::transport::verbs::connect::{DEPTH, Stage};
@@ -21,7 +21,7 @@ impl VerbsWire {
 
     #[cold]
     fn add_link(&self, peer: u32) -> Rc<Link> {
-        let link = Rc::new(Link::new(&FLOW));
+        let link = Rc::new(Link::new(&self.flow));
         self.links.borrow_mut().insert(peer, Rc::clone(&link));
         self.refresh(peer, &link);
         link
@@ -98,7 +98,7 @@ impl VerbsWire {
                     let mut leads = self.leads.borrow_mut();
                     leads.retain(|_, to| *to != peer);
                     leads.extend([Some(&pair), mirror.as_ref()].into_iter().flatten().map(|p| (p.number(), peer)));
-                    link.renew(Some(pair), &FLOW);
+                    link.renew(Some(pair), &self.flow);
                 } else {
                     self.lose(peer, "a connection that the peer gave up");
                 }
@@ -149,7 +149,7 @@ impl VerbsWire {
             self.finish(link, record.then, Err(error));
         }
         self.attempts.forget(peer, |ticket| self.tell(ticket, Err(error), Data::Word(0)));
-        link.renew(None, &FLOW);
+        link.renew(None, &self.flow);
     }
 
     /// Waits until the device is done with the blocks of `tickets`, which their owner wants back. Breaking the connection
