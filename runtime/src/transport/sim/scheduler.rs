@@ -117,7 +117,7 @@ impl Turn {
     fn pass(&self, status: Status) -> Result<(), Stalled> {
         let mut table = self.shared.lock();
         table.set(self.rank, status);
-        self.shared.hand_on(&mut table);
+        let table = self.shared.hand_on(table, Some(self.rank));
         self.shared.await_turn(table, self.rank)
     }
 }
@@ -138,8 +138,9 @@ impl Shared {
         self.table.lock()
     }
 
-    /// Gives the token to a rank that can go on, letting the network step until there is one.
-    fn hand_on(&self, table: &mut Table) {
+    /// Gives the token to a rank that can go on, letting the network step until there is one, and wakes it if it is not
+    /// the `caller`.
+    fn hand_on<'a>(&'a self, mut table: Guard<'a, Table>, caller: Option<usize>) -> Guard<'a, Table> {
         table.holder = None;
         loop {
             let mut state = self.network.state();
@@ -168,8 +169,14 @@ impl Shared {
                 break;
             }
         }
-        if let Some(holder) = table.holder {
-            self.turns[holder].notify_one();
+        match table.holder {
+            Some(holder) if table.holder != caller => {
+                // Without the lock: whoever wakes up to find it taken sleeps once more.
+                drop(table);
+                self.turns[holder].notify_one();
+                self.lock()
+            }
+            _ => table,
         }
     }
 
@@ -242,7 +249,7 @@ pub(crate) fn run_all<R: Send>(
                 let outcome = catch_unwind(AssertUnwindSafe(|| started.then(|| program(&turn))));
                 let mut table = shared.lock();
                 table.set(rank, Status::Ended);
-                shared.hand_on(&mut table);
+                drop(shared.hand_on(table, None));
                 outcome
             };
             match thread.spawn_scoped(scope, body) {
@@ -257,7 +264,7 @@ pub(crate) fn run_all<R: Send>(
                 }
             }
         }
-        shared.hand_on(&mut shared.lock());
+        drop(shared.hand_on(shared.lock(), None));
         let outcomes = threads.into_iter().map(|thread| thread.join().unwrap_or_else(Err)).collect();
         failed.map_or(Ok(outcomes), Err)
     });
