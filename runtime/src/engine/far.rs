@@ -158,9 +158,11 @@ impl Engine {
         self.far.as_deref()
     }
 
-    /// Most bytes of a message, header included, where they go over a network.
+    /// Most bytes of a message, header included, where they go over a network. Where those to node-mates do not, it is as
+    /// many as fit there twice: whom a message is for makes no difference.
     pub(crate) fn largest_far_message(&self) -> Option<usize> {
-        self.far().map(Far::largest_message)
+        let largest = self.far()?.largest_message();
+        Some(if self.shares { largest.min(self.interface.largest_message() / 2) } else { largest })
     }
 
     fn network(&self) -> &dyn Far {
@@ -345,8 +347,8 @@ impl Engine {
 
     /// Whether a message is not too long, for whichever rank it is.
     pub(super) fn check_fits(&self, payload: &[u8]) -> Result<()> {
-        let (asked, limit) = (payload.len() + 8, self.network().largest_message());
-        if asked > limit {
+        let asked = payload.len() + 8;
+        if let Some(limit) = self.largest_far_message().filter(|limit| asked > *limit) {
             let setting = "the network's largest message, or send less at a time";
             return Err(Error::OutOfMemory { what: "message memory", asked, free: limit, limit, setting });
         }

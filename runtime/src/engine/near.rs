@@ -49,6 +49,12 @@ impl Engine {
         self.shares
     }
 
+    /// Whether messages to `to` go through a lane though others go over a network. In virtual time a loop of messages to
+    /// oneself would take none.
+    pub(super) fn has_lane(&self, to: usize) -> bool {
+        self.shares_with(to) && (to != self.rank || self.far().is_none_or(|far| far.pace().is_none()))
+    }
+
     /// Ranks around this one, one after the other, that can be written to without a word to anybody.
     pub fn near(&self) -> Range<usize> {
         let Some(far) = self.far() else { return 0..self.size };

@@ -212,7 +212,7 @@ impl Engine {
             Work::Message { id, header, payload, .. } if self.far.is_none() => {
                 self.transmit_near(to, id, header, payload)
             }
-            Work::Message { id, header, payload, .. } if self.shares_with(to) => {
+            Work::Message { id, header, payload, .. } if self.has_lane(to) => {
                 self.check_fits(payload)?;
                 let sent = if self.is_clear(to)? { self.transmit_near(to, id, header, payload)? } else { Sent::NoRoom };
                 self.wake_mates();

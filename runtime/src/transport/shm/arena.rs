@@ -111,6 +111,7 @@ impl Arena {
             None => match self.fresh(SMALL_MIN << class)? {
                 None => {
                     self.return_small(SEARCH);
+                    self.return_large(SEARCH);
                     self.fresh(SMALL_MIN << class)?
                 }
                 some => some,
@@ -123,14 +124,7 @@ impl Arena {
     }
 
     fn take_large(&mut self, bytes: usize) -> Result<Option<usize>> {
-        for _ in 0..self.large.len() {
-            let Some(offset) = self.large.pop_front() else { break };
-            if self.released(offset) {
-                self.heap.give_back(offset);
-            } else {
-                self.large.push_back(offset);
-            }
-        }
+        self.return_large(usize::MAX);
         let offset = match self.fresh(bytes)? {
             None => {
                 self.return_small(usize::MAX);
@@ -142,6 +136,18 @@ impl Arena {
             self.large.push_back(offset);
         }
         Ok(offset)
+    }
+
+    /// Gives unused large blocks back. Looks at most at `most`, in turn.
+    fn return_large(&mut self, most: usize) {
+        for _ in 0..self.large.len().min(most) {
+            let Some(offset) = self.large.pop_front() else { break };
+            if self.released(offset) {
+                self.heap.give_back(offset);
+            } else {
+                self.large.push_back(offset);
+            }
+        }
     }
 
     /// Gives unused small blocks back, so that they can be joined and used for another size. Looks at most at `most`
@@ -197,4 +203,35 @@ impl Arena {
 pub unsafe fn release(payload: *const u8) {
     // SAFETY: the state line lies before the payload. Pairs with the Acquire load in `Arena::released`.
     unsafe { AtomicU64::from_ptr(payload.cast_mut().sub(LINE).cast()).store(RELEASED, Ordering::Release) };
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::bootstrap::job::JobMemory;
+    use crate::memory::node::Slots;
+    use crate::settings::Settings;
+
+    /// What is free again serves any size, whichever it was of before.
+    #[test]
+    fn memory_of_one_size_comes_back_for_another() {
+        const LIMIT: usize = 64 << 10;
+        let settings = Settings { heap_limit: Some(1 << 20), ..Settings::default() };
+        let job = JobMemory::create(1, &settings).expect("a job");
+        let stride_log2 = job.stride_log2();
+        let slots = Slots { offset: job.slots_offset(), count: 1, stride_log2, reserved: false, transparent: false };
+        let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
+        let mut arena = Arena::new(node, &SlotLayout::new(1, 1 << stride_log2, Some(1)), 0, LIMIT, 1);
+        let sizes = [SMALL_MAX + 1, 1000, 20 << 10, 12 << 10, 100, LIMIT - LINE, 8];
+        for len in sizes.into_iter().chain(sizes.into_iter().rev()) {
+            // One look may not find all that is free; looks in turn do.
+            let mut taken: Vec<_> = (0..10).find_map(|_| arena.take(len).expect("it fits alone")).into_iter().collect();
+            while let Some(block) = arena.take(len).expect("it fits alone") {
+                taken.push(block);
+            }
+            assert!(!taken.is_empty(), "no room for {len} bytes, though nothing is on its way");
+            // SAFETY: each was just given to us, and is released once.
+            taken.into_iter().for_each(|block| unsafe { release(arena.payload(block)) });
+        }
+    }
 }
