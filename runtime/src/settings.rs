@@ -78,12 +78,12 @@ pub enum Barrier {
 /// How ranks reach each other's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// What suits: on one node each rank maps the others' memory, and a put is a store.
+    /// What suits: ranks of one node map each other's memory, and a put is a store; those of others are reached by RDMA.
     Auto,
     /// Shared memory as if it were a network: every call passes through the transport contract. For tests, and to see
     /// what that costs.
     ShmContract,
-    /// RDMA through libibverbs.
+    /// RDMA through libibverbs, also between ranks of one node.
     Verbs,
 }
 
