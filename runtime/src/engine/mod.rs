@@ -119,10 +119,11 @@ impl Engine {
         if !wait::register_membarrier() {
             job.require_full_fence();
         }
-        let senders = match &far {
-            None => 0..size,
-            Some(_) if shares => near::span(&nodes, rank, size),
-            Some(_) => 0..0,
+        // Every look for messages is a look at each lane: there are none from elsewhere.
+        let senders: Vec<usize> = match &far {
+            None => (0..size).collect(),
+            Some(_) if shares => near::mates(&nodes, rank, size).collect(),
+            Some(_) => Vec::new(),
         };
         let interface = Interface::new(place, senders, far.is_none());
         Engine {

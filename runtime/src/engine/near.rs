@@ -18,12 +18,9 @@ use crate::transport::shm::Sent;
 /// Longest sleep in virtual time while something waits for room: who drops a payload tells nobody.
 const ROOM: Duration = Duration::from_millis(1);
 
-/// From the first to the last rank on the node of `rank`.
-pub(super) fn span(nodes: &Nodes, rank: usize, size: usize) -> Range<usize> {
-    let is_mate = |other: &usize| nodes.of(*other) == nodes.of(rank);
-    let first = (0..size).find(is_mate).unwrap_or(rank);
-    let last = (0..size).rev().find(is_mate).unwrap_or(rank);
-    first..last + 1
+/// The ranks on the node of `rank`, itself among them.
+pub(super) fn mates(nodes: &Nodes, rank: usize, size: usize) -> impl Iterator<Item = usize> {
+    (0..size).filter(move |other| nodes.of(*other) == nodes.of(rank))
 }
 
 impl Engine {
