@@ -198,6 +198,36 @@ fn nothing_overtakes_a_signal_to_a_node_mate() {
     });
 }
 
+/// A rank's own signals go over the network too.
+#[test]
+fn nothing_overtakes_a_signal_to_oneself() {
+    check("nothing_overtakes_a_signal_to_oneself", 3, |seed| {
+        let wild = Config::new(3, seed).wild();
+        for config in [wild.clone(), wild.shared_nodes(&[2])] {
+            let results = job(config).run(|world| -> Result<()> {
+                let (me, bell) = (world.rank(), world.bell()?);
+                let signals = std::rc::Rc::new(world.alloc::<u64>(1)?);
+                world.set_state(std::rc::Rc::clone(&signals));
+                world.barrier()?;
+                for round in 1..=5 {
+                    signals.signal(me, 0)?;
+                    bell.ring(me)?;
+                    bell.wait(round)?;
+                    assert_eq!(signals.signals(0), 2 * round - 1, "behind a bell");
+                    signals.signal(me, 0)?;
+                    let seen = world.call(me, (), |context, ()| {
+                        let signals = context.state::<std::rc::Rc<bellwether_runtime::Symmetric<u64>>>().expect("set");
+                        signals.signals(0)
+                    })?;
+                    assert_eq!(seen.wait()?, 2 * round, "behind a message");
+                }
+                world.barrier()
+            });
+            results.expect("runs").into_iter().for_each(|result| result.expect("a rank"));
+        }
+    });
+}
+
 #[test]
 fn atomics_lose_nothing_and_gets_see_what_is_there() {
     everywhere("atomics_lose_nothing_and_gets_see_what_is_there", &[2, 3, 5], |world| {

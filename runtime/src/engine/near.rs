@@ -96,7 +96,7 @@ impl Engine {
     /// # Errors
     /// [`crate::Error::PeerLost`].
     pub(crate) fn ring_near(&self, rank: usize, offset: usize) -> Result<()> {
-        if self.shares { self.do_or_keep(rank, Work::Chime { offset }) } else { self.chime(rank, offset).map(drop) }
+        self.do_or_keep(rank, Work::Chime { offset })
     }
 
     /// One attempt at it.
@@ -114,7 +114,7 @@ impl Engine {
 
     /// Whether all that the network was to do at `rank`, which is near, is in effect.
     pub(super) fn is_clear(&self, rank: usize) -> Result<bool> {
-        let Some(far) = self.far().filter(|_| self.signalled.get() && rank != self.rank) else { return Ok(true) };
+        let Some(far) = self.far().filter(|_| self.signalled.get()) else { return Ok(true) };
         far.settled(rank).map_err(|error| self.far_error(error, rank, "ringing a bell"))
     }
 
