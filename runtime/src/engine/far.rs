@@ -158,9 +158,14 @@ impl Engine {
         self.far.as_deref()
     }
 
-    /// Most bytes of a message, header included, where they go over a network.
-    pub(crate) fn largest_far_message(&self) -> Option<usize> {
-        self.far().map(Far::largest_message)
+    /// Most bytes of a message, header included, whichever rank it is for.
+    pub(crate) fn largest_message(&self) -> usize {
+        let lanes = || self.interface.largest_message();
+        match self.far() {
+            None => lanes(),
+            Some(far) if self.shares => far.largest_message().min(lanes()),
+            Some(far) => far.largest_message(),
+        }
     }
 
     fn network(&self) -> &dyn Far {
@@ -345,9 +350,12 @@ impl Engine {
 
     /// Whether a message is not too long, for whichever rank it is.
     pub(super) fn check_fits(&self, payload: &[u8]) -> Result<()> {
-        let (asked, limit) = (payload.len() + 8, self.network().largest_message());
+        let (asked, limit) = (payload.len() + 8, self.largest_message());
         if asked > limit {
-            let setting = "the network's largest message, or send less at a time";
+            let setting = match limit < self.network().largest_message() {
+                true => "BELLWETHER_MESSAGE_MEMORY",
+                false => "the network's largest message, or send less at a time",
+            };
             return Err(Error::OutOfMemory { what: "message memory", asked, free: limit, limit, setting });
         }
         Ok(())
