@@ -168,3 +168,27 @@ fn a_barrier_by_nodes_says_less_on_nodes_too() {
     println!("{rounds} frames in rounds, {nodes} by nodes");
     assert!(nodes < rounds, "{nodes} frames by nodes, {rounds} in rounds");
 }
+
+/// Also where all parts of the array are mapped: in virtual time a store wakes nobody.
+#[test]
+fn who_waits_for_an_element_alone_sees_it() {
+    use bellwether::array::{GlobalArray, Layout};
+    for sizes in [&[2][..], &[1]] {
+        let outcomes = Simulated::new(sim::Config::new(2, 1).shared_nodes(sizes)).run(|world| -> Result<()> {
+            let line = GlobalArray::<u64, 1>::new(world, Layout::block([8], 2)?)?.share(world)?;
+            let plane = GlobalArray::<u64, 2>::new(world, Layout::block([8, 2], 2)?)?.share(world)?;
+            for round in 1..=5 {
+                let [mine, theirs] = [1, 5].map(|index| (index + 4 * world.rank()) % 8);
+                if world.rank() == 0 {
+                    line.put(theirs, round)?;
+                    world.wait_until(|| plane.get([mine, 1]).is_ok_and(|value| value == round))?;
+                } else {
+                    world.wait_until(|| line.get(mine).is_ok_and(|value| value == round))?;
+                    plane.put([theirs, 1], round)?;
+                }
+            }
+            world.barrier()
+        });
+        expect_all(outcomes.expect("the job starts"), "two ranks");
+    }
+}

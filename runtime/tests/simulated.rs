@@ -198,6 +198,57 @@ fn nothing_overtakes_a_signal_to_a_node_mate() {
     });
 }
 
+/// A rank's own signals go over the network too.
+#[test]
+fn nothing_overtakes_a_signal_to_oneself() {
+    check("nothing_overtakes_a_signal_to_oneself", 3, |seed| {
+        let wild = Config::new(3, seed).wild();
+        for config in [wild.clone(), wild.shared_nodes(&[2])] {
+            let results = job(config).run(|world| -> Result<()> {
+                let (me, bell) = (world.rank(), world.bell()?);
+                let signals = std::rc::Rc::new(world.alloc::<u64>(1)?);
+                world.set_state(std::rc::Rc::clone(&signals));
+                world.barrier()?;
+                for round in 1..=5 {
+                    signals.signal(me, 0)?;
+                    bell.ring(me)?;
+                    bell.wait(round)?;
+                    assert_eq!(signals.signals(0), 2 * round - 1, "behind a bell");
+                    signals.signal(me, 0)?;
+                    let seen = world.call(me, (), |context, ()| {
+                        let signals = context.state::<std::rc::Rc<bellwether_runtime::Symmetric<u64>>>().expect("set");
+                        signals.signals(0)
+                    })?;
+                    assert_eq!(seen.wait()?, 2 * round, "behind a message");
+                }
+                world.barrier()
+            });
+            results.expect("runs").into_iter().for_each(|result| result.expect("a rank"));
+        }
+    });
+}
+
+/// The memory for messages may be less than the network's largest one.
+#[test]
+fn the_largest_message_goes_to_every_rank() {
+    let mut settings = bellwether_runtime::Settings::default();
+    settings.message_memory = 16 << 10;
+    let results = job(Config::new(3, 1).shared_nodes(&[2])).settings(settings).run(|world| -> Result<()> {
+        let most = world.largest_message();
+        for to in 0..world.size() {
+            let bytes = |len: usize| world.call(to, vec![1u8; len], |_, bytes: Vec<u8>| bytes.len());
+            assert_eq!(bytes(most - 100)?.wait()?, most - 100);
+            let longer = bytes(most + 1).map(drop);
+            assert!(longer.is_err_and(|error| error.to_string().contains("BELLWETHER_MESSAGE_MEMORY")));
+            let mut values = vec![if world.rank() == to { 5u8 } else { 0 }; 100_000];
+            world.broadcast(to, &mut values)?;
+            assert!(values.iter().all(|value| *value == 5));
+        }
+        world.barrier()
+    });
+    results.expect("runs").into_iter().for_each(|result| result.expect("a rank"));
+}
+
 #[test]
 fn atomics_lose_nothing_and_gets_see_what_is_there() {
     everywhere("atomics_lose_nothing_and_gets_see_what_is_there", &[2, 3, 5], |world| {

@@ -12,9 +12,9 @@ pub(super) fn most_entries<E>(bytes: usize) -> usize {
     FEW.max(bytes / 16) / size_of::<E>()
 }
 
-/// Addresses of the first and the last part, if all these are mapped: they lie a stride apart.
+/// Addresses of the first and the last part, if all these are mapped and may be stored to: they lie a stride apart.
 pub(super) fn ends<T: Pod>(memory: &Symmetric<T>, parts: usize) -> Option<[*mut u8; 2]> {
-    let bases: Option<Vec<_>> = (0..parts).map(|rank| memory.ptr(rank)).collect();
+    let bases: Option<Vec<_>> = (0..parts).map(|rank| memory.ptr_unannounced(rank)).collect();
     Some([bases.as_ref()?.first()?.cast(), bases.as_ref()?.last()?.cast()])
 }
 

@@ -107,6 +107,39 @@ pub(crate) trait Pace {
     fn is_dead(&self, rank: usize) -> bool;
 }
 
+/// A moment in which a network is turned, and no message is delivered.
+pub(super) struct Moment<'a> {
+    far: &'a dyn Far,
+    start: Instant,
+    end: Duration,
+}
+
+impl<'a> Moment<'a> {
+    pub(super) fn new(far: &'a dyn Far) -> Moment<'a> {
+        let mut moment = Moment { far, start: Instant::now(), end: Duration::ZERO };
+        moment.end = moment.now() + MOMENT;
+        moment
+    }
+
+    fn now(&self) -> Duration {
+        self.far.pace().map_or_else(|| self.start.elapsed(), Pace::now)
+    }
+
+    /// Turns the network, or lets others go on, and tells whether there was time for that.
+    pub(super) fn goes_on(&self) -> bool {
+        if self.now() >= self.end {
+            return false;
+        }
+        if self.far.progress().0 == 0 {
+            match self.far.pace() {
+                Some(pace) => drop(pace.block(Some(self.end))),
+                None => rustix::thread::sched_yield(),
+            }
+        }
+        true
+    }
+}
+
 /// An atomic to be done elsewhere.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
@@ -158,11 +191,15 @@ impl Engine {
         self.far.as_deref()
     }
 
-    /// Most bytes of a message, header included, where they go over a network. Where those to node-mates do not, it is as
-    /// many as fit there twice: whom a message is for makes no difference.
-    pub(crate) fn largest_far_message(&self) -> Option<usize> {
-        let largest = self.far()?.largest_message();
-        Some(if self.shares { largest.min(self.interface.largest_message() / 2) } else { largest })
+    /// Most bytes of a message, header included, whichever rank it is for.
+    pub(crate) fn largest_message(&self) -> usize {
+        let lanes = || self.interface.largest_message();
+        match self.far() {
+            None => lanes(),
+            // So long that two of them fit.
+            Some(far) if self.shares => far.largest_message().min(lanes() / 2),
+            Some(far) => far.largest_message(),
+        }
     }
 
     fn network(&self) -> &dyn Far {
@@ -347,9 +384,12 @@ impl Engine {
 
     /// Whether a message is not too long, for whichever rank it is.
     pub(super) fn check_fits(&self, payload: &[u8]) -> Result<()> {
-        let asked = payload.len() + 8;
-        if let Some(limit) = self.largest_far_message().filter(|limit| asked > *limit) {
-            let setting = "the network's largest message, or send less at a time";
+        let (asked, limit) = (payload.len() + 8, self.largest_message());
+        if asked > limit {
+            let setting = match limit < self.network().largest_message() {
+                true => "BELLWETHER_MESSAGE_MEMORY",
+                false => "the network's largest message, or send less at a time",
+            };
             return Err(Error::OutOfMemory { what: "message memory", asked, free: limit, limit, setting });
         }
         Ok(())
@@ -400,16 +440,8 @@ impl Engine {
         if matches!(work, Work::Message { .. }) || self.interface.delivering() {
             return Ok(Sent::NoRoom);
         }
-        let start = Instant::now();
-        let now = || far.pace().map_or_else(|| start.elapsed(), Pace::now);
-        let end = now() + MOMENT;
-        while (far.learns(to) || far.is_silent()) && now() < end {
-            if far.progress().0 == 0 {
-                match far.pace() {
-                    Some(pace) => drop(pace.block(Some(end))),
-                    None => rustix::thread::sched_yield(),
-                }
-            }
+        let moment = Moment::new(far);
+        while (far.learns(to) || far.is_silent()) && moment.goes_on() {
             if self.attempt(to, work)? == Sent::Done {
                 return Ok(Sent::Done);
             }

@@ -119,10 +119,11 @@ impl Engine {
         if !wait::register_membarrier() {
             job.require_full_fence();
         }
-        let senders = match &far {
-            None => 0..size,
-            Some(_) if shares => near::span(&nodes, rank, size),
-            Some(_) => 0..0,
+        // Every look for messages is a look at each lane: there are none from elsewhere.
+        let senders: Vec<usize> = match &far {
+            None => (0..size).collect(),
+            Some(_) if shares => near::mates(&nodes, rank, size).collect(),
+            Some(_) => Vec::new(),
         };
         let interface = Interface::new(place, senders, far.is_none());
         Engine {
@@ -358,8 +359,12 @@ impl Engine {
     #[cold]
     pub(crate) fn check_alive(&self, rank: usize, doing: &'static str) -> Result<()> {
         match self.job.loss(rank) {
-            Some(cause) => Err(self.lost(rank, cause, doing)),
             None => Ok(()),
+            // It may have left because another died, which is then what there is to tell.
+            Some(cause) => {
+                let (rank, cause) = self.first_lost().filter(|_| cause == Loss::Left).unwrap_or((rank, cause));
+                Err(self.lost(rank, cause, doing))
+            }
         }
     }
 

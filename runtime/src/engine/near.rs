@@ -1,15 +1,15 @@
 //! Ranks whose memory is mapped here: all of them, or, where the others are reached over a network, those of the own node.
 //!
 //! Near ranks are written to and read by the processor, and messages to them go through lanes. Atomics on a word that ranks
-//! of other nodes may touch stay with the network, whose device and the processor are not atomic to each other; what this
-//! rank has asked the network to do at a near rank is in effect before a bell or a message that follows it there.
+//! of other nodes may touch stay with the network, whose device and the processor are not atomic to each other. Signals that
+//! this rank has sent to a near rank so are in effect before a bell or a message that follows them there.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Engine;
-use super::far::{Far, Pace};
+use super::far::{Far, Moment, Pace};
 use super::pending::Work;
 use crate::bootstrap::nodes::Nodes;
 use crate::error::Result;
@@ -18,12 +18,9 @@ use crate::transport::shm::Sent;
 /// Longest sleep in virtual time while something waits for room: who drops a payload tells nobody.
 const ROOM: Duration = Duration::from_millis(1);
 
-/// From the first to the last rank on the node of `rank`.
-pub(super) fn span(nodes: &Nodes, rank: usize, size: usize) -> Range<usize> {
-    let is_mate = |other: &usize| nodes.of(*other) == nodes.of(rank);
-    let first = (0..size).find(is_mate).unwrap_or(rank);
-    let last = (0..size).rev().find(is_mate).unwrap_or(rank);
-    first..last + 1
+/// The ranks on the node of `rank`, itself among them.
+pub(super) fn mates(nodes: &Nodes, rank: usize, size: usize) -> impl Iterator<Item = usize> {
+    (0..size).filter(move |other| nodes.of(*other) == nodes.of(rank))
 }
 
 impl Engine {
@@ -105,7 +102,7 @@ impl Engine {
     /// # Errors
     /// [`crate::Error::PeerLost`].
     pub(crate) fn ring_near(&self, rank: usize, offset: usize) -> Result<()> {
-        if self.shares { self.do_or_keep(rank, Work::Chime { offset }) } else { self.chime(rank, offset).map(drop) }
+        self.do_or_keep(rank, Work::Chime { offset })
     }
 
     /// One attempt at it.
@@ -123,19 +120,21 @@ impl Engine {
 
     /// Whether all that the network was to do at `rank`, which is near, is in effect.
     pub(super) fn is_clear(&self, rank: usize) -> Result<bool> {
-        let Some(far) = self.far().filter(|_| self.signalled.get() && rank != self.rank) else { return Ok(true) };
+        let Some(far) = self.far().filter(|_| self.signalled.get()) else { return Ok(true) };
         far.settled(rank).map_err(|error| self.far_error(error, rank, "ringing a bell"))
     }
 
-    /// Waits until a signal is in effect at `rank`, if this rank could see before that it is not. Not inside a handler.
-    ///
-    /// # Errors
-    /// [`crate::Error::PeerLost`].
-    pub(crate) fn settle_near(&self, doing: &'static str, rank: usize) -> Result<()> {
-        if rank == self.rank || !self.shares_with(rank) || self.interface.delivering() {
-            return Ok(());
+    /// Waits a moment for a signal to be in effect at `rank`, if this rank could see before that it is not. Delivers no
+    /// message, and does nothing inside a handler.
+    pub(crate) fn settle_near(&self, rank: usize) {
+        let Some(far) = self.far().filter(|_| rank != self.rank && self.shares_with(rank)) else { return };
+        let moment = Moment::new(far);
+        while !self.interface.delivering()
+            && (self.keeps_write_for(rank) || matches!(self.is_clear(rank), Ok(false)))
+            && moment.goes_on()
+        {
+            self.flush_pending();
         }
-        self.wait_together(doing, || !self.keeps_write_for(rank) && !matches!(self.is_clear(rank), Ok(false)))
     }
 
     /// Sleeps in virtual time, to be woken by near ranks too. `false`: nothing can happen any more.

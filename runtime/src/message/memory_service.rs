@@ -223,9 +223,9 @@ impl Messages {
 
     /// Bytes of the pieces a transfer of `len` bytes goes in.
     fn pieces(&self, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-        let piece = match self.engine.largest_far_message() {
+        let piece = match self.engine.far() {
             // Beside what says where the piece belongs.
-            Some(largest) => PIECE.min(largest - PIECE_HEAD),
+            Some(_) => PIECE.min(self.engine.largest_message() - PIECE_HEAD),
             // A quarter, so that one can be filled while others are under way.
             None => PIECE.min(self.engine.settings.message_memory.max(MESSAGE_MEMORY_MIN) / 4),
         };

@@ -55,8 +55,8 @@ impl World {
     /// [`Error::RankOutOfRange`]; as [`World::allgather`].
     pub fn broadcast<T: Pod>(&self, root: usize, values: &mut [T]) -> Result<()> {
         self.engine.check_rank(root, "broadcast")?;
-        if let Some(largest) = self.engine.largest_far_message() {
-            return self.broadcast_far(root, values, largest);
+        if self.engine.far().is_some() {
+            return self.broadcast_far(root, values, self.engine.largest_message());
         }
         let mine = values.to_vec();
         self.rounds(&mine, Kind::Broadcast, |rank, start, part| {

@@ -233,7 +233,7 @@ impl World {
 
     /// Most bytes of one message's payload: of [`World::send`], and of a closure's arguments as serde makes them.
     pub fn largest_message(&self) -> usize {
-        self.engine.largest_far_message().unwrap_or_else(|| self.engine.interface.largest_message()).saturating_sub(16)
+        self.engine.largest_message().saturating_sub(16)
     }
 
     /// The settings of this rank.

@@ -50,8 +50,8 @@ impl<T: Pod> Symmetric<T> {
 }
 
 impl Symmetric<u64> {
-    /// Adds one to word `index` of `rank`, after everything this rank has put there before. It waits for the device where
-    /// that rank's memory is mapped here and others' is not, and for nobody else.
+    /// Adds one to word `index` of `rank`, after everything this rank has put there before. It waits a moment for the
+    /// device where that rank's memory is mapped here and others' is not, and for nobody else.
     ///
     /// # Errors
     /// [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`]; over a network [`crate::Error::PeerLost`].
@@ -69,7 +69,8 @@ impl Symmetric<u64> {
     fn signal_far(&self, rank: usize, index: usize) -> Result<()> {
         let offset = self.range("signal", rank, index, 1)?;
         self.engine().far_ring(rank, offset)?;
-        self.engine().settle_near("signal", rank)
+        self.engine().settle_near(rank);
+        Ok(())
     }
 
     /// How often this rank's word `index` has been signalled. A look, no poll: see [`Symmetric::load`].

@@ -293,10 +293,18 @@ impl<T: Pod> Symmetric<T> {
 
     /// Address, in this process, of the array at `rank`: a direct pointer for calls that take raw memory, as
     /// OpenSHMEM's `shmem_ptr`. `None` if that rank's memory cannot be mapped here, or does not exist. Where some ranks are on
-    /// other nodes, atomics of the processor at this address are not atomic to [those of ranks](Self::fetch_add).
+    /// other nodes, atomics of the processor at this address are not atomic to [those of ranks](Self::fetch_add). On a simulated
+    /// network a store there wakes nobody who waits for it.
     pub fn ptr(&self, rank: usize) -> Option<*mut T> {
         // SAFETY: an existing rank.
         (rank < self.engine.size && self.engine.is_near(rank)).then(|| unsafe { self.at(rank, 0) })
+    }
+
+    /// As [`Symmetric::ptr`], where what is stored there needs no word to who waits for it. In virtual time it does.
+    #[doc(hidden)]
+    pub fn ptr_unannounced(&self, rank: usize) -> Option<*mut T> {
+        let announced = self.engine.far().is_some_and(|far| far.pace().is_some());
+        self.ptr(rank).filter(|_| !announced || rank == self.engine.rank)
     }
 
     /// Whether that rank's part is put to and read directly. One look for both bounds.

@@ -18,7 +18,6 @@ pub(crate) use self::slot::SlotDomain;
 pub use self::wire::{ShmWire, decode_address};
 
 use std::cell::{Cell, RefCell, UnsafeCell};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 
@@ -46,8 +45,8 @@ pub(crate) struct Interface {
     links: Links,
     peers: UnsafeCell<Vec<Peer>>,
     readers: UnsafeCell<Box<[Reader]>>,
-    /// The sender of the first of them.
-    first_sender: usize,
+    /// Who writes to each of them.
+    senders: Box<[u32]>,
     arena: RefCell<Arena>,
     handlers: UnsafeCell<[Option<Handler>; MESSAGE_IDS]>,
     delivering: Cell<bool>,
@@ -142,14 +141,16 @@ impl Interface {
     /// come another way. Ranks that sleep are woken, or told by [`Interface::take_asleep`].
     pub fn new(
         Place { rank, job, node, layout, message_memory, .. }: Place,
-        senders: Range<usize>,
+        senders: impl IntoIterator<Item = usize>,
         wakes: bool,
     ) -> Interface {
         let ranks = job.ranks();
         let slot = node.slot(rank);
         let depth_log2 = layout.lane_depth.ilog2();
-        let first_sender = senders.start;
+        let senders: Box<[u32]> = senders.into_iter().map(|rank| rank as u32).collect();
         let readers = senders
+            .iter()
+            .map(|from| *from as usize)
             // SAFETY: every rank's control area is committed before it arrives; this rank alone reads its lanes.
             .map(|from| unsafe { Reader::new(slot.add(layout.lane(from)), slot.add(layout.credit(from)), depth_log2) })
             .collect();
@@ -158,7 +159,7 @@ impl Interface {
             links: Links::idle(ranks),
             peers: UnsafeCell::default(),
             readers: UnsafeCell::new(readers),
-            first_sender,
+            senders,
             arena: RefCell::new(Arena::new(Arc::clone(&node), &layout, rank, message_memory, ranks)),
             handlers: UnsafeCell::new([const { None }; MESSAGE_IDS]),
             delivering: Cell::new(false),
@@ -338,6 +339,8 @@ impl Interface {
     fn wake_sleeper(&self, rank: usize) {
         match &self.asleep {
             None => self.job.wake(rank),
+            // It looks asleep until somebody has woken it: once is enough.
+            Some(asleep) if asleep.borrow().contains(&rank) => {}
             Some(asleep) => asleep.borrow_mut().push(rank),
         }
     }
@@ -382,8 +385,8 @@ impl Interface {
         // SAFETY: `delivering` was false, so this is the only borrow of readers; handlers cannot come back here.
         let readers = unsafe { &mut *self.readers.get() };
         let mut delivered = 0;
-        for (lane, reader) in readers.iter_mut().enumerate().skip(first) {
-            let from = self.first_sender + lane;
+        for (reader, from) in readers.iter_mut().zip(&self.senders).skip(first) {
+            let from = *from as usize;
             for _ in 0..self.layout.lane_depth {
                 let Some((head, body)) = reader.peek() else { break };
                 let finish = Advance { reader, interface: self, from };
@@ -511,5 +514,68 @@ impl Drop for Advance<'_> {
         if self.reader.advance() {
             self.interface.wake_if_asleep(self.from);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::bootstrap::job::Arrival;
+    use crate::memory::node::Slots;
+    use crate::settings::Settings;
+
+    /// Interfaces of three ranks, of which the first and the last share a node.
+    fn interfaces(wakes: bool) -> [Interface; 2] {
+        let settings = Settings { message_memory: 1 << 20, ..Settings::default() };
+        let job = Arc::new(JobMemory::create(3, &settings).expect("a job"));
+        let slots = Slots {
+            offset: job.slots_offset(),
+            count: 3,
+            stride_log2: job.stride_log2(),
+            reserved: false,
+            transparent: false,
+        };
+        let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("maps"));
+        let layout = SlotLayout::new(3, 1 << job.stride_log2(), None);
+        for rank in 0..3 {
+            let len = layout.control_len.next_multiple_of(node.granule(0));
+            node.commit(rank, 0, len, 3, "", "").expect("commits");
+            job.arrive(rank, Arrival { base: node.base() as usize, build: 0, shape: 0 }).expect("arrives");
+        }
+        [0, 2].map(|rank| {
+            let (job, node) = (Arc::clone(&job), Arc::clone(&node));
+            let place = Place { rank, job, node, layout, message_memory: 1 << 20, cross_memory_attach: false };
+            Interface::new(place, [0, 2], wakes)
+        })
+    }
+
+    #[test]
+    fn lanes_are_those_of_the_senders_wherever_they_come_in_the_order_of_ranks() {
+        let [zero, two] = interfaces(true);
+        let seen: Rc<RefCell<Vec<(usize, usize)>>> = Rc::default();
+        let sees = Rc::clone(&seen);
+        zero.set_handler(3, Box::new(move |message| sees.borrow_mut().push((message.from, message.data().len()))));
+        // SAFETY: nothing else looks at them meanwhile.
+        assert_eq!(unsafe { &*zero.readers.get() }.len(), 2, "a look for messages is a look at each lane");
+        assert_eq!(two.send_short(0, 3, 7, b"x"), Sent::Done);
+        assert_eq!(two.send_block(0, 3, 1000, |_| ()).expect("fits"), Sent::Done);
+        assert_eq!(zero.send_short(0, 3, 7, b"own"), Sent::Done);
+        assert_eq!((zero.first_waiting(), zero.progress(0)), (Some(0), 3));
+        assert_eq!(*seen.borrow(), [(0, 11), (2, 9), (2, 1000)]);
+        assert!(zero.take_error().is_none());
+    }
+
+    #[test]
+    fn a_sleeper_is_told_of_once() {
+        let [zero, two] = interfaces(false);
+        zero.job.sleep_word(2).store(1, Ordering::SeqCst);
+        zero.job.sleep_word(0).store(1, Ordering::SeqCst);
+        for rank in [2, 2, 0, 2] {
+            zero.wake_if_asleep(rank);
+        }
+        assert_eq!([(); 3].map(|()| zero.take_asleep()), [Some(0), Some(2), None]);
+        assert_eq!(two.take_asleep(), None);
     }
 }
