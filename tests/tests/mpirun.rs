@@ -162,6 +162,7 @@ fn four_tasks_that_come_up_alone_are_refused() {
         let outcome = run(command(RING).env(variable, "4"), LIMIT).expect_failure();
         assert!(outcome.stderr.contains(variable) && outcome.stderr.contains("came up alone"), "{outcome:#?}");
         assert!(outcome.stderr.contains(advice), "{outcome:#?}");
+        assert!(!outcome.stderr.contains("--features mpi") || variable != "SLURM_NTASKS", "it has MPI: {outcome:#?}");
     }
 }
 

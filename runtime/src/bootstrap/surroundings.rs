@@ -15,8 +15,13 @@ const TASKS: &[(&str, &str)] = &[
     ),
     (
         "SLURM_NTASKS",
-        "inside a job script start with `bellwether run -n N`; under srun build with `--features mpi` and use \
-         `srun --mpi=pmix` (or pmi2); or set BELLWETHER_RANKS=1 for one rank alone",
+        if cfg!(feature = "mpi") {
+            "inside a job script start with `srun --mpi=pmix` or `bellwether run -n N`; under srun give `--mpi=pmix`, or \
+             what else of `srun --mpi=list` the MPI was built for; or set BELLWETHER_RANKS=1 for one rank alone"
+        } else {
+            "inside a job script start with `bellwether run -n N`; under srun build with `--features mpi` and start \
+             with `srun --mpi=pmix`; or set BELLWETHER_RANKS=1 for one rank alone"
+        },
     ),
 ];
 
