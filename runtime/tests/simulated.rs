@@ -42,6 +42,7 @@ fn networks(ranks: usize, seed: u64) -> Vec<(&'static str, Config)> {
         ("native", native),
         ("posted", Config { memory: Memory::Posted, ..plain.clone().wild() }),
         ("shared nodes", plain.clone().wild().shared_nodes(&[2])),
+        ("shared nodes in turn", Config { dealt: 2, ..plain.clone().wild().shared_nodes(&[]) }),
         ("shared nodes, posted", Config { memory: Memory::Posted, ..plain.wild().shared_nodes(&[1, 3]) }),
     ]
 }

@@ -17,7 +17,8 @@ const TOGETHER: usize = 128;
 
 /// An operation that is under way: a future, or [`wait`](Self::wait) for it, or for [all](Self::wait_all) of several.
 ///
-/// It was posted when it was made, and goes on while others are made. Where memory is mapped it is done at once. It owns
+/// It was posted when it was made, and goes on while others are made. Where memory is mapped it is done at once, but for
+/// an atomic at a node-mate in a job over several nodes. It owns
 /// its buffers, so dropping it is safe at any time: a get is forgotten then, a put or an atomic still happens.
 /// It is driven by whoever polls it, on the thread of its world: [`super::World::block_on`], any wait of this rank, or an
 /// executor of one thread.

@@ -19,7 +19,7 @@ impl World {
         let crowded = if patience.crowded { "more ranks than cores" } else { "a core each" };
         let transport = match engine.far() {
             Some(far) if engine.shares() => {
-                let near = "shared memory between ranks of one node, but for atomics";
+                let near = "shared memory between ranks of one node, but for atomics and signals";
                 format!("{}: everything to other nodes goes over the network; {near}", far.name())
             }
             Some(far) => format!("{}: everything goes over the network", far.name()),
@@ -32,6 +32,9 @@ impl World {
             (None, asked) => format!("BELLWETHER_TRANSPORT={} asks for it", asked.name()),
         };
         let native = match engine.far() {
+            Some(far) if far.is_silent() && engine.shares() => {
+                "put, get, bells, short messages within the node; put, get, atomics, bells elsewhere, by the network alone"
+            }
             Some(far) if far.is_silent() => "put, get, atomics, bells: the network does them alone",
             Some(_) => "own memory only",
             None => "put, get, atomics, bells in segments; short messages in one cache line",
@@ -67,7 +70,11 @@ impl World {
                     patience.spins,
                     patience.yields,
                     patience.nap,
-                    if engine.job.full_fence() { "ringers fence" } else { "sleepers fence for all (membarrier)" }
+                    if engine.job.full_fence() || engine.far().is_some() {
+                        "ringers fence"
+                    } else {
+                        "sleepers fence for all (membarrier)"
+                    }
                 ),
             ),
         ]

@@ -24,6 +24,8 @@ pub struct Config {
     pub nodes: Vec<usize>,
     /// The latency between ranks of a node, where there are [`Config::nodes`].
     pub near_latency: Time,
+    /// Nodes that ranks are dealt out to one by one, in place of [`Config::nodes`](field@Config::nodes). 0: none.
+    pub dealt: usize,
     /// In a simulated job, ranks of a node reach each other's memory directly, and only atomics by the network.
     pub shares: bool,
     /// Picoseconds that a byte keeps a sender's card busy.
@@ -54,6 +56,7 @@ impl Config {
             latency: 1_000,
             nodes: Vec::new(),
             near_latency: 100,
+            dealt: 0,
             shares: false,
             picoseconds_per_byte: 100,
             jitter: 0,
@@ -88,7 +91,7 @@ impl Config {
 
     /// Latency and most further delay between ranks, of one node or of two.
     pub(super) fn delays(&self, near: bool) -> (Time, Time) {
-        match near && !self.nodes.is_empty() {
+        match near && (self.dealt > 0 || !self.nodes.is_empty()) {
             true => (self.near_latency, self.jitter.saturating_mul(self.near_latency) / self.latency.max(1)),
             false => (self.latency, self.jitter),
         }

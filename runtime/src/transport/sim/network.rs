@@ -74,7 +74,10 @@ impl Network {
     pub fn new(config: Config) -> Network {
         Network(Arc::new(Mutex::new(State {
             cards: (0..config.ranks).map(|_| Card::new(&config.flow)).collect(),
-            nodes: Nodes::in_turn(config.ranks, &config.nodes),
+            nodes: match config.dealt {
+                0 => Nodes::in_turn(config.ranks, &config.nodes),
+                nodes => Nodes::of_each((0..config.ranks).map(|rank| (rank % nodes) as u32).collect()),
+            },
             crossed: Crossed::default(),
             random: Random::new(config.seed),
             now: 0,
