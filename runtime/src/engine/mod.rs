@@ -14,6 +14,7 @@ mod wait;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use self::drive::Background;
@@ -58,6 +59,8 @@ pub struct Engine {
     far: Option<Box<dyn Far>>,
     /// Ranks of the own node are reached directly nevertheless.
     shares: bool,
+    /// Ranks around this one that can be written to without a word to anybody.
+    near: Range<usize>,
     /// The network was asked to change a word of a near rank, and may not have.
     signalled: Cell<bool>,
     /// Ranks to which the network has no connection any more, though they may live.
@@ -125,6 +128,11 @@ impl Engine {
             Some(_) if shares => near::mates(&nodes, rank, size).collect(),
             Some(_) => Vec::new(),
         };
+        let near = match &far {
+            None => 0..size,
+            Some(far) if shares && far.pace().is_none() => near::around(&nodes, rank, size),
+            Some(_) => rank..rank + 1,
+        };
         let interface = Interface::new(place, senders, far.is_none());
         Engine {
             rank,
@@ -138,6 +146,7 @@ impl Engine {
             interface,
             far,
             shares,
+            near,
             signalled: Cell::new(false),
             cut: RefCell::default(),
             nudges: RefCell::default(),

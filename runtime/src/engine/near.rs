@@ -23,6 +23,14 @@ pub(super) fn mates(nodes: &Nodes, rank: usize, size: usize) -> impl Iterator<It
     (0..size).filter(move |other| nodes.of(*other) == nodes.of(rank))
 }
 
+/// The ranks around `rank`, one after the other, that are on its node.
+pub(super) fn around(nodes: &Nodes, rank: usize, size: usize) -> Range<usize> {
+    let is_mate = |other: &usize| nodes.of(*other) == nodes.of(rank);
+    let before = (0..rank).rev().take_while(is_mate).count();
+    let after = (rank + 1..size).take_while(is_mate).count();
+    rank - before..rank + 1 + after
+}
+
 impl Engine {
     /// Ranks whose memory is a pointer away, also to atomics: all of them, or none.
     pub fn reach(&self) -> usize {
@@ -53,15 +61,9 @@ impl Engine {
     }
 
     /// Ranks around this one, one after the other, that can be written to without a word to anybody.
+    #[inline]
     pub fn near(&self) -> Range<usize> {
-        let Some(far) = self.far() else { return 0..self.size };
-        if !self.shares || far.pace().is_some() {
-            return self.rank..self.rank + 1;
-        }
-        let is_mate = |rank: &usize| self.shares_with(*rank);
-        let before = (0..self.rank).rev().take_while(is_mate).count();
-        let after = (self.rank + 1..self.size).take_while(is_mate).count();
-        self.rank - before..self.rank + 1 + after
+        self.near.clone()
     }
 
     /// Wakes `rank`, which is near, if it sleeps; call after what it waits for is stored.
