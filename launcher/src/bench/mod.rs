@@ -83,7 +83,7 @@ pub struct Bench {
     against: Vec<Peer>,
 
     /// How often ours and the peers take turns. The ratio is the median of the turns' ratios, so that a machine which is
-    /// slower for a while is so for both [default: 9 against a peer over RDMA, else 1]
+    /// slower for a while is so for both [default: 15 against a peer over RDMA, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
 
@@ -286,7 +286,7 @@ impl Bench {
             return rounds.into();
         }
         let is_emulated = self.transport == Transport::Verbs && !self.against.is_empty() && !self.quick;
-        if is_emulated { 9 } else { 1 }
+        if is_emulated { 15 } else { 1 }
     }
 
     fn ours(

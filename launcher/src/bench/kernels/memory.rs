@@ -13,9 +13,9 @@ pub const REACH: usize = 4096;
 const SMALL: usize = size_of::<u64>();
 /// Most operations of a batch.
 const MOST: usize = 100_000;
-/// Atomics of a batch: over a network as many as in those that a peer's times are made of, since what the kernel does now and
-/// then falls into the more batches the longer they are.
-const ATOMICS: usize = 2000;
+/// Atomics of a batch: over a network as many as in those that a peer's times are made of, and for about as long as an
+/// emulated machine needs to find its pace.
+const ATOMICS: usize = 25_000;
 /// Most bytes of a batch.
 const BYTES: usize = 4 << 20;
 
