@@ -148,6 +148,12 @@ impl Outflow {
         Some(head([1, self.channel as u8, id, credits], [number, 0, len as u32]))
     }
 
+    /// Takes back what [`Outflow::pass`] has given: it was not sent.
+    pub fn pass_not(&mut self) {
+        self.credits += 1;
+        self.number = self.number.wrapping_sub(1);
+    }
+
     /// Whether [`Outflow::pass`] would take a message.
     pub fn can_pass(&self) -> bool {
         self.credits > 0 && self.queue.is_empty()

@@ -11,6 +11,9 @@ use crate::bench::task::Measured;
 
 /// Payload words that fit in a line behind the sequence number.
 const INLINE: usize = LINE - 1;
+/// Messages there and back of a batch over a network, before they are shortened, as many as in a peer's run: between them
+/// nobody sleeps.
+const IN_A_ROW: usize = 25_000;
 /// Lines of the bare ring.
 const DEPTH: u64 = 256;
 
@@ -29,40 +32,39 @@ fn ping_pong_here(session: &Session, size: usize) -> Result<Measured> {
     let bare = Mailbox::new(world.alloc(LINE + size / 8 + LINE)?, size / 8);
     let mut bare_round = 0;
     let mut expected = session.pings.get();
-    let operations = session.operations(2000, 8 << 20, size);
-    let measured = session.alternate(
-        operations,
-        |n| match own {
-            0 => {
-                for _ in 0..n {
-                    let want = session.pongs.get() + 1;
-                    world.send(1, session.ping, &payload)?;
-                    world.wait_until(|| session.pongs.get() >= want)?;
-                }
-                Ok(())
-            }
-            1 => {
-                // Some may have come before this rank got here.
-                expected += n as u64;
-                world.wait_until(|| session.pings.get() >= expected)
-            }
-            _ => Ok(()),
-        },
-        |n| {
-            let Some(partner) = session.partner() else { return Ok(()) };
+    let ours = |n| match own {
+        0 => {
             for _ in 0..n {
-                bare_round += 1;
-                if own == 0 {
-                    bare.throw(partner, bare_round);
-                    bare.catch(own, bare_round);
-                } else {
-                    bare.catch(own, bare_round);
-                    bare.throw(partner, bare_round);
-                }
+                let want = session.pongs.get() + 1;
+                world.send(1, session.ping, &payload)?;
+                world.wait_until(|| session.pongs.get() >= want)?;
             }
             Ok(())
-        },
-    )?;
+        }
+        1 => {
+            // Some may have come before this rank got here.
+            expected += n as u64;
+            world.wait_until(|| session.pings.get() >= expected)
+        }
+        _ => Ok(()),
+    };
+    if !session.mapped {
+        return Ok(one_way(session.in_a_row(session.operations(IN_A_ROW, 128 << 20, size), ours)?));
+    }
+    let measured = session.alternate(session.operations(2000, 8 << 20, size), ours, |n| {
+        let Some(partner) = session.partner() else { return Ok(()) };
+        for _ in 0..n {
+            bare_round += 1;
+            if own == 0 {
+                bare.throw(partner, bare_round);
+                bare.catch(own, bare_round);
+            } else {
+                bare.catch(own, bare_round);
+                bare.throw(partner, bare_round);
+            }
+        }
+        Ok(())
+    })?;
     Ok(one_way(measured))
 }
 

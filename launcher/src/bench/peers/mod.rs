@@ -23,7 +23,7 @@ pub enum Peer {
     Oshmem,
     /// UCX's own perftest
     Ucx,
-    /// The verbs' own ib_write_lat, ib_write_bw and ib_atomic_lat
+    /// The verbs' own ib_write_lat, ib_write_bw, ib_send_lat and ib_atomic_lat
     Perftest,
 }
 

@@ -40,7 +40,7 @@ impl Perftest {
     /// # Errors
     /// If either is not there.
     pub fn new(quick: bool) -> anyhow::Result<Perftest> {
-        for program in ["ib_write_lat", "ib_write_bw", "ib_atomic_lat"] {
+        for program in ["ib_write_lat", "ib_write_bw", "ib_send_lat", "ib_atomic_lat"] {
             anyhow::ensure!(in_path(program), "there is no `{program}` in PATH (Debian: perftest)");
         }
         let offers = verbs::offers(Settings::from_env()?.verbs_device.as_deref()).map_err(anyhow::Error::msg)?;
@@ -56,6 +56,7 @@ impl Perftest {
         let (program, column) = match kind {
             Kind::Put => ("ib_write_bw", Column::Rate),
             Kind::PutPoll | Kind::PutBell => ("ib_write_lat", Column::Latency),
+            Kind::Am => ("ib_send_lat", Column::Latency),
             Kind::Atomic => ("ib_atomic_lat", Column::Latency),
             Kind::Bandwidth => ("ib_write_bw", Column::Bandwidth),
             _ => return Ok(Vec::new()),
@@ -131,9 +132,9 @@ fn values(output: &str, size: usize, column: Column) -> Vec<f64> {
     value.filter(|value| value.is_finite() && *value > 0.0).into_iter().collect()
 }
 
-/// Operations of a run. An atomic takes little, and is done often enough for a run to last as long as of ours.
+/// Operations of a run, as many as of ours.
 fn latencies_of(program: &str) -> usize {
-    if program == "ib_atomic_lat" { 11_000 } else { 1000 }
+    if program == "ib_write_lat" { 1000 } else { 11_000 }
 }
 
 /// The averages, in nanoseconds, of batches of the times listed, in microseconds.

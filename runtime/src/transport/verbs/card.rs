@@ -323,7 +323,7 @@ impl MemoryRegion {
         unsafe { (*self.mr).lkey }
     }
 
-    fn remote_key(&self) -> u32 {
+    pub fn remote_key(&self) -> u32 {
         // SAFETY: as above.
         unsafe { (*self.mr).rkey }
     }

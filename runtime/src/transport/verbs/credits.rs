@@ -13,15 +13,15 @@ use crate::transport::{Error, Result};
 const CHANNELS: [Channel; 3] = [Channel::Message, Channel::Request, Channel::Reply];
 
 /// A rank's wire, to one other.
-struct End {
-    wire: VerbsWire,
-    peer: u32,
+pub(super) struct End {
+    pub(super) wire: VerbsWire,
+    pub(super) peer: u32,
     /// What came, by channel.
-    came: [Vec<Vec<u8>>; 3],
+    pub(super) came: [Vec<Vec<u8>>; 3],
 }
 
 /// Two ranks that can send to each other.
-fn ends(flow: FlowLimits) -> [End; 2] {
+pub(super) fn ends(flow: FlowLimits) -> [End; 2] {
     let wires =
         [0, 1].map(|rank| VerbsWire::open(&Device::new(rank, 2, &offer()).expect("opens"), flow).expect("opens"));
     let peers = [1, 0].map(|other: usize| wires[other].address());
@@ -35,7 +35,7 @@ fn ends(flow: FlowLimits) -> [End; 2] {
 }
 
 impl End {
-    fn send(&self, channel: Channel, bytes: &[u8]) -> Result<usize> {
+    pub(super) fn send(&self, channel: Channel, bytes: &[u8]) -> Result<usize> {
         let fill = |buffer: &mut [u8]| {
             buffer[..bytes.len()].copy_from_slice(bytes);
             bytes.len()
@@ -44,7 +44,7 @@ impl End {
     }
 
     /// Handles what came. Credits that are due stay so: none goes in a message of its own before a push.
-    fn take(&mut self) {
+    pub(super) fn take(&mut self) {
         let came = &mut self.came;
         self.wire.receive(&mut |arrival| came[arrival.channel as usize].push(arrival.data.to_vec()));
     }
@@ -62,7 +62,7 @@ impl End {
         wait("reports", || self.wire.arrived(self.peer, self.wire.sent(self.peer)), || {});
     }
 
-    fn takes(&mut self, channel: Channel, count: usize) {
+    pub(super) fn takes(&mut self, channel: Channel, count: usize) {
         let start = std::time::Instant::now();
         while self.came[channel as usize].len() < count {
             assert!(start.elapsed().as_secs() < 60, "{channel:?}: still waiting for {count} messages");

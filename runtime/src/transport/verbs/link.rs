@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::queue::Pair;
+use super::ring::Remote;
+use super::wire::ToSay;
 use crate::transport::error::Error;
 use crate::transport::stream::{FlowLimits, Inflow, Outflow};
 use crate::transport::wire::Channel;
@@ -103,6 +105,29 @@ pub struct Link {
     pub notices: Cell<u32>,
     /// Notices taken of the peer since it was told of that.
     pub noticed: Cell<u32>,
+    /// The peer's ring, lent to this rank.
+    pub ring: Cell<Option<Remote>>,
+    /// This rank's ring, lent to the peer.
+    pub lent: Cell<Option<Lent>>,
+    /// What the peer is to be told about either.
+    pub to_say: Cell<ToSay>,
+    /// Frames sent to the peer, and frames of it that were handled.
+    pub went: Cell<u32>,
+    pub came: Cell<u32>,
+    /// Small messages of the peer since this rank slept.
+    pub small_ones: Cell<u32>,
+}
+
+/// A ring that the peer writes into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lent {
+    /// Which of this rank's rings.
+    pub ring: u32,
+    /// Messages taken out of it.
+    pub taken: u32,
+    pub wanted_back: bool,
+    /// Something came since all rings were lent and one was looked for.
+    pub used: bool,
 }
 
 // SAFETY: the pointer is that of `pair`, and verbs may be called from any thread.
@@ -132,10 +157,16 @@ impl Link {
             flows: RefCell::new(flows(limits)),
             notices: Cell::new(NOTICES),
             noticed: Cell::default(),
+            ring: Cell::default(),
+            lent: Cell::default(),
+            to_say: Cell::default(),
+            went: Cell::default(),
+            came: Cell::default(),
+            small_ones: Cell::default(),
         }
     }
 
-    /// Begins anew on another queue pair, or on none yet.
+    /// Begins anew on another queue pair, or on none yet. A ring that was lent has been taken back.
     pub fn renew(&self, pair: Option<Arc<Pair>>, limits: &FlowLimits) {
         self.raw.set(pair.as_ref().map_or(std::ptr::null_mut(), |pair| pair.raw));
         *self.pair.borrow_mut() = pair;
@@ -146,6 +177,11 @@ impl Link {
         self.attempts.set(0);
         self.notices.set(NOTICES);
         self.noticed.set(0);
+        self.ring.set(None);
+        self.to_say.take();
+        self.went.set(0);
+        self.came.set(0);
+        self.small_ones.set(0);
     }
 
     /// Takes the records up to number `upto`; numbers wrap as 32 bits do on their way through the device.

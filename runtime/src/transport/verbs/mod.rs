@@ -4,13 +4,10 @@
 //! reads and atomics, and sends into receive buffers that all peers share. Atomics are the device's, all of them, also
 //! those of a rank on its own memory: a word is either the device's or the processor's, never both's.
 //!
-//! Messages are sends, and not RDMA writes into a ring at the receiver, for four reasons. A send wakes a receiver that
-//! sleeps on its completion channel; a write completes at its sender only, so rings would have to be closed and opened
-//! around every sleep, a round trip with each sender. That a completion comes after its data is promised; in which order
-//! the bytes of one write become visible is not, so a flag behind the data would take a second request, or a checksum over
-//! all of it. A ring is memory for each peer, where receive buffers are shared by all. And it would gain little: over
-//! soft-RoCE a write of 32 bytes takes nine tenths of the time of a send, by perftest (`ib_write_lat`, `ib_send_lat`). What
-//! a ring would do for credits is had without it: they go along with messages of the other way.
+//! Messages are sends, and of a busy peer those that are small are RDMA writes into a ring at the receiver (`ring.rs`,
+//! `wire/rings.rs`). A send wakes a receiver that sleeps, takes one of the receive buffers that all peers share, and a
+//! completion at either end; a write is found by looking at memory, in nine tenths of the time over soft-RoCE. So a rank
+//! lends rings while it is awake, [`ring::RINGS`] of 8 KiB at most, and wants them back before it sleeps.
 //!
 //! A rank may open several interfaces on its device, as many as 128 at a time. Each is a peer of its own to all others,
 //! those of its rank included: it has a number, which its address carries, and queue pairs, a completion queue, a shared
@@ -27,6 +24,8 @@
 mod across;
 mod address;
 mod attempt;
+#[cfg(all(test, not(loom)))]
+mod busy;
 mod card;
 mod connect;
 #[cfg(all(test, not(loom)))]
@@ -36,6 +35,7 @@ mod interfaces;
 mod link;
 mod pool;
 mod queue;
+mod ring;
 #[cfg(all(test, not(loom)))]
 mod several;
 mod wire;

@@ -82,4 +82,9 @@ impl Pool {
     pub fn key(&self) -> u32 {
         self.region.local_key()
     }
+
+    /// What peers know them by.
+    pub fn remote_key(&self) -> u32 {
+        self.region.remote_key()
+    }
 }

@@ -8,8 +8,9 @@ mod messages;
 mod notices;
 mod peers;
 mod requests;
+mod rings;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use rdma_core_sys::*;
 use rustix::event::epoll;
+use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 
 use super::Device;
 use super::address::{self, Address};
@@ -26,6 +28,7 @@ use super::footprint;
 use super::link::{Flow, Link, Numbered, Then};
 use super::pool::Pool;
 use super::queue::{Completions, Events, GIVEN, Shared};
+use super::ring::{self, Rings};
 use crate::transport::atomic::Atomic;
 use crate::transport::attributes::{Events as Reports, Order};
 use crate::transport::error::{Error, Result};
@@ -33,6 +36,8 @@ use crate::transport::iov::Piece;
 use crate::transport::key::RemoteKey;
 use crate::transport::stream::{FRAME_HEADER, FlowLimits};
 use crate::transport::wire::{Agent, Arrival, Channel, Completed, Direction, Facts, Memory, Wire};
+
+pub use self::rings::ToSay;
 
 /// Bytes of a receive buffer, and of a small buffer to send from.
 const FRAME: usize = 4096;
@@ -61,6 +66,7 @@ const CARE: Duration = Duration::from_secs(1);
 const PARTING: Duration = Duration::from_secs(3);
 /// Messages taken in one turn.
 const BURST: usize = 64;
+const _: () = assert!(FRAME_HEADER == ring::HEAD);
 
 /// Something that is done, to be told.
 struct Done {
@@ -99,6 +105,14 @@ pub struct VerbsWire {
     small: Pool,
     large: Pool,
     frames: Pool,
+    /// Rings for busy peers, once there was one; none if there is no memory for them.
+    rings: OnceCell<Option<Rings>>,
+    /// Who has one.
+    lent: RefCell<Vec<(u32, Rc<Link>)>>,
+    /// Naps in a row, and what ends one.
+    naps: Cell<u32>,
+    alarm: OwnedFd,
+    alarmed: Cell<bool>,
     /// Addresses of peers, for when they are first used.
     addresses: RefCell<Numbered<Address>>,
     seen: Cell<u64>,
@@ -158,7 +172,9 @@ impl VerbsWire {
         }
         let connector = Connector::start(card, device.rank(), seat, done, shared).map_err(told("a queue pair"))?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| io(error.into()))?;
-        for fd in [events.descriptor(), connector.board.notice.as_fd()] {
+        let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(|error| io(error.into()))?;
+        for fd in [events.descriptor(), connector.board.notice.as_fd(), alarm.as_fd()] {
             epoll::add(&poll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
                 .map_err(|error| io(error.into()))?;
         }
@@ -177,6 +193,11 @@ impl VerbsWire {
             small: Pool::new(card, SMALL, FRAME)?,
             large: Pool::new(card, LARGE, LARGE_BYTES)?,
             frames,
+            rings: OnceCell::new(),
+            lent: RefCell::default(),
+            naps: Cell::new(0),
+            alarm,
+            alarmed: Cell::new(false),
             addresses: RefCell::default(),
             seen: Cell::new(0),
             losses: Cell::new(0),
@@ -194,6 +215,21 @@ impl VerbsWire {
     /// Peers of which something is kept.
     pub(super) fn peers_in_use(&self) -> usize {
         self.links.borrow().len()
+    }
+
+    /// Messages written into the ring that this peer has lent, if it has.
+    pub(super) fn written(&self, peer: u32) -> Option<u32> {
+        self.link(peer).ring.get().map(|ring| ring.written)
+    }
+
+    /// What is kept of this peer.
+    pub(super) fn link_to(&self, peer: u32) -> Rc<Link> {
+        self.link(peer)
+    }
+
+    /// Rings that are lent to others.
+    pub(super) fn rings_lent(&self) -> usize {
+        self.lent.borrow().len()
     }
 
     /// The numbers of its queue pairs.
@@ -305,8 +341,13 @@ impl Wire for VerbsWire {
         max: usize,
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<usize> {
-        let link = self.ready(peer, 1)?;
+        let mut link = self.ready(peer, 1)?;
         let inline = self.connector.board.inline.min(INSIDE);
+        if self.ring_of(&link, channel, 0).is_some() {
+            // The peer may want it back.
+            self.look();
+            link = self.ready(peer, 1)?;
+        }
         // Only what is longer than a frame waits here: the rest is with the device when it is taken, so that it arrives
         // though its sender makes no progress.
         if !link.flows.borrow()[channel as usize].out.can_pass() {
@@ -329,11 +370,22 @@ impl Wire for VerbsWire {
                 (inward.due(), out.pass(id, len, inward.due()))
             };
             if let Some(head) = head {
-                buffer[..FRAME_HEADER].copy_from_slice(&head);
-                let frame = &buffer[..FRAME_HEADER + len];
-                self.post_frame(peer, &link, frame, small, Then::Nothing)?;
-                link.flows.borrow_mut()[channel as usize].inward.gave(credits);
-                return Ok(len);
+                let frame = &mut buffer[..FRAME_HEADER + len];
+                let ring = self.ring_of(&link, channel, frame.len()).filter(|_| small.is_none());
+                let posted = if let Some(ring) = ring {
+                    ring::seal(frame, ring.written, ring::Head { id, credits, after: link.went.get() });
+                    self.write_to_ring(peer, &link, ring, frame)
+                } else {
+                    frame[..FRAME_HEADER].copy_from_slice(&head);
+                    self.post_frame(peer, &link, frame, small, Then::Nothing)
+                };
+                let flow = &mut link.flows.borrow_mut()[channel as usize];
+                match posted {
+                    Ok(_) => flow.inward.gave(credits),
+                    Err(Error::NoResource) => flow.out.pass_not(),
+                    Err(_) => {}
+                }
+                return posted.map(|_| len);
             }
             let bytes = buffer[FRAME_HEADER..FRAME_HEADER + len].to_vec();
             small.into_iter().for_each(|small| self.small.give_back(small));
@@ -361,6 +413,7 @@ impl Wire for VerbsWire {
             }
             self.offer(wc.wr_id);
         }
+        count += self.receive_from_rings(sink);
         if count > 0 {
             self.idle.set(0);
         } else {
@@ -375,7 +428,7 @@ impl Wire for VerbsWire {
 
     fn has_arrivals(&self) -> bool {
         self.look();
-        !self.arrived.borrow().is_empty() || !self.noticed.borrow().is_empty()
+        !self.arrived.borrow().is_empty() || !self.noticed.borrow().is_empty() || self.rings_stir()
     }
 
     fn fence(&self, peer: u32) {
@@ -446,6 +499,7 @@ impl Wire for VerbsWire {
         let board = &self.connector.board;
         self.events.drain();
         connect::quiet(&board.notice);
+        let nap = self.nap();
         // Completions of what is silent would not be announced.
         let links: Vec<_> = self.links.borrow().iter().map(|(peer, link)| (*peer, Rc::clone(link))).collect();
         links.iter().for_each(|(peer, link)| self.ask_for_report(*peer, link));
@@ -460,7 +514,7 @@ impl Wire for VerbsWire {
         if self.has_arrivals() || room || !self.done.borrow().is_empty() || losses != self.losses.get() {
             return Err(Error::Busy);
         }
-        Ok(())
+        self.set_alarm(nap)
     }
 
     fn post_packed(

@@ -12,6 +12,7 @@ use crate::transport::verbs::connect::DEPTH;
 use crate::transport::verbs::link::{Link, Then};
 use crate::transport::verbs::pool::Pool;
 use crate::transport::verbs::queue::{GIVEN, Shared};
+use crate::transport::verbs::ring;
 use crate::transport::wire::{Arrival, Channel};
 
 /// Gives receive buffers, by their numbers, to whoever sends next.
@@ -33,7 +34,7 @@ impl VerbsWire {
         if link.records.borrow().len() >= DEPTH {
             return true;
         }
-        if self.give_notices_back(peer, &link).is_err() {
+        if self.give_notices_back(peer, &link).and_then(|()| self.say_of_rings(peer, &link)).is_err() {
             return link.lost.get().is_none();
         }
         let mut waits = false;
@@ -75,7 +76,7 @@ impl VerbsWire {
     }
 
     /// Sends a frame that has been built, by way of the buffer `small` if it does not travel inside a request.
-    fn send_frame(
+    pub(super) fn send_frame(
         &self,
         peer: u32,
         link: &Link,
@@ -118,8 +119,9 @@ impl VerbsWire {
             wr.send_flags |= IBV_SEND_INLINE;
         }
         let posted = self.post(peer, link, &mut wr, small.map_or(unmissed, Then::Small), false);
-        if posted.is_err() {
-            small.into_iter().for_each(|small| self.small.give_back(small));
+        match posted {
+            Ok(_) => link.went.set(link.went.get().wrapping_add(1)),
+            Err(_) => small.into_iter().for_each(|small| self.small.give_back(small)),
         }
         posted
     }
@@ -146,22 +148,19 @@ impl VerbsWire {
     pub(super) fn deliver(&self, wc: &ibv_wc, sink: &mut dyn FnMut(Arrival<'_>)) {
         let Some(peer) = self.peer_of(wc.qp_num) else { return };
         let link = self.link(peer);
-        let buffer = self.frames.at(wc.wr_id as u32);
-        // SAFETY: the device has filled so many bytes of this buffer, and does not touch it before it is posted again.
-        let bytes = unsafe { std::slice::from_raw_parts(buffer, (wc.byte_len as usize).min(FRAME)) };
+        // What was written before this was sent can be seen.
+        self.take_from_ring(peer, &link, sink);
+        link.came.set(link.came.get().wrapping_add(1));
+        let bytes = self.frame(wc);
         match Frame::decode(bytes) {
             Some(Frame::Credit { channel, count }) => {
                 link.flows.borrow_mut()[channel as usize].out.grant(count, &self.flow);
                 self.note_backlog(peer);
             }
             Some(Frame::Fragment { channel, id, total, credits, bytes, .. }) if bytes.len() == total as usize => {
-                let waits = {
-                    let out = &mut link.flows.borrow_mut()[channel as usize].out;
-                    out.grant(credits.into(), &self.flow);
-                    out.waiting() > 0
-                };
-                if waits {
-                    self.note_backlog(peer);
+                self.granted(peer, &link, channel, credits);
+                if channel == Channel::Message && ring::fits(bytes.len() + ring::HEAD) {
+                    self.count_towards_ring(peer, &link);
                 }
                 // The buffer is wanted for what comes next.
                 let keep = || Retained::new(Box::<[u8]>::from(bytes));
@@ -186,9 +185,29 @@ impl VerbsWire {
                     }
                 }
             }
+            None if self.hear_of_rings(peer, &link, bytes) => {}
             None => {
                 self.lose(peer, "bytes that no rank of this job sends");
             }
+        }
+    }
+
+    /// A frame that came.
+    pub(super) fn frame(&self, wc: &ibv_wc) -> &[u8] {
+        let buffer = self.frames.at(wc.wr_id as u32);
+        // SAFETY: the device has filled so many bytes of this buffer, and does not touch it before it is posted again.
+        unsafe { std::slice::from_raw_parts(buffer, (wc.byte_len as usize).min(FRAME)) }
+    }
+
+    /// The peer gives leave to send more.
+    pub(super) fn granted(&self, peer: u32, link: &Link, channel: Channel, credits: u8) {
+        let waits = {
+            let out = &mut link.flows.borrow_mut()[channel as usize].out;
+            out.grant(credits.into(), &self.flow);
+            out.waiting() > 0
+        };
+        if waits {
+            self.note_backlog(peer);
         }
     }
 

@@ -98,6 +98,7 @@ impl VerbsWire {
                     let mut leads = self.leads.borrow_mut();
                     leads.retain(|_, to| *to != peer);
                     leads.extend([Some(&pair), mirror.as_ref()].into_iter().flatten().map(|p| (p.number(), peer)));
+                    self.take_back(peer, link);
                     link.renew(Some(pair), &self.flow);
                 } else {
                     self.lose(peer, "a connection that the peer gave up");
@@ -149,6 +150,7 @@ impl VerbsWire {
             self.finish(link, record.then, Err(error));
         }
         self.attempts.forget(peer, |ticket| self.tell(ticket, Err(error), Data::Word(0)));
+        self.take_back(peer, link);
         link.renew(None, &self.flow);
     }
 

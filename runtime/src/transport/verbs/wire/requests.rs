@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use rdma_core_sys::*;
 
+use super::rings::CLOSE;
 use super::{Data, Done, RECEIVED, SILENT, VerbsWire, request, status};
 use crate::transport::error::{Error, Result};
 use crate::transport::verbs::address::rank_of;
@@ -96,6 +97,9 @@ impl VerbsWire {
             self.note(wc);
             self.offer(wc.wr_id);
         } else {
+            if wc.status == IBV_WC_SUCCESS && self.frame(wc).first() == Some(&CLOSE) {
+                self.leave_ring(wc.qp_num);
+            }
             self.arrived.borrow_mut().push_back(*wc);
         }
         false

@@ -1,0 +1,282 @@
+//! Messages of busy peers, through rings: their order, and how a ring comes and goes.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::across::offer;
+use super::address::Address;
+use super::credits::{End, ends};
+use super::ring::{HEAD, Head, RINGS, seal};
+use super::wire::FLOW;
+use super::{Device, VerbsWire};
+use crate::transport::conformance::wait;
+use crate::transport::wire::{Channel, Wire};
+use crate::transport::{Error, Result};
+
+fn send(wire: &VerbsWire, peer: u32, channel: Channel, bytes: &[u8]) -> Result<usize> {
+    let fill = |buffer: &mut [u8]| {
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        bytes.len()
+    };
+    wire.send(peer, channel, 7, bytes.len(), fill)
+}
+
+/// Two ranks, of which `near` writes into a ring of `far`'s, and has just written.
+fn busy_ends() -> [End; 2] {
+    let [near, mut far] = ends(FLOW);
+    let mut number = 0u64;
+    let mut next = || {
+        if near.send(Channel::Message, &number.to_ne_bytes()).is_ok() {
+            number += 1;
+        }
+        near.wire.push();
+        near.wire.receive(&mut |_| {});
+        far.wire.push();
+        far.take();
+    };
+    wait("a ring", || near.wire.written(near.peer).is_some_and(|written| written > 0), &mut next);
+    let is_next = |(at, bytes): (usize, &Vec<u8>)| bytes[..] == (at as u64).to_ne_bytes();
+    let mut rest = || {
+        near.wire.receive(&mut |_| {});
+        far.wire.push();
+        far.take();
+        far.came[0].len()
+    };
+    let start = std::time::Instant::now();
+    while rest() < number as usize {
+        assert!(start.elapsed().as_secs() < 20);
+    }
+    assert!(far.came[0].iter().enumerate().all(is_next), "in order");
+    assert_eq!(far.wire.rings_lent(), 1);
+    [near, far]
+}
+
+/// Whether the descriptor becomes readable within so many milliseconds.
+fn wakes(wire: &VerbsWire, milliseconds: i64) -> bool {
+    let limit = Timespec { tv_sec: milliseconds / 1000, tv_nsec: milliseconds % 1000 * 1_000_000 };
+    let descriptor = wire.event_descriptor().expect("there is one");
+    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)).expect("polls") > 0
+}
+
+/// Arms until it may sleep; nothing comes meanwhile.
+fn arm(end: &mut End) {
+    let mut turns = 0;
+    while end.wire.arm() == Err(Error::Busy) {
+        end.take();
+        end.wire.push();
+        turns += 1;
+        assert!(turns < 10_000, "it may never sleep");
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn what_is_written_and_what_is_sent_come_in_order() {
+    const COUNT: usize = 600;
+    let [near, far] = busy_ends();
+    // Small ones go through the ring; others, by other channels too, are sent, and some in fragments.
+    let sizes = [8, 8, 0, 200, 8, 3000, 8, 8, 10_000, 16, 195, 8];
+    let channel = |number: usize| match number % 7 {
+        3 => Channel::Reply,
+        5 => Channel::Request,
+        _ => Channel::Message,
+    };
+    let message = |number: usize| {
+        let mut message = vec![number as u8; sizes[number % sizes.len()].max(4)];
+        message[..4].copy_from_slice(&(number as u32).to_ne_bytes());
+        message
+    };
+    let before = near.wire.written(near.peer).expect("a ring");
+    let mut sent = 0;
+    let mut came = Vec::new();
+    let start = std::time::Instant::now();
+    while came.len() < COUNT {
+        assert!(start.elapsed().as_secs() < 60, "{} of {COUNT} came", came.len());
+        while sent < COUNT && send(&near.wire, near.peer, channel(sent), &message(sent)).is_ok() {
+            sent += 1;
+        }
+        near.wire.push();
+        near.wire.receive(&mut |_| {});
+        far.wire.receive(&mut |arrival| came.push((arrival.channel, arrival.data.to_vec())));
+        far.wire.push();
+    }
+    let of = |wanted: Channel| {
+        let sent: Vec<_> = (0..COUNT).filter(|number| channel(*number) == wanted).map(message).collect();
+        let came: Vec<_> =
+            came.iter().filter(|(channel, _)| *channel == wanted).map(|(_, bytes)| bytes.clone()).collect();
+        assert!(came == sent, "{wanted:?}");
+    };
+    [Channel::Message, Channel::Request, Channel::Reply].into_iter().for_each(of);
+    let written = near.wire.written(near.peer).expect("still") - before;
+    println!("busy: {written} of {COUNT} through the ring");
+    assert!((COUNT as u32 / 2..COUNT as u32).contains(&written), "{written}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn a_message_waits_for_frames_that_were_sent_before_it() {
+    let [near, far] = busy_ends();
+    for turn in 0..200u32 {
+        // Of other channels, so that only the count of frames keeps the order.
+        for (channel, number) in
+            [(Channel::Request, 0u32), (Channel::Message, 1), (Channel::Reply, 2), (Channel::Message, 3)]
+        {
+            let bytes = (turn * 4 + number).to_ne_bytes();
+            wait(
+                "room",
+                || send(&near.wire, near.peer, channel, &bytes).is_ok(),
+                || {
+                    near.wire.push();
+                    near.wire.receive(&mut |_| {});
+                    far.wire.push();
+                },
+            );
+        }
+        let mut came = Vec::new();
+        let start = std::time::Instant::now();
+        while came.len() < 4 {
+            assert!(start.elapsed().as_secs() < 20);
+            far.wire.receive(&mut |arrival| came.push(u32::from_ne_bytes(arrival.data.try_into().expect("a word"))));
+            far.wire.push();
+        }
+        assert_eq!(came, Vec::from_iter(turn * 4..turn * 4 + 4));
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn who_sleeps_has_its_ring_back_and_is_woken() {
+    let [near, mut far] = busy_ends();
+    let written = near.wire.written(near.peer);
+    arm(&mut far);
+    let question = near.wire.sent(near.peer);
+    // The question is there when it is acknowledged.
+    wait("the question", || far.wire.arrived(far.peer, far.wire.sent(far.peer)), || {});
+    // This rank makes no progress, and looks all the same.
+    near.send(Channel::Message, b"wake up!").expect("room");
+    assert_eq!((near.wire.written(near.peer), near.wire.sent(near.peer)), (None, question + 1), "{written:?}");
+    assert!(wakes(&far.wire, 5000));
+    let before = far.came[0].len();
+    far.takes(Channel::Message, before + 1);
+    assert_eq!(far.came[0].last().map(Vec::as_slice), Some(&b"wake up!"[..]));
+    assert_eq!(far.wire.rings_lent(), 1, "not yet back");
+    near.wire.receive(&mut |_| {});
+    near.wire.push();
+    wait("the ring", || far.wire.rings_lent() == 0, || _ = far.wire.receive(&mut |_| {}));
+    // Nothing ends this sleep.
+    arm(&mut far);
+    while wakes(&far.wire, 0) {
+        far.take();
+        arm(&mut far);
+    }
+    assert!(!wakes(&far.wire, 100));
+    // And then it is lent again.
+    let ends = [near, far];
+    let [near, far] = &ends;
+    let lent = || near.wire.written(near.peer).is_some();
+    wait("another ring", lent, || {
+        let _ = near.send(Channel::Message, b"again");
+        for end in &ends {
+            end.wire.push();
+            end.wire.receive(&mut |_| {});
+        }
+    });
+    assert_eq!(far.wire.rings_lent(), 1);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn what_crosses_the_question_is_found_after_a_nap() {
+    let [near, mut far] = busy_ends();
+    let link = near.wire.link_to(near.peer);
+    let ring = link.ring.get().expect("a ring");
+    arm(&mut far);
+    let before = far.came[0].len();
+    // As if it had looked just before the question came.
+    let mut slot = [[0; HEAD], *b"crossed the word"].concat();
+    seal(&mut slot, ring.written, Head { id: 7, credits: 0, after: link.went.get() });
+    near.wire.write_to_ring(near.peer, &link, ring, &slot).expect("is posted");
+    let start = std::time::Instant::now();
+    while far.came[0].len() == before {
+        assert!(wakes(&far.wire, 5000), "it sleeps, and its message lies there");
+        far.take();
+        if far.came[0].len() == before {
+            let _ = far.wire.arm();
+        }
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
+    assert_eq!(far.came[0].last().map(Vec::as_slice), Some(&b"crossed the word"[..]));
+}
+
+/// A wire of rank 0, and one of each of so many others, that send to it.
+fn crowd(count: usize) -> (VerbsWire, Vec<(VerbsWire, u32)>) {
+    let open = |rank| VerbsWire::open(&Device::new(rank, count + 1, &offer()).expect("opens"), FLOW).expect("opens");
+    let far = open(0);
+    let others: Vec<_> = (1..=count)
+        .map(|rank| {
+            let near = open(rank);
+            let peer = near.resolve(&far.address()).expect("a good address");
+            far.resolve(&near.address()).expect("a good address");
+            (near, peer)
+        })
+        .collect();
+    (far, others)
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn rings_are_few_and_go_to_who_is_busy() {
+    let (far, others) = crowd(RINGS + 1);
+    let came = std::cell::Cell::new(0);
+    let turn = |senders: &[(VerbsWire, u32)]| {
+        for (near, peer) in senders {
+            let _ = send(near, *peer, Channel::Message, b"a message");
+            near.push();
+            near.receive(&mut |_| {});
+        }
+        far.receive(&mut |_| came.set(came.get() + 1));
+        far.push();
+        assert!(far.rings_lent() <= RINGS);
+    };
+    let (last, first) = others.split_last().expect("some");
+    wait("all rings", || far.rings_lent() == RINGS, || turn(first));
+    // All but one go on: its ring goes to the last.
+    let rest = &others[1..];
+    wait(
+        "the last one's",
+        || last.0.written(last.1).is_some(),
+        || {
+            turn(rest);
+            others[0].0.push();
+            others[0].0.receive(&mut |_| {});
+        },
+    );
+    assert_eq!(others[0].0.written(others[0].1), None);
+    let before = came.get();
+    wait("messages", || came.get() > before + 200, || turn(&others));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn a_peer_that_is_lost_leaves_its_ring() {
+    let devices = [0, 1].map(|rank| Device::new(rank, 2, &offer()).expect("opens"));
+    let [far, near] = devices.each_ref().map(|device| VerbsWire::open(device, FLOW).expect("opens"));
+    let peer = near.resolve(&far.address()).expect("a good address");
+    let back = far.resolve(&near.address()).expect("a good address");
+    let turn = || {
+        let _ = send(&near, peer, Channel::Message, b"a message");
+        for wire in [&near, &far] {
+            wire.push();
+            wire.receive(&mut |_| {});
+        }
+    };
+    wait("a ring", || near.written(peer).is_some_and(|written| written > 3), turn);
+    devices[0].board().fail(Address::decode(&near.address()).expect("an address").peer());
+    wait("the loss", || far.loss(back).is_some() && near.loss(peer).is_some(), turn);
+    assert_eq!((far.rings_lent(), near.written(peer)), (0, None));
+    assert_eq!(send(&near, peer, Channel::Message, b"more"), Err(Error::ConnectionReset));
+    let links = [near.link_to(peer), far.link_to(back)];
+    assert!(links.iter().all(|link| Rc::strong_count(link) > 0 && link.lent.get().is_none()));
+}

@@ -1,0 +1,240 @@
+//! A ring of slots, which one peer writes by RDMA and the rank that owns it looks at: one message, small enough to travel
+//! inside the request, in each slot.
+//!
+//! ```text
+//! word 0   the check of everything else in the slot; 0 while nothing is there
+//! word 1   the message's id, credits, length, and how many frames the peer had sent before
+//! ...      the message
+//! ```
+//!
+//! In which order the bytes of one RDMA write become visible nobody promises. A message counts as there when its check is
+//! right, which covers its place in the ring too, so that nothing of the message that lay there before passes for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::card::Card;
+use super::pool::Pool;
+use crate::transport::error::Result;
+
+/// Messages of a ring: as many as a peer may send before one was handled.
+pub const SLOTS: u32 = 32;
+/// Bytes of a slot.
+const SLOT: usize = 256;
+const WORD: usize = size_of::<u64>();
+/// Bytes of a slot before the message.
+pub const HEAD: usize = 2 * WORD;
+/// Rings that a rank lends at a time: whoever else is busy sends.
+pub const RINGS: usize = 8;
+
+/// What stands before a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// The user's id.
+    pub id: u8,
+    /// Leave to send as many more the other way.
+    pub credits: u8,
+    /// Frames that were sent before: they are handled first.
+    pub after: u32,
+}
+
+/// Where a peer writes: a ring that it was lent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remote {
+    pub address: u64,
+    pub key: u32,
+    /// Messages written so far.
+    pub written: u32,
+}
+
+impl Remote {
+    /// Where the next message goes.
+    pub fn next(&self) -> u64 {
+        self.address + u64::from(self.written % SLOTS) * SLOT as u64
+    }
+}
+
+/// Whether a message of so many bytes, head included, fits into a slot.
+pub fn fits(bytes: usize) -> bool {
+    bytes <= SLOT
+}
+
+/// The check of the `number`-th message of a ring: multiplied and rotated word by word, so that each word that differs
+/// makes another. Never 0.
+fn check(number: u32, words: impl Iterator<Item = u64>) -> u64 {
+    // Knuth's multiplicative hashing, with the golden ratio of 2^64.
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |check: u64, word: u64| (check ^ word).wrapping_mul(FACTOR).rotate_left(29);
+    words.fold(mix(FACTOR, u64::from(number)), mix).max(1)
+}
+
+/// Makes the `number`-th message of a ring of what stands in `slot` behind room for the head.
+pub fn seal(slot: &mut [u8], number: u32, head: Head) {
+    let len = (slot.len() - HEAD) as u16;
+    slot[WORD..WORD + 4].copy_from_slice(&[head.id, head.credits, len as u8, (len >> 8) as u8]);
+    slot[WORD + 4..HEAD].copy_from_slice(&head.after.to_le_bytes());
+    let words = slot[WORD..].chunks(WORD).map(|bytes| {
+        let mut word = [0; WORD];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    });
+    let check = check(number, words);
+    slot[..WORD].copy_from_slice(&check.to_le_bytes());
+}
+
+/// A message, taken out of its slot.
+pub struct Taken {
+    words: [u64; SLOT / WORD],
+    len: usize,
+    pub head: Head,
+}
+
+impl Taken {
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: words are bytes too, and `len` was checked when the message was taken.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>().add(HEAD), self.len) }
+    }
+}
+
+/// Rings to lend.
+#[derive(Debug)]
+pub struct Rings(Pool);
+
+impl Rings {
+    /// Registers memory for all.
+    ///
+    /// # Errors
+    /// [`crate::transport::Error::NoMemory`].
+    pub fn new(card: &Arc<Card>) -> Result<Rings> {
+        Pool::new(card, RINGS, SLOTS as usize * SLOT).map(Rings)
+    }
+
+    /// An empty ring, if one is left: its number here, and what its writer needs.
+    pub fn lend(&self) -> Option<(u32, Remote)> {
+        let ring = self.0.take()?;
+        (0..SLOTS).flat_map(|slot| self.slot(ring, slot)).for_each(|word| word.store(0, Ordering::Relaxed));
+        Some((ring, Remote { address: self.0.at(ring) as u64, key: self.0.remote_key(), written: 0 }))
+    }
+
+    /// Takes a ring back, into which nobody writes any more.
+    pub fn give_back(&self, ring: u32) {
+        self.0.give_back(ring);
+    }
+
+    /// The words of the slot that the `number`-th message lies in.
+    #[inline(always)]
+    fn slot(&self, ring: u32, number: u32) -> &[AtomicU64; SLOT / WORD] {
+        let start = self.0.at(ring);
+        // SAFETY: inside a ring, as the number is taken modulo its slots; aligned as slots and rings are. The device writes
+        // there at any time, so everything is looked at as an atomic.
+        unsafe { &*start.add((number % SLOTS) as usize * SLOT).cast() }
+    }
+
+    /// Whether the `number`-th message has begun to come.
+    #[inline(always)]
+    pub fn stirs(&self, ring: u32, number: u32) -> bool {
+        self.slot(ring, number)[0].load(Ordering::Relaxed) != 0
+    }
+
+    /// The `number`-th message, if all of it is there.
+    pub fn look(&self, ring: u32, number: u32) -> Option<Taken> {
+        take(self.slot(ring, number), number)
+    }
+
+    /// The `number`-th message was taken.
+    pub fn clear(&self, ring: u32, number: u32) {
+        self.slot(ring, number)[0].store(0, Ordering::Relaxed);
+    }
+}
+
+fn take(slot: &[AtomicU64; SLOT / WORD], number: u32) -> Option<Taken> {
+    let told = slot[0].load(Ordering::Relaxed);
+    if told == 0 {
+        return None;
+    }
+    let mut words = [0; SLOT / WORD];
+    words[1] = slot[1].load(Ordering::Relaxed);
+    let [id, credits, low, high, after @ ..] = u64::from_le(words[1]).to_le_bytes();
+    let len = usize::from(u16::from_le_bytes([low, high]));
+    if len > SLOT - HEAD {
+        return None;
+    }
+    let used = HEAD / WORD + len.div_ceil(WORD);
+    for (word, there) in words[2..used].iter_mut().zip(&slot[2..used]) {
+        *word = there.load(Ordering::Relaxed);
+    }
+    // Bytes behind the message are of another.
+    if !len.is_multiple_of(WORD) {
+        let kept = u64::MAX >> (8 * (WORD - len % WORD));
+        words[used - 1] &= kept.to_le();
+    }
+    let is_whole = check(number, words[1..used].iter().map(|word| u64::from_le(*word))) == u64::from_le(told);
+    // What was put before the message was written is seen by who has seen the message.
+    fence(Ordering::Acquire);
+    is_whole.then(|| Taken { words, len, head: Head { id, credits, after: u32::from_le_bytes(after) } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers as random as a test needs: xorshift.
+    fn next(state: &mut u64) -> u64 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        *state
+    }
+
+    fn sealed(message: &[u8], number: u32, head: Head) -> Vec<u8> {
+        let mut slot = vec![0; HEAD];
+        slot.extend_from_slice(message);
+        seal(&mut slot, number, head);
+        slot
+    }
+
+    fn memory(bytes: &[u8; SLOT]) -> [AtomicU64; SLOT / WORD] {
+        std::array::from_fn(|word| {
+            AtomicU64::new(u64::from_ne_bytes(bytes[word * WORD..][..WORD].try_into().expect("a word")))
+        })
+    }
+
+    #[test]
+    fn a_message_is_there_when_its_last_byte_is_whichever_that_is() {
+        let mut state = 0x1234_5678_9abc_def1;
+        for len in (0..=40).chain([SLOT - HEAD - 1, SLOT - HEAD]) {
+            for turn in 0..20u32 {
+                let random: Vec<u8> = (0..len).map(|_| next(&mut state) as u8).collect();
+                // What lay in the slot before: the same message a round ago, with its check cleared, or anything.
+                let (number, head) = (7 + turn, Head { id: turn as u8, credits: 3, after: 9 });
+                let before = sealed(&random, number.wrapping_sub(SLOTS), head);
+                let mut slot = [0u8; SLOT];
+                for (at, byte) in slot.iter_mut().enumerate() {
+                    *byte =
+                        if turn % 2 == 0 { before.get(at).copied().unwrap_or(0xaa) } else { next(&mut state) as u8 };
+                }
+                slot[..WORD].fill(0);
+                let written = sealed(&random, number, head);
+                let mut places: Vec<usize> = (0..written.len()).filter(|at| slot[*at] != written[*at]).collect();
+                for last in (1..places.len()).rev() {
+                    places.swap(last, next(&mut state) as usize % (last + 1));
+                }
+                for place in places {
+                    assert!(take(&memory(&slot), number).is_none(), "{len} bytes: {place} has not come");
+                    slot[place] = written[place];
+                }
+                let taken = take(&memory(&slot), number).expect("all is there");
+                assert_eq!((taken.bytes(), taken.head), (&random[..], head));
+                assert!(take(&memory(&slot), number.wrapping_add(SLOTS)).is_none(), "nor is it the next of its slot");
+            }
+        }
+    }
+
+    #[test]
+    fn a_length_that_no_message_has_is_none() {
+        let mut slot = [0xff; SLOT];
+        assert!(take(&memory(&slot), 0).is_none());
+        slot[..WORD].fill(0);
+        assert!(take(&memory(&slot), 0).is_none());
+    }
+}

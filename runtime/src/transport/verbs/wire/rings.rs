@@ -1,0 +1,266 @@
+//! Messages of busy peers: RDMA writes into a ring that this rank looks at, instead of sends.
+//!
+//! A rank lends a ring to a peer of which many small messages came in one waking. The peer writes there what fits, and
+//! sends the rest. A write wakes nobody: before a rank sleeps it asks for its rings back.
+//!
+//! ```text
+//! receiver                              sender
+//! many messages came ── OFFER ──▶       writes into the ring what fits
+//! wants to sleep     ── CLOSE ──▶       sends
+//! has its ring back  ◀── CLOSED ──
+//! ```
+//!
+//! Until a ring is back, its owner sleeps for naps only. The sender looks for a question before it writes, also where it
+//! makes no progress, so that only what crosses the question is found at the end of a nap.
+//!
+//! Order holds over both ways: a message in the ring says how many frames were sent before it, and waits for them; a frame
+//! that comes waits for what lies in the ring, as a send is seen after the writes before it. Credits are counted over both
+//! too: there are no more than the ring has slots, and the oldest message is handled first, so the slot that comes next is
+//! free whenever there is a credit.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use rdma_core_sys::*;
+use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+
+use super::{VerbsWire, io, request};
+use crate::transport::error::{Error, Result};
+use crate::transport::message::Retained;
+use crate::transport::verbs::connect::DEPTH;
+use crate::transport::verbs::link::{Lent, Link, Then};
+use crate::transport::verbs::ring::{self, Remote, Rings};
+use crate::transport::wire::{Arrival, Channel};
+
+/// Messages of a peer in one waking that make it busy. Tests are short.
+pub(in crate::transport::verbs) const BUSY: u32 = if cfg!(test) { 4 } else { 64 };
+/// The first nap while a ring is not back; each next is twice as long, so often.
+const NAP: Duration = Duration::from_micros(200);
+const DOUBLED: u32 = 6;
+
+/// Kinds of frames, beside those of [`crate::transport::stream::Frame`].
+const OFFER: u8 = 3;
+pub(super) const CLOSE: u8 = 4;
+const CLOSED: u8 = 5;
+/// Bytes of such a frame: kind, key and address.
+const FRAME: usize = 16;
+
+/// What is to be told to a peer about rings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ToSay {
+    offer: Option<Remote>,
+    close: bool,
+    closed: bool,
+}
+
+fn frame(kind: u8, ring: Option<Remote>) -> [u8; FRAME] {
+    let mut frame = [0; FRAME];
+    frame[0] = kind;
+    if let Some(ring) = ring {
+        frame[4..8].copy_from_slice(&ring.key.to_le_bytes());
+        frame[8..].copy_from_slice(&ring.address.to_le_bytes());
+    }
+    frame
+}
+
+impl VerbsWire {
+    /// The peer's ring, if it lends one to this rank and a message of so many bytes, head included, fits.
+    #[inline(always)]
+    pub(super) fn ring_of(&self, link: &Link, channel: Channel, bytes: usize) -> Option<Remote> {
+        link.ring.get().filter(|_| channel == Channel::Message && ring::fits(bytes))
+    }
+
+    /// Writes a sealed message into the peer's ring.
+    pub(in crate::transport::verbs) fn write_to_ring(
+        &self,
+        peer: u32,
+        link: &Link,
+        to: Remote,
+        slot: &[u8],
+    ) -> Result<u64> {
+        let mut sge = ibv_sge { addr: slot.as_ptr() as u64, length: slot.len() as u32, lkey: 0 };
+        let mut wr = request(IBV_WR_RDMA_WRITE, std::slice::from_mut(&mut sge));
+        wr.wr.rdma = ibv_send_wr_rdma { remote_addr: to.next(), rkey: to.key };
+        wr.send_flags |= IBV_SEND_INLINE;
+        let posted = self.post(peer, link, &mut wr, Then::Nothing, false)?;
+        link.ring.set(Some(Remote { written: to.written.wrapping_add(1), ..to }));
+        Ok(posted)
+    }
+
+    /// A small message of this peer came by a send.
+    #[inline]
+    pub(super) fn count_towards_ring(&self, peer: u32, link: &Rc<Link>) {
+        let count = link.small_ones.get() + 1;
+        link.small_ones.set(count);
+        if count == BUSY {
+            self.lend_ring(peer, link);
+        }
+    }
+
+    #[cold]
+    fn lend_ring(&self, peer: u32, link: &Rc<Link>) {
+        link.small_ones.set(0);
+        if link.lent.get().is_some() || self.flow.credits > ring::SLOTS {
+            return;
+        }
+        // Without memory for rings messages come as they came.
+        let Some(rings) = self.rings.get_or_init(|| Rings::new(&self.connector.board.card).ok()) else { return };
+        let Some((number, offer)) = rings.lend() else { return self.reclaim_one() };
+        link.lent.set(Some(Lent { ring: number, taken: 0, wanted_back: false, used: true }));
+        self.lent.borrow_mut().push((peer, Rc::clone(link)));
+        link.to_say.set(ToSay { offer: Some(offer), ..link.to_say.get() });
+        self.note_backlog(peer);
+    }
+
+    /// All rings are lent: wants one back into which nothing came since this was asked the last time.
+    fn reclaim_one(&self) {
+        let mut found = false;
+        for (peer, link) in self.lent.borrow().iter() {
+            let Some(lent) = link.lent.get() else { continue };
+            found |= lent.wanted_back;
+            if found || lent.used {
+                link.lent.set(Some(Lent { used: false, ..lent }));
+                continue;
+            }
+            found = true;
+            self.want_back(*peer, link, lent);
+        }
+    }
+
+    fn want_back(&self, peer: u32, link: &Link, lent: Lent) {
+        link.lent.set(Some(Lent { wanted_back: true, ..lent }));
+        link.to_say.set(ToSay { close: true, ..link.to_say.get() });
+        self.note_backlog(peer);
+    }
+
+    /// Wants all rings back, and gives how long this rank may sleep meanwhile; for ever if none is lent.
+    pub(super) fn nap(&self) -> Option<Duration> {
+        self.links.borrow().values().for_each(|link| link.small_ones.set(0));
+        let lent = self.lent.borrow().clone();
+        if lent.is_empty() {
+            self.naps.set(0);
+            return None;
+        }
+        for (peer, link) in &lent {
+            if let Some(lent) = link.lent.get().filter(|lent| !lent.wanted_back) {
+                self.want_back(*peer, link, lent);
+                self.drain(*peer);
+            }
+        }
+        let naps = self.naps.get();
+        self.naps.set((naps + 1).min(DOUBLED));
+        Some(NAP * (1 << naps))
+    }
+
+    /// Ends the next sleep after `nap`, or no more.
+    pub(super) fn set_alarm(&self, nap: Option<Duration>) -> Result<()> {
+        if self.alarmed.replace(nap.is_some()) || nap.is_some() {
+            // Setting it makes it unreadable too. No time at all is no alarm.
+            let value = Timespec { tv_sec: 0, tv_nsec: nap.unwrap_or_default().subsec_nanos().into() };
+            let setting = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+            timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &setting).map_err(|error| io(error.into()))?;
+        }
+        Ok(())
+    }
+
+    /// Sends what is to be told about rings.
+    pub(super) fn say_of_rings(&self, peer: u32, link: &Link) -> Result<()> {
+        loop {
+            let say = link.to_say.get();
+            let (frame, then) = match say {
+                ToSay { offer: Some(ring), .. } => (frame(OFFER, Some(ring)), ToSay { offer: None, ..say }),
+                ToSay { close: true, .. } => (frame(CLOSE, None), ToSay { close: false, ..say }),
+                ToSay { closed: true, .. } => (frame(CLOSED, None), ToSay { closed: false, ..say }),
+                _ => return Ok(()),
+            };
+            if link.records.borrow().len() >= DEPTH {
+                return Err(Error::NoResource);
+            }
+            self.send_frame(peer, link, &frame, None, None)?;
+            link.to_say.set(then);
+        }
+    }
+
+    /// A peer wants its ring back, as is seen before what came earlier is handled.
+    #[cold]
+    pub(super) fn leave_ring(&self, pair: u32) {
+        if let Some(link) = self.peer_of(pair).and_then(|peer| self.link_or_none(peer)) {
+            link.ring.set(None);
+        }
+    }
+
+    /// Handles a frame about rings; whether it is one.
+    pub(super) fn hear_of_rings(&self, peer: u32, link: &Link, frame: &[u8]) -> bool {
+        let Ok(frame) = <&[u8; FRAME]>::try_from(frame) else { return false };
+        let [kind, _, _, _, a, b, c, d, address @ ..] = *frame;
+        match kind {
+            OFFER => {
+                let (key, address) = (u32::from_le_bytes([a, b, c, d]), u64::from_le_bytes(address));
+                link.ring.set(Some(Remote { address, key, written: 0 }));
+            }
+            CLOSE => {
+                link.ring.set(None);
+                link.to_say.set(ToSay { closed: true, ..link.to_say.get() });
+                self.note_backlog(peer);
+            }
+            CLOSED => self.take_back(peer, link),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The peer writes into its ring no more.
+    pub(super) fn take_back(&self, peer: u32, link: &Link) {
+        let Some(lent) = link.lent.take() else { return };
+        self.lent.borrow_mut().retain(|(to, _)| *to != peer);
+        if let Some(rings) = self.rings() {
+            rings.give_back(lent.ring);
+        }
+        link.small_ones.set(0);
+    }
+
+    fn rings(&self) -> Option<&Rings> {
+        self.rings.get()?.as_ref()
+    }
+
+    /// Whether a message lies in a ring.
+    pub(super) fn rings_stir(&self) -> bool {
+        let Some(rings) = self.rings() else { return false };
+        let lent = self.lent.borrow();
+        lent.iter().any(|(_, link)| link.lent.get().is_some_and(|lent| rings.stirs(lent.ring, lent.taken)))
+    }
+
+    /// Handles what came into rings; gives how many messages.
+    #[inline]
+    pub(super) fn receive_from_rings(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let mut count = 0;
+        for place in 0.. {
+            // Not borrowed while the sink runs, which may give one back.
+            let Some((peer, link)) = self.lent.borrow().get(place).cloned() else { return count };
+            count += self.take_from_ring(peer, &link, sink);
+        }
+        count
+    }
+
+    /// Handles what this peer has written into its ring, as far as nothing was sent before that is yet to come.
+    pub(super) fn take_from_ring(&self, peer: u32, link: &Link, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let Some(rings) = self.rings() else { return 0 };
+        let mut count = 0;
+        while let Some(lent) = link.lent.get() {
+            let Some(message) = rings.look(lent.ring, lent.taken) else { return count };
+            if (link.came.get().wrapping_sub(message.head.after) as i32) < 0 {
+                return count;
+            }
+            rings.clear(lent.ring, lent.taken);
+            link.lent.set(Some(Lent { taken: lent.taken.wrapping_add(1), used: true, ..lent }));
+            self.naps.set(0);
+            let data = message.bytes();
+            self.granted(peer, link, Channel::Message, message.head.credits);
+            let keep = || Retained::new(Box::<[u8]>::from(data));
+            sink(Arrival { from: peer, channel: Channel::Message, id: message.head.id, data, keep: Some(&keep) });
+            self.consumed(peer, link, Channel::Message);
+            count += 1;
+        }
+        count
+    }
+}
