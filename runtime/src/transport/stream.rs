@@ -324,6 +324,17 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_sent_takes_neither_credit_nor_number() {
+        let limits = FlowLimits { slots: 1, credits: 1, fragment: 8, message: 8 };
+        let mut out = Outflow::new(Channel::Message, &limits);
+        let head = out.pass(1, 5, 0).expect("a credit is there");
+        assert_eq!(out.pass(1, 5, 0), None);
+        out.pass_not();
+        assert_eq!(out.pass(1, 5, 0), Some(head));
+        assert_eq!(out.pass(1, 5, 0), None);
+    }
+
+    #[test]
     fn messages_take_the_credits_of_the_other_way_along() {
         let limits = FlowLimits { slots: 1, credits: 4, fragment: 8, message: 8 };
         let mut ends = [0, 1].map(|_| (Outflow::new(Channel::Message, &limits), Inflow::default()));

@@ -149,7 +149,13 @@ fn a_message_waits_for_frames_that_were_sent_before_it() {
 #[ignore = "needs an RDMA device: ci/softroce"]
 fn who_sleeps_has_its_ring_back_and_is_woken() {
     let [near, mut far] = busy_ends();
+    near.send(Channel::Message, b"you stay").expect("room");
     let written = near.wire.written(near.peer);
+    wait("arrival", || near.wire.arrived(near.peer, near.wire.sent(near.peer)), || {});
+    let before = far.came[0].len();
+    assert_eq!(far.wire.arm(), Err(Error::Busy));
+    far.takes(Channel::Message, before + 1);
+    assert_eq!(far.came[0].last().map(Vec::as_slice), Some(&b"you stay"[..]));
     arm(&mut far);
     let question = near.wire.sent(near.peer);
     // The question is there when it is acknowledged.
@@ -256,6 +262,58 @@ fn rings_are_few_and_go_to_who_is_busy() {
     assert_eq!(others[0].0.written(others[0].1), None);
     let before = came.get();
     wait("messages", || came.get() > before + 200, || turn(&others));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn what_has_arrived_is_handed_over_though_its_sender_is_lost() {
+    for by_ring in [false, true] {
+        let devices = [0, 1].map(|rank| Device::new(rank, 2, &offer()).expect("opens"));
+        let [far, near] = devices.each_ref().map(|device| VerbsWire::open(device, FLOW).expect("opens"));
+        let peer = near.resolve(&far.address()).expect("a good address");
+        let back = far.resolve(&near.address()).expect("a good address");
+        let turn = |times: usize| {
+            let came = std::cell::Cell::new(0);
+            let turn = || {
+                near.push();
+                near.receive(&mut |_| {});
+                far.push();
+                far.receive(&mut |_| came.set(came.get() + 1));
+            };
+            for _ in 0..times {
+                wait("room", || send(&near, peer, Channel::Message, b"at first").is_ok(), turn);
+            }
+            wait("messages", || came.get() == times, turn);
+        };
+        turn(if by_ring { 20 } else { 1 });
+        let settle = || {
+            far.push();
+            near.receive(&mut |_| {});
+        };
+        wait("a way", || near.written(peer).is_some() == by_ring, settle);
+        let messages: Vec<Vec<u8>> = [8, 3000, 9, 10_000, 10].map(|len| vec![len as u8; len]).into();
+        for message in &messages {
+            wait("room", || send(&near, peer, Channel::Message, message).is_ok(), || _ = near.push());
+        }
+        near.push();
+        wait("arrival", || near.arrived(peer, near.sent(peer)), || {});
+        devices[0].board().fail(Address::decode(&near.address()).expect("an address").peer());
+        send(&far, back, Channel::Message, b"never comes").expect("is posted");
+        let mut came = Vec::new();
+        let start = std::time::Instant::now();
+        while far.loss(back).is_none() || came.len() < messages.len() {
+            assert!(start.elapsed().as_secs() < 20, "by a ring: {by_ring}; {} came", came.len());
+            if far.loss(back).is_none() {
+                // The loss is seen before any message is handled.
+                far.arrived(back, far.sent(back));
+                continue;
+            }
+            assert!(far.has_arrivals());
+            far.receive(&mut |arrival| came.push((arrival.from, arrival.data.to_vec())));
+        }
+        assert!(came.iter().all(|(from, _)| *from == back));
+        assert!(came.into_iter().map(|(_, bytes)| bytes).eq(messages), "by a ring: {by_ring}");
+    }
 }
 
 #[test]

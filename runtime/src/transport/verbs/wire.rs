@@ -75,6 +75,14 @@ struct Done {
     data: Data,
 }
 
+/// A message, in memory of its own.
+struct Kept {
+    from: u32,
+    channel: Channel,
+    id: u8,
+    data: Box<[u8]>,
+}
+
 enum Data {
     Word(u64),
     Large { buffer: u32, len: u32 },
@@ -96,8 +104,12 @@ pub struct VerbsWire {
     awaited: Cell<Option<Result<u64>>>,
     /// Completions of receives that were looked at, but not handled.
     arrived: RefCell<VecDeque<ibv_wc>>,
+    /// Messages of peers that were lost before anybody looked for messages.
+    kept: RefCell<VecDeque<Kept>>,
     /// Receive buffers that were handled, and are to be given to the device again.
     spent: RefCell<Vec<u64>>,
+    /// Completions are being looked at: what comes later must not be looked at before them.
+    looking: Cell<bool>,
     /// Notices that came, for [`Wire::notices`].
     noticed: RefCell<Vec<u32>>,
     /// Peers with messages or credits to send.
@@ -187,6 +199,8 @@ impl VerbsWire {
             done: RefCell::default(),
             awaited: Cell::new(None),
             arrived: RefCell::default(),
+            kept: RefCell::default(),
+            looking: Cell::new(false),
             spent: RefCell::new(Vec::with_capacity(GIVEN)),
             noticed: RefCell::default(),
             backlog: RefCell::default(),
@@ -403,12 +417,14 @@ impl Wire for VerbsWire {
             self.look_for_changes(changes);
         }
         self.look();
-        let mut count = 0;
+        let mut count = self.deliver_kept(sink);
         for _ in 0..BURST {
             // Not borrowed while the sink runs.
             let Some(wc) = self.arrived.borrow_mut().pop_front() else { break };
-            if wc.status == IBV_WC_SUCCESS {
-                self.deliver(&wc, sink);
+            if wc.status == IBV_WC_SUCCESS
+                && let Some(peer) = self.peer_of(wc.qp_num)
+            {
+                self.deliver(peer, &self.link(peer), &wc, sink);
                 count += 1;
             }
             self.offer(wc.wr_id);
@@ -428,7 +444,8 @@ impl Wire for VerbsWire {
 
     fn has_arrivals(&self) -> bool {
         self.look();
-        !self.arrived.borrow().is_empty() || !self.noticed.borrow().is_empty() || self.rings_stir()
+        let waits = !self.arrived.borrow().is_empty() || !self.kept.borrow().is_empty();
+        waits || !self.noticed.borrow().is_empty() || self.rings_stir()
     }
 
     fn fence(&self, peer: u32) {

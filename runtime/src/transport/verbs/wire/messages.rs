@@ -1,10 +1,11 @@
 //! Messages: frames with credits, over sends into buffers that all peers share.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use rdma_core_sys::*;
 
-use super::{FRAME, SharedBytes, VerbsWire, request};
+use super::{FRAME, Kept, SharedBytes, VerbsWire, request};
 use crate::transport::error::{Error, Result};
 use crate::transport::message::Retained;
 use crate::transport::stream::Frame;
@@ -144,12 +145,44 @@ impl VerbsWire {
         }
     }
 
+    /// Hands over what came from peers that are lost since; gives how many messages.
+    pub(super) fn deliver_kept(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let mut count = 0;
+        loop {
+            // Not borrowed while the sink runs.
+            let Some(Kept { from, channel, id, data }) = self.kept.borrow_mut().pop_front() else { return count };
+            let keep = || Retained::new(data.clone());
+            sink(Arrival { from, channel, id, data: &data, keep: Some(&keep) });
+            count += 1;
+        }
+    }
+
+    /// Takes what has come from this peer, before all that is known of its connection goes: the peer may have been told
+    /// that it arrived.
+    pub(super) fn keep_what_came(&self, peer: u32, link: &Rc<Link>) {
+        let its: VecDeque<_> = {
+            let (mut arrived, leads) = (self.arrived.borrow_mut(), self.leads.borrow());
+            let (its, others) = arrived.drain(..).partition(|wc| leads.get(&wc.qp_num) == Some(&peer));
+            *arrived = others;
+            its
+        };
+        let mut keep = |arrival: Arrival<'_>| {
+            let Arrival { from, channel, id, data, .. } = arrival;
+            self.kept.borrow_mut().push_back(Kept { from, channel, id, data: data.into() });
+        };
+        for wc in its {
+            if wc.status == IBV_WC_SUCCESS {
+                self.deliver(peer, link, &wc, &mut keep);
+            }
+            self.offer(wc.wr_id);
+        }
+        self.take_from_ring(peer, link, &mut keep);
+    }
+
     /// Handles one received frame.
-    pub(super) fn deliver(&self, wc: &ibv_wc, sink: &mut dyn FnMut(Arrival<'_>)) {
-        let Some(peer) = self.peer_of(wc.qp_num) else { return };
-        let link = self.link(peer);
+    pub(super) fn deliver(&self, peer: u32, link: &Rc<Link>, wc: &ibv_wc, sink: &mut dyn FnMut(Arrival<'_>)) {
         // What was written before this was sent can be seen.
-        self.take_from_ring(peer, &link, sink);
+        self.take_from_ring(peer, link, sink);
         link.came.set(link.came.get().wrapping_add(1));
         let bytes = self.frame(wc);
         match Frame::decode(bytes) {
@@ -158,14 +191,14 @@ impl VerbsWire {
                 self.note_backlog(peer);
             }
             Some(Frame::Fragment { channel, id, total, credits, bytes, .. }) if bytes.len() == total as usize => {
-                self.granted(peer, &link, channel, credits);
+                self.granted(peer, link, channel, credits);
                 if channel == Channel::Message && ring::fits(bytes.len() + ring::HEAD) {
-                    self.count_towards_ring(peer, &link);
+                    self.count_towards_ring(peer, link);
                 }
                 // The buffer is wanted for what comes next.
                 let keep = || Retained::new(Box::<[u8]>::from(bytes));
                 sink(Arrival { from: peer, channel, id, data: bytes, keep: Some(&keep) });
-                self.consumed(peer, &link, channel);
+                self.consumed(peer, link, channel);
             }
             Some(Frame::Fragment { channel, id, number, offset, total, bytes, .. }) => {
                 let whole =
@@ -175,7 +208,7 @@ impl VerbsWire {
                         let data = Rc::new(data);
                         let keep = || Retained::new(SharedBytes(Rc::clone(&data)));
                         sink(Arrival { from: peer, channel, id, data: &data, keep: Some(&keep) });
-                        self.consumed(peer, &link, channel);
+                        self.consumed(peer, link, channel);
                     }
                     Ok(None) => {
                         self.note_backlog(peer);
@@ -185,7 +218,7 @@ impl VerbsWire {
                     }
                 }
             }
-            None if self.hear_of_rings(peer, &link, bytes) => {}
+            None if self.hear_of_rings(peer, link, bytes) => {}
             None => {
                 self.lose(peer, "bytes that no rank of this job sends");
             }

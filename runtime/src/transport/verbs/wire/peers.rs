@@ -76,7 +76,7 @@ impl VerbsWire {
         }
     }
 
-    pub(super) fn refresh(&self, peer: u32, link: &Link) {
+    pub(super) fn refresh(&self, peer: u32, link: &Rc<Link>) {
         let board = &self.connector.board;
         if board.is_broken() {
             return self.lose(peer, "using the network device, which failed or was removed");
@@ -93,6 +93,7 @@ impl VerbsWire {
             Stage::Ready => {
                 // What was under way on a connection that the peer has given up will not be done.
                 if link.records.borrow().iter().all(|record| record.then == Then::Idle) {
+                    self.keep_what_came(peer, link);
                     let count = link.records.borrow_mut().drain(..).count() as u64;
                     link.first.set(link.first.get() + count);
                     let mut leads = self.leads.borrow_mut();
@@ -138,10 +139,15 @@ impl VerbsWire {
     }
 
     /// Takes the connection apart; what is under way ends with `error`.
-    pub(super) fn end(&self, peer: u32, link: &Link, error: Error) {
+    pub(super) fn end(&self, peer: u32, link: &Rc<Link>, error: Error) {
+        link.lost.set(Some(error));
         if let Some(pair) = link.pair.borrow().as_ref() {
             pair.break_off();
         }
+        if !self.looking.get() {
+            self.look();
+        }
+        self.keep_what_came(peer, link);
         self.connector.board.forget(peer);
         self.leads.borrow_mut().retain(|_, to| *to != peer);
         let records: Vec<Record> = link.records.borrow_mut().drain(..).collect();

@@ -77,10 +77,12 @@ impl VerbsWire {
     pub(super) fn look(&self) -> usize {
         let mut room = [MaybeUninit::uninit(); 16];
         let mut count = 0;
+        self.looking.set(true);
         loop {
             let came = self.connector.board.done.poll(&mut room);
             count += came.iter().map(|wc| usize::from(self.take_completion(wc))).sum::<usize>();
             if came.len() < room.len() {
+                self.looking.set(false);
                 return count;
             }
         }
