@@ -1,6 +1,7 @@
 //! Messages of busy peers, through rings: their order, and how a ring comes and goes.
 
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,7 +12,7 @@ use super::credits::{End, ends};
 use super::ring::{HEAD, Head, RINGS, seal};
 use super::wire::FLOW;
 use super::{Device, VerbsWire};
-use crate::transport::conformance::wait;
+use crate::transport::conformance::{join, wait};
 use crate::transport::wire::{Channel, Wire};
 use crate::transport::{Error, Result};
 
@@ -337,4 +338,81 @@ fn a_peer_that_is_lost_leaves_its_ring() {
     assert_eq!(send(&near, peer, Channel::Message, b"more"), Err(Error::ConnectionReset));
     let links = [near.link_to(peer), far.link_to(back)];
     assert!(links.iter().all(|link| Rc::strong_count(link) > 0 && link.lent.get().is_none()));
+}
+
+/// Three ranks send to each other in bursts, compute without progress, and sleep when there is nothing else to do.
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn who_sends_computes_and_sleeps_misses_nothing() {
+    const RANKS: usize = 3;
+    const COUNT: u32 = 3000;
+    let wires = [0, 1, 2]
+        .map(|rank| VerbsWire::open(&Device::new(rank, RANKS, &offer()).expect("opens"), FLOW).expect("opens"));
+    let addresses = wires.each_ref().map(Wire::address);
+    let finished = AtomicUsize::new(0);
+    let run = |rank: usize, wire: VerbsWire| {
+        let peers = addresses.each_ref().map(|address| wire.resolve(address).expect("a good address"));
+        let others: Vec<usize> = (0..RANKS).filter(|other| *other != rank).collect();
+        let mut state = 0x9e37_79b9 + rank as u64;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as usize
+        };
+        let message = |from: usize, number: u32| {
+            let lens = [4, 8, 8, 40, 8, 180, 8, 8, 300, 8, 8, 4100];
+            let mut message = vec![(number as usize * 3 + from) as u8; lens[number as usize % lens.len()]];
+            message[..4].copy_from_slice(&number.to_ne_bytes());
+            message
+        };
+        let (mut sent, mut came) = ([0; RANKS], [0; RANKS]);
+        let (mut slept, mut written, mut told) = (0, 0, false);
+        while finished.load(Ordering::SeqCst) < RANKS {
+            let (mut burst, mut stuck) = (random() % 100, true);
+            for other in &others {
+                while burst > 0 && sent[*other] < COUNT {
+                    let is_ring = wire.written(peers[*other]).is_some();
+                    match send(&wire, peers[*other], Channel::Message, &message(rank, sent[*other])) {
+                        Ok(_) => {
+                            (sent[*other], burst, written) = (sent[*other] + 1, burst - 1, written + u32::from(is_ring))
+                        }
+                        Err(Error::NoResource) => break,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                stuck &= burst > 0;
+            }
+            if random() % 4 == 0 {
+                // Computes.
+                std::thread::sleep(Duration::from_micros(random() as u64 % 3000));
+            }
+            // What comes may be leave to send more.
+            stuck &= wire.receive(&mut |arrival| {
+                let from = peers.iter().position(|peer| *peer == arrival.from).expect("one of them");
+                assert!(arrival.data == message(from, came[from]), "rank {rank}: number {} of {from}", came[from]);
+                came[from] += 1;
+            }) == 0;
+            wire.push();
+            let all = others.iter().all(|other| sent[*other] == COUNT && came[*other] == COUNT);
+            if all && wire.is_idle() {
+                if !std::mem::replace(&mut told, true) {
+                    println!("rank {rank}: slept {slept} times, about {written} messages through rings");
+                    finished.fetch_add(1, Ordering::SeqCst);
+                }
+                std::thread::yield_now();
+            } else if !all && stuck && wire.arm().is_ok() {
+                slept += 1;
+                assert!(wakes(&wire, 10_000), "rank {rank} sleeps; it sent {sent:?} and has {came:?}");
+            } else if !all && random() % 2 == 0 && wire.arm().is_ok() {
+                slept += 1;
+                wakes(&wire, 2);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let run = &run;
+        let ranks = wires.into_iter().enumerate();
+        join(ranks.map(|(rank, wire)| scope.spawn(move || run(rank, wire))).collect());
+    });
 }
