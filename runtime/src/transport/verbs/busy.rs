@@ -9,12 +9,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::across::offer;
 use super::address::Address;
 use super::credits::{End, ends};
-use super::ring::{HEAD, Head, RINGS, seal};
+use super::ring::{HEAD, Head, RINGS, Remote, seal};
 use super::wire::FLOW;
 use super::{Device, VerbsWire};
 use crate::transport::conformance::{join, wait};
+use crate::transport::key::Place;
 use crate::transport::wire::{Channel, Wire};
-use crate::transport::{Error, Result};
+use crate::transport::{Error, RemoteKey, Result};
 
 fn send(wire: &VerbsWire, peer: u32, channel: Channel, bytes: &[u8]) -> Result<usize> {
     let fill = |buffer: &mut [u8]| {
@@ -144,6 +145,26 @@ fn a_message_waits_for_frames_that_were_sent_before_it() {
         }
         assert_eq!(came, Vec::from_iter(turn * 4..turn * 4 + 4));
     }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn a_message_behind_a_put_is_sent() {
+    let [near, _far] = busy_ends();
+    let acknowledged = || wait("acknowledgement", || near.wire.arrived(near.peer, near.wire.sent(near.peer)), || {});
+    acknowledged();
+    let link = near.wire.link_to(near.peer);
+    let ring = link.ring.get().expect("a ring");
+    // Into a slot that is empty, and stays so.
+    let (address, len) = (ring.address, 32 * 256);
+    let key = RemoteKey { owner: 1, place: Place::Outside, id: 0, address, len, device: ring.key };
+    let slot = Remote { written: ring.written + 20, ..ring }.next();
+    near.wire.post_packed(near.peer, &key, slot, 8, |bytes| bytes.len()).expect("is posted");
+    near.send(Channel::Message, b"behind it").expect("room");
+    assert_eq!(near.wire.written(near.peer), Some(ring.written));
+    acknowledged();
+    near.send(Channel::Message, b"later on").expect("room");
+    assert_eq!(near.wire.written(near.peer), Some(ring.written + 1));
 }
 
 #[test]

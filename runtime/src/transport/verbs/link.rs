@@ -105,6 +105,8 @@ pub struct Link {
     pub notices: Cell<u32>,
     /// Notices taken of the peer since it was told of that.
     pub noticed: Cell<u32>,
+    /// Behind the last request that writes at the peer and is no message.
+    pub put: Cell<u64>,
     /// The peer's ring, lent to this rank.
     pub ring: Cell<Option<Remote>>,
     /// This rank's ring, lent to the peer.
@@ -157,6 +159,7 @@ impl Link {
             flows: RefCell::new(flows(limits)),
             notices: Cell::new(NOTICES),
             noticed: Cell::default(),
+            put: Cell::default(),
             ring: Cell::default(),
             lent: Cell::default(),
             to_say: Cell::default(),
@@ -182,6 +185,18 @@ impl Link {
         self.went.set(0);
         self.came.set(0);
         self.small_ones.set(0);
+    }
+
+    /// Whether all that was put at the peer is acknowledged, as far as is known here.
+    #[inline(always)]
+    pub fn is_put(&self) -> bool {
+        self.first.get() >= self.put.get()
+    }
+
+    /// What was posted last writes at the peer.
+    #[inline(always)]
+    pub fn note_put(&self) {
+        self.put.set(self.first.get() + self.records.borrow().len() as u64);
     }
 
     /// Takes the records up to number `upto`; numbers wrap as 32 bits do on their way through the device.

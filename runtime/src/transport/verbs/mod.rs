@@ -6,7 +6,7 @@
 //!
 //! Messages are sends, and of a busy peer those that are small are RDMA writes into a ring at the receiver (`ring.rs`,
 //! `wire/rings.rs`). A send wakes a receiver that sleeps, takes one of the receive buffers that all peers share, and a
-//! completion at either end; a write is found by looking at memory, in nine tenths of the time over soft-RoCE. So a rank
+//! completion at the receiver; a write is found by looking at memory, in nine tenths of the time over soft-RoCE. So a rank
 //! lends rings while it is awake, eight of 8 KiB at most, and wants them back before it sleeps.
 //!
 //! A rank may open several interfaces on its device, as many as 128 at a time. Each is a peer of its own to all others,

@@ -560,7 +560,9 @@ impl Wire for VerbsWire {
             let mut sge = ibv_sge { addr: inside.as_ptr() as u64, length: len as u32, lkey: 0 };
             wr.sg_list = &raw mut sge;
             wr.send_flags |= IBV_SEND_INLINE;
-            return self.post(peer, &link, &mut wr, Then::Nothing, false).map(|_| len);
+            let posted = self.post(peer, &link, &mut wr, Then::Nothing, false);
+            link.note_put();
+            return posted.map(|_| len);
         }
         let (pool, is_small) = if max <= FRAME { (&self.small, true) } else { (&self.large, false) };
         if max > pool.size() {
@@ -578,6 +580,7 @@ impl Wire for VerbsWire {
         wr.sg_list = &raw mut sge;
         let then = if is_small { Then::Small(buffer) } else { Then::Large(buffer) };
         let posted = self.post(peer, &link, &mut wr, then, !is_small);
+        link.note_put();
         if posted.is_err() {
             pool.give_back(buffer);
         }
@@ -619,8 +622,9 @@ impl Wire for VerbsWire {
         let mut wr = request(opcode, &mut sges[..pieces.len()]);
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key.device };
         self.post(peer, &link, &mut wr, then, true)?;
-        if direction == Direction::Get {
-            link.reads.set(link.reads.get() + 1);
+        match direction {
+            Direction::Put => link.note_put(),
+            Direction::Get => link.reads.set(link.reads.get() + 1),
         }
         Ok(())
     }
@@ -631,6 +635,7 @@ impl Wire for VerbsWire {
             return Err(Error::NoResource);
         }
         self.notify(peer, &link, (key.device, remote, bytes), notice)?;
+        link.note_put();
         link.notices.set(link.notices.get() - 1);
         Ok(())
     }

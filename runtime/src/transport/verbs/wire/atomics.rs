@@ -90,7 +90,10 @@ impl VerbsWire {
         (wr.sg_list, wr.num_sge) = (&raw mut sge, 1);
         let posted = self.post(peer, link, &mut wr, then(small), reports);
         match posted {
-            Ok(_) => link.reads.set(link.reads.get() + 1),
+            Ok(_) => {
+                link.reads.set(link.reads.get() + 1);
+                link.note_put();
+            }
             Err(_) => self.small.give_back(small),
         }
         posted

@@ -13,7 +13,8 @@
 //! Until a ring is back, its owner sleeps for naps only. The sender looks for a question before it writes, also where it
 //! makes no progress, so that only what crosses the question is found at the end of a nap.
 //!
-//! Order holds over both ways: a message in the ring says how many frames were sent before it, and waits for them; a frame
+//! That who sees a write sees those before it nobody promises, as it is for sends: a message goes into the ring only if all
+//! that was put at the peer before is acknowledged. Order holds over both ways: a message in the ring says how many frames were sent before it, and waits for them; a frame
 //! that comes waits for what lies in the ring, as a send is seen after the writes before it. Credits are counted over both
 //! too: there are no more than the ring has slots, and the oldest message is handled first, so the slot that comes next is
 //! free whenever there is a credit.
@@ -64,10 +65,10 @@ fn frame(kind: u8, ring: Option<Remote>) -> [u8; FRAME] {
 }
 
 impl VerbsWire {
-    /// The peer's ring, if it lends one to this rank and a message of so many bytes, head included, fits.
+    /// The peer's ring, if it lends one to this rank, and a message of so many bytes, head included, can be written there.
     #[inline(always)]
     pub(super) fn ring_of(&self, link: &Link, channel: Channel, bytes: usize) -> Option<Remote> {
-        link.ring.get().filter(|_| channel == Channel::Message && ring::fits(bytes))
+        link.ring.get().filter(|_| channel == Channel::Message && ring::fits(bytes) && link.is_put())
     }
 
     /// Writes a sealed message into the peer's ring.
