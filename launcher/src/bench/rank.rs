@@ -161,13 +161,33 @@ impl Session {
         Ok(all)
     }
 
+    /// Measures a latency: in turn with the limit where memory is mapped, in batches of `operations`; else in a row, for about
+    /// as long as an emulated machine needs to find its pace.
+    ///
+    /// # Errors
+    /// Of either, and of the barriers around batches.
+    pub fn latency(
+        &self,
+        operations: usize,
+        size: usize,
+        ours: impl FnMut(usize) -> Result<()>,
+        limit: impl FnMut(usize) -> Result<()>,
+    ) -> Result<Measured> {
+        /// Of a batch in a row, before they are shortened: as many in all as in a peer's run.
+        const IN_A_ROW: usize = 25_000;
+        if self.mapped {
+            return self.alternate(operations, ours, limit);
+        }
+        self.in_a_row(self.operations(IN_A_ROW, 128 << 20, size), ours)
+    }
+
     /// Measures batches of `ours` alone, one right after the other, as a peer's times over a network are taken: between them
     /// is no barrier, after which whatever a rank works with has to be found again by caches and address translation. Ranks
     /// for which `ours` does nothing sleep meanwhile. Values are nanoseconds an operation.
     ///
     /// # Errors
     /// Of `ours`, and of the barriers around them all.
-    pub fn in_a_row(&self, operations: usize, mut ours: impl FnMut(usize) -> Result<()>) -> Result<Measured> {
+    fn in_a_row(&self, operations: usize, mut ours: impl FnMut(usize) -> Result<()>) -> Result<Measured> {
         /// One of so many operations is to warm up.
         const WARM: usize = 11;
         let warm = (self.task.batches * operations).div_ceil(WARM - 1);

@@ -111,8 +111,9 @@ fn ping_pong(
     let (own, partner) = (session.world.rank(), session.partner());
     let (mut round, mut bare_round) = (0u64, 0u64);
     let operations = session.operations(2000, 8 << 20, size);
-    let measured = session.alternate(
+    let measured = session.latency(
         operations,
+        size,
         |n| {
             let Some(partner) = partner else { return Ok(()) };
             for _ in 0..n {

@@ -13,9 +13,8 @@ pub const REACH: usize = 4096;
 const SMALL: usize = size_of::<u64>();
 /// Most operations of a batch.
 const MOST: usize = 100_000;
-/// Atomics of a batch: over a network as many as in those that a peer's times are made of, and for about as long as an
-/// emulated machine needs to find its pace.
-const ATOMICS: usize = 25_000;
+/// Atomics of a batch.
+const ATOMICS: usize = 2000;
 /// Most bytes of a batch.
 const BYTES: usize = 4 << 20;
 
@@ -149,9 +148,10 @@ pub fn atomic(session: &Session, _: usize) -> Result<Vec<Measured>> {
             Ok(())
         };
         // Ranks that contend begin each batch together.
-        let alone = !session.mapped && ranks == 1;
-        let measured =
-            if alone { session.in_a_row(operations, ours)? } else { session.alternate(operations, ours, bare)? };
+        let measured = match ranks {
+            1 => session.latency(operations, SMALL, ours, bare)?,
+            _ => session.alternate(operations, ours, bare)?,
+        };
         report.push(Measured { name: name.into(), ..measured });
     }
     Ok(report)

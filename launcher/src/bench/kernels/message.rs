@@ -11,9 +11,6 @@ use crate::bench::task::Measured;
 
 /// Payload words that fit in a line behind the sequence number.
 const INLINE: usize = LINE - 1;
-/// Messages there and back of a batch over a network, before they are shortened, as many as in a peer's run: between them
-/// nobody sleeps.
-const IN_A_ROW: usize = 25_000;
 /// Lines of the bare ring.
 const DEPTH: u64 = 256;
 
@@ -48,10 +45,7 @@ fn ping_pong_here(session: &Session, size: usize) -> Result<Measured> {
         }
         _ => Ok(()),
     };
-    if !session.mapped {
-        return Ok(one_way(session.in_a_row(session.operations(IN_A_ROW, 128 << 20, size), ours)?));
-    }
-    let measured = session.alternate(session.operations(2000, 8 << 20, size), ours, |n| {
+    let measured = session.latency(session.operations(2000, 8 << 20, size), size, ours, |n| {
         let Some(partner) = session.partner() else { return Ok(()) };
         for _ in 0..n {
             bare_round += 1;
