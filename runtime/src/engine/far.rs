@@ -453,7 +453,15 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::PeerLost`].
+    #[inline]
     pub(crate) fn far_put(&self, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
+        // Nearly always there is room.
+        if bytes.len() <= SMALL_PUT
+            && !(self.is_near(rank) || self.has_pending() || self.job.any_lost() || self.job.any_left())
+            && matches!(self.network().put(rank, offset, bytes), Ok(done) if done == bytes.len())
+        {
+            return Ok(());
+        }
         self.put_far(rank, offset, bytes, false)
     }
 
@@ -485,6 +493,7 @@ impl Engine {
         self.wait_together(doing, || !self.keeps_write_for(rank))
     }
 
+    #[inline(never)]
     fn put_far(&self, rank: usize, offset: usize, bytes: &[u8], tell: bool) -> Result<()> {
         if self.is_near(rank) {
             // SAFETY: a mapped slot, in bounds by the caller's word.
@@ -492,15 +501,7 @@ impl Engine {
             self.put_near(rank);
             return Ok(());
         }
-        let far = self.network();
-        // Nearly always there is room.
-        if !(tell || self.has_pending() || self.job.any_lost() || self.job.any_left())
-            && bytes.len() <= SMALL_PUT
-            && far.put(rank, offset, bytes) == Ok(bytes.len())
-        {
-            return Ok(());
-        }
-        let step = far.largest_put();
+        let step = self.network().largest_put();
         let mut pieces = bytes.chunks(step).enumerate();
         pieces.try_for_each(|(n, bytes)| self.do_or_keep(rank, Work::Put { offset: offset + n * step, bytes, tell }))
     }

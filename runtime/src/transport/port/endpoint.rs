@@ -30,6 +30,7 @@ impl<W: Wire> Endpoint<W> {
         self.interface.slots.borrow()[self.index as usize]
     }
 
+    #[inline(always)]
     pub(super) fn change(&self, change: impl FnOnce(&mut Slot)) {
         change(&mut self.interface.slots.borrow_mut()[self.index as usize]);
     }

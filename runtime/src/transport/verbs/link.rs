@@ -105,7 +105,7 @@ pub struct Link {
     pub notices: Cell<u32>,
     /// Notices taken of the peer since it was told of that.
     pub noticed: Cell<u32>,
-    /// Behind the last request that writes at the peer and is no message.
+    /// What was asked up to the last request that writes at the peer and is no message.
     pub put: Cell<u64>,
     /// The peer's ring, lent to this rank.
     pub ring: Cell<Option<Remote>>,
@@ -190,30 +190,40 @@ impl Link {
     /// Whether all that was put at the peer is acknowledged, as far as is known here.
     #[inline(always)]
     pub fn is_put(&self) -> bool {
-        self.first.get() >= self.put.get()
+        self.records.borrow().front().is_none_or(|record| record.issue >= self.put.get())
     }
 
     /// What was posted last writes at the peer.
     #[inline(always)]
     pub fn note_put(&self) {
-        self.put.set(self.first.get() + self.records.borrow().len() as u64);
+        self.put.set(self.issued.get());
     }
 
-    /// Takes the records up to number `upto`; numbers wrap as 32 bits do on their way through the device.
+    /// Takes the records up to number `upto`, and shows those that leave something to do; numbers wrap as 32 bits do on
+    /// their way through the device.
     #[inline(always)]
-    pub fn settle(&self, upto: u32, mut each: impl FnMut(Record)) {
-        loop {
-            let record = {
-                let mut records = self.records.borrow_mut();
-                let passed = (upto.wrapping_sub(self.first.get() as u32)) < 1 << 31;
-                if !passed {
-                    return;
-                }
-                let Some(record) = records.pop_front() else { return };
-                self.first.set(self.first.get() + 1);
-                record
-            };
-            each(record);
+    pub fn settle(&self, upto: u32, mut each: impl FnMut(Then)) {
+        while let Some(then) = self.next_settled(upto) {
+            each(then);
         }
+    }
+
+    #[inline(always)]
+    fn next_settled(&self, upto: u32) -> Option<Then> {
+        let mut records = self.records.borrow_mut();
+        let mut first = self.first.get();
+        let found = loop {
+            let passed = upto.wrapping_sub(first as u32) < 1 << 31;
+            if !passed {
+                break None;
+            }
+            let Some(record) = records.pop_front() else { break None };
+            first += 1;
+            if !matches!(record.then, Then::Nothing | Then::Idle) {
+                break Some(record.then);
+            }
+        };
+        self.first.set(first);
+        found
     }
 }

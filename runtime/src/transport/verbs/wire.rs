@@ -454,8 +454,13 @@ impl Wire for VerbsWire {
         }
     }
 
+    #[inline(always)]
     fn sent(&self, peer: u32) -> u64 {
-        self.link_or_none(peer).map_or(0, |link| link.issued.get())
+        match &*self.recent.borrow() {
+            Some((recent, link)) if *recent == peer => return link.issued.get(),
+            _ => {}
+        }
+        self.find_link(peer).map_or(0, |link| link.issued.get())
     }
 
     fn arrived(&self, peer: u32, count: u64) -> bool {

@@ -55,7 +55,7 @@ impl VerbsWire {
         for _ in 0..LOOKS {
             for wc in self.connector.board.done.poll(&mut room) {
                 if wc.status == IBV_WC_SUCCESS && wc.wr_id == number(peer, last) {
-                    link.settle(wc.wr_id as u32, |record| match record.then {
+                    link.settle(wc.wr_id as u32, |then| match then {
                         Then::Awaited { small } => self.awaited.set(Some(Ok(self.take_word(link, small)))),
                         then => self.finish(link, then, Ok(())),
                     });

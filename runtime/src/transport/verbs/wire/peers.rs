@@ -132,7 +132,7 @@ impl VerbsWire {
     }
 
     #[inline(never)]
-    fn find_link(&self, peer: u32) -> Option<Rc<Link>> {
+    pub(super) fn find_link(&self, peer: u32) -> Option<Rc<Link>> {
         let link = self.links.borrow().get(&peer).cloned()?;
         *self.recent.borrow_mut() = Some((peer, Rc::clone(&link)));
         Some(link)

@@ -115,7 +115,7 @@ impl VerbsWire {
             return;
         }
         if wc.status == IBV_WC_SUCCESS {
-            link.settle(wc.wr_id as u32, |record| self.finish(&link, record.then, Ok(())));
+            link.settle(wc.wr_id as u32, |then| self.finish(&link, then, Ok(())));
         } else if self.connector.board.look(peer, |now| now.is_some_and(|now| now.pair.number() != wc.qp_num)) {
             // The peer gave this connection up and has asked for the next, which must not be lost by it.
             self.refresh(peer, &link);
