@@ -33,6 +33,7 @@ mod credits;
 mod footprint;
 mod interfaces;
 mod link;
+mod links;
 mod pool;
 mod queue;
 mod ring;

@@ -25,7 +25,10 @@ use super::address::{self, Address};
 use super::attempt::Attempts;
 use super::connect::{self, Connector, PIECES};
 use super::footprint;
-use super::link::{Flow, Link, Numbered, Then};
+#[cfg(test)]
+use super::link::Link;
+use super::link::{Flow, Numbered, Then};
+use super::links::Links;
 use super::pool::Pool;
 use super::queue::{Completions, Events, GIVEN, Shared};
 use super::ring::{self, Rings};
@@ -92,9 +95,7 @@ enum Data {
 pub struct VerbsWire {
     flow: FlowLimits,
     // Queue pairs go first, and the connector's hold of them with it; then what they use.
-    links: RefCell<Numbered<Rc<Link>>>,
-    /// The one that was used last. They stay as long as the interface does.
-    recent: RefCell<Option<(u32, Rc<Link>)>>,
+    links: Links,
     /// Which peer a queue pair of ours leads to.
     leads: RefCell<Numbered<u32>>,
     connector: Connector,
@@ -120,7 +121,7 @@ pub struct VerbsWire {
     /// Rings for busy peers, once there was one; none if there is no memory for them.
     rings: OnceCell<Option<Rings>>,
     /// Who has one.
-    lent: RefCell<Vec<(u32, Rc<Link>)>>,
+    lent: RefCell<Vec<u32>>,
     /// Naps in a row, and what ends one.
     naps: Cell<u32>,
     alarm: OwnedFd,
@@ -192,8 +193,7 @@ impl VerbsWire {
         }
         Ok(VerbsWire {
             flow,
-            links: RefCell::default(),
-            recent: RefCell::default(),
+            links: Links::default(),
             leads: RefCell::default(),
             attempts: Attempts::default(),
             done: RefCell::default(),
@@ -228,7 +228,7 @@ impl VerbsWire {
 impl VerbsWire {
     /// Peers of which something is kept.
     pub(super) fn peers_in_use(&self) -> usize {
-        self.links.borrow().len()
+        self.links.len()
     }
 
     /// Messages written into the ring that this peer has lent, if it has.
@@ -237,7 +237,7 @@ impl VerbsWire {
     }
 
     /// What is kept of this peer.
-    pub(super) fn link_to(&self, peer: u32) -> Rc<Link> {
+    pub(super) fn link_to(&self, peer: u32) -> &Link {
         self.link(peer)
     }
 
@@ -279,13 +279,11 @@ fn status(status: ibv_wc_status) -> &'static str {
 impl Drop for VerbsWire {
     fn drop(&mut self) {
         // Nothing may touch the buffers below after this.
-        for link in self.links.borrow().values() {
+        for (_, link) in self.links.iter() {
             if let Some(pair) = link.pair.borrow_mut().take() {
                 pair.break_off();
             }
         }
-        self.recent.take();
-        self.links.borrow_mut().clear();
     }
 }
 
@@ -328,7 +326,7 @@ impl Wire for VerbsWire {
             && let Some(link) = self.link_or_none(peer)
         {
             // Another interface with that number, after the one we knew.
-            self.end(peer, &link, Error::ConnectionReset);
+            self.end(peer, link, Error::ConnectionReset);
             link.lost.set(None);
         }
         Ok(peer)
@@ -357,7 +355,7 @@ impl Wire for VerbsWire {
     ) -> Result<usize> {
         let mut link = self.ready(peer, 1)?;
         let inline = self.connector.board.inline.min(INSIDE);
-        if self.ring_of(&link, channel, 0).is_some() {
+        if self.ring_of(link, channel, 0).is_some() {
             // The peer may want it back.
             self.look();
             link = self.ready(peer, 1)?;
@@ -385,13 +383,13 @@ impl Wire for VerbsWire {
             };
             if let Some(head) = head {
                 let frame = &mut buffer[..FRAME_HEADER + len];
-                let ring = self.ring_of(&link, channel, frame.len()).filter(|_| small.is_none());
+                let ring = self.ring_of(link, channel, frame.len()).filter(|_| small.is_none());
                 let posted = if let Some(ring) = ring {
                     ring::seal(frame, ring.written, ring::Head { id, credits, after: link.went.get() });
-                    self.write_to_ring(peer, &link, ring, frame)
+                    self.write_to_ring(peer, link, ring, frame)
                 } else {
                     frame[..FRAME_HEADER].copy_from_slice(&head);
-                    self.post_frame(peer, &link, frame, small, Then::Nothing)
+                    self.post_frame(peer, link, frame, small, Then::Nothing)
                 };
                 let flow = &mut link.flows.borrow_mut()[channel as usize];
                 match posted {
@@ -403,12 +401,12 @@ impl Wire for VerbsWire {
             }
             let bytes = buffer[FRAME_HEADER..FRAME_HEADER + len].to_vec();
             small.into_iter().for_each(|small| self.small.give_back(small));
-            return self.queue(peer, &link, channel, id, bytes);
+            return self.queue(peer, link, channel, id, bytes);
         }
         let mut bytes = vec![0; max];
         let len = fill(&mut bytes).min(max);
         bytes.truncate(len);
-        self.queue(peer, &link, channel, id, bytes)
+        self.queue(peer, link, channel, id, bytes)
     }
 
     fn receive(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
@@ -424,7 +422,7 @@ impl Wire for VerbsWire {
             if wc.status == IBV_WC_SUCCESS
                 && let Some(peer) = self.peer_of(wc.qp_num)
             {
-                self.deliver(peer, &self.link(peer), &wc, sink);
+                self.deliver(peer, self.link(peer), &wc, sink);
                 count += 1;
             }
             self.offer(wc.wr_id);
@@ -456,11 +454,7 @@ impl Wire for VerbsWire {
 
     #[inline(always)]
     fn sent(&self, peer: u32) -> u64 {
-        match &*self.recent.borrow() {
-            Some((recent, link)) if *recent == peer => return link.issued.get(),
-            _ => {}
-        }
-        self.find_link(peer).map_or(0, |link| link.issued.get())
+        self.links.get(peer).map_or(0, |link| link.issued.get())
     }
 
     fn arrived(&self, peer: u32, count: u64) -> bool {
@@ -478,7 +472,7 @@ impl Wire for VerbsWire {
         // What has reported may not have been looked at, and what does not report is asked to.
         self.look();
         if open() {
-            self.ask_for_report(peer, &link);
+            self.ask_for_report(peer, link);
             self.look();
         }
         !open() && !lost()
@@ -523,8 +517,7 @@ impl Wire for VerbsWire {
         connect::quiet(&board.notice);
         let nap = self.nap();
         // Completions of what is silent would not be announced.
-        let links: Vec<_> = self.links.borrow().iter().map(|(peer, link)| (*peer, Rc::clone(link))).collect();
-        links.iter().for_each(|(peer, link)| self.ask_for_report(*peer, link));
+        self.links.iter().for_each(|(peer, link)| self.ask_for_report(peer, link));
         board.done.notify();
         let (losses, changes) = (self.losses.get(), board.changes());
         if changes != self.seen.get() {
@@ -565,7 +558,7 @@ impl Wire for VerbsWire {
             let mut sge = ibv_sge { addr: inside.as_ptr() as u64, length: len as u32, lkey: 0 };
             wr.sg_list = &raw mut sge;
             wr.send_flags |= IBV_SEND_INLINE;
-            let posted = self.post(peer, &link, &mut wr, Then::Nothing, false);
+            let posted = self.post(peer, link, &mut wr, Then::Nothing, false);
             link.note_put();
             return posted.map(|_| len);
         }
@@ -584,7 +577,7 @@ impl Wire for VerbsWire {
         let mut sge = ibv_sge { addr: at as u64, length: len as u32, lkey: pool.key() };
         wr.sg_list = &raw mut sge;
         let then = if is_small { Then::Small(buffer) } else { Then::Large(buffer) };
-        let posted = self.post(peer, &link, &mut wr, then, !is_small);
+        let posted = self.post(peer, link, &mut wr, then, !is_small);
         link.note_put();
         if posted.is_err() {
             pool.give_back(buffer);
@@ -598,7 +591,7 @@ impl Wire for VerbsWire {
         let mut sge = ibv_sge { addr: self.large.at(large) as u64, length: len as u32, lkey: self.large.key() };
         let mut wr = request(IBV_WR_RDMA_READ, std::slice::from_mut(&mut sge));
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key.device };
-        if let Err(error) = self.post(peer, &link, &mut wr, Then::Fetched { large, len: len as u32, ticket }, true) {
+        if let Err(error) = self.post(peer, link, &mut wr, Then::Fetched { large, len: len as u32, ticket }, true) {
             self.large.give_back(large);
             return Err(error);
         }
@@ -626,7 +619,7 @@ impl Wire for VerbsWire {
         };
         let mut wr = request(opcode, &mut sges[..pieces.len()]);
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key.device };
-        self.post(peer, &link, &mut wr, then, true)?;
+        self.post(peer, link, &mut wr, then, true)?;
         match direction {
             Direction::Put => link.note_put(),
             Direction::Get => link.reads.set(link.reads.get() + 1),
@@ -639,7 +632,7 @@ impl Wire for VerbsWire {
         if link.notices.get() == 0 {
             return Err(Error::NoResource);
         }
-        self.notify(peer, &link, (key.device, remote, bytes), notice)?;
+        self.notify(peer, link, (key.device, remote, bytes), notice)?;
         link.note_put();
         link.notices.set(link.notices.get() - 1);
         Ok(())
@@ -659,7 +652,7 @@ impl Wire for VerbsWire {
             self.go_on_with_attempts();
             return Ok(());
         };
-        self.post_word(peer, &link, wr, |small| Then::Found { small, ticket }, ticket.is_some()).map(drop)
+        self.post_word(peer, link, wr, |small| Then::Found { small, ticket }, ticket.is_some()).map(drop)
     }
 
     fn atomic_now(
@@ -671,7 +664,7 @@ impl Wire for VerbsWire {
         ticket: impl FnOnce() -> u64,
     ) -> Result<Option<u64>> {
         match self.device_atomic(key, remote, atomic) {
-            Some(wr) => self.await_word(peer, &*self.ready(peer, 1)?, wr, ticket),
+            Some(wr) => self.await_word(peer, self.ready(peer, 1)?, wr, ticket),
             None => self.post_atomic(peer, key, remote, atomic, Some(ticket())).map(|()| None),
         }
     }

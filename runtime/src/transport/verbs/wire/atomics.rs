@@ -1,7 +1,6 @@
 //! Atomics: the device's two, and those that are made of them.
 
 use std::mem::MaybeUninit;
-use std::rc::Rc;
 
 use rdma_core_sys::*;
 
@@ -104,11 +103,11 @@ impl VerbsWire {
         self.attempts.go_on(|peer, key, remote, guess, value, attempt| {
             let Ok(link) = self.ready_for_attempt(peer) else { return false };
             let wr = self.atomic_request(key, remote, Some(guess), value);
-            self.post_word(peer, &link, wr, |small| Then::Attempted { small, attempt }, true).is_ok()
+            self.post_word(peer, link, wr, |small| Then::Attempted { small, attempt }, true).is_ok()
         })
     }
 
-    pub(super) fn ready_for_attempt(&self, peer: u32) -> Result<Rc<Link>> {
+    pub(super) fn ready_for_attempt(&self, peer: u32) -> Result<&Link> {
         let link = self.link(peer);
         let full = link.records.borrow().len() >= DEPTH;
         if link.raw.get().is_null() || full { Err(Error::NoResource) } else { Ok(link) }

@@ -35,7 +35,7 @@ impl VerbsWire {
         if link.records.borrow().len() >= DEPTH {
             return true;
         }
-        if self.give_notices_back(peer, &link).and_then(|()| self.say_of_rings(peer, &link)).is_err() {
+        if self.give_notices_back(peer, link).and_then(|()| self.say_of_rings(peer, link)).is_err() {
             return link.lost.get().is_none();
         }
         let mut waits = false;
@@ -66,7 +66,7 @@ impl VerbsWire {
                     waits |= link.flows.borrow()[channel as usize].out.waiting() > 0;
                     break;
                 };
-                if self.send_frame(peer, &link, &frame, small, issue).is_err() {
+                if self.send_frame(peer, link, &frame, small, issue).is_err() {
                     // The frame has left its flow and cannot go back: better a connection that is lost than a message.
                     self.lose(peer, "posting a message");
                     return false;
@@ -159,7 +159,7 @@ impl VerbsWire {
 
     /// Takes what has come from this peer, before all that is known of its connection goes: the peer may have been told
     /// that it arrived.
-    pub(super) fn keep_what_came(&self, peer: u32, link: &Rc<Link>) {
+    pub(super) fn keep_what_came(&self, peer: u32, link: &Link) {
         let its: VecDeque<_> = {
             let (mut arrived, leads) = (self.arrived.borrow_mut(), self.leads.borrow());
             let (its, others) = arrived.drain(..).partition(|wc| leads.get(&wc.qp_num) == Some(&peer));
@@ -180,7 +180,7 @@ impl VerbsWire {
     }
 
     /// Handles one received frame.
-    pub(super) fn deliver(&self, peer: u32, link: &Rc<Link>, wc: &ibv_wc, sink: &mut dyn FnMut(Arrival<'_>)) {
+    pub(super) fn deliver(&self, peer: u32, link: &Link, wc: &ibv_wc, sink: &mut dyn FnMut(Arrival<'_>)) {
         // What was written before this was sent can be seen.
         self.take_from_ring(peer, link, sink);
         link.came.set(link.came.get().wrapping_add(1));

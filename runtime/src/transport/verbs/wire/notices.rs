@@ -40,7 +40,7 @@ impl VerbsWire {
         if word & NONE != NONE {
             self.noticed.borrow_mut().push(word & NONE);
             link.noticed.set((link.noticed.get() + 1).min(NOTICES));
-            if owes(&link) {
+            if owes(link) {
                 self.note_backlog(peer);
             }
         }

@@ -1,6 +1,5 @@
 //! Peers: their connections come, break, and are looked after.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +11,7 @@ use crate::transport::verbs::link::{Link, Record, Then};
 
 impl VerbsWire {
     #[inline(always)]
-    pub(super) fn link(&self, peer: u32) -> Rc<Link> {
+    pub(super) fn link(&self, peer: u32) -> &Link {
         match self.link_or_none(peer) {
             Some(link) => link,
             None => self.add_link(peer),
@@ -20,16 +19,15 @@ impl VerbsWire {
     }
 
     #[cold]
-    fn add_link(&self, peer: u32) -> Rc<Link> {
-        let link = Rc::new(Link::new(&self.flow));
-        self.links.borrow_mut().insert(peer, Rc::clone(&link));
-        self.refresh(peer, &link);
+    fn add_link(&self, peer: u32) -> &Link {
+        let link = self.links.add(peer, Link::new(&self.flow));
+        self.refresh(peer, link);
         link
     }
 
     /// The peer, connected and with room for `requests` more. Its connection is asked for if it has none.
     #[inline(always)]
-    pub(super) fn ready(&self, peer: u32, requests: usize) -> Result<Rc<Link>> {
+    pub(super) fn ready(&self, peer: u32, requests: usize) -> Result<&Link> {
         let link = self.link(peer);
         if let Some(error) = link.lost.get() {
             return Err(error);
@@ -37,7 +35,7 @@ impl VerbsWire {
         if link.raw.get().is_null() {
             self.ask(peer)?;
             // One to this interface itself is there at once.
-            self.refresh(peer, &link);
+            self.refresh(peer, link);
             if link.raw.get().is_null() {
                 return Err(Error::NoResource);
             }
@@ -70,13 +68,13 @@ impl VerbsWire {
     #[cold]
     pub(super) fn look_for_changes(&self, changes: u64) {
         self.seen.set(changes);
-        let links: Vec<_> = self.links.borrow().iter().map(|(peer, link)| (*peer, Rc::clone(link))).collect();
+        let links = self.links.iter();
         for (peer, link) in links {
-            self.refresh(peer, &link);
+            self.refresh(peer, link);
         }
     }
 
-    pub(super) fn refresh(&self, peer: u32, link: &Rc<Link>) {
+    pub(super) fn refresh(&self, peer: u32, link: &Link) {
         let board = &self.connector.board;
         if board.is_broken() {
             return self.lose(peer, "using the network device, which failed or was removed");
@@ -119,27 +117,16 @@ impl VerbsWire {
         let (rank, interface) = (rank_of(peer), interface_of(peer));
         tracing::error!(rank, interface, ?host, why, "the connection to a rank is lost");
         self.losses.set(self.losses.get() + 1);
-        self.end(peer, &link, Error::ConnectionReset);
+        self.end(peer, link, Error::ConnectionReset);
     }
 
     #[inline(always)]
-    pub(super) fn link_or_none(&self, peer: u32) -> Option<Rc<Link>> {
-        match &*self.recent.borrow() {
-            Some((recent, link)) if *recent == peer => return Some(Rc::clone(link)),
-            _ => {}
-        }
-        self.find_link(peer)
-    }
-
-    #[inline(never)]
-    pub(super) fn find_link(&self, peer: u32) -> Option<Rc<Link>> {
-        let link = self.links.borrow().get(&peer).cloned()?;
-        *self.recent.borrow_mut() = Some((peer, Rc::clone(&link)));
-        Some(link)
+    pub(super) fn link_or_none(&self, peer: u32) -> Option<&Link> {
+        self.links.get(peer)
     }
 
     /// Takes the connection apart; what is under way ends with `error`.
-    pub(super) fn end(&self, peer: u32, link: &Rc<Link>, error: Error) {
+    pub(super) fn end(&self, peer: u32, link: &Link, error: Error) {
         link.lost.set(Some(error));
         if let Some(pair) = link.pair.borrow().as_ref() {
             pair.break_off();
@@ -187,11 +174,11 @@ impl VerbsWire {
             return;
         }
         self.looked.set(Instant::now());
-        let links: Vec<_> = self.links.borrow().iter().map(|(peer, link)| (*peer, Rc::clone(link))).collect();
+        let links = self.links.iter();
         for (peer, link) in links {
             if !link.raw.get().is_null() && (link.records.borrow().is_empty() || link.silent.get() > 0) {
                 link.silent.set(link.silent.get().max(1));
-                self.ask_for_report(peer, &link);
+                self.ask_for_report(peer, link);
             }
         }
     }
@@ -203,7 +190,7 @@ impl VerbsWire {
         // The peer asked, and nobody here has looked since.
         let peer = self.connector.board.peer_of(number)?;
         let link = self.link(peer);
-        self.refresh(peer, &link);
+        self.refresh(peer, link);
         self.leads.borrow().get(&number).copied()
     }
 }

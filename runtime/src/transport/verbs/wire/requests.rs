@@ -1,7 +1,6 @@
 //! Requests: posted, reported, and what becomes of their buffers.
 
 use std::mem::MaybeUninit;
-use std::rc::Rc;
 
 use rdma_core_sys::*;
 
@@ -115,10 +114,10 @@ impl VerbsWire {
             return;
         }
         if wc.status == IBV_WC_SUCCESS {
-            link.settle(wc.wr_id as u32, |then| self.finish(&link, then, Ok(())));
+            link.settle(wc.wr_id as u32, |then| self.finish(link, then, Ok(())));
         } else if self.connector.board.look(peer, |now| now.is_some_and(|now| now.pair.number() != wc.qp_num)) {
             // The peer gave this connection up and has asked for the next, which must not be lost by it.
-            self.refresh(peer, &link);
+            self.refresh(peer, link);
         } else {
             self.lose(peer, status(wc.status));
         }
@@ -178,8 +177,7 @@ impl VerbsWire {
     /// Buffers come back with the next report, and a silent request never reports.
     #[cold]
     pub(super) fn ask_for_reports(&self) {
-        let links: Vec<_> = self.links.borrow().iter().map(|(peer, link)| (*peer, Rc::clone(link))).collect();
-        links.iter().for_each(|(peer, link)| self.ask_for_report(*peer, link));
+        self.links.iter().for_each(|(peer, link)| self.ask_for_report(peer, link));
         self.look();
     }
 

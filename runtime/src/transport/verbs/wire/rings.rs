@@ -19,7 +19,6 @@
 //! too: there are no more than the ring has slots, and the oldest message is handled first, so the slot that comes next is
 //! free whenever there is a credit.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use rdma_core_sys::*;
@@ -90,7 +89,7 @@ impl VerbsWire {
 
     /// A small message of this peer came by a send.
     #[inline]
-    pub(super) fn count_towards_ring(&self, peer: u32, link: &Rc<Link>) {
+    pub(super) fn count_towards_ring(&self, peer: u32, link: &Link) {
         let count = link.small_ones.get() + 1;
         link.small_ones.set(count);
         if count == BUSY {
@@ -99,7 +98,7 @@ impl VerbsWire {
     }
 
     #[cold]
-    fn lend_ring(&self, peer: u32, link: &Rc<Link>) {
+    fn lend_ring(&self, peer: u32, link: &Link) {
         link.small_ones.set(0);
         if link.lent.get().is_some() || self.flow.credits > ring::SLOTS {
             return;
@@ -108,7 +107,7 @@ impl VerbsWire {
         let Some(rings) = self.rings.get_or_init(|| Rings::new(&self.connector.board.card).ok()) else { return };
         let Some((number, offer)) = rings.lend() else { return self.reclaim_one() };
         link.lent.set(Some(Lent { ring: number, taken: 0, wanted_back: false, used: true }));
-        self.lent.borrow_mut().push((peer, Rc::clone(link)));
+        self.lent.borrow_mut().push(peer);
         link.to_say.set(ToSay { offer: Some(offer), ..link.to_say.get() });
         self.note_backlog(peer);
     }
@@ -116,7 +115,8 @@ impl VerbsWire {
     /// All rings are lent: wants one back into which nothing came since this was asked the last time.
     fn reclaim_one(&self) {
         let mut found = false;
-        for (peer, link) in self.lent.borrow().iter() {
+        for peer in self.lent.borrow().iter() {
+            let link = self.link(*peer);
             let Some(lent) = link.lent.get() else { continue };
             found |= lent.wanted_back;
             if found || lent.used {
@@ -136,16 +136,17 @@ impl VerbsWire {
 
     /// Wants all rings back, and gives how long this rank may sleep meanwhile; for ever if none is lent.
     pub(super) fn nap(&self) -> Option<Duration> {
-        self.links.borrow().values().for_each(|link| link.small_ones.set(0));
+        self.links.iter().for_each(|(_, link)| link.small_ones.set(0));
         let lent = self.lent.borrow().clone();
         if lent.is_empty() {
             self.naps.set(0);
             return None;
         }
-        for (peer, link) in &lent {
+        for peer in lent {
+            let link = self.link(peer);
             if let Some(lent) = link.lent.get().filter(|lent| !lent.wanted_back) {
-                self.want_back(*peer, link, lent);
-                self.drain(*peer);
+                self.want_back(peer, link, lent);
+                self.drain(peer);
             }
         }
         let naps = self.naps.get();
@@ -213,7 +214,7 @@ impl VerbsWire {
     /// The peer writes into its ring no more.
     pub(super) fn take_back(&self, peer: u32, link: &Link) {
         let Some(lent) = link.lent.take() else { return };
-        self.lent.borrow_mut().retain(|(to, _)| *to != peer);
+        self.lent.borrow_mut().retain(|to| *to != peer);
         if let Some(rings) = self.rings() {
             rings.give_back(lent.ring);
         }
@@ -228,7 +229,7 @@ impl VerbsWire {
     pub(super) fn rings_stir(&self) -> bool {
         let Some(rings) = self.rings() else { return false };
         let lent = self.lent.borrow();
-        lent.iter().any(|(_, link)| link.lent.get().is_some_and(|lent| rings.stirs(lent.ring, lent.taken)))
+        lent.iter().any(|peer| self.link(*peer).lent.get().is_some_and(|lent| rings.stirs(lent.ring, lent.taken)))
     }
 
     /// Handles what came into rings; gives how many messages.
@@ -237,8 +238,8 @@ impl VerbsWire {
         let mut count = 0;
         for place in 0.. {
             // Not borrowed while the sink runs, which may give one back.
-            let Some((peer, link)) = self.lent.borrow().get(place).cloned() else { return count };
-            count += self.take_from_ring(peer, &link, sink);
+            let Some(peer) = self.lent.borrow().get(place).copied() else { return count };
+            count += self.take_from_ring(peer, self.link(peer), sink);
         }
         count
     }
