@@ -149,7 +149,7 @@ impl Outflow {
     }
 
     /// Takes back what [`Outflow::pass`] has given: it was not sent.
-    pub fn pass_not(&mut self) {
+    pub fn unpass(&mut self) {
         self.credits += 1;
         self.number = self.number.wrapping_sub(1);
     }
@@ -329,7 +329,7 @@ mod tests {
         let mut out = Outflow::new(Channel::Message, &limits);
         let head = out.pass(1, 5, 0).expect("a credit is there");
         assert_eq!(out.pass(1, 5, 0), None);
-        out.pass_not();
+        out.unpass();
         assert_eq!(out.pass(1, 5, 0), Some(head));
         assert_eq!(out.pass(1, 5, 0), None);
     }

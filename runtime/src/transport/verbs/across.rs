@@ -518,6 +518,30 @@ fn a_refused_access_ends_one_connection_and_no_other() {
 
 #[test]
 #[ignore = "needs an RDMA device: ci/softroce"]
+fn a_flood_of_puts_that_are_refused_ends_in_an_error() {
+    for large in [false, true] {
+        let trio = Trio::meet();
+        let (end, key) = &trio.others[0];
+        let wrong = RemoteKey { device: key.device ^ 0x5a_5a00, ..*key };
+        let start = Instant::now();
+        let error = loop {
+            assert!(start.elapsed().as_secs() < 20, "still no error");
+            let outcome = match large {
+                true => end.put_bcopy(10_000, |room| room.len(), wrong.address(), &wrong).map(drop),
+                false => end.put_short(&7u64.to_ne_bytes(), wrong.address(), &wrong),
+            };
+            match outcome {
+                Ok(()) => {}
+                Err(Error::NoResource) => trio.turn(),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error, Error::ConnectionReset);
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
 fn a_queue_pair_driven_to_error_ends_one_connection_and_no_other() {
     let trio = Trio::meet();
     trio.sides[0].device.board().fail(1);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::across::offer;
-use super::address::Address;
 use super::credits::{End, ends};
+use super::link::Lent;
 use super::ring::{HEAD, Head, RINGS, Remote, seal};
 use super::wire::FLOW;
 use super::{Device, VerbsWire};
@@ -16,7 +16,7 @@ use crate::transport::key::Place;
 use crate::transport::wire::{Channel, Wire};
 use crate::transport::{Error, RemoteKey, Result};
 
-fn send(wire: &VerbsWire, peer: u32, channel: Channel, bytes: &[u8]) -> Result<usize> {
+pub(super) fn send(wire: &VerbsWire, peer: u32, channel: Channel, bytes: &[u8]) -> Result<usize> {
     let fill = |buffer: &mut [u8]| {
         buffer[..bytes.len()].copy_from_slice(bytes);
         bytes.len()
@@ -119,6 +119,16 @@ fn what_is_written_and_what_is_sent_come_in_order() {
 #[ignore = "needs an RDMA device: ci/softroce"]
 fn a_message_waits_for_frames_that_were_sent_before_it() {
     let [near, far] = busy_ends();
+    // All counts wrap on the way.
+    wait("acknowledgement", || near.wire.arrived(near.peer, near.wire.sent(near.peer)), || {});
+    let (here, there) = (near.wire.link_to(near.peer), far.wire.link_to(far.peer));
+    let (ring, lent) = (here.ring.get().expect("a ring"), there.lent.get().expect("a ring"));
+    let shift = (u32::MAX - 150) / 32 * 32;
+    here.ring.set(Some(Remote { written: ring.written + shift, ..ring }));
+    there.lent.set(Some(Lent { taken: lent.taken + shift, ..lent }));
+    assert_eq!(here.went.get(), there.came.get());
+    here.went.set(here.went.get() + shift);
+    there.came.set(there.came.get() + shift);
     for turn in 0..200u32 {
         // Of other channels, so that only the count of frames keeps the order.
         for (channel, number) in
@@ -192,13 +202,12 @@ fn who_sleeps_has_its_ring_back_and_is_woken() {
     near.wire.receive(&mut |_| {});
     near.wire.push();
     wait("the ring", || far.wire.rings_lent() == 0, || _ = far.wire.receive(&mut |_| {}));
-    // Nothing ends this sleep.
-    arm(&mut far);
-    while wakes(&far.wire, 0) {
-        far.take();
+    // Nothing ends a sleep but what is late.
+    let sleeps = |_| {
         arm(&mut far);
-    }
-    assert!(!wakes(&far.wire, 100));
+        !wakes(&far.wire, 100)
+    };
+    assert!((0..20).any(sleeps));
     // And then it is lent again.
     let ends = [near, far];
     let [near, far] = &ends;
@@ -285,81 +294,6 @@ fn rings_are_few_and_go_to_who_is_busy() {
     wait("messages", || came.get() > before + 200, || turn(&others));
 }
 
-#[test]
-#[ignore = "needs an RDMA device: ci/softroce"]
-fn what_has_arrived_is_handed_over_though_its_sender_is_lost() {
-    for by_ring in [false, true] {
-        let devices = [0, 1].map(|rank| Device::new(rank, 2, &offer()).expect("opens"));
-        let [far, near] = devices.each_ref().map(|device| VerbsWire::open(device, FLOW).expect("opens"));
-        let peer = near.resolve(&far.address()).expect("a good address");
-        let back = far.resolve(&near.address()).expect("a good address");
-        let turn = |times: usize| {
-            let came = std::cell::Cell::new(0);
-            let turn = || {
-                near.push();
-                near.receive(&mut |_| {});
-                far.push();
-                far.receive(&mut |_| came.set(came.get() + 1));
-            };
-            for _ in 0..times {
-                wait("room", || send(&near, peer, Channel::Message, b"at first").is_ok(), turn);
-            }
-            wait("messages", || came.get() == times, turn);
-        };
-        turn(if by_ring { 20 } else { 1 });
-        let settle = || {
-            far.push();
-            near.receive(&mut |_| {});
-        };
-        wait("a way", || near.written(peer).is_some() == by_ring, settle);
-        let messages: Vec<Vec<u8>> = [8, 3000, 9, 10_000, 10].map(|len| vec![len as u8; len]).into();
-        for message in &messages {
-            wait("room", || send(&near, peer, Channel::Message, message).is_ok(), || _ = near.push());
-        }
-        near.push();
-        wait("arrival", || near.arrived(peer, near.sent(peer)), || {});
-        devices[0].board().fail(Address::decode(&near.address()).expect("an address").peer());
-        send(&far, back, Channel::Message, b"never comes").expect("is posted");
-        let mut came = Vec::new();
-        let start = std::time::Instant::now();
-        while far.loss(back).is_none() || came.len() < messages.len() {
-            assert!(start.elapsed().as_secs() < 20, "by a ring: {by_ring}; {} came", came.len());
-            if far.loss(back).is_none() {
-                // The loss is seen before any message is handled.
-                far.arrived(back, far.sent(back));
-                continue;
-            }
-            assert!(far.has_arrivals());
-            far.receive(&mut |arrival| came.push((arrival.from, arrival.data.to_vec())));
-        }
-        assert!(came.iter().all(|(from, _)| *from == back));
-        assert!(came.into_iter().map(|(_, bytes)| bytes).eq(messages), "by a ring: {by_ring}");
-    }
-}
-
-#[test]
-#[ignore = "needs an RDMA device: ci/softroce"]
-fn a_peer_that_is_lost_leaves_its_ring() {
-    let devices = [0, 1].map(|rank| Device::new(rank, 2, &offer()).expect("opens"));
-    let [far, near] = devices.each_ref().map(|device| VerbsWire::open(device, FLOW).expect("opens"));
-    let peer = near.resolve(&far.address()).expect("a good address");
-    let back = far.resolve(&near.address()).expect("a good address");
-    let turn = || {
-        let _ = send(&near, peer, Channel::Message, b"a message");
-        for wire in [&near, &far] {
-            wire.push();
-            wire.receive(&mut |_| {});
-        }
-    };
-    wait("a ring", || near.written(peer).is_some_and(|written| written > 3), turn);
-    devices[0].board().fail(Address::decode(&near.address()).expect("an address").peer());
-    wait("the loss", || far.loss(back).is_some() && near.loss(peer).is_some(), turn);
-    assert_eq!((far.rings_lent(), near.written(peer)), (0, None));
-    assert_eq!(send(&near, peer, Channel::Message, b"more"), Err(Error::ConnectionReset));
-    let links = [near.link_to(peer), far.link_to(back)];
-    assert!(links.iter().all(|link| link.lent.get().is_none()));
-}
-
 /// Three ranks send to each other in bursts, compute without progress, and sleep when there is nothing else to do.
 #[test]
 #[ignore = "needs an RDMA device: ci/softroce"]
@@ -369,7 +303,7 @@ fn who_sends_computes_and_sleeps_misses_nothing() {
     let wires = [0, 1, 2]
         .map(|rank| VerbsWire::open(&Device::new(rank, RANKS, &offer()).expect("opens"), FLOW).expect("opens"));
     let addresses = wires.each_ref().map(Wire::address);
-    let finished = AtomicUsize::new(0);
+    let [finished, sleeps, written] = [(); 3].map(|()| AtomicUsize::new(0));
     let run = |rank: usize, wire: VerbsWire| {
         let peers = addresses.each_ref().map(|address| wire.resolve(address).expect("a good address"));
         let others: Vec<usize> = (0..RANKS).filter(|other| *other != rank).collect();
@@ -387,15 +321,17 @@ fn who_sends_computes_and_sleeps_misses_nothing() {
             message
         };
         let (mut sent, mut came) = ([0; RANKS], [0; RANKS]);
-        let (mut slept, mut written, mut told) = (0, 0, false);
+        let mut told = false;
         while finished.load(Ordering::SeqCst) < RANKS {
             let (mut burst, mut stuck) = (random() % 100, true);
             for other in &others {
                 while burst > 0 && sent[*other] < COUNT {
-                    let is_ring = wire.written(peers[*other]).is_some();
+                    let before = wire.written(peers[*other]);
                     match send(&wire, peers[*other], Channel::Message, &message(rank, sent[*other])) {
                         Ok(_) => {
-                            (sent[*other], burst, written) = (sent[*other] + 1, burst - 1, written + u32::from(is_ring))
+                            (sent[*other], burst) = (sent[*other] + 1, burst - 1);
+                            let after = wire.written(peers[*other]);
+                            written.fetch_add((after.is_some() && after > before).into(), Ordering::Relaxed);
                         }
                         Err(Error::NoResource) => break,
                         Err(error) => panic!("{error}"),
@@ -417,15 +353,14 @@ fn who_sends_computes_and_sleeps_misses_nothing() {
             let all = others.iter().all(|other| sent[*other] == COUNT && came[*other] == COUNT);
             if all && wire.is_idle() {
                 if !std::mem::replace(&mut told, true) {
-                    println!("rank {rank}: slept {slept} times, about {written} messages through rings");
                     finished.fetch_add(1, Ordering::SeqCst);
                 }
                 std::thread::yield_now();
             } else if !all && stuck && wire.arm().is_ok() {
-                slept += 1;
+                sleeps.fetch_add(1, Ordering::Relaxed);
                 assert!(wakes(&wire, 10_000), "rank {rank} sleeps; it sent {sent:?} and has {came:?}");
             } else if !all && random() % 2 == 0 && wire.arm().is_ok() {
-                slept += 1;
+                sleeps.fetch_add(1, Ordering::Relaxed);
                 wakes(&wire, 2);
             }
         }
@@ -435,4 +370,23 @@ fn who_sends_computes_and_sleeps_misses_nothing() {
         let ranks = wires.into_iter().enumerate();
         join(ranks.map(|(rank, wire)| scope.spawn(move || run(rank, wire))).collect());
     });
+    let [written, sleeps] = [&written, &sleeps].map(|count| count.load(Ordering::Relaxed));
+    println!("busy: {written} messages through rings, {sleeps} sleeps");
+    assert!(written > 100 && sleeps > 10);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn arming_that_is_refused_keeps_the_rings() {
+    let [near, mut far] = busy_ends();
+    let before = far.came[1].len();
+    for _ in 0..12 {
+        near.send(Channel::Request, b"request!").expect("room");
+        wait("acknowledgement", || near.wire.arrived(near.peer, near.wire.sent(near.peer)), || {});
+        assert_eq!(far.wire.arm(), Err(Error::Busy));
+        far.take();
+    }
+    far.takes(Channel::Request, before + 12);
+    near.wire.receive(&mut |_| {});
+    assert!(near.wire.written(near.peer).is_some());
 }

@@ -3,6 +3,7 @@
 use super::connect::{Connection, DEPTH, PIECES};
 use super::link::{Link, Record};
 use super::queue::Pair;
+use super::ring::RING;
 
 /// Bytes of a request in the device's queue, without what it carries: soft-RoCE's `rxe_send_wqe` (rdma_user_rxe.h).
 const REQUEST: usize = 208;
@@ -13,14 +14,14 @@ const HANDLES: usize = 4096;
 /// Bytes of entries in tables by peer or queue pair, about.
 const ENTRIES: usize = 512;
 
-/// Bytes for a peer whose requests carry as many as `inline` bytes inside.
+/// Bytes for a peer whose requests carry as many as `inline` bytes inside, the ring of one that is busy included.
 pub fn per_peer(inline: usize) -> usize {
     // A ring that is full has a free place.
     let places = (DEPTH + 1).next_power_of_two();
     let queue = places * (REQUEST + inline.max(PIECES * BLOCK)).next_power_of_two();
     let records = places * size_of::<Record>();
     let state = size_of::<Link>() + size_of::<Connection>() + size_of::<Pair>();
-    queue.next_multiple_of(4096) + records + state + HANDLES + ENTRIES
+    queue.next_multiple_of(4096) + records + state + HANDLES + ENTRIES + RING
 }
 
 #[cfg(test)]

@@ -117,7 +117,9 @@ pub struct Link {
     pub went: Cell<u32>,
     pub came: Cell<u32>,
     /// Small messages of the peer since this rank slept.
-    pub small_ones: Cell<u32>,
+    pub small_messages: Cell<u32>,
+    /// Rings in a row that came back as they went.
+    pub unused: Cell<u32>,
 }
 
 /// A ring that the peer writes into.
@@ -165,7 +167,8 @@ impl Link {
             to_say: Cell::default(),
             went: Cell::default(),
             came: Cell::default(),
-            small_ones: Cell::default(),
+            small_messages: Cell::default(),
+            unused: Cell::default(),
         }
     }
 
@@ -184,12 +187,13 @@ impl Link {
         self.to_say.take();
         self.went.set(0);
         self.came.set(0);
-        self.small_ones.set(0);
+        self.small_messages.set(0);
+        self.unused.set(0);
     }
 
     /// Whether all that was put at the peer is acknowledged, as far as is known here.
     #[inline(always)]
-    pub fn is_put(&self) -> bool {
+    pub fn puts_acknowledged(&self) -> bool {
         self.records.borrow().front().is_none_or(|record| record.issue >= self.put.get())
     }
 

@@ -34,6 +34,8 @@ mod footprint;
 mod interfaces;
 mod link;
 mod links;
+#[cfg(all(test, not(loom)))]
+mod lost;
 mod pool;
 mod queue;
 mod ring;

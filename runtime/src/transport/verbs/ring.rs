@@ -10,6 +10,7 @@
 //! In which order the bytes of one RDMA write become visible nobody promises. A message counts as there when its check is
 //! right, which covers its place in the ring too, so that nothing of the message that lay there before passes for it.
 
+use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -21,6 +22,8 @@ use crate::transport::error::Result;
 pub const SLOTS: u32 = 32;
 /// Bytes of a slot.
 const SLOT: usize = 256;
+/// Bytes of a ring.
+pub const RING: usize = SLOTS as usize * SLOT;
 const WORD: usize = size_of::<u64>();
 /// Bytes of a slot before the message.
 pub const HEAD: usize = 2 * WORD;
@@ -96,35 +99,49 @@ impl Taken {
     }
 }
 
-/// Rings to lend.
+/// Rings to lend. Each is registered when it is lent for the first time.
 #[derive(Debug)]
-pub struct Rings(Pool);
+pub struct Rings {
+    rings: [OnceCell<Pool>; RINGS],
+    free: RefCell<Vec<u32>>,
+}
+
+impl Default for Rings {
+    fn default() -> Rings {
+        // The first is lent first.
+        Rings { rings: Default::default(), free: RefCell::new((0..RINGS as u32).rev().collect()) }
+    }
+}
 
 impl Rings {
-    /// Registers memory for all.
+    /// An empty ring: its number here, and what its writer needs. None if all are lent.
     ///
     /// # Errors
-    /// [`crate::transport::Error::NoMemory`].
-    pub fn new(card: &Arc<Card>) -> Result<Rings> {
-        Pool::new(card, RINGS, SLOTS as usize * SLOT).map(Rings)
-    }
-
-    /// An empty ring, if one is left: its number here, and what its writer needs.
-    pub fn lend(&self) -> Option<(u32, Remote)> {
-        let ring = self.0.take()?;
+    /// If memory for one more cannot be had.
+    pub fn lend(&self, card: &Arc<Card>) -> Result<Option<(u32, Remote)>> {
+        let Some(ring) = self.free.borrow().last().copied() else { return Ok(None) };
+        let place = &self.rings[ring as usize];
+        let pool = match place.get() {
+            Some(pool) => pool,
+            None => {
+                let pool = Pool::new(card, 1, RING)?;
+                place.get_or_init(|| pool)
+            }
+        };
+        self.free.borrow_mut().pop();
         (0..SLOTS).flat_map(|slot| self.slot(ring, slot)).for_each(|word| word.store(0, Ordering::Relaxed));
-        Some((ring, Remote { address: self.0.at(ring) as u64, key: self.0.remote_key(), written: 0 }))
+        Ok(Some((ring, Remote { address: pool.at(0) as u64, key: pool.remote_key(), written: 0 })))
     }
 
     /// Takes a ring back, into which nobody writes any more.
     pub fn give_back(&self, ring: u32) {
-        self.0.give_back(ring);
+        self.free.borrow_mut().push(ring);
     }
 
     /// The words of the slot that the `number`-th message lies in.
     #[inline(always)]
     fn slot(&self, ring: u32, number: u32) -> &[AtomicU64; SLOT / WORD] {
-        let start = self.0.at(ring);
+        let start = self.rings[ring as usize].get().expect("a ring that was lent").at(0);
         // SAFETY: inside a ring, as the number is taken modulo its slots; aligned as slots and rings are. The device writes
         // there at any time, so everything is looked at as an atomic.
         unsafe { &*start.add((number % SLOTS) as usize * SLOT).cast() }
@@ -132,7 +149,7 @@ impl Rings {
 
     /// Whether the `number`-th message has begun to come.
     #[inline(always)]
-    pub fn stirs(&self, ring: u32, number: u32) -> bool {
+    pub fn has_begun(&self, ring: u32, number: u32) -> bool {
         self.slot(ring, number)[0].load(Ordering::Relaxed) != 0
     }
 

@@ -10,7 +10,7 @@ mod peers;
 mod requests;
 mod rings;
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -111,6 +111,8 @@ pub struct VerbsWire {
     spent: RefCell<Vec<u64>>,
     /// Completions are being looked at: what comes later must not be looked at before them.
     looking: Cell<bool>,
+    /// Peers that were lost by one of them.
+    ending: RefCell<Vec<u32>>,
     /// Notices that came, for [`Wire::notices`].
     noticed: RefCell<Vec<u32>>,
     /// Peers with messages or credits to send.
@@ -118,8 +120,8 @@ pub struct VerbsWire {
     small: Pool,
     large: Pool,
     frames: Pool,
-    /// Rings for busy peers, once there was one; none if there is no memory for them.
-    rings: OnceCell<Option<Rings>>,
+    /// Rings for busy peers.
+    rings: Rings,
     /// Who has one.
     lent: RefCell<Vec<u32>>,
     /// Naps in a row, and what ends one.
@@ -201,13 +203,14 @@ impl VerbsWire {
             arrived: RefCell::default(),
             kept: RefCell::default(),
             looking: Cell::new(false),
+            ending: RefCell::default(),
             spent: RefCell::new(Vec::with_capacity(GIVEN)),
             noticed: RefCell::default(),
             backlog: RefCell::default(),
             small: Pool::new(card, SMALL, FRAME)?,
             large: Pool::new(card, LARGE, LARGE_BYTES)?,
             frames,
-            rings: OnceCell::new(),
+            rings: Rings::default(),
             lent: RefCell::default(),
             naps: Cell::new(0),
             alarm,
@@ -353,12 +356,12 @@ impl Wire for VerbsWire {
         max: usize,
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<usize> {
-        let mut link = self.ready(peer, 1)?;
+        let link = self.ready(peer, 1)?;
         let inline = self.connector.board.inline.min(INSIDE);
         if self.ring_of(link, channel, 0).is_some() {
             // The peer may want it back.
             self.look();
-            link = self.ready(peer, 1)?;
+            link.lost.get().map_or(Ok(()), Err)?;
         }
         // Only what is longer than a frame waits here: the rest is with the device when it is taken, so that it arrives
         // though its sender makes no progress.
@@ -394,7 +397,7 @@ impl Wire for VerbsWire {
                 let flow = &mut link.flows.borrow_mut()[channel as usize];
                 match posted {
                     Ok(_) => flow.inward.gave(credits),
-                    Err(Error::NoResource) => flow.out.pass_not(),
+                    Err(Error::NoResource) => flow.out.unpass(),
                     Err(_) => {}
                 }
                 return posted.map(|_| len);
@@ -418,14 +421,22 @@ impl Wire for VerbsWire {
         let mut count = self.deliver_kept(sink);
         for _ in 0..BURST {
             // Not borrowed while the sink runs.
-            let Some(wc) = self.arrived.borrow_mut().pop_front() else { break };
-            if wc.status == IBV_WC_SUCCESS
-                && let Some(peer) = self.peer_of(wc.qp_num)
-            {
-                self.deliver(peer, self.link(peer), &wc, sink);
-                count += 1;
+            let first = || self.arrived.borrow().front().copied();
+            let Some(wc) = first() else { break };
+            let peer = if wc.status == IBV_WC_SUCCESS { self.peer_of(wc.qp_num) } else { None };
+            if let Some(peer) = peer {
+                // What was written before this was sent can be seen.
+                count += self.take_from_ring(peer, self.link(peer), sink);
             }
-            self.offer(wc.wr_id);
+            // If the peer was lost meanwhile it has been kept.
+            if first().is_some_and(|first| (first.wr_id, first.qp_num) == (wc.wr_id, wc.qp_num)) {
+                self.arrived.borrow_mut().pop_front();
+                if let Some(peer) = peer {
+                    self.deliver(peer, self.link(peer), &wc, sink);
+                    count += 1;
+                }
+                self.offer(wc.wr_id);
+            }
         }
         count += self.receive_from_rings(sink);
         if count > 0 {
@@ -443,7 +454,7 @@ impl Wire for VerbsWire {
     fn has_arrivals(&self) -> bool {
         self.look();
         let waits = !self.arrived.borrow().is_empty() || !self.kept.borrow().is_empty();
-        waits || !self.noticed.borrow().is_empty() || self.rings_stir()
+        waits || !self.noticed.borrow().is_empty() || self.rings_have_begun()
     }
 
     fn fence(&self, peer: u32) {
@@ -515,11 +526,15 @@ impl Wire for VerbsWire {
         let board = &self.connector.board;
         self.events.drain();
         connect::quiet(&board.notice);
+        let losses = self.losses.get();
+        if self.has_arrivals() {
+            return Err(Error::Busy);
+        }
         let nap = self.nap();
         // Completions of what is silent would not be announced.
         self.links.iter().for_each(|(peer, link)| self.ask_for_report(peer, link));
         board.done.notify();
-        let (losses, changes) = (self.losses.get(), board.changes());
+        let changes = board.changes();
         if changes != self.seen.get() {
             self.look_for_changes(changes);
         }

@@ -172,6 +172,7 @@ impl VerbsWire {
         };
         for wc in its {
             if wc.status == IBV_WC_SUCCESS {
+                self.take_from_ring(peer, link, &mut keep);
                 self.deliver(peer, link, &wc, &mut keep);
             }
             self.offer(wc.wr_id);
@@ -179,10 +180,8 @@ impl VerbsWire {
         self.take_from_ring(peer, link, &mut keep);
     }
 
-    /// Handles one received frame.
+    /// Handles one received frame; what was written before it was sent has been taken.
     pub(super) fn deliver(&self, peer: u32, link: &Link, wc: &ibv_wc, sink: &mut dyn FnMut(Arrival<'_>)) {
-        // What was written before this was sent can be seen.
-        self.take_from_ring(peer, link, sink);
         link.came.set(link.came.get().wrapping_add(1));
         let bytes = self.frame(wc);
         match Frame::decode(bytes) {

@@ -88,7 +88,19 @@ impl VerbsWire {
             Stage::Failed if link.lost.get().is_none() => self.lose(peer, "asking for a connection"),
             Stage::Failed => {}
             Stage::Ready if link.raw.get() == pair.raw => {}
+            // It counts as lost here, and learns of that.
+            Stage::Ready if link.lost.get().is_some() => {
+                pair.break_off();
+                board.forget(peer);
+            }
             Stage::Ready => {
+                if !self.looking.get() {
+                    // What came by the connection before.
+                    self.look();
+                    if link.raw.get() == pair.raw || link.lost.get().is_some() {
+                        return;
+                    }
+                }
                 // What was under way on a connection that the peer has given up will not be done.
                 if link.records.borrow().iter().all(|record| record.then == Then::Idle) {
                     self.keep_what_came(peer, link);
@@ -117,7 +129,12 @@ impl VerbsWire {
         let (rank, interface) = (rank_of(peer), interface_of(peer));
         tracing::error!(rank, interface, ?host, why, "the connection to a rank is lost");
         self.losses.set(self.losses.get() + 1);
-        self.end(peer, link, Error::ConnectionReset);
+        if self.looking.get() {
+            // More of it may be among the completions.
+            self.ending.borrow_mut().push(peer);
+        } else {
+            self.end(peer, link, Error::ConnectionReset);
+        }
     }
 
     #[inline(always)]

@@ -81,9 +81,22 @@ impl VerbsWire {
             let came = self.connector.board.done.poll(&mut room);
             count += came.iter().map(|wc| usize::from(self.take_completion(wc))).sum::<usize>();
             if came.len() < room.len() {
-                self.looking.set(false);
-                return count;
+                break;
             }
+        }
+        self.looking.set(false);
+        if !self.ending.borrow().is_empty() {
+            self.end_lost();
+        }
+        count
+    }
+
+    /// Ends the connections to peers that were lost while completions were looked at.
+    #[cold]
+    fn end_lost(&self) {
+        let peers = self.ending.take();
+        for peer in peers {
+            self.end(peer, self.link(peer), Error::ConnectionReset);
         }
     }
 
@@ -126,6 +139,10 @@ impl VerbsWire {
     /// Posts a request; there is room, as [`VerbsWire::ready`] found.
     #[inline(always)]
     pub(super) fn post(&self, peer: u32, link: &Link, wr: &mut ibv_send_wr, then: Then, reports: bool) -> Result<u64> {
+        // A loss may have been found since there was room.
+        if link.raw.get().is_null() {
+            return Err(link.lost.get().unwrap_or(Error::NoResource));
+        }
         let mut records = link.records.borrow_mut();
         let index = link.first.get() + records.len() as u64;
         wr.wr_id = number(peer, index);
@@ -136,11 +153,9 @@ impl VerbsWire {
         } else {
             link.silent.set(silent);
         }
-        if link.fence.get() {
-            link.fence.set(false);
-            if link.reads.get() > 0 {
-                wr.send_flags |= IBV_SEND_FENCE;
-            }
+        let fence = link.fence.replace(false);
+        if fence && link.reads.get() > 0 {
+            wr.send_flags |= IBV_SEND_FENCE;
         }
         let mut bad = std::ptr::null_mut();
         // SAFETY: a live queue pair; the list is read before the call returns, and its buffers are kept until the
@@ -148,6 +163,7 @@ impl VerbsWire {
         let failed = unsafe { ibv_post_send(link.raw.get(), wr, &raw mut bad) };
         if failed != 0 {
             drop(records);
+            link.fence.set(fence);
             return Err(self.refused(peer, failed));
         }
         let issue = link.issued.get();

@@ -13,8 +13,10 @@
 //! Until a ring is back, its owner sleeps for naps only. The sender looks for a question before it writes, also where it
 //! makes no progress, so that only what crosses the question is found at the end of a nap.
 //!
-//! That who sees a write sees those before it nobody promises, as it is for sends: a message goes into the ring only if all
-//! that was put at the peer before is acknowledged. Order holds over both ways: a message in the ring says how many frames were sent before it, and waits for them; a frame
+//! Seeing one write promises nothing about those before it, as seeing a send does: a message goes into the ring only if all
+//! that was put at the peer before is acknowledged.
+//!
+//! Order holds over both ways: a message in the ring says how many frames were sent before it, and waits for them; a frame
 //! that comes waits for what lies in the ring, as a send is seen after the writes before it. Credits are counted over both
 //! too: there are no more than the ring has slots, and the oldest message is handled first, so the slot that comes next is
 //! free whenever there is a credit.
@@ -29,7 +31,7 @@ use crate::transport::error::{Error, Result};
 use crate::transport::message::Retained;
 use crate::transport::verbs::connect::DEPTH;
 use crate::transport::verbs::link::{Lent, Link, Then};
-use crate::transport::verbs::ring::{self, Remote, Rings};
+use crate::transport::verbs::ring::{self, Remote};
 use crate::transport::wire::{Arrival, Channel};
 
 /// Messages of a peer in one waking that make it busy. Tests are short.
@@ -37,6 +39,8 @@ pub(in crate::transport::verbs) const BUSY: u32 = if cfg!(test) { 4 } else { 64 
 /// The first nap while a ring is not back; each next is twice as long, so often.
 const NAP: Duration = Duration::from_micros(200);
 const DOUBLED: u32 = 6;
+/// Rings that a peer did not use make it busy by twice as many messages each, so often.
+const UNUSED: u32 = 10;
 
 /// Kinds of frames, beside those of [`crate::transport::stream::Frame`].
 const OFFER: u8 = 3;
@@ -67,7 +71,7 @@ impl VerbsWire {
     /// The peer's ring, if it lends one to this rank, and a message of so many bytes, head included, can be written there.
     #[inline(always)]
     pub(super) fn ring_of(&self, link: &Link, channel: Channel, bytes: usize) -> Option<Remote> {
-        link.ring.get().filter(|_| channel == Channel::Message && ring::fits(bytes) && link.is_put())
+        link.ring.get().filter(|_| channel == Channel::Message && ring::fits(bytes) && link.puts_acknowledged())
     }
 
     /// Writes a sealed message into the peer's ring.
@@ -90,22 +94,25 @@ impl VerbsWire {
     /// A small message of this peer came by a send.
     #[inline]
     pub(super) fn count_towards_ring(&self, peer: u32, link: &Link) {
-        let count = link.small_ones.get() + 1;
-        link.small_ones.set(count);
-        if count == BUSY {
+        let count = link.small_messages.get() + 1;
+        link.small_messages.set(count);
+        if count == BUSY << link.unused.get() {
             self.lend_ring(peer, link);
         }
     }
 
     #[cold]
     fn lend_ring(&self, peer: u32, link: &Link) {
-        link.small_ones.set(0);
+        link.small_messages.set(0);
         if link.lent.get().is_some() || self.flow.credits > ring::SLOTS {
             return;
         }
-        // Without memory for rings messages come as they came.
-        let Some(rings) = self.rings.get_or_init(|| Rings::new(&self.connector.board.card).ok()) else { return };
-        let Some((number, offer)) = rings.lend() else { return self.reclaim_one() };
+        let (number, offer) = match self.rings.lend(&self.connector.board.card) {
+            Ok(Some(ring)) => ring,
+            Ok(None) => return self.reclaim_one(),
+            // Without memory for rings messages come as they came.
+            Err(_) => return link.unused.set(UNUSED),
+        };
         link.lent.set(Some(Lent { ring: number, taken: 0, wanted_back: false, used: true }));
         self.lent.borrow_mut().push(peer);
         link.to_say.set(ToSay { offer: Some(offer), ..link.to_say.get() });
@@ -117,14 +124,13 @@ impl VerbsWire {
         let mut found = false;
         for peer in self.lent.borrow().iter() {
             let link = self.link(*peer);
-            let Some(lent) = link.lent.get() else { continue };
-            found |= lent.wanted_back;
+            let Some(lent) = link.lent.get().filter(|lent| !lent.wanted_back) else { continue };
             if found || lent.used {
                 link.lent.set(Some(Lent { used: false, ..lent }));
-                continue;
+            } else {
+                found = true;
+                self.want_back(*peer, link, lent);
             }
-            found = true;
-            self.want_back(*peer, link, lent);
         }
     }
 
@@ -136,7 +142,7 @@ impl VerbsWire {
 
     /// Wants all rings back, and gives how long this rank may sleep meanwhile; for ever if none is lent.
     pub(super) fn nap(&self) -> Option<Duration> {
-        self.links.iter().for_each(|(_, link)| link.small_ones.set(0));
+        self.links.iter().for_each(|(_, link)| link.small_messages.set(0));
         let lent = self.lent.borrow().clone();
         if lent.is_empty() {
             self.naps.set(0);
@@ -149,9 +155,7 @@ impl VerbsWire {
                 self.drain(peer);
             }
         }
-        let naps = self.naps.get();
-        self.naps.set((naps + 1).min(DOUBLED));
-        Some(NAP * (1 << naps))
+        Some(NAP * (1 << self.naps.get()))
     }
 
     /// Ends the next sleep after `nap`, or no more.
@@ -161,6 +165,7 @@ impl VerbsWire {
             let value = Timespec { tv_sec: 0, tv_nsec: nap.unwrap_or_default().subsec_nanos().into() };
             let setting = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
             timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &setting).map_err(|error| io(error.into()))?;
+            self.naps.set((self.naps.get() + 1).min(DOUBLED));
         }
         Ok(())
     }
@@ -205,7 +210,12 @@ impl VerbsWire {
                 link.to_say.set(ToSay { closed: true, ..link.to_say.get() });
                 self.note_backlog(peer);
             }
-            CLOSED => self.take_back(peer, link),
+            CLOSED => {
+                if link.lent.get().is_some_and(|lent| self.rings.has_begun(lent.ring, lent.taken)) {
+                    self.lose(peer, "a ring that it gave back with something in it that is no message");
+                }
+                self.take_back(peer, link);
+            }
             _ => return false,
         }
         true
@@ -215,21 +225,17 @@ impl VerbsWire {
     pub(super) fn take_back(&self, peer: u32, link: &Link) {
         let Some(lent) = link.lent.take() else { return };
         self.lent.borrow_mut().retain(|to| *to != peer);
-        if let Some(rings) = self.rings() {
-            rings.give_back(lent.ring);
-        }
-        link.small_ones.set(0);
-    }
-
-    fn rings(&self) -> Option<&Rings> {
-        self.rings.get()?.as_ref()
+        self.rings.give_back(lent.ring);
+        link.small_messages.set(0);
+        // Who puts before it sends has no use for one.
+        link.unused.set(if lent.taken == 0 { (link.unused.get() + 1).min(UNUSED) } else { 0 });
     }
 
     /// Whether a message lies in a ring.
-    pub(super) fn rings_stir(&self) -> bool {
-        let Some(rings) = self.rings() else { return false };
+    pub(super) fn rings_have_begun(&self) -> bool {
         let lent = self.lent.borrow();
-        lent.iter().any(|peer| self.link(*peer).lent.get().is_some_and(|lent| rings.stirs(lent.ring, lent.taken)))
+        lent.iter()
+            .any(|peer| self.link(*peer).lent.get().is_some_and(|lent| self.rings.has_begun(lent.ring, lent.taken)))
     }
 
     /// Handles what came into rings; gives how many messages.
@@ -237,7 +243,7 @@ impl VerbsWire {
     pub(super) fn receive_from_rings(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let mut count = 0;
         for place in 0.. {
-            // Not borrowed while the sink runs, which may give one back.
+            // Not borrowed while the sink runs, which may find a loss.
             let Some(peer) = self.lent.borrow().get(place).copied() else { return count };
             count += self.take_from_ring(peer, self.link(peer), sink);
         }
@@ -246,14 +252,14 @@ impl VerbsWire {
 
     /// Handles what this peer has written into its ring, as far as nothing was sent before that is yet to come.
     pub(super) fn take_from_ring(&self, peer: u32, link: &Link, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        let Some(rings) = self.rings() else { return 0 };
         let mut count = 0;
-        while let Some(lent) = link.lent.get() {
-            let Some(message) = rings.look(lent.ring, lent.taken) else { return count };
+        // More were not under way.
+        while let Some(lent) = link.lent.get().filter(|_| count < ring::SLOTS as usize) {
+            let Some(message) = self.rings.look(lent.ring, lent.taken) else { return count };
             if (link.came.get().wrapping_sub(message.head.after) as i32) < 0 {
                 return count;
             }
-            rings.clear(lent.ring, lent.taken);
+            self.rings.clear(lent.ring, lent.taken);
             link.lent.set(Some(Lent { taken: lent.taken.wrapping_add(1), used: true, ..lent }));
             self.naps.set(0);
             let data = message.bytes();
