@@ -57,7 +57,7 @@ impl Task {
 
 /// Puts of a run over a network: of ours, and of a peer's that streams puts.
 pub fn stream(size: usize, quick: bool) -> usize {
-    ((16 << 20) / size).min(3000) / if quick { 20 } else { 1 }
+    ((16 << 20) / size).min(10_000) / if quick { 20 } else { 1 }
 }
 
 /// Batches of ours and of the limit, for one size.

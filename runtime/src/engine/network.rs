@@ -49,7 +49,7 @@ pub(crate) struct Network<D: Domain> {
     /// Those that were written to, and may have to be flushed: a flush looks at no others.
     written: RefCell<Vec<usize>>,
     /// The one that was used last. They stay as long as the network does.
-    recent: RefCell<Option<(usize, Known<D>)>>,
+    recent: Cell<Option<(usize, Known<D>)>>,
     /// Which rank an endpoint leads to.
     owners: Rc<RefCell<Vec<usize>>>,
     arrived: Rc<RefCell<VecDeque<Message>>>,
@@ -155,7 +155,7 @@ impl<D: Domain> Network<D> {
             interface,
             peers: RefCell::default(),
             written: RefCell::default(),
-            recent: RefCell::default(),
+            recent: Cell::default(),
             owners,
             arrived,
             lost,
@@ -175,29 +175,23 @@ impl<D: Domain> Network<D> {
 
     #[inline(always)]
     fn with<R>(&self, rank: usize, act: impl FnOnce(&Peer<EndpointOf<D>>) -> Result<R>) -> Result<R> {
-        let recent = match &*self.recent.borrow() {
-            Some((recent, peer)) if *recent == rank => Some(Rc::clone(peer)),
-            _ => None,
+        let peer = match self.recent.take() {
+            Some((recent, peer)) if recent == rank => peer,
+            _ => self.peer(rank)?,
         };
-        let peer = match recent {
-            Some(peer) => peer,
-            None => self.peer(rank)?,
-        };
-        act(&peer)
+        let done = act(&peer);
+        self.recent.set(Some((rank, peer)));
+        done
     }
 
     #[inline(never)]
     fn peer(&self, rank: usize) -> Result<Known<D>> {
         let known = self.peers.borrow().get(&rank).cloned();
-        let peer = match known {
-            Some(peer) => peer,
-            None => {
-                let peer = Rc::new(self.connect(rank)?);
-                self.peers.borrow_mut().insert(rank, Rc::clone(&peer));
-                peer
-            }
-        };
-        *self.recent.borrow_mut() = Some((rank, Rc::clone(&peer)));
+        if let Some(peer) = known {
+            return Ok(peer);
+        }
+        let peer = Rc::new(self.connect(rank)?);
+        self.peers.borrow_mut().insert(rank, Rc::clone(&peer));
         Ok(peer)
     }
 
@@ -572,8 +566,12 @@ impl<D: Domain> Far for Network<D> {
 
     fn settled(&self, rank: usize) -> Result<bool> {
         // Nothing was put where there is no connection: it is not made for that.
-        let recent = self.recent.borrow().as_ref().filter(|recent| recent.0 == rank).map(|recent| Rc::clone(&recent.1));
-        let known = recent.or_else(|| self.peers.borrow().get(&rank).cloned());
+        let recent = self.recent.take();
+        let known = match &recent {
+            Some((recent, peer)) if *recent == rank => Some(Rc::clone(peer)),
+            _ => self.peers.borrow().get(&rank).cloned(),
+        };
+        self.recent.set(recent);
         known.map_or(Ok(true), |peer| peer.settled())
     }
 

@@ -134,6 +134,7 @@ impl<W: Wire> Endpoint<W> {
         self.note_posted(slot.peer, outcome)
     }
 
+    #[inline(always)]
     pub(super) fn do_put_bcopy(
         &self,
         len: usize,
@@ -155,13 +156,20 @@ impl<W: Wire> Endpoint<W> {
         let mut bounce = vec![0; len];
         let packed = pack(&mut bounce).min(len);
         bounce.truncate(packed);
+        self.put_bounced(&slot, bounce, remote, key, way)?;
+        Ok(packed)
+    }
+
+    #[inline(never)]
+    fn put_bounced(&self, slot: &Slot, bounce: Vec<u8>, remote: u64, key: &RemoteKey, way: Memory) -> Result<()> {
+        let packed = bounce.len();
         if way == Memory::Direct {
             // SAFETY: the buffer's bytes.
             unsafe { self.interface.wire.put(slot.peer, key, remote, bounce.as_ptr(), packed) }?;
         } else if packed > 0 {
-            let _done = self.start(&slot, Operation::Put(Source::Own(bounce)), remote, key, packed, None);
+            let _done = self.start(slot, Operation::Put(Source::Own(bounce)), remote, key, packed, None);
         }
-        Ok(packed)
+        Ok(())
     }
 
     pub(super) unsafe fn do_put_zcopy(

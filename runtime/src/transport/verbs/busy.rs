@@ -9,7 +9,7 @@ use super::across::offer;
 use super::credits::{End, ends};
 use super::link::Lent;
 use super::ring::{HEAD, Head, RINGS, Remote, seal};
-use super::wire::FLOW;
+use super::wire::{BUSY, FLOW};
 use super::{Device, VerbsWire};
 use crate::transport::conformance::{join, wait};
 use crate::transport::key::Place;
@@ -389,4 +389,27 @@ fn arming_that_is_refused_keeps_the_rings() {
     far.takes(Channel::Request, before + 12);
     near.wire.receive(&mut |_| {});
     assert!(near.wire.written(near.peer).is_some());
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn who_does_not_use_a_ring_gets_the_next_one_later() {
+    let [near, mut far] = ends(FLOW);
+    for doubled in 0..4 {
+        let mut sent = 0;
+        while near.wire.written(near.peer).is_none() {
+            let before = far.came[0].len();
+            near.send(Channel::Message, b"message!").expect("room");
+            sent += 1;
+            far.takes(Channel::Message, before + 1);
+            far.wire.push();
+            wait("acknowledgement", || far.wire.arrived(far.peer, far.wire.sent(far.peer)), || {});
+            near.wire.receive(&mut |_| {});
+        }
+        assert_eq!(sent, BUSY << doubled);
+        arm(&mut far);
+        wait("the question", || near.wire.written(near.peer).is_none(), || _ = near.wire.receive(&mut |_| {}));
+        near.wire.push();
+        wait("the ring", || far.wire.rings_lent() == 0, || _ = far.wire.receive(&mut |_| {}));
+    }
 }

@@ -1,7 +1,7 @@
 //! What a peer takes once it was talked to. Before, nothing is kept of it but its address.
 
 use super::connect::{Connection, DEPTH, PIECES};
-use super::link::{Link, Record};
+use super::link::Link;
 use super::queue::Pair;
 use super::ring::RING;
 
@@ -19,9 +19,8 @@ pub fn per_peer(inline: usize) -> usize {
     // A ring that is full has a free place.
     let places = (DEPTH + 1).next_power_of_two();
     let queue = places * (REQUEST + inline.max(PIECES * BLOCK)).next_power_of_two();
-    let records = places * size_of::<Record>();
     let state = size_of::<Link>() + size_of::<Connection>() + size_of::<Pair>();
-    queue.next_multiple_of(4096) + records + state + HANDLES + ENTRIES + RING
+    queue.next_multiple_of(4096) + state + HANDLES + ENTRIES + RING
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::queue::Pair;
+use super::records::Records;
 use super::ring::Remote;
 use super::wire::ToSay;
 use crate::transport::error::Error;
@@ -63,7 +64,7 @@ pub enum Then {
 }
 
 /// A request under way.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// Its number among all that was asked of this peer.
     pub issue: u64,
@@ -87,9 +88,7 @@ pub struct Link {
     /// The same, to post to.
     pub raw: Cell<*mut rdma_core_sys::ibv_qp>,
     pub lost: Cell<Option<Error>>,
-    pub records: RefCell<VecDeque<Record>>,
-    /// Number of the first record.
-    pub first: Cell<u64>,
+    pub records: Records,
     /// Requests since the last that reports.
     pub silent: Cell<u32>,
     /// What was asked so far.
@@ -151,8 +150,7 @@ impl Link {
             pair: RefCell::default(),
             raw: Cell::new(std::ptr::null_mut()),
             lost: Cell::default(),
-            records: RefCell::default(),
-            first: Cell::default(),
+            records: Records::default(),
             silent: Cell::default(),
             issued: Cell::default(),
             fence: Cell::default(),
@@ -194,7 +192,7 @@ impl Link {
     /// Whether all that was put at the peer is acknowledged, as far as is known here.
     #[inline(always)]
     pub fn puts_acknowledged(&self) -> bool {
-        self.records.borrow().front().is_none_or(|record| record.issue >= self.put.get())
+        self.records.front().is_none_or(|record| record.issue >= self.put.get())
     }
 
     /// What was posted last writes at the peer.
@@ -203,31 +201,11 @@ impl Link {
         self.put.set(self.issued.get());
     }
 
-    /// Takes the records up to number `upto`, and shows those that leave something to do; numbers wrap as 32 bits do on
-    /// their way through the device.
+    /// Takes the records up to number `upto`, and shows those that leave something to do.
     #[inline(always)]
     pub fn settle(&self, upto: u32, mut each: impl FnMut(Then)) {
-        while let Some(then) = self.next_settled(upto) {
+        while let Some(then) = self.records.settle(upto) {
             each(then);
         }
-    }
-
-    #[inline(always)]
-    fn next_settled(&self, upto: u32) -> Option<Then> {
-        let mut records = self.records.borrow_mut();
-        let mut first = self.first.get();
-        let found = loop {
-            let passed = upto.wrapping_sub(first as u32) < 1 << 31;
-            if !passed {
-                break None;
-            }
-            let Some(record) = records.pop_front() else { break None };
-            first += 1;
-            if !matches!(record.then, Then::Nothing | Then::Idle) {
-                break Some(record.then);
-            }
-        };
-        self.first.set(first);
-        found
     }
 }

@@ -38,6 +38,7 @@ mod links;
 mod lost;
 mod pool;
 mod queue;
+mod records;
 mod ring;
 #[cfg(all(test, not(loom)))]
 mod several;

@@ -40,6 +40,8 @@ use crate::transport::key::RemoteKey;
 use crate::transport::stream::{FRAME_HEADER, FlowLimits};
 use crate::transport::wire::{Agent, Arrival, Channel, Completed, Direction, Facts, Memory, Wire};
 
+#[cfg(test)]
+pub use self::rings::BUSY;
 pub use self::rings::ToSay;
 
 /// Bytes of a receive buffer, and of a small buffer to send from.
@@ -476,7 +478,7 @@ impl Wire for VerbsWire {
         if waits || link.attempts.get() > 0 || lost() {
             return false;
         }
-        let open = || link.records.borrow().iter().any(|record| record.issue < count);
+        let open = || link.records.iter().any(|record| record.issue < count);
         if !open() {
             return true;
         }
@@ -547,6 +549,7 @@ impl Wire for VerbsWire {
         self.set_alarm(nap)
     }
 
+    #[inline(always)]
     fn post_packed(
         &self,
         peer: u32,
@@ -556,47 +559,25 @@ impl Wire for VerbsWire {
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<usize> {
         let link = self.ready(peer, 1)?;
-        let mut wr = request(IBV_WR_RDMA_WRITE, &mut []);
+        if max > self.connector.board.inline.min(INSIDE) {
+            return self.post_copied(peer, link, (key.device, remote), max, fill);
+        }
+        // Most are a word, and no more is cleared than that needs.
+        let (mut word, mut more);
+        let inside: &mut [u8] = if max <= size_of::<u64>() {
+            word = [0u8; size_of::<u64>()];
+            &mut word[..max]
+        } else {
+            more = [0u8; INSIDE];
+            &mut more[..max]
+        };
+        let len = fill(inside).min(max);
+        let mut sge = ibv_sge { addr: inside.as_ptr() as u64, length: len as u32, lkey: 0 };
+        let mut wr = request(IBV_WR_RDMA_WRITE, std::slice::from_mut(&mut sge));
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key.device };
-        wr.num_sge = 1;
-        if max <= self.connector.board.inline.min(INSIDE) {
-            // Most are a word, and no more is cleared than that needs.
-            let (mut word, mut more);
-            let inside: &mut [u8] = if max <= size_of::<u64>() {
-                word = [0u8; size_of::<u64>()];
-                &mut word[..max]
-            } else {
-                more = [0u8; INSIDE];
-                &mut more[..max]
-            };
-            let len = fill(inside).min(max);
-            let mut sge = ibv_sge { addr: inside.as_ptr() as u64, length: len as u32, lkey: 0 };
-            wr.sg_list = &raw mut sge;
-            wr.send_flags |= IBV_SEND_INLINE;
-            let posted = self.post(peer, link, &mut wr, Then::Nothing, false);
-            link.note_put();
-            return posted.map(|_| len);
-        }
-        let (pool, is_small) = if max <= FRAME { (&self.small, true) } else { (&self.large, false) };
-        if max > pool.size() {
-            return Err(Error::ExceedsLimit { what: "a packed put", length: max, limit: pool.size() });
-        }
-        if !is_small {
-            // The buffer that came back last is still in the caches.
-            self.look();
-        }
-        let buffer = self.take(pool)?;
-        let at = pool.at(buffer);
-        // SAFETY: a buffer of ours with that much room.
-        let len = fill(unsafe { std::slice::from_raw_parts_mut(at, max) }).min(max);
-        let mut sge = ibv_sge { addr: at as u64, length: len as u32, lkey: pool.key() };
-        wr.sg_list = &raw mut sge;
-        let then = if is_small { Then::Small(buffer) } else { Then::Large(buffer) };
-        let posted = self.post(peer, link, &mut wr, then, !is_small);
+        wr.send_flags |= IBV_SEND_INLINE;
+        let posted = self.post(peer, link, &mut wr, Then::Nothing, false);
         link.note_put();
-        if posted.is_err() {
-            pool.give_back(buffer);
-        }
         posted.map(|_| len)
     }
 

@@ -10,7 +10,7 @@ use crate::transport::atomic::{Atomic, AtomicOp, Width};
 use crate::transport::error::{Error, Result};
 use crate::transport::key::RemoteKey;
 use crate::transport::verbs::connect::DEPTH;
-use crate::transport::verbs::link::{Link, Then};
+use crate::transport::verbs::link::{Link, Record, Then};
 
 /// Looks for a result that somebody waits for, before it is left to come when it comes.
 const LOOKS: u32 = 500;
@@ -49,7 +49,7 @@ impl VerbsWire {
         ticket: impl FnOnce() -> u64,
     ) -> Result<Option<u64>> {
         let issue = self.post_word(peer, link, wr, |small| Then::Awaited { small }, true)?;
-        let last = link.first.get() + link.records.borrow().len() as u64 - 1;
+        let last = link.records.next() - 1;
         let mut room = [MaybeUninit::uninit(); 1];
         for _ in 0..LOOKS {
             for wc in self.connector.board.done.poll(&mut room) {
@@ -67,11 +67,12 @@ impl VerbsWire {
             }
         }
         let ticket = ticket();
-        if let Some(record) = link.records.borrow_mut().iter_mut().find(|record| record.issue == issue)
-            && let Then::Awaited { small } = record.then
-        {
-            record.then = Then::Found { small, ticket: Some(ticket) };
-        }
+        link.records.update(|record| match record.then {
+            Then::Awaited { small } if record.issue == issue => {
+                Record { then: Then::Found { small, ticket: Some(ticket) }, ..record }
+            }
+            _ => record,
+        });
         Ok(None)
     }
 
@@ -109,7 +110,7 @@ impl VerbsWire {
 
     pub(super) fn ready_for_attempt(&self, peer: u32) -> Result<&Link> {
         let link = self.link(peer);
-        let full = link.records.borrow().len() >= DEPTH;
+        let full = link.records.len() >= DEPTH;
         if link.raw.get().is_null() || full { Err(Error::NoResource) } else { Ok(link) }
     }
 }

@@ -10,7 +10,7 @@ use crate::transport::error::{Error, Result};
 use crate::transport::message::Retained;
 use crate::transport::stream::Frame;
 use crate::transport::verbs::connect::DEPTH;
-use crate::transport::verbs::link::{Link, Then};
+use crate::transport::verbs::link::{Link, Record, Then};
 use crate::transport::verbs::pool::Pool;
 use crate::transport::verbs::queue::{GIVEN, Shared};
 use crate::transport::verbs::ring;
@@ -32,7 +32,7 @@ impl VerbsWire {
         if link.raw.get().is_null() {
             return true;
         }
-        if link.records.borrow().len() >= DEPTH {
+        if link.records.len() >= DEPTH {
             return true;
         }
         if self.give_notices_back(peer, link).and_then(|()| self.say_of_rings(peer, link)).is_err() {
@@ -41,7 +41,7 @@ impl VerbsWire {
         let mut waits = false;
         for channel in [Channel::Reply, Channel::Request, Channel::Message] {
             loop {
-                if link.records.borrow().len() >= DEPTH {
+                if link.records.len() >= DEPTH {
                     return true;
                 }
                 let credits = link.flows.borrow_mut()[channel as usize].inward.credits_due(&self.flow);
@@ -98,8 +98,8 @@ impl VerbsWire {
             (bytes, small) = (copy, Some(buffer));
         }
         self.post_frame(peer, link, bytes, small, unmissed)?;
-        if let (Some(issue), Some(record)) = (issue, link.records.borrow_mut().back_mut()) {
-            record.issue = issue;
+        if let Some(issue) = issue {
+            link.records.update_last(|record| Record { issue, ..record });
         }
         Ok(())
     }

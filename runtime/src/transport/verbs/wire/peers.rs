@@ -40,9 +40,9 @@ impl VerbsWire {
                 return Err(Error::NoResource);
             }
         }
-        if link.records.borrow().len() + requests > DEPTH {
+        if link.records.len() + requests > DEPTH {
             self.look();
-            if link.records.borrow().len() + requests > DEPTH {
+            if link.records.len() + requests > DEPTH {
                 return Err(Error::NoResource);
             }
         }
@@ -102,10 +102,9 @@ impl VerbsWire {
                     }
                 }
                 // What was under way on a connection that the peer has given up will not be done.
-                if link.records.borrow().iter().all(|record| record.then == Then::Idle) {
+                if link.records.iter().all(|record| record.then == Then::Idle) {
                     self.keep_what_came(peer, link);
-                    let count = link.records.borrow_mut().drain(..).count() as u64;
-                    link.first.set(link.first.get() + count);
+                    link.records.drain();
                     let mut leads = self.leads.borrow_mut();
                     leads.retain(|_, to| *to != peer);
                     leads.extend([Some(&pair), mirror.as_ref()].into_iter().flatten().map(|p| (p.number(), peer)));
@@ -154,9 +153,7 @@ impl VerbsWire {
         self.keep_what_came(peer, link);
         self.connector.board.forget(peer);
         self.leads.borrow_mut().retain(|_, to| *to != peer);
-        let records: Vec<Record> = link.records.borrow_mut().drain(..).collect();
-        link.first.set(link.first.get() + records.len() as u64);
-        for record in records {
+        for record in link.records.drain() {
             self.finish(link, record.then, Err(error));
         }
         self.attempts.forget(peer, |ticket| self.tell(ticket, Err(error), Data::Word(0)));
@@ -169,12 +166,12 @@ impl VerbsWire {
     #[cold]
     pub(super) fn await_blocks(&self, peer: u32, tickets: &[u64]) {
         let Some(link) = self.link_or_none(peer) else { return };
-        let is_theirs = |record: &Record| match record.then {
+        let is_theirs = |record: Record| match record.then {
             Then::Ticket(ticket) | Then::Read(ticket) => tickets.contains(&ticket),
             _ => false,
         };
         let begin = Instant::now();
-        while link.records.borrow().iter().any(is_theirs) {
+        while link.records.iter().any(is_theirs) {
             if begin.elapsed() > PARTING {
                 return self.lose(peer, "it did not end operations whose memory is wanted back");
             }
@@ -193,7 +190,7 @@ impl VerbsWire {
         self.looked.set(Instant::now());
         let links = self.links.iter();
         for (peer, link) in links {
-            if !link.raw.get().is_null() && (link.records.borrow().is_empty() || link.silent.get() > 0) {
+            if !link.raw.get().is_null() && (link.records.is_empty() || link.silent.get() > 0) {
                 link.silent.set(link.silent.get().max(1));
                 self.ask_for_report(peer, link);
             }

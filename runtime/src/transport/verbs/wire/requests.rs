@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use rdma_core_sys::*;
 
 use super::rings::CLOSE;
-use super::{Data, Done, RECEIVED, SILENT, VerbsWire, request, status};
+use super::{Data, Done, FRAME, RECEIVED, SILENT, VerbsWire, request, status};
 use crate::transport::error::{Error, Result};
 use crate::transport::verbs::address::rank_of;
 use crate::transport::verbs::connect::DEPTH;
@@ -143,9 +143,7 @@ impl VerbsWire {
         if link.raw.get().is_null() {
             return Err(link.lost.get().unwrap_or(Error::NoResource));
         }
-        let mut records = link.records.borrow_mut();
-        let index = link.first.get() + records.len() as u64;
-        wr.wr_id = number(peer, index);
+        wr.wr_id = number(peer, link.records.next());
         let silent = link.silent.get() + 1;
         if reports || silent >= SILENT {
             wr.send_flags |= IBV_SEND_SIGNALED;
@@ -162,14 +160,47 @@ impl VerbsWire {
         // request is done.
         let failed = unsafe { ibv_post_send(link.raw.get(), wr, &raw mut bad) };
         if failed != 0 {
-            drop(records);
             link.fence.set(fence);
             return Err(self.refused(peer, failed));
         }
         let issue = link.issued.get();
         link.issued.set(issue + 1);
-        records.push_back(Record { issue, then });
+        link.records.push(Record { issue, then });
         Ok(issue)
+    }
+
+    /// Puts what `fill` writes into a buffer of the wire's, at the key and address given.
+    #[inline(never)]
+    pub(super) fn post_copied(
+        &self,
+        peer: u32,
+        link: &Link,
+        (rkey, remote_addr): (u32, u64),
+        max: usize,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<usize> {
+        let (pool, is_small) = if max <= FRAME { (&self.small, true) } else { (&self.large, false) };
+        if max > pool.size() {
+            return Err(Error::ExceedsLimit { what: "a packed put", length: max, limit: pool.size() });
+        }
+        if !is_small {
+            // The buffer that came back last is still in the caches.
+            self.look();
+        }
+        let buffer = self.take(pool)?;
+        let at = pool.at(buffer);
+        // SAFETY: a buffer of ours with that much room.
+        let len = fill(unsafe { std::slice::from_raw_parts_mut(at, max) }).min(max);
+        let mut sge = ibv_sge { addr: at as u64, length: len as u32, lkey: pool.key() };
+        let mut wr = request(IBV_WR_RDMA_WRITE, std::slice::from_mut(&mut sge));
+        wr.wr.rdma = ibv_send_wr_rdma { remote_addr, rkey };
+        let then = if is_small { Then::Small(buffer) } else { Then::Large(buffer) };
+        let posted = self.post(peer, link, &mut wr, then, !is_small);
+        link.note_put();
+        if posted.is_err() {
+            pool.give_back(buffer);
+        }
+        posted.map(|_| len)
     }
 
     #[cold]
@@ -184,7 +215,7 @@ impl VerbsWire {
 
     /// A request that does nothing but report for those before it.
     pub(super) fn ask_for_report(&self, peer: u32, link: &Link) {
-        if link.silent.get() > 0 && !link.raw.get().is_null() && link.records.borrow().len() < DEPTH {
+        if link.silent.get() > 0 && !link.raw.get().is_null() && link.records.len() < DEPTH {
             let mut wr = request(IBV_WR_RDMA_WRITE, &mut []);
             let _posted = self.post(peer, link, &mut wr, Then::Idle, true);
         }

@@ -35,7 +35,7 @@ use crate::transport::verbs::ring::{self, Remote};
 use crate::transport::wire::{Arrival, Channel};
 
 /// Messages of a peer in one waking that make it busy. Tests are short.
-pub(in crate::transport::verbs) const BUSY: u32 = if cfg!(test) { 4 } else { 64 };
+pub const BUSY: u32 = if cfg!(test) { 4 } else { 64 };
 /// The first nap while a ring is not back; each next is twice as long, so often.
 const NAP: Duration = Duration::from_micros(200);
 const DOUBLED: u32 = 6;
@@ -180,7 +180,7 @@ impl VerbsWire {
                 ToSay { closed: true, .. } => (frame(CLOSED, None), ToSay { closed: false, ..say }),
                 _ => return Ok(()),
             };
-            if link.records.borrow().len() >= DEPTH {
+            if link.records.len() >= DEPTH {
                 return Err(Error::NoResource);
             }
             self.send_frame(peer, link, &frame, None, None)?;
