@@ -32,7 +32,8 @@ pub struct Settings {
     pub barrier: Barrier,
     /// How ranks reach each other's memory.
     pub transport: Transport,
-    /// Which RDMA device, as `DEVICE[:PORT[:GID-INDEX]]`; `None`: the first active port, Ethernet by its IPv4 address.
+    /// Which RDMA device, as `DEVICE[:PORT[:GID-INDEX]]`; `None`: the active port whose address
+    /// reaches farthest (Ethernet: IPv4), then one near this process's cores, then the fastest.
     pub verbs_device: Option<String>,
     /// Teams one rank may be a member of at a time, that of all ranks included; at most [`TEAMS_MAX`].
     pub teams: usize,

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use rdma_core_sys::*;
 
+use super::locality::is_near;
 use crate::transport::error::{Error, Result};
 use crate::transport::lock::Mutex;
 use crate::transport::memory::{Pinned, Pinner};
@@ -33,8 +34,10 @@ pub struct Offer {
     pub link_layer: u8,
     /// Bytes a second.
     pub bandwidth: f64,
-    /// How good the GID is; less is better.
+    /// How far the GID reaches; less is better.
     rank: u32,
+    /// Near the cores of this process.
+    is_near: bool,
 }
 
 impl fmt::Display for Offer {
@@ -42,11 +45,13 @@ impl fmt::Display for Offer {
         let gid = std::net::Ipv6Addr::from(self.gid);
         let kind = if self.link_layer == IBV_LINK_LAYER_ETHERNET { "Ethernet" } else { "InfiniBand" };
         let (device, port, index, mtu) = (&self.device, self.port, self.gid_index, 128 << self.mtu);
-        write!(f, "{device} port {port} ({kind}), GID {index} {gid} ({}), packets of {mtu} B", self.gid_kind)
+        write!(f, "{device} port {port} ({kind}), GID {index} {gid} ({}), packets of {mtu} B", self.gid_kind)?;
+        f.write_str(if self.is_near { "" } else { ", far from this process's cores" })
     }
 }
 
-/// The ports that can be used, best first; or why there is none.
+/// The ports that can be used, best first: by how far their GID reaches, whether the device is near this process's cores, and
+/// bandwidth. Or why there is none.
 ///
 /// `wanted` is a device's name, then optionally `:PORT` and `:GID-INDEX`; nothing else is offered then.
 ///
@@ -89,7 +94,8 @@ pub fn offers(wanted: Option<&str>) -> Result<Vec<Offer>, String> {
             verbs.ibv_close_device(context);
         }
     }
-    found.sort_by(|a, b| a.rank.cmp(&b.rank).then(b.bandwidth.total_cmp(&a.bandwidth)));
+    let nearer = |a: &Offer, b: &Offer| b.is_near.cmp(&a.is_near).then(b.bandwidth.total_cmp(&a.bandwidth));
+    found.sort_by(|a, b| a.rank.cmp(&b.rank).then(nearer(a, b)));
     match (found.is_empty(), name) {
         (false, _) => Ok(found),
         (true, Some(name)) if why.is_empty() => Err(format!("there is no RDMA device {name}")),
@@ -107,6 +113,7 @@ unsafe fn ports_of(
     found: &mut Vec<Offer>,
     why: &mut Vec<String>,
 ) {
+    let is_near = is_near(device);
     let mut attributes = ibv_device_attr::default();
     // SAFETY: the caller's device.
     if unsafe { verbs.ibv_query_device(context, &raw mut attributes) } != 0 {
@@ -159,6 +166,7 @@ unsafe fn ports_of(
                 link_layer: if state.link_layer == IBV_LINK_LAYER_ETHERNET { 2 } else { 1 },
                 bandwidth: bandwidth(&state),
                 rank,
+                is_near,
             });
         }
         if found.len() == before {

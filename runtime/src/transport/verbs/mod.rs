@@ -34,6 +34,7 @@ mod footprint;
 mod interfaces;
 mod link;
 mod links;
+mod locality;
 #[cfg(all(test, not(loom)))]
 mod lost;
 mod pool;

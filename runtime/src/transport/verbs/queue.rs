@@ -10,8 +10,11 @@ use rdma_core_sys::*;
 use super::address::Address;
 use super::card::Card;
 
-/// Where retransmission starts to wait: 4.096 us times two to this power, about 67 ms.
+/// Where retransmission starts to wait: 4.096 us times two to this power, about 67 ms, or as long as the device takes to
+/// acknowledge, if it says that it may take longer.
 const TIMEOUT: u8 = 14;
+/// More than that, about 0.27 s, is not waited at first, so that a death shows within seconds.
+const TIMEOUT_MOST: u8 = 16;
 /// Times it is tried again before the peer counts as lost. Soft-RoCE takes 7 for ever.
 const RETRIES: u8 = 6;
 /// A receiver without a buffer is asked again for ever: it is alive, and its buffers come back.
@@ -277,7 +280,7 @@ impl Pair {
         let mut attr = ibv_qp_attr {
             qp_state: IBV_QPS_RTS,
             sq_psn: self.number() & PACKETS,
-            timeout: TIMEOUT,
+            timeout: TIMEOUT.max(limits.local_ca_ack_delay).min(TIMEOUT_MOST),
             retry_cnt: RETRIES,
             rnr_retry: RECEIVER_NOT_READY,
             max_rd_atomic: limits.max_qp_init_rd_atom.clamp(1, MAX_READS) as u8,
