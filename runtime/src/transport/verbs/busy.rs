@@ -180,10 +180,15 @@ fn a_message_behind_a_put_is_sent() {
 #[ignore = "needs an RDMA device: ci/softroce"]
 fn who_sleeps_has_its_ring_back_and_is_woken() {
     let [near, mut far] = busy_ends();
+    near.wire.push();
+    wait("quiet", || !far.wire.has_arrivals(), || _ = far.wire.receive(&mut |_| {}));
+    let before = near.wire.written(near.peer);
     near.send(Channel::Message, b"you stay").expect("room");
     let written = near.wire.written(near.peer);
+    assert!(written > before, "through the ring");
     wait("arrival", || near.wire.arrived(near.peer, near.wire.sent(near.peer)), || {});
     let before = far.came[0].len();
+    assert!(far.wire.has_arrivals());
     assert_eq!(far.wire.arm(), Err(Error::Busy));
     far.takes(Channel::Message, before + 1);
     assert_eq!(far.came[0].last().map(Vec::as_slice), Some(&b"you stay"[..]));
