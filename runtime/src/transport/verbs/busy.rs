@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::across::offer;
-use super::credits::{End, ends};
+use super::credits::{End, ends, send};
 use super::link::Lent;
 use super::ring::{HEAD, Head, RINGS, Remote, seal};
 use super::wire::{BUSY, FLOW};
@@ -14,15 +14,7 @@ use super::{Device, VerbsWire};
 use crate::transport::conformance::{join, wait};
 use crate::transport::key::Place;
 use crate::transport::wire::{Channel, Wire};
-use crate::transport::{Error, RemoteKey, Result};
-
-pub(super) fn send(wire: &VerbsWire, peer: u32, channel: Channel, bytes: &[u8]) -> Result<usize> {
-    let fill = |buffer: &mut [u8]| {
-        buffer[..bytes.len()].copy_from_slice(bytes);
-        bytes.len()
-    };
-    wire.send(peer, channel, 7, bytes.len(), fill)
-}
+use crate::transport::{Error, RemoteKey};
 
 /// Two ranks, of which `near` writes into a ring of `far`'s, and has just written.
 fn busy_ends() -> [End; 2] {

@@ -34,13 +34,17 @@ pub(super) fn ends(flow: FlowLimits) -> [End; 2] {
     ends
 }
 
+pub(super) fn send(wire: &VerbsWire, peer: u32, channel: Channel, bytes: &[u8]) -> Result<usize> {
+    let fill = |buffer: &mut [u8]| {
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        bytes.len()
+    };
+    wire.send(peer, channel, 7, bytes.len(), fill)
+}
+
 impl End {
     pub(super) fn send(&self, channel: Channel, bytes: &[u8]) -> Result<usize> {
-        let fill = |buffer: &mut [u8]| {
-            buffer[..bytes.len()].copy_from_slice(bytes);
-            bytes.len()
-        };
-        self.wire.send(self.peer, channel, 7, bytes.len(), fill)
+        send(&self.wire, self.peer, channel, bytes)
     }
 
     /// Handles what came. Credits that are due stay so: none goes in a message of its own before a push.

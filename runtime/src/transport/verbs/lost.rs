@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::across::offer;
 use super::address::Address;
-use super::busy::send;
+use super::credits::send;
 use super::wire::FLOW;
 use super::{Device, VerbsWire};
 use crate::transport::conformance::wait;
@@ -46,10 +46,7 @@ fn acknowledged(wire: &VerbsWire, peer: u32) {
 #[ignore = "needs an RDMA device: ci/softroce"]
 fn what_has_arrived_is_handed_over_though_its_sender_is_lost() {
     for by_ring in [false, true] {
-        let devices = [0, 1].map(|rank| Device::new(rank, 2, &offer()).expect("opens"));
-        let [far, near] = devices.each_ref().map(|device| VerbsWire::open(device, FLOW).expect("opens"));
-        let peer = near.resolve(&far.address()).expect("a good address");
-        let back = far.resolve(&near.address()).expect("a good address");
+        let (devices, [far, near], [peer, back]) = two();
         let turn = |times: usize| {
             let came = std::cell::Cell::new(0);
             let turn = || {
@@ -97,10 +94,7 @@ fn what_has_arrived_is_handed_over_though_its_sender_is_lost() {
 #[test]
 #[ignore = "needs an RDMA device: ci/softroce"]
 fn a_peer_that_is_lost_leaves_its_ring() {
-    let devices = [0, 1].map(|rank| Device::new(rank, 2, &offer()).expect("opens"));
-    let [far, near] = devices.each_ref().map(|device| VerbsWire::open(device, FLOW).expect("opens"));
-    let peer = near.resolve(&far.address()).expect("a good address");
-    let back = far.resolve(&near.address()).expect("a good address");
+    let (devices, [far, near], [peer, back]) = two();
     let turn = || {
         let _ = send(&near, peer, Channel::Message, b"a message");
         for wire in [&near, &far] {

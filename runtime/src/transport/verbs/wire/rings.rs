@@ -47,7 +47,7 @@ const OFFER: u8 = 3;
 pub(super) const CLOSE: u8 = 4;
 const CLOSED: u8 = 5;
 /// Bytes of such a frame: kind, key and address.
-const FRAME: usize = 16;
+const TOLD: usize = 16;
 
 /// What is to be told to a peer about rings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,8 +57,8 @@ pub struct ToSay {
     closed: bool,
 }
 
-fn frame(kind: u8, ring: Option<Remote>) -> [u8; FRAME] {
-    let mut frame = [0; FRAME];
+fn frame(kind: u8, ring: Option<Remote>) -> [u8; TOLD] {
+    let mut frame = [0; TOLD];
     frame[0] = kind;
     if let Some(ring) = ring {
         frame[4..8].copy_from_slice(&ring.key.to_le_bytes());
@@ -198,7 +198,7 @@ impl VerbsWire {
 
     /// Handles a frame about rings; whether it is one.
     pub(super) fn hear_of_rings(&self, peer: u32, link: &Link, frame: &[u8]) -> bool {
-        let Ok(frame) = <&[u8; FRAME]>::try_from(frame) else { return false };
+        let Ok(frame) = <&[u8; TOLD]>::try_from(frame) else { return false };
         let [kind, _, _, _, a, b, c, d, address @ ..] = *frame;
         match kind {
             OFFER => {
