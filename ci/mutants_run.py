@@ -133,7 +133,8 @@ def short(target, test):
     return test.split("::")[-2] if "::" in test else target.removeprefix("cheetah_")
 
 
-def run(root, scratch, entries, remember):
+def run(root, scratch, entries, remember, minutes=None):
+    started = time.monotonic()
     tree, env = scratch / "tree", environment(scratch)
     copy_tree(root, tree)
     kinds = sorted({entry["row"][0] for entry in entries})
@@ -158,6 +159,8 @@ def run(root, scratch, entries, remember):
         return False
     counts = {"killed": 0, "survived": 0, "does not build": 0}
     for entry in entries:
+        if minutes is not None and time.monotonic() - started > 60 * minutes:
+            break
         outcome, told = one(tree, env, entry, usual)
         counts[outcome] += 1
         word = outcome if outcome == "killed" else outcome.upper()
@@ -167,7 +170,10 @@ def run(root, scratch, entries, remember):
             print(told, flush=True)
         remember(entry, told if outcome == "killed" else outcome)
     print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
-    return counts["killed"] == len(entries)
+    tried = sum(counts.values())
+    if tried < len(entries):
+        print(f"{len(entries) - tried} of {len(entries)} left out: {minutes:g} minutes are over")
+    return counts["killed"] == tried
 
 
 def one(tree, env, entry, usual):
