@@ -54,9 +54,9 @@ vertex i - 1. Debian's package libmetis-doc has three graphs; after
 4elt.graph, copter2.graph, mdual.graph.
 
 Examples:
-  bellwether run -n 4 bfs
-  bellwether run -n 4 bfs --scale 20 --check
-  bellwether run -n 4 bfs /usr/share/doc/libmetis-dev/examples/graphs/mdual.graph --root 0
+  bellwether run -n 4 --example bfs
+  bellwether run -n 4 --example bfs --scale 20 --check
+  bellwether run -n 4 --example bfs /usr/share/doc/libmetis-dev/examples/graphs/mdual.graph --root 0
 
 Exit code: 0 success, 1 failure while running, 2 wrong arguments or input.";
 

@@ -56,8 +56,8 @@ Debian's package libmetis-doc has three graphs; after `apt-get install libmetis-
 are in /usr/share/doc/libmetis-dev/examples/graphs: 4elt.graph, copter2.graph, mdual.graph.
 
 Examples:
-  bellwether run -n 4 cg
-  bellwether run -n 4 cg /usr/share/doc/libmetis-dev/examples/graphs/4elt.graph --every 10
+  bellwether run -n 4 --example cg
+  bellwether run -n 4 --example cg /usr/share/doc/libmetis-dev/examples/graphs/4elt.graph --every 10
 
 One number of ranks always gives the same residuals, bit for bit. Another number adds
 in another order: its residuals differ by rounding, which a matrix with a few outstanding

@@ -74,7 +74,7 @@ pub fn finish(
     let title = format!("{}: {rows} rows, {nonzeros} nonzeros, {ranks}", root.name);
     let residuals = &solution.residuals;
     let what = Convergence { title: &title, residuals, tolerance: stop.tolerance, true_residual: reached };
-    let plot = root.plot.path().display().to_string();
+    let plot = root.plot.place();
     plot::convergence(what).and_then(|svg| root.plot.write(svg.as_bytes())).map_err(Failure::Running)?;
 
     // A multiplication, two scalar products and three vector updates.

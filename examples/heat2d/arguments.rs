@@ -65,9 +65,9 @@ The plate's edge is insulated. In the output, insulation is grey, and colours go
 from dark violet (0 degrees) over red to pale yellow (100 degrees).
 
 Examples:
-  bellwether run -n 4 heat2d
-  bellwether run -n 4 heat2d plate.png --steps 50000 --frames frames --every 500
-  heat2d --save-plate plate.png
+  bellwether run -n 4 --example heat2d
+  bellwether run -n 1 --example heat2d --save-plate plate.png
+  bellwether run -n 4 --example heat2d plate.png --steps 50000 --frames frames --every 500
 
 Exit code: 0 success, 1 failure while running, 2 wrong arguments or input.";
 

@@ -30,7 +30,7 @@ pub fn check(plate: &Plate, found: &[f64], alpha: f64, stop: Stop, steps: u64, t
 /// Writes the picture and tells what was done.
 pub fn finish(world: &World, root: Root, temperatures: &[f64], steps: u64, time: Duration) -> anyhow::Result<()> {
     let Plate { width, height, ref cells } = root.plate;
-    let path = root.output.path().display().to_string();
+    let path = root.output.place();
     root.output.write(&picture::draw(width, cells, temperatures)?)?;
 
     let conducting = || cells.iter().zip(temperatures).filter(|(cell, _)| conducts(**cell)).map(|(_, t)| *t);

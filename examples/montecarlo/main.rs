@@ -58,9 +58,9 @@ profile and the transmitted part are those of the exponential law, within 5 stan
 deviations. They are the same integers for any number of ranks.
 
 Examples:
-  bellwether run -n 4 montecarlo
-  bellwether run -n 4 montecarlo --scattering 0 --absorption 1
-  bellwether run -n 4 montecarlo --absorption 0.02 --scattering 2 --thickness 10
+  bellwether run -n 4 --example montecarlo
+  bellwether run -n 4 --example montecarlo --scattering 0 --absorption 1
+  bellwether run -n 4 --example montecarlo --absorption 0.02 --scattering 2 --thickness 10
 
 Exit code: 0 success, 1 failure while running, 2 wrong arguments or output.";
 
@@ -91,7 +91,7 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
         if let Some(output) = output.take() {
             let title =
                 format!("{particles} particles on {thickness} cm: absorption {absorption}, scattering {scattering}");
-            let path = output.path().display().to_string();
+            let path = output.place();
             plot::profile(&title, &slab, &tallies)
                 .and_then(|svg| output.write(svg.as_bytes()))
                 .map_err(Failure::Running)?;

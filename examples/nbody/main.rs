@@ -43,8 +43,8 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Where to write the picture of the bodies at the end
-    #[arg(short, long, value_name = "FILE", default_value = "nbody.png")]
+    /// Where to write the picture of the bodies at the end, an SVG file
+    #[arg(short, long, value_name = "FILE", default_value = "nbody.svg")]
     output: PathBuf,
 }
 
@@ -69,13 +69,14 @@ impl Choice {
 }
 
 const HELP: &str = "\
-All bodies have the same mass, together 1; so is the constant of gravity. Places and speeds
-are the same, bit for bit, for any number of ranks and both methods. Verified are the energy
-(--most-drift), and that all forces together are exactly 0, as they must be.
+The mass of all bodies together is 1, and so is the constant of gravity; all bodies have the
+same mass. Lengths and times have no other unit. Positions and speeds are the same, bit for
+bit, for any number of ranks and both methods. The program checks the energy (--most-drift),
+and that all forces together are exactly 0.
 
 Examples:
-  bellwether run -n 4 nbody
-  bellwether run -n 4 nbody --bodies 10000 --steps 200 --method ring
+  bellwether run -n 4 --example nbody
+  bellwether run -n 4 --example nbody --bodies 10000 --steps 200 --method ring
 
 Exit code: 0 success, 1 failure while running, 2 wrong arguments or output.";
 
@@ -108,8 +109,10 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
             if found.len() > 1 { "; both methods agree in every bit" } else { "" }
         );
         if let (Some(output), Some(places)) = (output.take(), &motion.places) {
-            let path = output.path().display().to_string();
-            picture::draw(places).and_then(|data| output.write(&data)).map_err(Failure::Running)?;
+            let path = output.place();
+            let title = format!("{bodies} bodies after {steps} steps of {time_step}, seen along z");
+            let drawn = picture::draw(&title, places);
+            drawn.and_then(|svg| output.write(svg.as_bytes())).map_err(Failure::Running)?;
             say!("picture   {path}");
         }
         say!("answer    digest {:016x}", motion.digest);

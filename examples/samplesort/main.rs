@@ -43,8 +43,8 @@ they are the keys that were there before (their number, sum, and sums of two has
 digest depends on every key and its place, and not on the number of ranks.
 
 Examples:
-  bellwether run -n 4 samplesort
-  bellwether run -n 4 samplesort --keys 20000000 --distribution skewed --check
+  bellwether run -n 4 --example samplesort
+  bellwether run -n 4 --example samplesort --keys 20000000 --distribution skewed --check
 
 Exit code: 0 success, 1 failure while running, 2 wrong arguments.";
 

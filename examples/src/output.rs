@@ -38,6 +38,11 @@ impl Output {
         &self.path
     }
 
+    /// The full path, to be told to the user.
+    pub fn place(&self) -> String {
+        std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone()).display().to_string()
+    }
+
     /// Replaces the file's content.
     ///
     /// # Errors

@@ -129,3 +129,79 @@ fn processes_give_the_same_answer_for_any_number_of_ranks() {
         }
     }
 }
+
+/// The commands under "Examples:" of a program's help: ranks, name, arguments.
+fn commands_of_help(name: &str) -> Vec<(usize, Vec<String>)> {
+    let (help, _folder) = succeeds(1, name, &["--help"]);
+    let Some((_, examples)) = help.split_once("Examples:\n") else { return Vec::new() };
+    let commands = examples.lines().take_while(|line| line.starts_with("  "));
+    let read = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ["bellwether", "run", "-n", ranks, "--example", example, arguments @ ..] = &words[..] else {
+            panic!("{name} --help has a command that does not start in a checkout: {line}");
+        };
+        assert_eq!(*example, name, "{line}");
+        (ranks.parse().unwrap(), arguments.iter().map(|word| word.to_string()).collect())
+    };
+    commands.map(read).collect()
+}
+
+/// Every command that a help text names starts: it ends well, or is still computing when its time is over.
+#[test]
+fn the_commands_that_help_names_start() {
+    let mut tried = 0;
+    for name in ["heat2d", "cg", "samplesort", "transpose", "montecarlo", "nbody", "bfs"] {
+        let folder = tempfile::tempdir().unwrap();
+        let commands = commands_of_help(name);
+        assert!(commands.len() > 1, "{name} has examples");
+        for (ranks, arguments) in commands {
+            // Graphs of a package that may be missing here.
+            if arguments.iter().any(|word| word.starts_with('/') && !std::path::Path::new(word).exists()) {
+                continue;
+            }
+            let mut command = Command::new(program(name));
+            command.args(&arguments).current_dir(&folder).env("BELLWETHER_RANKS", ranks.to_string());
+            let output = command.env("BELLWETHER_DEADLINE", "3").output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(matches!(output.status.code(), Some(0 | 124)), "{name} {arguments:?}: {:?} {error}", output.status);
+            tried += 1;
+        }
+    }
+    assert!(tried > 12, "{tried} commands");
+}
+
+/// The README's first command, and every other example, leaves nothing in a checkout that git wants to have.
+#[test]
+fn git_ignores_what_examples_write_by_default() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let git = |arguments: &[&str]| Command::new("git").args(arguments).current_dir(root).output();
+    // A package or a machine without git has nothing to check.
+    if !git(&["rev-parse", "--is-inside-work-tree"]).is_ok_and(|output| output.status.success()) {
+        return;
+    }
+    for name in ["heat2d", "cg", "montecarlo", "nbody"] {
+        let (help, _folder) = succeeds(1, name, &["--help"]);
+        let (_, after) = help.split_once("--output").unwrap();
+        let file = after.split_once("[default: ").and_then(|(_, rest)| rest.split_once(']')).unwrap().0;
+        assert!(
+            git(&["check-ignore", "-q", file]).unwrap().status.success(),
+            "{name} writes {file}: name it in .gitignore"
+        );
+    }
+}
+
+#[test]
+fn programs_say_where_their_picture_is() {
+    for (name, arguments) in [
+        ("heat2d", &["--size", "40x30", "--steps", "5"][..]),
+        ("cg", &["--grid", "5"]),
+        ("montecarlo", &["--particles", "100"]),
+        ("nbody", &["--bodies", "10", "--steps", "1"]),
+    ] {
+        let (out, folder) = succeeds(2, name, arguments);
+        let line = out.lines().find(|line| line.starts_with("picture") || line.starts_with("plot")).unwrap();
+        let path = std::path::Path::new(line.split_once(' ').unwrap().1.trim());
+        assert!(path.is_absolute() && path.is_file(), "{line}");
+        assert_eq!(path.parent().unwrap().canonicalize().unwrap(), folder.path().canonicalize().unwrap());
+    }
+}

@@ -34,8 +34,8 @@ to copy the same matrix, each its own part in its own memory, all at the same ti
 that is read and written counts twice in both.
 
 Examples:
-  bellwether run -n 4 transpose
-  bellwether run -n 4 transpose --rows 4096 --columns 1000
+  bellwether run -n 4 --example transpose
+  bellwether run -n 4 --example transpose --rows 4096 --columns 1000
 
 Exit code: 0 success, 1 failure while running, 2 wrong arguments.";
 

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bellwether_runtime::transport::{Attributes, Capabilities, Limits, Locality, Resource, survey, verbs};
-use bellwether_runtime::{KNOWN_SETTINGS, Settings, Threads, World};
+use bellwether_runtime::{KNOWN_SETTINGS, SettingValues, Settings, Threads, World};
 use clap::Args;
 
-/// Tell what this machine offers: CPUs, memory, huge pages, what ranks may do to each other.
+use crate::columns::{self, table};
+
+/// Show what this machine offers: CPUs, memory, huge pages, what ranks may do to each other.
 #[derive(Args)]
 pub struct Info {}
 
@@ -28,25 +30,22 @@ impl Info {
             ("mpirun", in_path("mpirun")),
             ("srun", in_path("srun")),
         ];
-        let width = rows.iter().map(|(what, _)| what.len()).max().unwrap_or(0);
+        let width = columns::width();
         let mut text = String::from("This machine\n");
-        for (what, value) in rows {
-            text += &format!("  {what:width$}  {value}\n");
-        }
+        text += &table(2, width, &rows.map(|(what, value)| [what.to_owned(), value]));
         text += "\nA rank alone on it\n";
         let settings = Settings::from_env()?;
         match Threads::new(1).settings(settings.clone()).run(World::receipt) {
             Ok(receipts) => {
-                for (what, value) in receipts.into_iter().flatten() {
-                    text += &format!("  {what:width$}  {value}\n");
-                }
+                let rows = receipts.into_iter().flatten().map(|(what, value)| [what.to_string(), value.to_string()]);
+                text += &table(2, width, &rows.collect::<Vec<_>>());
             }
             // The rest may tell why.
             Err(error) => text += &format!("  {error}\n"),
         }
         text += "\nTransports, by the contract that all share\n";
         for (resource, attributes) in survey(&settings)? {
-            text += &transport(&resource, &attributes);
+            text += &transport(&resource, &attributes, width);
         }
         text += "\nRDMA devices, best first\n";
         match verbs::offers(settings.verbs_device.as_deref()) {
@@ -54,10 +53,14 @@ impl Info {
             Err(why) => text += &format!("  none: {why}\n"),
         }
         text += "\nSettings\n";
-        for known in KNOWN_SETTINGS.iter().filter(|known| known.public) {
-            let value = known.value(&settings);
-            text += &format!("  {:26}  {value:8}  {:11}  {}\n", known.name, known.origin(), known.meaning);
-        }
+        let rows = KNOWN_SETTINGS.iter().filter(|known| known.public).map(|known| {
+            let meaning = match known.values {
+                SettingValues::Words(_) => format!("{}: {}", known.meaning, known.values),
+                SettingValues::Described(_) => known.meaning.to_owned(),
+            };
+            [known.name.to_owned(), known.value(&settings), known.origin().to_owned(), meaning]
+        });
+        text += &table(2, width, &rows.collect::<Vec<_>>());
         for (name, near) in Settings::unknown_in_env() {
             text += &format!("  {name} is set, but is not a setting; did you mean {near}?\n");
         }
@@ -69,7 +72,7 @@ impl Info {
 }
 
 /// What a transport says about itself.
-fn transport(resource: &Resource, attributes: &Attributes) -> String {
+fn transport(resource: &Resource, attributes: &Attributes, width: usize) -> String {
     let reach = match resource.locality {
         Locality::Process => "ranks of this process",
         Locality::Node => "ranks of this node",
@@ -77,8 +80,8 @@ fn transport(resource: &Resource, attributes: &Attributes) -> String {
     };
     let [gigabytes, nanoseconds, millions] =
         [resource.bandwidth / 1e9, resource.latency * 1e9, resource.message_rate / 1e6];
-    let mut text = format!("  {} ({}): reaches {reach}\n", resource.transport, resource.device);
-    let mut line = |what: &str, value: String| text += &format!("    {what:16}  {value}\n");
+    let mut rows = Vec::new();
+    let mut line = |what: &str, value: String| rows.push([what.to_owned(), value]);
     line("estimated", format!("{gigabytes:.1} GB/s, {nanoseconds:.0} ns, {millions:.0} million messages/s"));
     line("native", names(attributes.capabilities.without(attributes.emulated)));
     line("emulated", names(attributes.emulated));
@@ -103,7 +106,8 @@ fn transport(resource: &Resource, attributes: &Attributes) -> String {
             most => format!("{most} a rank at most, each with queues and connections of its own"),
         },
     );
-    text
+    let head = format!("  {} ({}): reaches {reach}\n", resource.transport, resource.device);
+    head + &table(4, width, &rows)
 }
 
 fn names(capabilities: Capabilities) -> String {
@@ -188,6 +192,7 @@ fn cgroup_limit() -> Option<u64> {
 /// kB for people.
 fn size(kb: u64) -> String {
     match kb as f64 {
+        kb if kb >= 1024.0 * 1024.0 * 1024.0 => format!("{:.1} TiB", kb / 1024.0 / 1024.0 / 1024.0),
         kb if kb >= 1024.0 * 1024.0 => format!("{:.1} GiB", kb / 1024.0 / 1024.0),
         kb if kb >= 1024.0 => format!("{:.0} MiB", kb / 1024.0),
         kb => format!("{kb:.0} KiB"),
@@ -297,5 +302,6 @@ mod tests {
         assert_eq!(size(4), "4 KiB");
         assert_eq!(size(2048), "2 MiB");
         assert_eq!(size(3 << 19), "1.5 GiB");
+        assert_eq!(size(1 << 30), "1.0 TiB");
     }
 }

@@ -1,13 +1,15 @@
-//! The command `bellwether`: starts parallel jobs on this machine and tells what the machine offers.
+//! The command `bellwether`: starts parallel jobs on this machine and shows what the machine offers.
 
 mod bench;
+mod columns;
 mod example;
 mod info;
+mod manual;
 mod run;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Starts parallel programs on this machine.
 ///
@@ -18,7 +20,8 @@ use clap::{Parser, Subcommand};
   bellwether run -n 4 ./my-program --its-own options
   bellwether run -n 4 --example heat2d
   bellwether info
-  bellwether bench put am")]
+  bellwether bench put am
+  bellwether man | man -l -")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -29,6 +32,8 @@ enum Command {
     Run(run::Run),
     Info(info::Info),
     Bench(bench::Bench),
+    Completions(manual::Completions),
+    Man(manual::Manual),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +41,8 @@ fn main() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Info(info) => info.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Completions(completions) => completions.run(Cli::command()),
+        Command::Man(manual) => manual.run(Cli::command()),
     });
     result.unwrap_or_else(|error| {
         eprintln!("bellwether: {error:#}");

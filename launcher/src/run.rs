@@ -14,10 +14,9 @@ use crate::example::{self, Example};
 
 /// Start a program on several ranks and wait for it.
 ///
-/// What ranks print arrives here a whole line at a time. Standard input goes to rank 0. Signals sent
-/// to this command go to all ranks; a second Ctrl-C kills them. When a rank fails, the others are
-/// ended, what failed first is told, and its exit status becomes that of this command. Nothing the
-/// ranks started outlives it.
+/// This command passes on what ranks print, a whole line at a time. Standard input goes to rank 0. Signals sent to this
+/// command go to all ranks; a second Ctrl-C kills them. If a rank fails, this command ends the others, says which rank
+/// failed first and why, and exits with the status of that rank. Processes that the ranks started end with it.
 #[derive(Args)]
 #[command(after_help = "Exit status: that of the first rank to fail (128 + N if signal N killed it); \
 124 the time was over, 126 the program cannot be executed, 127 there is no such program, \
@@ -35,12 +34,11 @@ pub struct Run {
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = ranks)]
     ranks: usize,
 
-    /// Which CPUs a rank may use: `core` gives each rank one of its own, round and round, `none` leaves
-    /// that to the system
+    /// Which CPUs a rank may use: `core` binds each rank to one CPU, in turn; `none` leaves that to the system
     #[arg(long, value_enum, default_value = "none")]
     bind: Binding,
 
-    /// Begin every line a rank prints with its number, as in `[2] hello`
+    /// Put the rank's number before every line that it prints, as in `[2] hello`
     #[arg(long)]
     tag: bool,
 
@@ -48,7 +46,7 @@ pub struct Run {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Duration>,
 
-    /// After a failure, leave the other ranks this long to end by themselves
+    /// Time that the other ranks have to end by themselves after a failure
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "500ms")]
     grace: Duration,
 

@@ -87,6 +87,15 @@ fn info_and_help_print_something_useful() {
     let done = run(misspelt);
     assert!(done.out.contains("did you mean BELLWETHER_HEAP_LIMIT?"), "{}", done.out);
     assert!(done.out.lines().any(|line| line.contains("BELLWETHER_SPIN") && line.contains("environment")));
+    // Columns line up, whatever they hold.
+    let mut long = bellwether(&["info"]);
+    long.env("BELLWETHER_VERBS_DEVICE", "a-device-with-a-name-that-is-long:1:3");
+    let done = run(long);
+    let settings = done.out.split_once("\nSettings\n").expect("a table").1;
+    let origin =
+        |line: &str| ["environment", "automatic", "default"].iter().find_map(|word| line.find(&format!("  {word}")));
+    let columns: Vec<_> = settings.lines().map(origin).collect();
+    assert!(columns.len() > 20 && columns.iter().all(|at| *at == columns[0] && at.is_some()), "{settings}");
     assert!(run(bellwether(&["--help"])).out.contains("bellwether run -n 4 --example heat2d"));
     assert!(run(bellwether(&["run", "--help"])).out.contains("Exit status"));
 }

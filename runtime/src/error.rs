@@ -198,15 +198,15 @@ pub enum Error {
         /// What to do.
         advice: &'static str,
     },
-    /// A setting that cannot be understood.
-    #[error("setting {name}={value:?}: {expected}")]
+    /// A setting whose value has no meaning.
+    #[error("setting {name}={value:?}: expected {expected}")]
     Setting {
         /// The environment variable.
         name: &'static str,
         /// What it holds.
         value: String,
-        /// What it should hold.
-        expected: &'static str,
+        /// The values that it takes.
+        expected: String,
     },
     /// The job could not be started.
     #[error("starting: {0}")]

@@ -27,7 +27,7 @@ pub use crate::message::code::CodeOffset;
 pub use crate::message::{Call, Context, HandlerId};
 pub use crate::settings::{
     Allgather, Allreduce, Alltoall, Barrier, Broadcast, Collectives, Gather, HugePages, KNOWN as KNOWN_SETTINGS,
-    Known as KnownSetting, Reduce, Scan, Scatter, Settings, TEAMS_MAX, TeamBarrier, Transport,
+    Known as KnownSetting, Reduce, Scan, Scatter, Settings, TEAMS_MAX, TeamBarrier, Transport, Values as SettingValues,
 };
 pub use crate::world::{
     AtomicElement, Bell, Builder, Mapped, Piece, Posted, Progress, RawBells, Signalled, Simulated, Symmetric, Threads,

@@ -5,4 +5,5 @@ pub mod cheetah;
 #[cfg(doctest)]
 mod guide;
 pub mod process;
+pub mod settings_page;
 pub mod watchdog;

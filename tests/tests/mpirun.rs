@@ -247,3 +247,12 @@ fn the_guides_programs_in_c() {
         }
     }
 }
+
+/// The page on MPI shows this program.
+#[test]
+fn the_guides_program_that_keeps_mpi() {
+    for ranks in [1, 2, 4] {
+        let outcome = mpirun_groups(&[(ranks, &[env!("CARGO_BIN_EXE_guide_from_mpi")])]).expect_success();
+        assert_eq!(outcome.stdout, format!("{ranks} ranks, sum {}\n", ranks * (ranks - 1) / 2), "{outcome:#?}");
+    }
+}

@@ -35,7 +35,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// the same index. Collective.
     ///
     /// # Errors
-    /// [`bellwether_runtime::Error::InvalidArgument`] if the layouts are not equal; as [`GlobalArray::new`].
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the layouts are not equal; as [`GlobalArray::new`].
     pub fn zip_map<U: Pod, V: Pod>(
         &self,
         world: &World,
@@ -55,7 +55,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// Changes this rank's own elements, each with that of the other array at the same index. Local.
     ///
     /// # Errors
-    /// [`bellwether_runtime::Error::InvalidArgument`] if the layouts are not equal; then nothing was changed.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the layouts are not equal; then nothing was changed.
     pub fn zip_update<U: Pod>(&mut self, other: &GlobalArray<U, D>, mut change: impl FnMut(&mut T, U)) -> Result<()> {
         self.layout.check_same(&other.layout, "zip_update")?;
         for ((_, to), (_, from)) in self.lines_mut().zip(other.lines()) {
@@ -113,7 +113,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// [`GlobalArray::reduce`] for the order. Collective.
     ///
     /// # Errors
-    /// [`bellwether_runtime::Error::InvalidArgument`] if the layouts are not equal; as [`World::allreduce`].
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the layouts are not equal; as [`World::allreduce`].
     pub fn dot(&self, world: &World, other: &GlobalArray<T, D>) -> Result<T>
     where
         T: Add<Output = T> + Mul<Output = T>,

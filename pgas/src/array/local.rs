@@ -65,8 +65,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// ```
     ///
     /// # Errors
-    /// [`bellwether_runtime::Error::InvalidArgument`], with both layouts, if they are not equal; on all ranks, as every rank has
-    /// the same ones.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument), with both layouts, if they are not equal; on all ranks,
+    /// as every rank has the same ones.
     pub fn zip<'a, U: Pod>(
         &'a self,
         other: &'a GlobalArray<U, D>,

@@ -13,8 +13,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// network many of them are under way at a time, to all owners.
     ///
     /// # Errors
-    /// [`bellwether_runtime::Error::InvalidArgument`], with both boxes, for one that is not inside; over a network as
-    /// [`bellwether_runtime::Symmetric::get_slice`].
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument), with both boxes, for one that is not inside; over a network as
+    /// [`Symmetric::get_slice`](crate::Symmetric::get_slice).
     pub fn get_patch(&self, region: impl Into<Region<D>>) -> Result<Vec<T>> {
         let region = region.into();
         region.check_inside(self.extents(), "get_patch")?;
@@ -69,7 +69,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     ///
     /// # Errors
     /// As [`GlobalArray::get_patch_into`]; then nothing was written. Over a network as
-    /// [`bellwether_runtime::Symmetric::put_slice`].
+    /// [`Symmetric::put_slice`](crate::Symmetric::put_slice).
     pub fn put_patch(&self, region: impl Into<Region<D>>, values: &[T]) -> Result<()> {
         let region = region.into();
         region.check_inside(self.extents(), "put_patch")?;

@@ -71,7 +71,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// Lets everyone reach all elements. Collective; when it returns every rank has given up its slice.
     ///
     /// # Errors
-    /// Then the array is gone. [`bellwether_runtime::Error::RanksDiffer`] if a rank is in another collective call or
+    /// Then the array is gone. [`Error::RanksDiffer`](crate::Error::RanksDiffer) if a rank is in another collective call or
     /// shares another array; as [`World::barrier`].
     pub fn share(mut self, world: &World) -> Result<GlobalArray<T, D, Shared>> {
         world.within("share", || {

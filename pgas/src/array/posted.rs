@@ -11,7 +11,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// The future form of [`GlobalArray::get`].
     ///
     /// # Errors
-    /// [`bellwether_runtime::Error::InvalidArgument`] for an index outside, at once.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for an index outside, at once.
     ///
     /// # Examples
     /// ```

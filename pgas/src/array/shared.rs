@@ -13,8 +13,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// Reads one element. On one node index arithmetic and a load; nothing is needed from its owner.
     ///
     /// # Errors
-    /// [`bellwether_runtime::Error::InvalidArgument`] for an index outside. Over a network as
-    /// [`bellwether_runtime::Symmetric::get`].
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for an index outside. Over a network as
+    /// [`Symmetric::get`](crate::Symmetric::get).
     #[inline(always)]
     pub fn get(&self, index: impl Position<D>) -> Result<T> {
         let index = index.position();
@@ -49,7 +49,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     }
 
     /// Writes one element. On one node index arithmetic and a store. When others see it is said at
-    /// [`bellwether_runtime::World::fence`].
+    /// [`World::fence`](crate::World::fence).
     ///
     /// # Errors
     /// As [`GlobalArray::get`].
@@ -83,7 +83,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// A pointer to an element. It is stale once the array is in its local phase again, or dropped.
     ///
     /// # Errors
-    /// [`bellwether_runtime::Error::InvalidArgument`] for an index outside.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for an index outside.
     pub fn pointer(&self, index: impl Position<D>) -> Result<GlobalPtr<T>> {
         match self.locate(index.position()) {
             Some((rank, at)) => GlobalPtr::to(&self.memory, rank, at),

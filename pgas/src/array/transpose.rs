@@ -14,7 +14,7 @@ impl<T: Pod> GlobalArray<T, 2, Local> {
     /// rank if the grid is square or a line; [`Layout::rows`] gives rows again. Collective.
     ///
     /// # Errors
-    /// [`bellwether_runtime::Error::InvalidArgument`] if the extents do not fit; as [`GlobalArray::new`].
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the extents do not fit; as [`GlobalArray::new`].
     pub fn transpose(&self, world: &World, layout: Layout<2>) -> Result<GlobalArray<T, 2>> {
         world.within("transpose", || {
             self.check_transposed(layout.extents())?;

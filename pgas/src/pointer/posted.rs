@@ -8,7 +8,7 @@ impl<T: Pod> GlobalPtr<T> {
     /// The future form of [`GlobalPtr::get`].
     ///
     /// # Errors
-    /// [`bellwether_runtime::Error::Stale`], at once. What else may be wrong comes from the future.
+    /// [`Error::Stale`](crate::Error::Stale), at once. What else may be wrong comes from the future.
     ///
     /// # Examples
     /// Chasing several lists at once costs one way there and back for all of them, not for each.

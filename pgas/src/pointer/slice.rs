@@ -127,7 +127,7 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// [`Error::Stale`]; [`Error::OutOfBounds`] if they are not all inside the allocation; [`Error::InvalidArgument`]
-    /// for another number of values. Over a network as [`bellwether_runtime::Symmetric::get_slice`].
+    /// for another number of values. Over a network as [`Symmetric::get_slice`](crate::Symmetric::get_slice).
     pub fn get_into(&self, world: &World, values: &mut [T]) -> Result<()> {
         self.check_count("get_into", values.len())?;
         self.start.lend(world, "get_into")?.get_slice(self.start.rank(), self.start.index(), values)

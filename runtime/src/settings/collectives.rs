@@ -1,21 +1,25 @@
 //! Which algorithm each collective over a team uses.
 
 macro_rules! algorithms {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident = $text:literal),* $(,)? })*) => {$(
+    ($($(#[$doc:meta])* $name:ident { $($(#[doc = $about:literal])* $variant:ident = $text:literal),* $(,)? })*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub enum $name {
             /// By size, ranks and layout.
             #[default]
             Auto,
-            $($(#[$about])* $variant,)*
+            $($(#[doc = $about])* $variant,)*
         }
 
         impl $name {
             /// All of them.
             pub const ALL: &[$name] = &[$name::Auto, $($name::$variant),*];
 
-            /// As one would write it.
+            /// Each as a user writes it, and what it does.
+            pub(super) const WORDS: &[(&str, &str)] =
+                &[("auto", "By size, ranks and layout."), $(($text, concat!($($about),*).trim_ascii())),*];
+
+            /// As a user writes it.
             pub fn name(self) -> &'static str {
                 match self {
                     $name::Auto => "auto",
@@ -23,7 +27,7 @@ macro_rules! algorithms {
                 }
             }
 
-            /// From what one would write.
+            /// From what a user writes.
             pub(super) fn parse(text: &str) -> Option<$name> {
                 Self::ALL.iter().copied().find(|algorithm| algorithm.name() == text)
             }
@@ -35,19 +39,19 @@ algorithms! {
     /// How a team's allreduce is done. All give the same bits: contributions are combined along one binary tree over the
     /// ranks, whoever computes which part of it.
     Allreduce {
-        /// The last rank to come combines, and hands out the result. Mapped memory only; elsewhere [`Allreduce::Gather`].
+        /// The last rank to arrive combines all contributions and hands out the result. On mapped memory only; elsewhere as `gather`.
         Central = "central",
-        /// Everyone gets all contributions and combines them by itself.
+        /// Every rank gets all contributions and combines them by itself.
         Gather = "gather",
-        /// Recursive doubling (Thakur, Rabenseifner, Gropp 2005). Where ranks are no power of two, those of the last block of
-        /// each round serve all of the block before it, which keeps the tree.
+        /// Recursive doubling (Thakur, Rabenseifner and Gropp 2005). If the number of ranks is no power of two, those of the
+        /// last block of each round serve all of the block before it, which keeps the tree.
         Doubling = "doubling",
         /// Up a binomial tree to rank 0, and down again.
         Tree = "tree",
         /// Each rank combines one piece and hands it out: a reduce-scatter, then an allgather (Rabenseifner 2004).
         Pieces = "pieces",
-        /// On each node, then between one rank of each, then on each node again; where that would change the tree, everyone
-        /// gets all contributions by [`Allgather::Nodes`]. As auto where no node has two members, or all are on one.
+        /// On each node, then between one rank of each, then on each node again. Where that would change the tree, every rank
+        /// gets all contributions, by nodes. As `auto` if no node has two members, or if all are on one.
         Nodes = "nodes",
     }
     /// How a team's reduce is done.
@@ -56,42 +60,42 @@ algorithms! {
         Tree = "tree",
         /// Everything to the root.
         Flat = "flat",
-        /// On each node, then between one rank of each; where that would change the tree, all contributions to the root by
-        /// [`Gather::Nodes`]. As auto where no node has two members, or all are on one.
+        /// On each node, then between one rank of each. Where that would change the tree, the root gets all contributions, by
+        /// nodes. As `auto` if no node has two members, or if all are on one.
         Nodes = "nodes",
     }
     /// How a team's broadcast is done.
     Broadcast {
         /// Down a binomial tree.
         Tree = "tree",
-        /// From the root to everyone.
+        /// From the root to every rank.
         Flat = "flat",
-        /// To one rank of each node, and on from there. As auto where no node has two members, or all are on one.
+        /// To one rank of each node, and on from there. As `auto` if no node has two members, or if all are on one.
         Nodes = "nodes",
     }
     /// How a team's allgather is done.
     Allgather {
-        /// From everyone to everyone.
+        /// From every rank to every rank.
         Direct = "direct",
         /// In log2 n rounds, the k-th to the rank 2^k further (Bruck and others 1997).
         Bruck = "bruck",
         /// Round a ring.
         Ring = "ring",
-        /// To one rank of each node, between these, and back. As auto where no node has two members, or all are on one.
+        /// To one rank of each node, between these, and back. As `auto` if no node has two members, or if all are on one.
         Nodes = "nodes",
     }
     /// How a team's gather is done.
     Gather {
-        /// From everyone to the root.
+        /// From every rank to the root.
         Direct = "direct",
-        /// To one rank of each node, and from these to the root. As direct where no node has two members, or all are on one.
+        /// To one rank of each node, and from these to the root. As `direct` if no node has two members, or if all are on one.
         Nodes = "nodes",
     }
     /// How a team's scatter is done.
     Scatter {
-        /// From the root to everyone.
+        /// From the root to every rank.
         Direct = "direct",
-        /// To one rank of each node, and on from there. As direct where no node has two members, or all are on one.
+        /// To one rank of each node, and on from there. As `direct` if no node has two members, or if all are on one.
         Nodes = "nodes",
     }
     /// How a team's all-to-all is done.
@@ -100,27 +104,27 @@ algorithms! {
         Direct = "direct",
         /// To one partner at a time.
         Pairwise = "pairwise",
-        /// To one rank of each node, between these, and on from there. As auto where no node has two members, or all are on
-        /// one.
+        /// To one rank of each node, between these, and on from there. As `auto` if no node has two members, or if all are
+        /// on one.
         Nodes = "nodes",
     }
     /// How a team's scans are done. All combine from rank 0 upwards, one rank after the other, and so give the same bits.
     Scan {
-        /// Everyone gets all contributions.
+        /// Every rank gets all contributions.
         Gather = "gather",
         /// From rank to rank.
         Chain = "chain",
-        /// Everyone gets all contributions by [`Allgather::Nodes`]. As auto where no node has two members, or all are on one.
+        /// Every rank gets all contributions, by nodes. As `auto` if no node has two members, or if all are on one.
         Nodes = "nodes",
     }
-    /// How a team's barrier is done. Auto: as the setting `BELLWETHER_BARRIER` says, else by ranks, cores and nodes.
+    /// How a team's barrier is done. `Auto` follows the setting `BELLWETHER_BARRIER`, else ranks, cores and nodes.
     TeamBarrier {
-        /// A counter. Mapped memory only; elsewhere [`TeamBarrier::Dissemination`].
+        /// One counter. On mapped memory only; elsewhere as `dissemination`.
         Central = "central",
         /// In log2 n rounds (Hensgen, Finkel and Manber 1988).
         Dissemination = "dissemination",
-        /// On each node, between one rank of each, and on each node again. As dissemination where no node has two members, or
-        /// all are on one.
+        /// On each node, between one rank of each, and on each node again. As `dissemination` if no node has two members, or
+        /// if all are on one.
         Nodes = "nodes",
     }
 }

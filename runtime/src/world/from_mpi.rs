@@ -26,14 +26,15 @@ impl World {
     ///
     /// # Examples
     /// ```no_run
-    /// use bellwether_runtime::World;
+    /// # use bellwether_runtime as bellwether;
+    /// use bellwether::World;
     /// use mpi::Threading;
     ///
     /// let (universe, _) = mpi::initialize_with_threading(Threading::Serialized).expect("MPI was not initialised before");
     /// let world = World::from_mpi(&universe.world())?;
     /// println!("rank {} of {}", world.rank(), world.size());
     /// world.finish()?;
-    /// # Ok::<(), bellwether_runtime::Error>(())
+    /// # Ok::<(), bellwether::Error>(())
     /// ```
     pub fn from_mpi<C: Communicator + AsRaw<Raw = MPI_Comm>>(communicator: &C) -> Result<World> {
         World::builder().start_on(communicator)

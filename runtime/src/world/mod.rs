@@ -60,8 +60,9 @@ use crate::sync::exchange::{Asked, Exchange, Kind};
 ///
 /// # Examples
 /// ```
-/// # fn main() -> bellwether_runtime::Result<()> {
-/// bellwether_runtime::threads(3, |world| {
+/// # use bellwether_runtime as bellwether;
+/// # fn main() -> bellwether::Result<()> {
+/// bellwether::threads(3, |world| {
 ///     let next = (world.rank() + 1) % world.size();
 ///     let mailbox = world.alloc::<u64>(1)?;
 ///     let bell = world.bell()?;
@@ -247,11 +248,12 @@ impl World {
     /// bytes: such a token is then made anew at the target, so do not capture one that guards something of a process.
     ///
     /// ```compile_fail
-    /// # fn f(world: &bellwether_runtime::World) -> bellwether_runtime::Result<()> {
+    /// # use bellwether_runtime as bellwether;
+    /// # fn f(world: &bellwether::World) -> bellwether::Result<()> {
     /// let captured = 5;
     /// world.invoke(0, (), move |_, ()| println!("{captured}"))
     /// # }
-    /// # bellwether_runtime::threads(1, |world| f(world)).unwrap();
+    /// # bellwether::threads(1, |world| f(world)).unwrap();
     /// ```
     ///
     /// # Errors
@@ -277,12 +279,13 @@ impl World {
     /// Runs a closure that captures nothing at rank `to`, and gives a handle to its result.
     ///
     /// ```
-    /// bellwether_runtime::threads(2, |world| {
+    /// # use bellwether_runtime as bellwether;
+    /// bellwether::threads(2, |world| {
     ///     let call = world.call(1, (20u32, String::from("!")), |ctx, (n, s)| format!("{}{s}", n + 1 + ctx.rank() as u32))?;
     ///     assert_eq!(call.wait()?, "22!");
     ///     world.barrier()
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
-    /// # Ok::<(), bellwether_runtime::Error>(())
+    /// # Ok::<(), bellwether::Error>(())
     /// ```
     ///
     /// # Errors

@@ -24,8 +24,9 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Examples
     /// ```
-    /// use bellwether_runtime::Piece;
-    /// bellwether_runtime::threads(3, |world| {
+    /// # use bellwether_runtime as bellwether;
+    /// use bellwether::Piece;
+    /// bellwether::threads(3, |world| {
     ///     let numbers = world.alloc::<u64>(4)?;
     ///     numbers.write(0, &[0, 1, 2, 3].map(|i| 10 * world.rank() as u64 + i));
     ///     world.barrier()?;
@@ -35,7 +36,7 @@ impl<T: Pod> Symmetric<T> {
     ///     assert_eq!(values, [20, 21, 13]);
     ///     world.barrier()
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
-    /// # Ok::<(), bellwether_runtime::Error>(())
+    /// # Ok::<(), bellwether::Error>(())
     /// ```
     ///
     /// # Errors

@@ -25,15 +25,16 @@ const TOGETHER: usize = 128;
 ///
 /// # Examples
 /// ```
-/// bellwether_runtime::threads(3, |world| {
+/// # use bellwether_runtime as bellwether;
+/// bellwether::threads(3, |world| {
 ///     let numbers = world.alloc::<u64>(1)?;
 ///     numbers.store(0, 10 * world.rank() as u64);
 ///     world.barrier()?;
 ///     let all: Vec<_> = (0..world.size()).map(|rank| numbers.get_async(rank, 0)).collect();
-///     assert_eq!(bellwether_runtime::Posted::wait_all(all)?, [0, 10, 20]);
+///     assert_eq!(bellwether::Posted::wait_all(all)?, [0, 10, 20]);
 ///     world.barrier()
 /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
-/// # Ok::<(), bellwether_runtime::Error>(())
+/// # Ok::<(), bellwether::Error>(())
 /// ```
 #[must_use = "what it gives, and its errors, come from `wait` or `.await`"]
 pub struct Posted<R> {

@@ -24,7 +24,8 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Examples
     /// ```
-    /// bellwether_runtime::threads(2, |world| {
+    /// # use bellwether_runtime as bellwether;
+    /// bellwether::threads(2, |world| {
     ///     let (halo, arrived) = (world.alloc::<f64>(8)?, world.alloc::<u64>(1)?);
     ///     let other = 1 - world.rank();
     ///     halo.put_slice_signal(other, 0, &[1.5; 8], &arrived, 0)?;
@@ -32,7 +33,7 @@ impl<T: Pod> Symmetric<T> {
     ///     assert_eq!(halo.load(7), 1.5);
     ///     world.barrier()
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
-    /// # Ok::<(), bellwether_runtime::Error>(())
+    /// # Ok::<(), bellwether::Error>(())
     /// ```
     #[inline]
     pub fn put_slice_signal(

@@ -23,14 +23,15 @@ use crate::transport::{Transport, sim};
 ///
 /// # Examples
 /// ```
-/// use bellwether_runtime::{Simulated, transport::sim::Config};
+/// # mod bellwether { pub use bellwether_runtime::*; pub use bellwether_runtime::transport::sim; }
+/// use bellwether::{Simulated, sim::Config};
 /// let job = Simulated::new(Config::new(3, 7).wild());
 /// let sums = job.run(|world| {
 ///     let mut sum = [world.rank()];
 ///     world.allreduce_sum(&mut sum).map(|()| sum[0])
 /// })?;
 /// assert!(sums.into_iter().all(|sum| sum.is_ok_and(|sum| sum == 3)));
-/// # Ok::<(), bellwether_runtime::Error>(())
+/// # Ok::<(), bellwether::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Simulated {

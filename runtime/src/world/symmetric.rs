@@ -180,7 +180,8 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Examples
     /// ```
-    /// bellwether_runtime::threads(2, |world| {
+    /// # use bellwether_runtime as bellwether;
+    /// bellwether::threads(2, |world| {
     ///     let (plate, halo) = (world.alloc::<f64>(4096)?, world.alloc::<f64>(1024)?);
     ///     plate.store(4095, 2.5);
     ///     halo.put_from(1 - world.rank(), 0, &plate, 3072..4096)?;
@@ -188,7 +189,7 @@ impl<T: Pod> Symmetric<T> {
     ///     assert_eq!(halo.load(1023), 2.5);
     ///     world.barrier()
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
-    /// # Ok::<(), bellwether_runtime::Error>(())
+    /// # Ok::<(), bellwether::Error>(())
     /// ```
     pub fn put_from(&self, rank: usize, start: usize, source: &Symmetric<T>, from: Range<usize>) -> Result<()> {
         const NAME: &str = "put_from";

@@ -25,9 +25,10 @@ use crate::settings::Settings;
 ///
 /// # Examples
 /// ```
-/// let ranks = bellwether_runtime::threads(4, |world| world.rank())?;
+/// # use bellwether_runtime as bellwether;
+/// let ranks = bellwether::threads(4, |world| world.rank())?;
 /// assert_eq!(ranks, [0, 1, 2, 3]);
-/// # Ok::<(), bellwether_runtime::Error>(())
+/// # Ok::<(), bellwether::Error>(())
 /// ```
 pub fn threads<R: Send>(ranks: usize, program: impl Fn(&World) -> R + Sync) -> Result<Vec<R>> {
     Threads::new(ranks).run(program)

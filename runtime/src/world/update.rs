@@ -39,8 +39,9 @@ impl<T: Word> Symmetric<T> {
     ///
     /// # Examples
     /// ```
-    /// use bellwether_runtime::Posted;
-    /// bellwether_runtime::threads(3, |world| {
+    /// # use bellwether_runtime as bellwether;
+    /// use bellwether::Posted;
+    /// bellwether::threads(3, |world| {
     ///     let most = world.alloc::<f64>(2)?;
     ///     let mine = world.rank() as f64;
     ///     Posted::wait_all((0..2).map(|i| most.fetch_update_async(0, i, move |x| mine.max(x))))?;
@@ -48,7 +49,7 @@ impl<T: Word> Symmetric<T> {
     ///     assert_eq!(most.get(0, 1)?, 2.0);
     ///     world.barrier()
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
-    /// # Ok::<(), bellwether_runtime::Error>(())
+    /// # Ok::<(), bellwether::Error>(())
     /// ```
     pub fn fetch_update_async(&self, rank: usize, index: usize, change: impl FnMut(T) -> T + 'static) -> Posted<T> {
         const DOING: &str = "fetch_update_async";

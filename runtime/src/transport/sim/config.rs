@@ -74,11 +74,12 @@ impl Config {
     ///
     /// # Examples
     /// ```
-    /// use bellwether_runtime::{Simulated, transport::sim::Config};
+    /// # mod bellwether { pub use bellwether_runtime::*; pub use bellwether_runtime::transport::sim; }
+    /// use bellwether::{Simulated, sim::Config};
     /// let job = Simulated::new(Config::new(5, 1).nodes(&[2]));
     /// let nodes = job.run(|world| world.node_of(world.rank()))?;
     /// assert_eq!(nodes.into_iter().collect::<Result<Vec<_>, _>>()?, [0, 0, 1, 1, 2]);
-    /// # Ok::<(), bellwether_runtime::Error>(())
+    /// # Ok::<(), bellwether::Error>(())
     /// ```
     pub fn nodes(self, sizes: &[usize]) -> Config {
         Config { nodes: sizes.to_vec(), near_latency: self.latency / 10, ..self }

@@ -1,0 +1,77 @@
+//! `bellwether completions` and `bellwether man`: what shells and `man` want to know about this command.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use clap_complete::Shell;
+use clap_complete::aot::generate;
+use clap_mangen::Man;
+
+/// The name that both are made for.
+const NAME: &str = "bellwether";
+
+/// Print the completions of this command for a shell.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  bellwether completions bash > ~/.local/share/bash-completion/completions/bellwether
+  bellwether completions zsh > ~/.zfunc/_bellwether
+  bellwether completions fish > ~/.config/fish/completions/bellwether.fish")]
+pub struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+impl Completions {
+    /// Prints them.
+    pub fn run(self, mut command: clap::Command) -> anyhow::Result<ExitCode> {
+        let mut text = Vec::new();
+        generate(self.shell, &mut command, NAME, &mut text);
+        // A reader that has gone has seen enough.
+        let _ = std::io::stdout().write_all(&text);
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Print the manual page of this command, or write the pages of all its subcommands.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  bellwether man | man -l -
+  bellwether man ~/.local/share/man/man1")]
+pub struct Manual {
+    /// Write bellwether.1, bellwether-run.1 and so on into this folder, which is made if absent
+    #[arg(value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+impl Manual {
+    /// Prints or writes.
+    pub fn run(self, mut command: clap::Command) -> anyhow::Result<ExitCode> {
+        let Some(folder) = self.folder else {
+            let _ = std::io::stdout().write_all(&page(command)?);
+            return Ok(ExitCode::SUCCESS);
+        };
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        // Gives every subcommand its whole name.
+        command.build();
+        let subcommands: Vec<_> = command.get_subcommands().filter(|one| one.get_name() != "help").cloned().collect();
+        for one in subcommands.into_iter().chain([command]) {
+            let name = one.get_display_name().unwrap_or(NAME).to_owned();
+            let path = folder.join(format!("{name}.1"));
+            fs::write(&path, page(one)?).with_context(|| format!("cannot write {}", path.display()))?;
+            println!("{}", path.display());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The manual page of one command, for troff.
+fn page(command: clap::Command) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    Man::new(command).render(&mut text)?;
+    Ok(text)
+}

@@ -1,0 +1,92 @@
+//! Completions and manual pages: the programs that read them take them.
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use common::{Job, bellwether, run};
+
+/// Whether this machine has the program.
+fn there(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    found.is_ok()
+}
+
+#[test]
+fn shells_take_their_completions() {
+    for (shell, check) in [("bash", &["bash", "-n"][..]), ("zsh", &["zsh", "-n"]), ("fish", &["fish", "-n"])] {
+        let done = run(bellwether(&["completions", shell]));
+        assert_eq!(done.code(), 0, "{}", done.err);
+        let named = ["run", "info", "bench", "completions", "man", "example", "timeout"];
+        assert!(named.iter().all(|word| done.out.contains(word)), "{shell}: {}", done.out);
+        if there(check[0]) {
+            let mut command = Command::new(check[0]);
+            command.args(&check[1..]);
+            let checked = Job::feed(command, done.out.as_bytes()).wait();
+            assert_eq!((checked.code(), checked.err.as_str()), (0, ""), "{shell}");
+        }
+    }
+    assert_eq!(run(bellwether(&["completions", "tcl"])).code(), 2);
+}
+
+#[test]
+fn bash_completes_names_and_options() {
+    let done = run(bellwether(&["completions", "bash"]));
+    let ask = |words: &str, last: usize| {
+        format!(
+            "{}\nCOMP_WORDS=({words}); COMP_CWORD={last}; COMPREPLY=(); \
+             _bellwether bellwether \"${{COMP_WORDS[{last}]}}\" \"\"; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            done.out
+        )
+    };
+    let offered = |words: &str, last: usize| {
+        let bash = Job::feed(Command::new("bash"), ask(words, last).as_bytes()).wait();
+        assert_eq!(bash.code(), 0, "{}", bash.err);
+        bash.out.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(offered("bellwether inf", 1), ["info"]);
+    assert_eq!(offered("bellwether run --exa", 2), ["--example"]);
+    assert_eq!(offered("bellwether run --bind ''", 3), ["core", "none"]);
+}
+
+#[test]
+fn manual_pages_are_taken_by_man() {
+    let folder = tempfile::tempdir().expect("a place for temporary files");
+    let into = folder.path().join("man1");
+    let done = run(bellwether(&["man", into.to_str().expect("a plain name")]));
+    assert_eq!(done.code(), 0, "{}", done.err);
+    let mut pages: Vec<_> =
+        std::fs::read_dir(&into).expect("it was made").map(|page| page.expect("a page").path()).collect();
+    pages.sort();
+    let names: Vec<_> =
+        pages.iter().map(|page| page.file_name().expect("a file").to_str().expect("a plain name")).collect();
+    for name in ["bellwether.1", "bellwether-run.1", "bellwether-info.1", "bellwether-bench.1", "bellwether-man.1"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    assert_eq!(done.out.lines().count(), pages.len(), "each is told: {}", done.out);
+    for page in &pages {
+        let text = std::fs::read_to_string(page).expect("a page can be read");
+        let name = page.file_stem().expect("a name").to_str().expect("a plain name");
+        assert!(text.contains(&format!(".TH {name} 1")), "{text}");
+        assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH DESCRIPTION"), "{text}");
+        if there("mandoc") {
+            let checked = run_on("mandoc", &["-T", "lint", "-W", "error"], page);
+            assert_eq!(checked.code(), 0, "{name}: {}{}", checked.out, checked.err);
+        }
+        if there("man") {
+            let shown = run_on("man", &["--warnings", "-l"], page);
+            assert_eq!(shown.code(), 0, "{name}: {}", shown.err);
+            assert!(shown.out.contains("SYNOPSIS"), "{name}: {}", shown.out);
+        }
+    }
+    let one = run(bellwether(&["man"]));
+    let text = std::fs::read_to_string(into.join("bellwether.1")).expect("it was written");
+    assert!(one.out.contains(".TH bellwether 1") && one.out.contains("bellwether\\-run(1)"), "{}", one.out);
+    assert!(text.contains("bellwether\\-run(1)"), "{text}");
+}
+
+fn run_on(program: &str, arguments: &[&str], file: &std::path::Path) -> common::Done {
+    let mut command = Command::new(program);
+    command.args(arguments).arg(file).env("MANPAGER", "cat").env("PAGER", "cat");
+    run(command)
+}
