@@ -79,7 +79,7 @@ fn info_and_help_print_something_useful() {
     let done = run(bellwether(&["info"]));
     assert_eq!(done.code(), 0);
     let rows = ["CPUs allowed", "memory", "huge pages", "memfd", "membarrier", "cross-memory attach"];
-    for what in rows.into_iter().chain(["segment pages", "memory per node-mate", "BELLWETHER_HEAP_LIMIT"]) {
+    for what in rows.into_iter().chain(["segment pages", "memory per local peer", "BELLWETHER_HEAP_LIMIT"]) {
         assert!(done.out.lines().any(|line| line.trim_start().starts_with(what)), "{what}: {}", done.out);
     }
     let mut misspelt = bellwether(&["info"]);

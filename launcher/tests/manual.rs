@@ -35,7 +35,7 @@ fn bash_completes_names_and_options() {
     let ask = |words: &str, last: usize| {
         format!(
             "{}\nCOMP_WORDS=({words}); COMP_CWORD={last}; COMPREPLY=(); \
-             _bellwether bellwether \"${{COMP_WORDS[{last}]}}\" \"\"; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+             _bellwether bellwether \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last} - 1]}}\"; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
             done.out
         )
     };

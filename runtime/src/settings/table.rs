@@ -167,7 +167,7 @@ pub const KNOWN: &[Known] = &[
         apply: |s, v| {
             s.verbs_device = (v != "auto").then(|| v.into());
             let mut parts = v.split(':').skip(1);
-            (v.split(':').count() <= 3 && parts.all(|part| part.parse::<u8>().is_ok())).then_some(())
+            (!v.is_empty() && v.split(':').count() <= 3 && parts.all(|part| part.parse::<u8>().is_ok())).then_some(())
         },
         show: |s| s.verbs_device.clone().unwrap_or_else(|| "auto".into()),
     },

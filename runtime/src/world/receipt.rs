@@ -1,4 +1,4 @@
-//! What a rank got when it started: for `bellwether info`, and for a person who wonders.
+//! What a rank got when it started, for `bellwether info` and for logs.
 
 use super::World;
 use crate::engine::Far;
@@ -16,26 +16,26 @@ impl World {
             0 => "all on this node".into(),
             others => format!("{} on this node, {others} on {} others", ranks - others, self.nodes() - 1),
         };
-        let crowded = if patience.crowded { "more ranks than cores" } else { "a core each" };
+        let crowded = if patience.crowded { "more ranks than cores" } else { "one core for each rank" };
         let transport = match engine.far() {
             Some(far) if engine.shares() => {
-                let near = "shared memory between ranks of one node, but for atomics and signals";
-                format!("{}: everything to other nodes goes over the network; {near}", far.name())
+                let near = "ranks of one node share memory, except for atomics and signals";
+                format!("{}: all operations to other nodes go over the network; {near}", far.name())
             }
-            Some(far) => format!("{}: everything goes over the network", far.name()),
+            Some(far) => format!("{}: all operations go over the network", far.name()),
             None => "shared memory: put, get, atomics and bells are direct; messages through lanes".into(),
         };
         let why = match (engine.far().and_then(Far::pace), engine.settings.transport) {
             (Some(_), _) => "the job is simulated".into(),
             (None, Transport::Auto) if elsewhere > 0 => "ranks are on several hosts".into(),
-            (None, Transport::Auto) => "all ranks are on this node, and no other is asked for".into(),
-            (None, asked) => format!("BELLWETHER_TRANSPORT={} asks for it", asked.name()),
+            (None, Transport::Auto) => "all ranks are on this node, and BELLWETHER_TRANSPORT is auto".into(),
+            (None, asked) => format!("BELLWETHER_TRANSPORT is {}", asked.name()),
         };
         let native = match engine.far() {
             Some(far) if far.is_silent() && engine.shares() => {
-                "put, get, bells, short messages within the node; put, get, atomics, bells elsewhere, by the network alone"
+                "put, get, bells, short messages within the node; put, get, atomics, bells between nodes, by the network card"
             }
-            Some(far) if far.is_silent() => "put, get, atomics, bells: the network does them alone",
+            Some(far) if far.is_silent() => "put, get, atomics, bells, by the network card",
             Some(_) => "own memory only",
             None => "put, get, atomics, bells in segments; short messages in one cache line",
         };
@@ -45,7 +45,7 @@ impl World {
             ("chosen because", why),
             ("native", native.into()),
             ("by a system call", format!("memory outside segments: {}", outside(self.attach_allowed.get()))),
-            ("by the target's poll", "messages, remote calls, bells outside segments".into()),
+            ("needs target progress", "messages, remote calls, bells outside segments".into()),
             ("segment pages", engine.node.pages().to_string()),
             ("address space", format!("{} each rank", size(1 << engine.node.stride_log2()))),
             ("symmetric heap", format!("up to {} each rank, grows as needed", size(self.allocator.borrow().limit()))),
@@ -53,27 +53,31 @@ impl World {
             (
                 "memory for messages",
                 format!(
-                    "{} each rank: {} lanes of {} lines, and {} for barrier, exchanges and handlers",
+                    "{} each rank: lanes to {} rank{} with {} messages each, and {} for barrier, exchanges and handlers",
                     size(layout.control_len),
                     ranks,
+                    if ranks == 1 { "" } else { "s" },
                     layout.lane_depth,
                     size(layout.credits)
                 ),
             ),
-            ("memory per node-mate", format!("{} of lane and credit", size((layout.lane_depth + 1) * LINE))),
-            ("memory per other peer", format!("{} B", crate::transport::shm::BYTES_PER_IDLE_PEER + 1)),
+            (
+                "memory per local peer",
+                format!("{} of lane and credits, for each rank of this node", size((layout.lane_depth + 1) * LINE)),
+            ),
+            ("memory per remote peer", format!("{} B", crate::transport::shm::BYTES_PER_IDLE_PEER + 1)),
             ("barrier", self.barrier.name().into()),
             (
                 "waiting",
                 format!(
-                    "{crowded}: {} looks, {} yields, then sleep, looking up every {:?}; {}",
+                    "{crowded}: {} polls, {} yields, then sleep for at most {:?} at a time; {}",
                     patience.spins,
                     patience.yields,
                     patience.nap,
                     if engine.job.full_fence() || engine.far().is_some() {
-                        "ringers fence"
+                        "a waker uses a fence"
                     } else {
-                        "sleepers fence for all (membarrier)"
+                        "a sleeper fences for all wakers (membarrier)"
                     }
                 ),
             ),
@@ -82,7 +86,7 @@ impl World {
 }
 
 fn outside(attach: bool) -> &'static str {
-    if attach { "cross-memory attach" } else { "none here, so by message to its owner" }
+    if attach { "cross-memory attach" } else { "not allowed here, so by a message to the owner" }
 }
 
 fn size(bytes: usize) -> String {

@@ -614,9 +614,9 @@ fn ranks_that_are_bound_to_a_core_each_are_not_crowded() {
     let allowed = rustix::thread::sched_getaffinity(None).expect("told");
     let cores: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).take(2).collect();
     if let [first, second] = cores[..] {
-        assert!(waiting_on([&[first], &[second]]).iter().all(|line| line.contains("a core each")));
+        assert!(waiting_on([&[first], &[second]]).iter().all(|line| line.contains("one core for each rank")));
         assert!(waiting_on([&[first], &[first]]).iter().all(|line| line.contains("more ranks than cores")));
-        assert!(waiting_on([&cores, &[first]]).iter().all(|line| line.contains("a core each")));
+        assert!(waiting_on([&cores, &[first]]).iter().all(|line| line.contains("one core for each rank")));
     }
 }
 
