@@ -297,8 +297,8 @@ struct Request {
 enum Work {
     /// So many elements.
     Get(usize),
-    /// These, as bytes.
-    Put(Vec<u8>),
+    /// So many, as bytes.
+    Put(usize, Vec<u8>),
 }
 
 /// An array, looked at on the world's thread only.
@@ -320,15 +320,27 @@ impl<T: Pod> Serve for Symmetric<T> {
         match work {
             Work::Get(count) => {
                 let values = self.get_slice_async(rank, start, count);
-                Box::pin(async move { Ok(bytemuck::cast_slice(&values.await?).to_vec()) })
+                Box::pin(async move { Ok(bytemuck::cast_slice(&values.await.map_err(as_asked)?).to_vec()) })
             }
-            Work::Put(bytes) => {
-                let mut values = vec![T::zeroed(); bytes.len() / size_of::<T>().max(1)];
+            Work::Put(count, bytes) => {
+                let mut values = vec![T::zeroed(); count];
                 bytemuck::cast_slice_mut(&mut values).copy_from_slice(&bytes);
                 let put = self.put_slice_async(rank, start, &values);
                 Box::pin(async move { put.await.map(|()| Vec::new()) })
             }
         }
+    }
+}
+
+/// The error of a get, by the name of the call that was made.
+fn as_asked(error: Error) -> Error {
+    const NAME: &str = "get_slice";
+    match error {
+        Error::RankOutOfRange { rank, size, .. } => Error::RankOutOfRange { operation: NAME, rank, size },
+        Error::OutOfBounds { rank, start, count, available, .. } => {
+            Error::OutOfBounds { operation: NAME, rank, start, count, available }
+        }
+        other => other,
     }
 }
 
@@ -397,7 +409,7 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
     pub fn put_slice(&self, rank: usize, start: usize, values: &[T]) -> Result<()> {
         match &self.mapped {
             Some(mapped) => mapped.put_slice(rank, start, values),
-            None => self.ask(rank, start, Work::Put(bytemuck::cast_slice(values).to_vec())).map(drop),
+            None => self.ask(rank, start, Work::Put(values.len(), bytemuck::cast_slice(values).to_vec())).map(drop),
         }
     }
 

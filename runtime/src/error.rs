@@ -54,6 +54,19 @@ pub enum Error {
         /// The generation that the place has now; 0: none.
         current: u64,
     },
+    /// A future was to go on after the phase or the allocation in which it was made had ended. From then on it asks for nothing;
+    /// what it had asked for before is done, and an update of several steps is not made.
+    #[error(
+        "{operation} at rank {rank}: the phase of the array, or its allocation, in which this future was made has ended, and the \
+         future had not asked for all of its data yet; wait for futures (`wait`, `wait_all`) before `localize`, before a \
+         collective that updates the array, and before the array is dropped"
+    )]
+    PhaseOver {
+        /// The call that was made.
+        operation: &'static str,
+        /// The rank that was to be asked next.
+        rank: usize,
+    },
     /// An address that is not mapped, or not accessible, in the target rank.
     #[error(
         "{operation}: {length} bytes at {address:#x} are not all accessible memory of rank {rank}; \

@@ -126,6 +126,38 @@ fn nothing_of_a_phase_outlives_it() {
             "let view = array.view([0..7])?; view.iter().count(); let shared = array.share(world)?;",
         ),
         case(
+            "view_of_shared",
+            "E0505",
+            borrowed,
+            "let shared = array.share(world)?; let view = shared.view([0..7])?; let local = shared.localize(world)?;
+             view.get(3)?;",
+            "let shared = array.share(world)?; let view = shared.view([0..7])?; view.get(3)?;
+             let local = shared.localize(world)?;",
+        ),
+        case(
+            "view_mut",
+            "E0505",
+            borrowed,
+            "let mut view = array.view_mut([0..7])?; let shared = array.share(world)?; view.fill(1);",
+            "let mut view = array.view_mut([0..7])?; view.fill(1); let shared = array.share(world)?;",
+        ),
+        case(
+            "signal_awaited",
+            "E0505",
+            borrowed,
+            "let signals = world.alloc::<u64>(1)?; let one = signals.signalled(0, 1); drop(signals); world.block_on(one)?;",
+            "let signals = world.alloc::<u64>(1)?; let one = signals.signalled(0, 1); world.block_on(one)?; drop(signals);",
+        ),
+        case(
+            "pool_handle_of_memory",
+            "E0505",
+            borrowed,
+            "let memory = world.alloc::<u64>(1)?; let handle = pool.share(&memory); drop(memory);
+             pool.install(|| handle.get(0, 0))?;",
+            "let memory = world.alloc::<u64>(1)?; let handle = pool.share(&memory);
+             pool.install(|| handle.get(0, 0))?; drop(memory);",
+        ),
+        case(
             "pool_handle",
             "E0505",
             borrowed,

@@ -223,7 +223,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         } else {
             world.alloc(len)?
         };
-        world.withhold(&memory);
+        world.withhold(&memory)?;
         let (rank, own) = (world.rank(), layout.extents_at(world.rank()));
         let flat = if D == 1 { flat::Flat::new(&memory, layout.axis(0), ghost[0]) } else { flat::Flat::none() };
         let tables = tables::Tables::none();

@@ -2,7 +2,9 @@
 
 mod along;
 mod files;
+mod futures;
 mod ghosts;
+mod leftovers;
 mod names;
 mod patches;
 mod phases;

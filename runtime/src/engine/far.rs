@@ -64,6 +64,8 @@ pub(crate) trait Far {
     fn atomic(&self, rank: usize, offset: usize, atomic: Asked) -> transport::Result<Option<Arc<Answer>>>;
     /// Does an atomic for who waits for it.
     fn atomic_now(&self, rank: usize, offset: usize, atomic: Asked) -> transport::Result<Option<Soon>>;
+    /// Whether nothing that was asked for is unanswered: every get has read, and every atomic with an answer is in effect.
+    fn is_answered(&self) -> bool;
     /// Whether all puts and rings are in effect; names the rank where they cannot be.
     fn flush(&self) -> std::result::Result<bool, (usize, transport::Error)>;
     /// Lets others reach bytes `from..to` of this rank's slot, which are committed now. In ascending order.
@@ -429,6 +431,10 @@ impl Engine {
                 sent
             }
             Work::Chime { .. } => unreachable!("only for ranks that are near"),
+            Work::Atomic { offset, asked } => {
+                let asked = far.atomic(to, *offset, *asked);
+                asked.map(|answer| if answer.is_some() { Sent::Done } else { Sent::NoRoom })
+            }
         };
         sent.map_err(|error| self.far_error(error, to, doing))
     }
@@ -717,7 +723,8 @@ impl Engine {
         })
     }
 
-    /// Waits until all that this rank has put and rung is in effect, everywhere. At once where puts are stores.
+    /// Waits until this rank has nothing under way: all that it has put and rung is in effect, everywhere, and all that it has
+    /// asked for is answered, whether anybody still waits for that or not. At once where puts are stores.
     ///
     /// # Errors
     /// [`Error::PeerLost`], [`Error::InsideHandler`].
@@ -736,7 +743,7 @@ impl Engine {
         outcome.map(drop)
     }
 
-    /// Whether all that this rank has put and rung is in effect, everywhere.
+    /// Whether this rank has nothing under way; see [`Engine::quiet`].
     ///
     /// # Errors
     /// [`Error::PeerLost`].
@@ -755,7 +762,7 @@ impl Engine {
             },
             Ok(all) => {
                 self.signalled.set(self.signalled.get() && !all);
-                Ok(all)
+                Ok(all && far.is_answered())
             }
         }
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub use self::drive::Background;
 pub(crate) use self::far::{Asked, Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
-pub(crate) use self::posted::{FarAtomic, FarGet, Place};
+pub(crate) use self::posted::{Claim, FarAtomic, FarGet, Place};
 pub use self::wait::Patience;
 
 use self::pending::{Queue, Work};
@@ -79,6 +79,8 @@ pub struct Engine {
     has_pending: Cell<bool>,
     /// Bytes of them.
     pending_bytes: Cell<usize>,
+    /// Words at rank 0 that count who has dropped a block, to be rung when this rank has nothing under way.
+    releases: RefCell<Vec<usize>>,
     waits: Cell<u64>,
     /// The collective call that the program is in, where it is made of others.
     call: Cell<Option<&'static str>>,
@@ -157,6 +159,7 @@ impl Engine {
             pending: RefCell::default(),
             has_pending: Cell::new(false),
             pending_bytes: Cell::new(0),
+            releases: RefCell::default(),
             waits: Cell::new(0),
             call: Cell::new(None),
             outside: Cell::new(false),

@@ -521,6 +521,10 @@ impl<D: Domain> Far for Network<D> {
         })
     }
 
+    fn is_answered(&self) -> bool {
+        self.unanswered.load(Ordering::Relaxed) == 0
+    }
+
     fn flush(&self) -> std::result::Result<bool, (usize, NotNow)> {
         let peers = self.peers.borrow();
         let mut failed = None;

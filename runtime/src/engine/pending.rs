@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::Engine;
+use super::far::Asked;
 use crate::error::{Error, Loss, Result};
 use crate::transport::shm::Sent;
 
@@ -16,6 +17,8 @@ pub(crate) enum Work<'a> {
     Ring { offset: usize },
     /// One more in a word of its slot, which is near and only this rank's to write.
     Chime { offset: usize },
+    /// An atomic on a word of its slot, whose answer nobody wants.
+    Atomic { offset: usize, asked: Asked },
 }
 
 /// The same, kept.
@@ -38,6 +41,10 @@ enum Kept {
     },
     Chime {
         offset: usize,
+    },
+    Atomic {
+        offset: usize,
+        asked: Asked,
     },
 }
 
@@ -78,6 +85,7 @@ impl Work<'_> {
             Work::Put { offset, bytes, tell } => Kept::Put { offset, bytes: bytes.into(), done: 0, tell },
             Work::Ring { offset } => Kept::Ring { offset },
             Work::Chime { offset } => Kept::Chime { offset },
+            Work::Atomic { offset, asked } => Kept::Atomic { offset, asked },
         }
     }
 
@@ -87,6 +95,7 @@ impl Work<'_> {
             Work::Message { .. } => "sending a message",
             Work::Put { .. } => "put",
             Work::Ring { .. } | Work::Chime { .. } => "ringing a bell",
+            Work::Atomic { .. } => "an atomic",
         }
     }
 
@@ -96,6 +105,7 @@ impl Work<'_> {
             Work::Message { payload, .. } => payload.len(),
             Work::Put { bytes, .. } => bytes.len(),
             Work::Ring { .. } | Work::Chime { .. } => 0,
+            Work::Atomic { .. } => size_of::<Asked>(),
         }
     }
 }
@@ -115,6 +125,7 @@ impl Kept {
             }
             Kept::Ring { offset } => Work::Ring { offset: *offset },
             Kept::Chime { offset } => Work::Chime { offset: *offset },
+            Kept::Atomic { offset, asked } => Work::Atomic { offset: *offset, asked: *asked },
         }
     }
 
@@ -189,10 +200,23 @@ impl Engine {
         if !room() && !self.interface.delivering() {
             self.wait_together("waiting for room to send a message", room)?;
         }
-        self.pending.borrow_mut().entry(to).or_default().push(work.keep());
-        self.pending_bytes.set(self.pending_bytes.get() + asked);
-        self.has_pending.set(true);
+        self.keep_now(to, work);
         Ok(())
+    }
+
+    fn keep_now(&self, to: usize, work: &Work<'_>) {
+        self.pending.borrow_mut().entry(to).or_default().push(work.keep());
+        self.pending_bytes.set(self.pending_bytes.get() + work.len());
+        self.has_pending.set(true);
+    }
+
+    /// Does this, now or from a later [`Engine::poll`]. Neither waits nor fails: where its rank is gone it is not done.
+    #[cold]
+    pub(super) fn do_unasked(&self, to: usize, mut work: Work<'_>) {
+        if !self.keeps_for(to) && !matches!(self.attempt(to, &mut work), Ok(Sent::NoRoom)) {
+            return;
+        }
+        self.keep_now(to, &work);
     }
 
     /// Whether something is kept for `to`, which nothing may overtake.
@@ -291,6 +315,7 @@ mod tests {
                 Work::Message { id, .. } => format!("message {id}"),
                 Work::Put { offset, .. } => format!("put {offset}"),
                 Work::Ring { offset } | Work::Chime { offset } => format!("ring {offset}"),
+                Work::Atomic { offset, .. } => format!("atomic {offset}"),
             };
             queue.pop();
             Some(told)

@@ -28,6 +28,8 @@ struct Place {
     entry: Entry,
     /// How often a block of this number was shown.
     shown: u32,
+    /// How often a block of this number was shown or hidden.
+    changes: u64,
 }
 
 impl Blocks {
@@ -36,6 +38,13 @@ impl Blocks {
     pub fn get(&self, block: usize) -> Entry {
         // SAFETY: one thread has the table, and no reference to its inside lives outside of this function and `change`.
         unsafe { &*self.places.get() }.get(block).map_or_else(Entry::default, |place| place.entry)
+    }
+
+    /// How often a block of this number was shown or hidden: another number, another phase or another block. Never less than
+    /// before.
+    pub fn changes(&self, block: usize) -> u64 {
+        // SAFETY: as in `get`.
+        unsafe { &*self.places.get() }.get(block).map_or(0, |place| place.changes)
     }
 
     /// Says what this number stands for from now on: `bytes` at `offset`, given out as the allocation of that number. Each
@@ -58,7 +67,9 @@ impl Blocks {
         if places.len() <= block {
             places.resize(block + 1, Place::default());
         }
-        change(&mut places[block]);
+        let place = &mut places[block];
+        place.changes += 1;
+        change(place);
     }
 }
 
@@ -113,5 +124,6 @@ mod tests {
         assert_eq!(blocks.get(3), Entry::default());
         blocks.show(3, 7, 64, 8);
         assert_eq!(blocks.get(3).generation, 7 << 32 | 2);
+        assert_eq!((blocks.changes(3), blocks.changes(2), blocks.changes(4)), (3, 0, 0));
     }
 }

@@ -101,11 +101,10 @@ fn drops(engine: &Engine, offset: usize) -> &AtomicU64 {
 impl Drop for Block {
     fn drop(&mut self) {
         self.hide();
-        // One agent counts: over a network that is the network, for rank 0 too.
+        // One agent counts: over a network that is the network, for rank 0 too. What this rank has posted to the block may be
+        // under way; the memory is not needed before the next allocation, in which all ranks take part.
         if self.engine.far().is_some() {
-            // If rank 0 is gone there is nobody to reuse it.
-            let _ = self.engine.far_ring(0, self.offset - LINE);
-            return;
+            return self.engine.release(self.offset - LINE);
         }
         // Release pairs with the Acquire load in `reclaim`: the memory is not reused before this rank is done.
         drops(&self.engine, self.offset).fetch_add(1, Ordering::Release);
@@ -121,6 +120,7 @@ impl World {
     /// The same, aligned to `align` bytes: a multiple of a cache line, at most a page.
     pub(super) fn allocate_aligned(&self, bytes: usize, align: usize, operation: &'static str) -> Result<Block> {
         self.engine.check_outside_handler(operation)?;
+        self.engine.hand_back(operation)?;
         let mut requests = Vec::with_capacity(self.size());
         self.exchange(Kind::Allocate, bytemuck::bytes_of(&[bytes as u64, align as u64]), |_, theirs| {
             requests.push(bytemuck::pod_read_unaligned::<[u64; 2]>(theirs));
@@ -134,6 +134,7 @@ impl World {
         // Offset, largest free range, number and allocation, as rank 0 has them.
         let mut answer = [u64::MAX, 0, 0, 0];
         if let Some(books) = &mut self.allocator.borrow_mut().books {
+            // The exchange began when what all ranks had rung in `hand_back` was in effect.
             reclaim(&self.engine, books);
             answer[1] = books.heap.largest_free() as u64;
             let place = |total| books.heap.take_before(total, LINE, LINE, align);

@@ -74,7 +74,11 @@ impl World {
         // Numbered from the root, rank v hears from v without its lowest bit, and tells those that add a lower one.
         let place = (self.rank() + n - root) % n;
         let lowest = if place == 0 { n.next_power_of_two() } else { 1 << place.trailing_zeros() };
-        for piece in bytes.chunks_mut(largest - 16) {
+        let mut rest = bytes;
+        // No elements are one piece without any: others may have some, which is to be told.
+        loop {
+            let piece;
+            (piece, rest) = rest.split_at_mut(rest.len().min(largest - 16));
             let number = self.broadcasts.get();
             self.broadcasts.set(number + 1);
             let mut message = Vec::new();
@@ -116,8 +120,10 @@ impl World {
                 });
             }
             piece.copy_from_slice(data);
+            if rest.is_empty() {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Passes `mine` through the boards, as many elements at a time as fit; `see` gets rank, first index and part.

@@ -214,6 +214,8 @@ impl World {
     ///
     /// This is the one statement of fence semantics: a put is visible at the target when a bell rung, a message
     /// sent, a barrier entered or a fence called after it is. Between two puts with none of these there is no order.
+    ///
+    /// A fence and a barrier also wait for the gets and atomics that are under way, also for those whose future was dropped.
     pub fn fence(&self) {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         if let Err(error) = self.engine.quiet("fence") {

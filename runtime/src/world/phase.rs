@@ -24,7 +24,8 @@ pub enum Reach {
 
 impl World {
     /// Changes who reaches an allocation. Collective. When it returns, every rank has called it for this allocation,
-    /// what was put into it before is there, and no earlier pointer reaches it.
+    /// what was put into it before is there, and no earlier pointer or future reaches it: what futures had asked for is done,
+    /// and what they had not asked for they never will ([`Error::PhaseOver`]).
     ///
     /// # Errors
     /// [`Error::RanksDiffer`] on every rank in this call if one is in another, or names another allocation or another
@@ -62,11 +63,15 @@ impl World {
         Ok(())
     }
 
-    /// Takes an allocation that was made just now away from pointers. Local: every rank does so before it does anything
-    /// else with it.
+    /// Takes an allocation away from pointers and futures, and waits for what these had asked for: once all ranks have met
+    /// after this, nobody reaches it but by the handle. Every rank does so.
+    ///
+    /// # Errors
+    /// As [`World::barrier`].
     #[doc(hidden)]
-    pub fn withhold<T>(&self, array: &Symmetric<T>) {
+    pub fn withhold<T>(&self, array: &Symmetric<T>) -> Result<()> {
         array.block().hide();
+        self.engine().quiet("taking an allocation away from pointers")
     }
 
     /// Lets pointers reach it again, new ones only. Local: every rank does so as often, and the same allocations.

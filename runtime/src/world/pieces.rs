@@ -57,8 +57,8 @@ impl<T: Pod> Symmetric<T> {
         let post = || {
             let count = self.check_pieces(DOING, pieces, None)?;
             if self.engine().far().is_some() {
-                let (get, bytes) = (FarGet::new(self.engine(), self.places(pieces)), vec![0; count * size_of::<T>()]);
-                return Ok(Stage::Get(get, bytes, collect));
+                let get = FarGet::new(self.engine(), Some(self.claim()), self.places(pieces));
+                return Ok(Stage::Get(get, count, vec![0; count * size_of::<T>()], collect));
             }
             let mut values = vec![T::zeroed(); count];
             self.copy_pieces(pieces, &mut values)?;

@@ -20,6 +20,10 @@ const TOGETHER: usize = 128;
 /// It was posted when it was made, and goes on while others are made. Where memory is mapped it is done at once, but for
 /// an atomic at a node-mate in a job over several nodes. It owns
 /// its buffers, so dropping it is safe at any time: a get is forgotten then, a put or an atomic still happens.
+///
+/// Wait for it before the phase of its array changes, and before its array is dropped. What it had posted by then is waited
+/// for there, and it still gives that; but where there was no room for all of a long get or for an atomic, or a further step
+/// of [`Symmetric::fetch_update_async`] to be made, it ends in [`crate::Error::PhaseOver`] and posts nothing more.
 /// It is driven by whoever polls it, on the thread of its world: [`super::World::block_on`], any wait of this rank, or an
 /// executor of one thread.
 ///
@@ -45,7 +49,8 @@ pub struct Posted<R> {
 
 pub(super) enum Stage<R> {
     Done(Result<R>),
-    Get(FarGet, Vec<u8>, fn(Vec<u8>) -> R),
+    /// So many elements, their bytes as far as they have come, and what becomes of them.
+    Get(FarGet, usize, Vec<u8>, fn(Vec<u8>, usize) -> R),
     Atomic(FarAtomic, fn(u64) -> R),
     Steps(Box<dyn Steps<R>>),
     /// On its way to this rank.
@@ -76,8 +81,8 @@ impl<R> Posted<R> {
                 Stage::Done(outcome) => outcome.map(Some),
                 _ => panic!("a future was polled after it was ready"),
             },
-            Stage::Get(get, bytes, convert) => {
-                Ok(get.advance(&self.engine, self.doing, bytes)?.then(|| convert(std::mem::take(bytes))))
+            Stage::Get(get, count, bytes, convert) => {
+                Ok(get.advance(&self.engine, self.doing, bytes)?.then(|| convert(std::mem::take(bytes), *count)))
             }
             Stage::Atomic(atomic, convert) => Ok(atomic.advance(&self.engine, self.doing)?.map(*convert)),
             Stage::Steps(steps) => steps.advance(&self.engine, self.doing),
@@ -96,7 +101,8 @@ impl<R> Posted<R> {
     /// Waits until it is done. Delivers messages meanwhile.
     ///
     /// # Errors
-    /// What was wrong with its arguments; over a network [`crate::Error::PeerLost`], [`crate::Error::InsideHandler`].
+    /// What was wrong with its arguments; over a network [`crate::Error::PeerLost`], [`crate::Error::InsideHandler`],
+    /// [`crate::Error::PhaseOver`].
     pub fn wait(self) -> Result<R> {
         let engine = Rc::clone(&self.engine);
         engine.block_on(self.doing, self)
@@ -151,6 +157,15 @@ impl<R> Posted<R> {
     }
 }
 
+/// An atomic that found no room yet happens nevertheless.
+impl<R> Drop for Posted<R> {
+    fn drop(&mut self) {
+        if let Stage::Atomic(atomic, _) = &self.stage {
+            atomic.let_go(&self.engine);
+        }
+    }
+}
+
 /// Nothing in it is pinned.
 impl<R> Unpin for Posted<R> {}
 
@@ -169,9 +184,9 @@ impl<R> std::fmt::Debug for Posted<R> {
     }
 }
 
-/// Bytes as the elements they are.
-pub(super) fn collect<T: Pod>(bytes: Vec<u8>) -> Vec<T> {
-    let mut values = vec![T::zeroed(); bytes.len() / size_of::<T>().max(1)];
+/// So many elements, from their bytes.
+pub(super) fn collect<T: Pod>(bytes: Vec<u8>, count: usize) -> Vec<T> {
+    let mut values = vec![T::zeroed(); count];
     bytemuck::cast_slice_mut(&mut values).copy_from_slice(&bytes);
     values
 }
@@ -182,7 +197,7 @@ impl<T: Pod> Symmetric<T> {
         const DOING: &str = "get_async";
         let stage = match self.near(rank, index, 1) {
             true => Ok(Stage::Done(self.get(rank, index))),
-            false => self.far_get(DOING, rank, index, 1, |bytes| bytemuck::pod_read_unaligned(&bytes)),
+            false => self.far_get(DOING, rank, index, 1, |bytes, _| bytemuck::pod_read_unaligned(&bytes)),
         };
         Posted::new(self.engine(), DOING, stage)
     }
@@ -205,10 +220,10 @@ impl<T: Pod> Symmetric<T> {
         rank: usize,
         start: usize,
         count: usize,
-        convert: fn(Vec<u8>) -> R,
+        convert: fn(Vec<u8>, usize) -> R,
     ) -> Result<Stage<R>> {
         let place = Place { rank, offset: self.range(doing, rank, start, count)?, len: count * size_of::<T>() };
-        Ok(Stage::Get(FarGet::new(self.engine(), [place]), vec![0; place.len], convert))
+        Ok(Stage::Get(FarGet::new(self.engine(), Some(self.claim()), [place]), count, vec![0; place.len], convert))
     }
 
     /// The future form of [`Symmetric::put`]: ready when the element is visible at the target. It is on its way when this
@@ -233,7 +248,7 @@ impl<T: AtomicElement> Symmetric<T> {
     pub(super) fn post_atomic(&self, doing: &'static str, rank: usize, index: usize, asked: Asked) -> Posted<T> {
         let stage = self
             .range(doing, rank, index, 1)
-            .map(|offset| Stage::Atomic(FarAtomic::new(rank, offset, asked), T::narrow as fn(u64) -> T));
+            .map(|offset| Stage::Atomic(FarAtomic::new(self.claim(), rank, offset, asked), T::narrow as fn(u64) -> T));
         Posted::new(self.engine(), doing, stage)
     }
 

@@ -8,7 +8,7 @@ use bytemuck::Pod;
 
 use super::allocate::Block;
 use super::{Bell, Progress, World};
-use crate::engine::Engine;
+use crate::engine::{Claim, Engine};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::LINE;
@@ -19,7 +19,7 @@ use crate::memory::layout::LINE;
 /// simulated network it is a message to the target's card, or, where that does not serve it, to the target's progress.
 /// A put returns when its source may be changed; when it is visible at the target is said at [`World::fence`].
 /// Elements are zero at first. Dropping the handle is local; the memory is used again when all ranks have dropped
-/// theirs.
+/// theirs, at the next allocation, before which each waits for what it has under way there.
 ///
 /// The array is shared, so there is no slice of it: [`load`](Self::load), [`read`](Self::read) and their
 /// counterparts copy. Two ranks that write the same element without a bell, message or barrier between them leave
@@ -91,6 +91,11 @@ impl<T> Symmetric<T> {
 
     pub(super) fn engine_handle(&self) -> &Rc<Engine> {
         &self.engine
+    }
+
+    /// The allocation as it is now, for a future that goes on after this.
+    pub(super) fn claim(&self) -> Claim {
+        self.engine.claim(self.block.number)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Symmetric;
 use super::atomics::{AtomicElement, Word};
 use super::posted::{Posted, Stage, Steps};
-use crate::engine::{Asked, Engine, FarAtomic, FarGet, Place};
+use crate::engine::{Asked, Claim, Engine, FarAtomic, FarGet, Place};
 use crate::error::Result;
 use crate::transport::AtomicOp;
 
@@ -35,7 +35,8 @@ impl<T: Word> Symmetric<T> {
     /// the element has been asked for then, and each further step is made when the future is polled after the answer to the
     /// one before: so of several of them all first steps are made at once, and the others too if they are polled in turn
     /// ([`Posted::wait_all`], or a join of futures); one that is waited for by itself makes only its own. One that is
-    /// dropped before it is ready may have changed the element or not.
+    /// dropped before it is ready, or whose phase or allocation has ended, may have changed the element or not, and does not
+    /// from then on ([`crate::Error::PhaseOver`]).
     ///
     /// # Examples
     /// ```
@@ -58,8 +59,9 @@ impl<T: Word> Symmetric<T> {
             if self.engine().far().is_none() {
                 return Ok(Stage::Done(self.fetch_update(rank, index, change)));
             }
-            let get = FarGet::new(self.engine(), [Place { rank, offset, len: size_of::<T>() }]);
-            Ok(Stage::Steps(Box::new(Update { rank, offset, step: Step::Look(get, T::zeroed()), change })))
+            let claim = self.claim();
+            let get = FarGet::new(self.engine(), Some(claim), [Place { rank, offset, len: size_of::<T>() }]);
+            Ok(Stage::Steps(Box::new(Update { claim, rank, offset, step: Step::Look(get, T::zeroed()), change })))
         };
         Posted::new(self.engine(), DOING, post())
     }
@@ -67,6 +69,7 @@ impl<T: Word> Symmetric<T> {
 
 /// A change over a network that is under way.
 struct Update<T: Word, F> {
+    claim: Claim,
     rank: usize,
     offset: usize,
     step: Step<T>,
@@ -102,7 +105,7 @@ impl<T: Word, F: FnMut(T) -> T> Steps<T> for Update<T, F> {
             let new: T::Bits = bytemuck::cast((self.change)(bytemuck::cast(found)));
             let (value, compare) = (new.widen(), found.widen());
             let asked = Asked { op: AtomicOp::CompareSwap, width: T::Bits::WIDTH, value, compare };
-            self.step = Step::Swap(found, FarAtomic::new(self.rank, self.offset, asked));
+            self.step = Step::Swap(found, FarAtomic::new(self.claim, self.rank, self.offset, asked));
         }
     }
 }
