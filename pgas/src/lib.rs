@@ -43,6 +43,8 @@
 
 pub mod aggregate;
 pub mod array;
+#[cfg(any(test, fuzzing))]
+pub mod forged;
 mod map;
 pub mod pointer;
 mod pool;

@@ -67,10 +67,10 @@ impl<T: Pod> Pool<T> {
         let chunks = Chunks::new(budget, size_of::<u32>() + size_of::<T>(), ranks);
         let ends = (chunks.count - 1).min(BUCKETS_MAX.max(ranks));
         Ok(Pool {
-            offsets: world.alloc(chunks.entries() + ENTRIES_AHEAD)?,
-            values: world.alloc(chunks.entries())?,
-            next: world.alloc(chunks.count)?,
-            ends: world.alloc(ends)?,
+            offsets: world.alloc_withheld(chunks.entries() + ENTRIES_AHEAD)?,
+            values: world.alloc_withheld(chunks.entries())?,
+            next: world.alloc_withheld(chunks.count)?,
+            ends: world.alloc_withheld(ends)?,
             rank: world.rank(),
             parted: chunks,
             chunks,

@@ -159,7 +159,7 @@ const BOARD: usize = HEAD + 1 + WORDS;
 impl Verdicts {
     /// Collective.
     pub(super) fn new(world: &World, are_mapped: bool) -> Result<Verdicts> {
-        Ok(Verdicts { boards: world.alloc(2 * BOARD)?, are_mapped, count: 0 })
+        Ok(Verdicts { boards: world.alloc_withheld(2 * BOARD)?, are_mapped, count: 0 })
     }
 
     /// Waits for all and looks at what they say: the first fault, or whether any rank has more to do. Collective.

@@ -239,7 +239,7 @@ impl<T: Pod, const D: usize> Halo<T, D> {
         routes.sort_by_key(|route| route.rank);
         let neighbours = routes.chunk_by(|a, b| a.rank == b.rank).count() as u64;
         let half = places[directions.len()];
-        let inbox = world.alloc(2 * half)?;
+        let inbox = world.alloc_withheld(2 * half)?;
         let bells = [world.bell()?, world.bell()?];
         Ok(Halo { ghosts, inbox, bells, half, routes, neighbours, started: 0, finished: 0, packed: Vec::new() })
     }

@@ -219,11 +219,10 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         };
         let joins = D == 1 && flat::Flat::may_join::<T>(layout.axis(0), ghost[0]);
         let memory = if joins {
-            world.alloc_aligned(len, bellwether_runtime::memory::limits::page_size())?
+            world.alloc_withheld_aligned(len, bellwether_runtime::memory::limits::page_size())?
         } else {
-            world.alloc(len)?
+            world.alloc_withheld(len)?
         };
-        world.withhold(&memory)?;
         let (rank, own) = (world.rank(), layout.extents_at(world.rank()));
         let flat = if D == 1 { flat::Flat::new(&memory, layout.axis(0), ghost[0]) } else { flat::Flat::none() };
         let tables = tables::Tables::none();

@@ -150,7 +150,8 @@ impl<'a, T: Pod, const D: usize> Part<'a, T, D> {
             let axis = to.layout.axis(d);
             (0..axis.parts()).map(|part| axis.locals(part, region.range(d)).len()).max().unwrap_or(0)
         });
-        let arrived = world.alloc::<T>(volume::<D>(&longest).expect("as many as the array has memory for"))?;
+        let volume = volume::<D>(&longest).expect("as many as the array has memory for");
+        let arrived = world.alloc_withheld::<T>(volume)?;
         let layout = to.layout.clone();
         let there = Sector { layout: &layout, region };
         let mut outgoing = Deal::new(self.from, self.rank, there);

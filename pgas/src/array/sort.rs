@@ -217,7 +217,7 @@ fn ends_of_ranges<T: Pod>(world: &World, mine: &[T], compare: impl Fn(&T, &T) ->
 fn exchange<T: Pod>(world: &World, mine: &[T], ends: &[usize]) -> Result<Vec<T>> {
     let (rank, n) = (world.rank(), world.size());
     // At each rank: how much comes from each, and where this rank's part goes at each.
-    let table = world.alloc::<u64>(2 * n)?;
+    let table = world.alloc_withheld::<u64>(2 * n)?;
     let range = |to: usize| if to == 0 { 0..ends[0] } else { ends[to - 1]..ends[to] };
     for to in (0..n).map(|step| (rank + step) % n) {
         table.put(to, rank, range(to).len() as u64)?;
@@ -231,7 +231,7 @@ fn exchange<T: Pod>(world: &World, mine: &[T], ends: &[usize]) -> Result<Vec<T>>
     }
     let mut most = [total];
     world.allreduce(&mut most, u64::max)?;
-    let inbox = world.alloc::<T>(most[0] as usize)?;
+    let inbox = world.alloc_withheld::<T>(most[0] as usize)?;
     for to in (0..n).map(|step| (rank + step) % n) {
         inbox.put_slice(to, table.load(n + to) as usize, &mine[range(to)])?;
     }

@@ -18,8 +18,9 @@ pub(crate) use self::spread::BATCH;
 /// Arithmetic is free and may leave the allocation; each access checks that the element is inside, and that this rank
 /// still shares the allocation the pointer was made for. An allocation that was dropped here, even if another took its
 /// place, and an array that is in its local phase again, are [`Error::Stale`]; other bits that never were a pointer are
-/// an error too, or an element that could be reached otherwise. On one node an access is these checks and a load or
-/// store. The zeroed pointer is the null pointer: always stale.
+/// an error too, or an element that [`World::alloc`] or a shared array gave out: no bits reach what the library keeps
+/// for itself in the same memory, such as bells, teams, maps and ghost layers' inboxes. On one node an access is these
+/// checks and a load or store. The zeroed pointer is the null pointer: always stale.
 ///
 /// # Examples
 /// A list through the memory of all ranks.
@@ -163,6 +164,7 @@ impl<T: Pod> GlobalPtr<T> {
     /// What it points into, for one call.
     #[inline(always)]
     fn lend<'w>(&self, world: &'w World, operation: &'static str) -> Result<Lent<'w, T>> {
+        const { assert!(size_of::<T>() > 0, "elements have at least one byte") };
         // SAFETY: used for one access, in which this rank cannot change phases or drop what it needs.
         unsafe { world.lend(operation, self.rank as usize, self.block as usize, self.generation) }
     }

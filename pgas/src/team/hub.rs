@@ -90,9 +90,9 @@ impl Hub {
         let (teams, memory) = (settings.teams, [settings.world_team_memory, settings.team_memory]);
         let levels = if progress.nodes() > 1 { 3 } else { 1 };
         let buffers = memory.map(|bytes| (bytes / (DEPTH * levels)).next_multiple_of(LINE));
-        let signals = world.alloc(teams * levels * SIGNALS)?;
-        let space = world.alloc(levels * DEPTH * (buffers[0] + (teams - 1) * buffers[1]))?;
-        let cards = world.alloc(teams * levels * CARD)?;
+        let signals = world.alloc_withheld(teams * levels * SIGNALS)?;
+        let space = world.alloc_withheld(levels * DEPTH * (buffers[0] + (teams - 1) * buffers[1]))?;
+        let cards = world.alloc_withheld(teams * levels * CARD)?;
         let free = if teams == 64 { u64::MAX } else { (1 << teams) - 1 };
         let seen = RefCell::new(vec![0; teams * levels * SIGNALS]);
         world.set_state(Left::default());

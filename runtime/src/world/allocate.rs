@@ -112,7 +112,8 @@ impl Drop for Block {
 }
 
 impl World {
-    /// Takes `bytes` zeroed bytes, aligned to a cache line, at the same offset in every slot. Collective.
+    /// Takes `bytes` zeroed bytes, aligned to a cache line, at the same offset in every slot. Collective. No global pointer
+    /// reaches them before [`Block::show`].
     pub(crate) fn allocate(&self, bytes: usize, operation: &'static str) -> Result<Block> {
         self.allocate_aligned(bytes, LINE, operation)
     }
@@ -180,9 +181,7 @@ impl World {
             return Err(Error::Agreed { rank, why: format!("{operation}: no memory for {bytes} bytes") });
         }
         let (engine, offset) = (Rc::clone(&self.engine), self.engine.layout.heap + start + LINE);
-        let block = Block { engine, offset, number, bytes, allocation: answer[3] };
-        block.show();
-        Ok(block)
+        Ok(Block { engine, offset, number, bytes, allocation: answer[3] })
     }
 
     /// Backs bytes `from..to` of this rank's heap with memory, and zeroes them.

@@ -54,6 +54,21 @@ impl World {
     /// # Errors
     /// As [`World::alloc`]; [`Error::InvalidArgument`] for another alignment.
     pub fn alloc_aligned<T: Pod>(&self, len: usize, align: usize) -> Result<Symmetric<T>> {
+        let array = self.alloc_withheld_aligned(len, align)?;
+        array.block.show();
+        Ok(array)
+    }
+
+    /// As [`World::alloc`], but no global pointer reaches the elements, whatever its bits, before [`World::offer`] or a
+    /// change of phase. For the library's own data, on which its soundness may depend.
+    #[doc(hidden)]
+    pub fn alloc_withheld<T: Pod>(&self, len: usize) -> Result<Symmetric<T>> {
+        self.alloc_withheld_aligned(len, LINE)
+    }
+
+    /// [`World::alloc_withheld`] with the alignment of [`World::alloc_aligned`].
+    #[doc(hidden)]
+    pub fn alloc_withheld_aligned<T: Pod>(&self, len: usize, align: usize) -> Result<Symmetric<T>> {
         let wrong = |why| Error::InvalidArgument { operation: "alloc", why };
         let page = crate::memory::limits::page_size();
         if !align.is_power_of_two() || !(LINE..=page).contains(&align) {
