@@ -1,8 +1,10 @@
 //! How leaders find the hub: it listens where other hosts may reach it, and the others, who have been told where and a secret,
 //! call.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::BitXor;
 use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, Zeroable};
@@ -19,6 +21,14 @@ const TRY: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(20);
 /// How long a caller may take to say who it is.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it has for that even if others wait for its place. A leader says it at once, in its first packet.
+const GRACE: Duration = Duration::from_millis(200);
+/// Callers, beside one for each host, that are held at a time before they have said who they are. As many again wait in
+/// the kernel's queue.
+const STRANGERS: usize = 64;
+/// How long the hub sleeps before it looks for callers again, and a leader before it calls a busy hub again.
+const PAUSE: Duration = Duration::from_millis(1);
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// Where the hub listens, what its callers have to say, and what it answers.
 #[repr(C)]
@@ -33,7 +43,7 @@ pub struct Summons {
 
 /// What a caller says first.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
 struct Greeting {
     secret: [u8; 16],
     host: u64,
@@ -84,83 +94,158 @@ impl Gate {
     }
 
     /// Lets the leaders of hosts `1..hosts` in, until all are there or `told` says that all have told how they fared. Whoever
-    /// else comes is sent away.
+    /// else comes is sent away. Callers that say nothing take a bounded number of descriptors; where there are none left,
+    /// the callers of longest silence go first.
     ///
     /// # Errors
-    /// Those of `told`; [`Error::Os`].
+    /// Those of `told`; [`Error::Os`] if the listening socket is broken, or if there was no descriptor for a caller until
+    /// the end and leaders are missing.
     pub fn admit(self, hosts: usize, mut told: impl FnMut() -> Result<bool>) -> Result<Vec<Line>> {
         let mut lines: Vec<Line> = Vec::new();
-        let mut callers: Vec<Caller> = Vec::new();
+        let mut callers = VecDeque::new();
         while lines.len() + 1 < hosts {
-            // Who says that it got through has called before.
+            // Who says that it got through has been answered before.
             let last = told()?;
-            loop {
-                match self.listener.accept() {
-                    Ok((stream, _)) if stream.set_nonblocking(true).is_ok() => {
-                        callers.push(Caller { stream, said: Vec::new(), since: Instant::now() });
+            let shortage = self.accept(&mut callers, STRANGERS + hosts)?;
+            for mut caller in std::mem::take(&mut callers) {
+                let greeting = match caller.listen() {
+                    Heard::Nothing if caller.since.elapsed() < PATIENCE => {
+                        callers.push_back(caller);
+                        continue;
                     }
-                    Ok(_) => {}
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                    Err(error) => return Err(failed("accept")(error)),
+                    Heard::Nothing | Heard::End => continue,
+                    Heard::Greeting(greeting) => greeting,
+                };
+                let is_new = lines.iter().all(|line| line.host as u64 != greeting.host);
+                if same(&greeting.secret, &self.summons.secret) && (1..hosts as u64).contains(&greeting.host) && is_new
+                {
+                    // So few bytes have room; a caller that is gone tells so itself.
+                    let _ = (&caller.stream).write_all(&self.summons.answer);
+                    lines.push(Line::new(greeting.host as usize, caller.stream)?);
                 }
             }
-            let mut waiting = Vec::new();
-            for mut caller in callers {
-                match caller.listen() {
-                    Some(greeting) => {
-                        let is_new = lines.iter().all(|line| line.host as u64 != greeting.host);
-                        if greeting.secret == self.summons.secret
-                            && (1..hosts as u64).contains(&greeting.host)
-                            && is_new
-                        {
-                            // So few bytes have room; a caller that is gone tells so itself.
-                            let _ = (&caller.stream).write_all(&self.summons.answer);
-                            lines.push(Line::new(greeting.host as usize, caller.stream)?);
-                        }
-                    }
-                    None if caller.since.elapsed() < PATIENCE => waiting.push(caller),
-                    None => {}
-                }
+            if last && lines.len() + 1 < hosts {
+                return shortage.map_or(Ok(lines), |error| Err(failed("accept")(error)));
             }
-            callers = waiting;
-            if last && callers.is_empty() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(PAUSE);
         }
         Ok(lines)
     }
+
+    /// Takes in who has called, while fewer than `most` are there or the oldest may go. What keeps it from taking in more
+    /// is returned if that is a lack of descriptors or memory, which may pass.
+    fn accept(&self, callers: &mut VecDeque<Caller>, most: usize) -> Result<Option<std::io::Error>> {
+        let may_go = |oldest: Option<&Caller>| oldest.is_some_and(|oldest| oldest.since.elapsed() >= GRACE);
+        // A bound, so that those who have come are heard while others keep coming.
+        for _ in 0..most {
+            if callers.len() >= most && !may_go(callers.front()) {
+                break;
+            }
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    if callers.len() >= most {
+                        callers.pop_front();
+                    }
+                    if stream.set_nonblocking(true).is_ok() {
+                        callers.push_back(Caller { stream, said: Vec::new(), since: Instant::now() });
+                    }
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) => break,
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                        if !may_go(callers.front()) {
+                            return Ok(Some(error));
+                        }
+                        callers.pop_front();
+                    }
+                    Some(libc::EBADF | libc::EINVAL | libc::ENOTSOCK | libc::EOPNOTSUPP) => {
+                        return Err(failed("accept")(error));
+                    }
+                    // EINTR, or a connection that broke before it was taken in (accept(2), section Error handling).
+                    _ => {}
+                },
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What a caller has said.
+enum Heard {
+    /// Not all yet.
+    Nothing,
+    /// It will say no more.
+    End,
+    Greeting(Greeting),
 }
 
 impl Caller {
     /// What it says, when it has said all.
-    fn listen(&mut self) -> Option<Greeting> {
+    fn listen(&mut self) -> Heard {
         let mut bytes = [0; GREETING];
         let left = GREETING - self.said.len();
-        if let Ok(len) = self.stream.read(&mut bytes[..left]) {
-            self.said.extend_from_slice(&bytes[..len]);
+        match self.stream.read(&mut bytes[..left]) {
+            Ok(0) => return Heard::End,
+            Ok(len) => self.said.extend_from_slice(&bytes[..len]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => return Heard::End,
         }
-        (self.said.len() == GREETING).then(|| bytemuck::pod_read_unaligned(&self.said))
+        match self.said.len() == GREETING {
+            true => Heard::Greeting(bytemuck::pod_read_unaligned(&self.said)),
+            false => Heard::Nothing,
+        }
     }
 }
 
+/// Whether somebody took the call and hung up without an answer, or gave none in time.
+fn is_busy(error: &std::io::Error) -> bool {
+    // The last is how a time limit on an answer shows; one on a connection is `TimedOut`.
+    matches!(
+        error.kind(),
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::WouldBlock
+    )
+}
+
+/// Whether two secrets are the same. All bytes are compared, wherever the first difference is: the time tells a caller
+/// nothing about it.
+fn same<B: Copy + BitXor<Output = u8>>(one: &[B; 16], other: &[B; 16]) -> bool {
+    // What the compiler does not know it cannot use to end the loop early.
+    let differences = one.iter().zip(other).fold(0, |all, (one, other)| std::hint::black_box(all | (*one ^ *other)));
+    differences == 0
+}
+
 impl Summons {
-    /// Calls the hub, for `host`.
+    /// Calls the hub, for `host`. A hub that takes the call but does not answer has many callers: it is called again.
     ///
     /// # Errors
     /// [`Error::Start`] with each address that was tried, and what became of it.
     pub fn call(&self, host: usize) -> Result<Line> {
-        let (start, mut tried) = (Instant::now(), Vec::new());
-        for address in self.addresses.iter().filter(|address| **address != [0; 16]) {
-            let left = LIMIT.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                break;
+        let (start, mut tried, mut reached) = (Instant::now(), Vec::new(), None);
+        let named = self.addresses.iter().filter(|address| **address != [0; 16]);
+        let mut addresses: Vec<SocketAddr> =
+            named.map(|ip| SocketAddr::new(Ipv6Addr::from(*ip).to_canonical(), self.port as u16)).collect();
+        while !addresses.is_empty() {
+            addresses.retain(|address| {
+                if reached.is_some() {
+                    return false;
+                }
+                let left = LIMIT.saturating_sub(start.elapsed());
+                if left.is_zero() {
+                    tried.push(format!("{address}: no answer within {LIMIT:?}"));
+                    return false;
+                }
+                match self.greet(address, host, TRY.min(left)) {
+                    Ok(stream) => reached = Some(stream),
+                    Err(error) if is_busy(&error) && start.elapsed() < LIMIT => return true,
+                    Err(error) => tried.push(format!("{address}: {error}")),
+                }
+                false
+            });
+            if let Some(stream) = reached {
+                return Line::new(super::HUB, stream);
             }
-            let address = SocketAddr::new(Ipv6Addr::from(*address).to_canonical(), self.port as u16);
-            match self.greet(&address, host, TRY.min(left)) {
-                Ok(stream) => return Line::new(super::HUB, stream),
-                Err(error) => tried.push(format!("{address}: {error}")),
+            if !addresses.is_empty() {
+                std::thread::sleep(AGAIN);
             }
         }
         Err(Error::Start(format!(
@@ -178,7 +263,7 @@ impl Summons {
         let mut answer = self.answer;
         answer.fill(0);
         stream.read_exact(&mut answer)?;
-        if answer != self.answer {
+        if !same(&answer, &self.answer) {
             return Err(std::io::Error::other("somebody else answers"));
         }
         Ok(stream)
@@ -186,78 +271,4 @@ impl Summons {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::Word;
-    use super::*;
-
-    /// What comes within a while.
-    fn hear(line: &mut Line) -> Vec<Word> {
-        let (start, mut words) = (Instant::now(), Vec::new());
-        while words.is_empty() && start.elapsed() < Duration::from_secs(20) {
-            words = line.receive();
-        }
-        words
-    }
-
-    #[test]
-    fn leaders_meet_and_strangers_do_not_get_in() {
-        let (gate, summons) = Gate::open().unwrap();
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, summons.port as u16));
-        // One that says nothing, one that knows no secret.
-        let _silent = TcpStream::connect(address).unwrap();
-        TcpStream::connect(address).unwrap().write_all(&[7; GREETING]).unwrap();
-        let (mut lines, mut leaders) = std::thread::scope(|scope| {
-            let callers = [3, 2, 1, 1].map(|host| {
-                let caller = scope.spawn(move || summons.greet(&address, host, TRY));
-                // The second from one host comes after the first.
-                std::thread::sleep(Duration::from_millis(20));
-                caller
-            });
-            let lines = gate.admit(3, || Ok(false)).unwrap();
-            (lines, callers.map(|caller| caller.join().unwrap()))
-        });
-        assert!(leaders[0].is_err() && leaders[3].is_err(), "no such host, and one that is there already");
-        lines.sort_by_key(|line| line.host);
-        assert_eq!(lines.iter().map(|line| line.host).collect::<Vec<_>>(), [1, 2]);
-        for (line, leader) in lines.iter_mut().zip([2, 1]) {
-            let stream = std::mem::replace(&mut leaders[leader], Err(ErrorKind::Other.into())).unwrap();
-            Line::new(0, stream).unwrap().send(&Word::Leaving(leader));
-            assert_eq!(hear(line), [Word::Leaving(leader)]);
-        }
-    }
-
-    #[test]
-    fn a_door_that_is_not_the_hubs_is_not_entered() {
-        let (stranger, other) = Gate::open().unwrap();
-        let summons = Summons { answer: [9; 16], ..other };
-        let text = std::thread::scope(|scope| {
-            let caller = scope.spawn(move || summons.call(1).unwrap_err().to_string());
-            // It takes any caller with its secret for a leader.
-            drop(stranger.admit(2, || Ok(caller.is_finished())));
-            caller.join().unwrap()
-        });
-        assert!(text.contains("somebody else answers"), "{text}");
-    }
-
-    #[test]
-    fn nobody_is_waited_for_who_has_told_that_it_failed() {
-        let (gate, summons) = Gate::open().unwrap();
-        let lines = std::thread::scope(|scope| {
-            let one = scope.spawn(move || summons.call(1).unwrap());
-            let lines = gate.admit(3, || Ok(one.is_finished())).unwrap();
-            one.join().unwrap();
-            lines
-        });
-        assert_eq!(lines.len(), 1);
-    }
-
-    #[test]
-    fn a_hub_out_of_reach_is_an_error_with_its_addresses() {
-        let (gate, summons) = Gate::open().unwrap();
-        drop(gate);
-        let text = summons.call(1).unwrap_err().to_string();
-        assert!(text.contains(&format!(":{}: ", summons.port)) && text.contains("refused"), "{text}");
-        let nowhere = Summons { addresses: Zeroable::zeroed(), ..summons };
-        assert!(nowhere.call(1).unwrap_err().to_string().contains("no address"));
-    }
-}
+mod tests;
