@@ -239,7 +239,7 @@ fn possible(how: &str, result: std::io::Result<()>) -> String {
 
 fn memfd() -> std::io::Result<()> {
     // SAFETY: the name is a C string literal; the descriptor, if any, is closed below.
-    let fd = unsafe { libc::memfd_create(c"bellwether".as_ptr(), libc::MFD_CLOEXEC) };
+    let fd = unsafe { libc::memfd_create(c"bellwether".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }

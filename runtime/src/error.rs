@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// What has happened when the roster of a job is not there any more.
+pub(crate) const MEMORY_LOST: &str = "the memory of this job was cut or cleared from outside the job (its file, \
+     /memfd:bellwether under /proc/PID/fd, was truncated or had holes punched into it)";
+
 /// What a Bellwether call returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -118,6 +122,12 @@ pub enum Error {
         rank: usize,
         /// What became of it.
         cause: Loss,
+        /// What this rank was doing.
+        doing: Doing,
+    },
+    /// The memory that ranks of this machine have in common was cleared by somebody who is not part of the job.
+    #[error("{doing}: {MEMORY_LOST}; start it again")]
+    MemoryLost {
         /// What this rank was doing.
         doing: Doing,
     },
@@ -342,6 +352,7 @@ impl Error {
         match self {
             Error::PeerLost { rank, cause, doing } => Error::PeerLost { rank, cause, doing: doing.within(call) },
             Error::TimedOut { doing, after } => Error::TimedOut { doing: doing.within(call), after },
+            Error::MemoryLost { doing } => Error::MemoryLost { doing: doing.within(call) },
             Error::Standstill { doing } => Error::Standstill { doing: doing.within(call) },
             Error::InsideHandler { .. } => Error::InsideHandler { operation: call },
             Error::InvalidArgument { operation, why } => {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -129,15 +130,23 @@ pub fn in_path(program: &str) -> bool {
     std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
 }
 
+/// A file for what a program says, for this user alone. Its size is not sealed: it grows, and a program may cut it when it
+/// opens `/dev/stdout`. It is read, never mapped.
 fn nameless() -> anyhow::Result<File> {
-    // SAFETY: a name that ends with 0; the descriptor is fresh and ours.
-    unsafe {
-        let fd = libc::memfd_create(c"bellwether-bench".as_ptr(), libc::MFD_CLOEXEC);
-        if fd < 0 {
-            return Err(std::io::Error::last_os_error()).context("memfd_create");
-        }
-        Ok(File::from_raw_fd(fd))
+    // SAFETY: a name that ends with 0; no memory is passed otherwise.
+    let make = |flags| unsafe { libc::memfd_create(c"bellwether-bench".as_ptr(), libc::MFD_CLOEXEC | flags) };
+    // Kernels before 6.3 do not know the flag.
+    let fd = match make(libc::MFD_NOEXEC_SEAL) {
+        -1 => make(0),
+        fd => fd,
+    };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error()).context("memfd_create");
     }
+    // SAFETY: the descriptor is fresh and ours.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_permissions(std::fs::Permissions::from_mode(0o600)).context("fchmod")?;
+    Ok(file)
 }
 
 fn read(file: &mut File) -> anyhow::Result<String> {

@@ -17,6 +17,8 @@ use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 
+use super::file;
+use super::mapping::Guarded;
 use crate::error::{Error, Loss, Result};
 use crate::settings::{HugePages, Settings};
 
@@ -194,9 +196,9 @@ impl JobMemory {
         let (fd, reserved) = match settings.huge_pages {
             HugePages::Auto => match reserved_huge_pages(ranks, len) {
                 Some(fd) => (fd, true),
-                None => (memory_file(len, MemfdFlags::CLOEXEC)?, false),
+                None => (file::sealed(len, MemfdFlags::empty())?, false),
             },
-            HugePages::Off => (memory_file(len, MemfdFlags::CLOEXEC)?, false),
+            HugePages::Off => (file::sealed(len, MemfdFlags::empty())?, false),
         };
         if !reserved {
             rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, used_len(ranks) as u64)
@@ -270,6 +272,19 @@ impl JobMemory {
     /// The memory file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Whether the roster is still this job's. It is not if a hole was punched into the file, which reads as zeros.
+    pub fn is_intact(&self) -> bool {
+        self.header().magic.load(Ordering::Relaxed) == MAGIC
+    }
+
+    /// While what it returns lives, this process reads zeros where the roster is lost, and does not end by SIGBUS. For a
+    /// process that supervises ranks: a rank could not go on.
+    pub(super) fn guard(&self) -> Guarded {
+        // SAFETY: the roster stays mapped as long as `self`, which the caller holds; it has states, counts and words of text,
+        // of which any may be 0.
+        unsafe { Guarded::new(self.roster, self.roster_len) }
     }
 
     /// Ranks in the job.
@@ -464,7 +479,7 @@ impl JobMemory {
     /// Waits until every rank has arrived.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if one died before.
+    /// [`Error::PeerLost`] if one died before; [`Error::MemoryLost`].
     pub fn await_all(&self) -> Result<()> {
         let header = self.header();
         loop {
@@ -475,6 +490,9 @@ impl JobMemory {
             }
             if let Some((rank, cause)) = self.first_lost() {
                 return Err(Error::PeerLost { rank, cause, doing: "starting".into() });
+            }
+            if !self.is_intact() {
+                return Err(Error::MemoryLost { doing: "starting".into() });
             }
             sleep_on(&header.arrived, arrived, Some(Duration::from_millis(50)));
         }
@@ -649,13 +667,6 @@ fn stride_log2(ranks: usize, settings: &Settings) -> u32 {
     needed.clamp(STRIDE_LOG2_MIN, STRIDE_LOG2).min(SPAN_LOG2 - ranks.next_power_of_two().ilog2())
 }
 
-fn memory_file(len: usize, flags: MemfdFlags) -> Result<OwnedFd> {
-    let fd = rustix::fs::memfd_create("bellwether", flags)
-        .map_err(|e| Error::os("making the job's memory", "memfd_create", e))?;
-    rustix::fs::ftruncate(&fd, len as u64).map_err(|e| Error::os("making the job's memory", "ftruncate", e))?;
-    Ok(fd)
-}
-
 /// A file of reserved huge pages, if the pool has enough of them to be worth it.
 fn reserved_huge_pages(ranks: usize, len: usize) -> Option<OwnedFd> {
     let free: usize = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
@@ -667,8 +678,7 @@ fn reserved_huge_pages(ranks: usize, len: usize) -> Option<OwnedFd> {
     if free < 1 + 32 * ranks {
         return None;
     }
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
-    let fd = memory_file(len, flags).ok()?;
+    let fd = file::sealed(len, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB).ok()?;
     rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, roster_len(ranks) as u64).ok()?;
     Some(fd)
 }

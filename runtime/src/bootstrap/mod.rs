@@ -1,8 +1,10 @@
 //! How ranks find each other: alone, spawned, as threads, or through MPI; on one host or several.
 
+mod file;
 pub mod hosts;
 pub mod job;
 pub mod launch;
+mod mapping;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 pub mod nodes;
@@ -14,7 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use self::job::{JobMemory, RankState};
 use self::launch::{Ended, Hooks, JobSpec, LaunchError, Membership, Outcome};
-use crate::error::{Error, Loss, Result};
+use crate::error::{Error, Loss, MEMORY_LOST, Result};
 use crate::settings::Settings;
 
 /// The variable by which a spawner tells a rank its place: `rank=2,ranks=4,fd=7`.
@@ -135,6 +137,7 @@ impl OwnedJob {
     /// If they cannot be started.
     pub fn supervise(&mut self, spec: JobSpec<'_>) -> std::result::Result<Outcome, LaunchError> {
         let spec = JobSpec { inherit: Some(self.memory.fd()), ..spec };
+        let _guarded = self.memory.guard();
         launch::supervise(&spec, &mut Roster(&self.memory))
     }
 }
@@ -182,5 +185,44 @@ impl Hooks for Roster<'_> {
 
     fn first_missed(&mut self) -> Option<usize> {
         self.0.first_missed()
+    }
+
+    fn fault(&mut self) -> Option<String> {
+        (!self.0.is_intact()).then(|| MEMORY_LOST.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A job whose file is not sealed, as somebody else might make it.
+    fn unsealed(ranks: usize) -> OwnedJob {
+        let sealed = OwnedJob::create(ranks, &Settings::default()).expect("a job");
+        let file = rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+        let size = rustix::fs::fstat(sealed.memory.fd()).expect("it is open").st_size as u64;
+        rustix::fs::ftruncate(&file, size).expect("it has holes");
+        let mut roster = vec![0; sealed.memory.slots_offset()];
+        assert_eq!(rustix::io::pread(sealed.memory.fd(), &mut roster[..], 0), Ok(roster.len()));
+        assert_eq!(rustix::io::pwrite(&file, &roster, 0), Ok(roster.len()));
+        OwnedJob { memory: JobMemory::from_fd(file, ranks).expect("the same job") }
+    }
+
+    #[test]
+    fn the_supervisor_survives_a_file_that_is_cut_under_it() {
+        let mut job = unsealed(3);
+        let cut = job.memory.fd().try_clone_to_owned().expect("one more");
+        let mut spec = JobSpec::new("/bin/sh", ["-c", "sleep 30"], 3);
+        spec.timeout = Some(Duration::from_secs(20));
+        spec.stdin = launch::Stdin::Null;
+        assert!(Roster(&job.memory).fault().is_none());
+        rustix::fs::ftruncate(&cut, 0).expect("it is not sealed");
+        let outcome = job.supervise(spec).expect("every Linux has a shell");
+        assert!(matches!(outcome.cause, Some(launch::Cause::MemoryLost { .. })), "{outcome:?}");
+        let _guarded = job.memory.guard();
+        let said = Roster(&job.memory).fault().expect("the roster is gone");
+        assert!(said.contains("memory of this job was cut"), "{said}");
     }
 }

@@ -60,7 +60,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::TimedOut`] after `limit`; [`Error::PeerLost`] if a rank died, or if one has left and all others
-    /// wait; errors of messages that came in; [`Error::InsideHandler`].
+    /// wait; [`Error::MemoryLost`]; errors of messages that came in; [`Error::InsideHandler`].
     #[inline]
     pub fn wait_until(&self, doing: &'static str, limit: Option<Duration>, ready: impl FnMut() -> bool) -> Result<()> {
         self.wait::<true>(doing, limit, ready)
@@ -177,6 +177,9 @@ impl Engine {
             let progressed = self.poll_and::<TELL>()? != 0;
             if ready() {
                 return Ok(true);
+            }
+            if !self.job.is_intact() {
+                return Err(Error::MemoryLost { doing: doing.into() });
             }
             // What a rank sent before it died is delivered before its death is told.
             if !progressed && let Some((rank, cause)) = self.first_lost() {

@@ -2,7 +2,8 @@
 //!
 //! `ring [ROUNDS]` runs and checks itself. `ring WAY RANK [busy]` lets one rank go wrong while the others wait for
 //! it, or compute for a minute: `kill`, `panic`, `leave`, `exit`, `abort`, or `desert`, where they wait for a bell that nobody
-//! rings. `ring hold` tells process ids and waits to be killed.
+//! rings. `ring hold` tells process ids and waits to be killed; `ring until FILE` tells them and goes round until there is
+//! such a file.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -29,6 +30,15 @@ fn run() -> Result<()> {
         [way] if way == "hold" => {
             tell(&format!("rank {} is process {}", world.rank(), std::process::id()));
             world.bell()?.wait(1)?;
+        }
+        [way, file] if way == "until" => {
+            tell(&format!("rank {} is process {}", world.rank(), std::process::id()));
+            let mut there = [0u32];
+            while there[0] == 0 {
+                there[0] = std::path::Path::new(file).exists().into();
+                world.allreduce(&mut there, u32::max)?;
+            }
+            ring(&world, 100)?;
         }
         [rounds] => ring(&world, rounds.parse().expect("ROUNDS is a number"))?,
         [way, rank, busy @ ..] => {

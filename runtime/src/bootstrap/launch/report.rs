@@ -56,6 +56,7 @@ fn headline(cause: &Cause, ranks: &[RankEnd]) -> (String, Option<usize>) {
             (words, None)
         }
         Cause::Signaled { signal, .. } => (format!("ended by {}", signal_name(*signal)), None),
+        Cause::MemoryLost { why } => (format!("the job was ended: {why}"), None),
         Cause::OutputFailed { errno: libc::EPIPE } => (String::new(), None),
         Cause::OutputFailed { errno } => {
             let error = io::Error::from_raw_os_error(*errno);

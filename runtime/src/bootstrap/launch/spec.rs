@@ -175,6 +175,11 @@ pub trait Hooks {
     fn first_missed(&mut self) -> Option<usize> {
         None
     }
+
+    /// What has happened to the job as a whole that it cannot survive, in words. Asked once a second or more often.
+    fn fault(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// Hooks of a job that has no memory in common: nothing is handed out and nobody is told.
@@ -230,6 +235,11 @@ pub enum Cause {
         /// What the job's exit status is.
         status: i32,
     },
+    /// What the ranks have in common is lost.
+    MemoryLost {
+        /// What has happened to it, in words.
+        why: String,
+    },
     /// Our standard output takes nothing more.
     OutputFailed {
         /// Why, as the system numbers it: `EPIPE` when its reader has gone.
@@ -242,7 +252,7 @@ impl Cause {
     pub fn status(&self) -> i32 {
         match self {
             Cause::Failed { ended, .. } => ended.status(),
-            Cause::LeftEarly { .. } => 1,
+            Cause::LeftEarly { .. } | Cause::MemoryLost { .. } => 1,
             Cause::TimedOut { .. } => 124,
             Cause::Signaled { status, .. } => *status,
             Cause::OutputFailed { errno: libc::EPIPE } => 128 + libc::SIGPIPE,

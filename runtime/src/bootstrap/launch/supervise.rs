@@ -26,6 +26,9 @@ use super::token::Token;
 /// How often things are looked at that nothing wakes us for.
 const TICK: Duration = Duration::from_millis(50);
 
+/// How often the job as a whole is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// A second Ctrl-C this soon after the first is the same one, sent to us twice.
 const SAME_PRESS: Duration = Duration::from_millis(100);
 
@@ -192,7 +195,12 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let limit = self.deadline.filter(|_| !self.ending.told());
         let in_background = matches!(self.pump, Some((_, Wait::Foreground)));
         let tick = (self.absent.is_some() || in_background).then_some(now + TICK);
-        [limit, self.ending.deadline(), tick].into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
+        let look = (!self.ending.begun()).then_some(now + LOOK);
+        [limit, self.ending.deadline(), tick, look]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|at| at.saturating_duration_since(now))
     }
 
     /// Waits for something to happen, at most so long, and deals with it.
@@ -243,6 +251,12 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 }
                 self.cause = Some(Cause::TimedOut { limit, running });
             }
+            self.ending.shorten(now);
+        }
+        if !self.ending.begun()
+            && let Some(why) = self.hooks.fault()
+        {
+            self.cause = Some(Cause::MemoryLost { why });
             self.ending.shorten(now);
         }
         if let (Some(fault), false) = (self.output.fault(), self.ending.told()) {
@@ -470,7 +484,13 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 Cause::Failed { rank, .. } | Cause::LeftEarly { rank, .. } => output.lost_lines(*rank),
                 _ => Vec::new(),
             };
-            let words = report::words(&spec.name, cause, &ends, &repeat);
+            let mut words = report::words(&spec.name, cause, &ends, &repeat);
+            // Ranks may have ended of it before it was seen here.
+            if !matches!(cause, Cause::MemoryLost { .. })
+                && let Some(fault) = hooks.fault()
+            {
+                words += &format!("{}: {fault}\n", spec.name);
+            }
             output.say(words.as_bytes());
         }
         output.flush();
