@@ -23,8 +23,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it has for that even if others wait for its place. A leader says it at once, in its first packet.
 const GRACE: Duration = Duration::from_millis(200);
-/// Callers, beside one for each host, that are held at a time before they have said who they are. As many again wait in
-/// the kernel's queue.
+/// Callers, beside one for each host, that are held at a time before they have said who they are. More wait in the
+/// listening socket's queue (`listen(2)`).
 const STRANGERS: usize = 64;
 /// How long the hub sleeps before it looks for callers again, and a leader before it calls a busy hub again.
 const PAUSE: Duration = Duration::from_millis(1);
