@@ -139,7 +139,7 @@ impl<'w> Attack<'w> {
             0 => (part.block, part.generation),
             1 => (part.block, part.generation ^ 1 << (next() % 64)),
             2 => (next() as u32, next()),
-            _ => ((next() % self.most[0]) as u32, (next() % self.most[1]) << 32 | next() % 4),
+            _ => ((next() % self.most[0]) as u32, ((next() % self.most[1]) << 32) | (next() % 4)),
         };
         let near = next() % 8;
         let index = match how >> 7 & 7 {
