@@ -1,22 +1,22 @@
 //! Bellwether: a partitioned global address space for SPMD programs.
 //!
-//! A job is one program run as several *ranks*: threads of a test, processes of a machine, tasks of mpirun. They meet
-//! once, at [`World::start`]; from then on each reaches the others' memory by itself, one-sided.
+//! A job is one program that runs as several *ranks*: threads of a test, processes of a machine, tasks of mpirun. They meet
+//! once, at [`World::start`]. From then on each rank reads and writes the others' memory directly (*one-sided*).
 //!
 //! | to | use |
 //! | --- | --- |
 //! | share memory | [`World::alloc`] gives a [`Symmetric`] array, with an equal part at every rank |
-//! | read and write it from afar | [`Symmetric::put`], [`Symmetric::get`] and their slices; [`Symmetric::fetch_add`] and other atomics |
-//! | spread an array over all ranks and index it as one | [`GlobalArray`], in the module [`mod@array`] |
+//! | read and write it at any rank | [`Symmetric::put`], [`Symmetric::get`] and their slices; [`Symmetric::fetch_add`] and other atomics |
+//! | spread one array over all ranks | [`GlobalArray`], in the module [`mod@array`] |
 //! | keep and send the address of any element | [`GlobalPtr`], [`GlobalSlice`] |
-//! | say that data is there | a [`Bell`]: [`Symmetric::put_bell`], [`Bell::wait`] |
-//! | run code elsewhere | [`World::call`] and [`World::invoke`] with a closure, [`World::send`] with a registered handler |
-//! | read and update many elements anywhere, at a few nanoseconds each | [`aggregate`] |
-//! | look things up by key, or share work, all over the job | [`DistHashMap`], [`DistQueue`] |
-//! | compute with all cores of a rank | a [`Pool`]: [`GlobalArray::par_iter`], and [`rayon`] |
-//! | meet | [`World::barrier`], [`World::allreduce`], [`World::broadcast`], [`World::allgather`] |
-//! | test a whole program | [`threads`]; [`Simulated`] where everything comes late and out of order |
-//! | write in Cheetah's words | [`cheetah`] |
+//! | tell a rank that data has arrived | a [`Bell`]: [`Symmetric::put_bell`], [`Bell::wait`] |
+//! | run code at another rank | [`World::call`] and [`World::invoke`] with a closure, [`World::send`] with a registered handler |
+//! | read and update many elements anywhere, a few nanoseconds each | [`aggregate`] |
+//! | look up by key, or share work, over all ranks | [`DistHashMap`], [`DistQueue`] |
+//! | use all cores of a rank | a [`Pool`]: [`GlobalArray::par_iter`], and [`rayon`] |
+//! | synchronise and combine | [`World::barrier`], [`World::allreduce`], [`World::broadcast`], [`World::allgather`] |
+//! | test a whole program | [`threads`]; [`Simulated`], where messages arrive late and out of order |
+//! | use Cheetah's calls | [`cheetah`] |
 //!
 //! # Examples
 //! Each rank sends a row to its neighbour and rings; nobody receives.
@@ -37,9 +37,8 @@
 //! ```
 //!
 //! # What needs what
-//! Puts, gets, atomics and bells in symmetric memory need nothing from the target: it may compute or sleep. Messages
-//! and remote calls run when the target polls, waits or enters a collective. When a put is visible is said in one
-//! place, at [`World::fence`].
+//! Puts, gets, atomics and bells in symmetric memory need no progress at the target: it may compute or sleep. Messages
+//! and remote calls run when the target polls, waits or enters a collective. [`World::fence`] says when a put is visible.
 
 pub mod aggregate;
 pub mod array;
