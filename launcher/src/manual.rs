@@ -50,7 +50,9 @@ pub struct Manual {
 
 impl Manual {
     /// Prints or writes.
-    pub fn run(self, mut command: clap::Command) -> anyhow::Result<ExitCode> {
+    pub fn run(self, command: clap::Command) -> anyhow::Result<ExitCode> {
+        // `bellwether help` has no page: what it prints is what the pages say.
+        let mut command = command.disable_help_subcommand(true);
         let Some(folder) = self.folder else {
             let _ = std::io::stdout().write_all(&page(command)?);
             return Ok(ExitCode::SUCCESS);
@@ -58,7 +60,7 @@ impl Manual {
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         // Gives every subcommand its whole name.
         command.build();
-        let subcommands: Vec<_> = command.get_subcommands().filter(|one| one.get_name() != "help").cloned().collect();
+        let subcommands: Vec<_> = command.get_subcommands().cloned().collect();
         for one in subcommands.into_iter().chain([command]) {
             let name = one.get_display_name().unwrap_or(NAME).to_owned();
             let path = folder.join(format!("{name}.1"));

@@ -83,6 +83,11 @@ fn manual_pages_are_taken_by_man() {
     let text = std::fs::read_to_string(into.join("bellwether.1")).expect("it was written");
     assert!(one.out.contains(".TH bellwether 1") && one.out.contains("bellwether\\-run(1)"), "{}", one.out);
     assert!(text.contains("bellwether\\-run(1)"), "{text}");
+    // Every page that is named is there.
+    for line in text.lines().filter(|line| line.ends_with("(1)")) {
+        let name = line.trim_end_matches("(1)").replace('\\', "");
+        assert!(into.join(format!("{name}.1")).exists(), "{line}");
+    }
 }
 
 fn run_on(program: &str, arguments: &[&str], file: &std::path::Path) -> common::Done {
