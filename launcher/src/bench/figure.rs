@@ -59,6 +59,10 @@ pub struct Figure {
     pub limit: Option<Summary>,
     /// Ours beside the limit: the median of what each batch came to beside the limit's next to it.
     pub ratio: Option<f64>,
+    /// What stands beside and is no limit, from batches in between.
+    pub beside: Option<Summary>,
+    /// Ours over what stands beside, as the ratio to the limit.
+    pub beside_ratio: Option<f64>,
     /// Other systems.
     pub rivals: Vec<Rival>,
 }
@@ -86,17 +90,25 @@ impl Figure {
         let checks = [
             bar.value.map(|most| self.ours.median <= most),
             bar.ratio.and_then(|most| Some(self.ratio? <= most)),
+            bar.beside.and_then(|most| Some(self.beside_ratio? <= most)),
             bar.peer.and_then(|(name, most)| Some(rival(name)?.ratio <= most)),
         ];
         checks.into_iter().flatten().reduce(|all, one| all && one)
     }
 
-    /// As JSON, one object for each peer, or one if there is none. Written out, to keep the fields in their order.
-    pub fn lines(&self) -> Vec<String> {
+    /// What stands beside, in words.
+    pub fn beside_name(&self) -> Option<&'static str> {
+        self.beside.and_then(|_| self.kind.beside(self.transport == Transport::Shm))
+    }
+
+    /// As JSON, one object for each peer, or one if there is none; `bars` says whether it is good enough. Written out, to
+    /// keep the fields in their order.
+    pub fn lines(&self, bars: bool) -> Vec<String> {
         let number = |value: Option<f64>| value.map_or("null".into(), |value| value.to_string());
         let line = format!(
             "\"bench\":\"{}\",\"ranks\":{},\"size\":{},\"transport\":\"{}\",\"unit\":\"{}\",\"value\":{},\
-             \"p10\":{},\"p90\":{},\"limit\":{},\"ratio\":{}",
+             \"p10\":{},\"p90\":{},\"limit\":{},\"ratio\":{},\
+             \"beside\":{},\"beside_ratio\":{},\"beside_is\":{}",
             self.name,
             self.ranks,
             self.size,
@@ -107,7 +119,15 @@ impl Figure {
             self.ours.p90,
             number(self.limit.map(|limit| limit.median)),
             number(self.ratio),
+            number(self.beside.map(|beside| beside.median)),
+            number(self.beside_ratio),
+            self.beside_name().map_or("null".into(), |name| format!("\"{name}\"")),
         );
+        let line = match (bars, self.meets_bar()) {
+            (false, _) => line,
+            (true, None) => line + ",\"bar\":null",
+            (true, Some(met)) => line + &format!(",\"bar\":\"{}\"", if met { "met" } else { "missed" }),
+        };
         if self.rivals.is_empty() {
             return vec![format!("{{{line}}}")];
         }
@@ -149,6 +169,8 @@ mod tests {
             ours: summary(ours),
             limit: Some(summary(limit)),
             ratio: Some(ours / limit),
+            beside: None,
+            beside_ratio: None,
             rivals: peer.map(|value| Rival { peer: "oshmem", value, ratio: ours / value }).into_iter().collect(),
         };
         assert_eq!(figure(1.0, 0.5, None).meets_bar(), Some(true));
@@ -164,9 +186,38 @@ mod tests {
             kind: Kind::Histogram,
             transport: Transport::Verbs,
             name: "histogram".into(),
+            beside: Some(summary(100.0)),
+            beside_ratio: Some(ours / 100.0),
             ..figure(ours, 100.0, None)
         };
         assert_eq!(aggregated(9.0).meets_bar(), Some(true));
         assert_eq!(aggregated(11.0).meets_bar(), Some(false));
+        let without = Figure { beside: None, beside_ratio: None, ..aggregated(11.0) };
+        assert_eq!(without.meets_bar(), None);
+    }
+
+    #[test]
+    fn json_says_what_stands_beside_and_bars_only_when_asked() {
+        let summary = |median| Summary { median, p10: median, p90: median };
+        let figure = Figure {
+            kind: Kind::Transpose,
+            transport: Transport::Shm,
+            name: "transpose".into(),
+            ranks: 2,
+            size: 8,
+            ours: summary(2.0),
+            limit: Some(summary(8.0)),
+            ratio: Some(4.0),
+            beside: Some(summary(1.0)),
+            beside_ratio: Some(0.5),
+            rivals: Vec::new(),
+        };
+        let line = |bars| serde_json::from_str::<serde_json::Value>(&figure.lines(bars)[0]).expect("an object");
+        let plain = line(false);
+        assert_eq!((&plain["limit"], &plain["ratio"]), (&8.0.into(), &4.0.into()));
+        assert_eq!((&plain["beside"], &plain["beside_ratio"]), (&1.0.into(), &0.5.into()));
+        assert_eq!(plain["beside_is"], "transposing private memory by tiles");
+        assert!(plain.get("bar").is_none());
+        assert_eq!(line(true)["bar"], "met");
     }
 }

@@ -17,6 +17,8 @@ pub enum Kind {
     Am,
     /// A stream of active messages to one rank
     AmRate,
+    /// A put to a random rank and index
+    PutRandom,
     /// Fetch-and-add on a word of another rank
     Atomic,
     /// Copies to another rank
@@ -48,8 +50,9 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 19] = [
+pub const ALL: [Kind; 20] = [
     Put,
+    PutRandom,
     Get,
     PutPoll,
     PutBell,
@@ -110,6 +113,7 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Put => "put",
+            PutRandom => "put-random",
             Get => "get",
             PutPoll => "put-poll",
             PutBell => "put-bell",
@@ -135,6 +139,7 @@ impl Kind {
     pub fn title(self) -> &'static str {
         match self {
             Put => "Blocking put",
+            PutRandom => "Put to a random rank and index",
             Get => "Blocking get",
             PutPoll => "Put polled on its data, one way",
             PutBell => "Put and bell, one way",
@@ -156,28 +161,41 @@ impl Kind {
         }
     }
 
-    /// What the limit beside the figure does.
+    /// What the limit does: the least that any program has to do here, without this library.
     pub fn limit(self) -> &'static str {
         match self {
             Put => "bare stores, memcpy above 8 B",
+            PutRandom => "bare stores, rank and index checked, through a table of addresses",
             Get => "bare loads, memcpy above 8 B",
             PutPoll => "bare stores to a data line",
             PutBell => "bare stores to a data line and a flag line",
             Am => "bare stores to one line",
             AmRate => "a bare ring of lines",
             Atomic => "bare locked adds",
-            Histogram => "bare locked adds; over a network one fetch_add each",
-            Indexgather => "bare loads; over a network one get each",
             Bandwidth => "memcpy",
-            Barrier => "bare flags",
-            ArrayGet => "get",
-            ArrayPut => "put",
+            Barrier => "bare flags or a bare counter, the quicker; of more ranks than cores with yields or a futex",
+            Allreduce => "bare copies, flags and sums, all gathered or by pieces, the quicker",
+            ArrayGet => "bare loads at an address, the index checked",
+            ArrayPut => "bare stores at an address, the index checked",
             LocalSum => "a plain slice",
-            Exchange => "bare puts and bells",
-            Transpose => "transposing private memory",
-            Allreduce => "memcpy out and in, and a bare sum",
+            Exchange => "memcpy to the neighbours and a flag, read where it lies",
+            Transpose => "memory bandwidth: memcpy of as much private memory",
+            Histogram => "memory bandwidth: items and elements once each, in order",
+            Indexgather => "memory bandwidth: indices, elements and results once each, in order",
             Startup => "bare processes",
             Footprint => "none",
+        }
+    }
+
+    /// What else stands beside the figure, which may be above or below it.
+    pub fn beside(self, mapped: bool) -> Option<&'static str> {
+        match self {
+            Transpose if mapped => Some("transposing private memory by tiles"),
+            Histogram if mapped => Some("bare locked adds, one by one"),
+            Indexgather if mapped => Some("bare loads, one by one"),
+            Histogram => Some("one fetch_add an item"),
+            Indexgather => Some("one get an item"),
+            _ => None,
         }
     }
 
@@ -215,7 +233,7 @@ impl Kind {
             Put | Get | PutPoll | PutBell | Am if plotted => {
                 vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB]
             }
-            Put | Get | PutPoll | PutBell | Am | AmRate | Atomic => vec![8],
+            Put | PutRandom | Get | PutPoll | PutBell | Am | AmRate | Atomic => vec![8],
             Allreduce if plotted => (0..10).map(|step| 8 << (2 * step)).collect(),
             Allreduce if quick => vec![8, 16 * KIB],
             Allreduce => vec![8, KIB, 32 * KIB, KIB * KIB],
@@ -230,40 +248,44 @@ impl Kind {
         }
     }
 
-    /// What is asked of the figure on two free cores: the highest ratio, and the highest figure.
+    /// What is asked of the figure on two free cores.
     pub fn bar(self, ranks: usize, size: usize) -> Bar {
         let small = size == 8;
-        let (ratio, value) = match self {
-            Footprint => (None, Some(8.0)),
-            _ if ranks != 2 => (None, None),
-            Put | Get if small => (Some(2.5), Some(3.0)),
-            PutBell if small => (Some(1.25), None),
-            Am if small => (Some(1.4), None),
-            AmRate if small => (None, Some(25.0)),
-            Atomic => (Some(1.3), None),
-            Bandwidth => (Some(1.05), None),
-            Barrier => (Some(1.4), None),
-            Histogram => (Some(0.5), None),
-            Indexgather => (Some(1.0 / 1.2), None),
-            ArrayGet | ArrayPut => (Some(1.5), None),
-            LocalSum => (Some(1.05), None),
-            Exchange => (Some(1.2), None),
-            Transpose => (Some(1.0 / 0.7), None),
-            _ => (None, None),
+        let none = Bar::default();
+        let ratio = |most| Bar { ratio: Some(most), ..none };
+        let beside = |most| Bar { beside: Some(most), ..none };
+        let bar = match self {
+            Footprint => Bar { value: Some(8.0), ..none },
+            _ if ranks != 2 => none,
+            Put | Get if small => Bar { ratio: Some(2.5), value: Some(3.0), ..none },
+            PutRandom => ratio(1.1),
+            PutBell if small => ratio(1.25),
+            Am if small => ratio(1.4),
+            AmRate if small => Bar { value: Some(25.0), ..none },
+            Atomic => ratio(1.3),
+            Bandwidth => ratio(1.05),
+            Barrier => ratio(1.4),
+            Histogram => beside(0.5),
+            Indexgather => beside(1.0 / 1.2),
+            ArrayGet | ArrayPut => ratio(1.5),
+            LocalSum => ratio(1.05),
+            Exchange => ratio(1.2),
+            Transpose => beside(1.0 / 0.7),
+            _ => none,
         };
         let peer = match self {
             Put | Get if small && ranks == 2 => Some(("oshmem", 0.1)),
             Allreduce if (small && ranks == 8) || (size == 1 << 20 && ranks == 2) => Some(("mpi-rma", 1.0)),
             _ => None,
         };
-        Bar { ratio, value, peer }
+        Bar { peer, ..bar }
     }
 
     /// What is asked of the figure over RDMA: beside what the verbs' own programs measure in the same run, and of
     /// aggregation beside one operation for each element.
     pub fn verbs_bar(self, ranks: usize, size: usize) -> Bar {
         if matches!(self, Histogram | Indexgather) && ranks == 2 {
-            return Bar { ratio: Some(0.1), ..Bar::default() };
+            return Bar { beside: Some(0.1), ..Bar::default() };
         }
         let most = match self {
             _ if ranks != 2 => None,
@@ -284,6 +306,8 @@ impl Kind {
 pub struct Bar {
     /// Of the ratio to the limit.
     pub ratio: Option<f64>,
+    /// Of the ratio to what stands beside.
+    pub beside: Option<f64>,
     /// Of the figure itself, in its unit.
     pub value: Option<f64>,
     /// Of the ratio to this peer.

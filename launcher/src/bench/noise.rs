@@ -131,6 +131,8 @@ mod tests {
             ours: limit,
             limit: Some(limit),
             ratio: Some(1.0),
+            beside: None,
+            beside_ratio: None,
             rivals: Vec::new(),
         };
         let mut doubts = Doubts::default();

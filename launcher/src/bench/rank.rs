@@ -114,6 +114,9 @@ impl Session {
             let _ = context.send(context.from(), pong, payload);
         });
         let world = builder.start()?;
+        if world.size() > super::cores::allowed_cpus().len() {
+            kernels::share_cores();
+        }
         if task.pin {
             // After the start: a rank that may use one CPU only would think that it has to share it.
             super::cores::pin(world.rank())?;
@@ -219,35 +222,82 @@ impl Session {
         mut ours: impl FnMut(usize) -> Result<()>,
         mut limit: impl FnMut(usize) -> Result<()>,
     ) -> Result<Measured> {
+        let [ours, limit] = self.take_turns(operations, [&mut ours, &mut limit])?;
+        Ok(Measured { on_cpu: ours.1, ours: ours.0, limit: limit.0, ..Measured::default() })
+    }
+
+    /// As [`Session::alternate`], with something to compare with that is no limit.
+    ///
+    /// # Errors
+    /// Of any of the three, and of the barrier before each batch.
+    pub fn alternate_beside(
+        &self,
+        operations: usize,
+        mut ours: impl FnMut(usize) -> Result<()>,
+        mut limit: impl FnMut(usize) -> Result<()>,
+        mut beside: impl FnMut(usize) -> Result<()>,
+    ) -> Result<Measured> {
+        let [ours, limit, beside] = self.take_turns(operations, [&mut ours, &mut limit, &mut beside])?;
+        Ok(Measured { on_cpu: ours.1, ours: ours.0, limit: limit.0, beside: beside.0, ..Measured::default() })
+    }
+
+    /// Batches of each way in turn: nanoseconds an operation, and how much of the time of all of them this rank had a CPU.
+    /// Only the first way runs where memory is not mapped.
+    fn take_turns<const N: usize>(&self, operations: usize, ways: [Way<'_>; N]) -> Result<[(Vec<f64>, f64); N]> {
         // To warm up. Over a network a batch is long, and one makes the connection.
         let warm = if self.mapped { 2 } else { 1 };
-        let mut measured = Measured::default();
+        let mut taken = [(); N].map(|()| Vec::new());
         let (mut wall, mut cpu) = (0.0, 0.0);
         for batch in 0..warm + self.task.batches.div_ceil(self.parts.get()) {
-            // Neither always comes first.
-            let order = if batch % 2 == 0 { [true, false] } else { [false, true] };
-            for is_ours in order.into_iter().filter(|is_ours| *is_ours || self.mapped) {
+            // Each comes first as often as the others.
+            for way in (0..N).map(|turn| (batch + turn) % N).filter(|way| *way == 0 || self.mapped) {
                 self.world.barrier()?;
                 let cpu_before = cpu_nanoseconds();
                 let begin = Instant::now();
-                if is_ours {
-                    ours(operations)?
-                } else {
-                    limit(operations)?
-                }
+                ways[way](operations)?;
                 let took = begin.elapsed().as_nanos() as f64;
                 cpu += cpu_nanoseconds() - cpu_before;
                 wall += took;
                 if batch >= warm {
-                    let batches = if is_ours { &mut measured.ours } else { &mut measured.limit };
-                    batches.push(took / operations as f64);
+                    taken[way].push(took / operations as f64);
                 }
             }
         }
-        measured.on_cpu = if wall > 0.0 { (cpu / wall).min(1.0) } else { 1.0 };
-        Ok(measured)
+        let on_cpu = if wall > 0.0 { (cpu / wall).min(1.0) } else { 1.0 };
+        Ok(taken.map(|taken| (taken, on_cpu)))
+    }
+
+    /// The number of the quickest way, the same on all ranks. For limits: which of several hand-written programs is best
+    /// depends on the machine.
+    ///
+    /// # Errors
+    /// Of any of them, and of the barriers around batches.
+    pub fn quickest<const N: usize>(&self, operations: usize, mut ways: [Way<'_>; N]) -> Result<usize> {
+        const BATCHES: usize = 5;
+        let mut taken = [(); N].map(|()| f64::INFINITY);
+        for batch in 0..BATCHES {
+            for (way, taken) in ways.iter_mut().zip(&mut taken) {
+                self.world.barrier()?;
+                let begin = Instant::now();
+                way(operations)?;
+                // The first is to warm up.
+                if batch > 0 {
+                    *taken = taken.min(begin.elapsed().as_secs_f64());
+                }
+            }
+        }
+        let mine = (0..N).min_by(|a, b| taken[*a].total_cmp(&taken[*b])).unwrap_or(0);
+        let choice = self.world.alloc::<u64>(1)?;
+        if self.world.rank() == 0 {
+            (0..self.world.size()).try_for_each(|rank| choice.put(rank, 0, mine as u64))?;
+        }
+        self.world.barrier()?;
+        Ok(choice.load(0) as usize)
     }
 }
+
+/// So many operations in one way.
+pub type Way<'a> = &'a mut dyn FnMut(usize) -> Result<()>;
 
 /// Runs `measure` with the stack by so many eighths of a page deeper.
 #[inline(never)]

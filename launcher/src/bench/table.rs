@@ -42,6 +42,7 @@ fn bar(figure: &Figure) -> String {
     let bar = figure.bar();
     let mut parts = Vec::new();
     parts.extend(bar.ratio.map(|most| format!("ratio ≤ {}", (most * 1000.0).round() / 1000.0)));
+    parts.extend(bar.beside.map(|most| format!("≤ {} of beside", (most * 1000.0).round() / 1000.0)));
     parts.extend(bar.value.map(|most| format!("≤ {most} {}", figure.unit().name())));
     let peer = bar.peer.filter(|(name, _)| figure.rivals.iter().any(|rival| rival.peer == *name));
     parts.extend(peer.map(|(name, most)| format!("≤ {most} of {name}")));
@@ -57,12 +58,21 @@ fn rival(figure: &Figure, name: &str) -> String {
     figure.rivals.iter().find(|rival| rival.peer == name).map(show).unwrap_or_default()
 }
 
-/// The table, a line a figure.
-pub fn table(figures: &[Figure], peers: &[&str]) -> String {
+fn beside(figure: &Figure) -> String {
+    let show =
+        |(value, ratio): (Summary, f64)| format!("{} ({})", with_unit(value.median, figure.unit()), number(ratio));
+    figure.beside.zip(figure.beside_ratio).map(show).unwrap_or_default()
+}
+
+/// The table, a line a figure; with `bars` also what is asked of each, and whether that is met.
+pub fn table(figures: &[Figure], peers: &[&str], bars: bool) -> String {
     let mut head = vec!["bench", "size", "ours", "p10 .. p90", "limit", "ratio"];
+    let has_beside = figures.iter().any(|figure| figure.beside.is_some());
+    if has_beside {
+        head.push("beside");
+    }
     head.extend(peers);
-    let asked = figures.iter().any(|figure| figure.meets_bar().is_some());
-    if asked {
+    if bars {
         head.push("bar");
     }
     let mut rows = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
@@ -75,13 +85,22 @@ pub fn table(figures: &[Figure], peers: &[&str]) -> String {
             figure.limit.map(|limit| with_unit(limit.median, figure.unit())).unwrap_or_else(|| "-".into()),
             figure.ratio.map(number).unwrap_or_else(|| "-".into()),
         ];
+        if has_beside {
+            row.push(beside(figure));
+        }
         row.extend(peers.iter().map(|name| rival(figure, name)));
-        if asked {
+        if bars {
             row.push(bar(figure));
         }
         rows.push(row);
     }
     align(&rows)
+}
+
+/// A line for each benchmark with something beside: what that is.
+pub fn legend(figures: &[Figure]) -> String {
+    let own = figures.iter().filter(|figure| figure.name == figure.kind.name());
+    own.filter_map(|figure| Some(format!("beside {}: {}\n", figure.name, figure.beside_name()?))).collect()
 }
 
 /// Columns of equal width; the first and the last to the left, numbers to the right.

@@ -71,28 +71,47 @@ pub struct Measured {
     pub ours: Vec<f64>,
     /// The limit's.
     pub limit: Vec<f64>,
+    /// Of what stands beside and is no limit.
+    pub beside: Vec<f64>,
     /// How much of the measured time rank 0 had a CPU.
     pub on_cpu: f64,
 }
 
 impl Measured {
-    /// Ours beside the limit: the median over batches that were measured one after the other, so that a machine which is
-    /// slow for a while is so for both.
+    /// Ours over the limit, by [`paired`].
     pub fn ratio(&self, unit: Unit) -> Option<f64> {
-        if self.ours.len() == self.limit.len() {
-            let ratios: Vec<f64> =
-                self.ours.iter().zip(&self.limit).map(|(ours, limit)| unit.ratio(*ours, *limit)).collect();
-            return Summary::of(&ratios).map(|ratios| ratios.median);
-        }
-        Some(unit.ratio(Summary::of(&self.ours)?.median, Summary::of(&self.limit)?.median))
+        paired(unit, &self.ours, &self.limit)
+    }
+
+    /// Ours over what stands beside, by [`paired`].
+    pub fn beside_ratio(&self, unit: Unit) -> Option<f64> {
+        paired(unit, &self.ours, &self.beside)
+    }
+
+    /// With every value changed.
+    pub fn map(self, change: impl Fn(f64) -> f64) -> Measured {
+        let all = |values: Vec<f64>| values.into_iter().map(&change).collect();
+        Measured { ours: all(self.ours), limit: all(self.limit), beside: all(self.beside), ..self }
     }
 
     /// Takes in more batches of the same.
     pub fn add(&mut self, more: &Measured) {
         self.ours.extend(&more.ours);
         self.limit.extend(&more.limit);
+        self.beside.extend(&more.beside);
         self.on_cpu = self.on_cpu.min(more.on_cpu);
     }
+}
+
+/// The median ratio over batches that were measured one after the other, so that a machine which is slow for a while is so
+/// for both. Of as many batches of either; else the ratio of the medians.
+fn paired(unit: Unit, ours: &[f64], others: &[f64]) -> Option<f64> {
+    let median = |values: &[f64]| Summary::of(values).map(|summary| summary.median);
+    if ours.len() == others.len() {
+        let ratios: Vec<f64> = ours.iter().zip(others).map(|(ours, other)| unit.ratio(*ours, *other)).collect();
+        return median(&ratios);
+    }
+    Some(unit.ratio(median(ours)?, median(others)?))
 }
 
 /// What was measured in many turns, each time the same figures, as if in one.
@@ -110,8 +129,7 @@ pub fn joined<'a>(turns: impl IntoIterator<Item = &'a [Measured]>) -> Vec<Measur
 /// # Errors
 /// Of the file system.
 pub fn write_report(path: &Path, report: &[Measured]) -> std::io::Result<()> {
-    let line =
-        |m: &Measured| json!({ "name": m.name, "size": m.size, "ours": m.ours, "limit": m.limit, "cpu": m.on_cpu });
+    let line = |m: &Measured| json!({ "name": m.name, "size": m.size, "ours": m.ours, "limit": m.limit, "beside": m.beside, "cpu": m.on_cpu });
     std::fs::write(path, Value::from_iter(report.iter().map(line)).to_string())
 }
 
@@ -130,6 +148,7 @@ pub fn read_report(path: &Path) -> anyhow::Result<Vec<Measured>> {
             size: value["size"].as_u64()? as usize,
             ours: numbers(&value["ours"])?,
             limit: numbers(&value["limit"])?,
+            beside: numbers(&value["beside"])?,
             on_cpu: value["cpu"].as_f64()?,
         })
     };
@@ -161,8 +180,8 @@ mod tests {
         assert_eq!(Task::from_text(&task.to_text()), Some(task));
         assert_eq!(Task::from_text("{}"), None);
         let path = std::env::temp_dir().join(format!("bellwether-report-{}", std::process::id()));
-        let report =
-            vec![Measured { name: "am".into(), size: 8, ours: vec![1.5, 2.0], limit: vec![1.0], on_cpu: 0.875 }];
+        let (ours, limit, beside) = (vec![1.5, 2.0], vec![1.0], vec![3.0]);
+        let report = vec![Measured { name: "am".into(), size: 8, ours, limit, beside, on_cpu: 0.875 }];
         write_report(&path, &report).expect("the folder for temporary files can be written");
         assert_eq!(read_report(&path).expect("it was just written"), report);
         std::fs::remove_file(&path).expect("it was just written");

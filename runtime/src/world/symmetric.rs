@@ -140,12 +140,16 @@ impl<T: Pod> Symmetric<T> {
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
     #[inline(always)]
     pub fn put(&self, rank: usize, index: usize, value: T) -> Result<()> {
-        if self.is_near(rank) && index < self.len {
-            // SAFETY: in range, as just checked; elements are aligned and only touched through `copy`.
-            unsafe { copy::store(self.at(rank, index), value) };
-            return Ok(());
+        // Each bound has a cold call of its own: two branches to one are joined, and cost instructions of the hot path.
+        if !self.is_near(rank) {
+            return self.put_one_far(rank, index, value).map_or(Ok(()), |error| Err(*error));
         }
-        self.put_far("put", rank, index, &[value])
+        if index >= self.len {
+            return Err(*self.beyond("put", rank, index));
+        }
+        // SAFETY: in range, as just checked; elements are aligned and only touched through `copy`.
+        unsafe { copy::store(self.at(rank, index), value) };
+        Ok(())
     }
 
     /// Reads one element of `rank`.
@@ -154,12 +158,15 @@ impl<T: Pod> Symmetric<T> {
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
     #[inline(always)]
     pub fn get(&self, rank: usize, index: usize) -> Result<T> {
-        if self.is_near(rank) && index < self.len {
-            // SAFETY: as in `put`.
-            return Ok(unsafe { copy::load(self.at(rank, index)) });
+        // Two cold calls, as in `put`.
+        if !self.is_near(rank) {
+            return self.get_one_far(rank, index).map_err(|error| *error);
         }
-        let mut value = [T::zeroed()];
-        self.get_far("get", rank, index, &mut value).map(|()| value[0])
+        if index >= self.len {
+            return Err(*self.beyond("get", rank, index));
+        }
+        // SAFETY: as in `put`.
+        Ok(unsafe { copy::load(self.at(rank, index)) })
     }
 
     /// Writes one element at `rank`, then rings `bell` there: who sees the ring sees the element.
@@ -377,6 +384,28 @@ impl<T: Pod> Symmetric<T> {
     #[inline(never)]
     fn put_slice_far(&self, rank: usize, start: usize, values: &[T]) -> Option<Box<Error>> {
         self.put_far("put_slice", rank, start, values).err().map(Box::new)
+    }
+
+    /// The error of an index that does not exist. What it takes and gives fits in registers.
+    #[cold]
+    #[inline(never)]
+    fn beyond(&self, operation: &'static str, rank: usize, index: usize) -> Box<Error> {
+        Box::new(Error::OutOfBounds { operation, rank, start: index, count: 1, available: self.len })
+    }
+
+    /// As [`Symmetric::put_slice_far`], for one element.
+    #[cold]
+    #[inline(never)]
+    fn put_one_far(&self, rank: usize, index: usize, value: T) -> Option<Box<Error>> {
+        self.put_far("put", rank, index, &[value]).err().map(Box::new)
+    }
+
+    /// As [`Symmetric::get_far`], for one element. What it takes and gives fits in registers.
+    #[cold]
+    #[inline(never)]
+    fn get_one_far(&self, rank: usize, index: usize) -> Result<T, Box<Error>> {
+        let mut value = [T::zeroed()];
+        self.get_far("get", rank, index, &mut value).map(|()| value[0]).map_err(Box::new)
     }
 
     /// As [`Symmetric::put_far`], with a bell.

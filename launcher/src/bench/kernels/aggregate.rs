@@ -1,6 +1,7 @@
 //! Aggregated adds and loads all over a table, by all ranks at once: the kernels `histogram` and `indexgather` of bale, with
-//! tables of 1 Mi words a rank. Beside them bare locked adds and bare loads of the same elements on the same mapping, and, as
-//! figures of their own, the runtime's operations one at a time; over a network those stand beside.
+//! tables of 1 Mi words a rank. Their limit is memory bandwidth: what has to be read and written at least, in order. Beside
+//! them bare locked adds and bare loads of the same elements on the same mapping, and, as figures of their own with these as
+//! limit, the runtime's operations one at a time; over a network those stand beside.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -62,9 +63,14 @@ pub fn histogram(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let bare = work.parts(session);
     let Work { mut table, places, indices, values } = work;
     let mut aggregator = Aggregator::new(&session.world, &Options::new(&session.world))?;
-    let measured = session.alternate(
+    let mut sums = vec![0u64; BINS];
+    let measured = session.alternate_beside(
         items,
         |_| aggregator.scatter_add(&mut table, &places, &indices, &values),
+        |n| {
+            adds_in_order(&mut sums, &indices[..n], &values);
+            Ok(())
+        },
         |n| {
             // SAFETY: the parts of the table, of which all are mapped when the limit is measured.
             unsafe { bare_adds(&bare, &indices[..n], &values) };
@@ -97,11 +103,16 @@ pub fn indexgather(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let work = Work::new(session, items)?;
     let bare = work.parts(session);
     let Work { table, places, indices, values: mut ours } = work;
-    let mut theirs = ours.clone();
+    let (mut theirs, mut least) = (ours.clone(), ours.clone());
+    let elements = vec![1u64; BINS];
     let mut aggregator = Aggregator::new(&session.world, &Options::new(&session.world))?;
-    let measured = session.alternate(
+    let measured = session.alternate_beside(
         items,
         |_| aggregator.gather_into(&table, &places, &indices, &mut ours),
+        |n| {
+            loads_in_order(&elements, &indices[..n], &mut least);
+            Ok(())
+        },
         |n| {
             // SAFETY: as in `histogram`.
             unsafe { bare_loads(&bare, &indices[..n], &mut theirs) };
@@ -127,10 +138,32 @@ pub fn indexgather(session: &Session, _: usize) -> Result<Vec<Measured>> {
 
 /// Both figures. Where nothing is mapped there are no bare loads and adds: what is gained over one at a time counts.
 fn beside(mut aggregated: Measured, single: Measured) -> Vec<Measured> {
-    if aggregated.limit.is_empty() {
-        aggregated.limit.clone_from(&single.ours);
+    if aggregated.beside.is_empty() {
+        aggregated.beside.clone_from(&single.ours);
     }
     vec![aggregated, single]
+}
+
+/// Reads every item, and reads and writes as many elements of a table, one after the other.
+#[inline(never)]
+fn adds_in_order(table: &mut [u64], indices: &[usize], values: &[u64]) {
+    for (indices, values) in indices.chunks(table.len()).zip(values.chunks(table.len())) {
+        for ((element, index), value) in table.iter_mut().zip(indices).zip(values) {
+            *element = element.wrapping_add(*value ^ *index as u64);
+        }
+    }
+    opaque(table[0]);
+}
+
+/// Reads every index and as many elements of a table, one after the other, and writes a result for each.
+#[inline(never)]
+fn loads_in_order(table: &[u64], indices: &[usize], results: &mut [u64]) {
+    for (indices, results) in indices.chunks(table.len()).zip(results.chunks_mut(table.len())) {
+        for ((result, index), element) in results.iter_mut().zip(indices).zip(table) {
+            *result = *element ^ *index as u64;
+        }
+    }
+    opaque(results[0]);
 }
 
 /// # Safety

@@ -1,14 +1,15 @@
 //! Allreduce over the team of all ranks.
 
-use bellwether::{Sum, Team};
-use bellwether_runtime::Result;
+use std::sync::atomic::Ordering;
 
-use super::opaque;
+use bellwether::{Sum, Team};
+use bellwether_runtime::{Result, Symmetric, World};
+
+use super::{LINE, address, opaque, spin_until, word};
 use crate::bench::rank::Session;
 use crate::bench::task::Measured;
 
-/// Sums of `size` bytes of f64, beside what they need at least: each rank's values copied out to shared memory and the
-/// others' in, and added; without any meeting.
+/// Sums of `size` bytes of f64, beside the quicker of two programs of bare copies, flags and sums.
 ///
 /// # Errors
 /// Of the runtime.
@@ -16,24 +17,122 @@ pub fn allreduce(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let world = &session.world;
     let team = Team::world(world)?;
     let len = size / size_of::<f64>();
-    let shared = world.alloc::<f64>(len)?;
     // Zeros, so that they stay small.
-    let (mut values, mut theirs, mut sums) = (vec![0.0f64; len], vec![0.0; len], vec![0.0; len]);
+    let mut values = vec![0.0f64; len];
     let operations = session.operations(2000, 16 << 20, size);
-    let measured = session.alternate(
-        operations,
-        |n| (0..n).try_for_each(|_| team.allreduce(&mut values, Sum)),
-        |n| {
-            for _ in 0..n {
-                shared.put_slice(world.rank(), 0, &sums)?;
-                for other in (0..world.size()).filter(|other| *other != world.rank()) {
-                    shared.get_slice(other, 0, &mut theirs)?;
-                    sums.iter_mut().zip(&theirs).for_each(|(sum, other)| *sum += other);
-                }
-                opaque(sums[0].to_bits());
+    let ours = |n| (0..n).try_for_each(|_| team.allreduce(&mut values, Sum));
+    if !session.mapped {
+        return Ok(vec![session.alternate(operations, ours, |_| Ok(()))?]);
+    }
+    let (mut whole, mut pieces) = (Bare::new(world, len, len)?, Bare::new(world, len, len.div_ceil(world.size()))?);
+    let (mut sums, mut more) = (vec![0.0f64; len], vec![0.0f64; len]);
+    let mut by_whole = |n| {
+        (0..n).for_each(|_| whole.gather(&mut sums));
+        opaque(sums[0].to_bits());
+        Ok(())
+    };
+    let mut by_pieces = |n| {
+        (0..n).for_each(|_| pieces.pieces(&mut more));
+        opaque(more[0].to_bits());
+        Ok(())
+    };
+    let best = session.quickest(operations, [&mut by_whole, &mut by_pieces])?;
+    let limit = |n| if best == 0 { by_whole(n) } else { by_pieces(n) };
+    Ok(vec![session.alternate(operations, ours, limit)?])
+}
+
+/// Boxes in shared memory: at each rank one from every rank, of a flag and values behind it, in two halves used in turn. Who
+/// writes into a half again has heard from its owner since, and so knows that it was read.
+struct Bare {
+    boxes: Symmetric<u64>,
+    rank: usize,
+    ranks: usize,
+    /// Values of a box at most.
+    room: usize,
+    turn: u64,
+}
+
+impl Bare {
+    fn new(world: &World, len: usize, room: usize) -> Result<Bare> {
+        let (rank, ranks, room) = (world.rank(), world.size(), room.min(len).max(1));
+        Ok(Bare { boxes: world.alloc(2 * ranks * stride(room))?, rank, ranks, room, turn: 0 })
+    }
+
+    /// The flag of the box from rank `from` in the current half.
+    #[inline(always)]
+    fn at(&self, from: usize) -> usize {
+        ((self.turn % 2) as usize * self.ranks + from) * stride(self.room)
+    }
+
+    /// Copies values to the box of this rank at `to`, and raises its flag.
+    #[inline(always)]
+    fn throw(&self, to: usize, values: &[f64]) {
+        let at = self.at(self.rank);
+        if values.len() < LINE {
+            // They share the flag's line. A call would cost more than the stores.
+            for (n, value) in values.iter().enumerate() {
+                word(&self.boxes, to, at + 1 + n).store(value.to_bits(), Ordering::Relaxed);
             }
-            Ok(())
-        },
-    )?;
-    Ok(vec![measured])
+            return word(&self.boxes, to, at).store(self.turn, Ordering::Release);
+        }
+        // SAFETY: the box has room for the values, and `to` reads them after it has seen the flag.
+        unsafe { libc::memcpy(address(&self.boxes, to, at + 1).cast(), values.as_ptr().cast(), size_of_val(values)) };
+        // Pairs with the Acquire load in `catch`.
+        word(&self.boxes, to, at).store(self.turn, Ordering::Release);
+    }
+
+    /// The values in the box from `from`, when they are there.
+    #[inline(always)]
+    fn catch(&self, from: usize, len: usize) -> &[f64] {
+        let at = self.at(from);
+        let flag = word(&self.boxes, self.rank, at);
+        spin_until(|| flag.load(Ordering::Acquire) == self.turn);
+        // SAFETY: as many values as the box has room for, which nobody writes until this rank has been heard from again.
+        unsafe { std::slice::from_raw_parts(address(&self.boxes, self.rank, at + 1).cast(), len) }
+    }
+
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let (rank, ranks) = (self.rank, self.ranks);
+        (1..ranks).map(move |step| (rank + step) % ranks)
+    }
+
+    /// Everyone gets everything, and adds it up.
+    fn gather(&mut self, sums: &mut [f64]) {
+        self.turn += 1;
+        self.others().for_each(|other| self.throw(other, sums));
+        for other in self.others() {
+            add(sums, self.catch(other, sums.len()));
+        }
+    }
+
+    /// Everyone adds up a piece, and hands it out.
+    fn pieces(&mut self, sums: &mut [f64]) {
+        let (len, room) = (sums.len(), self.room);
+        let piece = move |rank: usize| (rank * room).min(len)..((rank + 1) * room).min(len);
+        self.turn += 1;
+        for other in self.others() {
+            self.throw(other, &sums[piece(other)]);
+        }
+        let own = piece(self.rank);
+        for other in self.others() {
+            add(&mut sums[own.clone()], self.catch(other, own.len()));
+        }
+        self.turn += 1;
+        for other in self.others() {
+            self.throw(other, &sums[own.clone()]);
+        }
+        for other in self.others() {
+            let theirs = self.catch(other, piece(other).len());
+            sums[piece(other)].copy_from_slice(theirs);
+        }
+    }
+}
+
+/// Words from one box to the next.
+fn stride(room: usize) -> usize {
+    (1 + room).next_multiple_of(LINE)
+}
+
+fn add(sums: &mut [f64], values: &[f64]) {
+    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
 }

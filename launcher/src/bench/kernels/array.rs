@@ -1,94 +1,85 @@
 //! Arrays: elements of another rank, the local part, ghost layers, the transposed array.
 
 use bellwether::array::{Ghosts, GlobalArray, Layout, Local, Shared};
-use bellwether_runtime::{Bell, Result, Symmetric, World};
+use std::sync::atomic::Ordering;
 
+use bellwether_runtime::{Error, Result, Symmetric};
+
+use super::barrier::Flags;
 use super::memory::REACH;
-use super::{opaque, opaque_index};
+use super::{LINE, address, further_on, in_quarters, opaque, opaque_index, spin_until, word};
 use crate::bench::rank::Session;
 use crate::bench::task::Measured;
 
 const WORD: usize = size_of::<u64>();
 /// Elements at each rank that small operations wander over.
 const PLACES: usize = REACH / WORD;
-/// Words of a cache line.
-const LINE: usize = 8;
-
-/// One element put to rank 1 by its index in the array, beside the put of symmetric memory.
+/// One element put to rank 1 by its index in the array, beside bare stores at addresses, each index checked.
 ///
 /// # Errors
 /// Of the runtime.
 pub fn put(session: &Session, _: usize) -> Result<Vec<Measured>> {
-    let (array, memory) = places(session)?;
+    let (array, bare) = places(session)?;
     let active = session.world.rank() == 0;
+    let count = |n| if active { n } else { 0 };
     let measured = session.alternate(
         session.operations(100_000, usize::MAX, WORD),
         |n| {
             in_quarters(
                 [puts_by_index::<0>, puts_by_index::<1>, puts_by_index::<2>, puts_by_index::<3>],
                 &array,
-                if active { n } else { 0 },
+                count(n),
             )
         },
-        |n| {
-            in_quarters(
-                [puts_by_rank::<0>, puts_by_rank::<1>, puts_by_rank::<2>, puts_by_rank::<3>],
-                &memory,
-                if active { n } else { 0 },
-            )
-        },
+        |n| in_quarters([stores::<0>, stores::<1>, stores::<2>, stores::<3>], &bare, count(n)),
     )?;
     Ok(vec![measured])
 }
 
-/// One element got from rank 1 by its index in the array, beside the get of symmetric memory.
+/// One element got from rank 1 by its index in the array, beside bare loads at addresses, each index checked.
 ///
 /// # Errors
 /// Of the runtime.
 pub fn get(session: &Session, _: usize) -> Result<Vec<Measured>> {
-    let (array, memory) = places(session)?;
+    let (array, bare) = places(session)?;
     let active = session.world.rank() == 0;
+    let count = |n| if active { n } else { 0 };
     let measured = session.alternate(
         session.operations(100_000, usize::MAX, WORD),
         |n| {
             in_quarters(
                 [gets_by_index::<0>, gets_by_index::<1>, gets_by_index::<2>, gets_by_index::<3>],
                 &array,
-                if active { n } else { 0 },
+                count(n),
             )
         },
-        |n| {
-            in_quarters(
-                [gets_by_rank::<0>, gets_by_rank::<1>, gets_by_rank::<2>, gets_by_rank::<3>],
-                &memory,
-                if active { n } else { 0 },
-            )
-        },
+        |n| in_quarters([loads::<0>, loads::<1>, loads::<2>, loads::<3>], &bare, count(n)),
     )?;
     Ok(vec![measured])
 }
 
-fn places(session: &Session) -> Result<(GlobalArray<u64, 1, Shared>, Symmetric<u64>)> {
-    let world = &session.world;
-    let array = GlobalArray::new(world, Layout::block([world.size() * PLACES], world.size())?)?.share(world)?;
-    Ok((array, world.alloc(PLACES)?))
+/// Elements of rank 1 as memory and a length: the least that is left of an array whose indices are checked.
+struct Bare {
+    first: *mut u64,
+    len: usize,
+    /// What `first` points into.
+    _memory: Symmetric<u64>,
 }
 
-// Functions of their own, as in `memory`; all walk alike. Each is there four times, each time a quarter of 64 bytes further
-// on: a loop of so few instructions was seen to take twice as long where it lies across such a boundary, and where it lies
-// is chance.
+fn places(session: &Session) -> Result<(GlobalArray<u64, 1, Shared>, Bare)> {
+    let world = &session.world;
+    let array = GlobalArray::new(world, Layout::block([world.size() * PLACES], world.size())?)?.share(world)?;
+    let memory = world.alloc::<u64>(PLACES)?;
+    let first = if session.mapped { address(&memory, 1, 0) } else { std::ptr::null_mut() };
+    Ok((array, Bare { first, len: PLACES, _memory: memory }))
+}
+
+// Functions of their own, as in `memory`; all walk alike.
 
 #[inline(never)]
 fn puts_by_index<const PLACE: usize>(array: &GlobalArray<u64, 1, Shared>, count: usize) -> Result<()> {
     further_on::<PLACE>();
     wander(PLACES, count, |i| array.put(i, i as u64))
-}
-
-#[inline(never)]
-fn puts_by_rank<const PLACE: usize>(memory: &Symmetric<u64>, count: usize) -> Result<()> {
-    further_on::<PLACE>();
-    let rank = opaque_index(1);
-    wander(0, count, |i| memory.put(rank, i, i as u64))
 }
 
 #[inline(never)]
@@ -98,25 +89,37 @@ fn gets_by_index<const PLACE: usize>(array: &GlobalArray<u64, 1, Shared>, count:
 }
 
 #[inline(never)]
-fn gets_by_rank<const PLACE: usize>(memory: &Symmetric<u64>, count: usize) -> Result<()> {
+fn stores<const PLACE: usize>(bare: &Bare, count: usize) -> Result<()> {
+    let (first, len) = (bare.first, bare.len);
     further_on::<PLACE>();
-    let rank = opaque_index(1);
-    wander(0, count, |i| memory.get(rank, i).map(|value| _ = opaque(value)))
+    wander(0, count, |i| {
+        if i < len {
+            // SAFETY: in range, as just checked; nobody else touches it meanwhile.
+            unsafe { first.add(i).write_volatile(i as u64) };
+            return Ok(());
+        }
+        outside()
+    })
 }
 
-/// A quarter of the rounds with each.
-fn in_quarters<M>(loops: [fn(&M, usize) -> Result<()>; 4], memory: &M, count: usize) -> Result<()> {
-    (0..4).try_for_each(|n| loops[n](memory, (count + n) / 4))
+#[inline(never)]
+fn loads<const PLACE: usize>(bare: &Bare, count: usize) -> Result<()> {
+    let (first, len) = (bare.first, bare.len);
+    further_on::<PLACE>();
+    wander(0, count, |i| {
+        if i < len {
+            // SAFETY: as in `stores`.
+            opaque(unsafe { first.add(i).read_volatile() });
+            return Ok(());
+        }
+        outside()
+    })
 }
 
-/// The code behind it begins so many times 16 bytes behind a boundary of 64.
-#[inline(always)]
-fn further_on<const PLACE: usize>() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: instructions that do nothing.
-    unsafe {
-        std::arch::asm!(".p2align 6", ".rept {}", "nop", ".endr", const 16 * PLACE, options(nomem, nostack, preserves_flags));
-    }
+#[cold]
+#[inline(never)]
+fn outside() -> Result<()> {
+    Err(Error::InvalidArgument { operation: "bench", why: "an index outside".into() })
 }
 
 /// Calls `each` so often with the indices from `first` on, round and round. Between two calls nothing but counting.
@@ -160,8 +163,8 @@ fn sum(words: &[u64]) -> u64 {
     words.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word))
 }
 
-/// The exchange of the ghost rows of a square array of `f64`, beside the puts and bells it consists of, into memory that is
-/// read where it lies. Either reads a word of each line that came, as a stencil would.
+/// The exchange of the ghost rows of a square array of `f64`, beside memcpy of the border into memory of the neighbour's, a
+/// flag there, and rows that are read where they landed. Either reads a word of each line that came, as a stencil would.
 ///
 /// # Errors
 /// Of the runtime.
@@ -171,11 +174,12 @@ pub fn exchange(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let mut array = GlobalArray::<f64, 2>::with_ghosts(world, Layout::rows([side, side], ranks)?, Ghosts::new([1, 0]))?;
     array.local_mut().fill(1.0);
     let border: Vec<f64> = vec![1.0; side];
-    // Two halves in turn, a row from above and one from below in each.
-    let rows = world.alloc::<f64>(4 * side)?;
-    let bells: [Bell; 2] = [world.bell()?, world.bell()?];
-    let neighbours = u64::from(rank > 0) + u64::from(rank + 1 < ranks);
-    let mut turns = 0;
+    // Two halves in turn, so that a neighbour may be one exchange ahead: in each a row from above and one from below, and
+    // their flags.
+    let row = side.next_multiple_of(LINE);
+    let rows = world.alloc::<u64>(4 * row)?;
+    let flags = world.alloc::<u64>(4 * LINE)?;
+    let mut turn = 0;
     let measured = session.alternate(
         session.operations(1000, 32 << 20, size),
         |n| {
@@ -189,17 +193,25 @@ pub fn exchange(session: &Session, size: usize) -> Result<Vec<Measured>> {
         },
         |n| {
             for _ in 0..n {
-                let (half, bell) = (turns % 2 * 2 * side, &bells[turns % 2]);
-                if rank > 0 {
-                    rows.put_slice_bell(rank - 1, half + side, &border, bell)?;
+                turn += 1;
+                let place = |below: usize| (turn % 2) as usize * 2 + below;
+                // Seen from above, this rank lies below.
+                let above = (rank > 0).then(|| (rank - 1, place(1), place(0)));
+                let below = (rank + 1 < ranks).then(|| (rank + 1, place(0), place(1)));
+                let neighbours = [above, below];
+                for (neighbour, there, _) in neighbours.into_iter().flatten() {
+                    // SAFETY: a row there, which its owner reads after it has seen the flag.
+                    unsafe {
+                        libc::memcpy(address(&rows, neighbour, there * row).cast(), border.as_ptr().cast(), side * WORD)
+                    };
+                    // Pairs with the Acquire load below.
+                    word(&flags, neighbour, there * LINE).store(turn, Ordering::Release);
                 }
-                if rank + 1 < ranks {
-                    rows.put_slice_bell(rank + 1, half, &border, bell)?;
-                }
-                turns += 1;
-                bell.wait(turns.div_ceil(2) as u64 * neighbours)?;
-                for place in (half..half + 2 * side).step_by(LINE) {
-                    opaque(rows.load(place).to_bits());
+                for (_, _, here) in neighbours.into_iter().flatten() {
+                    let flag = word(&flags, rank, here * LINE);
+                    spin_until(|| flag.load(Ordering::Acquire) == turn);
+                    // SAFETY: a row of ours, which its neighbour writes again when it has heard from this rank once more.
+                    look(unsafe { std::slice::from_raw_parts(address(&rows, rank, here * row).cast(), side) });
                 }
             }
             Ok(())
@@ -212,8 +224,9 @@ fn look(row: &[f64]) {
     row.iter().step_by(LINE).for_each(|word| _ = opaque(word.to_bits()));
 }
 
-/// A square array of `f64` transposed into another, beside what the ranks do at the same time with as many elements in
-/// private memory, by tiles. Values are GB/s, read and written, of all ranks.
+/// A square array of `f64` transposed into another. Limit: as much private memory copied by all ranks at the same time.
+/// Beside: as many elements of private memory transposed by tiles, by all ranks at the same time. Values are GB/s, read and
+/// written, of all ranks.
 ///
 /// # Errors
 /// Of the runtime.
@@ -224,8 +237,10 @@ pub fn transpose(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let mut target = Some(GlobalArray::<f64, 2, Local>::new(world, layout)?);
     let [rows, columns] = array.own_extents();
     let source = array.local().to_vec();
-    let mut private = vec![0.0; rows * columns];
-    let measured = session.alternate(
+    let (mut private, mut copy) = (vec![0.0; rows * columns], vec![0.0; rows * columns]);
+    // The slowest rank tells how long it took.
+    let (mut copied, mut transposed) = (Flags::new(world)?, Flags::new(world)?);
+    let measured = session.alternate_beside(
         1,
         |_| {
             let to = target.take().expect("given back by the transpose before");
@@ -233,18 +248,19 @@ pub fn transpose(session: &Session, size: usize) -> Result<Vec<Measured>> {
             Ok(())
         },
         |_| {
+            copy.copy_from_slice(&source);
+            opaque(copy[rows * columns / 2].to_bits());
+            copied.meet();
+            Ok(())
+        },
+        |_| {
             transpose_tiles(&source, &mut private, rows, columns);
-            world_is_done(world)
+            transposed.meet();
+            Ok(())
         },
     )?;
     let bytes = (2 * side * side * WORD) as f64;
-    let rate = |nanoseconds: Vec<f64>| nanoseconds.into_iter().map(|ns| bytes / ns).collect();
-    Ok(vec![Measured { ours: rate(measured.ours), limit: rate(measured.limit), ..measured }])
-}
-
-/// The slowest rank tells how long it took.
-fn world_is_done(world: &World) -> Result<()> {
-    world.barrier()
+    Ok(vec![measured.map(|nanoseconds| bytes / nanoseconds)])
 }
 
 #[inline(never)]

@@ -194,8 +194,7 @@ fn bandwidth_straight(session: &Session, size: usize) -> Result<Measured> {
 
 /// GB/s in place of nanoseconds.
 fn rates(measured: Measured, size: usize) -> Measured {
-    let rate = |nanoseconds: Vec<f64>| nanoseconds.into_iter().map(|ns| size as f64 / ns).collect();
-    Measured { ours: rate(measured.ours), limit: rate(measured.limit), ..measured }
+    measured.map(|nanoseconds| size as f64 / nanoseconds)
 }
 
 fn bandwidth_here(session: &Session, size: usize) -> Result<Measured> {

@@ -7,8 +7,9 @@ mod barrier;
 mod bell;
 pub mod memory;
 mod message;
+mod random;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bellwether_runtime::{Error, Result, Symmetric};
 
@@ -26,6 +27,7 @@ const LINE: usize = 8;
 pub fn run(session: &Session) -> Result<Vec<Measured>> {
     let kernel = match session.task.kind {
         Kind::Put => memory::put,
+        Kind::PutRandom => random::put,
         Kind::Get => memory::get,
         Kind::Atomic => memory::atomic,
         Kind::Bandwidth => memory::bandwidth,
@@ -90,14 +92,21 @@ pub fn read_ends(payload: &[u8]) {
     }
 }
 
-/// Spins until something holds: a bare wait. It gives up the core now and then, for ranks that share one.
+/// Looks between two times that a bare wait gives up the core.
+static PATIENCE: AtomicU32 = AtomicU32::new(50_000);
+
+/// Lets bare waits give up the core after each look: for ranks that share one, which wait for what only another can do.
+pub fn share_cores() {
+    PATIENCE.store(1, Ordering::Relaxed);
+}
+
+/// Spins until something holds: a bare wait. It gives up the core now and then, for others that need it.
 #[inline(always)]
 fn spin_until(mut ready: impl FnMut() -> bool) {
-    const PATIENCE: u32 = 50_000;
     let mut looks = 0;
     while !ready() {
         looks += 1;
-        if looks == PATIENCE {
+        if looks >= PATIENCE.load(Ordering::Relaxed) {
             looks = 0;
             // SAFETY: always safe.
             unsafe { libc::sched_yield() };
@@ -125,4 +134,22 @@ fn address(array: &Symmetric<u64>, rank: usize, index: usize) -> *mut u64 {
 fn word(array: &Symmetric<u64>, rank: usize, index: usize) -> &AtomicU64 {
     // SAFETY: an aligned word of a live allocation; every rank touches words used so only as atomics meanwhile.
     unsafe { AtomicU64::from_ptr(address(array, rank, index)) }
+}
+
+// A loop of so few instructions was seen to take twice as long where it lies across a boundary of 64 bytes, and where it lies
+// is chance. So the loops that are compared are there four times, each time a quarter of that further on.
+
+/// A quarter of the operations with each.
+fn in_quarters<M>(loops: [fn(&M, usize) -> Result<()>; 4], memory: &M, count: usize) -> Result<()> {
+    (0..4).try_for_each(|n| loops[n](memory, (count + n) / 4))
+}
+
+/// The code behind it begins so many times 16 bytes behind a boundary of 64.
+#[inline(always)]
+fn further_on<const PLACE: usize>() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: instructions that do nothing.
+    unsafe {
+        std::arch::asm!(".p2align 6", ".rept {}", "nop", ".endr", const 16 * PLACE, options(nomem, nostack, preserves_flags));
+    }
 }

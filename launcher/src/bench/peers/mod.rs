@@ -138,6 +138,8 @@ mod tests {
             ours,
             limit: None,
             ratio: None,
+            beside: None,
+            beside_ratio: None,
             rivals: Vec::new(),
         };
         let measured = |size, ours: &[f64]| Measured {

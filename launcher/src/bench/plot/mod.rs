@@ -25,6 +25,7 @@ struct Series {
 /// Ours, the limit, and the peers as they come: dark enough on white, apart for colour-blind eyes (Okabe and Ito).
 const OURS: &str = "#0072b2";
 const LIMIT: &str = "#555555";
+const BESIDE: &str = "#999999";
 const PEERS: [(&str, &str); 3] = [("mpi-rma", "#d55e00"), ("oshmem", "#009e73"), ("ucx", "#b0508f")];
 
 /// Writes a plot for each benchmark that was measured, and tells how many.
@@ -50,7 +51,10 @@ fn plot(kind: Kind, figures: &[&Figure]) -> Option<String> {
     }
     let series = series(figures);
     let limit = if first.limit.is_some() { kind.limit() } else { "none" };
-    let subtitle = format!("{} ranks over {}, medians; limit: {}", first.ranks, first.transport.title(), limit);
+    let mut subtitle = format!("{} ranks over {}, medians; limit: {}", first.ranks, first.transport.title(), limit);
+    if let Some(beside) = first.beside_name() {
+        subtitle += &format!("; beside: {beside}");
+    }
     Some(if figures.len() > 1 {
         curves::curves(kind, &subtitle, &series)
     } else {
@@ -68,6 +72,7 @@ fn series(figures: &[&Figure]) -> Vec<Series> {
     let mut all = vec![
         pick("Bellwether", OURS, false, &|figure| Some(figure.ours.median)),
         pick("limit", LIMIT, true, &|figure| figure.limit.map(|limit| limit.median)),
+        pick("beside", BESIDE, false, &|figure| figure.beside.map(|beside| beside.median)),
     ];
     for (name, color) in PEERS {
         let rival = |figure: &Figure| figure.rivals.iter().find(|rival| rival.peer == name).map(|rival| rival.value);
@@ -93,6 +98,8 @@ mod tests {
             ours: summary(value),
             limit: Some(summary(value / 2.0)),
             ratio: Some(2.0),
+            beside: None,
+            beside_ratio: None,
             rivals: vec![Rival { peer: "ucx", value: value * 3.0, ratio: 1.0 / 3.0 }],
         }
     }
