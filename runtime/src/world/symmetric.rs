@@ -1,5 +1,6 @@
 //! Typed symmetric memory: every rank has a part of the same length at the same offset.
 
+use std::hint::cold_path;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::rc::Rc;
@@ -34,6 +35,8 @@ pub struct Symmetric<T> {
     reach: usize,
     /// First of the ranks whose part is put to and read directly, and how many there are.
     near: [usize; 2],
+    /// All ranks below it are among those, which spares a subtraction: on one node all, on others than the first none.
+    low: usize,
     len: usize,
     elements: PhantomData<T>,
 }
@@ -89,8 +92,9 @@ impl<T> Symmetric<T> {
         // SAFETY: inside the slot of rank 0.
         let base = unsafe { engine.node.slot(0).add(block.offset) }.cast();
         let (stride, reach, near) = (1 << engine.node.stride_log2(), engine.reach(), engine.near());
+        let low = if near.start == 0 { near.len() } else { 0 };
         let near = [near.start, near.len()];
-        Symmetric { block, engine, base, stride, reach, near, len, elements: PhantomData }
+        Symmetric { block, engine, base, stride, reach, near, low, len, elements: PhantomData }
     }
 
     /// The progress of the rank that holds this.
@@ -141,8 +145,11 @@ impl<T: Pod> Symmetric<T> {
     #[inline(always)]
     pub fn put(&self, rank: usize, index: usize, value: T) -> Result<()> {
         // Each bound has a cold call of its own: two branches to one are joined, and cost instructions of the hot path.
-        if !self.is_near(rank) {
-            return self.put_one_far(rank, index, value).map_or(Ok(()), |error| Err(*error));
+        if rank >= self.low {
+            cold_path();
+            if !self.is_near(rank) {
+                return self.put_one_far(rank, index, value).map_or(Ok(()), |error| Err(*error));
+            }
         }
         if index >= self.len {
             return Err(*self.beyond("put", rank, index));
@@ -159,8 +166,11 @@ impl<T: Pod> Symmetric<T> {
     #[inline(always)]
     pub fn get(&self, rank: usize, index: usize) -> Result<T> {
         // Two cold calls, as in `put`.
-        if !self.is_near(rank) {
-            return self.get_one_far(rank, index).map_err(|error| *error);
+        if rank >= self.low {
+            cold_path();
+            if !self.is_near(rank) {
+                return self.get_one_far(rank, index).map_err(|error| *error);
+            }
         }
         if index >= self.len {
             return Err(*self.beyond("get", rank, index));
