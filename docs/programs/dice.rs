@@ -1,6 +1,7 @@
 //! A histogram of two dice, its bins over all ranks.
 
 use bellwether::aggregate::{Aggregator, Options};
+use bellwether::random::Stream;
 use bellwether::{GlobalArray, Layout, World};
 
 fn main() -> bellwether::Result<()> {
@@ -11,11 +12,8 @@ fn main() -> bellwether::Result<()> {
     let mut by = Aggregator::new(&world, &Options::new(&world))?;
 
     // This rank's samples, as the numbers of the bins that they fall into.
-    let mut state = world.rank() as u64 + 1;
-    let mut die = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as usize % 6
-    };
+    let mut random = Stream::new(2011, world.rank() as u64);
+    let mut die = || random.below(6) as usize;
     let samples: Vec<usize> = (0..100_000).map(|_| die() + die()).collect();
 
     bins.scatter_add(&mut by, &samples, &vec![1; samples.len()])?;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use bellwether::random::Stream;
 use bellwether::{GlobalArray, Layout, Result, World};
 use clap::ValueEnum;
 
-use crate::random::{digest, hash, mix};
+use crate::random::{digest, mix};
 
 /// What the keys are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -25,7 +26,9 @@ pub enum Keys {
 impl Keys {
     /// The key at a place of `count`.
     pub fn at(self, seed: u64, place: u64, count: u64) -> u32 {
-        let random = hash(seed, place);
+        let mut random = Stream::new(seed, 0);
+        random.jump_to(place);
+        let random = random.next_u64();
         let low = random as u32;
         let rising = |place: u64| (u128::from(place) * u128::from(u32::MAX) / u128::from(count)) as u32;
         match self {

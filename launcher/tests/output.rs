@@ -5,7 +5,7 @@ mod common;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
-use common::{Job, Watchdog, bellwether, run, script};
+use common::{Done, Job, Watchdog, bellwether, run, script};
 
 #[test]
 fn lines_arrive_whole() {
@@ -166,4 +166,66 @@ fn ranks_start_with_clean_signals_and_descriptors() {
     let mut plain = std::process::Command::new("sh");
     plain.args(["-c", text]);
     assert_eq!(run(script(1, &[], text)).out, run(plain).out);
+}
+
+/// A job of a script whose ranks have all started before any goes on.
+fn together(ranks: usize, options: &[&str], text: &str) -> Done {
+    let folder = tempfile::tempdir().expect("a place for temporary files");
+    let meet = format!(
+        "touch {0}/$BELLWETHER_RANK; until [ $(ls {0} | wc -l) = {ranks} ]; do sleep 0.01; done; {text}",
+        folder.path().display()
+    );
+    run(script(ranks, options, &meet))
+}
+
+/// Lines on standard error, without the tag.
+fn lines(done: &Done, line: &str) -> usize {
+    done.err.lines().filter(|said| said.split_once("] ").map_or(*said, |(_, said)| said) == line).count()
+}
+
+#[test]
+fn the_same_error_of_all_ranks_is_shown_once() {
+    for options in [[].as_slice(), &["--tag"]] {
+        // As `main` returns it; and with a cause, in as many writes as it has lines.
+        let done = together(8, options, "echo 'Error: no luck' >&2; exit 3");
+        assert_eq!((done.code(), lines(&done, "Error: no luck")), (3, 1), "{}", done.err);
+        assert_eq!(done.err.matches("bellwether: the error above came on all ranks").count(), 1, "{}", done.err);
+        assert!(done.err.contains("failed first: exit 3"), "{}", done.err);
+        let done = together(5, options, "printf 'Error: no luck\\n\\nCaused by:\\n    rain\\n' >&2; exit 3");
+        assert_eq!([lines(&done, "Error: no luck"), lines(&done, "    rain")], [1, 1], "{}", done.err);
+        assert_eq!(done.err.matches("bellwether: the error above came on all ranks").count(), 1, "{}", done.err);
+    }
+}
+
+#[test]
+fn an_error_of_some_ranks_tells_which_and_others_are_shown() {
+    let text = "echo working >&2; [ $BELLWETHER_RANK = 2 ] && { echo \"Error: rank 2's own\" >&2; exit 3; }; \
+        echo 'Error: no luck' >&2; exit 3";
+    // Time for each to end by itself.
+    let done = together(4, &["--grace", "10s"], text);
+    let told = ["Error: no luck", "Error: rank 2's own", "working"].map(|line| lines(&done, line));
+    assert_eq!(told, [1, 1, 4], "{}", done.err);
+    assert!(done.err.contains("the error above came on ranks 0-1, 3"), "{}", done.err);
+}
+
+#[test]
+fn words_that_are_not_the_last_are_all_shown() {
+    // The rank says something else, or goes on for long, or ends well.
+    for end in ["echo $BELLWETHER_RANK >&2; exit 3", "sleep 1; exit 0", "exit 0"] {
+        let done = together(4, &["--grace", "10s"], &format!("echo 'Error: again' >&2; {end}"));
+        assert_eq!(lines(&done, "Error: again"), 4, "{end}: {}", done.err);
+        assert!(!done.err.contains("came on"), "{end}: {}", done.err);
+    }
+}
+
+#[test]
+fn an_error_of_one_rank_comes_at_once() {
+    let text = "[ $BELLWETHER_RANK = 1 ] || exec sleep 60; echo 'Error: alone' >&2; exit 3";
+    let mut job = Job::start(script(3, &["--grace", "60s"], text));
+    job.wait_for_errors(1);
+    assert!(job.is_running());
+    job.signal(libc::SIGINT);
+    let done = job.wait();
+    assert_eq!(lines(&done, "Error: alone"), 1, "{}", done.err);
+    assert!(!done.err.contains("came on"), "{}", done.err);
 }

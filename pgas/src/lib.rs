@@ -14,6 +14,8 @@
 //! | read and update many elements anywhere, a few nanoseconds each | [`aggregate`] |
 //! | look up by key, or share work, over all ranks | [`DistHashMap`], [`DistQueue`] |
 //! | use all cores of a rank | a [`Pool`]: [`GlobalArray::par_iter`], and [`rayon`] |
+//! | random numbers that do not depend on the number of ranks | [`random::Stream`] |
+//! | wait for several calls, puts and collectives, or the first of them | [`World::wait_all`], [`World::select`] |
 //! | synchronise and combine | [`World::barrier`], [`World::allreduce`], [`World::broadcast`], [`World::allgather`] |
 //! | test a whole program | [`threads`]; [`Simulated`], where messages arrive late and out of order |
 //! | use Cheetah's calls | [`cheetah`] |
@@ -48,6 +50,7 @@ mod map;
 pub mod pointer;
 mod pool;
 mod queue;
+pub mod random;
 mod registry;
 mod team;
 #[doc(hidden)]
@@ -66,8 +69,9 @@ pub use bellwether_runtime::transport::sim;
 pub use bellwether_runtime::vocabulary::cheetah;
 pub use bellwether_runtime::{
     Allgather, Allreduce, Alltoall, AtomicElement, Barrier, Bell, Broadcast, Builder, Call, Collectives, Context,
-    Doing, Error, Gather, HandlerId, HugePages, Loss, Piece, Pod, Posted, Progress, RawBells, Reduce, Result, Scan,
-    Scatter, Settings, Signalled, Simulated, Symmetric, TeamBarrier, Threads, Word, World, Zeroable, threads,
+    Doing, Error, Gather, HandlerId, HugePages, Loss, Piece, PlainData, Pod, Posted, Progress, RawBells, Reduce,
+    Result, Scan, Scatter, Settings, Signalled, Simulated, Symmetric, TeamBarrier, Threads, Word, World, Zeroable,
+    threads,
 };
 /// What [`Pool`] runs: parallel iterators, `join` and `scope`.
 pub use rayon;

@@ -30,8 +30,8 @@ pub use crate::settings::{
     Known as KnownSetting, Reduce, Scan, Scatter, Settings, TEAMS_MAX, TeamBarrier, Transport, Values as SettingValues,
 };
 pub use crate::world::{
-    AtomicElement, Bell, Builder, Mapped, Piece, Posted, Progress, RawBells, Signalled, Simulated, Symmetric, Threads,
-    Word, World, threads,
+    AtomicElement, Bell, Builder, Mapped, Piece, PlainData, Posted, Progress, RawBells, Signalled, Simulated,
+    Symmetric, Threads, Word, World, threads,
 };
 #[doc(hidden)]
-pub use crate::world::{Lent, Reach};
+pub use crate::world::{Lent, OneThread, Reach};

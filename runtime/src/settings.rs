@@ -158,6 +158,17 @@ impl Settings {
     }
 }
 
+/// What to warn of where `asked` is the value of `BELLWETHER_RANKS`, and a world starts on the `ranks` ranks of a communicator.
+#[cfg(any(feature = "mpi", test))]
+pub(crate) fn ignored_ranks(asked: Option<&str>, ranks: usize) -> Option<String> {
+    let asked = asked.filter(|asked| asked.trim().parse() != Ok(ranks))?;
+    let plural = if ranks == 1 { "" } else { "s" };
+    Some(format!(
+        "BELLWETHER_RANKS={asked} has no effect here: this world has the {ranks} rank{plural} of the MPI communicator that the \
+         program gave; their number is that of `mpirun -n` or `srun -n`"
+    ))
+}
+
 fn known(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| known.name == name)
 }
@@ -191,6 +202,16 @@ mod tests {
     fn a_misspelt_name_is_told_its_neighbour() {
         assert_eq!(nearest("BELLWETHER_HEAPLIMIT"), Some("BELLWETHER_HEAP_LIMIT"));
         assert_eq!(nearest("BELLWETHER_RANK"), Some("BELLWETHER_RANKS"));
+    }
+
+    #[test]
+    fn ranks_that_a_communicator_does_not_have_are_warned_of() {
+        assert_eq!(ignored_ranks(None, 2), None);
+        assert_eq!(ignored_ranks(Some(" 2 "), 2), None);
+        let alone = ignored_ranks(Some("4"), 1).expect("a warning");
+        assert!(alone.contains("BELLWETHER_RANKS=4") && alone.contains("the 1 rank of"), "{alone}");
+        let odd = ignored_ranks(Some("many"), 3).expect("a warning");
+        assert!(odd.contains("BELLWETHER_RANKS=many") && odd.contains("the 3 ranks of"), "{odd}");
         assert_eq!(edit_distance("kitten", "sitting"), 3);
     }
 }

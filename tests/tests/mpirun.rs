@@ -54,6 +54,17 @@ fn mixed_with_the_programs_own_mpi() {
 }
 
 #[test]
+fn a_number_of_ranks_that_has_no_effect_is_warned_of() {
+    for (asked, warned) in [("5", true), ("2", false)] {
+        let mut mpirun = mpirun();
+        let outcome = run(mpirun.env("BELLWETHER_RANKS", asked).args(["-n", "2", MIXED]), LIMIT).expect_success();
+        let warning =
+            format!("warning: BELLWETHER_RANKS={asked} has no effect here: this world has the 2 ranks of the MPI");
+        assert_eq!(outcome.stderr.contains(&warning), warned, "{outcome:#?}");
+    }
+}
+
+#[test]
 fn a_rank_with_bad_settings_is_told_to_all() {
     let (good, bad): ([&str; 2], [&str; 4]) = ([MIXED, "settings"], ["env", "BELLWETHER_SPIN=soon", MIXED, "settings"]);
     for place in [0, 1, 3] {

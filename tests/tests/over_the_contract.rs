@@ -41,9 +41,22 @@ fn a_rank_that_goes_wrong_is_named_by_all() {
     {
         for rank in ["0", "2"] {
             let outcome = run(&mut ring(4, &[way, rank]), SOON).expect_failure();
+            // The same error of several ranks is shown once, and their number is told.
             let told = outcome.stderr.matches(&format!("rank {rank} is gone: {cause}")).count();
-            assert!(told >= 3, "{way} {rank}: {outcome:#?}");
+            let others = if rank == "0" { "came on ranks 1-3" } else { "came on ranks 0-1, 3" };
+            assert!(told >= 3 || told >= 1 && outcome.stderr.contains(others), "{way} {rank}: {outcome:#?}");
         }
+    }
+}
+
+#[test]
+fn the_error_that_main_returns_on_every_rank_is_shown_once() {
+    for ranks in [2, 5] {
+        let mut start = command(env!("CARGO_BIN_EXE_start"));
+        let outcome =
+            run(start.env("BELLWETHER_RANKS", ranks.to_string()).args(["fail", "all"]), LIMIT).expect_failure();
+        assert_eq!(outcome.stderr.matches("as all were asked").count(), 1, "{outcome:#?}");
+        assert!(outcome.stderr.contains("the error above came on all ranks"), "{outcome:#?}");
     }
 }
 

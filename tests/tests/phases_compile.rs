@@ -206,10 +206,111 @@ fn nothing_of_a_phase_outlives_it() {
 }
 
 #[test]
+fn values_that_are_no_plain_data_are_told_what_to_do() {
+    let plain = "is no plain old data (`Pod`): other ranks get its bytes";
+    let serde = "travel by `World::call` and `World::invoke`";
+    let names = "vec![String::from(\"a\")]";
+    let wrong = |call: &str| -> &'static str { call.replace("VALUES", names).leak() };
+    let right = |call: &str| -> &'static str { call.replace("VALUES", "vec![1u8]").leak() };
+    let one = |name, says, call: &str| case(name, "E0277", says, wrong(call), right(call));
+    let cases = [
+        case("alloc", "E0277", plain, "world.alloc::<String>(1)?;", "world.alloc::<u64>(1)?;"),
+        case("alloc_serde", "E0277", serde, "world.alloc::<Vec<u8>>(1)?;", "world.alloc::<u64>(1)?;"),
+        case("alloc_bool", "E0277", "use `u8`", "world.alloc::<bool>(1)?;", "world.alloc::<u8>(1)?;"),
+        case(
+            "alloc_aligned",
+            "E0277",
+            plain,
+            "world.alloc_aligned::<char>(1, 64)?;",
+            "world.alloc_aligned::<u32>(1, 64)?;",
+        ),
+        one("broadcast", plain, "world.broadcast(0, &mut VALUES)?;"),
+        one("allgather", plain, "world.allgather(&VALUES)?;"),
+        one("allreduce", plain, "world.allreduce(&mut VALUES, |a, _| a)?;"),
+        case(
+            "invoke_plain",
+            "E0277",
+            plain,
+            "world.invoke_plain(0, String::new(), |_, _: String| ())?;",
+            "world.invoke(0, String::new(), |_, _: String| ())?;",
+        ),
+        case(
+            "call_plain",
+            "E0277",
+            plain,
+            "world.call_plain(0, 1u8, |_, _: u8| true)?.wait()?;",
+            "world.call(0, 1u8, |_, _: u8| true)?.wait()?;",
+        ),
+        one("team_gather", plain, "bellwether::Team::world(world)?.gather(0, &VALUES)?;"),
+        one("team_alltoall", plain, "bellwether::Team::world(world)?.alltoall_async(VALUES).wait()?;"),
+        one("team_scan", plain, "bellwether::Team::world(world)?.scan(&mut VALUES, |a, _| a)?;"),
+        case(
+            "push",
+            "E0277",
+            plain,
+            "bellwether::aggregate::Push::new(world, &Options::new(world), |_: String| ())?;",
+            "bellwether::aggregate::Push::new(world, &Options::new(world), |_: u32| ())?;",
+        ),
+        case(
+            "aggregator",
+            "E0277",
+            plain,
+            "Aggregator::<(u8, u8)>::new(world, &Options::new(world))?;",
+            "Aggregator::<[u8; 2]>::new(world, &Options::new(world))?;",
+        ),
+        case("map", "E0277", "use `u8`", "array.map(world, |x| x > 3)?;", "array.map(world, |x| u8::from(x > 3))?;"),
+        case(
+            "array_of_strings",
+            "E0277",
+            "live in a `DistHashMap`",
+            "GlobalArray::<String, 1>::new(world, layout)?;",
+            "GlobalArray::<u8, 1>::new(world, layout)?;",
+        ),
+    ];
+    fixture::check("plain_data", PRELUDE, BEGIN, &cases);
+}
+
+#[test]
 fn what_is_of_a_rank_stays_with_its_thread() {
     let shared = "cannot be shared between threads safely";
     let sent = "cannot be sent between threads safely";
+    let stays = "and what is made of a world stay on the thread of their rank";
     let cases = [
+        case(
+            "world_to_a_thread",
+            "E0277",
+            stays,
+            "std::thread::scope(|scope| { scope.spawn(|| world.rank()); });",
+            "let rank = world.rank(); std::thread::scope(|scope| { scope.spawn(|| rank); });",
+        ),
+        case(
+            "pool_is_named",
+            "E0277",
+            "make a `Pool`: its threads take iterators over arrays",
+            "let memory = world.alloc::<u64>(1)?; std::thread::scope(|scope| { scope.spawn(|| memory.get(0, 0).is_ok()); });",
+            "let memory = world.alloc::<u64>(1)?; let memory = pool.share(&memory); pool.install(|| memory.get(0, 0))?;",
+        ),
+        case(
+            "array_names_the_pool",
+            "E0277",
+            stays,
+            "let array = array.share(world)?; pool.install(|| array.get(3))?;",
+            "let array = array.share(world)?; let array = array.pooled(&pool); pool.install(|| array.get(3))?;",
+        ),
+        case(
+            "bell",
+            "E0277",
+            stays,
+            "let bell = world.bell()?; pool.install(|| bell.count());",
+            "let bell = world.bell()?; pool.install(|| 3); bell.count();",
+        ),
+        case(
+            "team",
+            "E0277",
+            stays,
+            "let team = bellwether::Team::world(world)?; pool.install(|| team.barrier())?;",
+            "let team = bellwether::Team::world(world)?; pool.install(|| 3); team.barrier()?;",
+        ),
         case(
             "shared_array",
             "E0277",

@@ -3,8 +3,10 @@
 
 use std::ops::Range;
 
+use bellwether::random::Stream;
+
 use super::graph::Edge;
-use crate::random::{Stream, mix};
+use crate::random::mix;
 
 /// Chances of the four quarters of the matrix, but for the last one.
 const QUARTERS: [f64; 3] = [0.57, 0.19, 0.19];
@@ -42,11 +44,11 @@ impl Rmat {
         for _ in 0..self.scale {
             let chance = random.unit();
             let [a, b, c] = QUARTERS;
-            let (down, right) = if chance <= a {
+            let (down, right) = if chance < a {
                 (0, 0)
-            } else if chance <= a + b {
+            } else if chance < a + b {
                 (0, 1)
-            } else if chance <= a + b + c {
+            } else if chance < a + b + c {
                 (1, 0)
             } else {
                 (1, 1)

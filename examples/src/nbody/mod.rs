@@ -9,7 +9,9 @@ pub mod picture;
 
 use std::f64::consts::TAU;
 
-use crate::random::{Stream, digest};
+use bellwether::random::Stream;
+
+use crate::random::digest;
 
 /// What accelerations and potentials are rounded to before they are added: 2^-42.
 pub const UNIT: f64 = 1.0 / (1_u64 << 42) as f64;
@@ -178,7 +180,7 @@ fn body(seed: u64, number: usize) -> ([f64; 3], [f64; 3]) {
 
 /// A vector of length 1, any direction alike.
 fn direction(random: &mut Stream) -> [f64; 3] {
-    let z = 2.0 * random.unit() - 1.0;
+    let z: f64 = random.uniform(-1.0..1.0);
     let (sin, cos) = (TAU * random.unit()).sin_cos();
     let across = (1.0 - z * z).sqrt();
     [across * cos, across * sin, z]

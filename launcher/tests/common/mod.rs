@@ -100,6 +100,13 @@ impl Job {
         }
     }
 
+    /// Waits until so many lines have come on standard error.
+    pub fn wait_for_errors(&mut self, count: usize) {
+        while self.err().lines().count() < count {
+            self.patience(&format!("{count} lines on standard error"));
+        }
+    }
+
     /// Sends the command a signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: plain numbers; the process is a child not yet waited for.

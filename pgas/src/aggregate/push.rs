@@ -1,6 +1,6 @@
 //! Items pushed to the ranks that own them.
 
-use bellwether_runtime::{Pod, Result, World};
+use bellwether_runtime::{PlainData, Pod, Result, World};
 
 use super::agreed;
 use super::options::Options;
@@ -41,14 +41,17 @@ pub struct Push<'w, I> {
     items: std::marker::PhantomData<I>,
 }
 
-impl<'w, I: Pod> Push<'w, I> {
+impl<'w, I> Push<'w, I> {
     /// A stream whose items for this rank are given to `take`, one at a time, in handlers and in this stream's own calls.
     /// Collective, with the same type of items and the same options on every rank, but for [`Options::age`].
     ///
     /// # Errors
     /// [`crate::Error::RanksDiffer`] on all ranks if these differ; [`crate::Error::InvalidArgument`] if an item has no
     /// bytes, or more than a message has room for, with both numbers; as [`World::allgather`].
-    pub fn new(world: &'w World, options: &Options, mut take: impl FnMut(I) + 'static) -> Result<Push<'w, I>> {
+    pub fn new(world: &'w World, options: &Options, mut take: impl FnMut(I) + 'static) -> Result<Push<'w, I>>
+    where
+        I: PlainData,
+    {
         let width = size_of::<I>();
         let plan = options.plan(Form::Fixed(width), 1, Eager::Nobody);
         let sink = move |items: &[u8]| {
@@ -66,7 +69,9 @@ impl<'w, I: Pod> Push<'w, I> {
         agreed::check::<I>(world, "what is pushed", options)?;
         Ok(Push { world, port: port?, items: std::marker::PhantomData })
     }
+}
 
+impl<I: Pod> Push<'_, I> {
     /// Hands `item` to rank `to`, now or later. Waits while as much is under way there as it may hold.
     ///
     /// # Errors

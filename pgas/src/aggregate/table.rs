@@ -1,6 +1,6 @@
 //! Aggregated access to a table that is spread over all ranks.
 
-use bellwether_runtime::{Pod, Result, Symmetric, World};
+use bellwether_runtime::{PlainData, Pod, Result, Symmetric, World};
 
 use super::agreed;
 use super::element::Addend;
@@ -56,13 +56,16 @@ enum Way<T> {
     Far(Verdicts),
 }
 
-impl<'w, T: Pod> Aggregator<'w, T> {
+impl<'w, T> Aggregator<'w, T> {
     /// Buffers as `options` say. Collective, with the same elements and options on every rank.
     ///
     /// # Errors
     /// [`crate::Error::RanksDiffer`] on all ranks if these differ; [`crate::Error::InvalidArgument`] for elements
     /// without bytes; as [`World::alloc`].
-    pub fn new(world: &'w World, options: &Options) -> Result<Aggregator<'w, T>> {
+    pub fn new(world: &'w World, options: &Options) -> Result<Aggregator<'w, T>>
+    where
+        T: PlainData,
+    {
         agreed::check::<T>(world, "what is aggregated", options)?;
         if size_of::<T>() == 0 {
             return Err(agreed::no_bytes::<T>("aggregation"));
@@ -73,7 +76,9 @@ impl<'w, T: Pod> Aggregator<'w, T> {
         };
         Ok(Aggregator { world, options: options.clone(), way })
     }
+}
 
+impl<T: Pod> Aggregator<'_, T> {
     /// Most bytes of buffers at each rank. Where ranks are mapped they are taken as long as this lives. Elsewhere each call
     /// takes what it needs of them: for items that gather, for messages on their way out, and for such that came and were not
     /// taken yet. More than [`Options::memory`] if that has no room for an item in each; less where messages of 64 KiB, or of

@@ -4,7 +4,7 @@ use std::ops::{Add, Mul};
 
 use bellwether_runtime::{Pod, Result, World};
 
-use super::{GlobalArray, Local};
+use super::{Element, GlobalArray, Local};
 
 impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// Sets this rank's own elements to `value`. Local: an array is filled when every rank has called it.
@@ -21,7 +21,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::new`].
-    pub fn map<U: Pod>(&self, world: &World, mut function: impl FnMut(T) -> U) -> Result<GlobalArray<U, D>> {
+    pub fn map<U: Element>(&self, world: &World, mut function: impl FnMut(T) -> U) -> Result<GlobalArray<U, D>> {
         world.within("map", || {
             let mut result = GlobalArray::new(world, self.layout.clone())?;
             for ((_, to), (_, from)) in result.lines_mut().zip(self.lines()) {
@@ -36,7 +36,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the layouts are not equal; as [`GlobalArray::new`].
-    pub fn zip_map<U: Pod, V: Pod>(
+    pub fn zip_map<U: Element, V: Element>(
         &self,
         world: &World,
         other: &GlobalArray<U, D>,
@@ -72,7 +72,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`World::allreduce`].
-    pub fn reduce<U: Pod>(
+    pub fn reduce<U: Element>(
         &self,
         world: &World,
         start: U,

@@ -12,8 +12,10 @@ const OPERATION: &str = "ghost layers";
 /// # Examples
 /// ```
 /// use bellwether::array::Ghosts;
-/// // One row and one column on each side; columns go on at the other end; corners too.
-/// let ghosts = Ghosts::new([1, 1]).periodic([false, true]).corners(true);
+/// // One row and one column on each side; columns go on at the other end.
+/// let all_eight = Ghosts::new([1, 1]).periodic([false, true]);
+/// // A five-point stencil reads no element across a corner.
+/// let five_points = all_eight.corners(false);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ghosts<const D: usize> {
@@ -23,9 +25,9 @@ pub struct Ghosts<const D: usize> {
 }
 
 impl<const D: usize> Ghosts<D> {
-    /// So many elements on each side in each dimension; not periodic, without corners.
+    /// So many elements on each side in each dimension; not periodic, with corners.
     pub fn new(width: [usize; D]) -> Ghosts<D> {
-        Ghosts { width, periodic: [false; D], corners: false }
+        Ghosts { width, periodic: [false; D], corners: true }
     }
 
     /// In which dimensions the array goes on at its other end. Elsewhere ghost layers beyond the array's ends stay as
@@ -34,8 +36,12 @@ impl<const D: usize> Ghosts<D> {
         Ghosts { periodic, ..self }
     }
 
-    /// Whether elements of ranks that are neighbours in more than one dimension at a time are kept too: what a stencil
-    /// with diagonals needs.
+    /// Whether elements of ranks that are neighbours in more than one dimension at a time are kept too: a stencil with
+    /// diagonals reads them, such as Conway's Life. They are kept unless this says `false`; then an exchange never writes
+    /// the corners of the local box, and they hold what the program put there.
+    ///
+    /// A stencil without diagonals saves messages without corners: where two dimensions have layers an exchange sends to 4
+    /// neighbours and not to 8, where three have them to 6 and not to 26. With layers in one dimension there are no corners.
     pub fn corners(self, corners: bool) -> Ghosts<D> {
         Ghosts { corners, ..self }
     }
@@ -76,7 +82,9 @@ pub(super) struct Halo<T, const D: usize> {
 impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// An array of zeros with ghost layers. Collective as [`GlobalArray::new`].
     ///
-    /// [`GlobalArray::local`] is then the box with ghost layers, [`GlobalArray::interior`] what is this rank's own in it.
+    /// [`GlobalArray::local`] is then the box with ghost layers, row by row, of [`GlobalArray::local_extents`] elements;
+    /// [`GlobalArray::interior`] is the box of this rank's own elements in it, of [`GlobalArray::own_extents`]. In two
+    /// dimensions the element at `[i, j]` of the local box is `local()[i * local_extents()[1] + j]`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a dimension with ghost layers is not of blocks, or a part there is smaller than its
@@ -115,10 +123,19 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
             let axis = layout.axis(d);
             let lengths = (0..axis.parts()).map(|part| axis.len(part)).filter(|length| *length > 0);
             let smallest = lengths.min().unwrap_or(0);
-            if !axis.is_contiguous() || smallest < width {
+            if !axis.is_contiguous() {
                 let why = format!(
-                    "dimension {d} with layers of {width} elements needs parts of neighbouring indices, none smaller \
-                     than that; the smallest has {smallest}: {layout}"
+                    "dimension {d} has layers of {width} elements and is dealt out in turns, so that a part has no border \
+                     that a neighbour could keep. Distribute it in blocks (Layout::block, Layout::rows, \
+                     Distribution::Block, Uneven or Sizes), or give it layers of 0: {layout}"
+                );
+                return Err(Error::InvalidArgument { operation: OPERATION, why });
+            }
+            if smallest < width {
+                let why = format!(
+                    "dimension {d} has layers of {width} elements, and its smallest part has {smallest}: a rank sends its \
+                     own elements only, so no part may be smaller than a layer. Put fewer ranks along it \
+                     (Layout::on_grid), or make it longer or the layers narrower: {layout}"
                 );
                 return Err(Error::InvalidArgument { operation: OPERATION, why });
             }

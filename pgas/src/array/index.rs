@@ -50,6 +50,19 @@ impl<const D: usize> Region<D> {
         self.start[d]..self.start[d] + self.extents[d]
     }
 
+    /// Its indices, in their order: the last dimension fastest. Exactly [`Region::len`] of them.
+    ///
+    /// # Examples
+    /// ```
+    /// use bellwether::array::Region;
+    /// let region = Region::from([2..4, 5..7]);
+    /// assert_eq!(region.indices().collect::<Vec<_>>(), [[2, 5], [2, 6], [3, 5], [3, 6]]);
+    /// ```
+    #[inline]
+    pub fn indices(&self) -> Indices<D> {
+        Indices { region: *self, next: self.start, left: self.len() }
+    }
+
     /// Whether it lies in a box of these extents that begins at 0.
     pub(crate) fn is_inside(&self, extents: [usize; D]) -> bool {
         (0..D).all(|d| self.start[d].checked_add(self.extents[d]).is_some_and(|end| end <= extents[d]))
@@ -91,6 +104,52 @@ impl<const D: usize> Region<D> {
             });
             Some(line)
         })
+    }
+}
+
+/// The indices of a box, in their order; made by [`Region::indices`].
+#[derive(Debug, Clone)]
+pub struct Indices<const D: usize> {
+    region: Region<D>,
+    next: [usize; D],
+    left: usize,
+}
+
+impl<const D: usize> Iterator for Indices<D> {
+    type Item = [usize; D];
+
+    #[inline]
+    fn next(&mut self) -> Option<[usize; D]> {
+        self.left = self.left.checked_sub(1)?;
+        let index = self.next;
+        for d in (0..D).rev() {
+            self.next[d] += 1;
+            // The first dimension goes past its end after the last index.
+            if d == 0 || self.next[d] - self.region.start[d] < self.region.extents[d] {
+                break;
+            }
+            self.next[d] = self.region.start[d];
+        }
+        Some(index)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<const D: usize> ExactSizeIterator for Indices<D> {}
+
+impl<const D: usize> std::iter::FusedIterator for Indices<D> {}
+
+impl<const D: usize> IntoIterator for Region<D> {
+    type Item = [usize; D];
+    type IntoIter = Indices<D>;
+
+    #[inline]
+    fn into_iter(self) -> Indices<D> {
+        self.indices()
     }
 }
 

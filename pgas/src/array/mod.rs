@@ -3,6 +3,7 @@
 //! | to | use |
 //! | --- | --- |
 //! | say where elements live | [`Layout`] |
+//! | compute with the ranks of a row or column of a layout's grid | [`Layout::team_along`] |
 //! | make an array | [`GlobalArray::new`], [`GlobalArray::from_fn`], [`GlobalArray::load_npy`] |
 //! | compute on what is here | [`GlobalArray::local`], [`GlobalArray::local_mut`], [`GlobalArray::iter_mut`], in the phase [`Local`] |
 //! | compute on it with all cores | [`GlobalArray::par_iter`], [`GlobalArray::par_iter_mut`], [`GlobalArray::par_zip_mut`], on a [`Pool`](crate::Pool) |
@@ -46,6 +47,7 @@ mod scan;
 mod shared;
 mod sort;
 mod tables;
+mod teams;
 mod transpose;
 mod view;
 
@@ -55,7 +57,7 @@ use std::marker::PhantomData;
 use bellwether_runtime::{Error, Pod, Result, Symmetric, World};
 
 pub use self::ghost::{Ghosts, Pending};
-pub use self::index::{Position, Region};
+pub use self::index::{Indices, Position, Region};
 pub use self::layout::{Distribution, Layout, near_square};
 pub use self::npy::NpyElement;
 pub use self::parallel::PooledArray;
@@ -162,6 +164,8 @@ pub struct GlobalArray<T, const D: usize, P: Phase = Local> {
     message = "`{Self}` is no element of a `GlobalArray`: elements are plain old data (`Pod`), all alike on every rank",
     label = "the type of the elements is taken to be `{Self}` here",
     note = "where nothing says what the elements are, name their type: `GlobalArray::<f64, 1>::new(...)`",
+    note = "`bool`, `char` and enums are no plain old data: use `u8`, `u32` or the variant's number; strings and vectors, by key, \
+            live in a `DistHashMap`",
     note = "a struct of numbers without padding becomes one by `#[derive(Clone, Copy, Pod, Zeroable)] #[repr(C)]`, of bytemuck"
 )]
 pub trait Element: Pod {}

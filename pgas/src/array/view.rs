@@ -4,7 +4,7 @@ use bellwether_runtime::{Error, Pod, Posted, Result, World};
 
 use super::index::{Position, Region};
 use super::local::{indices, own_index};
-use super::{GlobalArray, Layout, Local, Phase, Shared};
+use super::{Element, GlobalArray, Layout, Local, Phase, Shared};
 
 /// A box of an array, whose indices begin at 0. It borrows the array; nothing is copied.
 ///
@@ -284,7 +284,7 @@ impl<'a, T: Pod, const D: usize> View<'a, T, D, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::reduce`].
-    pub fn reduce<U: Pod>(
+    pub fn reduce<U: Element>(
         &self,
         world: &World,
         start: U,

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use bellwether_runtime::{Pod, Result};
+use bellwether_runtime::{PlainData, Result};
 
 use super::head::Kind;
 use super::{Operator, Pending, Team, checked};
@@ -34,12 +34,12 @@ impl Team {
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) for a root outside the team; see above.
-    pub fn broadcast<T: Pod>(&self, root: usize, values: &mut [T]) -> Result<()> {
+    pub fn broadcast<T: PlainData>(&self, root: usize, values: &mut [T]) -> Result<()> {
         self.shared.run(Kind::Broadcast.doing(), checked::broadcast(self.context(), root, values))
     }
 
     /// The future form of [`Team::broadcast`]; gives the root's values.
-    pub fn broadcast_async<T: Pod>(&self, root: usize, mut values: Vec<T>) -> Pending<Vec<T>> {
+    pub fn broadcast_async<T: PlainData>(&self, root: usize, mut values: Vec<T>) -> Pending<Vec<T>> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Broadcast.doing(), async move {
             checked::broadcast(&context, root, &mut values).await.map(|()| values)
@@ -51,12 +51,12 @@ impl Team {
     ///
     /// # Errors
     /// As [`Team::broadcast`].
-    pub fn reduce<T: Pod>(&self, root: usize, values: &mut [T], operator: impl Operator<T>) -> Result<()> {
+    pub fn reduce<T: PlainData>(&self, root: usize, values: &mut [T], operator: impl Operator<T>) -> Result<()> {
         self.shared.run(Kind::Reduce.doing(), checked::reduce(self.context(), root, values, &operator))
     }
 
     /// The future form of [`Team::reduce`]; gives the result at the root, `None` elsewhere.
-    pub fn reduce_async<T: Pod>(
+    pub fn reduce_async<T: PlainData>(
         &self,
         root: usize,
         mut values: Vec<T>,
@@ -74,12 +74,16 @@ impl Team {
     ///
     /// # Errors
     /// See above.
-    pub fn allreduce<T: Pod>(&self, values: &mut [T], operator: impl Operator<T>) -> Result<()> {
+    pub fn allreduce<T: PlainData>(&self, values: &mut [T], operator: impl Operator<T>) -> Result<()> {
         self.shared.run(Kind::Allreduce.doing(), checked::allreduce(self.context(), values, &operator))
     }
 
     /// The future form of [`Team::allreduce`].
-    pub fn allreduce_async<T: Pod>(&self, mut values: Vec<T>, operator: impl Operator<T> + 'static) -> Pending<Vec<T>> {
+    pub fn allreduce_async<T: PlainData>(
+        &self,
+        mut values: Vec<T>,
+        operator: impl Operator<T> + 'static,
+    ) -> Pending<Vec<T>> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Allreduce.doing(), async move {
             checked::allreduce(&context, &mut values, &operator).await.map(|()| values)
@@ -91,12 +95,12 @@ impl Team {
     ///
     /// # Errors
     /// As [`Team::broadcast`].
-    pub fn gather<T: Pod>(&self, root: usize, mine: &[T]) -> Result<Option<Vec<T>>> {
+    pub fn gather<T: PlainData>(&self, root: usize, mine: &[T]) -> Result<Option<Vec<T>>> {
         self.shared.run(Kind::Gather.doing(), checked::gather(self.context(), root, mine))
     }
 
     /// The future form of [`Team::gather`].
-    pub fn gather_async<T: Pod>(&self, root: usize, mine: Vec<T>) -> Pending<Option<Vec<T>>> {
+    pub fn gather_async<T: PlainData>(&self, root: usize, mine: Vec<T>) -> Pending<Option<Vec<T>>> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Gather.doing(), async move { checked::gather(&context, root, &mine).await })
     }
@@ -105,12 +109,12 @@ impl Team {
     ///
     /// # Errors
     /// See above.
-    pub fn allgather<T: Pod>(&self, mine: &[T]) -> Result<Vec<T>> {
+    pub fn allgather<T: PlainData>(&self, mine: &[T]) -> Result<Vec<T>> {
         self.shared.run(Kind::Allgather.doing(), checked::allgather(self.context(), mine))
     }
 
     /// The future form of [`Team::allgather`].
-    pub fn allgather_async<T: Pod>(&self, mine: Vec<T>) -> Pending<Vec<T>> {
+    pub fn allgather_async<T: PlainData>(&self, mine: Vec<T>) -> Pending<Vec<T>> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Allgather.doing(), async move { checked::allgather(&context, &mine).await })
     }
@@ -121,12 +125,12 @@ impl Team {
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) at a root whose values are not as many as all `mine` together;
     /// as [`Team::broadcast`].
-    pub fn scatter<T: Pod>(&self, root: usize, values: &[T], mine: &mut [T]) -> Result<()> {
+    pub fn scatter<T: PlainData>(&self, root: usize, values: &[T], mine: &mut [T]) -> Result<()> {
         self.shared.run(Kind::Scatter.doing(), checked::scatter(self.context(), root, values, mine))
     }
 
     /// The future form of [`Team::scatter`]; gives this member's part, of `len` elements.
-    pub fn scatter_async<T: Pod>(&self, root: usize, values: Vec<T>, len: usize) -> Pending<Vec<T>> {
+    pub fn scatter_async<T: PlainData>(&self, root: usize, values: Vec<T>, len: usize) -> Pending<Vec<T>> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Scatter.doing(), async move { checked::scattered(&context, root, &values, len).await })
     }
@@ -136,12 +140,12 @@ impl Team {
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) for a length that is no multiple of the members; see above.
-    pub fn alltoall<T: Pod>(&self, values: &[T]) -> Result<Vec<T>> {
+    pub fn alltoall<T: PlainData>(&self, values: &[T]) -> Result<Vec<T>> {
         self.shared.run(Kind::Alltoall.doing(), checked::alltoall(self.context(), values))
     }
 
     /// The future form of [`Team::alltoall`].
-    pub fn alltoall_async<T: Pod>(&self, values: Vec<T>) -> Pending<Vec<T>> {
+    pub fn alltoall_async<T: PlainData>(&self, values: Vec<T>) -> Pending<Vec<T>> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Alltoall.doing(), async move { checked::alltoall(&context, &values).await })
     }
@@ -152,12 +156,12 @@ impl Team {
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) unless there is a count for each member and they sum to the
     /// number of values; see above.
-    pub fn alltoallv<T: Pod>(&self, values: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>)> {
+    pub fn alltoallv<T: PlainData>(&self, values: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>)> {
         self.shared.run(Kind::Alltoallv.doing(), checked::alltoallv(self.context(), values, counts))
     }
 
     /// The future form of [`Team::alltoallv`].
-    pub fn alltoallv_async<T: Pod>(&self, values: Vec<T>, counts: Vec<usize>) -> Pending<(Vec<T>, Vec<usize>)> {
+    pub fn alltoallv_async<T: PlainData>(&self, values: Vec<T>, counts: Vec<usize>) -> Pending<(Vec<T>, Vec<usize>)> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Alltoallv.doing(), async move { checked::alltoallv(&context, &values, &counts).await })
     }
@@ -167,12 +171,16 @@ impl Team {
     ///
     /// # Errors
     /// See above.
-    pub fn scan<T: Pod>(&self, values: &mut [T], operator: impl Operator<T>) -> Result<()> {
+    pub fn scan<T: PlainData>(&self, values: &mut [T], operator: impl Operator<T>) -> Result<()> {
         self.shared.run(Kind::Scan.doing(), checked::scan(self.context(), values, None, &operator))
     }
 
     /// The future form of [`Team::scan`].
-    pub fn scan_async<T: Pod>(&self, mut values: Vec<T>, operator: impl Operator<T> + 'static) -> Pending<Vec<T>> {
+    pub fn scan_async<T: PlainData>(
+        &self,
+        mut values: Vec<T>,
+        operator: impl Operator<T> + 'static,
+    ) -> Pending<Vec<T>> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Scan.doing(), async move {
             checked::scan(&context, &mut values, None, &operator).await.map(|()| values)
@@ -184,13 +192,13 @@ impl Team {
     ///
     /// # Errors
     /// See above.
-    pub fn exclusive_scan<T: Pod>(&self, values: &mut [T], initial: T, operator: impl Operator<T>) -> Result<()> {
+    pub fn exclusive_scan<T: PlainData>(&self, values: &mut [T], initial: T, operator: impl Operator<T>) -> Result<()> {
         let body = checked::scan(self.context(), values, Some(initial), &operator);
         self.shared.run(Kind::ExclusiveScan.doing(), body)
     }
 
     /// The future form of [`Team::exclusive_scan`].
-    pub fn exclusive_scan_async<T: Pod>(
+    pub fn exclusive_scan_async<T: PlainData>(
         &self,
         mut values: Vec<T>,
         initial: T,

@@ -168,6 +168,8 @@ impl<R> Pending<R> {
 
     fn outcome(&self, cx: &mut task::Context<'_>) -> Poll<Outcome<R>> {
         if !self.shared.advance(self.number, cx) {
+            // Whoever polls may have woken another's task: polled again, this one goes on.
+            cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         Poll::Ready(self.result.borrow_mut().take().expect("a future is not polled after it was ready"))

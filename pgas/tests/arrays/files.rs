@@ -140,12 +140,26 @@ fn what_cannot_be_saved_leaves_what_was_there() {
     let folder = tempfile::tempdir().expect("a folder");
     on_threads("not saved", &[1, 2, 3], |world| {
         let array = GlobalArray::from_fn(world, Layout::block([100], world.size())?, |[i]| i as u16)?;
-        says(array.save_npy(world, folder.path().join("none/array.npy")), &["none", "No such file"]);
+        let nowhere = folder.path().join("none/array.npy");
+        let (path, parent) = (nowhere.display().to_string(), nowhere.parent().expect("a folder").display().to_string());
+        let missing = array.save_npy(world, &nowhere);
+        assert!(!missing.as_ref().is_err_and(|error| error.to_string().contains(".part")), "{missing:?}");
+        says(missing, &[&path, &format!("there is no folder {parent}; make it first"), "No such file"]);
         // A folder of that name: written, but it cannot be renamed.
         let taken = folder.path().join(format!("taken-{}", world.size()));
         std::fs::create_dir_all(taken.join("inside")).expect("a folder");
         world.barrier()?;
-        says(array.save_npy(world, &taken), &["taken"]);
+        let untaken = array.save_npy(world, &taken);
+        assert!(!untaken.as_ref().is_err_and(|error| error.to_string().contains(".part")), "{untaken:?}");
+        says(untaken, &[&format!("{} cannot be written", taken.display())]);
+        let file = folder.path().join(format!("file-{}", world.size()));
+        std::fs::create_dir_all(&file).expect("a folder");
+        let file = file.join("file");
+        if world.rank() == 0 {
+            std::fs::write(&file, "").expect("a file");
+        }
+        world.barrier()?;
+        says(array.save_npy(world, file.join("array.npy")), &["no file can be made in the folder", "file/array.npy"]);
         assert!(taken.join("inside").is_dir());
         // One rank alone cannot write its part.
         let other = if world.rank() == world.size() - 1 { "elsewhere/array.npy" } else { "array.npy" };

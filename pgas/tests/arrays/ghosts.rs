@@ -158,14 +158,60 @@ fn a_line_that_swings_does_not_depend_on_the_ranks() {
     });
 }
 
+/// One generation of Life on a torus, all of it at one place.
+fn generation(cells: &[u8], [rows, columns]: [usize; 2]) -> Vec<u8> {
+    let at = |i: usize, j: usize| cells[i % rows * columns + j % columns];
+    let next = |i: usize, j: usize| {
+        let around: u8 = (0..9).map(|k| at(rows + i + k / 3 - 1, columns + j + k % 3 - 1)).sum();
+        u8::from(around == 3 || around == 4 && at(i, j) == 1)
+    };
+    (0..rows).flat_map(|i| (0..columns).map(move |j| next(i, j))).collect()
+}
+
+#[test]
+fn life_is_right_without_a_word_about_corners() {
+    everywhere("life", |world| {
+        let extents = [4 * world.size() + 3, 15];
+        let mut all: Vec<u8> = (0..extents[0] * extents[1]).map(|i| u8::from(i * i % 7 < 3)).collect();
+        let ghosts = Ghosts::new([1, 1]).periodic([true, true]);
+        let mut cells = GlobalArray::with_ghosts(world, Layout::block(extents, world.size())?, ghosts)?;
+        cells.iter_mut().for_each(|([i, j], cell)| *cell = all[i * extents[1] + j]);
+        for round in 0..12 {
+            cells.exchange()?;
+            let (old, row) = (cells.local().to_vec(), cells.local_extents()[1]);
+            for [i, j] in cells.interior() {
+                let around: u8 = (0..9).map(|k| old[(i + k / 3 - 1) * row + j + k % 3 - 1]).sum();
+                cells.local_mut()[i * row + j] = u8::from(around == 3 || around == 4 && old[i * row + j] == 1);
+            }
+            all = generation(&all, extents);
+            assert!(cells.iter().all(|([i, j], cell)| *cell == all[i * extents[1] + j]), "generation {round}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn corners_are_there_unless_they_are_declined() {
+    assert_eq!(Ghosts::new([1, 1]), Ghosts::new([1, 1]).corners(true));
+    assert_ne!(Ghosts::new([1, 1]), Ghosts::new([1, 1]).corners(false));
+}
+
 #[test]
 fn layers_that_do_not_fit_are_told() {
     on_threads("bad ghosts", &[2, 3], |world| {
         let n = world.size();
         let wide = GlobalArray::<f64, 1>::with_ghosts(world, Layout::block([3 * n], n)?, Ghosts::new([4]));
-        says(wide, &["ghost layers", "dimension 0", "layers of 4", "smallest has 3"]);
-        let cyclic = GlobalArray::<f64, 1>::with_ghosts(world, Layout::cyclic([9 * n], n)?, Ghosts::new([1]));
-        says(cyclic, &["ghost layers", "cyclic"]);
+        says(wide, &["ghost layers", "dimension 0", "layers of 4", "smallest part has 3", "Put fewer ranks along it"]);
+        let in_turns = |kind| Layout::on_grid([9 * n, 9], [Distribution::Block, kind], [1, n], n);
+        for kind in [Distribution::Cyclic, Distribution::BlockCyclic(2)] {
+            let cyclic = GlobalArray::<f64, 2>::with_ghosts(world, in_turns(kind)?, Ghosts::new([1, 1]));
+            let error = cyclic.expect_err("an error").to_string();
+            assert!(!error.contains("small"), "{error}");
+            says::<()>(
+                Err(bellwether::Error::InvalidArgument { operation: "ghost layers", why: error }),
+                &["ghost layers", "dimension 1", "in turns", "Distribute it in blocks", "layers of 0"],
+            );
+        }
         let huge = GlobalArray::<f64, 1>::with_ghosts(world, Layout::block([9], n)?, Ghosts::new([usize::MAX]));
         says(huge, &["ghost layers"]);
         let mut none = GlobalArray::<f64, 1>::new(world, Layout::block([9], n)?)?;

@@ -4,6 +4,7 @@ mod along;
 mod files;
 mod futures;
 mod ghosts;
+mod grids;
 mod leftovers;
 mod names;
 mod patches;

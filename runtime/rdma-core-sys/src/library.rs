@@ -1,9 +1,9 @@
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::{forget, transmute};
 use core::ptr::NonNull;
-use std::sync::OnceLock;
 
 use libloading::Library;
+use once_cell::sync::OnceCell;
 
 use crate::{
     LoadError, be16, be64, ibv_ah, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
@@ -204,15 +204,16 @@ symbols! {
 }
 
 impl Verbs {
-    /// The library of this machine. Loaded on the first call, then only looked up; so is its absence.
+    /// The library of this machine. Loaded by the first call that can, then only looked up. A call that cannot, for lack of
+    /// descriptors or memory, or because the library is not installed yet, leaves the next one to try again.
     ///
     /// # Errors
     ///
     /// [`LoadError`], when it is absent or too old.
     pub fn load() -> Result<&'static Self, LoadError> {
-        static LOADED: OnceLock<Result<Verbs, LoadError>> = OnceLock::new();
+        static LOADED: OnceCell<Verbs> = OnceCell::new();
         // SAFETY: the file of that name is libibverbs, whose start-up code may run at any time.
-        LOADED.get_or_init(|| unsafe { Self::load_from(LIBRARY) }).as_ref().map_err(Clone::clone)
+        LOADED.get_or_try_init(|| unsafe { Self::load_from(LIBRARY) })
     }
 
     /// The library in `file`: a path, or a name for the dynamic linker to find. It is never unloaded.

@@ -1,7 +1,7 @@
 //! Futures: what is posted now and looked at later, and the wait that looks at them.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Weak;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -10,6 +10,10 @@ use super::Engine;
 use super::far::Answer;
 use crate::error::{Error, Result};
 use crate::transport;
+
+/// Futures of one `wait_all` that are polled in each round. Each has a request or a few in flight, and more of them would make
+/// a round long.
+const TOGETHER: usize = 128;
 
 /// Something that goes on while its rank polls or waits, whatever for.
 pub trait Background {
@@ -83,8 +87,60 @@ impl Engine {
         output.expect("the wait ends with an output")
     }
 
-    /// Looks whether `ready` gives something. Where no wait of this engine drives the future, it turns the crank itself,
-    /// and asks to be polled again at once: that suits any executor of one thread.
+    /// Polls `futures` until all are ready, and returns their outcomes in the same order. An error of one does not end the wait.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_together`].
+    pub(crate) fn wait_all<T, F>(&self, doing: &'static str, mut futures: Vec<F>) -> Result<Vec<Result<T>>>
+    where
+        F: Future<Output = Result<T>> + Unpin,
+    {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut outcomes: Vec<Option<Result<T>>> = futures.iter().map(|_| None).collect();
+        // All before `done` are ready.
+        let mut done = 0;
+        self.wait_together(doing, || {
+            let _driving = Driving::new(self);
+            let mut polled = 0;
+            let waiting = futures.iter_mut().zip(&mut outcomes).skip(done).filter(|(_, outcome)| outcome.is_none());
+            for (future, outcome) in waiting {
+                match Pin::new(future).poll(&mut context) {
+                    Poll::Ready(value) => *outcome = Some(value),
+                    Poll::Pending => polled += 1,
+                }
+                if polled == TOGETHER {
+                    break;
+                }
+            }
+            done += outcomes[done..].iter().take_while(|outcome| outcome.is_some()).count();
+            done == outcomes.len()
+        })?;
+        Ok(outcomes.into_iter().map(|outcome| outcome.expect("the wait ends when all are ready")).collect())
+    }
+
+    /// Polls `futures` until one is ready: its place among them, and its outcome. Of several that are ready, the first.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_together`].
+    pub(crate) fn wait_first<T, F>(&self, doing: &'static str, futures: &mut [F]) -> Result<(usize, Result<T>)>
+    where
+        F: Future<Output = Result<T>> + Unpin,
+    {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut first = None;
+        self.wait_together(doing, || {
+            let _driving = Driving::new(self);
+            first = futures.iter_mut().enumerate().find_map(|(at, future)| match Pin::new(future).poll(&mut context) {
+                Poll::Ready(outcome) => Some((at, outcome)),
+                Poll::Pending => None,
+            });
+            first.is_some()
+        })?;
+        Ok(first.expect("the wait ends when one is ready"))
+    }
+
+    /// Looks whether `ready` gives something. Where no wait of this engine drives the future, it makes progress itself. It
+    /// asks to be polled again at once: that suits any executor of one thread, and any join that polls only what was woken.
     ///
     /// # Errors
     /// As [`Engine::poll_alive`], from `ready` too.
@@ -98,7 +154,10 @@ impl Engine {
         match ready() {
             Ok(Some(value)) => return Poll::Ready(Ok(value)),
             Err(error) => return Poll::Ready(Err(error)),
-            Ok(None) if self.driving.get() => return Poll::Pending,
+            Ok(None) if self.driving.get() => {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             Ok(None) => {}
         }
         if self.interface.delivering() {

@@ -5,8 +5,12 @@
 //! distance from an anchor (see [`super::code`]).
 
 use std::cell::{Cell, RefCell};
+use std::collections::hash_map::{Entry, HashMap};
+use std::future::Future;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{self, Poll};
 
 use bytemuck::Pod;
 use serde::{Serialize, de::DeserializeOwned};
@@ -22,7 +26,7 @@ type Shim = fn(&Context<'_>, &[u8]) -> std::result::Result<Vec<u8>, String>;
 #[derive(Default)]
 pub(super) struct Calls {
     next: Cell<u64>,
-    open: RefCell<std::collections::HashMap<u64, Option<Vec<u8>>>>,
+    open: RefCell<HashMap<u64, Option<Vec<u8>>>>,
 }
 
 /// How arguments and results become bytes.
@@ -230,8 +234,34 @@ where
     Ok(Vec::new())
 }
 
-/// A remote call under way. Dropping it gives up the answer, not the call.
-#[must_use = "wait for the result, or use `invoke` if there is none"]
+const WAITING: &str = "waiting for the result of a remote call";
+
+/// A remote call in flight: a future, or [`wait`](Self::wait) for its result.
+///
+/// The call was sent when this was made. [`World::block_on`](crate::World::block_on), any wait of this rank, or an executor of one
+/// thread drives the future, on the thread of its world. [`World::wait_all`](crate::World::wait_all) waits for several,
+/// [`World::select`](crate::World::select) for the first of several. The target runs the call when it polls or waits.
+///
+/// It owns its buffers. Dropping it is safe at any time, and gives up the answer, not the call.
+///
+/// # Examples
+/// ```
+/// # use bellwether_runtime as bellwether;
+/// bellwether::threads(3, |world| {
+///     let squares = (0..world.size()).map(|to| world.call(to, 7u64, |ctx, x| ctx.rank() as u64 * x));
+///     let sum = world.block_on(async {
+///         let mut sum = 0;
+///         for call in squares.collect::<bellwether::Result<Vec<_>>>()? {
+///             sum += call.await?;
+///         }
+///         Ok(sum)
+///     })?;
+///     assert_eq!(sum, 21);
+///     world.barrier()
+/// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+/// # Ok::<(), bellwether::Error>(())
+/// ```
+#[must_use = "what it gives, and its errors, come from `wait` or `.await`; use `invoke` if there is no result"]
 pub struct Call<R> {
     messages: Rc<Messages>,
     number: u64,
@@ -246,12 +276,8 @@ impl<R> Call<R> {
     /// # Errors
     /// As `World::poll`.
     pub fn is_done(&self) -> Result<bool> {
-        self.messages.engine.poll_alive("waiting for the result of a remote call")?;
-        Ok(self.answered())
-    }
-
-    fn answered(&self) -> bool {
-        matches!(self.messages.calls.open.borrow().get(&self.number), Some(Some(_)))
+        self.messages.engine.poll_alive(WAITING)?;
+        Ok(matches!(self.messages.calls.open.borrow().get(&self.number), Some(Some(_))))
     }
 
     /// Waits for the result. Needs the target to poll or wait.
@@ -259,27 +285,64 @@ impl<R> Call<R> {
     /// # Errors
     /// [`Error::PeerLost`] if the target is gone; [`Error::BadMessage`] if it could not decode the arguments.
     pub fn wait(self) -> Result<R> {
-        let engine = &self.messages.engine;
-        let mut lost = None;
-        engine.wait_until("waiting for the result of a remote call", None, || {
-            if self.answered() {
-                return true;
-            }
-            lost = engine.job.loss(self.to);
-            lost.is_some()
+        let mut outcome = None;
+        self.messages.engine.wait_until(WAITING, None, || {
+            outcome = self.outcome().transpose();
+            outcome.is_some()
         })?;
-        let answer = self.messages.calls.open.borrow_mut().remove(&self.number).flatten();
-        let Some(answer) = answer else {
-            let cause = lost.expect("the wait ended without an answer");
-            let doing = "waiting for the result of a remote call";
-            return Err(engine.lost(self.to, cause, doing));
-        };
+        outcome.expect("the wait ends with an outcome")
+    }
+
+    /// What became of the call, once.
+    fn outcome(&self) -> Result<Option<R>> {
+        if let Some(answer) = self.take() {
+            return self.read(&answer).map(Some);
+        }
+        let engine = &self.messages.engine;
+        let Some(cause) = engine.job.loss(self.to) else { return Ok(None) };
+        // The target may have answered before it left: its answer may have come since the last poll.
+        if !engine.interface.delivering() {
+            engine.turn();
+        }
+        match self.take() {
+            Some(answer) => self.read(&answer).map(Some),
+            None => {
+                self.messages.calls.open.borrow_mut().remove(&self.number);
+                Err(engine.lost(self.to, cause, WAITING))
+            }
+        }
+    }
+
+    /// Takes the answer, if it has come. After that the number of the call is no longer open.
+    fn take(&self) -> Option<Vec<u8>> {
+        match self.messages.calls.open.borrow_mut().entry(self.number) {
+            Entry::Vacant(_) => panic!("a future was polled after it was ready"),
+            Entry::Occupied(entry) if entry.get().is_none() => None,
+            Entry::Occupied(entry) => entry.remove(),
+        }
+    }
+
+    fn read(&self, answer: &[u8]) -> Result<R> {
         match answer.split_first() {
             Some((0, bytes)) => (self.decode)(bytes),
             Some((_, why)) => Err(String::from_utf8_lossy(why).into_owned()),
             None => Err("an empty answer".into()),
         }
         .map_err(|why| Error::BadMessage { from: self.to, why })
+    }
+}
+
+impl<R> Future for Call<R> {
+    type Output = Result<R>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Result<R>> {
+        self.messages.engine.look(WAITING, context, || self.outcome())
+    }
+}
+
+impl<R> std::fmt::Debug for Call<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Call(number {}, to rank {})", self.number, self.to)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::World;
 use super::allocate::Block;
+use super::{OneThread, World};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::sync::bell::{Words, words_len};
@@ -20,6 +20,7 @@ use crate::sync::bell::{Words, words_len};
 pub struct Bell {
     pub(super) words: Words,
     engine: Rc<Engine>,
+    _stays: OneThread<Bell>,
     #[expect(dead_code, reason = "gives the memory back")]
     block: Block,
 }
@@ -33,7 +34,7 @@ impl World {
         let block = self.allocate(words_len(self.engine()), "bell")?;
         // SAFETY: the block is zeroed, has that many bytes, and lives in the bell.
         let words = unsafe { Words::new(self.engine(), block.offset) };
-        Ok(Bell { words, engine: Rc::clone(self.engine()), block })
+        Ok(Bell { words, engine: Rc::clone(self.engine()), _stays: OneThread::MARK, block })
     }
 }
 

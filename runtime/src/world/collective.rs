@@ -3,7 +3,7 @@
 
 use bytemuck::Pod;
 
-use super::World;
+use super::{PlainData, World};
 use crate::error::{Error, Result};
 use crate::sync::exchange::{Asked, BOARD, Kind};
 
@@ -17,7 +17,7 @@ impl World {
     ///
     /// # Errors
     /// [`Error::RanksDiffer`] for other lengths; as [`World::barrier`].
-    pub fn allgather<T: Pod>(&self, mine: &[T]) -> Result<Vec<T>> {
+    pub fn allgather<T: PlainData>(&self, mine: &[T]) -> Result<Vec<T>> {
         let mut all = vec![T::zeroed(); mine.len() * self.size()];
         self.rounds(mine, Kind::Gather, |rank, start, part| {
             let at = rank * mine.len() + start;
@@ -31,7 +31,7 @@ impl World {
     ///
     /// # Errors
     /// As [`World::allgather`].
-    pub fn allreduce<T: Pod>(&self, values: &mut [T], combine: impl Fn(T, T) -> T) -> Result<()> {
+    pub fn allreduce<T: PlainData>(&self, values: &mut [T], combine: impl Fn(T, T) -> T) -> Result<()> {
         let mine = values.to_vec();
         self.rounds(&mine, Kind::Reduce, |rank, start, part| {
             for (value, theirs) in values[start..].iter_mut().zip(part) {
@@ -44,7 +44,7 @@ impl World {
     ///
     /// # Errors
     /// As [`World::allgather`].
-    pub fn allreduce_sum<T: Pod + std::ops::Add<Output = T>>(&self, values: &mut [T]) -> Result<()> {
+    pub fn allreduce_sum<T: PlainData + std::ops::Add<Output = T>>(&self, values: &mut [T]) -> Result<()> {
         self.allreduce(values, |a, b| a + b)
     }
 
@@ -53,7 +53,7 @@ impl World {
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`]; as [`World::allgather`].
-    pub fn broadcast<T: Pod>(&self, root: usize, values: &mut [T]) -> Result<()> {
+    pub fn broadcast<T: PlainData>(&self, root: usize, values: &mut [T]) -> Result<()> {
         self.engine.check_rank(root, "broadcast")?;
         if self.engine.far().is_some() {
             return self.broadcast_far(root, values, self.engine.largest_message());

@@ -8,7 +8,7 @@ use super::start::Place;
 use super::{Builder, World};
 use crate::bootstrap::mpi::{self, Joined, Session};
 use crate::error::{Error, Loss, Result};
-use crate::settings::Settings;
+use crate::settings::{Settings, ignored_ranks};
 
 impl World {
     /// Starts a world of the ranks of `communicator`, in the same order, in a program that uses MPI itself.
@@ -19,6 +19,8 @@ impl World {
     /// afterwards, nor does it finalise it. While a rank waits inside MPI it delivers no messages of this world, and
     /// does not notice that a peer is lost; rsmpi's `Universe` waits so for all ranks when it is dropped. On several hosts
     /// the first rank of each, when it drops the world, waits up to 10 s for the others to leave theirs.
+    ///
+    /// The world has the communicator's ranks: `BELLWETHER_RANKS` has no effect here, and rank 0 warns of another number there.
     ///
     /// # Errors
     /// As [`World::start`]; [`Error::Mpi`] if a call into MPI fails; [`Error::Start`] if ranks are on several hosts without a network;
@@ -50,7 +52,14 @@ impl Builder {
         let settings = self.chosen_settings();
         // SAFETY: rsmpi's communicators are valid while they live, and live only while MPI is initialised.
         let joined = unsafe { mpi::join(communicator.as_raw(), settings) }?;
-        self.enter_over_mpi(joined)
+        let world = self.enter_over_mpi(joined)?;
+        let asked = std::env::var(crate::bootstrap::RANKS_VARIABLE).ok();
+        if world.rank() == 0
+            && let Some(warning) = ignored_ranks(asked.as_deref(), world.size())
+        {
+            eprintln!("warning: {warning}");
+        }
+        Ok(world)
     }
 
     pub(super) fn start_over_mpi(self, mut session: Session, settings: Settings) -> Result<World> {

@@ -3,6 +3,7 @@
 mod allocate;
 mod atomics;
 mod bell;
+mod bounds;
 mod collective;
 #[cfg(feature = "mpi")]
 mod from_mpi;
@@ -27,11 +28,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bytemuck::Pod;
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::atomics::{AtomicElement, Word};
 pub use self::bell::Bell;
+pub use self::bounds::{OneThread, PlainData};
 pub use self::mapped::Mapped;
 pub use self::phase::{Lent, Reach};
 pub use self::pieces::Piece;
@@ -76,6 +77,7 @@ use crate::sync::exchange::{Asked, Exchange, Kind};
 /// # }
 /// ```
 pub struct World {
+    _stays: OneThread<World>,
     engine: Rc<Engine>,
     messages: Rc<Messages>,
     barrier: Barrier,
@@ -272,7 +274,7 @@ impl World {
     /// allocated.
     pub fn invoke_plain<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
     where
-        A: Pod,
+        A: PlainData,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
         self.messages.invoke_plain(to, arguments, function)
@@ -304,8 +306,8 @@ impl World {
     /// As [`World::call`], with plain-old-data arguments and result.
     pub fn call_plain<A, R, F>(&self, to: usize, arguments: A, function: F) -> Result<Call<R>>
     where
-        A: Pod,
-        R: Pod,
+        A: PlainData,
+        R: PlainData,
         F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
     {
         self.messages.call_plain(to, arguments, function)

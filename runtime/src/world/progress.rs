@@ -5,7 +5,7 @@ use std::rc::{Rc, Weak};
 
 use super::World;
 use crate::engine::{Background, Engine};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::settings::Settings;
 
 /// Turns the crank of one rank. Cheap to copy; belongs to the thread of its world, and works as long as that lives.
@@ -38,6 +38,71 @@ impl World {
     /// [`crate::Error::PeerLost`] if a rank died; [`crate::Error::InsideHandler`]; what the future gives.
     pub fn block_on<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
         self.engine().block_on("waiting for a future", future)
+    }
+
+    /// Waits until all of `futures` are ready, and returns what they give, in their order: of [`Posted`](super::Posted),
+    /// [`Call`](crate::Call), a team's collectives, or any other future of this library. All make progress meanwhile, not one
+    /// after the other. `Box::pin` makes an `async` block fit, and futures of different types into one list.
+    ///
+    /// # Errors
+    /// The first of theirs, in their order, when all are ready. [`crate::Error::PeerLost`] if a rank died;
+    /// [`crate::Error::InsideHandler`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use bellwether_runtime as bellwether;
+    /// bellwether::threads(3, |world| {
+    ///     let calls = (0..world.size()).map(|to| world.call(to, 1, |ctx, x: usize| ctx.rank() + x));
+    ///     let calls = calls.collect::<bellwether::Result<Vec<_>>>()?;
+    ///     assert_eq!(world.wait_all(calls)?, [1, 2, 3]);
+    ///     world.barrier()
+    /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    pub fn wait_all<T, F>(&self, futures: impl IntoIterator<Item = F>) -> Result<Vec<T>>
+    where
+        F: Future<Output = Result<T>> + Unpin,
+    {
+        let outcomes = self.engine().wait_all("waiting for several futures", futures.into_iter().collect())?;
+        outcomes.into_iter().collect()
+    }
+
+    /// Waits until one of `futures` is ready, takes it out, and returns its place and what it gave. Those after it move up
+    /// by one. Of several that are ready, the first in the list. The others make progress meanwhile, and stay in flight.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidArgument`] for an empty list; [`crate::Error::PeerLost`] if a rank died;
+    /// [`crate::Error::InsideHandler`]: then no future was taken out. The error of the future is in what it gave.
+    ///
+    /// # Examples
+    /// ```
+    /// # use bellwether_runtime as bellwether;
+    /// bellwether::threads(3, |world| {
+    ///     let mut ranks: Vec<usize> = (0..world.size()).collect();
+    ///     let mut calls = Vec::new();
+    ///     for to in &ranks {
+    ///         calls.push(world.call(*to, 10, |ctx, x: usize| x * ctx.rank())?);
+    ///     }
+    ///     // In the order in which the answers come.
+    ///     while !calls.is_empty() {
+    ///         let (place, answer) = world.select(&mut calls)?;
+    ///         assert_eq!(answer?, 10 * ranks.remove(place));
+    ///     }
+    ///     world.barrier()
+    /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    pub fn select<T, F>(&self, futures: &mut Vec<F>) -> Result<(usize, Result<T>)>
+    where
+        F: Future<Output = Result<T>> + Unpin,
+    {
+        if futures.is_empty() {
+            let why = "the list of futures is empty: there is nothing to wait for".into();
+            return Err(Error::InvalidArgument { operation: "select", why });
+        }
+        let first = self.engine().wait_first("waiting for the first of several futures", futures)?;
+        drop(futures.remove(first.0));
+        Ok(first)
     }
 }
 

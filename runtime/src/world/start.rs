@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::allocate::Allocator;
-use super::{World, network};
+use super::{OneThread, World, network};
 use crate::bootstrap::job::{Arrival, JobMemory};
 use crate::bootstrap::nodes::Nodes;
 use crate::bootstrap::{self, Way};
@@ -213,6 +213,7 @@ impl Builder {
         let arrival = Arrival { base: node.base() as usize, build: build_digest(), shape };
         job.arrive(rank, arrival)?;
         let mut world = World {
+            _stays: OneThread::MARK,
             barrier: Barrier::new(&engine),
             exchange: Exchange::default(),
             allocator: RefCell::new(Allocator::new(&engine)),

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use bytemuck::Pod;
 
 use super::allocate::Block;
-use super::{Bell, Progress, World};
+use super::{Bell, OneThread, PlainData, Progress, World};
 use crate::engine::{Claim, Engine};
 use crate::error::{Error, Result};
 use crate::memory::copy;
@@ -39,6 +39,7 @@ pub struct Symmetric<T> {
     low: usize,
     len: usize,
     elements: PhantomData<T>,
+    _stays: OneThread<World>,
 }
 
 impl World {
@@ -47,7 +48,7 @@ impl World {
     /// # Errors
     /// [`Error::OutOfMemory`], on all ranks, with what was asked, what is free and the setting that changes it;
     /// [`Error::RanksDiffer`] if a rank asks for another size.
-    pub fn alloc<T: Pod>(&self, len: usize) -> Result<Symmetric<T>> {
+    pub fn alloc<T: PlainData>(&self, len: usize) -> Result<Symmetric<T>> {
         self.alloc_aligned(len, LINE)
     }
 
@@ -56,7 +57,7 @@ impl World {
     ///
     /// # Errors
     /// As [`World::alloc`]; [`Error::InvalidArgument`] for another alignment.
-    pub fn alloc_aligned<T: Pod>(&self, len: usize, align: usize) -> Result<Symmetric<T>> {
+    pub fn alloc_aligned<T: PlainData>(&self, len: usize, align: usize) -> Result<Symmetric<T>> {
         let array = self.alloc_withheld_aligned(len, align)?;
         array.block.show();
         Ok(array)
@@ -94,7 +95,8 @@ impl<T> Symmetric<T> {
         let (stride, reach, near) = (1 << engine.node.stride_log2(), engine.reach(), engine.near());
         let low = if near.start == 0 { near.len() } else { 0 };
         let near = [near.start, near.len()];
-        Symmetric { block, engine, base, stride, reach, near, low, len, elements: PhantomData }
+        let elements = PhantomData;
+        Symmetric { block, engine, base, stride, reach, near, low, len, elements, _stays: OneThread::MARK }
     }
 
     /// The progress of the rank that holds this.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::start::Place;
 use super::{Builder, World};
 use crate::bootstrap::job::JobMemory;
-use crate::error::{Loss, Result};
+use crate::error::{Error, Loss, Result};
 use crate::settings::Settings;
 
 /// Runs `program` on `ranks` ranks that are threads of this process, and returns what each returned, in order.
@@ -73,11 +73,12 @@ impl Threads {
     /// Runs `program` on every rank with a builder, so that each rank can register handlers before it starts.
     ///
     /// # Errors
-    /// [`crate::Error::InvalidArgument`] for 0 ranks; if the memory cannot be made.
+    /// [`crate::Error::InvalidArgument`] for 0 ranks; if the memory cannot be made; [`crate::Error::Start`] if the system gives
+    /// a rank no thread: then those that have one have been ended.
     pub fn build<R: Send>(&self, program: impl Fn(Builder) -> R + Sync) -> Result<Vec<R>> {
         let first = Place::of(0, JobMemory::create(self.ranks, &self.settings)?, &self.settings)?;
         first.job.set_supervised();
-        let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let outcomes = std::thread::scope(|scope| -> Result<Vec<_>> {
             let rank = |rank| {
                 let place = Place { rank, ..first.clone() };
                 let (settings, program) = (self.settings.clone(), &program);
@@ -89,24 +90,30 @@ impl Threads {
                     outcome
                 }
             };
-            let start = |number| {
-                std::thread::Builder::new()
-                    .name(format!("rank {number}"))
-                    .spawn_scoped(scope, rank(number))
-                    .map_err(|_| number)
-            };
-            let watch = self.deadline.map(|limit| Watch::start(Arc::clone(&first.job), limit));
+            let start =
+                |number| std::thread::Builder::new().name(format!("rank {number}")).spawn_scoped(scope, rank(number));
+            let watch = self.deadline.map(|limit| Watch::start(Arc::clone(&first.job), limit)).transpose()?;
+            let mut refused = None;
             let mut handles = Vec::with_capacity(self.ranks);
             for number in 0..self.ranks {
                 match start(number) {
                     Ok(handle) => handles.push(handle),
-                    Err(number) => (number..self.ranks).for_each(|rank| first.job.mark_lost(rank, Loss::Unknown)),
+                    Err(error) => {
+                        // Those that have started must not wait for it, nor for those after it.
+                        (number..self.ranks).for_each(|rank| first.job.mark_lost(rank, Loss::Unknown));
+                        refused = Some(no_thread(&format!("rank {number} of {}", self.ranks), &error));
+                        break;
+                    }
                 }
             }
-            let outcomes = handles.into_iter().map(|handle| handle.join().unwrap_or_else(Err)).collect();
+            let outcomes: Vec<_> = handles.into_iter().map(|handle| handle.join().unwrap_or_else(Err)).collect();
             drop(watch);
-            outcomes
-        });
+            match refused {
+                // The panic of a rank is told first.
+                Some(error) if outcomes.iter().all(std::result::Result::is_ok) => Err(error),
+                _ => Ok(outcomes),
+            }
+        })?;
         let mut results = Vec::with_capacity(self.ranks);
         let mut panics = Vec::new();
         for outcome in outcomes {
@@ -133,11 +140,11 @@ struct Watch {
 }
 
 impl Watch {
-    fn start(job: Arc<JobMemory>, limit: Duration) -> Watch {
+    fn start(job: Arc<JobMemory>, limit: Duration) -> Result<Watch> {
         let (alive, ended) = mpsc::channel::<()>();
         let name = std::thread::current().name().unwrap_or("a job").to_owned();
         let overdue = move |limit| ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
-        std::thread::spawn(move || {
+        let watch = move || {
             if !overdue(limit) {
                 return;
             }
@@ -155,7 +162,15 @@ impl Watch {
                 );
                 std::process::abort();
             }
-        });
-        Watch { alive }
+        };
+        let started = std::thread::Builder::new().name("deadline".into()).spawn(watch);
+        started.map(|_| Watch { alive }).map_err(|error| no_thread("the deadline", &error))
     }
+}
+
+fn no_thread(what: &str, error: &std::io::Error) -> Error {
+    Error::Start(format!(
+        "the system gives {what} no thread: {error}; start fewer ranks, or raise the limits on threads and memory (`ulimit -u`, \
+         `ulimit -v`, RUST_MIN_STACK)"
+    ))
 }

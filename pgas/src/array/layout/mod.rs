@@ -92,8 +92,26 @@ impl<const D: usize> Layout<D> {
         Self::new(extents, [const { Distribution::Cyclic }; D], ranks)
     }
 
-    /// A layout on a grid of that many ranks in each dimension. Parts may be empty where there are fewer indices than
-    /// ranks.
+    /// A layout of all four facts: the array's `extents`, how the indices of each dimension are dealt out
+    /// (`distributions`), how many ranks there are along each dimension (`grid`), and how many in all (`ranks`, the product
+    /// of the grid's sides; usually `world.size()`, and then a job of another size is an error here). Parts may be empty
+    /// where there are fewer indices than ranks.
+    ///
+    /// # Examples
+    /// ```
+    /// use bellwether::array::{Distribution, Layout};
+    /// let layout = Layout::on_grid(
+    ///     [6, 10],                                                              // 6 rows, 10 columns
+    ///     [Distribution::Uneven(vec![2.0, 1.0]), Distribution::BlockCyclic(2)], // of rows, of columns
+    ///     [2, 3],                                                               // 2 rows of 3 ranks
+    ///     6,
+    /// )?;
+    /// // Rank 4 is in the middle of the lower row: rows 4 and 5, columns 2, 3, 8 and 9.
+    /// assert_eq!(layout.place_of(4), [1, 1]);
+    /// assert_eq!(layout.extents_at(4), [2, 4]);
+    /// assert_eq!(layout.rank_of([5, 8]), Some(4));
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidArgument`], with both sides, for an extent of 0, more elements than can be counted, a grid that

@@ -76,10 +76,11 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
             let mut number = [u64::from(std::process::id())];
             world.broadcast(0, &mut number)?;
             let mut part = Part::of(path, number[0]);
+            let tell = |error: io::Error| tell(path, &error);
             let header = header::write(&descr::<T>(), &self.extents());
             let size = header.len() as u64 + self.len() as u64 * size_of::<T>() as u64;
             let made = if world.rank() == 0 { part.make(&header, size) } else { Ok(()) };
-            world.agree(made.map_err(|error| part.tell(&error)))?;
+            world.agree(made.map_err(tell))?;
             let written = || {
                 let file = OpenOptions::new().write(true).open(&part.path)?;
                 self.each_piece(false, |elements, at, local, _| {
@@ -88,9 +89,9 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
                 })?;
                 file.sync_all()
             };
-            world.agree(written().map_err(|error| part.tell(&error)))?;
+            world.agree(written().map_err(tell))?;
             let named = if world.rank() == 0 { part.name(path) } else { Ok(()) };
-            world.agree(named.map_err(|error| part.tell(&error)))
+            world.agree(named.map_err(tell))
         })
     }
 
@@ -236,10 +237,6 @@ impl Part {
         Part { path: path.with_file_name(format!(".{name}.{number}.part")), made: false }
     }
 
-    fn tell(&self, error: &io::Error) -> String {
-        format!("{}: {error}", self.path.display())
-    }
-
     fn make(&mut self, header: &[u8], size: u64) -> io::Result<()> {
         let file = OpenOptions::new().write(true).create_new(true).open(&self.path)?;
         self.made = true;
@@ -251,8 +248,25 @@ impl Part {
         std::fs::rename(&self.path, path)?;
         self.made = false;
         // The name is on disk when the folder is.
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder)?.sync_all()
+        File::open(folder_of(path))?.sync_all()
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// What went wrong with the file of this name, whose parts are written under another one.
+fn tell(path: &Path, error: &io::Error) -> String {
+    let (path, folder) = (path.display(), folder_of(path));
+    match error.kind() {
+        io::ErrorKind::NotFound if !folder.exists() => {
+            format!("{path} cannot be written: there is no folder {}; make it first: {error}", folder.display())
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::NotADirectory => {
+            format!("{path} cannot be written: no file can be made in the folder {}: {error}", folder.display())
+        }
+        _ => format!("{path} cannot be written: {error}"),
     }
 }
 

@@ -7,7 +7,7 @@
 //!   environment and is told of deaths, at once and in their order;
 //! - `child` makes a process, `guardian` ends all of them should the supervisor be killed, `strays`
 //!   finds what ranks left behind;
-//! - `lines` cuts output into whole lines, `sink` writes them without waiting, `input` feeds rank 0;
+//! - `lines` cuts output into whole lines, `repeats` drops errors that another rank has shown, `sink` writes them without waiting, `input` feeds rank 0;
 //! - `ending` times the way from the first failure to the last SIGKILL, `report` words it.
 //!
 //! No rank outlives the supervisor. Each rank asks the kernel to be killed when the supervisor's
@@ -22,6 +22,7 @@ mod limits;
 mod lines;
 mod output;
 mod program;
+mod repeats;
 mod report;
 mod signals;
 mod sink;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::error::LaunchError;
 use super::lines::{LineCutter, Tail};
+use super::repeats::Repeats;
 use super::sink::{FULL, Sink};
 use super::token::{Source, Token};
 
@@ -34,10 +35,13 @@ pub(super) struct Output {
     paused: [bool; 2],
     streams: [HashMap<usize, Stream>; 2],
     tails: HashMap<usize, LastLines>,
+    repeats: Repeats,
     /// Lines passed on so far, of all ranks.
     printed: usize,
     tag: bool,
     scratch: Vec<u8>,
+    /// Whole lines that have just been read.
+    lines: Vec<u8>,
 }
 
 /// The end of a rank's standard error, and when it was printed.
@@ -56,9 +60,11 @@ impl Output {
             paused: [false; 2],
             streams: Default::default(),
             tails: HashMap::new(),
+            repeats: Repeats::default(),
             printed: 0,
             tag,
             scratch: vec![0; 64 * 1024],
+            lines: Vec::new(),
         })
     }
 
@@ -115,16 +121,53 @@ impl Output {
             return 0;
         }
         let data = &self.scratch[..n];
-        let out = self.sinks[source.index()].buffer();
-        let before = out.len();
-        let count = stream.lines.push(data, out);
-        self.printed += count;
-        if source == Source::Err && count > 0 {
-            let last = self.tails.entry(rank).or_default();
-            last.tail.push(&out[before..], stream.lines.tag());
-            last.printed = self.printed;
+        if source == Source::Out {
+            self.printed += stream.lines.push(data, self.sinks[source.index()].buffer());
+        } else if stream.lines.push(data, &mut self.lines) > 0 {
+            let tag = stream.lines.tag().to_vec();
+            self.take_errors(rank, &tag);
         }
         n
+    }
+
+    /// Passes on the lines that were read from a rank's standard error, unless they are another's last words.
+    fn take_errors(&mut self, rank: usize, tag: &[u8]) {
+        let last = self.tails.entry(rank).or_default();
+        last.tail.push(&self.lines, tag);
+        self.repeat(|repeats, lines, out| repeats.lines(rank, lines, tag, Instant::now(), out));
+        self.lines.clear();
+        self.tails.entry(rank).or_default().printed = self.printed;
+    }
+
+    /// Lets `change` pass on lines of standard error, and counts them.
+    fn repeat(&mut self, change: impl FnOnce(&mut Repeats, &[u8], &mut Vec<u8>)) {
+        let out = self.sinks[Source::Err.index()].buffer();
+        let before = out.len();
+        change(&mut self.repeats, &self.lines, out);
+        self.printed += out[before..].iter().filter(|byte| **byte == b'\n').count();
+    }
+
+    /// A rank has ended, and has been drained.
+    pub(super) fn ended(&mut self, rank: usize, failed: bool) {
+        self.repeat(|repeats, _, out| repeats.ended(rank, failed, out));
+    }
+
+    /// When [`Output::expire`] has something to do.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.repeats.deadline()
+    }
+
+    /// Passes on what was held back for long enough, as it may not be a rank's last words.
+    pub(super) fn expire(&mut self, now: Instant) {
+        if self.deadline().is_some_and(|at| now >= at) {
+            self.repeat(|repeats, _, out| repeats.expire(now, out));
+            self.flush();
+        }
+    }
+
+    /// Last words that several ranks had in common and that were passed on once, with these ranks.
+    pub(super) fn common(&self) -> Vec<(&[u8], Vec<usize>)> {
+        self.repeats.common()
     }
 
     /// Ends a stream: its unfinished line is finished.
@@ -132,14 +175,10 @@ impl Output {
         let Some(mut stream) = self.streams[source.index()].remove(&rank) else {
             return;
         };
-        let out = self.sinks[source.index()].buffer();
-        let before = out.len();
-        let count = stream.lines.finish(out);
-        self.printed += count;
-        if source == Source::Err && count > 0 {
-            let last = self.tails.entry(rank).or_default();
-            last.tail.push(&out[before..], stream.lines.tag());
-            last.printed = self.printed;
+        if source == Source::Out {
+            self.printed += stream.lines.finish(self.sinks[source.index()].buffer());
+        } else if stream.lines.finish(&mut self.lines) > 0 {
+            self.take_errors(rank, stream.lines.tag());
         }
         // Dropped here; the last copy of a pipe's end leaves the epoll set by itself.
     }
@@ -159,6 +198,7 @@ impl Output {
                 self.close(source, rank);
             }
         }
+        self.repeat(|repeats, _, out| repeats.finish(out));
     }
 
     /// Writes what can be written, and holds the ranks up while too much waits.

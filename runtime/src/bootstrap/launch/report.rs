@@ -31,6 +31,25 @@ pub(super) fn words(name: &str, cause: &Cause, ranks: &[RankEnd], last_lines: &[
     text
 }
 
+/// Whose the errors are that were shown once: of each, its text and the ranks of `all` that ended with it.
+pub(super) fn common(name: &str, errors: &[(&[u8], Vec<usize>)], all: usize) -> String {
+    let mut text = String::new();
+    for (words, ranks) in errors {
+        let which = match errors {
+            [_] => "the error above".to_string(),
+            _ => {
+                let first = words.split(|&byte| byte == b'\n').next().unwrap_or_default();
+                format!("the error above that begins \"{}\"", String::from_utf8_lossy(first).trim_end())
+            }
+        };
+        match ranks.len() == all {
+            true => line(&mut text, format_args!("{name}: {which} came on all ranks")),
+            false => line(&mut text, format_args!("{name}: {which} came on ranks {}", ranges(ranks))),
+        }
+    }
+    text
+}
+
 /// What happened, and to which rank first.
 fn headline(cause: &Cause, ranks: &[RankEnd]) -> (String, Option<usize>) {
     let after = |rank: usize| ranks[rank].after.as_secs_f64();
@@ -159,6 +178,18 @@ bw: the last lines of its standard error:
         assert!(text.contains("  ranks 0-499: ended by the launcher (SIGTERM)\n"), "{text}");
         assert!(text.contains("  rank 500: exit 3 after 0.31 s  [first]\n"), "{text}");
         assert_eq!(text.lines().count(), 4, "{text}");
+    }
+
+    #[test]
+    fn errors_in_common_are_those_of_all_or_of_some() {
+        assert_eq!(common("bw", &[], 4), "");
+        let all = (b"Error: no\n".as_slice(), vec![0, 1, 2, 3]);
+        assert_eq!(common("bw", std::slice::from_ref(&all), 4), "bw: the error above came on all ranks\n");
+        let some = (b"error: other\r\nmore\n".as_slice(), vec![0, 1, 3]);
+        assert_eq!(common("bw", std::slice::from_ref(&some), 5), "bw: the error above came on ranks 0-1, 3\n");
+        let two = common("bw", &[(all.0, vec![2, 4]), some], 5);
+        assert!(two.contains("that begins \"Error: no\" came on ranks 2, 4\n"), "{two}");
+        assert!(two.contains("that begins \"error: other\" came on ranks 0-1, 3\n"), "{two}");
     }
 
     #[test]

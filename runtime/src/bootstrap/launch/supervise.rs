@@ -196,11 +196,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let in_background = matches!(self.pump, Some((_, Wait::Foreground)));
         let tick = (self.absent.is_some() || in_background).then_some(now + TICK);
         let look = (!self.ending.begun()).then_some(now + LOOK);
-        [limit, self.ending.deadline(), tick, look]
-            .into_iter()
-            .flatten()
-            .min()
-            .map(|at| at.saturating_duration_since(now))
+        let times = [limit, self.ending.deadline(), tick, look, self.output.deadline()];
+        times.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
     }
 
     /// Waits for something to happen, at most so long, and deals with it.
@@ -233,6 +230,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     /// Does what the clock demands.
     fn tick(&mut self) {
         let now = Instant::now();
+        self.output.expire(now);
         if self.absent.is_some() {
             self.judge_absent(now);
         }
@@ -329,6 +327,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             self.pump = None;
         }
         self.output.drain(number);
+        self.output.ended(number, !ended.success());
         if self.ending.told() {
             return;
         }
@@ -491,6 +490,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             {
                 words += &format!("{}: {fault}\n", spec.name);
             }
+            output.say(report::common(&spec.name, &output.common(), spec.ranks).as_bytes());
             output.say(words.as_bytes());
         }
         output.flush();

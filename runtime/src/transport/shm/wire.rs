@@ -1,8 +1,10 @@
 //! Shared memory as a wire: messages through lanes, puts, gets and atomics by plain loads and stores.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::Cell;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{Ordering, fence};
+
+use once_cell::unsync::OnceCell;
 
 use super::device::{Place, Release};
 use super::event::{EventThread, register_barrier};
@@ -56,6 +58,11 @@ impl ShmWire {
         let max_message = (interface.largest_message() / 2 / LINE * LINE).saturating_sub(LINE);
         let (losses, events) = (Cell::new(0), OnceCell::new());
         ShmWire { place, interface, max_message, losses, events, _release: release }
+    }
+
+    /// The thread that serves the descriptor; a start that failed is tried again by the next call.
+    fn events(&self) -> Result<&EventThread> {
+        self.events.get_or_try_init(|| EventThread::start(&self.place.job, self.place.rank))
     }
 
     fn id(channel: Channel, id: u8) -> u8 {
@@ -202,19 +209,11 @@ impl Wire for ShmWire {
     }
 
     fn event_descriptor(&self) -> Result<BorrowedFd<'_>> {
-        if self.events.get().is_none() {
-            let started = EventThread::start(&self.place.job, self.place.rank)?;
-            let _ = self.events.set(started);
-        }
-        self.events.get().map(EventThread::descriptor).ok_or(Error::Io("no event descriptor"))
+        self.events().map(EventThread::descriptor)
     }
 
     fn arm(&self) -> Result<()> {
-        self.event_descriptor()?;
-        match self.events.get() {
-            Some(events) => events.arm(|| self.has_arrivals()),
-            None => Err(Error::Io("no event descriptor")),
-        }
+        self.events()?.arm(|| self.has_arrivals())
     }
 
     fn reaches(&self, key: &RemoteKey) -> bool {

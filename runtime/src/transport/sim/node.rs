@@ -2,8 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use once_cell::sync::OnceCell;
 use rustix::event::EventfdFlags;
 
 use super::posted::{MAX_PIECES, NOTICES, Post, Posts};
@@ -91,7 +92,7 @@ impl port::Device for Node {
             return Err(Error::Busy);
         }
         drop(state);
-        Ok(SimWire { node: self.clone(), event: OnceLock::new(), posts: Posts::default() })
+        Ok(SimWire { node: self.clone(), event: OnceCell::new(), posts: Posts::default() })
     }
 }
 
@@ -99,7 +100,7 @@ impl port::Device for Node {
 pub struct SimWire {
     node: Node,
     posts: Posts,
-    event: OnceLock<Arc<OwnedFd>>,
+    event: OnceCell<Arc<OwnedFd>>,
 }
 
 impl SimWire {
@@ -237,13 +238,14 @@ impl Wire for SimWire {
     }
 
     fn event_descriptor(&self) -> Result<BorrowedFd<'_>> {
-        if self.event.get().is_none() {
+        let fd = self.event.get_or_try_init(|| {
             let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
                 .map_err(|_| Error::Io("no event descriptor to be had"))?;
-            let fd = self.event.get_or_init(|| Arc::new(fd));
-            self.node.network.state().cards[self.me()].event = Some(Arc::clone(fd));
-        }
-        self.event.get().map(|fd| fd.as_fd()).ok_or(Error::Io("no event descriptor"))
+            let fd = Arc::new(fd);
+            self.node.network.state().cards[self.me()].event = Some(Arc::clone(&fd));
+            Ok(fd)
+        })?;
+        Ok(fd.as_fd())
     }
 
     fn arm(&self) -> Result<()> {

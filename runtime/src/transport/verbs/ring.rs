@@ -10,9 +10,11 @@
 //! In which order the bytes of one RDMA write become visible nobody promises. A message counts as there when its check is
 //! right, which covers its place in the ring too, so that nothing of the message that lay there before passes for it.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use once_cell::unsync::OnceCell;
 
 use super::card::Card;
 use super::pool::Pool;
@@ -120,14 +122,7 @@ impl Rings {
     /// If memory for one more cannot be had.
     pub fn lend(&self, card: &Arc<Card>) -> Result<Option<(u32, Remote)>> {
         let Some(ring) = self.free.borrow().last().copied() else { return Ok(None) };
-        let place = &self.rings[ring as usize];
-        let pool = match place.get() {
-            Some(pool) => pool,
-            None => {
-                let pool = Pool::new(card, 1, RING)?;
-                place.get_or_init(|| pool)
-            }
-        };
+        let pool = self.rings[ring as usize].get_or_try_init(|| Pool::new(card, 1, RING))?;
         self.free.borrow_mut().pop();
         (0..SLOTS).flat_map(|slot| self.slot(ring, slot)).for_each(|word| word.store(0, Ordering::Relaxed));
         Ok(Some((ring, Remote { address: pool.at(0) as u64, key: pool.remote_key(), written: 0 })))
