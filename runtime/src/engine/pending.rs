@@ -1,4 +1,4 @@
-//! What found no room: kept by target, in order, and sent when there is some.
+//! Operations that met backpressure: queued for each target, in order, and retried by later polls.
 
 use std::collections::VecDeque;
 
@@ -7,21 +7,21 @@ use super::far::Asked;
 use crate::error::{Error, Loss, Result};
 use crate::transport::shm::Sent;
 
-/// Something for another rank.
+/// An operation on another rank.
 pub(crate) enum Work<'a> {
-    /// An active message. `ordered`: delivered after all that were sent before; lanes always do so.
+    /// An active message. `ordered`: delivered after every message sent there before. Lanes always keep this order.
     Message { id: u8, ordered: bool, header: u64, payload: &'a [u8] },
-    /// Bytes for its slot. `tell`: it may wait for them.
+    /// Writes `bytes` to the target's slot. `tell`: the target may wait for them, so it is woken if it sleeps.
     Put { offset: usize, bytes: &'a [u8], tell: bool },
-    /// One more in a word of its slot, by the network.
+    /// Adds one to a word of the target's slot, by the network.
     Ring { offset: usize },
-    /// One more in a word of its slot, which is near and only this rank's to write.
+    /// Adds one to a word of a mapped slot on the same node. Only this rank writes that word.
     Chime { offset: usize },
-    /// An atomic on a word of its slot, whose answer nobody wants.
+    /// An atomic on a word of the target's slot, whose result is not fetched.
     Atomic { offset: usize, asked: Asked },
 }
 
-/// The same, kept.
+/// A [`Work`] that owns its bytes.
 enum Kept {
     Message {
         id: u8,
@@ -29,7 +29,7 @@ enum Kept {
         header: u64,
         payload: Box<[u8]>,
     },
-    /// The first `done` bytes are on their way.
+    /// The first `done` bytes are in flight.
     Put {
         offset: usize,
         bytes: Box<[u8]>,
@@ -48,17 +48,17 @@ enum Kept {
     },
 }
 
-/// What is kept for one target, in order.
+/// What is kept for one target, in the order in which it is sent.
 #[derive(Default)]
 pub(super) struct Queue {
     works: VecDeque<Kept>,
-    /// Puts and rings among them.
+    /// Number of `works` that are not messages.
     writes: usize,
 }
 
 impl Queue {
-    /// Keeps order, but for a put: it goes before messages that were kept after the last write. They may wait for the
-    /// target's progress, and a put must not; what waits for a put is what comes after it.
+    /// Appends, except that a put is inserted right after the last write, ahead of messages. A message may have to wait
+    /// until the target makes progress; a put must not. Order only requires that later operations stay behind the put.
     fn push(&mut self, kept: Kept) {
         let last_write = || self.works.iter().rposition(Kept::writes).map_or(0, |at| at + 1);
         let place = match kept {
@@ -89,7 +89,7 @@ impl Work<'_> {
         }
     }
 
-    /// What a rank that does this is doing.
+    /// For errors: what this rank is doing.
     pub(super) fn doing(&self) -> &'static str {
         match self {
             Work::Message { .. } => "sending a message",
@@ -99,7 +99,7 @@ impl Work<'_> {
         }
     }
 
-    /// Bytes that keeping it takes, about.
+    /// Approximate bytes of memory it takes while kept.
     fn len(&self) -> usize {
         8 + match self {
             Work::Message { payload, .. } => payload.len(),
@@ -129,12 +129,12 @@ impl Kept {
         }
     }
 
-    /// Whether it is a message of one of these kinds, a bit each.
+    /// Whether it is a message whose id is set in `kinds`, one bit for each id below 64.
     fn is_one_of(&self, kinds: u64) -> bool {
         matches!(self, Kept::Message { id, .. } if *id < 64 && kinds >> id & 1 != 0)
     }
 
-    /// As [`Work::len`], of all that it was.
+    /// As [`Work::len`], including the bytes of a put that are already in flight.
     fn len(&self) -> usize {
         match self {
             Kept::Put { bytes, .. } => 8 + bytes.len(),
@@ -144,9 +144,9 @@ impl Kept {
 }
 
 impl Engine {
-    /// Sends without refusing: a message that finds no room is kept, in order, and goes out from a later
-    /// [`Engine::poll`]. What is kept may be as much as larger messages in flight; beyond that this waits for room.
-    /// A handler cannot wait, and what it does not send is lost to who asked for it: it keeps what it must.
+    /// Sends, or on backpressure keeps a copy that a later [`Engine::poll`] sends, in order. At most `message_memory`
+    /// bytes are kept for all targets together; beyond that this blocks until there is room. A handler must not block and
+    /// its answer must not be lost, so inside a handler this limit does not apply.
     ///
     /// # Errors
     /// As [`Engine::send`].
@@ -158,7 +158,7 @@ impl Engine {
         self.keep(to, &Work::Message { id, ordered: false, header, payload })
     }
 
-    /// As [`Engine::send_or_keep`], and delivered after all that this rank has sent there before.
+    /// As [`Engine::send_or_keep`]; the message is delivered after everything this rank has sent there before.
     ///
     /// # Errors
     /// As [`Engine::send`].
@@ -166,12 +166,14 @@ impl Engine {
         self.do_or_keep(to, Work::Message { id, ordered: true, header, payload })
     }
 
-    /// Says which kinds of message are answers, a bit each: one who has left in good order waits for none.
+    /// Sets which message ids are answers, one bit each. Dropping an answer is no error if its target has left in good
+    /// order, since that rank no longer waits for it.
     pub fn set_answers(&self, kinds: u64) {
         self.answers.set(kinds);
     }
 
-    /// Keeps what became of an answer for the next [`Engine::poll`], if it is an error.
+    /// If sending an answer failed, keeps the error for the next [`Engine::poll`]. A target that has left in good order is
+    /// no error.
     pub fn note_answer(&self, sent: Result<()>) {
         match sent {
             Ok(()) | Err(Error::PeerLost { cause: Loss::Left, .. }) => {}
@@ -183,7 +185,7 @@ impl Engine {
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(to, work.doing())?;
         }
-        // A put need not wait for messages: what waits for a put is what comes after it.
+        // A put may overtake kept messages; see `Queue::push`.
         let kept = if let Work::Put { .. } = work { self.keeps_write_for(to) } else { self.keeps_for(to) };
         if !kept
             && (self.attempt(to, &mut work)? == Sent::Done || self.attempt_for_a_moment(to, &mut work)? == Sent::Done)
@@ -210,7 +212,7 @@ impl Engine {
         self.has_pending.set(true);
     }
 
-    /// Does this, now or from a later [`Engine::poll`]. Neither waits nor fails: where its rank is gone it is not done.
+    /// Does this now or in a later [`Engine::poll`]. Never blocks or fails; if the target is gone, drops the work.
     #[cold]
     pub(super) fn do_unasked(&self, to: usize, mut work: Work<'_>) {
         if !self.keeps_for(to) && !matches!(self.attempt(to, &mut work), Ok(Sent::NoRoom)) {
@@ -219,18 +221,18 @@ impl Engine {
         self.keep_now(to, &work);
     }
 
-    /// Whether something is kept for `to`, which nothing may overtake.
+    /// Whether anything is kept for `to`. New work, except a put, must queue behind it.
     #[inline]
     pub(super) fn keeps_for(&self, to: usize) -> bool {
         self.has_pending.get() && self.pending.borrow().contains_key(&to)
     }
 
-    /// Whether a put or ring is kept for `to`, which no later look at its memory may overtake.
+    /// Whether a put, bell or atomic is kept for `to`. A later put or read of its memory must not overtake it.
     pub(super) fn keeps_write_for(&self, to: usize) -> bool {
         self.has_pending.get() && self.pending.borrow().get(&to).is_some_and(|queue| queue.writes > 0)
     }
 
-    /// One attempt. What is done of a put is taken off it.
+    /// Attempts `work` once. For a put that is accepted in part, `work` becomes the rest.
     pub(super) fn attempt(&self, to: usize, work: &mut Work<'_>) -> Result<Sent> {
         match *work {
             Work::Message { id, header, payload, .. } if self.far.is_none() => {
@@ -251,7 +253,8 @@ impl Engine {
         }
     }
 
-    /// Sends what was kept, as far as there is room; costs a look for each target, however much is kept for it.
+    /// Sends what was kept, for each target until it has no room. A target without room costs one failed attempt, however
+    /// much is kept for it. Returns how many operations were completed.
     #[cold]
     pub(super) fn flush_pending(&self) -> usize {
         let mut done = 0;
@@ -291,7 +294,7 @@ impl Engine {
         done
     }
 
-    /// Whether something is kept that found no room.
+    /// Whether anything is kept for any target.
     pub fn has_pending(&self) -> bool {
         self.has_pending.get()
     }

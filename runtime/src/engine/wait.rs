@@ -1,8 +1,10 @@
-//! Waiting that adapts: look, then give up the core for a moment, then sleep until someone rings.
+//! Adaptive waiting: poll in a loop, then yield the core between polls, then sleep until a peer wakes this rank.
 //!
-//! A rank sleeps on one word of its own, whatever it waits for, since anything may come first: a bell, a message,
-//! a barrier flag, a death. It sets the word, makes every core see that (membarrier), looks once more, and sleeps.
-//! Ringers store, then load the word: no fence on their side (asymmetric Dekker; membarrier(2), GLOBAL_EXPEDITED).
+//! A rank always sleeps on the same word of its own, because any event may come first: a bell, a message, a barrier flag,
+//! a failed peer. The sleeper sets the word to 1, runs membarrier, checks its condition once more, and sleeps. A waker
+//! stores its data, then loads the word. Membarrier makes all cores pass a full barrier, so the waker needs no fence
+//! (asymmetric Dekker; membarrier(2), GLOBAL_EXPEDITED). Over a network, or if one rank's kernel has no expedited
+//! membarrier, sleeper and waker both use a full fence instead.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -11,18 +13,18 @@ use super::{Engine, Far};
 use crate::bootstrap::job::sleep_on;
 use crate::error::{Error, Loss, Result};
 
-/// How long a wait looks before it yields, and yields before it sleeps.
+/// How long a wait polls before it yields, and yields before it sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
     /// There are more ranks than cores for them.
     pub crowded: bool,
-    /// Rounds of polling.
+    /// Polls without result before the wait starts to yield.
     pub spins: u32,
-    /// Over a network, where a round takes as long as a device takes to answer, not longer than this.
+    /// Time limit on `spins` over a network, where a poll may take as long as the device takes to answer.
     pub far_spin: Duration,
-    /// Rounds of giving up the core.
+    /// Polls with a yield after each, before the wait sleeps.
     pub yields: u32,
-    /// Longest sleep before it looks whether everyone is still alive.
+    /// Longest sleep before the rank checks whether its peers are alive.
     pub nap: Duration,
 }
 
@@ -33,41 +35,41 @@ impl Patience {
         Patience {
             crowded,
             spins: spins.unwrap_or(if crowded { 2 } else { 2000 }),
-            // Whoever names a number means it.
+            // A number of spins that the user set is not cut short.
             far_spin: if spins.is_some() { Duration::MAX } else { Duration::from_micros(300) },
             yields: if crowded { 16 } else { 8 },
-            // A supervisor wakes sleepers when a rank dies; without one they look for themselves.
+            // A supervisor wakes sleepers when a rank dies. Without one they must check by themselves.
             nap: Duration::from_millis(if supervised { 50 } else { 4 }),
         }
     }
 }
 
-/// Rounds of looking without a pause between them.
+/// Polls without result before a pause instruction is put between them.
 const EAGER: u32 = 500;
 
-/// Rounds over a network between looks at the clock.
+/// Polls over a network between readings of the clock.
 const FAR_ROUNDS: u32 = 16;
 
-/// How long a look over a network keeps the core to itself. The kernel's threads work for some devices, on this core too, and
-/// would else wait for the end of its slice.
+/// How long a rank polls a network before it yields the core once. Some devices are served by kernel threads, which may need
+/// this core and would otherwise wait until the rank's time slice ends.
 const FAR_TURN: Duration = Duration::from_micros(50);
 
-/// Two looks this far apart, with every rank asleep, mean that nothing can happen any more.
+/// If all ranks are found asleep in the same waits twice, this far apart, no event can end those waits.
 const STANDSTILL: Duration = Duration::from_millis(150);
 
 impl Engine {
-    /// Waits until `ready` holds, delivering messages meanwhile.
+    /// Blocks until `ready` holds, and delivers messages meanwhile.
     ///
     /// # Errors
     /// [`Error::TimedOut`] after `limit`; [`Error::PeerLost`] if a rank died, or if one has left and all others
-    /// wait; [`Error::MemoryLost`]; errors of messages that came in; [`Error::InsideHandler`].
+    /// wait; [`Error::MemoryLost`]; errors of delivered messages; [`Error::InsideHandler`].
     #[inline]
     pub fn wait_until(&self, doing: &'static str, limit: Option<Duration>, ready: impl FnMut() -> bool) -> Result<()> {
         self.wait::<true>(doing, limit, ready)
     }
 
-    /// As [`Engine::wait_until`], without a time limit, for collectives: errors of messages that come in wait for the
-    /// next [`Engine::poll`].
+    /// As [`Engine::wait_until`], without a time limit, for collectives: the next [`Engine::poll`] reports errors of
+    /// delivered messages.
     ///
     /// # Errors
     /// [`Error::PeerLost`], [`Error::InsideHandler`].
@@ -108,7 +110,7 @@ impl Engine {
             if self.wait_awake::<TELL>(limit.is_some(), &mut ready)? {
                 return Ok(());
             }
-            // The clock costs as much as a look.
+            // Reading the clock costs as much as a poll, so a short wait never reads it.
             let limit = limit.map(|limit| (limit, *begun.get_or_insert_with(Instant::now)));
             if self.wait_long::<TELL>(doing, limit, &mut ready)? {
                 return Ok(());
@@ -116,13 +118,14 @@ impl Engine {
         }
     }
 
-    /// Looks for a while; whether it is ready.
+    /// Polls without sleeping. Returns whether `ready` holds.
     #[inline]
     fn wait_awake<const TELL: bool>(&self, limited: bool, ready: &mut impl FnMut() -> bool) -> Result<bool> {
         let mut idle = 0;
         let (mut since, mut yielded) = (None, Duration::ZERO);
         while idle < self.patience.get().spins {
-            // Rounds that deliver something count too where time is short: messages may never end.
+            // Under a time limit, polls that deliver something count too: only `wait_long` checks the limit, and messages
+            // may never stop coming.
             idle = if self.poll_and::<TELL>()? == 0 || limited { idle + 1 } else { 0 };
             if self.far.is_some() && idle.is_multiple_of(FAR_ROUNDS) {
                 match since {
@@ -142,7 +145,8 @@ impl Engine {
             if ready() {
                 return Ok(true);
             }
-            // A pause is as long as the way from core to core: not while the answer may be on that way.
+            // A pause takes as long as a cache line takes from core to core. The first polls go without: the answer may be
+            // about to arrive.
             if idle > EAGER {
                 std::hint::spin_loop();
             }
@@ -150,10 +154,11 @@ impl Engine {
         Ok(false)
     }
 
-    /// Waits without limit for what other ranks alone may never bring about: only the death of one ends it early.
+    /// Blocks without limit for an event that need not come from another rank. A failed peer ends the wait early; the
+    /// departure of all other ranks does not.
     ///
     /// # Errors
-    /// As [`Engine::wait_until`], but for a rank that left.
+    /// As [`Engine::wait_until`], except for a rank that left.
     pub fn wait_outside(&self, doing: &'static str, ready: impl FnMut() -> bool) -> Result<()> {
         let outer = self.outside.replace(true);
         let result = self.wait_until(doing, None, ready);
@@ -161,8 +166,8 @@ impl Engine {
         result
     }
 
-    /// Yields, then sleeps, until it is ready, or `false`: something came, and more may be on its way. A wait that is over
-    /// when many messages have come would sleep between any two of them, had it once been idle for long.
+    /// Yields, then sleeps, until `ready` holds. Returns `false` early when a poll delivered something: more may follow, and
+    /// a wait for many messages that stayed here would sleep between any two of them.
     #[cold]
     fn wait_long<const TELL: bool>(
         &self,
@@ -181,7 +186,7 @@ impl Engine {
             if !self.job.is_intact() {
                 return Err(Error::MemoryLost { doing: doing.into() });
             }
-            // What a rank sent before it died is delivered before its death is told.
+            // Deliver what a rank sent before it died; report its death after that.
             if !progressed && let Some((rank, cause)) = self.first_lost() {
                 return Err(Error::PeerLost { rank, cause, doing: doing.into() });
             }
@@ -213,18 +218,18 @@ impl Engine {
         }
     }
 
-    /// Sleeps until woken, at most a nap. Returns whether it is ready: that is asked once more before it sleeps, and
-    /// asking may do something, such as sending a message.
+    /// Sleeps until woken, for at most a nap. Calls `ready` once more before it sleeps and returns the result. `ready` may
+    /// have side effects, such as sending a message.
     fn sleep(&self, left: Duration, ready: &mut dyn FnMut() -> bool) -> bool {
-        // Receivers ring when they give room back in a lane, but not when they drop a payload that they had retained.
-        // What ranks of other hosts put here wakes nobody; their messages and notices do.
+        // Sleep briefly where an event may come without a wake-up. A receiver wakes the sender when it returns credit of a
+        // lane, but not when it drops a retained payload. Over a silent network, a put from another host wakes nobody.
         let unseen = self.far().is_some_and(Far::is_silent) && self.job.ranks_here() < self.size;
         let others = self.turn_others();
         let brief = self.has_pending() || self.has_nudges() || unseen || others;
         let nap = if brief { Duration::from_millis(1) } else { self.patience.get().nap };
         let word = self.job.sleep_word(self.rank);
         word.store(1, Ordering::SeqCst);
-        // Who rings over a network fences.
+        // With a network all wakers use a full fence, so this rank's own fence is enough.
         if self.job.full_fence() || self.far.is_some() {
             fence(Ordering::SeqCst);
         } else {
@@ -241,6 +246,7 @@ impl Engine {
             }
         }
         word.store(0, Ordering::SeqCst);
+        // Pairs with the Acquire load in `check_standstill`.
         let looks = &self.status(self.rank).looks;
         looks.store(looks.load(Ordering::Relaxed) + 1, Ordering::Release);
         if !self.job.supervised() {
@@ -249,18 +255,20 @@ impl Engine {
         done
     }
 
-    /// Whether a rank waits in its last barrier, and this one does not.
+    /// Whether another rank has begun to leave and this one has not.
     fn others_leaving(&self) -> bool {
         let leaving = |rank| self.job.is_leaving(rank);
         !leaving(self.rank) && (0..self.size).any(leaving)
     }
 
-    /// If every rank has left or sleeps in a wait that only other ranks can end, and each has looked up from it and
-    /// found nothing, nobody is left to end it. A rank that is stopped or short of time does not look up.
+    /// Fails if no rank is left that could end this wait: all others have left, or sleep in a wait without limit and have
+    /// woken in it and found nothing to do (`looks` has grown). A rank that is stopped or does not get a core does not
+    /// wake, so it is not mistaken for a sleeping one.
     fn check_standstill(&self, doing: &'static str, seen: &mut Option<(Instant, Vec<[u64; 2]>)>) -> Result<()> {
         let gone = || self.job.first_to_leave(|_| true).expect("somebody has left or is leaving, or we would not look");
         if self.job.ranks_here() < self.size {
-            // How ranks of other hosts wait cannot be seen: the hosts find it out together.
+            // This rank cannot see how ranks on other hosts wait. The hosts' services detect this case together and name
+            // the wait that is hopeless.
             let is_hopeless = self.job.hopeless(self.rank) == self.waits.get();
             return if is_hopeless { Err(self.lost(gone(), Loss::Left, doing)) } else { Ok(()) };
         }
@@ -280,7 +288,7 @@ impl Engine {
             return Ok(());
         }
         let all_looked = before.iter().zip(&now).all(|(before, now)| now[1] >= before[1] + 2);
-        // A rank that was rung but has not run yet has its word at 0.
+        // A rank that was woken but has not run yet has its word at 0.
         let asleep = others().all(|rank| self.job.sleep_word(rank).load(Ordering::SeqCst) == 1);
         if all_looked && asleep && since.elapsed() >= STANDSTILL {
             return Err(self.lost(gone(), Loss::Left, doing));
@@ -289,7 +297,8 @@ impl Engine {
     }
 }
 
-/// Tells the others what this rank waits for, and that it sleeps in a wait without limit, under a number of its own.
+/// Shows the other ranks what this rank waits for (`told`), and the number of its current wait without limit (`published`).
+/// Cleared on drop.
 struct Waiting<'a> {
     engine: &'a Engine,
     told: bool,
@@ -333,9 +342,9 @@ impl Drop for Waiting<'_> {
 const REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 const GLOBAL_EXPEDITED: i32 = 1 << 1;
 
-/// Lets other processes' barriers reach this one. Returns whether the kernel can; man page `membarrier(2)`.
+/// Registers this process for other processes' expedited membarriers; membarrier(2). Returns whether the kernel has them.
 pub(super) fn register_membarrier() -> bool {
-    // SAFETY: takes two integers, touches no memory.
+    // SAFETY: the call takes integers only and touches no memory.
     unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0 }
 }
 

@@ -1,14 +1,15 @@
-//! A ring of slots, which one peer writes by RDMA and the rank that owns it looks at: one message, small enough to travel
-//! inside the request, in each slot.
+//! A ring of message slots. One peer writes it by RDMA; the rank that owns it polls it. A slot holds one message, small
+//! enough to be sent inline.
 //!
 //! ```text
-//! word 0   the check of everything else in the slot; 0 while nothing is there
+//! word 0   checksum of the rest of the message; 0 while the slot is empty
 //! word 1   the message's id, credits, length, and how many frames the peer had sent before
 //! ...      the message
 //! ```
 //!
-//! In which order the bytes of one RDMA write become visible nobody promises. A message counts as there when its check is
-//! right, which covers its place in the ring too, so that nothing of the message that lay there before passes for it.
+//! Verbs does not define the order in which the bytes of one RDMA write become visible. A message has arrived when its
+//! checksum matches. The checksum also covers the message's number, so that remains of an earlier message in the same slot
+//! do not match.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use super::card::Card;
 use super::pool::Pool;
 use crate::transport::error::Result;
 
-/// Messages of a ring: as many as a peer may send before one was handled.
+/// Slots of a ring. Credits must not exceed it, or the peer would overwrite messages that are not handled.
 pub const SLOTS: u32 = 32;
 /// Bytes of a slot.
 const SLOT: usize = 256;
@@ -29,21 +30,21 @@ pub const RING: usize = SLOTS as usize * SLOT;
 const WORD: usize = size_of::<u64>();
 /// Bytes of a slot before the message.
 pub const HEAD: usize = 2 * WORD;
-/// Rings that a rank lends at a time: whoever else is busy sends.
+/// Most rings that a rank lends at a time. Further busy peers keep to sends.
 pub const RINGS: usize = 8;
 
-/// What stands before a message.
+/// What word 1 of a slot says about its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// The user's id.
     pub id: u8,
-    /// Leave to send as many more the other way.
+    /// Credits returned to the receiver.
     pub credits: u8,
-    /// Frames that were sent before: they are handled first.
+    /// Frames that the peer had sent before. The receiver handles those first.
     pub after: u32,
 }
 
-/// Where a peer writes: a ring that it was lent.
+/// A peer's ring that this rank may write: where it is, and how far it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remote {
     pub address: u64,
@@ -59,21 +60,22 @@ impl Remote {
     }
 }
 
-/// Whether a message of so many bytes, head included, fits into a slot.
+/// Whether a message of `bytes` bytes, head included, fits into a slot.
 pub fn fits(bytes: usize) -> bool {
     bytes <= SLOT
 }
 
-/// The check of the `number`-th message of a ring: multiplied and rotated word by word, so that each word that differs
-/// makes another. Never 0.
+/// The checksum of the `number`-th message of a ring. Never 0. Each step multiplies by an odd number and rotates, which is
+/// invertible, so messages that differ in one word differ in their checksum.
 fn check(number: u32, words: impl Iterator<Item = u64>) -> u64 {
-    // Knuth's multiplicative hashing, with the golden ratio of 2^64.
+    // Knuth's multiplicative hashing: 2^64 divided by the golden ratio.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |check: u64, word: u64| (check ^ word).wrapping_mul(FACTOR).rotate_left(29);
     words.fold(mix(FACTOR, u64::from(number)), mix).max(1)
 }
 
-/// Makes the `number`-th message of a ring of what stands in `slot` behind room for the head.
+/// Writes checksum and head into the first [`HEAD`] bytes of `slot`; the message follows them already. It becomes the
+/// `number`-th message of a ring.
 pub fn seal(slot: &mut [u8], number: u32, head: Head) {
     let len = (slot.len() - HEAD) as u16;
     slot[WORD..WORD + 4].copy_from_slice(&[head.id, head.credits, len as u8, (len >> 8) as u8]);
@@ -87,7 +89,7 @@ pub fn seal(slot: &mut [u8], number: u32, head: Head) {
     slot[..WORD].copy_from_slice(&check.to_le_bytes());
 }
 
-/// A message, taken out of its slot.
+/// A copy of a message that was whole.
 pub struct Taken {
     words: [u64; SLOT / WORD],
     len: usize,
@@ -96,12 +98,12 @@ pub struct Taken {
 
 impl Taken {
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: words are bytes too, and `len` was checked when the message was taken.
+        // SAFETY: `take` checked that HEAD + `len` bytes are inside `words`; any word is valid as bytes.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>().add(HEAD), self.len) }
     }
 }
 
-/// Rings to lend. Each is registered when it is lent for the first time.
+/// This rank's rings. Each is allocated and registered when it is lent for the first time.
 #[derive(Debug)]
 pub struct Rings {
     rings: [OnceCell<Pool>; RINGS],
@@ -110,16 +112,16 @@ pub struct Rings {
 
 impl Default for Rings {
     fn default() -> Rings {
-        // The first is lent first.
+        // Reversed: `lend` takes from the end, so a rank with few busy peers allocates few rings.
         Rings { rings: Default::default(), free: RefCell::new((0..RINGS as u32).rev().collect()) }
     }
 }
 
 impl Rings {
-    /// An empty ring: its number here, and what its writer needs. None if all are lent.
+    /// Lends an empty ring: its number here, and what the peer needs to write it. `None` if all are lent.
     ///
     /// # Errors
-    /// If memory for one more cannot be had.
+    /// If a further ring cannot be allocated or registered.
     pub fn lend(&self, card: &Arc<Card>) -> Result<Option<(u32, Remote)>> {
         let Some(ring) = self.free.borrow().last().copied() else { return Ok(None) };
         let pool = self.rings[ring as usize].get_or_try_init(|| Pool::new(card, 1, RING))?;
@@ -128,32 +130,32 @@ impl Rings {
         Ok(Some((ring, Remote { address: pool.at(0) as u64, key: pool.remote_key(), written: 0 })))
     }
 
-    /// Takes a ring back, into which nobody writes any more.
+    /// Takes a ring back. Its peer must have stopped writing into it.
     pub fn give_back(&self, ring: u32) {
         self.free.borrow_mut().push(ring);
     }
 
-    /// The words of the slot that the `number`-th message lies in.
+    /// The slot of the `number`-th message.
     #[inline(always)]
     fn slot(&self, ring: u32, number: u32) -> &[AtomicU64; SLOT / WORD] {
         let start = self.rings[ring as usize].get().expect("a ring that was lent").at(0);
-        // SAFETY: inside a ring, as the number is taken modulo its slots; aligned as slots and rings are. The device writes
-        // there at any time, so everything is looked at as an atomic.
+        // SAFETY: the slot is inside the ring, since its number is taken modulo SLOTS; rings are page-aligned and SLOT is a
+        // multiple of a word. The device may write at any time, so the words are atomics.
         unsafe { &*start.add((number % SLOTS) as usize * SLOT).cast() }
     }
 
-    /// Whether the `number`-th message has begun to come.
+    /// Whether the checksum of the `number`-th message has begun to arrive; the message may not be whole yet.
     #[inline(always)]
     pub fn has_begun(&self, ring: u32, number: u32) -> bool {
         self.slot(ring, number)[0].load(Ordering::Relaxed) != 0
     }
 
-    /// The `number`-th message, if all of it is there.
+    /// The `number`-th message, if all of it has arrived.
     pub fn look(&self, ring: u32, number: u32) -> Option<Taken> {
         take(self.slot(ring, number), number)
     }
 
-    /// The `number`-th message was taken.
+    /// Marks the slot of the `number`-th message as empty.
     pub fn clear(&self, ring: u32, number: u32) {
         self.slot(ring, number)[0].store(0, Ordering::Relaxed);
     }
@@ -175,13 +177,13 @@ fn take(slot: &[AtomicU64; SLOT / WORD], number: u32) -> Option<Taken> {
     for (word, there) in words[2..used].iter_mut().zip(&slot[2..used]) {
         *word = there.load(Ordering::Relaxed);
     }
-    // Bytes behind the message are of another.
+    // The last word may hold bytes of an earlier message behind the end of this one.
     if !len.is_multiple_of(WORD) {
         let kept = u64::MAX >> (8 * (WORD - len % WORD));
         words[used - 1] &= kept.to_le();
     }
     let is_whole = check(number, words[1..used].iter().map(|word| u64::from_le(*word))) == u64::from_le(told);
-    // What was put before the message was written is seen by who has seen the message.
+    // Later loads must not be moved before the loads of the message: they may read what the peer had put before it.
     fence(Ordering::Acquire);
     is_whole.then(|| Taken { words, len, head: Head { id, credits, after: u32::from_le_bytes(after) } })
 }

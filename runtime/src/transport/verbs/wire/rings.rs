@@ -1,25 +1,26 @@
-//! Messages of busy peers: RDMA writes into a ring that this rank looks at, instead of sends.
+//! Messages from busy peers: RDMA writes into a ring that this rank polls, instead of sends.
 //!
-//! A rank lends a ring to a peer of which many small messages came in one waking. The peer writes there what fits, and
-//! sends the rest. A write wakes nobody: before a rank sleeps it asks for its rings back.
+//! A rank lends a ring to a peer that sent many small messages since this rank last slept. The peer writes messages that
+//! fit into the ring and sends the others. A write raises no completion at the receiver, so it wakes nobody: before a rank
+//! sleeps it asks for its rings back.
 //!
 //! ```text
 //! receiver                              sender
-//! many messages came ── OFFER ──▶       writes into the ring what fits
+//! many messages came ── OFFER ──▶       writes what fits into the ring
 //! wants to sleep     ── CLOSE ──▶       sends
 //! has its ring back  ◀── CLOSED ──
 //! ```
 //!
-//! Until a ring is back, its owner sleeps for naps only. The sender looks for a question before it writes, also where it
-//! makes no progress, so that only what crosses the question is found at the end of a nap.
+//! Until all rings are back, their owner sleeps for short naps only. The sender checks for CLOSE before each write, even if
+//! the program makes no progress. So only a write that crosses CLOSE on the wire has to wait for the end of a nap.
 //!
-//! Seeing one write promises nothing about those before it, as seeing a send does: a message goes into the ring only if all
-//! that was put at the peer before is acknowledged.
+//! A received send implies that all earlier writes are visible; a polled write implies nothing about earlier ones. So a
+//! message goes into the ring only if all earlier puts to that peer are acknowledged.
 //!
-//! Order holds over both ways: a message in the ring says how many frames were sent before it, and waits for them; a frame
-//! that comes waits for what lies in the ring, as a send is seen after the writes before it. Credits are counted over both
-//! too: there are no more than the ring has slots, and the oldest message is handled first, so the slot that comes next is
-//! free whenever there is a credit.
+//! Messages stay in order over both paths. A message in the ring says how many frames were sent before it, and is handled
+//! after them. Before a frame is handled, the ring is emptied: writes posted before that send are visible. Both paths share
+//! their credits. There are at most as many credits as slots, and messages are handled in order, so whenever there is a
+//! credit the next slot is free.
 
 use std::time::Duration;
 
@@ -34,22 +35,23 @@ use crate::transport::verbs::link::{Lent, Link, Then};
 use crate::transport::verbs::ring::{self, Remote};
 use crate::transport::wire::{Arrival, Channel};
 
-/// Messages of a peer in one waking that make it busy. Tests are short.
+/// Messages from one peer between two sleeps after which we lend it a ring. Lower in tests, which send few.
 pub const BUSY: u32 = if cfg!(test) { 4 } else { 64 };
-/// The first nap while a ring is not back; each next is twice as long, so often.
+/// Length of the first nap while a ring is not back.
 const NAP: Duration = Duration::from_micros(200);
+/// Each further nap is twice as long; this is how many times the length doubles.
 const DOUBLED: u32 = 6;
-/// Rings that a peer did not use make it busy by twice as many messages each, so often.
+/// Each ring in a row that came back unused doubles [`BUSY`] for that peer, at most this many times.
 const UNUSED: u32 = 10;
 
-/// Kinds of frames, beside those of [`crate::transport::stream::Frame`].
+/// Kinds of frames, in addition to those of [`crate::transport::stream::Frame`].
 const OFFER: u8 = 3;
 pub(super) const CLOSE: u8 = 4;
 const CLOSED: u8 = 5;
-/// Bytes of such a frame: kind, key and address.
+/// Bytes of such a frame: kind at 0, key at 4, address at 8.
 const TOLD: usize = 16;
 
-/// What is to be told to a peer about rings.
+/// Frames about rings that are still to be sent to a peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ToSay {
     offer: Option<Remote>,
@@ -68,7 +70,7 @@ fn frame(kind: u8, ring: Option<Remote>) -> [u8; TOLD] {
 }
 
 impl VerbsWire {
-    /// The peer's ring, if it lends one to this rank, and a message of so many bytes, head included, can be written there.
+    /// The ring that the peer has lent to this rank, if a message of `bytes` bytes, head included, may be written there now.
     #[inline(always)]
     pub(super) fn ring_of(&self, link: &Link, channel: Channel, bytes: usize) -> Option<Remote> {
         link.ring.get().filter(|_| channel == Channel::Message && ring::fits(bytes) && link.puts_acknowledged())
@@ -91,7 +93,7 @@ impl VerbsWire {
         Ok(posted)
     }
 
-    /// A small message of this peer came by a send.
+    /// Counts a small message that this peer sent, and lends it a ring when it becomes busy.
     #[inline]
     pub(super) fn count_towards_ring(&self, peer: u32, link: &Link) {
         let count = link.small_messages.get() + 1;
@@ -110,7 +112,7 @@ impl VerbsWire {
         let (number, offer) = match self.rings.lend(&self.connector.board.card) {
             Ok(Some(ring)) => ring,
             Ok(None) => return self.reclaim_one(),
-            // Without memory for rings messages come as they came.
+            // No memory for a ring: the peer goes on with sends, and this is tried again after many more.
             Err(_) => return link.unused.set(UNUSED),
         };
         link.lent.set(Some(Lent { ring: number, taken: 0, wanted_back: false, used: true }));
@@ -119,7 +121,7 @@ impl VerbsWire {
         self.note_backlog(peer);
     }
 
-    /// All rings are lent: wants one back into which nothing came since this was asked the last time.
+    /// All rings are lent: asks one back that got no message since this function was called last.
     fn reclaim_one(&self) {
         let mut found = false;
         for peer in self.lent.borrow().iter() {
@@ -140,7 +142,8 @@ impl VerbsWire {
         self.note_backlog(peer);
     }
 
-    /// Wants all rings back, and gives how long this rank may sleep meanwhile; for ever if none is lent.
+    /// Before a sleep: asks all rings back. Returns how long this rank may sleep meanwhile; `None`, no limit, if none is
+    /// lent.
     pub(super) fn nap(&self) -> Option<Duration> {
         self.links.iter().for_each(|(_, link)| link.small_messages.set(0));
         let lent = self.lent.borrow().clone();
@@ -158,10 +161,10 @@ impl VerbsWire {
         Some(NAP * (1 << self.naps.get()))
     }
 
-    /// Ends the next sleep after `nap`, or no more.
+    /// Sets the timer that ends the next sleep after `nap`, or disarms it.
     pub(super) fn set_alarm(&self, nap: Option<Duration>) -> Result<()> {
         if self.alarmed.replace(nap.is_some()) || nap.is_some() {
-            // Setting it makes it unreadable too. No time at all is no alarm.
+            // Setting the timer also clears an earlier expiry. A time of zero disarms it.
             let value = Timespec { tv_sec: 0, tv_nsec: nap.unwrap_or_default().subsec_nanos().into() };
             let setting = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
             timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &setting).map_err(|error| io(error.into()))?;
@@ -170,7 +173,7 @@ impl VerbsWire {
         Ok(())
     }
 
-    /// Sends what is to be told about rings.
+    /// Sends the frames about rings that are due.
     pub(super) fn say_of_rings(&self, peer: u32, link: &Link) -> Result<()> {
         loop {
             let say = link.to_say.get();
@@ -188,7 +191,7 @@ impl VerbsWire {
         }
     }
 
-    /// A peer wants its ring back, as is seen before what came earlier is handled.
+    /// A CLOSE of this peer was received: stops writing at once, before earlier frames are handled.
     #[cold]
     pub(super) fn leave_ring(&self, pair: u32) {
         if let Some(link) = self.peer_of(pair).and_then(|peer| self.link_or_none(peer)) {
@@ -196,7 +199,7 @@ impl VerbsWire {
         }
     }
 
-    /// Handles a frame about rings; whether it is one.
+    /// Handles `frame` if it is about rings, and returns whether it is.
     pub(super) fn hear_of_rings(&self, peer: u32, link: &Link, frame: &[u8]) -> bool {
         let Ok(frame) = <&[u8; TOLD]>::try_from(frame) else { return false };
         let [kind, _, _, _, a, b, c, d, address @ ..] = *frame;
@@ -221,39 +224,39 @@ impl VerbsWire {
         true
     }
 
-    /// The peer writes into its ring no more.
+    /// Takes back the peer's ring; the peer no longer writes into it.
     pub(super) fn take_back(&self, peer: u32, link: &Link) {
         let Some(lent) = link.lent.take() else { return };
         self.lent.borrow_mut().retain(|to| *to != peer);
         self.rings.give_back(lent.ring);
         link.small_messages.set(0);
-        // Who puts before it sends has no use for one.
+        // A peer that puts before each message cannot use a ring: its puts are not acknowledged in time.
         link.unused.set(if lent.taken == 0 { (link.unused.get() + 1).min(UNUSED) } else { 0 });
     }
 
-    /// Whether a message lies in a ring.
+    /// Whether a message has begun to arrive in a ring.
     pub(super) fn rings_have_begun(&self) -> bool {
         let lent = self.lent.borrow();
         lent.iter()
             .any(|peer| self.link(*peer).lent.get().is_some_and(|lent| self.rings.has_begun(lent.ring, lent.taken)))
     }
 
-    /// Handles what came into rings; gives how many messages.
+    /// Handles the messages in all rings. Returns how many.
     #[inline]
     pub(super) fn receive_from_rings(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let mut count = 0;
         for place in 0.. {
-            // Not borrowed while the sink runs, which may find a loss.
+            // Not borrowed while the sink runs: it may find that a peer failed, which takes its ring back.
             let Some(peer) = self.lent.borrow().get(place).copied() else { return count };
             count += self.take_from_ring(peer, self.link(peer), sink);
         }
         count
     }
 
-    /// Handles what this peer has written into its ring, as far as nothing was sent before that is yet to come.
+    /// Handles the messages in this peer's ring, up to the first that follows a frame not yet handled.
     pub(super) fn take_from_ring(&self, peer: u32, link: &Link, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let mut count = 0;
-        // More were not under way.
+        // No more were in flight when this loop began; later ones are left to the next poll.
         while let Some(lent) = link.lent.get().filter(|_| count < ring::SLOTS as usize) {
             let Some(message) = self.rings.look(lent.ring, lent.taken) else { return count };
             if (link.came.get().wrapping_sub(message.head.after) as i32) < 0 {
