@@ -19,6 +19,15 @@
 //! | synchronise and combine | [`World::barrier`], [`World::allreduce`], [`World::broadcast`], [`World::allgather`] |
 //! | test a whole program | [`threads`]; [`Simulated`], where messages arrive late and out of order |
 //! | use Cheetah's calls | [`cheetah`] |
+//! | say that data is there | a [`Bell`]: [`Symmetric::put_bell`], [`Bell::wait`] |
+//! | run code elsewhere | [`World::call`] and [`World::invoke`] with a closure, [`World::send`] with a registered handler |
+//! | read and update many elements anywhere, at a few nanoseconds each | [`aggregate`] |
+//! | look things up by key, or share work, all over the job | [`DistHashMap`], [`DistQueue`] |
+//! | compute with all cores of a rank | a [`Pool`]: [`GlobalArray::par_iter`], and [`rayon`] |
+//! | have inner loops compiled for several processors | [`cpu`] |
+//! | meet | [`World::barrier`], [`World::allreduce`], [`World::broadcast`], [`World::allgather`] |
+//! | test a whole program | [`threads`]; [`Simulated`] where everything comes late and out of order |
+//! | write in Cheetah's words | [`cheetah`] |
 //!
 //! # Examples
 //! Each rank sends a row to its neighbour and rings; nobody receives.
@@ -44,6 +53,7 @@
 
 pub mod aggregate;
 pub mod array;
+pub mod cpu;
 #[cfg(any(test, fuzzing))]
 pub mod forged;
 mod map;

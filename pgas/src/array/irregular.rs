@@ -6,9 +6,15 @@ use super::{GlobalArray, Layout, Local, Phase};
 use crate::aggregate::{Addend, Aggregator, Places};
 
 /// An array's elements, numbered in the order of their indices, the last dimension fastest.
-struct Numbered<'a, const D: usize> {
+pub(super) struct Numbered<'a, const D: usize> {
     layout: &'a Layout<D>,
     ghost: [usize; D],
+}
+
+impl<'a, const D: usize> Numbered<'a, D> {
+    pub(super) fn without_ghosts(layout: &'a Layout<D>) -> Numbered<'a, D> {
+        Numbered { layout, ghost: [0; D] }
+    }
 }
 
 impl<const D: usize> Places for Numbered<'_, D> {

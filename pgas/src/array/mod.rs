@@ -13,6 +13,7 @@
 //! | change the layout | [`GlobalArray::relayout`], [`GlobalArray::transpose`] |
 //! | deal out what one rank has, and bring it back there | [`GlobalArray::from_root`], [`GlobalArray::to_root`] |
 //! | keep borders of the neighbours | [`Ghosts`], [`GlobalArray::start_exchange`] |
+//! | read the same remote elements again and again | [`GatherPlan`] |
 //! | order | [`GlobalArray::sort`], [`GlobalArray::prefix_sum`]; of more dimensions [`GlobalArray::sort_along`], [`GlobalArray::prefix_sum_along`] |
 //! | a part as an array | [`GlobalArray::view`], [`GlobalArray::view_mut`]; copied: [`View::to_array`], [`ViewMut::assign`] |
 //! | keep | [`GlobalArray::save_npy`] |
@@ -29,6 +30,7 @@
 mod along;
 mod compute;
 mod flat;
+mod gather;
 mod ghost;
 mod index;
 mod irregular;
@@ -56,6 +58,7 @@ use std::marker::PhantomData;
 
 use bellwether_runtime::{Error, Pod, Result, Symmetric, World};
 
+pub use self::gather::{GatherPlan, Gathering};
 pub use self::ghost::{Ghosts, Pending};
 pub use self::index::{Indices, Position, Region};
 pub use self::layout::{Distribution, Layout, near_square};

@@ -9,6 +9,7 @@ mod leftovers;
 mod names;
 mod patches;
 mod phases;
+mod plans;
 mod pointers;
 mod round_trips;
 mod support;
