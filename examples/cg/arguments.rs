@@ -23,6 +23,10 @@ pub struct Arguments {
     #[arg(short, long, value_name = "N", default_value_t = 10_000)]
     pub max_iterations: usize,
 
+    /// Do this many iterations at most, and end well also without convergence: to measure their time
+    #[arg(long, value_name = "N", conflicts_with = "max_iterations", value_parser = clap::value_parser!(u32).range(1..))]
+    pub iterations: Option<u32>,
+
     /// The right-hand side: a file with one number a line, or a Matrix Market array
     /// [default: the matrix times a known vector]
     #[arg(long, value_name = "FILE", verbatim_doc_comment)]

@@ -22,6 +22,14 @@ fn main() -> ExitCode {
     job::main(run)
 }
 
+/// What the arguments make of the results.
+pub struct Told {
+    /// The solution is known, and compared with.
+    pub known: bool,
+    /// The iterations are only measured: it is no failure if they did not suffice.
+    pub measured: bool,
+}
+
 /// What only rank 0 has: the whole problem and the files to write.
 struct Root {
     name: String,
@@ -37,7 +45,8 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
     let b = matrix.scatter_vector(root.as_ref().map(|root| root.b.as_slice()))?;
     report::begin(world, root.as_ref(), &matrix)?;
 
-    let stop = Stop { tolerance: arguments.tolerance, iterations: arguments.max_iterations };
+    let iterations = arguments.iterations.map_or(arguments.max_iterations, |iterations| iterations as usize);
+    let stop = Stop { tolerance: arguments.tolerance, iterations };
     let progress = Progress::new(world, 100, "of the digits asked for, {eta} left");
     let start = Instant::now();
     let solution = conjugate_gradients(&mut matrix, &b, stop, |iteration, residual| {
@@ -69,7 +78,8 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
         if arguments.check {
             report::check(&root, &x, &solution.residuals, stop, time)?;
         }
-        report::finish(world, root, &x, &solution, stop, reached, time, arguments.rhs.is_none())
+        let told = Told { known: arguments.rhs.is_none(), measured: arguments.iterations.is_some() };
+        report::finish(world, root, &x, &solution, stop, reached, time, told)
     })?;
     Ok(())
 }

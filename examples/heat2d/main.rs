@@ -48,7 +48,7 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
         write_frame(world, &plate, root.as_ref())?;
     }
     let start = Instant::now();
-    plate.run(stop, |plate, step| -> Result<(), Failure> {
+    plate.run(stop, every, |plate, step| -> Result<(), Failure> {
         progress.set(step);
         match every {
             Some(every) if step.is_multiple_of(every) => write_frame(world, plate, root.as_ref()),

@@ -24,7 +24,7 @@ fn heat(over: Over, ranks: usize, plate: &Plate, stop: Stop) -> (Vec<f64>, u64, 
         let root = (world.rank() == 0).then_some(plate);
         let mut shared = SharedPlate::scatter(world, root, 0.24)?;
         let mut seen = Vec::new();
-        shared.run(stop, |shared, step| -> bellwether::Result<()> {
+        shared.run(stop, Some(3), |shared, step| -> bellwether::Result<()> {
             if step.is_multiple_of(3) {
                 seen.extend(shared.gather()?);
             }
@@ -131,7 +131,7 @@ fn cg_agrees_with_the_serial_run() {
         let expected = model::known_solution(matrix.rows());
         let mut b = vec![0.0; matrix.rows()];
         matrix.multiply(&expected, &mut b);
-        let serial = conjugate_gradients(&mut Whole(&matrix), &b, STOP, |_, _| ()).unwrap();
+        let serial = conjugate_gradients(&mut Whole::new(&matrix), &b, STOP, |_, _| ()).unwrap();
         for ranks in RANKS {
             let (solutions, x, reached) = cg(Over::Memory, ranks, &matrix, &b);
             for solution in &solutions {

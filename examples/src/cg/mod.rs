@@ -1,6 +1,6 @@
 //! Conjugate gradients: the parts of the example `cg`.
 //!
-//! [`problem`] finds out what a file is; [`matrix_market`] and [`metis`] read it; [`csr`] holds it and [`model`] makes
+//! [`problem`] finds out what a file is; [`matrix_market`] and [`metis`] read it; [`csr`] holds it, [`rows`] multiplies with it, and [`model`] makes
 //! matrices of graphs. [`solve`] is the method, the same for one rank and for many; [`parallel`] is a matrix whose rows
 //! are split over the ranks. [`plot`] draws the convergence.
 
@@ -11,5 +11,6 @@ pub mod model;
 pub mod parallel;
 pub mod plot;
 pub mod problem;
+pub mod rows;
 pub mod solve;
 pub mod vector;

@@ -1,32 +1,32 @@
 //! A matrix whose rows are split over the ranks by nonzeros.
 //!
-//! Rank 0 has the whole matrix and deals it out. A rank numbers its columns anew: first its own rows' entries, then those
-//! that it gets from the others' parts of the vector, in their order.
+//! Rank 0 has the whole matrix and deals it out. A rank splits its rows in two: columns whose entries it has itself, and columns whose
+//! entries other ranks have. A gather plan, made once, fetches these entries in each multiplication while the rank multiplies with
+//! the first part.
 
 use std::ops::Range;
 
-use bellwether::array::{Distribution, Shared};
+use bellwether::array::{Distribution, GatherPlan};
 use bellwether::{GlobalArray, Layout, Pod, Result, World};
 
 use super::csr::Csr;
-use super::solve::{Matrix, dot};
-
-/// Two wanted pieces with at most this many unwanted entries between them are got as one.
-const GAP: usize = 16;
+use super::rows::Rows;
+use super::solve::Matrix;
 
 /// This rank's rows of a matrix, and what it takes to multiply with them.
 pub struct SharedMatrix<'w> {
     world: &'w World,
     /// How a vector is spread: as the rows are.
     layout: Layout<1>,
-    /// Rows of this rank, with columns in the new numbering.
-    rows: Csr,
-    /// The vector that is multiplied, for all to read.
-    shown: GlobalArray<f64, 1, Shared>,
-    /// What this rank reads of the others' parts.
-    pieces: Vec<Range<usize>>,
-    /// The vector in the new numbering: own entries, then those of the pieces.
-    vector: Vec<f64>,
+    /// All rows of this rank, without remote columns; columns are numbered from the first own one.
+    inner: Rows,
+    /// The rest of the rows that have remote columns; columns are numbered in the order of `remote`.
+    border: Csr,
+    /// Which rows these are.
+    border_rows: Vec<u32>,
+    /// Fetches the remote entries of the vector that is multiplied.
+    plan: GatherPlan<f64>,
+    remote: Vec<f64>,
 }
 
 impl<'w> SharedMatrix<'w> {
@@ -50,45 +50,34 @@ impl<'w> SharedMatrix<'w> {
         for length in deal(world, &layout, lengths.as_deref())? {
             starts.push(starts[starts.len() - 1] + length as usize);
         }
-        let mut columns = deal(world, &nonzeros, matrix.map(|matrix| matrix.columns.as_slice()))?;
+        let columns = deal(world, &nonzeros, matrix.map(|matrix| matrix.columns.as_slice()))?;
         let values = deal(world, &nonzeros, matrix.map(|matrix| matrix.values.as_slice()))?;
 
         let own = own(world, &layout);
-        let pieces = pieces(&columns, &own, &layout);
-        // Where each piece's entries come to lie in `vector`.
-        let mut places = Vec::with_capacity(pieces.len());
-        let mut end = own.len();
-        for piece in &pieces {
-            places.push(end);
-            end += piece.len();
-        }
-        for column in &mut columns {
-            let entry = *column as usize;
-            *column = if own.contains(&entry) {
-                entry - own.start
-            } else {
-                let piece = pieces.partition_point(|piece| piece.start <= entry) - 1;
-                places[piece] + entry - pieces[piece].start
-            } as u32;
-        }
+        let mut ghosts: Vec<usize> =
+            columns.iter().map(|column| *column as usize).filter(|c| !own.contains(c)).collect();
+        ghosts.sort_unstable();
+        ghosts.dedup();
+        let (inner, border, border_rows) = split(&Csr { starts, columns, values }, &own, &ghosts);
         Ok(SharedMatrix {
             world,
-            rows: Csr { starts, columns, values },
-            shown: GlobalArray::new(world, layout.clone())?.share(world)?,
+            inner: inner.into(),
+            border,
+            border_rows,
+            plan: GatherPlan::new(world, &layout, &ghosts)?,
             layout,
-            pieces,
-            vector: vec![0.0; end],
+            remote: vec![0.0; ghosts.len()],
         })
     }
 
     /// How many nonzeros the calling rank has.
     pub fn nonzeros(&self) -> usize {
-        self.rows.nonzeros()
+        self.inner.nonzeros() + self.border.nonzeros()
     }
 
-    /// Entries and gets that the calling rank needs for one multiplication.
+    /// Remote entries that the calling rank needs for one multiplication, and ranks that they come from.
     pub fn traffic(&self) -> [usize; 2] {
-        [self.pieces.iter().map(Range::len).sum(), self.pieces.len()]
+        [self.plan.remote_len(), self.plan.sources().len()]
     }
 
     /// Gives each rank its part of the vector that rank 0 has. Collective.
@@ -112,18 +101,16 @@ impl<'w> SharedMatrix<'w> {
 
 impl Matrix for SharedMatrix<'_> {
     fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<f64> {
-        self.shown.put_patch(own(self.world, &self.layout), x)?;
-        // All have shown their parts; and nobody shows the next before the sum below, so when all have read these.
-        self.world.barrier()?;
-        let (own, mut rest) = self.vector.split_at_mut(x.len());
-        own.copy_from_slice(x);
-        for piece in &self.pieces {
-            let (entries, after) = rest.split_at_mut(piece.len());
-            self.shown.get_patch_into(piece.clone(), entries)?;
-            rest = after;
+        let gathering = self.plan.start(x)?;
+        let mut product = self.inner.multiply(x, y);
+        gathering.finish(&mut self.remote)?;
+        for (number, row) in self.border_rows.iter().enumerate() {
+            let row = *row as usize;
+            let more = self.border.row(number).map(|(column, value)| value * self.remote[column as usize]).sum::<f64>();
+            y[row] += more;
+            product += x[row] * more;
         }
-        self.rows.multiply(&self.vector, y);
-        self.sum(dot(x, y))
+        self.sum(product)
     }
 
     fn sum(&mut self, value: f64) -> Result<f64> {
@@ -161,21 +148,27 @@ fn shares(matrix: &Csr, ranks: usize) -> Vec<u64> {
     rows.chain(nonzeros).map(|size| size as u64).collect()
 }
 
-/// The pieces of other ranks' parts that cover the columns that `own` does not have.
-fn pieces(columns: &[u32], own: &Range<usize>, layout: &Layout<1>) -> Vec<Range<usize>> {
-    let mut wanted: Vec<usize> = columns.iter().map(|column| *column as usize).filter(|c| !own.contains(c)).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    let mut pieces: Vec<Range<usize>> = Vec::new();
-    for entry in wanted {
-        match pieces.last_mut() {
-            Some(piece) if entry <= piece.end + GAP && layout.rank_of(entry) == layout.rank_of(piece.start) => {
-                piece.end = entry + 1;
-            }
-            _ => pieces.push(entry..entry + 1),
+/// Own columns of all rows, remote columns of the rows that have some, and which rows these are. `ghosts` are the remote columns, in
+/// order.
+fn split(rows: &Csr, own: &Range<usize>, ghosts: &[usize]) -> (Csr, Csr, Vec<u32>) {
+    let empty = || Csr { starts: vec![0], ..Csr::default() };
+    let (mut inner, mut border, mut border_rows) = (empty(), empty(), Vec::new());
+    for row in 0..rows.rows() {
+        for (column, value) in rows.row(row) {
+            let (part, column) = match (column as usize).checked_sub(own.start).filter(|column| *column < own.len()) {
+                Some(column) => (&mut inner, column),
+                None => (&mut border, ghosts.partition_point(|ghost| *ghost < column as usize)),
+            };
+            part.columns.push(column as u32);
+            part.values.push(value);
+        }
+        inner.starts.push(inner.columns.len());
+        if border.columns.len() > border.starts[border.starts.len() - 1] {
+            border.starts.push(border.columns.len());
+            border_rows.push(row as u32);
         }
     }
-    pieces
+    (inner, border, border_rows)
 }
 
 #[cfg(test)]
@@ -183,12 +176,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_merge_over_gaps_but_not_over_owners() {
-        let layout = Layout::block([300], 3).unwrap();
-        let found = pieces(&[201, 36, 18, 150, 99, 200, 1, 2, 18], &(100..200), &layout);
-        assert_eq!(found, [1..19, 36..37, 99..100, 200..202]);
-        assert_eq!(pieces(&[199, 50, 100], &(50..300), &layout), []);
-        assert_eq!(pieces(&[99, 100], &(0..0), &layout), [99..100, 100..101]);
+    fn rows_are_split_by_who_has_the_column() {
+        let entries = [(0, 0, 1.0), (0, 4, 2.0), (1, 5, 3.0), (2, 3, 4.0), (2, 4, 5.0), (2, 9, 6.0)];
+        let rows = Csr::from_entries(3, &entries).unwrap();
+        let (inner, border, border_rows) = split(&rows, &(4..6), &[0, 3, 9]);
+        assert_eq!(inner, Csr { starts: vec![0, 1, 2, 3], columns: vec![0, 1, 0], values: vec![2.0, 3.0, 5.0] });
+        assert_eq!(border, Csr { starts: vec![0, 1, 3], columns: vec![0, 1, 2], values: vec![1.0, 4.0, 6.0] });
+        assert_eq!(border_rows, [0, 2]);
     }
 
     #[test]

@@ -1,15 +1,14 @@
 //! The method of conjugate gradients (Hestenes and Stiefel, J. Res. Nat. Bur. Stand. 49, 1952), for one rank or many.
 
 use bellwether::Result;
+use bellwether::cpu::huge_zeros;
 
 use super::csr::Csr;
+use super::rows::Rows;
 
 /// A symmetric positive definite matrix whose rows may be spread over ranks. Vectors are this rank's parts.
 pub trait Matrix {
     /// `y = A x`; returns `x' y`, summed over all ranks. Collective.
-    ///
-    /// That the sum needs every rank makes it the fence between two multiplications: when it returns, all ranks have
-    /// fetched what they need of `x`.
     ///
     /// # Errors
     /// A rank was lost.
@@ -24,12 +23,18 @@ pub trait Matrix {
 
 /// A whole matrix on one rank.
 #[derive(Debug)]
-pub struct Whole<'a>(pub &'a Csr);
+pub struct Whole(Rows);
 
-impl Matrix for Whole<'_> {
+impl Whole {
+    /// A copy of a matrix.
+    pub fn new(matrix: &Csr) -> Whole {
+        Whole(matrix.clone().into())
+    }
+}
+
+impl Matrix for Whole {
     fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<f64> {
-        self.0.multiply(x, y);
-        Ok(dot(x, y))
+        Ok(self.0.multiply(x, y))
     }
 
     fn sum(&mut self, value: f64) -> Result<f64> {
@@ -106,10 +111,9 @@ pub fn conjugate_gradients(
     stop: Stop,
     mut each: impl FnMut(usize, f64),
 ) -> Result<Solution> {
-    let mut x = vec![0.0; b.len()];
-    let mut residual = b.to_vec();
-    let mut direction = b.to_vec();
-    let mut image = vec![0.0; b.len()];
+    let [mut x, mut residual, mut direction, mut image] = [(); 4].map(|()| huge_zeros::<f64>(b.len()));
+    residual.copy_from_slice(b);
+    direction.copy_from_slice(b);
     let norm = matrix.sum(dot(b, b))?;
     let mut square = norm;
     // With b = 0 the solution is 0 and no iteration is needed.
@@ -131,13 +135,9 @@ pub fn conjugate_gradients(
             break Ending::NotPositiveDefinite(curvature);
         }
         let step = square / curvature;
-        add_scaled(&mut x, step, &direction);
-        add_scaled(&mut residual, -step, &image);
-        let before = std::mem::replace(&mut square, matrix.sum(dot(&residual, &residual))?);
-        let keep = square / before;
-        for (direction, residual) in direction.iter_mut().zip(&residual) {
-            *direction = residual + keep * *direction;
-        }
+        let local = step_residual(&mut residual, step, &image);
+        let before = std::mem::replace(&mut square, matrix.sum(local)?);
+        advance(&mut x, step, &mut direction, square / before, &residual);
         residuals.push((square / norm).sqrt());
     };
     Ok(Solution { x, residuals, ending })
@@ -155,10 +155,30 @@ pub fn true_residual(matrix: &mut impl Matrix, b: &[f64], x: &[f64]) -> Result<f
     Ok(if square == 0.0 { 0.0 } else { (square / norm).sqrt() })
 }
 
-/// `a += factor * b`
-fn add_scaled(a: &mut [f64], factor: f64, b: &[f64]) {
-    for (a, b) in a.iter_mut().zip(b) {
-        *a += factor * b;
+/// `residual -= step * image`; returns `residual' residual` in one pass over both. The order of additions is that of [`dot`].
+fn step_residual(residual: &mut [f64], step: f64, image: &[f64]) -> f64 {
+    let (fours, tail) = residual.as_chunks_mut::<4>();
+    let (image_fours, image_tail) = image.as_chunks::<4>();
+    let mut sums = [0.0; 4];
+    for (residual, image) in fours.iter_mut().zip(image_fours) {
+        for lane in 0..4 {
+            residual[lane] -= step * image[lane];
+            sums[lane] += residual[lane] * residual[lane];
+        }
+    }
+    let mut rest = 0.0;
+    for (residual, image) in tail.iter_mut().zip(image_tail) {
+        *residual -= step * image;
+        rest += *residual * *residual;
+    }
+    (sums[0] + sums[1]) + (sums[2] + sums[3]) + rest
+}
+
+/// `x += step * direction`, then `direction = residual + keep * direction`, in one pass: the direction is read once for both.
+fn advance(x: &mut [f64], step: f64, direction: &mut [f64], keep: f64, residual: &[f64]) {
+    for ((x, direction), residual) in x.iter_mut().zip(direction).zip(residual) {
+        *x += step * *direction;
+        *direction = residual + keep * *direction;
     }
 }
 
@@ -175,17 +195,17 @@ mod tests {
         let expected: Vec<f64> = (0..400).map(|i| f64::from(i).sin()).collect();
         let mut b = vec![0.0; 400];
         matrix.multiply(&expected, &mut b);
-        let solution = conjugate_gradients(&mut Whole(&matrix), &b, STOP, |_, _| ()).unwrap();
+        let solution = conjugate_gradients(&mut Whole::new(&matrix), &b, STOP, |_, _| ()).unwrap();
         assert_eq!(solution.ending, Ending::Converged);
         assert!(solution.x.iter().zip(&expected).all(|(x, e)| (x - e).abs() < 1e-10));
-        assert!(true_residual(&mut Whole(&matrix), &b, &solution.x).unwrap() < 1e-11);
+        assert!(true_residual(&mut Whole::new(&matrix), &b, &solution.x).unwrap() < 1e-11);
     }
 
     #[test]
     fn ends_for_every_reason() {
         let solve = |entries: &[_], b: &[f64], stop| {
             let matrix = Csr::from_entries(2, entries).unwrap();
-            conjugate_gradients(&mut Whole(&matrix), b, stop, |_, _| ()).unwrap()
+            conjugate_gradients(&mut Whole::new(&matrix), b, stop, |_, _| ()).unwrap()
         };
         let good = [(0, 0, 2.0), (1, 1, 3.0)];
         assert_eq!(solve(&good, &[0.0, 0.0], STOP).residuals, [0.0]);

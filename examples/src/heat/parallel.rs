@@ -1,20 +1,28 @@
-//! The plate on several ranks: an array of which each has a band of rows, and its neighbours' nearest row on each side.
+//! The plate on several ranks: an array of which each has a band of rows, and its neighbours' nearest rows on each side.
 //!
-//! A rank that has computed its first and last row of a time step sends them off, and computes the rows between while
-//! they are under way. There is no barrier: neighbours may be one step apart, and two ranks far apart by more.
+//! A rank keeps up to [`BLOCK`] rows of each neighbour, and computes as many steps between two exchanges. The steps go over the band
+//! together, while it is in the cache; rows of the neighbours are computed on both sides, one less with each step. While the
+//! exchange is under way a rank computes all that needs no row of a neighbour: in each step one row less on either side. There
+//! is no barrier: neighbours may be one exchange apart, and two ranks far apart by more.
 
 use bellwether::array::Ghosts;
 use bellwether::{GlobalArray, Layout, Result, World};
 
 use super::plate::{INSULATED, Plate, temperature};
-use super::serial::Stop;
+use super::serial::{CHECK_EVERY, Stop};
 use super::stencil::Stencil;
+
+/// Most steps between two exchanges. Their rows are to stay in a core's second-level cache, and each costs as many rows of the
+/// neighbours that are computed twice.
+const BLOCK: u64 = 8;
 
 /// A plate shared by all ranks of a world.
 pub struct SharedPlate<'w> {
     world: &'w World,
     stencil: Stencil,
-    /// Temperatures: now, and after the step.
+    /// Rows of each neighbour that are kept, and steps between two exchanges: at least 1, and no more rows than any rank has.
+    halo: usize,
+    /// Temperatures: now, and after the next step.
     now: GlobalArray<f64, 2>,
     next: GlobalArray<f64, 2>,
     steps_done: u64,
@@ -30,13 +38,15 @@ impl<'w> SharedPlate<'w> {
         world.broadcast(0, &mut size)?;
         let layout = Layout::rows(size.map(|side| side as usize), world.size())?;
         let bands = GlobalArray::from_root(world, layout.clone(), 0, plate.map(|plate| plate.cells.as_slice()))?;
-        let mut cells = GlobalArray::with_ghosts(world, layout.clone(), Ghosts::new([1, 0]))?;
+        let heights = (0..world.size()).map(|rank| layout.extents_at(rank)[0]);
+        let halo = heights.filter(|rows| *rows > 0).min().unwrap_or(1).min(BLOCK as usize);
+        let mut cells = GlobalArray::with_ghosts(world, layout.clone(), Ghosts::new([halo, 0]))?;
         // Beyond the plate it stays.
         cells.local_mut().fill(INSULATED);
         cells.zip_update(&bands, |cell, given| *cell = given)?;
         cells.exchange()?;
         let temperatures = || {
-            let mut array = GlobalArray::with_ghosts(world, layout.clone(), Ghosts::new([1, 0]))?;
+            let mut array = GlobalArray::with_ghosts(world, layout.clone(), Ghosts::new([halo, 0]))?;
             array.local_mut().iter_mut().zip(cells.local()).for_each(|(t, cell)| *t = temperature(*cell));
             Ok(array)
         };
@@ -44,25 +54,32 @@ impl<'w> SharedPlate<'w> {
         Ok(SharedPlate {
             world,
             stencil: Stencil::new(layout.extents()[1], alpha, cells.local()),
+            halo,
             now,
             next,
             steps_done: 0,
         })
     }
 
-    /// Runs up to `stop`, counted from time 0, and calls `after_step` after each step with the number of steps done; it
-    /// may look at the plate. Collective.
+    /// Runs up to `stop`, counted from time 0, and calls `after_steps` after every few steps with the number of steps done: in any case
+    /// after each multiple of `every`. It may look at the plate. Collective.
     ///
     /// # Errors
-    /// A rank was lost, or what `after_step` returned.
+    /// A rank was lost, or what `after_steps` returned.
     pub fn run<E: From<bellwether::Error>>(
         &mut self,
         stop: Stop,
-        mut after_step: impl FnMut(&mut Self, u64) -> std::result::Result<(), E>,
+        every: Option<u64>,
+        mut after_steps: impl FnMut(&mut Self, u64) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         while self.steps_done < stop.steps {
-            let settled = self.step(stop)?;
-            after_step(self, self.steps_done)?;
+            let until = |multiple: u64| multiple - self.steps_done % multiple;
+            let mut steps = (stop.steps - self.steps_done).min(self.halo as u64);
+            steps = every.map_or(steps, |every| steps.min(until(every)));
+            steps = stop.until_change.map_or(steps, |_| steps.min(until(CHECK_EVERY)));
+            self.steps(steps as usize)?;
+            let settled = self.settled(stop)?;
+            after_steps(self, self.steps_done)?;
             if settled {
                 break;
             }
@@ -70,26 +87,46 @@ impl<'w> SharedPlate<'w> {
         Ok(())
     }
 
-    /// One time step; says whether all ranks agree that the plate has settled.
-    fn step(&mut self, stop: Stop) -> Result<bool> {
-        let (stencil, now, rows) = (&self.stencil, self.now.local(), self.stencil.rows());
-        let last = rows.saturating_sub(1).max(1);
-        stencil.relax(0..rows.min(1), now, self.next.local_mut());
-        stencil.relax(last..rows, now, self.next.local_mut());
-        let mut exchange = self.next.start_exchange()?;
-        stencil.relax(1..last, now, exchange.local_mut());
+    /// So many time steps, with one exchange: at most as many as rows are kept of each neighbour.
+    ///
+    /// Step k, from 1, computes all own rows and `steps` - k of each neighbour, from as many and one more on either side. What needs no
+    /// row of a neighbour are own rows k and further from both ends. The others come after the exchange, step by step; the sweep has left
+    /// them what they need, since its step k + 1 overwrites rows k + 1 and further in only.
+    fn steps(&mut self, steps: usize) -> Result<()> {
+        let (stencil, own) = (&self.stencil, self.now.own_extents()[0]);
+        // The stencil counts from the second row that is kept of the neighbour above.
+        let above = self.halo - 1;
+        let mut exchange = self.now.start_exchange()?;
+        stencil.sweep(above + 1..(above + own).saturating_sub(1), steps, exchange.local_mut(), self.next.local_mut());
         exchange.finish()?;
-        self.steps_done += 1;
-        let settled = match stop.looks_after(self.steps_done) {
-            None => false,
-            Some(limit) => {
-                let mut change = [stencil.change(now, self.next.local())];
-                self.world.allreduce(&mut change, f64::max)?;
-                change[0] <= limit
+        let mut arrays = [&mut self.now, &mut self.next];
+        for step in 1..=steps {
+            let [now, next] = arrays;
+            let (first, end) = (above + step - steps, above + own + steps - step);
+            let (from, to) = (above + step, (above + own).saturating_sub(step));
+            if own == 0 {
+            } else if from < to {
+                stencil.relax(first..from, now.local(), next.local_mut());
+                stencil.relax(to..end, now.local(), next.local_mut());
+            } else {
+                stencil.relax(first..end, now.local(), next.local_mut());
             }
-        };
-        std::mem::swap(&mut self.now, &mut self.next);
-        Ok(settled)
+            arrays = [next, now];
+        }
+        if !steps.is_multiple_of(2) {
+            std::mem::swap(&mut self.now, &mut self.next);
+        }
+        self.steps_done += steps as u64;
+        Ok(())
+    }
+
+    /// Whether all ranks agree that the plate has settled, if that is to be known now.
+    fn settled(&self, stop: Stop) -> Result<bool> {
+        let Some(limit) = stop.looks_after(self.steps_done) else { return Ok(false) };
+        let own = self.halo - 1..self.halo - 1 + self.now.own_extents()[0];
+        let mut change = [self.stencil.change(own, self.next.local(), self.now.local())];
+        self.world.allreduce(&mut change, f64::max)?;
+        Ok(change[0] <= limit)
     }
 
     /// Steps done since time 0.

@@ -32,7 +32,8 @@ pub fn run(plate: &Plate, alpha: f64, stop: Stop) -> (Vec<f64>, u64) {
     while steps < stop.steps {
         stencil.relax(0..plate.height, &now, &mut next);
         steps += 1;
-        let settled = stop.looks_after(steps).is_some_and(|limit| stencil.change(&now, &next) <= limit);
+        let settled =
+            stop.looks_after(steps).is_some_and(|limit| stencil.change(0..plate.height, &now, &next) <= limit);
         std::mem::swap(&mut now, &mut next);
         if settled {
             break;

@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use bellwether::cpu::{self, Kernel};
+
 use super::plate::{Cell, conducts, is_free};
 
 /// The largest stable `alpha` (time step times diffusivity over cell area) in two dimensions.
@@ -17,9 +19,22 @@ const NORTH: u8 = 1;
 const SOUTH: u8 = 2;
 const WEST: u8 = 4;
 const EAST: u8 = 8;
-const ALL: u8 = NORTH | SOUTH | WEST | EAST;
 
-/// A free cell next to insulation or to the edge of the plate.
+/// From this length on, neighbouring cells with the same neighbours are computed as a run.
+const LONG: usize = 4;
+
+/// Cells that are computed at once in longer runs: two of the widest vectors.
+const WIDE: usize = 16;
+
+/// Free cells side by side, at least [`LONG`], with the same neighbours: the loop that the compiler vectorises. A neighbour that takes
+/// no part is replaced by the cell itself.
+#[derive(Clone, Debug)]
+struct Run {
+    columns: Range<u32>,
+    neighbours: u8,
+}
+
+/// Any other free cell.
 #[derive(Clone, Copy, Debug)]
 struct Edge {
     column: u32,
@@ -29,8 +44,7 @@ struct Edge {
 /// What to do in one row. Held and insulated cells appear in neither list and are never written.
 #[derive(Clone, Debug, Default)]
 struct RowPlan {
-    /// Free cells whose four neighbours all conduct: the inner loop that the compiler vectorises.
-    plain: Vec<Range<u32>>,
+    runs: Vec<Run>,
     edges: Vec<Edge>,
 }
 
@@ -68,24 +82,32 @@ impl Stencil {
 
     /// Computes the band's rows in `rows`, counted from 0: from all temperatures now those after the step.
     pub fn relax(&self, rows: Range<usize>, now: &[f64], next: &mut [f64]) {
-        for row in rows {
-            let three_rows = &now[row * self.width..(row + 3) * self.width];
-            self.relax_row(&self.plan[row], three_rows, &mut next[(row + 1) * self.width..(row + 2) * self.width]);
-        }
+        cpu::run(Step { stencil: self, rows, now, next });
     }
 
-    fn relax_row(&self, plan: &RowPlan, three_rows: &[f64], next: &mut [f64]) {
-        let alpha = self.alpha;
+    /// Computes `steps` steps of rows that need fewer rows with each step: in step k, from 1, those of `rows` without k - 1 on either
+    /// side. Odd steps are from `even` to `odd`, even ones back.
+    ///
+    /// All steps go down the band together, each a row behind the one before, so that rows are read from memory once for all steps
+    /// (time skewing: Wonnacott, 2000). A step writes a row of temperatures of two steps ago, which no cell needs any more.
+    pub fn sweep(&self, rows: Range<usize>, steps: usize, even: &mut [f64], odd: &mut [f64]) {
+        cpu::run(Sweep { stencil: self, rows, steps, even, odd });
+    }
+
+    #[inline(always)]
+    fn relax_row(&self, row: usize, now: &[f64], next: &mut [f64]) {
+        let (alpha, plan) = (self.alpha, &self.plan[row]);
+        let three_rows = &now[row * self.width..(row + 3) * self.width];
+        let next = &mut next[(row + 1) * self.width..(row + 2) * self.width];
         let (above, rest) = three_rows.split_at(self.width);
         let (own, below) = rest.split_at(self.width);
-        for run in &plan.plain {
-            let (start, end) = (run.start as usize, run.end as usize);
-            // Five slices of one length: no bounds check is left in the loop.
-            let (north, south) = (&above[start..end], &below[start..end]);
-            let (west, middle, east) = (&own[start - 1..end - 1], &own[start..end], &own[start + 1..end + 1]);
-            for (i, cell) in next[start..end].iter_mut().enumerate() {
-                *cell = relax(alpha, middle[i], north[i], south[i], west[i], east[i]);
-            }
+        for run in &plan.runs {
+            let (start, end) = (run.columns.start as usize, run.columns.end as usize);
+            let row_of = |side: u8, row| if run.neighbours & side == 0 { own } else { row };
+            let (north, south) = (&row_of(NORTH, above)[start..end], &row_of(SOUTH, below)[start..end]);
+            let (west, east) = (&own[start - 1..end - 1], &own[start + 1..end + 1]);
+            let five = Five { alpha, own: &own[start..end], north, south, west, east };
+            five.relax(start, &mut next[start..end]);
         }
         for edge in &plan.edges {
             let column = edge.column as usize;
@@ -99,11 +121,108 @@ impl Stencil {
         }
     }
 
-    /// The largest change of any cell of the band.
-    pub fn change(&self, now: &[f64], next: &[f64]) -> f64 {
-        let band = self.width..(self.rows() + 1) * self.width;
-        let pairs = now[band.clone()].iter().zip(&next[band]);
+    /// The largest change of any cell in these rows of the band.
+    pub fn change(&self, rows: Range<usize>, now: &[f64], next: &[f64]) -> f64 {
+        let cells = (rows.start + 1) * self.width..(rows.end + 1) * self.width;
+        let pairs = now[cells.clone()].iter().zip(&next[cells]);
         pairs.map(|(now, next)| (now - next).abs()).fold(0.0, f64::max)
+    }
+}
+
+/// Cells side by side and their neighbours: slices of one length, at least [`LONG`].
+struct Five<'a> {
+    alpha: f64,
+    own: &'a [f64],
+    north: &'a [f64],
+    south: &'a [f64],
+    west: &'a [f64],
+    east: &'a [f64],
+}
+
+impl Five<'_> {
+    /// Computes all cells, the first of which is in this column. No cell is computed alone: where the length is no multiple of a vector's,
+    /// the last cells are computed with some of those before them once more.
+    #[inline(always)]
+    fn relax(&self, column: usize, next: &mut [f64]) {
+        let len = next.len();
+        if len < 2 * LONG {
+            self.chunk::<LONG>(0, next);
+            self.chunk::<LONG>(len - LONG, next);
+        } else if len < 2 * WIDE {
+            for at in (0..=len - 2 * LONG).step_by(2 * LONG) {
+                self.chunk::<{ 2 * LONG }>(at, next);
+            }
+            self.chunk::<{ 2 * LONG }>(len - 2 * LONG, next);
+        } else {
+            self.chunk::<WIDE>(0, next);
+            // From here on columns are multiples of a cache line's, so that in a plate of such a width few loads touch two lines.
+            let mut at = WIDE - column % 8;
+            while at + WIDE <= len {
+                self.chunk::<WIDE>(at, next);
+                at += WIDE;
+            }
+            self.chunk::<WIDE>(len - WIDE, next);
+        }
+    }
+
+    /// Computes `N` cells, from `at` on.
+    #[inline(always)]
+    fn chunk<const N: usize>(&self, at: usize, next: &mut [f64]) {
+        let (own, north, south) = (&self.own[at..at + N], &self.north[at..at + N], &self.south[at..at + N]);
+        let (west, east) = (&self.west[at..at + N], &self.east[at..at + N]);
+        let mut cells = [0.0; N];
+        for i in 0..N {
+            cells[i] = relax(self.alpha, own[i], north[i], south[i], west[i], east[i]);
+        }
+        next[at..at + N].copy_from_slice(&cells);
+    }
+}
+
+/// [`Stencil::relax`], for the processor that it runs on.
+struct Step<'a> {
+    stencil: &'a Stencil,
+    rows: Range<usize>,
+    now: &'a [f64],
+    next: &'a mut [f64],
+}
+
+impl Kernel for Step<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for row in self.rows {
+            self.stencil.relax_row(row, self.now, self.next);
+        }
+    }
+}
+
+/// [`Stencil::sweep`], for the processor that it runs on.
+struct Sweep<'a> {
+    stencil: &'a Stencil,
+    rows: Range<usize>,
+    steps: usize,
+    even: &'a mut [f64],
+    odd: &'a mut [f64],
+}
+
+impl Kernel for Sweep<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Sweep { stencil, rows, steps, even, odd } = self;
+        for first in rows.start..rows.end {
+            for step in 0..steps {
+                // The row that the step before has just made possible.
+                let Some(row) = first.checked_sub(step) else { break };
+                if row < rows.start + step || row + step >= rows.end {
+                    continue;
+                }
+                let (now, next) = if step % 2 == 0 { (&*even, &mut *odd) } else { (&*odd, &mut *even) };
+                stencil.relax_row(row, now, next);
+            }
+        }
     }
 }
 
@@ -111,7 +230,7 @@ impl Stencil {
 fn plan_row(width: usize, three_rows: &[Cell]) -> RowPlan {
     let (above, rest) = three_rows.split_at(width);
     let (own, below) = rest.split_at(width);
-    let mut plan = RowPlan::default();
+    let mut runs: Vec<Run> = Vec::new();
     for column in (0..width).filter(|&column| is_free(own[column])) {
         let mut neighbours = 0;
         for (side, present) in [
@@ -123,13 +242,18 @@ fn plan_row(width: usize, three_rows: &[Cell]) -> RowPlan {
             neighbours |= if present { side } else { 0 };
         }
         let column = column as u32;
-        match plan.plain.last_mut() {
-            _ if neighbours != ALL => plan.edges.push(Edge { column, neighbours }),
-            Some(run) if run.end == column => run.end += 1,
-            _ => plan.plain.push(column..column + 1),
+        match runs.last_mut() {
+            Some(run) if run.columns.end == column && run.neighbours == neighbours => run.columns.end += 1,
+            _ => runs.push(Run { columns: column..column + 1, neighbours }),
         }
     }
-    plan
+    // In a run the cells to the left and right take part.
+    let is_long = |run: &Run| run.columns.len() >= LONG && run.neighbours & (WEST | EAST) == WEST | EAST;
+    let (runs, short): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(is_long);
+    let edges = short
+        .into_iter()
+        .flat_map(|Run { columns, neighbours }| columns.map(move |column| Edge { column, neighbours }));
+    RowPlan { runs, edges: edges.collect() }
 }
 
 #[cfg(test)]
@@ -148,7 +272,7 @@ mod tests {
             stencil.relax(0..1, &now, &mut next);
             std::mem::swap(&mut now, &mut next);
         }
-        (now[width..2 * width].to_vec(), stencil.change(&now, &next))
+        (now[width..2 * width].to_vec(), stencil.change(0..1, &now, &next))
     }
 
     #[test]
@@ -169,5 +293,36 @@ mod tests {
     #[test]
     fn change_is_the_largest_change() {
         assert_eq!(one_row(&[held(255), free(0), free(0)], 1).1, 25.0);
+    }
+
+    #[test]
+    fn a_sweep_of_several_steps_gives_the_bits_of_single_steps() {
+        let (width, height) = (37, 23);
+        let cells: Vec<Cell> = (0..width * (height + 2))
+            .map(|i| match i * i * 7 % 31 {
+                0 => INSULATED,
+                1 => held(200),
+                rest => free(8 * rest as u8),
+            })
+            .collect();
+        let stencil = Stencil::new(width, 0.24, &cells);
+        let start: Vec<f64> = cells.iter().map(|&cell| temperature(cell)).collect();
+        for (rows, steps) in [(0..23, 1), (0..23, 2), (3..20, 5), (0..23, 8), (4..9, 8), (7..7, 3), (2..3, 4)] {
+            let (mut now, mut next) = (start.clone(), start.clone());
+            let (mut even, mut odd) = (start.clone(), start.clone());
+            stencil.sweep(rows.clone(), steps, &mut even, &mut odd);
+            for step in 0..steps {
+                let range = rows.start + step..rows.end.saturating_sub(step).max(rows.start + step);
+                stencil.relax(range.clone(), &now, &mut next);
+                std::mem::swap(&mut now, &mut next);
+                // What the sweep has of this step and the next does not overwrite.
+                let swept = if step % 2 == 0 { &odd } else { &even };
+                let later = if step + 2 < steps { range.start + 2..range.end.saturating_sub(2) } else { 0..0 };
+                for row in range.filter(|row| !later.contains(row)) {
+                    let row = (row + 1) * width..(row + 2) * width;
+                    assert!(swept[row.clone()].iter().zip(&now[row]).all(|(a, b)| a.to_bits() == b.to_bits()));
+                }
+            }
+        }
     }
 }
