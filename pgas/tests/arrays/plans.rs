@@ -81,10 +81,10 @@ fn as_single_gets_do<const D: usize>(world: &World, layout: Layout<D>, seed: u64
         // What was sent is what was there.
         own.fill(0);
         let mut found = vec![0; numbers.len()];
-        match round {
-            3 => drop(gathering),
-            4 => std::mem::forget(gathering),
-            _ => gathering.finish(&mut found)?,
+        // One that is not finished goes out of scope: the next start finishes it. Nothing is done when it is dropped, so to forget it is
+        // the same.
+        if ![3, 4].contains(&round) {
+            gathering.finish(&mut found)?;
         }
         // No meeting between executions, but now and then.
         if round % 3 != 0 {
@@ -108,7 +108,7 @@ fn as_single_gets_do<const D: usize>(world: &World, layout: Layout<D>, seed: u64
             assert_eq!(found, round * 100 + owner, "element {number}, rank {rank}");
         }
     }
-    drop(plan.start(&own)?);
+    let _ = plan.start(&own)?;
     // A rank that has left cannot be sent to.
     world.barrier()
 }
