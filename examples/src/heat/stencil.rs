@@ -258,7 +258,7 @@ fn plan_row(width: usize, three_rows: &[Cell]) -> RowPlan {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plate::{INSULATED, free, held, temperature};
+    use super::super::plate::{INSULATED, conducts, free, held, is_free, temperature};
     use super::*;
 
     /// The temperatures of a row between two rows of insulation, after so many steps, and the last change.
@@ -321,6 +321,42 @@ mod tests {
                 for row in range.filter(|row| !later.contains(row)) {
                     let row = (row + 1) * width..(row + 2) * width;
                     assert!(swept[row.clone()].iter().zip(&now[row]).all(|(a, b)| a.to_bits() == b.to_bits()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_cell_is_what_the_formula_says_bit_for_bit() {
+        // Stretches of every length between walls, and neighbours of every kind.
+        for width in (1..70).chain([131]) {
+            let cells: Vec<Cell> = (0..width * 12)
+                .map(|i| match i * i * 13 % (7 + i / width * 5) {
+                    // A wall along a row too.
+                    _ if i / width == 5 && i % width < width / 2 => INSULATED,
+                    0 if width > 3 => INSULATED,
+                    1 if width > 3 => held(250),
+                    rest => free((7 * rest % 256) as u8),
+                })
+                .collect();
+            let now: Vec<f64> = cells.iter().enumerate().map(|(i, &c)| temperature(c) + 1.0 / (i + 3) as f64).collect();
+            let mut next = vec![-1.0; now.len()];
+            Stencil::new(width, 0.23, &cells).relax(0..10, &now, &mut next);
+            for row in 1..11 {
+                for column in 0..width {
+                    let at = row * width + column;
+                    if !is_free(cells[at]) {
+                        assert_eq!(next[at], -1.0);
+                        continue;
+                    }
+                    let neighbour = |inside: bool, other: usize| {
+                        if inside && conducts(cells[other]) { now[other] } else { now[at] }
+                    };
+                    let (north, south) = (neighbour(true, at - width), neighbour(true, at + width));
+                    let west = neighbour(column > 0, at.wrapping_sub(1));
+                    let east = neighbour(column + 1 < width, at + 1);
+                    let expected = relax(0.23, now[at], north, south, west, east);
+                    assert_eq!(next[at].to_bits(), expected.to_bits(), "width {width}, row {row}, column {column}");
                 }
             }
         }
