@@ -14,20 +14,12 @@
 //! | read and update many elements anywhere, a few nanoseconds each | [`aggregate`] |
 //! | look up by key, or share work, over all ranks | [`DistHashMap`], [`DistQueue`] |
 //! | use all cores of a rank | a [`Pool`]: [`GlobalArray::par_iter`], and [`rayon`] |
+//! | compile inner loops for several processors | [`cpu`] |
 //! | random numbers that do not depend on the number of ranks | [`random::Stream`] |
 //! | wait for several calls, puts and collectives, or the first of them | [`World::wait_all`], [`World::select`] |
 //! | synchronise and combine | [`World::barrier`], [`World::allreduce`], [`World::broadcast`], [`World::allgather`] |
 //! | test a whole program | [`threads`]; [`Simulated`], where messages arrive late and out of order |
 //! | use Cheetah's calls | [`cheetah`] |
-//! | say that data is there | a [`Bell`]: [`Symmetric::put_bell`], [`Bell::wait`] |
-//! | run code elsewhere | [`World::call`] and [`World::invoke`] with a closure, [`World::send`] with a registered handler |
-//! | read and update many elements anywhere, at a few nanoseconds each | [`aggregate`] |
-//! | look things up by key, or share work, all over the job | [`DistHashMap`], [`DistQueue`] |
-//! | compute with all cores of a rank | a [`Pool`]: [`GlobalArray::par_iter`], and [`rayon`] |
-//! | have inner loops compiled for several processors | [`cpu`] |
-//! | meet | [`World::barrier`], [`World::allreduce`], [`World::broadcast`], [`World::allgather`] |
-//! | test a whole program | [`threads`]; [`Simulated`] where everything comes late and out of order |
-//! | write in Cheetah's words | [`cheetah`] |
 //!
 //! # Examples
 //! Each rank sends a row to its neighbour and rings; nobody receives.

@@ -148,7 +148,7 @@ impl<T: Pod> GatherPlan<T> {
         let mut most = [wanted.remote.len() as u64, silent_sources.len() as u64];
         world.allreduce(&mut most, u64::max)?;
         let half = most[0] as usize;
-        let inbox = world.alloc(half.saturating_mul(2))?;
+        let inbox = world.alloc_withheld(half.saturating_mul(2))?;
         let bells = || Ok::<_, Error>([world.bell()?, world.bell()?]);
         let (arrived, copied) = (bells()?, if most[1] > 0 { Some(bells()?) } else { None });
         let remote_len = wanted.remote.len();

@@ -81,8 +81,8 @@ pub(super) fn check<const D: usize>(world: &World, layout: &Layout<D>, numbers: 
 pub(super) fn tell_owners(world: &World, wanted: &Wanted) -> Result<Vec<Asked>> {
     let (rank, ranks) = (world.rank(), world.size());
     // From each rank: how many elements it wants, and their place in its inbox; then where it may put its request.
-    let table = world.alloc::<[u64; 2]>(ranks)?;
-    let bases = world.alloc::<u64>(ranks)?;
+    let table = world.alloc_withheld::<[u64; 2]>(ranks)?;
+    let bases = world.alloc_withheld::<u64>(ranks)?;
     for (owner, (first, count)) in wanted.owners() {
         table.put(owner, rank, [count as u64, first as u64])?;
     }
@@ -101,7 +101,7 @@ pub(super) fn tell_owners(world: &World, wanted: &Wanted) -> Result<Vec<Asked>> 
     world.allreduce(&mut most, u64::max)?;
     // An allreduce says nothing about puts: after the barrier the bases are in effect.
     world.barrier()?;
-    let requests = world.alloc::<u64>(most[0] as usize)?;
+    let requests = world.alloc_withheld::<u64>(most[0] as usize)?;
     for (owner, (first, count)) in wanted.owners() {
         let places: Vec<u64> = wanted.remote[first..][..count].iter().map(|(_, place)| *place as u64).collect();
         requests.put_slice(owner, bases.load(owner) as usize, &places)?;
