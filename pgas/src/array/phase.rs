@@ -91,7 +91,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
 impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// Gives each rank its part for itself. Collective; when it returns every rank has called it, what was put before is
     /// there, and pointers to the array are stale. Futures of the array give what they have asked for by then; one that has
-    /// more to ask for gives [`bellwether_runtime::Error::PhaseOver`], and leaves the array alone.
+    /// more to ask for gives [`Error::PhaseOver`](crate::Error::PhaseOver), and leaves the array alone.
     ///
     /// # Errors
     /// As [`GlobalArray::share`].
