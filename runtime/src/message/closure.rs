@@ -1,8 +1,8 @@
 //! Closures as active messages: no registration, no macro.
 //!
-//! A closure that captures nothing has no bytes, so nothing of it needs to travel but the place of the code that
-//! calls it: a small function made by the compiler for that closure's type, found again at the target by its
-//! distance from an anchor (see [`super::code`]).
+//! A closure that captures nothing has size 0, so a message only needs to name code. For each closure type the compiler
+//! instantiates a small function, the shim, that decodes the arguments and runs the closure. A message carries the shim's
+//! distance from an anchor function, which is the same in every process of this executable (see [`super::code`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::hash_map::{Entry, HashMap};
@@ -19,13 +19,15 @@ use super::code::CodeOffset;
 use super::{Context, Messages, id, words};
 use crate::error::{Error, Result};
 
-/// Takes the context and the argument bytes, and gives the answer's bytes.
+/// Takes the encoded arguments and returns the encoded result, or why the arguments could not be decoded or the result not
+/// encoded.
 type Shim = fn(&Context<'_>, &[u8]) -> std::result::Result<Vec<u8>, String>;
 
-/// Calls whose answer has not come, and answers that nobody has taken.
+/// Calls of this rank in flight, and answers that the program has not taken.
 #[derive(Default)]
 pub(super) struct Calls {
     next: Cell<u64>,
+    /// By number; `None` until the answer arrives. An answer to a call that is no longer here is ignored.
     open: RefCell<HashMap<u64, Option<Vec<u8>>>>,
 }
 
@@ -64,7 +66,7 @@ impl<T: Pod> Encoding<T> for Plain {
     }
 }
 
-/// Compiles only for a closure without captures.
+/// Using `CHECK` compiles only if `F` has size 0.
 struct CapturesNothing<F>(PhantomData<F>);
 
 impl<F> CapturesNothing<F> {
@@ -74,16 +76,16 @@ impl<F> CapturesNothing<F> {
     );
 }
 
-/// The function that stands for closure `F` on every rank.
+/// Runs closure `F` at the target: its address names `F` on every rank.
 fn shim<E, A, R, F>(context: &Context<'_>, bytes: &[u8]) -> std::result::Result<Vec<u8>, String>
 where
     E: Encoding<A> + Encoding<R>,
     F: Fn(&Context<'_>, A) -> R + Copy,
 {
     let () = CapturesNothing::<F>::CHECK;
-    // SAFETY: F has no bytes and is Copy and Send, and the caller at the other rank held one. A closure over a
-    // zero-sized token passes this test too; the token then vouches for the caller's process, not this one, which
-    // `World::invoke` says.
+    // SAFETY: `F` has size 0 and is Copy, and the caller at the other rank held a value, so `F` is inhabited. A closure
+    // that captures a zero-sized token passes the size check too: the token is then duplicated in this process, which
+    // `World::invoke` documents.
     let function = unsafe { std::mem::zeroed::<F>() };
     let result = function(context, E::decode(bytes)?);
     E::encode(&result).map_err(|error| error.to_string())
@@ -100,7 +102,8 @@ fn place_of(shim: Shim) -> Result<u64> {
 
 fn find(bits: u64) -> std::result::Result<Shim, String> {
     let address = CodeOffset::from_bits(bits).address().ok_or("a remote call to a place where no code is")?;
-    // SAFETY: every rank runs the same executable (checked at the start), so a shim of that type lies here.
+    // SAFETY: `address` is inside this executable's code. The sender made `bits` by `place_of`, and every rank runs the same
+    // executable (checked at the start), so a `Shim` begins there.
     Ok(unsafe { std::mem::transmute::<usize, Shim>(address) })
 }
 
@@ -128,12 +131,13 @@ pub(super) fn install(messages: &Rc<Messages>) {
                 return messages.fault(message.from, "a remote call without a number");
             };
             let answer = find(place).and_then(|shim| shim(&messages.context(message.from), arguments));
+            // First byte of an answer: 0 before a result, 1 before the text of an error.
             let answer = match answer {
                 Ok(bytes) => [&[0], bytes.as_slice()].concat(),
                 Err(why) => [&[1], why.as_bytes()].concat(),
             };
             let send = |answer: &[u8]| messages.engine.send_or_keep(message.from, id::ANSWER, number, answer);
-            // The caller waits: what keeps the result from it is its answer.
+            // The caller waits for an answer. If the result cannot be sent, it gets the reason instead.
             let sent = send(&answer).or_else(|error| send(&[&[1], error.to_string().as_bytes()].concat()));
             messages.engine.note_answer(sent);
         }),
@@ -154,7 +158,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
 }
 
 impl Messages {
-    /// Runs `function` at rank `to`, with arguments by serde; see `World::invoke`.
+    /// Runs `function` at rank `to`, without an answer. Arguments travel by serde; see `World::invoke`.
     pub fn invoke<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned,
@@ -176,7 +180,7 @@ impl Messages {
         self.send(to, id::INVOKE, place, bytemuck::bytes_of(&arguments))
     }
 
-    /// Runs `function` at rank `to` and gives a handle to its result; see `World::call`.
+    /// Runs `function` at rank `to` and returns a handle to its result; see `World::call`.
     pub fn call<A, R, F>(self: &Rc<Self>, to: usize, arguments: A, function: F) -> Result<Call<R>>
     where
         A: Serialize + DeserializeOwned,
@@ -238,11 +242,12 @@ const WAITING: &str = "waiting for the result of a remote call";
 
 /// A remote call in flight: a future, or [`wait`](Self::wait) for its result.
 ///
-/// The call was sent when this was made. [`World::block_on`](crate::World::block_on), any wait of this rank, or an executor of one
-/// thread drives the future, on the thread of its world. [`World::wait_all`](crate::World::wait_all) waits for several,
-/// [`World::select`](crate::World::select) for the first of several. The target runs the call when it polls or waits.
+/// The call has been sent when this exists. [`World::block_on`](crate::World::block_on), any wait of this rank, or an
+/// executor of one thread drives the future, on the thread of its world. [`World::wait_all`](crate::World::wait_all) waits
+/// for several, [`World::select`](crate::World::select) for the first of several. The target runs the call when it polls or
+/// waits.
 ///
-/// It owns its buffers. Dropping it is safe at any time, and gives up the answer, not the call.
+/// It owns its buffers. Dropping it is safe at any time: it discards the answer, and the function still runs.
 ///
 /// # Examples
 /// ```
@@ -271,7 +276,7 @@ pub struct Call<R> {
 }
 
 impl<R> Call<R> {
-    /// Whether the answer is here. Polls.
+    /// Polls, and returns whether the answer has arrived.
     ///
     /// # Errors
     /// As `World::poll`.
@@ -280,10 +285,11 @@ impl<R> Call<R> {
         Ok(matches!(self.messages.calls.open.borrow().get(&self.number), Some(Some(_))))
     }
 
-    /// Waits for the result. Needs the target to poll or wait.
+    /// Blocks until the result arrives. The target must poll or wait.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if the target is gone; [`Error::BadMessage`] if it could not decode the arguments.
+    /// [`Error::PeerLost`] if the target is gone; [`Error::BadMessage`] if the target could not decode the arguments or send
+    /// the result, or this rank cannot decode it.
     pub fn wait(self) -> Result<R> {
         let mut outcome = None;
         self.messages.engine.wait_until(WAITING, None, || {
@@ -293,14 +299,14 @@ impl<R> Call<R> {
         outcome.expect("the wait ends with an outcome")
     }
 
-    /// What became of the call, once.
+    /// The result or error of the call, if it is known. Must not be called again after that.
     fn outcome(&self) -> Result<Option<R>> {
         if let Some(answer) = self.take() {
             return self.read(&answer).map(Some);
         }
         let engine = &self.messages.engine;
         let Some(cause) = engine.job.loss(self.to) else { return Ok(None) };
-        // The target may have answered before it left: its answer may have come since the last poll.
+        // The target may have answered before it left. Poll once more: the answer may have arrived since the last poll.
         if !engine.interface.delivering() {
             engine.turn();
         }
@@ -313,7 +319,7 @@ impl<R> Call<R> {
         }
     }
 
-    /// Takes the answer, if it has come. After that the number of the call is no longer open.
+    /// Takes the answer, if it has arrived, and removes the call from the open ones.
     fn take(&self) -> Option<Vec<u8>> {
         match self.messages.calls.open.borrow_mut().entry(self.number) {
             Entry::Vacant(_) => panic!("a future was polled after it was ready"),
@@ -352,7 +358,7 @@ impl<R> Drop for Call<R> {
     }
 }
 
-/// Feeds `bytes` to what makes arguments and results of them. Panics are the finding.
+/// For fuzzing: decodes `bytes` as arguments and results of several types. Must not panic.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn feed_closures(bytes: &[u8]) {
     type Rows = Vec<(String, Option<Box<[f64; 2]>>, std::collections::BTreeMap<u8, char>)>;
@@ -362,7 +368,8 @@ pub(crate) fn feed_closures(bytes: &[u8]) {
     let _ = <Plain as Encoding<()>>::decode(bytes);
 }
 
-/// `bits` if they name no code; else a closure that takes a `T`.
+/// For fuzzing: returns odd `bits` and bits that name code as the place of a closure that takes a `T`, so that nothing
+/// else is ever run; other bits unchanged.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn name_code<T: Serialize + DeserializeOwned>(bits: u64) -> u64 {
     fn taking<T: Serialize + DeserializeOwned, F: Fn(&Context<'_>, T) -> u8 + Copy>(_: F) -> Shim {

@@ -1,4 +1,4 @@
-//! The barrier: nobody leaves before all have entered.
+//! The barrier: no rank leaves it before all ranks have entered.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use crate::error::{Error, Loss, Result};
 use crate::settings;
 
 const DOING: &str = "barrier";
-/// Longer than the pieces of one word take to arrive.
+/// How long to wait for the rest of a word that is visible in part. Longer than its pieces take to arrive.
 const TORN: Duration = Duration::from_millis(20);
 
 /// This rank's part in all barriers of its world.
@@ -18,20 +18,21 @@ const TORN: Duration = Duration::from_millis(20);
 pub struct Barrier {
     /// Barriers entered so far.
     epoch: Cell<u64>,
+    /// The algorithm: central counter, or dissemination.
     central: bool,
-    /// Who was lost while this rank was in a barrier. It is not whole again: a later one would count wrong.
+    /// The peer that failed while this rank was in a barrier. Later barriers fail too, since their counts would be wrong.
     broken: Cell<Option<(usize, Loss)>>,
 }
 
 impl Barrier {
-    /// The barrier that the settings ask for. All ranks have arrived, so that all choose alike.
+    /// The barrier that the settings ask for. Call it when all ranks have arrived, so that all make the same choice.
     pub fn new(engine: &Engine) -> Barrier {
         let central = match engine.settings.barrier {
-            // Its one word wants every rank within a pointer's reach.
+            // The central counter needs rank 0's slot mapped at every rank.
             _ if engine.far().is_some() => false,
             settings::Barrier::Central => true,
             settings::Barrier::Dissemination => false,
-            // One wake-up for each rank beats log2 n of them when ranks share cores.
+            // With ranks that share cores, wake-ups dominate: the central barrier needs one a rank, dissemination log2 n.
             settings::Barrier::Auto => engine.patience().crowded,
         };
         Barrier { epoch: Cell::new(0), central, broken: Cell::new(None) }
@@ -42,13 +43,13 @@ impl Barrier {
         if self.central { "central counter" } else { "dissemination" }
     }
 
-    /// The number that the next barrier will have.
+    /// The epoch of the next barrier; the first is 1.
     pub fn next_epoch(&self) -> u64 {
         self.epoch.get() + 1
     }
 
-    /// Enters, and returns when all ranks have entered. Delivers messages meanwhile; what is wrong with them is told
-    /// by the next [`Engine::poll`].
+    /// Enters, and blocks until all ranks have entered. Delivers messages meanwhile; the next [`Engine::poll`] reports
+    /// their errors.
     ///
     /// # Errors
     /// [`Error::PeerLost`] if a rank died, or left without entering; [`Error::InsideHandler`].
@@ -56,8 +57,8 @@ impl Barrier {
         self.enter_for(engine, 0)
     }
 
-    /// As [`Barrier::enter`], as a part of the collective call that `kind` stands for. Over a network a rank that is in
-    /// another one is found out here.
+    /// As [`Barrier::enter`], as part of the collective call with number `kind` (see [`Kind`]; 0 is a plain barrier). Over a
+    /// network this detects ranks that are in another collective call.
     ///
     /// # Errors
     /// As [`Barrier::enter`]; [`Error::RanksDiffer`].
@@ -69,9 +70,9 @@ impl Barrier {
         let epoch = self.next_epoch();
         self.epoch.set(epoch);
         engine.turn();
-        // What this rank has put elsewhere is in effect before others hear that it has entered.
+        // All puts of this rank must be in effect before others learn that it has entered.
         let quiet = engine.quiet(DOING);
-        // Release: who sees that this rank entered, and left, sees what it wrote before.
+        // Pairs with the Acquire load in `find_deserter`.
         engine.status(engine.rank).entered.store(epoch, Ordering::Release);
         if engine.size == 1 {
             return Ok(());
@@ -93,26 +94,26 @@ fn rounds(size: usize) -> usize {
     size.next_power_of_two().ilog2() as usize
 }
 
-/// In round k, rank r tells rank r + 2^k that all ranks it has heard of, and itself, have entered.
+/// The dissemination barrier. In round k, rank r tells rank r + 2^k that r and all ranks that r has heard of have entered.
 fn dissemination(engine: &Engine, epoch: u64) -> Result<()> {
     let (rank, size) = (engine.rank, engine.size);
     let own = engine.node.slot(rank);
     for round in 0..rounds(size) {
         let partner = (rank + (1 << round)) % size;
         let flag = engine.layout.barrier_flag(round);
-        // SAFETY: a committed line of the partner's slot, only written by this rank.
+        // SAFETY: the flag is inside a committed line of the partner's slot, aligned, and only accessed as an atomic.
         let theirs = unsafe { AtomicU64::from_ptr(engine.node.slot(partner).add(flag).cast()) };
         // Pairs with the Acquire load below, at the partner.
         theirs.store(epoch, Ordering::Release);
         engine.interface.wake_if_asleep(partner);
-        // SAFETY: a committed line of our own slot.
+        // SAFETY: as above, in our own slot.
         let ours = unsafe { AtomicU64::from_ptr(own.add(flag).cast()) };
         wait(engine, epoch, || ours.load(Ordering::Acquire) >= epoch)?;
     }
     Ok(())
 }
 
-/// The same by puts. The top byte of a flag says which call its sender is in.
+/// The dissemination barrier by puts over a network. The top byte of a flag is the `kind` of its sender's call.
 fn far_dissemination(engine: &Engine, epoch: u64, kind: u8) -> Result<()> {
     const KIND: u32 = 56;
     let (rank, size) = (engine.rank, engine.size);
@@ -120,12 +121,12 @@ fn far_dissemination(engine: &Engine, epoch: u64, kind: u8) -> Result<()> {
         let flag = engine.layout.barrier_flag(round);
         let value = epoch | u64::from(kind) << KIND;
         engine.far_put_flag((rank + (1 << round)) % size, flag, value).map_err(|error| match error {
-            // The partner may have left because of one that never came.
+            // The partner may have left because another rank never entered: then report that rank.
             Error::PeerLost { rank, cause: Loss::Left, .. } => deserted(engine, find_deserter(engine, epoch), rank),
             Error::PeerLost { rank, cause, .. } => Error::PeerLost { rank, cause, doing: DOING.into() },
             other => other,
         })?;
-        // SAFETY: a committed line of our own slot.
+        // SAFETY: the flag is inside a committed line of our own slot, aligned; the CPU accesses it only as an atomic.
         let ours = unsafe { AtomicU64::from_ptr(engine.node.slot(rank).add(flag).cast()) };
         let split = || {
             let word = ours.load(Ordering::Acquire);
@@ -133,9 +134,9 @@ fn far_dissemination(engine: &Engine, epoch: u64, kind: u8) -> Result<()> {
         };
         wait(engine, epoch, || split().0 >= epoch)?;
         let (seen, theirs) = split();
-        // It may be one barrier ahead by now, but then it has been through this one.
+        // If the flag shows a later epoch, its sender has passed this barrier, so its kind no longer matters.
         if seen == epoch && theirs != kind {
-            // Soft-RoCE writes a word byte by byte, the kind last.
+            // Soft-RoCE writes a word byte by byte, the kind last: the kind may be about to arrive.
             let whole = engine.wait_together_for(DOING, TORN, || split() != (seen, theirs));
             let (seen, theirs) = split();
             if whole.is_ok() && (seen != epoch || theirs == kind) {
@@ -144,7 +145,7 @@ fn far_dissemination(engine: &Engine, epoch: u64, kind: u8) -> Result<()> {
             return Err(differ((rank + size - (1 << round)) % size, theirs, rank, kind));
         }
     }
-    // Flags that found no room would wait for this rank's next call.
+    // Push out flags that met backpressure. They would otherwise stay here until this rank's next call.
     (0..rounds(size)).try_for_each(|round| engine.far_hand_over(DOING, (rank + (1 << round)) % size))
 }
 
@@ -161,14 +162,14 @@ fn differ(rank: usize, theirs: u8, reference: usize, ours: u8) -> Error {
     }
 }
 
-/// Everyone counts up one word at rank 0; the last one opens the door.
+/// The central barrier: every rank increments a counter at rank 0, and the last to do so releases the others.
 fn central(engine: &Engine, epoch: u64) -> Result<()> {
-    // SAFETY: the center line of rank 0's slot, only touched here.
+    // SAFETY: two aligned words in the center line of rank 0's slot, which only this function accesses.
     let (arrivals, done) = unsafe {
         let center = engine.node.slot(0).add(engine.layout.barrier_center()).cast::<u64>();
         (AtomicU64::from_ptr(center), AtomicU64::from_ptr(center.add(1)))
     };
-    // AcqRel: the last one to arrive has seen what everyone wrote before.
+    // AcqRel: the last rank to arrive sees what all ranks wrote before they arrived, and passes it on by `done`.
     if arrivals.fetch_add(1, Ordering::AcqRel) + 1 == epoch * engine.size as u64 {
         // Pairs with the Acquire load below.
         done.store(epoch, Ordering::Release);
@@ -186,7 +187,7 @@ fn wait(engine: &Engine, epoch: u64, mut ready: impl FnMut() -> bool) -> Result<
         }
         if engine.job.any_left() {
             deserter = find_deserter(engine, epoch);
-            // It may have entered, and others gone on, since we looked.
+            // Ends the wait; `ready` is checked again below, since the barrier may have completed meanwhile.
             return deserter.is_some();
         }
         false
@@ -197,10 +198,10 @@ fn wait(engine: &Engine, epoch: u64, mut ready: impl FnMut() -> bool) -> Result<
     }
 }
 
-/// The error for a barrier that `deserter` never entered, or else `rank` left.
+/// The error for a barrier that `deserter` never entered, or, if there is none, that `rank` left.
 #[cold]
 fn deserted(engine: &Engine, deserter: Option<usize>, rank: usize) -> Error {
-    // It may have left because another one died, which is then what there is to tell.
+    // The deserter may have left because another rank died: then report that rank.
     let (rank, cause) = engine.job.first_lost().unwrap_or((deserter.unwrap_or(rank), Loss::Left));
     engine.lost(rank, cause, DOING)
 }

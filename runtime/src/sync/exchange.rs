@@ -1,4 +1,4 @@
-//! Small all-to-all exchanges: each rank shows a few bytes, and sees what all others show.
+//! Small all-to-all exchanges: each rank writes a few bytes to a board in its own slot, and reads all other ranks' boards.
 
 use std::cell::Cell;
 
@@ -12,19 +12,19 @@ use crate::memory::layout::EXCHANGE_LEN;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Asking for memory, and the answers.
+    /// An allocation: requests, then outcomes.
     Allocate = 1,
-    /// Everyone's data for everyone.
+    /// An allgather.
     Gather,
-    /// A common outcome.
+    /// An agreement on a common outcome.
     Agree,
-    /// The last exchanges before leaving.
+    /// The last exchanges before a rank leaves.
     Finish,
-    /// Allocations that change hands: between all ranks and their owners.
+    /// A change of who may reach an allocation: all ranks, or each owner its own part.
     Phase,
-    /// Everyone's data combined.
+    /// An allreduce.
     Reduce,
-    /// One rank's data for everyone.
+    /// A broadcast.
     Broadcast,
 }
 
@@ -44,37 +44,40 @@ impl Kind {
     }
 }
 
-/// Bits of the kind in a title; above them is the number of elements.
+/// Bits of the kind in [`Title::kind`]; the number of elements is above them.
 const KIND_BITS: u32 = 8;
 
-/// What stands before the bytes on a board.
+/// The start of a board, before the bytes. All ranks' titles must be equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 struct Title {
-    /// The barrier that goes with this exchange: an old board is not taken for a new one.
+    /// The epoch of this exchange's barrier. It distinguishes a board from the one that was there before.
     epoch: u64,
-    /// And the number of elements.
+    /// [`Kind`], and above [`KIND_BITS`] the number of elements.
     kind: u64,
+    /// Bytes shown.
     len: u64,
 }
 
-/// What else is told of a call to a rank that is in another one; at the end of a board, where nobody else looks.
+/// Details for the error message if ranks are in different calls. At the end of a board; only read in that case.
 #[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 struct Facts {
-    /// Number of elements. Their type, by the end of its name; empty where there are none.
+    /// Number of elements.
     elements: u64,
+    /// The end of the name of their type; empty if the call has no elements.
     of: [u8; 24],
-    /// The call that the program made, if it is made of others.
+    /// The call that the program made, if this exchange is only a part of it.
     call: [u8; 32],
 }
 
 /// Bytes one rank can show in one exchange.
 pub const BOARD: usize = FACTS - size_of::<Title>();
-/// Where a board's facts are.
+/// Offset of the [`Facts`] in a board.
 const FACTS: usize = EXCHANGE_LEN - size_of::<Facts>();
 
-/// What an exchange is for: what all ranks must give alike, and what else tells the calls apart for people.
+/// The call that an exchange belongs to. Kind and number of elements must be equal on all ranks; the type's name is only for
+/// the error message.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     kind: Kind,
@@ -83,7 +86,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// So many elements of a type.
+    /// A call on `elements` elements of type `T`.
     pub fn data<T>(kind: Kind, elements: usize) -> Asked {
         Asked { kind, elements, of: std::any::type_name::<T>() }
     }
@@ -105,26 +108,26 @@ impl From<Kind> for Asked {
     }
 }
 
-/// What stands in a fixed length.
+/// The text in a field of fixed length, up to the first zero.
 fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or(bytes))
 }
 
 /// This rank's part in all exchanges of its world.
 ///
-/// Two boards are used in turn. A rank writes board b again only after the barrier of the exchange in between,
-/// which everyone enters when done reading b.
+/// Exchanges alternate between two boards. Before a rank writes a board again, it has passed the barrier of the exchange in
+/// between, which every rank enters only after it has read the board's last contents.
 #[derive(Debug, Default)]
 pub struct Exchange {
     turn: Cell<bool>,
 }
 
 impl Exchange {
-    /// Shows `bytes` to all and calls `see` with each rank's number and bytes. Collective.
+    /// Shows `bytes` to all ranks and calls `see` with each rank and its bytes, in rank order. Collective.
     ///
     /// # Errors
-    /// [`Error::RanksDiffer`] if a rank is in another call, or shows more or fewer bytes; nothing is seen then. As the
-    /// barrier.
+    /// [`Error::RanksDiffer`] if a rank is in another call, or shows more or fewer bytes; `see` is not called then. As
+    /// [`Barrier::enter`].
     ///
     /// # Panics
     /// If `bytes` is longer than [`BOARD`].
@@ -140,14 +143,14 @@ impl Exchange {
         engine.check_outside_handler("a collective call")?;
         let board = engine.layout.exchange + usize::from(self.turn.replace(!self.turn.get())) * EXCHANGE_LEN;
         let asked = asked.into();
-        // Elements are compared too: the first boards of arrays of different lengths look alike.
+        // The number of elements is compared too: arrays of different lengths may show equally long first pieces.
         let kind = asked.kind as u64 | (asked.elements as u64) << KIND_BITS;
         let title = Title { epoch: barrier.next_epoch(), kind, len: bytes.len() as u64 };
         let facts = asked.facts(engine.call());
-        // SAFETY: a committed board in every slot.
+        // SAFETY: every slot is mapped and has a committed board there. Only our own is used over a network.
         let at = |rank| unsafe { engine.node.slot(rank).add(board) };
         const DATA: usize = size_of::<Title>();
-        // SAFETY: our own board; readers of its last use have entered a barrier since.
+        // SAFETY: our own board; all ranks that read its last contents have entered a barrier since, which we have passed.
         unsafe {
             copy::copy(at(engine.rank), (&raw const title).cast(), DATA);
             copy::copy(at(engine.rank).add(DATA), bytes.as_ptr(), bytes.len());
@@ -159,7 +162,7 @@ impl Exchange {
         }
         let title_of = |rank| {
             let mut title: Title = bytemuck::Zeroable::zeroed();
-            // SAFETY: a committed board, not written again before this rank enters the next barrier.
+            // SAFETY: the board is committed and is not written again before this rank enters the next barrier.
             unsafe { copy::copy((&raw mut title).cast(), at(rank), DATA) };
             title
         };
@@ -182,7 +185,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// The same where boards are fetched over a network: `title` is our own.
+    /// The second half of [`Exchange::all`] over a network, which fetches the boards. `title` is our own.
     #[cold]
     fn all_far(
         &self,
@@ -194,7 +197,7 @@ impl Exchange {
     ) -> Result<()> {
         let len = size_of::<Title>() + title.len as usize;
         let mut boards = vec![0; len * engine.size];
-        // All at a time: one after the other each would take the network's latency.
+        // Fetch all boards at once. One at a time, each would cost the network's latency.
         let places = (0..engine.size).map(|rank| Place { rank, offset: board, len });
         engine.far_gather("a collective call", places, &mut boards)?;
         let title_of = |rank: usize| bytemuck::pod_read_unaligned::<Title>(&boards[rank * len..][..size_of::<Title>()]);
@@ -202,13 +205,14 @@ impl Exchange {
         let different = (0..engine.size).find(|rank| title_of(*rank) != reference).map(|rank| {
             let side = |rank| {
                 let mut facts: Facts = bytemuck::Zeroable::zeroed();
-                // Without them the error says less.
+                // If this fails the error message says less.
                 let _ = engine.far_get("a collective call", rank, board + FACTS, bytemuck::bytes_of_mut(&mut facts));
                 (rank, title_of(rank), facts)
             };
             differ(side(rank), side(0), title.epoch)
         });
-        // A rank may leave right after this, and its memory with it: also because of what it has seen.
+        // A rank may leave right after this exchange, even because of an error found in it, and its memory goes with it. So
+        // no rank returns before all have fetched.
         let closed = barrier.enter(engine);
         if let Some(error) = different {
             return Err(error);
@@ -227,7 +231,7 @@ fn differ(theirs: (usize, Title, Facts), ours: (usize, Title, Facts), epoch: u64
         }
         let mut shown = Kind::name(title.kind as u8).to_owned();
         if facts.of[0] != 0 {
-            // A long name has lost its start.
+            // If the field is full, the start of a long name may be cut off.
             let of = text(&facts.of);
             let of = if facts.of[facts.of.len() - 1] == 0 { of } else { format!("...{of}").into() };
             shown += &format!(" of {} elements of type {of}", facts.elements);

@@ -1,9 +1,9 @@
 //! A message lane: a ring of cache lines with one writer and one reader.
 //!
-//! The writer fills the body and then stores the head with Release; the reader loads the head with Acquire. The
-//! head carries the lap it was written in, so the reader knows a new line from an old one and nothing is cleared.
-//! The reader returns room by storing, now and then, how many lines it has consumed in the credit line, which the
-//! writer reads only when it thinks the lane full.
+//! The writer fills a line's body and then stores its head with Release; the reader loads the head with Acquire. The
+//! head carries the lap in which it was written, so the reader can tell a new line from an old one and clears nothing.
+//! After every half lap the reader stores the number of lines it has consumed as a credit. The writer reads the credit only
+//! when its last known value says that the lane is full.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +22,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// A line in which no message ever was, as zeroed memory is.
+    /// A line that never held a message, equal to zeroed memory.
     #[cfg(test)]
     pub fn fresh() -> Line {
         Line { head: AtomicU64::new(0), body: [0; BODY / 8], watched: Watched::default() }
@@ -32,7 +32,7 @@ impl Line {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Line>() == LINE);
 
-/// The word that makes a line a message: lap (16 bits), id (8), kind (8), length (32).
+/// A line's head word, from the low bits: lap (16 bits), id (8), kind (8), length (32).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head(u64);
 
@@ -41,7 +41,7 @@ pub struct Head(u64);
 pub enum Kind {
     /// In the line itself.
     Inline,
-    /// In a block of the sender's arena; the line holds offset and length.
+    /// In a block of the sender's arena. The line's body holds the block's offset and length.
     Block,
 }
 
@@ -56,7 +56,7 @@ impl Head {
         self.0 as u16
     }
 
-    /// The head of a line as it is in memory: id, kind and bytes in the body. `None` for what no sender of ours writes.
+    /// Decodes a head word: id, kind and bytes in the body. `None` for a word that no [`Writer`] writes.
     #[cfg(any(test, fuzzing))]
     pub fn decode(word: u64) -> Option<(u8, Kind, usize)> {
         let head = Head(word);
@@ -69,7 +69,7 @@ impl Head {
         (self.0 >> 16) as u8
     }
 
-    /// How the payload travels; `None` for bytes no sender of ours writes.
+    /// How the payload travels. `None` for a value that no [`Writer`] writes.
     #[inline(always)]
     pub fn kind(self) -> Option<Kind> {
         match (self.0 >> 24) as u8 {
@@ -86,7 +86,7 @@ impl Head {
     }
 }
 
-/// The lap of the message with this number. Never that of a fresh, zeroed line in the first lap.
+/// The lap of message `number`, from 1, modulo 2^16. In the first lap it differs from 0, the lap of a zeroed line.
 #[inline(always)]
 fn lap(number: u64, depth_log2: u32) -> u16 {
     ((number >> depth_log2) as u16).wrapping_add(1)
@@ -99,15 +99,15 @@ pub struct Writer {
     credit: *const AtomicU64,
     /// Messages written.
     next: u64,
-    /// Messages that may be written before the credit must be read again.
+    /// The value of `next` at which the credit must be read again.
     limit: u64,
     depth_log2: u32,
 }
 
 impl Writer {
     /// # Safety
-    /// `lines` is a zeroed or continued lane of `1 << depth_log2` lines, `credit` its credit line; both stay
-    /// mapped while the writer lives, and there is no other writer.
+    /// `lines` is a zeroed lane of `1 << depth_log2` lines and `credit` its zeroed credit line. Both stay mapped while the
+    /// writer lives, and there is no other writer.
     pub unsafe fn new(lines: *mut u8, credit: *const u8, depth_log2: u32) -> Writer {
         Writer { lines: lines.cast(), credit: credit.cast(), next: 0, limit: 1 << depth_log2, depth_log2 }
     }
@@ -120,19 +120,20 @@ impl Writer {
 
     #[cold]
     fn refresh(&mut self) -> bool {
-        // SAFETY: mapped, by the word given to `new`. Pairs with the Release store in `Reader::publish`.
+        // SAFETY: the caller of `new` guarantees that it is mapped. Pairs with the Release store in `Reader::publish`.
         let consumed = unsafe { &*self.credit }.load(Ordering::Acquire);
         self.limit = consumed + (1 << self.depth_log2);
         self.next < self.limit
     }
 
-    /// Writes a message whose body is made by `fill`; call only after [`Writer::has_room`] said yes.
+    /// Writes a message. `fill` writes its body. Call only after [`Writer::has_room`] returned true.
     #[inline(always)]
     pub fn write(&mut self, id: u8, kind: Kind, len: usize, fill: impl FnOnce(*mut u8)) {
         debug_assert!(self.next < self.limit && len <= BODY);
         let index = self.next & ((1 << self.depth_log2) - 1);
         let head = Head::new(lap(self.next, self.depth_log2), id, kind, len);
-        // SAFETY: inside the lane; the reader does not look at the body before the head is stored.
+        // SAFETY: `index` is inside the lane. The reader's credit says that it has consumed this line's last message, and it
+        // does not read the body before the new head is stored.
         unsafe {
             let line = self.lines.add(index as usize);
             (*line).watched.written(|| fill((&raw mut (*line).body).cast()));
@@ -143,19 +144,19 @@ impl Writer {
     }
 }
 
-/// Makes `line` the next message of a lane of `depth` lines whatever it holds: only the lap is made to fit.
+/// Writes arbitrary bytes as message `number` of a lane of `depth` lines; only the lap is set to the right value.
 ///
 /// # Safety
-/// As [`Writer::new`] and [`Writer::write`]; `number` messages were written before.
+/// As [`Writer::new`]; `number` messages were written before, the lane has room, and its reader is on this thread.
 #[cfg(all(any(test, fuzzing), not(loom)))]
 pub unsafe fn set_line(lane: *mut u8, number: u64, depth: u64, mut line: [u8; LINE]) {
     let at = (number & (depth - 1)) as usize;
     line[..2].copy_from_slice(&lap(number, depth.ilog2()).to_ne_bytes());
-    // SAFETY: the caller's word; one thread writes and reads.
+    // SAFETY: `at` is inside the lane; the caller guarantees that no other thread accesses it.
     unsafe { lane.add(at * LINE).copy_from(line.as_ptr(), LINE) };
 }
 
-/// Half the lines of a lane: after so many, room is given back.
+/// Half the lines of a lane, rounded up. The reader returns credit after this many messages.
 #[inline(always)]
 fn half(depth_log2: u32) -> u64 {
     (1u64 << depth_log2).div_ceil(2)
@@ -168,7 +169,7 @@ pub struct Reader {
     credit: *const AtomicU64,
     /// Messages read.
     next: u64,
-    /// How many will have been read when room is given back next.
+    /// The value of `next` at which credit is returned next.
     due: u64,
     /// The next message's line.
     index: u32,
@@ -185,10 +186,10 @@ impl Reader {
         Reader { lines, credit, next: 0, due: half(depth_log2), index: 0, depth_log2, lap: lap(0, depth_log2) }
     }
 
-    /// The next message, if it is there: its head and its body.
+    /// The head and body of the next message, if it has arrived.
     #[inline(always)]
     pub fn peek(&self) -> Option<(Head, *const u8)> {
-        // SAFETY: inside the lane, mapped by the word given to `new`.
+        // SAFETY: `index` is inside the lane, which the caller of `new` guarantees to be mapped.
         let line = unsafe { self.lines.add(self.index as usize) };
         // SAFETY: as above. Pairs with the Release store in `Writer::write`.
         let head = Head(unsafe { &(*line).head }.load(Ordering::Acquire));
@@ -201,13 +202,14 @@ impl Reader {
         Some((head, unsafe { (&raw const (*line).body).cast() }))
     }
 
-    /// Done with the message that [`Reader::peek`] showed: its line may be written again. Returns whether the writer was
-    /// told so just now, and may want to be woken.
+    /// Consumes the message that [`Reader::peek`] returned: its line may be written again. Returns whether this returned
+    /// credit to the writer, which may sleep until it gets some.
     #[inline(always)]
     pub fn advance(&mut self) -> bool {
         self.next += 1;
         self.index += 1;
-        // Half a lane at a time: the writer always has the other half, so it never waits for an unpublished credit.
+        // Half a lane at a time: fewer than half the lines are ever consumed without a credit, so a writer that waits for
+        // credit still has unread messages here, and the reader returns credit when it reads them.
         let due = self.next == self.due;
         if due {
             self.publish();
@@ -218,10 +220,10 @@ impl Reader {
     #[cold]
     fn publish(&mut self) {
         self.due = self.next + half(self.depth_log2);
-        // A lap is a whole number of halves, so it ends here or not at all.
+        // A lap is a whole number of halves, so `index` wraps and `lap` changes only here.
         self.index = (self.next & ((1 << self.depth_log2) - 1)) as u32;
         self.lap = lap(self.next, self.depth_log2);
-        // SAFETY: mapped, by the word given to `new`. Pairs with the Acquire load in `Writer::refresh`.
+        // SAFETY: the caller of `new` guarantees that it is mapped. Pairs with the Acquire load in `Writer::refresh`.
         unsafe { &*self.credit }.store(self.next, Ordering::Release);
     }
 }
