@@ -1,11 +1,12 @@
-//! Aggregation where ranks map each other's memory: rounds of sorting, a barrier, and applying.
+//! Aggregation on ranks that map each other's memory: rounds of sort, barrier, apply, barrier.
 //!
-//! In a round each rank sorts as many of its items as its [`Pool`] holds. After a barrier each owner walks through its
-//! own buckets in all pools, straight from the others' memory: nobody copies an item a second time, and the stretch of the
-//! table under a bucket stays in the owner's cache while all that goes there is applied, with plain loads and stores, as
-//! nobody else writes there. A second barrier gives the pools back.
+//! In a round each rank sorts as many of its items as its [`Pool`] holds into buckets. After a barrier each owner walks its
+//! own buckets in all ranks' pools, directly in their memory, so no item is copied a second time. The stretch of the table
+//! under a bucket stays in the owner's cache while all its items are applied. Only the owner writes its part, so it uses
+//! plain loads and stores. After a second barrier the pools may be filled again.
 //!
-//! Who only reads may read straight away, if the processor fetches enough at a time: [`Trial`] finds out.
+//! A gather has no rounds: after one exchange each rank reads by itself, either in the order asked for or sorted by place.
+//! Which is faster depends on the machine and the data; [`Trial`] measures it.
 
 use std::time::{Duration, Instant};
 
@@ -21,31 +22,31 @@ use super::straight;
 use super::trial::{Trial, Way};
 use super::verdict::{Call, Verdict, Verdicts};
 
-/// What rounds need, made once.
+/// What is kept from call to call.
 pub(super) struct Rounds<T> {
     pool: Pool<T>,
     verdicts: Verdicts,
     trial: Trial,
 }
 
-/// Bytes of a table under a bucket. Of 8 bytes, as many elements as have short offsets.
+/// Bytes of the table under one bucket: for elements of 8 bytes, the 65,536 that a 16-bit offset can name.
 const STRETCH: usize = 512 << 10;
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Entries for which their pool's lines are asked for at once: of 8 bytes, two lines of values.
+/// Entries between two prefetches of a pool. With values of 8 bytes these fill two cache lines.
 const GROUP: usize = 16;
-/// Most elements that are read for each line fetched ahead.
+/// Most elements that are read between two lines prefetched.
 const READ_MAX: usize = 8;
 
-/// What is done to the table: the items, and where old values go.
+/// The items of an update, and where the old values go.
 pub(super) struct Update<'a, T> {
     pub(super) indices: &'a [usize],
     pub(super) values: &'a [T],
-    /// As long as the indices, or empty if nobody wants to know.
+    /// As long as `indices`, or empty if old values are not fetched.
     pub(super) old: &'a mut [T],
 }
 
-/// Buckets of one of both kinds.
+/// Buckets of either kind.
 enum Sorted<'a, P> {
     Index(ByIndex),
     Place(ByPlace<'a, P>),
@@ -64,7 +65,7 @@ impl<T: Pod> Rounds<T> {
         self.pool.memory()
     }
 
-    /// Buckets for a table. The same on every rank.
+    /// The buckets for a table. Every rank makes the same ones, or the exchange finds that they differ.
     fn buckets<'a, P: Places>(&self, world: &World, call: Call, places: &'a P) -> Result<Sorted<'a, P>, Verdict> {
         let (len, most) = (call.table.1, self.pool.buckets());
         let table = Table { ranks: world.size(), len, size: size_of::<T>(), stretch: STRETCH, most };
@@ -75,7 +76,7 @@ impl<T: Pod> Rounds<T> {
         }
     }
 
-    /// Combines the values into the table, and tells what was there before if `FETCH`.
+    /// Combines the values into the table, and fetches the old values if `FETCH`. Collective.
     pub(super) fn update<P: Places, const FETCH: bool>(
         &mut self,
         world: &World,
@@ -123,7 +124,7 @@ impl<T: Pod> Rounds<T> {
         loop {
             let mut taken = 0;
             if verdict.is_good() {
-                // SAFETY: nobody looks before the exchange, and all have looked before the barrier of the last round.
+                // SAFETY: other ranks read this pool only between the exchange and the barrier at the end of a round.
                 match unsafe { self.pool.fill::<B, true>(buckets, &indices[done..], &values[done..]) } {
                     Ok(count) => taken = count,
                     Err(number) => verdict = Verdict::of_index(places, indices, done + number),
@@ -142,7 +143,7 @@ impl<T: Pod> Rounds<T> {
             }
             world.barrier()?;
             if FETCH {
-                // SAFETY: the owners are done, as the barrier says.
+                // SAFETY: all owners have entered the barrier, so they are done with this pool.
                 let traced = unsafe { self.pool.retrace(buckets, &indices[done..end], &mut old[done..end]) };
                 let wrong = |number| Verdict::of_index(places, indices, done + number);
                 traced.map_err(|number| wrong(number).error(call.operation, world.rank()))?;
@@ -154,7 +155,7 @@ impl<T: Pod> Rounds<T> {
         }
     }
 
-    /// Applies what is in all pools for this rank's part of the table.
+    /// Applies the entries of all pools that belong to this rank's part of the table.
     fn apply<O: Offset, P: Places, B: Buckets, const FETCH: bool>(
         &self,
         world: &World,
@@ -169,10 +170,11 @@ impl<T: Pod> Rounds<T> {
             let under = buckets.under(bucket);
             for from in (0..ranks).map(|step| (own + step) % ranks) {
                 let pool = self.pool.of::<O>(from);
-                // All pools were filled before the exchange, by buckets of one shape, as it found, and are left alone until
-                // the barrier. Of this part nobody else knows, as long as the table is borrowed on all ranks.
+                // All pools were filled before the exchange, which checked that all ranks' buckets have the same shape, and
+                // stay unchanged until the barrier. No other rank accesses this part: the table is mutably borrowed on all
+                // ranks.
                 let update = |entry: usize, at: *mut T| {
-                    // SAFETY: an entry of that pool, an element of this part.
+                    // SAFETY: `entry` is in that pool, `at` in this part; only this rank accesses either now.
                     unsafe {
                         let before = copy::load(at);
                         copy::store(at, combine(before, pool.values.add(entry).read()));
@@ -181,13 +183,13 @@ impl<T: Pod> Rounds<T> {
                         }
                     }
                 };
-                // SAFETY: entries of that pool.
+                // SAFETY: only called with entries of that pool or up to `ENTRIES_AHEAD` behind them, for which it has room.
                 let offset = |entry: usize| unsafe { pool.offsets.add(entry).read() }.get();
                 match under {
                     Under::Stretch { start, .. } => {
-                        // SAFETY: the start of a stretch of this part, and offsets inside it, as the sender's
-                        // `Buckets::locate` made them: its buckets have the shape of these. By it no other rank has this
-                        // bucket, so entries are read and written here alone.
+                        // SAFETY: `start` begins a stretch of this part. The sender's `Buckets::locate` made the offsets,
+                        // and its buckets have the same shape as these, so they are inside the stretch. By that shape the
+                        // bucket belongs to this rank alone, so only this rank accesses its entries.
                         unsafe {
                             let stretch = part.add(start);
                             pool.walk(bucket, |first, count| {
@@ -195,7 +197,7 @@ impl<T: Pod> Rounds<T> {
                                 for group in (first..end).step_by(GROUP) {
                                     pool.ahead(group);
                                     for entry in group..end.min(group + GROUP) {
-                                        // Whatever is there is asked for.
+                                        // That offset may belong to no entry of this bucket: it is only prefetched.
                                         prefetch_near(stretch.wrapping_add(offset(entry + ENTRIES_AHEAD)));
                                         update(entry, stretch.add(offset(entry)));
                                     }
@@ -204,9 +206,9 @@ impl<T: Pod> Rounds<T> {
                         }
                     }
                     Under::Several { first: base } => {
-                        // SAFETY: a bucket of that pool, and elements below the length. Whose an entry is the layout says
-                        // each time anew; one that says it otherwise to two ranks has both write the entry, which `copy`
-                        // allows for.
+                        // SAFETY: the bucket is in that pool, and `local < len` is checked. The layout decides each time
+                        // which rank an entry belongs to. If it answers two ranks differently, both write the entry: hence
+                        // the accesses by `copy`, which allow races.
                         unsafe {
                             pool.walk(bucket, |first, count| {
                                 for entry in first..first + count {
@@ -228,7 +230,7 @@ impl<T: Pod> Rounds<T> {
         }
     }
 
-    /// Reads the elements with these indices.
+    /// Reads the elements with these indices. Collective.
     pub(super) fn gather<P: Places>(
         &mut self,
         world: &World,
@@ -278,7 +280,7 @@ impl<T: Pod> Rounds<T> {
         Ok(())
     }
 
-    /// As [`Verdicts::exchange`]; tells how long this rank waited for the others.
+    /// As [`Verdicts::exchange`]. Returns how long it took, which is mostly waiting for other ranks.
     fn meet(&mut self, world: &World, call: Call, verdict: Verdict) -> Result<Duration> {
         let begin = Instant::now();
         self.verdicts.exchange(world, call, verdict, false)?;
@@ -331,7 +333,7 @@ impl<T: Pod> Rounds<T> {
         while is_first || done < indices.len() {
             let mut taken = 0;
             if verdict.is_good() {
-                // SAFETY: others look at this pool in updates only, whose end they have told.
+                // SAFETY: other ranks read this pool in updates only, which end with a barrier.
                 match unsafe { self.pool.fill::<B, false>(buckets, &indices[done..], &[]) } {
                     Ok(count) => taken = count,
                     Err(number) => verdict = Verdict::of_index(places, indices, done + number),
@@ -362,9 +364,9 @@ impl<T: Pod> Rounds<T> {
         Ok(waited)
     }
 
-    /// Reads what this rank's pool asks for, `count` elements in all, stretch by stretch. Where most lines of a stretch are
-    /// asked for, all are fetched in their order, while the stretch before is read: that is quicker than what is left of
-    /// them by chance.
+    /// Reads the `count` elements that this rank's pool names, stretch by stretch. If they are more than half as many as the
+    /// table has cache lines, the whole next stretch is prefetched in order while this one is read: most of its lines are
+    /// needed, and in order they come faster than at random.
     fn fetch<O: Offset, P: Places, B: Buckets>(
         &self,
         world: &World,
@@ -385,7 +387,7 @@ impl<T: Pod> Rounds<T> {
             };
             match buckets.under(bucket) {
                 Under::Stretch { rank, start } => {
-                    // SAFETY: this rank's pool, filled by these buckets, and offsets inside the stretch.
+                    // SAFETY: these buckets filled this rank's pool, so its offsets are inside the stretch.
                     unsafe {
                         let stretch = part(rank).add(start);
                         own.walk(bucket, |first, count| {

@@ -1,14 +1,14 @@
-//! One team's slot of the workspace, and the few moves that every algorithm is made of: put to a member's buffer and
-//! signal, wait for signals, read.
+//! One team's slot of the workspace, and the operations that every algorithm consists of: put to a member's buffer and
+//! signal it, wait for signals, read.
 //!
-//! A collective is a row of steps. Each step takes the next of [`DEPTH`] buffers at every member, and a signal word for
-//! each round in it. A member may write to another's buffer as soon as that one is done with its last use, [`DEPTH`] steps
-//! ago. It knows so when it has since taken part in something that nobody leaves before all have entered, as most steps
-//! are: [`Context::synced`]. Where steps of another kind, such as broadcasts, fill all buffers, a barrier comes in
-//! between. All members count alike, so nothing is said about it.
+//! A collective is a sequence of steps. Each step uses the next of [`DEPTH`] buffers at every member, and one signal word
+//! for each of its rounds. A member may write to another member's buffer only when that member is done with the buffer's
+//! last use, [`DEPTH`] steps ago. It knows this after any step that no member completes before all have begun it, as most
+//! steps are: [`Context::synced`]. If other steps, such as broadcasts, have used all buffers, [`Context::step`] runs a
+//! barrier. All members count steps alike, so they agree on this without messages.
 //!
-//! Every signal that comes to a member is waited for in the step it belongs to, so a member that is done with its last
-//! collective has had all its signals, and the slot is clean for another team.
+//! A member waits for each of its signals in the step that the signal belongs to. So after its last collective no signal is
+//! outstanding, and the slot is clean for another team.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -27,14 +27,14 @@ use super::nodes::Nodes;
 
 /// Bytes before the data of a message: its head. Data of any alignment up to a cache line follows.
 const HEAD: usize = size_of::<Head>();
-/// A wait looks at its mates' cards when it has lasted so long, and so long after.
+/// A wait checks the other members' cards each time this has passed.
 const LONG: Duration = Duration::from_millis(20);
-/// Looks that a wait makes before it asks what time it is.
+/// Polls of a wait before it reads the clock.
 const LOOKS: u32 = 64;
-/// The same where cores are short: soon it sleeps between them.
+/// The same with more ranks than cores, where a wait soon sleeps between polls.
 const LOOKS_CROWDED: u32 = 16;
 
-/// How a team came to its end.
+/// Why a team has failed.
 #[derive(Debug, Clone)]
 enum Broken {
     Lost(usize, Loss, Doing),
@@ -46,29 +46,31 @@ pub(super) struct Context {
     pub(super) hub: Rc<Hub>,
     /// Its place in the workspace.
     pub(super) slot: usize,
-    /// The slot that it holds, as a team.
+    /// The slot to give back on drop. `None` for a group, which uses its team's slot.
     held: Option<usize>,
-    /// Its groups, where it is on several nodes.
+    /// Its groups by node, if the team is on several nodes.
     nodes: Option<Box<Nodes>>,
     /// The members' ranks in the world, by their rank in the team.
     pub(super) members: Rc<[u32]>,
-    /// The team that this is, or is a group of: its members, and its place in the workspace.
+    /// The team that this is, or is a group of: its members' ranks in the world, and its place in the workspace.
     team: (Rc<[u32]>, usize),
-    /// This rank's number in the team.
+    /// This rank's number among `members`.
     pub(super) rank: usize,
     pub(super) algorithms: Cell<Collectives>,
     /// Collectives begun.
     number: Cell<u64>,
+    /// The collective begun last.
     head: Cell<Head>,
     /// The buffer that the next step takes.
     next: Cell<usize>,
-    /// Buffers that others may still be using.
+    /// Buffers that other members may still be using.
     used: Cell<usize>,
+    /// Collectives begun that have not completed without error. Signals for them may still arrive.
     unfinished: Cell<usize>,
     broken: RefCell<Option<Broken>>,
 }
 
-/// A buffer of every member, and the words that go with it.
+/// A step of a collective: one buffer at every member, and the signal words that belong to it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     buffer: usize,
@@ -127,13 +129,13 @@ impl Context {
         self.members.len()
     }
 
-    /// The world's number of a member.
+    /// A member's rank in the world.
     #[inline]
     pub(super) fn world(&self, member: usize) -> usize {
         self.members[member] as usize
     }
 
-    /// Its groups by nodes, where members are on several and some share one.
+    /// The groups by node, if the members are on several nodes and some share one.
     pub(super) fn nodes(&self) -> Option<&Nodes> {
         self.nodes.as_deref()
     }
@@ -143,7 +145,7 @@ impl Context {
         self.hub.progress.node_of(self.world(self.rank))
     }
 
-    /// The collective under way.
+    /// The collective in progress.
     pub(super) fn head(&self) -> Head {
         self.head.get().without_history()
     }
@@ -162,7 +164,7 @@ impl Context {
             Ok(_) => self.unfinished.set(self.unfinished.get() - 1),
             Err(error) => {
                 self.fail(error);
-                // Of one that is lost each hears by itself.
+                // Each member learns of a failed peer by itself.
                 if !matches!(error, Error::PeerLost { .. }) {
                     self.tell_mates();
                 }
@@ -171,13 +173,13 @@ impl Context {
         outcome
     }
 
-    /// This rank panicked in a collective, which is over: whatever it was doing, the team has failed.
+    /// Fails the team: this rank panicked in the collective `doing`.
     #[cold]
     pub(super) fn panicked(&self, doing: &str, panic: &(dyn Any + Send)) {
         let words = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
         let why = format!("panicked in a team's {doing}: {}", words.unwrap_or("in no words"));
         if self.broken.borrow().is_none() {
-            // Before it began.
+            // The collective had not begun, or dropping it would have failed the team.
             self.number.set(self.number.get() + 1);
             self.unfinished.set(self.unfinished.get() + 1);
             card::begin(&self.hub, self.slot, self.number.get(), self.head.get());
@@ -186,20 +188,20 @@ impl Context {
         self.tell_mates();
     }
 
-    /// Tells the members that this team has failed here, where they cannot look at this rank's card.
+    /// Tells the members that this team has failed here, if they cannot read this rank's card.
     #[cold]
     fn tell_mates(&self) {
         if self.is_mapped() || self.held.is_none() || self.told().is_some() {
             return;
         }
         for mate in (0..self.size()).filter(|mate| *mate != self.rank) {
-            // One that does not hear of it is gone.
+            // An error means that the member is gone.
             let _ = card::tell(&self.hub, self.slot, self.world(mate));
         }
     }
 
-    /// The member, by its rank in the world, that said that this team has failed there. What comes late may be about the
-    /// team that had the slot before; but where that failed the slot is never free again, so no member of this team said so.
+    /// The member, by its rank in the world, that said that this team has failed there. A late message may be about the team
+    /// that had the slot before. Its sender never frees that slot again, so it is not a member of this team and is ignored.
     #[inline]
     fn told(&self) -> Option<usize> {
         card::told(&self.hub, self.team.1).filter(|rank| self.team.0.iter().any(|member| *member as usize == *rank))
@@ -216,7 +218,8 @@ impl Context {
         Ok(())
     }
 
-    /// A collective that was called with arguments that cannot be right: mates that call it otherwise hear of it.
+    /// The error for a collective called with invalid arguments. The card shows it as begun and failed, so that members in a
+    /// valid call do not wait for this rank.
     #[cold]
     pub(super) fn refuse(&self, doing: &'static str, why: String) -> Error {
         let error = Error::InvalidArgument { operation: doing, why };
@@ -237,7 +240,8 @@ impl Context {
         card::fail(&self.hub, self.slot, self.number.get(), error);
     }
 
-    /// Why a collective was given up, which only its caller knows.
+    /// Records that a peer failed and a collective was given up for that reason. Dropping the collective only recorded that
+    /// it was given up.
     #[cold]
     pub(super) fn note(&self, error: &Error) {
         let given_up = matches!(*self.broken.borrow(), Some(Broken::Other(_)));
@@ -261,7 +265,7 @@ impl Context {
         }
     }
 
-    /// Takes the next buffer.
+    /// Begins a step with the next buffer. First runs a barrier if other members may still be using all buffers.
     #[inline]
     pub(super) async fn step(&self) -> Result<Step> {
         if self.used.get() == DEPTH {
@@ -273,23 +277,23 @@ impl Context {
         Ok(Step { buffer })
     }
 
-    /// All members have begun the last step: they are done with the buffers before it.
+    /// Notes that all members have begun the last step: they are done with the buffers of earlier steps.
     #[inline]
     pub(super) fn synced(&self) {
         self.used.set(1);
     }
 
-    /// All members have come to where this one is: they are done with all buffers.
+    /// Notes that all members have reached this point: they are done with all buffers.
     pub(super) fn met(&self) {
         self.used.set(0);
     }
 
-    /// Bytes of data that a part holds when the buffer is cut into so many, cache lines each. 0 if they are too many.
+    /// Bytes of data that a part holds if a buffer is cut into `parts` parts of whole cache lines. 0 if there are too many.
     pub(super) fn room(&self, parts: usize) -> usize {
         self.part(parts).saturating_sub(HEAD.max(64))
     }
 
-    /// The setting that says how large its buffers are.
+    /// The setting for the size of its buffers.
     pub(super) fn memory_setting(&self) -> &'static str {
         self.hub.memory_setting(self.slot)
     }
@@ -303,12 +307,12 @@ impl Context {
         self.hub.at(self.slot, step.buffer) + part.0 * self.part(part.1) + Self::lead::<T>() - HEAD
     }
 
-    /// Bytes from the start of a part to its data.
+    /// Bytes from the start of a part to its data. The head ends where the data begins.
     fn lead<T>() -> usize {
         HEAD.max(align_of::<T>())
     }
 
-    /// Puts `data` to a part (which, of how many) of a member's buffer.
+    /// Puts the head and `data` to a part (which, of how many) of a member's buffer.
     #[inline]
     pub(super) fn put<T: Pod>(&self, to: usize, step: Step, part: (usize, usize), data: &[T]) -> Result<()> {
         let at = self.place::<T>(step, part);
@@ -318,11 +322,11 @@ impl Context {
             self.hub.space.put_slice(to, at, head)?;
             return self.hub.space.put_slice(to, at + HEAD, data);
         }
-        // One message.
+        // Over a network: one put, so one message.
         self.hub.space.put_slice(to, at, &[head, data].concat())
     }
 
-    /// Signals a member that what was put there is there.
+    /// Signals a member that the data put there before has arrived.
     #[inline]
     pub(super) fn signal(&self, to: usize, step: Step, port: usize) -> Result<()> {
         self.signal_word(to, step.port(port))
@@ -347,7 +351,7 @@ impl Context {
         self.signal(to, step, port)
     }
 
-    /// Waits for so many signals.
+    /// Waits for `count` signals.
     #[inline]
     pub(super) async fn heard(&self, step: Step, port: usize, count: usize) -> Result<()> {
         self.heard_word(step.port(port), count).await
@@ -382,7 +386,7 @@ impl Context {
         Ok(())
     }
 
-    /// In a wait that is long: whether a mate is in another collective than this rank, or has failed.
+    /// In a long wait, where cards are mapped: fails if another member is in a different collective, or has failed.
     fn look_at_mates(&self, since: &mut Option<Instant>) -> Result<()> {
         let now = Instant::now();
         let begun = *since.get_or_insert(now);
@@ -404,7 +408,7 @@ impl Context {
         Ok(())
     }
 
-    /// Whether what `from` has put in a part of this rank's buffer belongs to this collective.
+    /// Checks that what `from` has put in a part of this rank's buffer belongs to this collective.
     #[inline]
     pub(super) fn verify<T: Pod>(&self, from: usize, step: Step, part: (usize, usize)) -> Result<()> {
         let mut head: Head = bellwether_runtime::Zeroable::zeroed();
@@ -416,7 +420,8 @@ impl Context {
         Err(self.differ(from, head))
     }
 
-    /// The error for a message of `from` that belongs to another collective; to an earlier one, where the cards know it.
+    /// The error for data from `from` that belongs to another collective. If only earlier collectives differ, it names the
+    /// earliest difference that the cards still hold.
     #[cold]
     fn differ(&self, from: usize, theirs: Head) -> Error {
         let (from, own) = (self.world(from), self.world(self.rank));
@@ -447,7 +452,7 @@ impl Context {
         self.hub.space.read(at, bytemuck::cast_slice_mut(data));
     }
 
-    /// As [`Context::verify`] and [`Context::read`] of a member's buffer, which is mapped.
+    /// As [`Context::verify`] and [`Context::read`], from the mapped buffer of member `owner`, where `from` put the data.
     pub(super) fn fetch<T: Pod>(
         &self,
         owner: usize,
@@ -465,7 +470,7 @@ impl Context {
         self.hub.space.get_slice(self.world(owner), at + HEAD, bytemuck::cast_slice_mut(data))
     }
 
-    /// Waits until all members have come. Boxed, since a step may need it.
+    /// A barrier. Boxed, so that [`Context::step`] can await it.
     pub(super) fn meet(&self) -> Pin<Box<dyn Future<Output = Result<()>> + '_>> {
         Box::pin(async move {
             super::barrier::enter(self).await?;
@@ -477,18 +482,19 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Groups before the team: another may take the slot then.
+        // Drop the groups before the slot is given back: then another team may take it.
         self.nodes = None;
-        // What was not finished may still get signals: nobody is to take them for his.
+        // Signals may still arrive for an unfinished collective. Then the slot is never reused: another team would take
+        // them for its own.
         if self.unfinished.get() == 0 {
-            // Before anyone can agree on it again: mates may look at the card of a team that is new here.
+            // Clear the card before the slot is free: members of the next team may read it.
             card::clear(&self.hub, self.slot);
             self.held.into_iter().for_each(|slot| self.hub.give_back(slot));
         }
     }
 }
 
-/// A collective that was dropped before it was done.
+/// Fails the team if a collective is dropped before it is done.
 struct Unfinished<'a>(Option<&'a Context>);
 
 impl Drop for Unfinished<'_> {

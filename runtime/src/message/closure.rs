@@ -368,8 +368,7 @@ pub(crate) fn feed_closures(bytes: &[u8]) {
     let _ = <Plain as Encoding<()>>::decode(bytes);
 }
 
-/// For fuzzing: returns odd `bits` and bits that name code as the place of a closure that takes a `T`, so that nothing
-/// else is ever run; other bits unchanged.
+/// For fuzzing: the place of a closure that takes a `T` if `bits` name code or are odd; else `bits`.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn name_code<T: Serialize + DeserializeOwned>(bits: u64) -> u64 {
     fn taking<T: Serialize + DeserializeOwned, F: Fn(&Context<'_>, T) -> u8 + Copy>(_: F) -> Shim {
