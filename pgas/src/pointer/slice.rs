@@ -153,6 +153,10 @@ impl<T: Pod> GlobalSlice<T> {
     /// What it points into, if all of it is inside.
     pub(super) fn whole<'w>(&self, world: &'w World, operation: &'static str) -> Result<Lent<'w, T>> {
         let array = self.start.lend(world, operation)?;
+        let (rank, size) = (self.start.rank(), world.size());
+        if rank >= size {
+            return Err(Error::RankOutOfRange { operation, rank, size });
+        }
         let (start, count, available) = (self.start.index(), self.len(), array.len());
         if start > available || count > available - start {
             return Err(Error::OutOfBounds { operation, rank: self.start.rank(), start, count, available });

@@ -11,7 +11,7 @@ use std::task::{Context, Waker};
 use bellwether::aggregate::{Aggregator, Blocks, Options};
 use bellwether::array::{GlobalArray, Layout, Local, Shared};
 use bellwether::sim::{self, Config};
-use bellwether::{Error, GlobalPtr, Posted, Result, Settings, Simulated, Threads, World};
+use bellwether::{Error, GlobalPtr, Piece, Posted, Result, Settings, Simulated, Symmetric, Threads, World};
 use bellwether_runtime::Transport;
 use bellwether_runtime::transport::Memory;
 use bellwether_tests::watchdog;
@@ -281,6 +281,21 @@ fn no_future_of_plain_memory_outlives_it() {
     });
 }
 
+#[test]
+fn elements_without_bytes_come_in_their_number() {
+    on_all("elements without bytes", 1, |world| {
+        let (array, last) = (world.alloc::<()>(5)?, world.size() - 1);
+        let pieces = [Piece { rank: last, start: 0, count: 2 }, Piece { rank: 0, start: 1, count: 4 }];
+        assert_eq!(array.get_slice_async(last, 0, 5).wait()?.len(), 5);
+        assert_eq!(array.get_slice_async(last, 1, 0).wait()?.len(), 0);
+        assert_eq!(array.get_pieces_async(&pieces).wait()?.len(), 6);
+        assert!(array.get_slice_async(last, 1, 5).wait().is_err());
+        array.put_slice_async(last, 0, &[(); 5]).wait()?;
+        array.get_async(last, 4).wait()?;
+        world.barrier()
+    });
+}
+
 /// A phase that is over is as good as a value.
 fn over(error: Error) -> Result<u64> {
     match error {
@@ -340,6 +355,39 @@ fn a_handler_that_polls_a_future_does_not_reach_the_next_phase() {
                 poll(world)?;
             }
             is_left_alone(world, "polled in a handler", &array)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn memory_that_a_handler_drops_within_an_allocation() {
+    type Kept = RefCell<Option<Symmetric<u64>>>;
+    on_all("memory that a handler drops", 5, |world| {
+        let last = world.size() - 1;
+        for _ in 0..10 {
+            let plain = world.alloc::<u64>(ELEMENTS)?;
+            if world.rank() == 0 {
+                world.set_state(Kept::new(Some(plain)));
+            } else {
+                drop(plain);
+            }
+            world.barrier()?;
+            if world.rank() == last {
+                // Comes while rank 0 waits for the others to allocate: what it begins there is under way when it is back.
+                world.invoke(0, (), |context, ()| {
+                    let Some(plain) = context.state::<Kept>().and_then(|kept| kept.take()) else { return };
+                    for i in 0..20 {
+                        drop(plain.fetch_add_async(context.size() - 1, i, 1));
+                        drop(plain.put_async(context.size() - 1, 20 + i, 1));
+                    }
+                })?;
+            }
+            let arrays = [in_place_of(world, ())?, in_place_of(world, ())?];
+            for array in arrays {
+                assert!(array.iter().all(|([i], x)| *x == i as u64 + OWNERS));
+                is_left_alone(world, "memory that a handler dropped", &array)?;
+            }
         }
         Ok(())
     });
