@@ -182,3 +182,33 @@ fn wrong_use_is_told_with_status_2() {
         assert!(done.out.is_empty(), "{done:?}");
     }
 }
+
+#[test]
+fn whole_programs_stand_beside_their_peers() {
+    let done = bench(&["app", "--quick", "--json", "--rounds", "2"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    let lines = lines(&done);
+    for (program, peers) in [
+        ("heat2d", &["mpi"][..]),
+        ("cg", &["petsc"]),
+        ("transpose", &["fftw", "mpi"]),
+        ("samplesort", &["mpi"]),
+        ("bfs", &["mpi"]),
+    ] {
+        let of_program = || lines.iter().filter(|line| line["program"] == program);
+        assert!(of_program().count() > 0, "no {program}: {done:?}");
+        for peer in peers {
+            let line = of_program().find(|line| line["peer"] == *peer);
+            // One that is not installed is said, with what to install.
+            let said = done
+                .err
+                .lines()
+                .any(|line| line.contains(&format!("without {program} of {peer}")) && line.contains("apt-get install"));
+            assert!(line.is_some() != said, "{program} of {peer}: {done:?}");
+            for field in ["ours", "theirs", "ratio"] {
+                let value = line.map(|line| line[field].as_f64().expect("a number"));
+                assert!(value.is_none_or(|value| value > 0.0 && value.is_finite()), "{field} of {line:?}");
+            }
+        }
+    }
+}

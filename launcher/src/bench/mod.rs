@@ -1,5 +1,6 @@
 //! `bellwether bench`: the runtime's speed, and beside each figure the limit of the machine it ran on.
 
+mod app;
 mod child;
 mod copies;
 mod cores;
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bellwether_runtime::Settings;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 use self::figure::{Figure, Summary};
 use self::folder::Folder;
@@ -41,8 +42,10 @@ use self::task::{Measured, Task};
 /// program that does the same work, which ours may beat, with the ratio to it in brackets. Figures are medians of batches;
 /// batches of ours, of the limit and of what stands beside take turns, and a ratio is the median over neighbouring ones.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
   bellwether bench                        everything, on two ranks
+  bellwether bench app                    the examples beside PETSc, FFTW and C over MPI
   bellwether bench put am --json          two of them, one JSON object a line
   bellwether bench bandwidth --size 1MiB
   bellwether bench all --against mpi-rma,oshmem,ucx --plot out/
@@ -50,6 +53,9 @@ use self::task::{Measured, Task};
 
 Exit status: 0 measured, 1 the ranks failed, 2 wrong use.")]
 pub struct Bench {
+    #[command(subcommand)]
+    other: Option<Other>,
+
     /// What to measure, or `all` [default: all]
     #[arg(value_name = "BENCH", value_enum, hide_possible_values = true)]
     #[arg(help = kind::offered())]
@@ -101,6 +107,12 @@ pub struct Bench {
     /// Tiny batches: whether it works, not how fast
     #[arg(long, hide = true)]
     quick: bool,
+}
+
+/// What is measured in another way.
+#[derive(Subcommand)]
+enum Other {
+    App(app::App),
 }
 
 /// A benchmark, or all.
@@ -179,6 +191,9 @@ impl Transport {
 impl Bench {
     /// Measures, and prints what came out.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(Other::App(app)) = &self.other {
+            return app.run();
+        }
         match self.measure() {
             Err(error) if error.is::<Failed>() => {
                 eprintln!("bellwether bench: {error}");

@@ -1,0 +1,213 @@
+//! `bellwether bench app`: whole programs, the examples, in turn with other systems' programs for the same work.
+
+mod peer;
+mod work;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+
+use self::peer::{Peer, Program};
+use self::work::Work;
+use super::figure::Summary;
+use super::folder::Folder;
+use crate::example::{Example, OWN_PROFILE};
+
+/// Measure the examples beside other systems' programs for the same work.
+///
+/// The examples are built as `cargo run --release` builds them, for any processor of the architecture. The peers are programs in C, over
+/// PETSc, FFTW or MPI, compiled here with -O3 -march=native. All take turns; values are medians, and the ratio is the median of the turns'
+/// ratios of times: below 1 ours is faster.
+#[derive(Args, Debug)]
+#[command(after_help = "Programs and their peers:
+  heat2d      mpi     5-point scheme on 768 x 512 cells; the peer's plate has no insulation
+  cg          petsc   5-point Laplacian of 1024 x 1024 points, KSPCG, PCNONE, MATAIJ, natural norm; 60 iterations
+  transpose   fftw    2048 x 2048 doubles by rows, fftw_mpi_plan_transpose
+              mpi     the same, packed and sent by MPI_Alltoallv
+  samplesort  mpi     4 Mi random keys of 32 bits: radix sort, MPI_Alltoallv
+  bfs         mpi     R-MAT graph of scale 18, direction-optimizing, MPI_Alltoallv and MPI_Allgather
+
+Examples:
+  bellwether bench app
+  bellwether bench app cg -n 4 --against petsc
+
+Exit status: 0 measured, 1 a program failed, 2 wrong use.")]
+pub struct App {
+    /// Which programs [default: all]
+    #[arg(value_name = "PROGRAM", value_enum)]
+    programs: Vec<Work>,
+
+    /// How many ranks to start
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = crate::run::ranks, default_value = "2")]
+    ranks: usize,
+
+    /// Other systems to measure in turn. One that is not installed is said, with the package that has it, and left out
+    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', default_value = "petsc,fftw,mpi")]
+    against: Vec<Peer>,
+
+    /// How often they take turns
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000), default_value = "5")]
+    rounds: u16,
+
+    /// Print one JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+
+    /// Tiny problems: whether it works, not how fast
+    #[arg(long, hide = true)]
+    quick: bool,
+}
+
+/// What one program took in all turns, in seconds for a unit of work.
+struct Measured {
+    work: Work,
+    ours: Vec<f64>,
+    rivals: Vec<(Peer, Vec<f64>)>,
+}
+
+impl App {
+    /// Measures, and prints what came out.
+    ///
+    /// # Errors
+    /// If an example cannot be built or fails. A peer that fails is said, and left out.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let folder = Folder::new()?;
+        let mut programs = self.programs.clone();
+        programs.dedup();
+        if programs.is_empty() {
+            programs = Work::ALL.to_vec();
+        }
+        let mut all = Vec::new();
+        for work in programs {
+            let profile = if self.quick { OWN_PROFILE } else { "release" };
+            let example = Example { name: work.name(), features: &[], profile };
+            let file = example.build().with_context(|| format!("building {}", work.name()))?;
+            let mut rivals: Vec<Program> = Vec::new();
+            for peer in work.peers().iter().copied().filter(|peer| self.against.contains(peer)) {
+                match Program::build(work, peer, &folder) {
+                    Ok(program) => rivals.push(program),
+                    Err(error) => eprintln!("bellwether bench: without {} of {}: {error:#}", work.name(), peer.name()),
+                }
+            }
+            all.push(self.measure(work, &file, rivals, &folder)?);
+            if self.json {
+                all.iter().next_back().into_iter().for_each(|measured| super::print(&self.lines(measured)));
+            }
+        }
+        if !self.json {
+            super::print(&self.table(&all));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn measure(
+        &self,
+        work: Work,
+        file: &std::path::Path,
+        mut programs: Vec<Program>,
+        folder: &Folder,
+    ) -> anyhow::Result<Measured> {
+        let mut ours = Vec::new();
+        let mut rivals: Vec<(Peer, Vec<f64>)> = programs.iter().map(|program| (program.peer(), Vec::new())).collect();
+        for round in 0..self.rounds {
+            // Neither always comes first.
+            let order = if round % 2 == 0 { [true, false] } else { [false, true] };
+            for is_ours in order {
+                if is_ours {
+                    ours.push(work.measure(file, self.ranks, self.quick, folder)?);
+                    continue;
+                }
+                programs.retain(|program| {
+                    let values = rivals.iter_mut().find(|(peer, _)| *peer == program.peer());
+                    match (program.measure(self.ranks, self.quick), values) {
+                        (Ok(value), Some((_, values))) => values.push(value),
+                        (Err(error), _) => {
+                            let (work, peer) = (work.name(), program.peer().name());
+                            eprintln!("bellwether bench: without {work} of {peer}: {error:#}");
+                            rivals.retain(|(peer, _)| *peer != program.peer());
+                            return false;
+                        }
+                        _ => {}
+                    }
+                    true
+                });
+            }
+        }
+        Ok(Measured { work, ours, rivals })
+    }
+
+    fn table(&self, all: &[Measured]) -> String {
+        let plural = if self.ranks == 1 { "" } else { "s" };
+        let mut text = format!(
+            "{} rank{plural}, {} turns. Ratio: our time over the peer's, the median of what the turns gave; below 1 ours is faster.\n\n",
+            self.ranks, self.rounds
+        );
+        text +=
+            &format!("{:<12}{:<13}{:>10}  {:<7}{:>10}{:>8}\n", "program", "unit", "ours", "peer", "theirs", "ratio");
+        for measured in all {
+            let work = measured.work;
+            let mut start =
+                format!("{:<12}{:<13}{:>10.2}", work.name(), work.unit(), work.shown(median(&measured.ours)));
+            if measured.rivals.is_empty() {
+                text += &format!("{start}  -\n");
+            }
+            for (peer, theirs) in &measured.rivals {
+                let (name, value, ratio) = (peer.name(), work.shown(median(theirs)), ratio(&measured.ours, theirs));
+                text += &format!("{start}  {name:<7}{value:>10.2}{ratio:>8.2}\n");
+                start = format!("{:35}", "");
+            }
+        }
+        text
+    }
+
+    fn lines(&self, measured: &Measured) -> String {
+        let (work, ranks) = (measured.work, self.ranks);
+        let common = serde_json::json!({
+            "program": work.name(), "ranks": ranks, "unit": work.unit(), "ours": work.shown(median(&measured.ours)),
+        });
+        if measured.rivals.is_empty() {
+            return format!("{common}\n");
+        }
+        let line = |(peer, theirs): &(Peer, Vec<f64>)| {
+            let mut line = common.clone();
+            line["peer"] = peer.name().into();
+            line["theirs"] = work.shown(median(theirs)).into();
+            line["ratio"] = ratio(&measured.ours, theirs).into();
+            format!("{line}\n")
+        };
+        measured.rivals.iter().map(line).collect()
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    Summary::of(values).map_or(f64::NAN, |summary| summary.median)
+}
+
+/// The median of the turns' ratios. A machine that is slower for a while is so for both.
+fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
+    median(&ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_of_neighbouring_turns() {
+        let app = App { programs: vec![], ranks: 2, against: vec![], rounds: 3, json: false, quick: true };
+        let rivals = vec![(Peer::Fftw, vec![4e-3, 40e-3, 8e-3]), (Peer::Mpi, vec![1e-3, 10e-3, 1e-3])];
+        let measured = [
+            Measured { work: Work::Transpose, ours: vec![2e-3, 20e-3, 2e-3], rivals },
+            Measured { work: Work::Bfs, ours: vec![1e-8], rivals: vec![] },
+        ];
+        let table = app.table(&measured);
+        let rows: Vec<Vec<&str>> = table.lines().skip(3).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["transpose", "ms", "2.00", "fftw", "8.00", "0.50"]);
+        assert_eq!(rows[1], ["mpi", "1.00", "2.00"]);
+        assert_eq!(rows[2], ["bfs", "M", "edges/s", "100.00", "-"]);
+        let lines = app.lines(&measured[0]);
+        let line: serde_json::Value = serde_json::from_str(lines.lines().nth(1).expect("a line a peer")).expect("JSON");
+        assert_eq!((line["peer"].as_str(), line["ratio"].as_f64()), (Some("mpi"), Some(2.0)));
+    }
+}
