@@ -22,6 +22,16 @@ use crate::example::{self, Example};
 124 the time was over, 126 the program cannot be executed, 127 there is no such program, \
 2 wrong use, 0 all is well.
 
+Signals sent to this command:
+  INT (Ctrl-C), TERM, HUP, QUIT  go to all ranks and to what they have started. Of a job that ends
+                                 after one, this is told in one line, without a report. A second
+                                 INT, more than 0.1 s after the first, kills all ranks
+  USR1, USR2                     go to the ranks
+  TSTP (Ctrl-Z), CONT            stop the job, and let it go on
+  KILL                           kills the ranks, and what they have started, too
+A signal that is ignored when this command starts stays ignored, here and in the ranks: INT and QUIT \
+in a script that starts it with `&`, HUP under nohup. End such a job with TERM.
+
 A program finds its rank in BELLWETHER_RANK and the number of ranks in BELLWETHER_SIZE.
 
 Arguments after PROGRAM belong to the program. With --example, write its arguments last; \

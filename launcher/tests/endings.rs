@@ -6,6 +6,38 @@ use std::time::Duration;
 
 use common::{Done, Job, bellwether, own_sleep, processes_with, run, script, wait_for_processes};
 
+/// The command in a process that was started with these signals ignored.
+fn ignoring(signals: &[i32], mut command: std::process::Command) -> std::process::Command {
+    use std::os::unix::process::CommandExt;
+    let signals = signals.to_vec();
+    let ignore = move || {
+        for &signal in &signals {
+            // SAFETY: sets an action that runs no code.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
+        Ok(())
+    };
+    // SAFETY: only makes system calls on numbers.
+    unsafe { command.pre_exec(ignore) };
+    command
+}
+
+/// The command under a limit on the size of files, of so many bytes.
+fn limited(bytes: u64, mut command: std::process::Command) -> std::process::Command {
+    use std::os::unix::process::CommandExt;
+    let limit = move || {
+        let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+        // SAFETY: reads a record that lives through the call.
+        match unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: only makes a system call.
+    unsafe { command.pre_exec(limit) };
+    command
+}
+
 /// The report's status lines.
 fn statuses(done: &Done) -> Vec<&str> {
     done.err.lines().filter(|line| line.starts_with("  rank ")).collect()
@@ -231,4 +263,83 @@ fn numbers_of_ranks_that_make_no_sense() {
         assert!(done.err.contains("--ranks <N>"), "{number}: {}", done.err);
     }
     assert!(run(bellwether(&["run", "-n", "0", "true"])).err.contains("at least 1 rank"));
+}
+
+#[test]
+fn what_the_help_says_of_signals_that_were_ignored_is_so() {
+    let help = run(bellwether(&["run", "--help"]));
+    let words = help.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = "A signal that is ignored when this command starts stays ignored, here and in the ranks: INT and QUIT in a script \
+                that starts it with `&`, HUP under nohup. End such a job with TERM.";
+    assert!(words.contains(said), "{words}");
+    for (signal, number) in [("INT", libc::SIGINT), ("QUIT", libc::SIGQUIT), ("HUP", libc::SIGHUP)] {
+        let command = script(2, &[], "grep SigIgn /proc/$$/status; exec sleep 60");
+        let mut job = Job::start(ignoring(&[number], command));
+        job.wait_for_lines(2);
+        for line in job.out().lines() {
+            let ignored = u64::from_str_radix(line.trim_start_matches("SigIgn:").trim(), 16).expect("a mask");
+            assert!(ignored >> (number - 1) & 1 == 1, "SIG{signal} is not ignored in a rank: {line}");
+        }
+        job.signal(number);
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(job.is_running(), "SIG{signal} ended the job");
+        job.signal(libc::SIGTERM);
+        let done = job.wait();
+        assert_eq!((done.code(), done.err.as_str()), (128 + libc::SIGTERM, "bellwether: ended by SIGTERM\n"));
+    }
+    // As a script does it.
+    let launcher = env!("CARGO_BIN_EXE_bellwether");
+    let text = format!("{launcher} run -n 1 sh -c 'echo ready; exec sleep 60' & wait $!; exit $?");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &text]);
+    let mut job = Job::start(shell);
+    job.wait_for_lines(1);
+    let children = format!("/proc/{0}/task/{0}/children", job.pid());
+    let children = std::fs::read_to_string(children).expect("it runs");
+    let pid: i32 = children.trim().parse().expect("one child, the launcher");
+    // SAFETY: plain numbers.
+    let send = |signal| assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    send(libc::SIGINT);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(job.is_running(), "SIGINT ended a job that a script started with `&`");
+    send(libc::SIGTERM);
+    assert_eq!(job.wait().code(), 128 + libc::SIGTERM);
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_told() {
+    for bytes in [0, 1 << 20] {
+        let done = run(limited(bytes, bellwether(&["run", "-n", "2", "true"])));
+        assert_eq!(done.code(), 2, "{}", done.err);
+        let words = format!("the limit on the size of files is {bytes} bytes (`ulimit -f`, RLIMIT_FSIZE)");
+        assert!(done.err.contains(&words), "{}", done.err);
+    }
+}
+
+#[test]
+fn output_beyond_the_limit_on_the_size_of_files_is_told_and_ranks_have_the_signal() {
+    use std::os::unix::fs::FileExt;
+    // More than the job's memory, of one rank with a small heap.
+    let limit = 3 << 30;
+    let out = tempfile::tempfile().expect("a place for temporary files");
+    // Full but for a few bytes, which take no room.
+    out.write_all_at(b"x", limit - 200).expect("sparse");
+    let text = "grep SigIgn /proc/$$/status; exec sleep 60";
+    let mut command = script(1, &["--grace", "50ms"], &format!("{text} & yes | head -c 100000; wait"));
+    command.env("BELLWETHER_HEAP_LIMIT", "1MiB").stderr(std::process::Stdio::piped());
+    let mut end = out.try_clone().expect("a descriptor");
+    std::io::Seek::seek(&mut end, std::io::SeekFrom::End(0)).expect("a file");
+    command.stdout(end);
+    let child = limited(limit, command).spawn().expect("the command was built for this test");
+    let _watchdog = common::Watchdog::over(&child);
+    let done = child.wait_with_output().expect("it is our child");
+    let err = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(1), "{err}");
+    assert!(err.contains("cannot write to standard output: File too large"), "{err}");
+    let mut head = [0; 150];
+    let read = out.read_at(&mut head, limit - 199).expect("a file");
+    let head = String::from_utf8_lossy(&head[..read]);
+    let mask = head.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or_else(|| panic!("{head:?}"));
+    let ignored = u64::from_str_radix(mask.trim(), 16).expect("a mask");
+    assert_eq!(ignored >> (libc::SIGXFSZ - 1) & 1, 0, "a rank ignores SIGXFSZ: {mask}");
 }

@@ -128,8 +128,11 @@ impl Pool {
     /// ask for over a network.
     ///
     /// # Panics
-    /// If `work` does.
+    /// If `work` does; in a forked child, where the pool has no threads.
     pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        if let Err(forked) = self.progress.check_own("Pool::install") {
+            panic!("{forked}");
+        }
         let done = AtomicBool::new(false);
         let mut result = None;
         self.threads.in_place_scope(|scope| {

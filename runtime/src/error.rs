@@ -167,6 +167,37 @@ pub enum Error {
         /// The call that was made.
         operation: &'static str,
     },
+    /// A world of the parent, used in a forked child. Only the parent is the rank, and nothing has happened there.
+    #[error(
+        "{operation}: process {child} is a forked child of process {parent}, which is rank {rank}; only process {parent} can do \
+         this. In the child, use nothing of the world: call `exec` or `_exit`, or start it as a program \
+         (`std::process::Command`), or fork before the world starts"
+    )]
+    Forked {
+        /// The call that was made.
+        operation: &'static str,
+        /// The rank that the parent is.
+        rank: usize,
+        /// The parent's process id.
+        parent: u32,
+        /// The child's process id.
+        child: u32,
+    },
+    /// A handler or closure that another rank ran for this one panicked there.
+    #[error(
+        "rank {rank}: `{handler}` panicked{}: {why}; that rank ends unless its program catches the panic",
+        place.as_ref().map(|place| format!(" at {place}")).unwrap_or_default()
+    )]
+    HandlerPanicked {
+        /// The rank that ran it.
+        rank: usize,
+        /// The name of the registered handler, or the type of the closure.
+        handler: String,
+        /// What the panic said.
+        why: String,
+        /// File, line and column of the panic, where the program has not replaced the panic hook.
+        place: Option<String>,
+    },
     /// A handler registered after communication began.
     #[error(
         "handler `{name}` registered after the first communication call: register all handlers, in the same order on every rank, before it"
@@ -355,6 +386,7 @@ impl Error {
             Error::MemoryLost { doing } => Error::MemoryLost { doing: doing.within(call) },
             Error::Standstill { doing } => Error::Standstill { doing: doing.within(call) },
             Error::InsideHandler { .. } => Error::InsideHandler { operation: call },
+            Error::Forked { rank, parent, child, .. } => Error::Forked { operation: call, rank, parent, child },
             Error::InvalidArgument { operation, why } => {
                 Error::InvalidArgument { operation: call, why: longer(operation, why) }
             }

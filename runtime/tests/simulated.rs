@@ -656,3 +656,33 @@ fn a_broadcast_brings_everything_from_any_root() {
         world.barrier()
     });
 }
+
+#[test]
+fn a_call_whose_closure_panics_is_answered_before_its_rank_is_lost() {
+    watchdog();
+    for seed in 0..10 {
+        for (network, config) in networks(3, seed) {
+            let told = std::sync::atomic::AtomicBool::new(false);
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                job(config).run(|world| {
+                    if world.rank() != 0 {
+                        return world.barrier();
+                    }
+                    let answer = world.call(1, 7, |_, number: u8| -> u8 { panic!("no {number} here") })?.wait();
+                    let Err(Error::HandlerPanicked { rank: 1, handler, why, place }) = answer else {
+                        panic!("{network}, seed {seed}: {answer:?}");
+                    };
+                    assert!(handler.contains("is_answered_before_its_rank_is_lost"), "{handler}");
+                    assert_eq!(why, "no 7 here");
+                    assert!(place.is_some_and(|place| place.starts_with(file!())));
+                    told.store(true, std::sync::atomic::Ordering::Release);
+                    Ok(())
+                })
+            }));
+            let panic = outcome.expect_err("the panic comes out");
+            let words = panic.downcast_ref::<String>().map(String::as_str);
+            assert_eq!(words, Some("no 7 here"), "{network}, seed {seed}");
+            assert!(told.into_inner());
+        }
+    }
+}

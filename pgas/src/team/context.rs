@@ -222,6 +222,9 @@ impl Context {
     /// valid call do not wait for this rank.
     #[cold]
     pub(super) fn refuse(&self, doing: &'static str, why: String) -> Error {
+        if let Err(forked) = self.hub.progress.check_own(doing) {
+            return forked;
+        }
         let error = Error::InvalidArgument { operation: doing, why };
         self.number.set(self.number.get() + 1);
         card::fail(&self.hub, self.slot, self.number.get(), &error);
@@ -233,6 +236,9 @@ impl Context {
 
     #[cold]
     fn fail(&self, error: &Error) {
+        if matches!(error, Error::Forked { .. }) {
+            return;
+        }
         *self.broken.borrow_mut() = Some(match error {
             Error::PeerLost { rank, cause, doing } => Broken::Lost(*rank, *cause, *doing),
             other => Broken::Other(other.to_string()),
@@ -253,6 +259,7 @@ impl Context {
     /// # Errors
     /// If an earlier collective has failed.
     fn check(&self) -> Result<()> {
+        self.hub.progress.check_own("a collective of a team")?;
         match &*self.broken.borrow() {
             None => Ok(()),
             Some(Broken::Lost(rank, cause, doing)) => {
@@ -482,6 +489,10 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        // The slot stays the parent's.
+        if self.hub.progress.check_own("dropping a team").is_err() {
+            return;
+        }
         // Drop the groups before the slot is given back: then another team may take it.
         self.nodes = None;
         // Signals may still arrive for an unfinished collective. Then the slot is never reused: another team would take

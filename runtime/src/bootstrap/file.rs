@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use crate::error::{Error, Result};
 
@@ -13,8 +14,16 @@ use crate::error::{Error, Result};
 /// Man pages `memfd_create(2)`, `F_ADD_SEALS` in `fcntl(2)`.
 ///
 /// # Errors
-/// [`Error::Os`] if the kernel has no such files, or none of such pages.
+/// [`Error::Os`] if the kernel has no such files, or none of such pages; [`Error::Start`] if files of this size are not allowed.
 pub fn sealed(len: usize, pages: MemfdFlags) -> Result<OwnedFd> {
+    // The limit holds for memory files too. Asked beforehand: `ftruncate` beyond it raises SIGXFSZ, which ends a program
+    // without a word.
+    if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|&limit| limit < len as u64) {
+        return Err(Error::Start(format!(
+            "the limit on the size of files is {limit} bytes (`ulimit -f`, RLIMIT_FSIZE), and the job's memory is a file \
+             of {len} bytes: address space, of which only what is used takes memory; raise the limit (`ulimit -f unlimited`)"
+        )));
+    }
     let failed = |call| move |errno| Error::os("making the job's memory", call, errno);
     let flags = pages | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Kernels before 6.3 do not know the flag, which also seals the execute bits.

@@ -89,7 +89,16 @@ fn spawned(place: &str) -> Result<Way> {
     // Children of this rank are no ranks.
     rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC)
         .map_err(|e| Error::os("joining the job", "fcntl", e))?;
-    Ok(Way::Spawned { rank, job: JobMemory::from_fd(fd, ranks)? })
+    let job = JobMemory::from_fd(fd, ranks)?;
+    // Before anything of that rank's memory is touched: it may be the parent of this process.
+    if job.rank_state(rank) != RankState::Absent {
+        let (first, own) = (job.pid(rank), std::process::id());
+        return Err(Error::Start(format!(
+            "rank {rank} has joined this job before, as process {first}; this is process {own}. Start the world once in a \
+             program, and not in a forked child of a rank"
+        )));
+    }
+    Ok(Way::Spawned { rank, job })
 }
 
 /// Starts `ranks` copies of this program, watches them, and exits with the job's status.
@@ -172,7 +181,12 @@ impl Hooks for Roster<'_> {
         (self.membership(rank) != Membership::Absent).then(|| self.0.whereabouts(rank))
     }
 
-    fn is_consequence(&mut self, rank: usize) -> bool {
+    fn is_consequence(&mut self, rank: usize, ended: &Ended) -> bool {
+        // A lost peer does not kill a rank. The roster may still say that it left, if the signal came after that, and that
+        // other ranks panicked, if they did so because of this death: neither explains the signal.
+        if let Ended::Signaled(_) = ended {
+            return false;
+        }
         // Ranks that leave with an error, or exit, because a peer has panicked may be gone before that peer is.
         let job = self.0;
         let panicked = |rank| job.rank_state(rank) == RankState::Panicked;
@@ -224,5 +238,53 @@ mod tests {
         let _guarded = job.memory.guard();
         let said = Roster(&job.memory).fault().expect("the roster is gone");
         assert!(said.contains("memory of this job was cut"), "{said}");
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod causes {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bootstrap::launch::{Cause, Stdin};
+
+    /// Runs a shell script as each rank of a job, whose memory `before` sets up: a shell never joins.
+    fn run(ranks: usize, script: &str, before: impl FnOnce(&JobMemory)) -> Outcome {
+        let mut job = OwnedJob::create(ranks, &Settings::default()).expect("a job");
+        before(&job.memory);
+        let mut spec = JobSpec::new("/bin/sh", ["-c", script], ranks);
+        spec.timeout = Some(Duration::from_secs(20));
+        spec.stdin = Stdin::Null;
+        job.supervise(spec).expect("every Linux has a shell")
+    }
+
+    #[track_caller]
+    fn assert_killed(outcome: &Outcome, rank: usize) {
+        let Some(Cause::Failed { rank: named, ended: Ended::Signaled(libc::SIGKILL), .. }) = outcome.cause else {
+            panic!("rank {rank} was killed, and the cause told is {:?}", outcome.cause);
+        };
+        assert_eq!(named, rank);
+    }
+
+    #[test]
+    fn a_rank_killed_after_it_left_is_the_cause_though_another_was_missed_before() {
+        let script = "[ $BELLWETHER_RANK = 2 ] && kill -9 $$; exit 0";
+        let outcome = run(4, script, |job| {
+            (0..4).for_each(|rank| job.leave(rank));
+            job.miss(0);
+        });
+        assert_killed(&outcome, 2);
+    }
+
+    #[test]
+    fn a_killed_rank_is_the_cause_though_others_panic_because_of_it() {
+        let script = "case $BELLWETHER_RANK in 2) kill -9 $$;; 1) sleep 0.2; exit 101;; *) exit 0;; esac";
+        let outcome = run(4, script, |job| {
+            job.leave(0);
+            job.miss(0);
+            job.mark_lost(2, Loss::Signaled(libc::SIGKILL));
+            job.mark_lost(1, Loss::Panicked);
+        });
+        assert_killed(&outcome, 2);
     }
 }

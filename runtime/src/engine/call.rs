@@ -18,12 +18,13 @@ impl Engine {
     /// Runs `body` as the call of this name. Within another call that one's name stays, which the program knows.
     ///
     /// # Errors
-    /// Those of `body`, as errors of the call.
+    /// Those of `body`, as errors of the call; [`crate::error::Error::Forked`].
     #[inline]
     pub fn within<R>(&self, call: &'static str, body: impl FnOnce() -> Result<R>) -> Result<R> {
         if self.call.get().is_some() {
             return body();
         }
+        self.check_own(call)?;
         self.call.set(Some(call));
         let _entered = Entered(&self.call);
         body().map_err(|error| error.within(call))

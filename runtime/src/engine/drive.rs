@@ -74,6 +74,8 @@ impl Engine {
     /// As [`Engine::wait_together`]; what the future gives.
     #[inline]
     pub(crate) fn block_on<T>(&self, doing: &'static str, future: impl Future<Output = Result<T>>) -> Result<T> {
+        // The first look at the future may send.
+        self.check_own(doing)?;
         let mut future = pin!(future);
         let mut context = Context::from_waker(Waker::noop());
         let mut output = None;
@@ -187,6 +189,7 @@ impl Engine {
         rank: usize,
         post: impl FnOnce() -> transport::Result<Option<Arc<Answer>>>,
     ) -> Result<Option<Arc<Answer>>> {
+        self.check_own(doing)?;
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(rank, doing)?;
         }
@@ -216,6 +219,7 @@ impl Engine {
         if rank == self.rank {
             return Ok(true);
         }
+        self.check_own(doing)?;
         if self.keeps_write_for(rank) {
             return Ok(false);
         }

@@ -281,8 +281,9 @@ impl Engine {
         if has_news {
             while !self.interface.delivering() {
                 let Some((from, id, bytes)) = far.arrival() else { break };
-                self.interface.deliver(from, id, &bytes);
+                // Before the handler, which may panic.
                 self.count(0, 1);
+                self.interface.deliver(from, id, &bytes);
                 done += 1;
             }
             for rank in far.take_lost() {
@@ -463,7 +464,11 @@ impl Engine {
     pub(crate) fn far_put(&self, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
         // Nearly always there is room.
         if bytes.len() <= SMALL_PUT
-            && !(self.is_near(rank) || self.has_pending() || self.job.any_lost() || self.job.any_left())
+            && !(self.is_near(rank)
+                || self.has_pending()
+                || !self.is_own()
+                || self.job.any_lost()
+                || self.job.any_left())
             && matches!(self.network().put(rank, offset, bytes), Ok(done) if done == bytes.len())
         {
             return Ok(());
@@ -556,6 +561,7 @@ impl Engine {
     /// [`Error::PeerLost`].
     pub(crate) fn far_put_ring(&self, rank: usize, offset: usize, bytes: &[u8], bell: [usize; 2]) -> Result<()> {
         let far = self.network();
+        self.check_own("ringing a bell")?;
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(rank, "ringing a bell")?;
         }
@@ -600,6 +606,7 @@ impl Engine {
     /// As [`Engine::far_get`].
     pub(crate) fn far_atomic(&self, doing: &'static str, rank: usize, offset: usize, asked: Asked) -> Result<u64> {
         let far = self.network();
+        self.check_own(doing)?;
         let turns = self.atomics.get();
         self.atomics.set(turns.wrapping_add(1));
         if turns.is_multiple_of(ATOMICS) && !self.interface.delivering() {
@@ -749,6 +756,7 @@ impl Engine {
     /// [`Error::PeerLost`].
     pub(crate) fn try_quiet(&self, doing: &'static str) -> Result<bool> {
         let Some(far) = self.far() else { return Ok(true) };
+        self.check_own(doing)?;
         if self.has_pending() {
             return Ok(false);
         }

@@ -101,6 +101,16 @@ pub struct Engine {
     has_fault: Cell<bool>,
 }
 
+/// Counts what was delivered when a handler has panicked: finishing waits until as much was delivered as was sent.
+struct Unwound<'a>(&'a Engine);
+
+impl Drop for Unwound<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.0.count(0, self.0.interface.take_unwound());
+    }
+}
+
 /// Most errors that wait to be told.
 const FAULTS_MAX: usize = 64;
 
@@ -217,10 +227,16 @@ impl Engine {
 
     #[inline(never)]
     fn turn_busy(&self, first: Option<usize>) -> usize {
+        // What came is the parent's.
+        if !self.is_own() {
+            return 0;
+        }
         let mut done = match first {
             None => 0,
             Some(first) => {
+                let unwound = Unwound(self);
                 let delivered = self.interface.progress(first);
+                std::mem::forget(unwound);
                 self.count(0, delivered);
                 delivered
             }
@@ -250,7 +266,7 @@ impl Engine {
     #[inline]
     pub fn poll_alive(&self, doing: &'static str) -> Result<usize> {
         let done = self.poll()?;
-        if done == 0 && (self.job.any_lost() || self.far.is_some()) {
+        if done == 0 && (self.job.any_lost() || self.far.is_some() || !self.is_own()) {
             self.nothing_came(doing)?;
         }
         Ok(done)
@@ -258,6 +274,7 @@ impl Engine {
 
     #[cold]
     fn nothing_came(&self, doing: &'static str) -> Result<()> {
+        self.check_own(doing)?;
         if let Some((rank, cause)) = self.first_lost() {
             return Err(Error::PeerLost { rank, cause, doing: doing.into() });
         }
@@ -295,6 +312,7 @@ impl Engine {
         if payload.len() > SHORT_MAX - 8
             || self.far.is_some()
             || self.has_pending.get()
+            || !self.is_own()
             || self.job.any_lost()
             || self.job.any_left()
             || self.interface.send_short(to, id, header, payload) != Sent::Done
@@ -310,6 +328,7 @@ impl Engine {
     /// # Errors
     /// [`Error::OutOfMemory`] for a message that can never fit, [`Error::PeerLost`] if the target is gone.
     pub fn send(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
+        self.check_own("sending a message")?;
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(to, "sending a message")?;
         }
@@ -393,8 +412,28 @@ impl Engine {
     }
 
     /// # Errors
-    /// [`Error::InsideHandler`] if a handler is running.
+    /// [`Error::InsideHandler`] if a handler is running; [`Error::Forked`].
     pub fn check_outside_handler(&self, operation: &'static str) -> Result<()> {
+        self.check_own(operation)?;
         if self.interface.delivering() { Err(Error::InsideHandler { operation }) } else { Ok(()) }
+    }
+
+    /// Whether this process is the rank, and not a child forked from it.
+    #[inline(always)]
+    pub fn is_own(&self) -> bool {
+        self.node.is_own()
+    }
+
+    /// # Errors
+    /// [`Error::Forked`] in a forked child.
+    #[inline(always)]
+    pub fn check_own(&self, operation: &'static str) -> Result<()> {
+        if self.is_own() { Ok(()) } else { Err(self.forked(operation)) }
+    }
+
+    #[cold]
+    fn forked(&self, operation: &'static str) -> Error {
+        let (parent, child) = (self.node.owner().pid(), std::process::id());
+        Error::Forked { operation, rank: self.rank, parent, child }
     }
 }

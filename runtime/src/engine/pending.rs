@@ -1,9 +1,10 @@
 //! Operations that met backpressure: queued for each target, in order, and retried by later polls.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
-use super::Engine;
 use super::far::Asked;
+use super::{Engine, Far};
 use crate::error::{Error, Loss, Result};
 use crate::transport::shm::Sent;
 
@@ -172,16 +173,20 @@ impl Engine {
         self.answers.set(kinds);
     }
 
-    /// If sending an answer failed, keeps the error for the next [`Engine::poll`]. A target that has left in good order is
-    /// no error.
-    pub fn note_answer(&self, sent: Result<()>) {
-        match sent {
+    /// Answers `to` with `send`, and keeps an error of that for the next [`Engine::poll`]. A rank that has left waits for no
+    /// answer: nothing is sent, since the attempt alone would tell the launcher that this rank misses it.
+    pub fn answer(&self, to: usize, send: impl FnOnce() -> Result<()>) {
+        if self.job.any_left() && self.job.loss(to) == Some(Loss::Left) {
+            return;
+        }
+        match send() {
             Ok(()) | Err(Error::PeerLost { cause: Loss::Left, .. }) => {}
             Err(error) => self.set_fault(error),
         }
     }
 
     pub(super) fn do_or_keep(&self, to: usize, mut work: Work<'_>) -> Result<()> {
+        self.check_own(work.doing())?;
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(to, work.doing())?;
         }
@@ -257,6 +262,10 @@ impl Engine {
     /// much is kept for it. Returns how many operations were completed.
     #[cold]
     pub(super) fn flush_pending(&self) -> usize {
+        // The parent sends it.
+        if !self.is_own() {
+            return 0;
+        }
         let mut done = 0;
         let mut pending = self.pending.borrow_mut();
         pending.retain(|to, queue| {
@@ -292,6 +301,36 @@ impl Engine {
         });
         self.has_pending.set(!pending.is_empty());
         done
+    }
+
+    /// Sends what is kept for `to`, and waits until the network has delivered all that this rank sent, at most `limit`: for a rank
+    /// that is about to end. Delivers nothing, so that it may be called inside a handler.
+    #[cold]
+    pub(crate) fn hand_out(&self, to: usize, limit: Duration) {
+        /// Between two looks; as long as a message is on its way.
+        const PAUSE: Duration = Duration::from_micros(20);
+        /// The same in virtual time, which costs nothing: all of the limit passes, since a message in pieces needs credits of a
+        /// receiver that has to run for that.
+        const VIRTUAL_PAUSE: Duration = Duration::from_millis(1);
+        let pace = self.far().and_then(Far::pace);
+        let (begun, mut passed) = (Instant::now(), Duration::ZERO);
+        while passed < limit {
+            if let Some(far) = self.far() {
+                far.progress();
+            }
+            self.flush_pending();
+            match pace {
+                Some(pace) => {
+                    pace.pause(VIRTUAL_PAUSE);
+                    passed += VIRTUAL_PAUSE;
+                }
+                None if !self.keeps_for(to) && !matches!(self.try_quiet("answering"), Ok(false)) => return,
+                None => {
+                    std::thread::sleep(PAUSE);
+                    passed = begun.elapsed();
+                }
+            }
+        }
     }
 
     /// Whether anything is kept for any target.

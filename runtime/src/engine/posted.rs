@@ -168,7 +168,8 @@ impl FarAtomic {
 
     /// Nobody waits for it any more: it happens nevertheless, as soon as there is room, if its phase lasts.
     pub(crate) fn let_go(&self, engine: &Engine) {
-        if self.answer.is_none() && engine.check_claim(Some(self.claim), "", self.rank).is_ok() {
+        // A forked child has a copy of this value, but its parent asks.
+        if self.answer.is_none() && engine.is_own() && engine.check_claim(Some(self.claim), "", self.rank).is_ok() {
             engine.do_unasked(self.rank, Work::Atomic { offset: self.offset, asked: self.asked });
         }
     }

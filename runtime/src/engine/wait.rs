@@ -188,6 +188,14 @@ impl Engine {
             }
             // Deliver what a rank sent before it died; report its death after that.
             if !progressed && let Some((rank, cause)) = self.first_lost() {
+                // It may have sent and died since the look for messages.
+                let came = self.poll_and::<TELL>()? != 0;
+                if ready() {
+                    return Ok(true);
+                }
+                if came {
+                    continue;
+                }
                 return Err(Error::PeerLost { rank, cause, doing: doing.into() });
             }
             let left = match limit {

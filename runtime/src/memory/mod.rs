@@ -8,3 +8,4 @@ pub mod layout;
 pub mod limits;
 pub mod node;
 pub mod outside;
+pub mod owner;

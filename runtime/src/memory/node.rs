@@ -7,6 +7,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::joined::Joined;
 use super::limits;
+use super::owner::Owner;
 use crate::error::{Error, Result};
 
 /// Granularity of large commitments.
@@ -58,6 +59,7 @@ pub struct NodeMemory {
     slots: Slots,
     pages: Pages,
     fd: std::os::fd::OwnedFd,
+    owner: Owner,
 }
 
 // SAFETY: a mapping is valid from every thread; what is stored in it is touched through atomics and raw copies.
@@ -110,7 +112,18 @@ impl NodeMemory {
         } else {
             Pages::Small
         };
-        Ok(NodeMemory { base, len, slots, pages, fd })
+        Ok(NodeMemory { base, len, slots, pages, fd, owner: Owner::current() })
+    }
+
+    /// The process whose ranks use this mapping.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// Whether this is the process whose ranks use this mapping, and not a child forked from it.
+    #[inline(always)]
+    pub fn is_own(&self) -> bool {
+        self.owner.is_current()
     }
 
     /// Address of the first slot.

@@ -16,12 +16,18 @@ use bytemuck::Pod;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::code::CodeOffset;
+use super::panic::{Caller, Panicked};
 use super::{Context, Messages, id, words};
 use crate::error::{Error, Result};
 
 /// Takes the encoded arguments and returns the encoded result, or why the arguments could not be decoded or the result not
-/// encoded.
-type Shim = fn(&Context<'_>, &[u8]) -> std::result::Result<Vec<u8>, String>;
+/// encoded. Leaves the closure's type behind before it runs it.
+type Shim = fn(&Context<'_>, &[u8], &Cell<&'static str>) -> std::result::Result<Vec<u8>, String>;
+
+/// What an answer begins with: the result follows, or why there is none, or how the closure panicked.
+const DONE: u8 = 0;
+const REFUSED: u8 = 1;
+pub(super) const PANICKED: u8 = 2;
 
 /// Calls of this rank in flight, and answers that the program has not taken.
 #[derive(Default)]
@@ -77,7 +83,11 @@ impl<F> CapturesNothing<F> {
 }
 
 /// Runs closure `F` at the target: its address names `F` on every rank.
-fn shim<E, A, R, F>(context: &Context<'_>, bytes: &[u8]) -> std::result::Result<Vec<u8>, String>
+fn shim<E, A, R, F>(
+    context: &Context<'_>,
+    bytes: &[u8],
+    name: &Cell<&'static str>,
+) -> std::result::Result<Vec<u8>, String>
 where
     E: Encoding<A> + Encoding<R>,
     F: Fn(&Context<'_>, A) -> R + Copy,
@@ -87,6 +97,7 @@ where
     // that captures a zero-sized token passes the size check too: the token is then duplicated in this process, which
     // `World::invoke` documents.
     let function = unsafe { std::mem::zeroed::<F>() };
+    name.set(std::any::type_name::<F>());
     let result = function(context, E::decode(bytes)?);
     E::encode(&result).map_err(|error| error.to_string())
 }
@@ -117,7 +128,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
             let Some(([place], arguments)) = words(message.data()) else {
                 return messages.fault(message.from, "a remote call without a place");
             };
-            if let Err(why) = find(place).and_then(|shim| shim(&messages.context(message.from), arguments)) {
+            if let Err(why) = messages.run_closure(message.from, Caller::Nothing, place, arguments) {
                 messages.fault(message.from, why);
             }
         }),
@@ -130,16 +141,15 @@ pub(super) fn install(messages: &Rc<Messages>) {
             let Some(([place, number], arguments)) = words(message.data()) else {
                 return messages.fault(message.from, "a remote call without a number");
             };
-            let answer = find(place).and_then(|shim| shim(&messages.context(message.from), arguments));
-            // First byte of an answer: 0 before a result, 1 before the text of an error.
-            let answer = match answer {
-                Ok(bytes) => [&[0], bytes.as_slice()].concat(),
-                Err(why) => [&[1], why.as_bytes()].concat(),
+            let answer = match messages.run_closure(message.from, Caller::Call(number), place, arguments) {
+                Ok(bytes) => [&[DONE], bytes.as_slice()].concat(),
+                Err(why) => [&[REFUSED], why.as_bytes()].concat(),
             };
             let send = |answer: &[u8]| messages.engine.send_or_keep(message.from, id::ANSWER, number, answer);
             // The caller waits for an answer. If the result cannot be sent, it gets the reason instead.
-            let sent = send(&answer).or_else(|error| send(&[&[1], error.to_string().as_bytes()].concat()));
-            messages.engine.note_answer(sent);
+            messages.engine.answer(message.from, || {
+                send(&answer).or_else(|error| send(&[&[REFUSED], error.to_string().as_bytes()].concat()))
+            });
         }),
     );
     let weak = Rc::downgrade(messages);
@@ -158,6 +168,20 @@ pub(super) fn install(messages: &Rc<Messages>) {
 }
 
 impl Messages {
+    /// Runs the closure at `place` of the code, for `from`.
+    #[inline]
+    fn run_closure(
+        &self,
+        from: usize,
+        caller: Caller,
+        place: u64,
+        arguments: &[u8],
+    ) -> std::result::Result<Vec<u8>, String> {
+        let shim = find(place)?;
+        let name = Cell::new("a closure");
+        self.run_for(from, caller, || name.get().to_owned(), || shim(&self.context(from), arguments, &name))
+    }
+
     /// Runs `function` at rank `to`, without an answer. Arguments travel by serde; see `World::invoke`.
     pub fn invoke<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
     where
@@ -226,7 +250,11 @@ impl Messages {
     }
 }
 
-fn plain_shim<A, F>(context: &Context<'_>, bytes: &[u8]) -> std::result::Result<Vec<u8>, String>
+fn plain_shim<A, F>(
+    context: &Context<'_>,
+    bytes: &[u8],
+    name: &Cell<&'static str>,
+) -> std::result::Result<Vec<u8>, String>
 where
     A: Pod,
     F: Fn(&Context<'_>, A) + Copy,
@@ -234,6 +262,7 @@ where
     let () = CapturesNothing::<F>::CHECK;
     // SAFETY: as in `shim`.
     let function = unsafe { std::mem::zeroed::<F>() };
+    name.set(std::any::type_name::<F>());
     function(context, <Plain as Encoding<A>>::decode(bytes)?);
     Ok(Vec::new())
 }
@@ -281,15 +310,24 @@ impl<R> Call<R> {
     /// # Errors
     /// As `World::poll`.
     pub fn is_done(&self) -> Result<bool> {
-        self.messages.engine.poll_alive(WAITING)?;
-        Ok(matches!(self.messages.calls.open.borrow().get(&self.number), Some(Some(_))))
+        let engine = &self.messages.engine;
+        let polled = engine.poll_alive(WAITING);
+        if let Err(Error::PeerLost { .. }) = polled {
+            // What the target sent before it ended may have come after the look.
+            engine.turn();
+        }
+        if self.answered() { Ok(true) } else { polled.map(|_| false) }
+    }
+
+    fn answered(&self) -> bool {
+        matches!(self.messages.calls.open.borrow().get(&self.number), Some(Some(_)))
     }
 
     /// Blocks until the result arrives. The target must poll or wait.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if the target is gone; [`Error::BadMessage`] if the target could not decode the arguments or send
-    /// the result, or this rank cannot decode it.
+    /// [`Error::HandlerPanicked`] if the closure panicked; [`Error::PeerLost`] if the target is gone; [`Error::BadMessage`] if the
+    /// target could not decode the arguments or send the result, or this rank cannot decode it.
     pub fn wait(self) -> Result<R> {
         let mut outcome = None;
         self.messages.engine.wait_until(WAITING, None, || {
@@ -330,7 +368,8 @@ impl<R> Call<R> {
 
     fn read(&self, answer: &[u8]) -> Result<R> {
         match answer.split_first() {
-            Some((0, bytes)) => (self.decode)(bytes),
+            Some((&DONE, bytes)) => (self.decode)(bytes),
+            Some((&PANICKED, panicked)) => return Err(Panicked::decode(self.to, panicked)),
             Some((_, why)) => Err(String::from_utf8_lossy(why).into_owned()),
             None => Err("an empty answer".into()),
         }

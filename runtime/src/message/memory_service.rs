@@ -89,7 +89,9 @@ pub(super) fn install(messages: &Rc<Messages>) {
             }
             ring_or_tell(&messages, message.from, remote_bell);
             let reply = [&local_bell.to_ne_bytes(), bytes.as_slice()].concat();
-            messages.engine.note_answer(messages.engine.send_in_order(message.from, id::READ_DONE, to, &reply));
+            messages
+                .engine
+                .answer(message.from, || messages.engine.send_in_order(message.from, id::READ_DONE, to, &reply));
         }),
     );
     let weak = Rc::downgrade(messages);
@@ -134,7 +136,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
 #[cold]
 fn refuse(messages: &Messages, asker: usize, asked: Asked, address: u64, length: u64) {
     let payload = [address.to_ne_bytes(), length.to_ne_bytes()].concat();
-    messages.engine.note_answer(messages.engine.send_or_keep(asker, id::REFUSED, asked as u64, &payload));
+    messages.engine.answer(asker, || messages.engine.send_or_keep(asker, id::REFUSED, asked as u64, &payload));
 }
 
 fn ring_or_tell(messages: &Messages, asker: usize, bell: u64) {

@@ -4,6 +4,7 @@ mod closure;
 pub mod code;
 mod context;
 mod memory_service;
+mod panic;
 mod table;
 
 use std::any::{Any, TypeId};
@@ -47,6 +48,8 @@ pub(crate) mod id {
     pub const MATCHING: u8 = 9;
     /// A piece of a broadcast on its way down the tree; the header is its number.
     pub const BROADCAST: u8 = 10;
+    /// Tells a caller that waits for no answer that its handler panicked.
+    pub const PANICKED: u8 = 11;
 }
 
 /// The messages of one rank: its handler table, its calls under way, and what handlers share.
@@ -78,8 +81,9 @@ impl Messages {
             state: RefCell::default(),
         });
         messages.install_table();
-        messages.engine.set_answers(1 << id::ANSWER | 1 << id::READ_DONE | 1 << id::REFUSED);
+        messages.engine.set_answers(1 << id::ANSWER | 1 << id::READ_DONE | 1 << id::REFUSED | 1 << id::PANICKED);
         closure::install(&messages);
+        panic::install(&messages);
         memory_service::install(&messages);
         messages.install_broadcast();
         messages

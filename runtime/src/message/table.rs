@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use super::code::{CodeOffset, fnv};
+use super::panic::Caller;
 use super::{Context, Messages, id, words};
 use crate::error::{Error, Result};
 use crate::memory::copy;
@@ -63,9 +64,15 @@ impl Messages {
             && let Some(handlers) = self.table.sealed.get()
             && let Some(handler) = handlers.get(number as usize)
         {
-            return handler(&self.context(from), payload);
+            return self.run(from, number, handler, payload);
         }
         self.handle_first(from, data);
+    }
+
+    #[inline(always)]
+    fn run(&self, from: usize, number: u64, handler: &HandlerFn, payload: &[u8]) {
+        let name = || self.entry(self.engine.rank, number as usize).name;
+        self.run_for(from, Caller::Nothing, name, || handler(&self.context(from), payload));
     }
 
     /// As [`Messages::handle`], for the first message of a sender, and for what no sender of ours writes.
@@ -81,7 +88,7 @@ impl Messages {
         }
         let handlers = self.table.sealed.get().expect("ready_for seals the table");
         match handlers.get(number as usize) {
-            Some(handler) => handler(&self.context(from), payload),
+            Some(handler) => self.run(from, number, handler, payload),
             None => {
                 let (rank, known) = (self.engine.rank, handlers.len());
                 self.engine.set_fault(Error::UnknownHandler { from, rank, id: number, known });

@@ -101,6 +101,10 @@ fn drops(engine: &Engine, offset: usize) -> &AtomicU64 {
 impl Drop for Block {
     fn drop(&mut self) {
         self.hide();
+        // The parent's handle still holds the block, and is counted when that drops it.
+        if !self.engine.is_own() {
+            return;
+        }
         // One agent counts: over a network that is the network, for rank 0 too. What this rank has posted to the block may be
         // under way; the memory is not needed before the next allocation, in which all ranks take part.
         if self.engine.far().is_some() {

@@ -59,6 +59,15 @@ use crate::sync::exchange::{Asked, Exchange, Kind};
 /// time. A world belongs to one thread. Dropping it leaves the job; ranks that still wait for this one then get
 /// [`Error::PeerLost`]. Dropping it in a panic tells them so.
 ///
+/// # Forked children
+/// A child made by `fork` has copies of the world and of all handles, but only the parent is the rank. In the child every call
+/// that waits, sends, goes over a network, is collective or ends the rank is [`Error::Forked`], and dropping the world or a
+/// handle does nothing: the parent and its peers notice nothing. What is not stopped are plain accesses to mapped memory: a
+/// put, get, atomic or ring to a rank of the same node stays a store or a load, as fast as ever, on the memory that the child
+/// shares with all ranks. The child's stores are seen by the ranks as if its parent had made them, and nothing orders them
+/// with the parent's. So use nothing of the world in a child: let it `exec` or `_exit`. Programs started with
+/// [`std::process::Command`] are no such children.
+///
 /// # Examples
 /// ```
 /// # use bellwether_runtime as bellwether;
@@ -152,7 +161,8 @@ impl World {
     /// Delivers messages that have come, and sends those that had to wait. Never blocks. Returns how many.
     ///
     /// # Errors
-    /// What was wrong with a message that came in; [`Error::PeerLost`] if a rank died and nothing came.
+    /// What was wrong with a message that came in; [`Error::PeerLost`] if a rank died and nothing came;
+    /// [`Error::HandlerPanicked`]; [`Error::Forked`], as of every call that waits or sends.
     #[inline]
     pub fn poll(&self) -> Result<usize> {
         self.engine.poll_alive("polling")
@@ -282,6 +292,9 @@ impl World {
 
     /// Runs a closure that captures nothing at rank `to`, and gives a handle to its result.
     ///
+    /// If the closure panics, the result is [`Error::HandlerPanicked`], at once. At the target the panic comes out of the call in
+    /// which the closure ran: a target that does not catch it ends, one that does can go on, and finish.
+    ///
     /// ```
     /// # use bellwether_runtime as bellwether;
     /// bellwether::threads(2, |world| {
@@ -355,9 +368,12 @@ impl World {
         }
     }
 
-    /// Ends the whole job: tells all ranks that this one failed and exits with `code`.
+    /// Ends the whole job: tells all ranks that this one failed and exits with `code`. A forked child only ends itself.
     pub fn abort(&self, code: i32, why: &str) -> ! {
         eprintln!("rank {}: {why}", self.rank());
+        if !self.engine.is_own() {
+            std::process::exit(code);
+        }
         self.engine.job.mark_lost(self.engine.rank, Loss::Exited(code));
         #[cfg(feature = "mpi")]
         if let Some(hosts) = &self.hosts {
@@ -385,8 +401,22 @@ impl World {
     }
 }
 
+impl World {
+    /// Gives up the copy of a world that a forked child has: nothing of it may be ended, since connections to a device and
+    /// to other hosts are the parent's, and its threads are not here.
+    #[cold]
+    fn forget(&mut self) {
+        std::mem::forget((Rc::clone(&self.engine), Rc::clone(&self.messages)));
+        #[cfg(feature = "mpi")]
+        std::mem::forget((self.hosts.take(), self.mpi.take()));
+    }
+}
+
 impl Drop for World {
     fn drop(&mut self) {
+        if !self.engine.is_own() {
+            return self.forget();
+        }
         // What was sent but found no room still goes out, as long as the targets take it.
         if !std::thread::panicking() {
             let limit = Duration::from_secs(1);

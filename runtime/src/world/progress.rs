@@ -130,6 +130,16 @@ impl Progress {
         self.engine.block_on(doing, future)
     }
 
+    /// Whether this process is the rank.
+    ///
+    /// # Errors
+    /// [`crate::Error::Forked`] in a forked child.
+    #[doc(hidden)]
+    #[inline]
+    pub fn check_own(&self, operation: &'static str) -> Result<()> {
+        self.engine.check_own(operation)
+    }
+
     /// As [`World::within`].
     ///
     /// # Errors
@@ -151,7 +161,8 @@ impl Progress {
     /// Polls until `ready` holds, which only another thread of this rank can bring about: delivers messages, and gives up
     /// the core in between. Ends early for nothing: a rank that died is told of by the next call.
     pub fn poll_until(&self, mut ready: impl FnMut() -> bool) {
-        while !ready() {
+        // A forked child has no other threads.
+        while self.engine.is_own() && !ready() {
             if self.engine.turn() == 0 {
                 self.engine.idle_poll();
                 rustix::thread::sched_yield();

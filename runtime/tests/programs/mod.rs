@@ -2,6 +2,7 @@
 //! file that has this module says in `TRANSPORT` how its ranks reach each other.
 
 mod memory;
+mod panics;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

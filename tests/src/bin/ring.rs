@@ -2,8 +2,8 @@
 //!
 //! `ring [ROUNDS]` runs and checks itself. `ring WAY RANK [busy]` lets one rank go wrong while the others wait for
 //! it, or compute for a minute: `kill`, `panic`, `leave`, `exit`, `abort`, or `desert`, where they wait for a bell that nobody
-//! rings. `ring hold` tells process ids and waits to be killed; `ring until FILE` tells them and goes round until there is
-//! such a file.
+//! rings; or `handler`, where the next rank calls what panics at it. `ring hold` tells process ids and waits to be killed;
+//! `ring until FILE` tells them and goes round until there is such a file.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -44,8 +44,12 @@ fn run() -> Result<()> {
         [way, rank, busy @ ..] => {
             let bell = world.bell()?;
             world.barrier()?;
-            if rank.parse() == Ok(world.rank()) {
+            let wrong: usize = rank.parse().expect("RANK is a number");
+            if wrong == world.rank() && way != "handler" {
                 return go_wrong(&world, way);
+            }
+            if way == "handler" && world.rank() == (wrong + 1) % world.size() {
+                return world.call(wrong, 7u8, |_, number| panic!("no {number} here"))?.wait();
             }
             if way == "desert" {
                 return bell.wait(1).map(drop);

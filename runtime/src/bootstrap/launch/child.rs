@@ -30,7 +30,7 @@ pub(super) struct Spawner {
     inherit: RawFd,
     group: Pid,
     mask: libc::sigset_t,
-    /// Signals for which this process has a handler, or which Rust ignores on its own.
+    /// Signals for which this process has a handler, or which Rust or the supervisor ignores on its own.
     reset: Vec<c_int>,
     files: Option<libc::rlimit>,
     stack: Vec<u128>,
@@ -57,12 +57,14 @@ struct Plan<'a> {
 }
 
 impl Spawner {
-    /// `mask` is the set of signals ranks shall hold back, `files` the limit on open files they get.
+    /// `mask` is the set of signals ranks shall hold back, `files` the limit on open files they get, `file_size` whether they
+    /// get back the default action of SIGXFSZ.
     pub(super) fn new(
         spec: &JobSpec<'_>,
         group: Pid,
         mask: libc::sigset_t,
         files: Option<libc::rlimit>,
+        file_size: bool,
     ) -> Result<Spawner, LaunchError> {
         let path = program::find(&spec.program)?;
         let mut args = vec![c_string(spec.program.clone(), || "the program's name".into())?];
@@ -83,7 +85,7 @@ impl Spawner {
         // Rust's own start-up ignores SIGPIPE; programs expect its default action.
         let reset = (1..=64).filter(|&signal| match disposition(signal) {
             libc::SIG_DFL => false,
-            libc::SIG_IGN => signal == libc::SIGPIPE || signal == libc::SIGCHLD,
+            libc::SIG_IGN => signal == libc::SIGPIPE || signal == libc::SIGCHLD || file_size && signal == libc::SIGXFSZ,
             _ => true,
         });
         Ok(Spawner {

@@ -30,6 +30,38 @@ pub(super) fn allow_files(ranks: usize) -> Result<Option<libc::rlimit>, LaunchEr
     Ok(Some(libc::rlimit { rlim_cur: raw(before.current), rlim_max: raw(before.maximum) }))
 }
 
+/// Lets a write beyond the limit on the size of files fail with EFBIG, until the value is dropped: the default action of
+/// SIGXFSZ would end this process without a word.
+pub(super) struct FileSize {
+    /// The default action was set before.
+    changed: bool,
+}
+
+impl FileSize {
+    pub(super) fn survive() -> FileSize {
+        let changed = disposition(libc::SIGXFSZ) == libc::SIG_DFL;
+        if changed {
+            // SAFETY: ignores a signal for which no handler is set, so no code of ours runs.
+            unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+        }
+        FileSize { changed }
+    }
+
+    /// Whether ranks must get the default action back.
+    pub(super) fn changed(&self) -> bool {
+        self.changed
+    }
+}
+
+impl Drop for FileSize {
+    fn drop(&mut self) {
+        if self.changed {
+            // SAFETY: sets the default action again, which runs no code of ours.
+            unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+        }
+    }
+}
+
 /// A process that ignores SIGCHLD never learns how its children ended.
 pub(super) fn keep_children() {
     if disposition(libc::SIGCHLD) == libc::SIG_IGN {

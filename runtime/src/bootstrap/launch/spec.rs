@@ -163,10 +163,10 @@ pub trait Hooks {
         None
     }
 
-    /// Whether the rank failed only because a peer had failed. Such a rank is not named as the
-    /// first cause, even when its process ended before the peer's did.
-    fn is_consequence(&mut self, rank: usize) -> bool {
-        let _ = rank;
+    /// Whether the rank, which ended like this, failed only because a peer had failed. Such a rank
+    /// is not named as the first cause, even when its process ended before the peer's did.
+    fn is_consequence(&mut self, rank: usize, ended: &Ended) -> bool {
+        let _ = (rank, ended);
         false
     }
 

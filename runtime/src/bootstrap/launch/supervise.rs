@@ -89,6 +89,7 @@ struct Supervisor<'a, 'b> {
     /// The last signal the user sent that usually ends a program.
     interrupt: Option<(i32, Instant)>,
     deadline: Option<Instant>,
+    _file_size: limits::FileSize,
     // Dropped in this order: the group is killed, then what has left it.
     guardian: Guardian,
     strays: Option<Strays>,
@@ -97,13 +98,14 @@ struct Supervisor<'a, 'b> {
 impl<'a, 'b> Supervisor<'a, 'b> {
     fn prepare(spec: &'a JobSpec<'b>, hooks: &'a mut dyn Hooks) -> Result<Supervisor<'a, 'b>, LaunchError> {
         let files = limits::allow_files(spec.ranks)?;
+        let file_size = limits::FileSize::survive();
         limits::keep_children();
         let strays = spec.adopt.then(Strays::adopt);
         let signals = SignalQueue::open()?;
         let guardian = Guardian::start()?;
         let mut spec_env = spec.clone();
         spec_env.extra_env.extend(limits::terminal_width());
-        let spawner = Spawner::new(&spec_env, guardian.group(), signals.mask_before(), files)?;
+        let spawner = Spawner::new(&spec_env, guardian.group(), signals.mask_before(), files, file_size.changed())?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(LaunchError::system("epoll"))?;
         let watch = |fd, token: Token| {
             epoll::add(&epoll, fd, token.data(), epoll::EventFlags::IN).map_err(LaunchError::system("epoll_ctl"))
@@ -132,6 +134,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             absent: None,
             interrupt: None,
             deadline: spec.timeout.and_then(|limit| Instant::now().checked_add(limit)),
+            _file_size: file_size,
             guardian,
             strays,
         })
@@ -316,6 +319,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             // Somebody else in this process has waited for it: how it ended is lost.
             Err(_) => Ended::Exited(1),
         };
+        // Asked before anybody is told: others may leave at once because of it, and then seem not to have counted on it.
+        let membership = self.hooks.membership(number);
+        let missed = membership == Membership::Joined && self.others_go_on();
         self.hooks.rank_ended(number, &ended);
         let now = Instant::now();
         let _ = epoll::delete(&self.epoll, &process);
@@ -333,15 +339,18 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
         let pid = self.ranks[number].pid.as_raw_nonzero().get();
         if !ended.success() {
+            if membership != Membership::Absent {
+                // It was in the world, or waited for all to join.
+                self.blame_absent(now);
+            }
             return self.fail(number, Cause::Failed { rank: number, pid, ended }, now);
         }
-        match self.hooks.membership(number) {
-            Membership::Left => {}
+        match membership {
             Membership::Absent => self.absent = self.absent.or(Some(number)),
-            Membership::Joined if self.others_go_on() => {
+            Membership::Joined if missed => {
                 self.fail(number, Cause::LeftEarly { rank: number, pid, joined: true }, now);
             }
-            Membership::Joined => {}
+            Membership::Joined | Membership::Left => {}
         }
     }
 
@@ -349,16 +358,22 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     fn others_go_on(&mut self) -> bool {
         let hooks = &mut self.hooks;
         let left = |rank| hooks.membership(rank) == Membership::Left;
+        // Not the one that is asked about: its process has been taken.
         let mut live = (0..self.ranks.len()).filter(|&r| self.ranks[r].process.is_some());
         self.ranks.len() < self.spec.ranks || !live.all(left)
     }
 
     /// One rank never joined, and returned 0: a failure if another is in the world, or waits to be.
     fn judge_absent(&mut self, now: Instant) {
-        let Some(absent) = self.absent else { return };
         let mut live = (0..self.ranks.len()).filter(|&r| self.ranks[r].process.is_some());
         if live.any(|rank| self.hooks.membership(rank) == Membership::Joined) {
-            self.absent = None;
+            self.blame_absent(now);
+        }
+    }
+
+    /// If one rank never joined, and returned 0: that is a failure, since another is in the world, or waits to be.
+    fn blame_absent(&mut self, now: Instant) {
+        if let Some(absent) = self.absent.take() {
             let pid = self.ranks[absent].pid.as_raw_nonzero().get();
             self.fail(absent, Cause::LeftEarly { rank: absent, pid, joined: false }, now);
         }
@@ -459,7 +474,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let mut ends: Vec<RankEnd> = ranks.iter().map(|rank| rank.end).collect();
         let none = RankEnd { ended: None, after: Duration::ZERO, told_to_end: None };
         ends.resize(spec.ranks, none);
-        let own: Vec<_> = self.failures.iter().filter(|(rank, _)| !hooks.is_consequence(*rank)).collect();
+        let is_own =
+            |(rank, _): &&(usize, Cause)| ends[*rank].ended.is_none_or(|ended| !hooks.is_consequence(*rank, &ended));
+        let own: Vec<_> = self.failures.iter().filter(is_own).collect();
         // Ranks that agree to give up exit alike, in any order: the one that said why is the one to name.
         let code = |cause: &Cause| match cause {
             Cause::Failed { ended: Ended::Exited(code), .. } => Some(*code),

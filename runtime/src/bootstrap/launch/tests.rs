@@ -13,6 +13,8 @@ struct Owner {
     env: Vec<(OsString, OsString)>,
     members: Vec<Membership>,
     consequences: Vec<usize>,
+    /// What all are when they have been told of the first end.
+    then: Option<Membership>,
     ended: Vec<(usize, Ended)>,
 }
 
@@ -24,13 +26,16 @@ impl Hooks for Owner {
 
     fn rank_ended(&mut self, rank: usize, ended: &Ended) {
         self.ended.push((rank, *ended));
+        if let Some(then) = self.then {
+            self.members.iter_mut().for_each(|member| *member = then);
+        }
     }
 
     fn membership(&mut self, rank: usize) -> Membership {
         self.members.get(rank).copied().unwrap_or(Membership::Absent)
     }
 
-    fn is_consequence(&mut self, rank: usize) -> bool {
+    fn is_consequence(&mut self, rank: usize, _: &Ended) -> bool {
         self.consequences.contains(&rank)
     }
 }
@@ -118,6 +123,38 @@ fn a_rank_that_never_joins_those_who_wait_fails_the_job() {
     let members = vec![Membership::Joined, Membership::Absent, Membership::Joined];
     let outcome = run(3, script, &mut Owner { members, ..Owner::default() });
     assert!(matches!(outcome.cause, Some(Cause::LeftEarly { rank: 1, joined: false, .. })));
+}
+
+#[test]
+fn a_rank_that_deserts_is_the_cause_though_the_others_leave_as_soon_as_they_are_told() {
+    let script = "[ $BELLWETHER_RANK = 1 ] && exit 0; sleep 0.2; exit 9";
+    let mut owner = Owner { members: vec![Membership::Joined; 3], then: Some(Membership::Left), ..Owner::default() };
+    let outcome = run(3, script, &mut owner);
+    assert!(matches!(outcome.cause, Some(Cause::LeftEarly { rank: 1, joined: true, .. })), "{outcome:?}");
+}
+
+#[test]
+fn a_rank_that_never_joined_is_the_cause_though_the_others_are_gone_when_that_is_looked_at() {
+    // The others join, and fail, between two looks of the supervisor.
+    let notes = std::env::temp_dir().join(format!("bellwether-never-joined-{}", std::process::id()));
+    std::fs::create_dir_all(&notes).expect("a place for temporary files");
+    let script = "[ $BELLWETHER_RANK = 1 ] && exit 0; sleep 0.2; : >$NOTES/$BELLWETHER_RANK; exit 9";
+    let mut spec = JobSpec::new("/bin/sh", ["-c", script], 3);
+    spec.timeout = Some(Duration::from_secs(20));
+    spec.stdin = Stdin::Null;
+    spec.extra_env = vec![("NOTES".into(), notes.clone().into())];
+    let outcome = supervise(&spec, &mut Noted(&notes)).expect("every Linux has a shell");
+    std::fs::remove_dir_all(&notes).expect("made above");
+    assert!(matches!(outcome.cause, Some(Cause::LeftEarly { rank: 1, joined: false, .. })), "{outcome:?}");
+}
+
+/// Ranks have joined when they have left a note.
+struct Noted<'a>(&'a std::path::Path);
+
+impl Hooks for Noted<'_> {
+    fn membership(&mut self, rank: usize) -> Membership {
+        if self.0.join(rank.to_string()).exists() { Membership::Joined } else { Membership::Absent }
+    }
 }
 
 #[test]

@@ -56,6 +56,7 @@ pub(crate) struct Interface {
     /// Messages that no handler could take, and why.
     undeliverable: RefCell<Option<Error>>,
     has_error: Cell<bool>,
+    unwound: Cell<usize>,
 }
 
 struct Peer {
@@ -119,7 +120,8 @@ impl std::ops::Deref for Retained {
 
 impl Drop for Retained {
     fn drop(&mut self) {
-        if self.node.is_some() {
+        // A forked child has a copy of this value, but the block was given to its parent.
+        if self.node.as_ref().is_some_and(|node| node.is_own()) {
             // SAFETY: a block given to us, released once.
             unsafe { arena::release(self.data) };
         }
@@ -167,6 +169,7 @@ impl Interface {
             asleep: (!wakes).then(RefCell::default),
             undeliverable: RefCell::default(),
             has_error: Cell::new(false),
+            unwound: Cell::new(0),
             job,
             node,
             layout,
@@ -384,7 +387,7 @@ impl Interface {
         let _guard = Delivering(&self.delivering);
         // SAFETY: `delivering` was false, so this is the only borrow of readers; handlers cannot come back here.
         let readers = unsafe { &mut *self.readers.get() };
-        let mut delivered = 0;
+        let mut delivered = Delivered { count: 0, interface: self };
         for (reader, from) in readers.iter_mut().zip(&self.senders).skip(first) {
             let from = *from as usize;
             for _ in 0..self.layout.lane_depth {
@@ -392,10 +395,17 @@ impl Interface {
                 let finish = Advance { reader, interface: self, from };
                 self.deliver_line(from, head, body, &mut dispatch);
                 drop(finish);
-                delivered += 1;
+                delivered.count += 1;
             }
         }
-        delivered
+        let count = delivered.count;
+        std::mem::forget(delivered);
+        count
+    }
+
+    /// Messages that were delivered in calls of [`Interface::progress`] which a handler's panic ended, since this was asked last.
+    pub fn take_unwound(&self) -> usize {
+        self.unwound.take()
     }
 
     /// Runs the handler of `id` for a message that came another way, from `from`; `data` is header and payload. Inside
@@ -498,6 +508,19 @@ struct Delivering<'a>(&'a Cell<bool>);
 impl Drop for Delivering<'_> {
     fn drop(&mut self) {
         self.0.set(false);
+    }
+}
+
+/// Counts what one call has delivered; dropped only if a handler panics, whose message counts too.
+struct Delivered<'a> {
+    count: usize,
+    interface: &'a Interface,
+}
+
+impl Drop for Delivered<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.interface.unwound.set(self.interface.unwound.get() + self.count + 1);
     }
 }
 

@@ -1,0 +1,124 @@
+//! Handlers and closures that panic: the caller hears of it at once, from the target and not from its end.
+
+use std::sync::atomic::AtomicBool;
+
+use super::*;
+
+/// A rank that panicked in a handler and caught that stays, without a poll, until its caller has got the error.
+fn stays_until(told: &AtomicBool) {
+    let start = Instant::now();
+    while !told.load(Ordering::Acquire) {
+        assert!(start.elapsed() < Duration::from_secs(20), "the caller was not told while its target lived");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Rank 0 does `call`, whose handler panics at rank 1, and looks at the error.
+fn caller_and_target(call: impl Fn(&World) -> Error + Sync, handler: &str) {
+    watchdog();
+    let (ready, told) = (AtomicBool::new(false), AtomicBool::new(false));
+    let program = |world: World| {
+        if world.rank() == 0 {
+            // The target may be starting still.
+            while !ready.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let error = call(&world);
+            told.store(true, Ordering::Release);
+            let Error::HandlerPanicked { rank: 1, handler: name, why, place } = &error else { panic!("{error}") };
+            assert!(name.contains(handler), "{error}");
+            assert_eq!(why, "no 7 here", "{error}");
+            let place = place.as_deref().expect("nobody replaced the panic hook");
+            assert!(place.starts_with(file!()), "{error}");
+            assert!(error.to_string().contains(place), "{error}");
+        } else if world.rank() == 1 {
+            // The panic comes out of the call that delivered the message, as it does without a caller.
+            ready.store(true, Ordering::Release);
+            let caught = catch_unwind(AssertUnwindSafe(|| world.wait_until(|| false)));
+            let panic = caught.expect_err("it waits for ever, but for the panic");
+            assert_eq!(panic.downcast_ref::<String>().map(String::as_str), Some("no 7 here"));
+            stays_until(&told);
+        }
+        // Who catches it goes on.
+        world.barrier().expect("all live");
+        let next = (world.rank() + 1) % world.size();
+        assert_eq!(world.call(next, 1, |_, x: i32| x + 1).expect("sent").wait().expect("answered"), 2);
+        world.finish().expect("all live, and as much was delivered as was sent");
+    };
+    let job = Threads::new(3).settings(settings());
+    job.build(|mut builder| {
+        builder.handler("a handler that panics", |_, bytes| panic_over(bytes[0]));
+        program(builder.start().expect("starts"));
+    })
+    .expect("starts");
+}
+
+fn panic_over(number: u8) {
+    panic!("no {number} here");
+}
+
+/// The error of a later poll.
+fn later(world: &World) -> Error {
+    let start = Instant::now();
+    loop {
+        if let Err(error) = world.poll() {
+            return error;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "no error");
+    }
+}
+
+#[test]
+fn a_call_whose_closure_panics_is_answered_at_once() {
+    let call =
+        |world: &World| world.call(1, 7u8, |_, number| panic_over(number)).expect("sent").wait().expect_err("panics");
+    caller_and_target(call, "a_call_whose_closure_panics_is_answered_at_once");
+}
+
+#[test]
+fn a_plain_call_whose_closure_panics_is_answered_at_once() {
+    let call = |world: &World| {
+        world.call_plain(1, 7u8, |_, number| panic_over(number)).expect("sent").wait().expect_err("panics")
+    };
+    caller_and_target(call, "a_plain_call_whose_closure_panics_is_answered_at_once");
+}
+
+#[test]
+fn a_closure_without_an_answer_that_panics_is_told_to_its_caller() {
+    let call = |world: &World| {
+        world.invoke(1, 7u8, |_, number| panic_over(number)).expect("sent");
+        later(world)
+    };
+    caller_and_target(call, "a_closure_without_an_answer_that_panics_is_told_to_its_caller");
+}
+
+#[test]
+fn a_handler_that_panics_is_told_to_its_caller() {
+    let call = |world: &World| {
+        world.send(1, bellwether_runtime::HandlerId::from_number(0), &[7]).expect("sent");
+        later(world)
+    };
+    caller_and_target(call, "a handler that panics");
+}
+
+#[test]
+fn a_rank_that_ends_of_a_handlers_panic_has_answered_first() {
+    watchdog();
+    for _ in 0..30 {
+        let told = AtomicBool::new(false);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            threads(2, |world| {
+                if world.rank() == 1 {
+                    return world.wait_until(|| false);
+                }
+                let answer = world.call(1, 7u8, |_, number| panic_over(number))?.wait();
+                assert!(matches!(answer, Err(Error::HandlerPanicked { rank: 1, .. })), "{answer:?}");
+                told.store(true, Ordering::Release);
+                Ok(())
+            })
+        }));
+        let panic = outcome.expect_err("the panic comes out");
+        assert_eq!(panic.downcast_ref::<String>().map(String::as_str), Some("no 7 here"));
+        assert!(told.into_inner());
+    }
+}
