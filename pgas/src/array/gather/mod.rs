@@ -57,7 +57,7 @@ const SHORT: usize = 8;
 /// y[0] += remote[0];
 /// *y.last_mut().unwrap() += remote[1];
 /// for (i, y) in own.zip(y) {
-///     assert_eq!(y, [60.0, 4.0 * i as f64, 86.0][usize::from(i > 0) + usize::from(i == 29)]);
+///     assert_eq!(y, [30.0, 4.0 * i as f64, 86.0][usize::from(i > 0) + usize::from(i == 29)]);
 /// }
 /// # Ok(()) })?.into_iter().collect() }
 /// ```
