@@ -180,6 +180,13 @@ pub fn run(command: Command) -> Done {
     Job::start(command).wait()
 }
 
+/// Runs a command that takes longer than the others to its end.
+pub fn run_within(limit: Duration, command: Command) -> Done {
+    let mut job = Job::start(command);
+    job.until = Instant::now() + limit;
+    job.wait()
+}
+
 /// A time for `sleep` that no other process on the machine sleeps: how to find this test's own.
 pub fn own_sleep() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
