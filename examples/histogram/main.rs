@@ -34,18 +34,18 @@ fn main() -> ExitCode {
 
 fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
     let mut kernel = Kernel::new(world, arguments.bins, arguments.samples)?;
-    // A sample's weight: its own number and chance, so that what is lost or counted twice shows in the sum.
+    // A sample's weight: its own number and chance, so that what is lost or counted twice shows in the sum, which wraps.
     let weights: Vec<u64> = kernel.requests.clone().map(|sample| chance(sample, 2) >> 20).collect();
-    let mut sum = [weights.iter().sum::<u64>()];
-    world.allreduce_sum(&mut sum)?;
+    let mut sum = [weights.iter().copied().fold(0, u64::wrapping_add)];
+    world.allreduce(&mut sum, u64::wrapping_add)?;
 
     world.barrier()?;
     let start = Instant::now();
     kernel.add(&weights)?;
     let aggregated = start.elapsed().as_secs_f64();
 
-    let mut found = [kernel.own().map(|(_, weight)| weight).sum::<u64>()];
-    world.allreduce_sum(&mut found)?;
+    let mut found = [kernel.own().map(|(_, weight)| weight).fold(0, u64::wrapping_add)];
+    world.allreduce(&mut found, u64::wrapping_add)?;
     let checksum = kernel.checksum()?;
 
     let few = (weights.len() / arguments.singly).max(1).min(weights.len());

@@ -1,6 +1,6 @@
 //! The plate on several ranks: an array of which each has a band of rows, and its neighbours' nearest rows on each side.
 //!
-//! A rank keeps up to [`BLOCK`] rows of each neighbour, and computes as many steps between two exchanges. The steps go over the band
+//! A rank keeps up to `BLOCK` rows of each neighbour, and computes as many steps between two exchanges. The steps go over the band
 //! together, while it is in the cache; rows of the neighbours are computed on both sides, one less with each step. While the
 //! exchange is under way a rank computes all that needs no row of a neighbour: in each step one row less on either side. There
 //! is no barrier: neighbours may be one exchange apart, and two ranks far apart by more.
