@@ -40,7 +40,7 @@ use bellwether_runtime::memory::limits::page_size;
 
 /// A loop with its arguments.
 pub trait Kernel {
-    /// What it computes.
+    /// The result of the loop.
     type Output;
 
     /// Computes it. Implementations are marked `#[inline(always)]`, and so are the functions that they call in the loop: what is not

@@ -12,8 +12,8 @@ impl<const D: usize> Layout<D> {
     /// `MPI_Cart_sub` gives for one dimension. In two dimensions `along = 1` gives the ranks that share a row of the
     /// grid, `along = 0` those that share a column. A member's number in the team is its place in that dimension.
     ///
-    /// Collective over `all`, the team of all ranks of the layout, with the same layout and dimension. It takes one of the
-    /// slots that [`Team`] tells of, until it is dropped.
+    /// Collective over `all`, the team of all ranks of the layout, with the same layout and dimension. The new team
+    /// occupies one team slot (see [`Team`]) until it is dropped.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a dimension that the layout does not have, or a team of another number of ranks

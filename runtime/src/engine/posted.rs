@@ -112,7 +112,7 @@ impl Request {
             engine.check_claim(claim, doing, *rank)?;
         }
         if engine.is_near(*rank) {
-            // SAFETY: a mapped slot, in bounds by the word of who made this, and still in the phase of then.
+            // SAFETY: a mapped slot, in bounds as checked when this was made; `check_claim` found its phase not ended.
             unsafe { copy::get(into.as_mut_ptr(), engine.node.slot(*rank).add(*offset), *len) };
             return Ok(*len);
         }
@@ -192,8 +192,8 @@ impl Engine {
         }
     }
 
-    /// Counts this rank among those that have dropped a block, by the word at `offset` of the slot of rank 0; over a network
-    /// at the next [`Engine::hand_back`], since what this rank has posted to the block may still be under way.
+    /// Queues the release of a block for the next [`Engine::hand_back`]: operations of this rank on the block may still be in
+    /// flight. `offset` is the word in rank 0's slot that counts the ranks that dropped the block.
     pub(crate) fn release(&self, offset: usize) {
         self.releases.borrow_mut().push(offset);
     }

@@ -12,7 +12,7 @@ use super::{
 pub struct Known {
     /// The environment variable.
     pub name: &'static str,
-    /// What it sets, with its unit, in a few words.
+    /// Short description, with the unit.
     pub meaning: &'static str,
     /// The values that it takes.
     pub values: Values,

@@ -45,7 +45,7 @@ impl Work {
         }
     }
 
-    /// Who has a program for it.
+    /// The systems with a peer program for this work.
     pub fn peers(self) -> &'static [Peer] {
         match self {
             Work::Cg => &[Peer::Petsc],

@@ -14,7 +14,7 @@ const PLACES: usize = REACH / size_of::<u64>();
 /// Ranks and indices, gone through round and round.
 const TARGETS: usize = 1024;
 
-/// Who is written to, and where: a rank and an index.
+/// The target of one put: rank and index.
 type Target = (u32, u32);
 
 struct Ours {

@@ -104,7 +104,7 @@ impl Gate {
         let mut lines: Vec<Line> = Vec::new();
         let mut callers = VecDeque::new();
         while lines.len() + 1 < hosts {
-            // Who says that it got through has been answered before.
+            // Read the reports before accepting: a leader that reports success has already been answered.
             let last = told()?;
             let shortage = self.accept(&mut callers, STRANGERS + hosts)?;
             for mut caller in std::mem::take(&mut callers) {

@@ -13,7 +13,7 @@ struct Owner {
     env: Vec<(OsString, OsString)>,
     members: Vec<Membership>,
     consequences: Vec<usize>,
-    /// What all are when they have been told of the first end.
+    /// The membership of all ranks after the first end was announced.
     then: Option<Membership>,
     ended: Vec<(usize, Ended)>,
 }

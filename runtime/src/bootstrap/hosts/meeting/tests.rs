@@ -1,4 +1,4 @@
-//! Who gets in, and what others bring about.
+//! Admission of leaders, and what other callers can do to it.
 
 use super::super::Word;
 use std::os::fd::AsFd;
