@@ -26,6 +26,7 @@ fn all_figures_have_all_fields() {
         "put-bell",
         "am",
         "am-rate",
+        "call",
         "atomic",
         "bandwidth",
         "barrier",

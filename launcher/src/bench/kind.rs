@@ -17,6 +17,8 @@ pub enum Kind {
     Am,
     /// A stream of active messages to one rank
     AmRate,
+    /// A remote call and its result
+    Call,
     /// A put to a random rank and index
     PutRandom,
     /// Fetch-and-add on a word of another rank
@@ -50,7 +52,7 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 20] = [
+pub const ALL: [Kind; 21] = [
     Put,
     PutRandom,
     Get,
@@ -58,6 +60,7 @@ pub const ALL: [Kind; 20] = [
     PutBell,
     Am,
     AmRate,
+    Call,
     Atomic,
     Bandwidth,
     Barrier,
@@ -119,6 +122,7 @@ impl Kind {
             PutBell => "put-bell",
             Am => "am",
             AmRate => "am-rate",
+            Call => "call",
             Atomic => "atomic",
             Bandwidth => "bandwidth",
             Barrier => "barrier",
@@ -145,6 +149,7 @@ impl Kind {
             PutBell => "Put and bell, one way",
             Am => "Active message, one way",
             AmRate => "Stream of active messages",
+            Call => "Remote call and its result",
             Atomic => "Atomic fetch-and-add",
             Bandwidth => "Bandwidth of a put",
             Barrier => "Barrier",
@@ -171,6 +176,7 @@ impl Kind {
             PutBell => "bare stores to a data line and a flag line",
             Am => "bare stores to one line",
             AmRate => "a bare ring of lines",
+            Call => "bare stores to one line there and one back",
             Atomic => "bare locked adds",
             Bandwidth => "memcpy",
             Barrier => "bare flags or a bare counter, the quicker; of more ranks than cores with yields or a futex",
@@ -233,7 +239,7 @@ impl Kind {
             Put | Get | PutPoll | PutBell | Am if plotted => {
                 vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB]
             }
-            Put | PutRandom | Get | PutPoll | PutBell | Am | AmRate | Atomic => vec![8],
+            Put | PutRandom | Get | PutPoll | PutBell | Am | AmRate | Call | Atomic => vec![8],
             Allreduce if plotted => (0..10).map(|step| 8 << (2 * step)).collect(),
             Allreduce if quick => vec![8, 16 * KIB],
             Allreduce => vec![8, KIB, 32 * KIB, KIB * KIB],
@@ -262,6 +268,8 @@ impl Kind {
             PutBell if small => ratio(1.25),
             Am if small => ratio(1.4),
             AmRate if small => Bar { value: Some(25.0), ..none },
+            // 2.2 times a message that takes 1.4 lines, of two lines.
+            Call => ratio(2.2 * 1.4 / 2.0),
             Atomic => ratio(1.3),
             Bandwidth => ratio(1.05),
             Barrier => ratio(1.4),

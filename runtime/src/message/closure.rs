@@ -4,8 +4,7 @@
 //! instantiates a small function, the shim, that decodes the arguments and runs the closure. A message carries the shim's
 //! distance from an anchor function, which is the same in every process of this executable (see [`super::code`]).
 
-use std::cell::{Cell, RefCell};
-use std::collections::hash_map::{Entry, HashMap};
+use std::cell::Cell;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -15,62 +14,21 @@ use std::task::{self, Poll};
 use bytemuck::Pod;
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::calls::Bytes;
 use super::code::CodeOffset;
+use super::encoding::{Encoding, Plain, Postcard};
 use super::panic::{Caller, Panicked};
 use super::{Context, Messages, id, words};
 use crate::error::{Error, Result};
 
-/// Takes the encoded arguments and returns the encoded result, or why the arguments could not be decoded or the result not
-/// encoded. Leaves the closure's type behind before it runs it.
-type Shim = fn(&Context<'_>, &[u8], &Cell<&'static str>) -> std::result::Result<Vec<u8>, String>;
+/// Takes the encoded arguments and appends the encoded result to the last argument. An error says why the arguments could not be
+/// decoded or the result not encoded. Sets the name to the closure's type before it runs it.
+type Shim = fn(&Context<'_>, &[u8], &Cell<&'static str>, &mut Bytes) -> std::result::Result<(), String>;
 
 /// What an answer begins with: the result follows, or why there is none, or how the closure panicked.
 const DONE: u8 = 0;
 const REFUSED: u8 = 1;
 pub(super) const PANICKED: u8 = 2;
-
-/// Calls of this rank in flight, and answers that the program has not taken.
-#[derive(Default)]
-pub(super) struct Calls {
-    next: Cell<u64>,
-    /// By number; `None` until the answer arrives. An answer to a call that is no longer here is ignored.
-    open: RefCell<HashMap<u64, Option<Vec<u8>>>>,
-}
-
-/// How arguments and results become bytes.
-trait Encoding<T> {
-    fn encode(value: &T) -> Result<Vec<u8>>;
-    fn decode(bytes: &[u8]) -> std::result::Result<T, String>;
-}
-
-struct Postcard;
-
-impl<T: Serialize + DeserializeOwned> Encoding<T> for Postcard {
-    fn encode(value: &T) -> Result<Vec<u8>> {
-        postcard::to_stdvec(value).map_err(|error| Error::InvalidArgument {
-            operation: "remote call",
-            why: format!("{} cannot be serialised: {error}", std::any::type_name::<T>()),
-        })
-    }
-
-    fn decode(bytes: &[u8]) -> std::result::Result<T, String> {
-        postcard::from_bytes(bytes).map_err(|error| format!("{} expected: {error}", std::any::type_name::<T>()))
-    }
-}
-
-struct Plain;
-
-impl<T: Pod> Encoding<T> for Plain {
-    fn encode(value: &T) -> Result<Vec<u8>> {
-        Ok(bytemuck::bytes_of(value).to_vec())
-    }
-
-    fn decode(bytes: &[u8]) -> std::result::Result<T, String> {
-        bytemuck::try_pod_read_unaligned(bytes).map_err(|error| {
-            format!("{} expected, which has {} bytes: {error}", std::any::type_name::<T>(), size_of::<T>())
-        })
-    }
-}
 
 /// Using `CHECK` compiles only if `F` has size 0.
 struct CapturesNothing<F>(PhantomData<F>);
@@ -87,7 +45,8 @@ fn shim<E, A, R, F>(
     context: &Context<'_>,
     bytes: &[u8],
     name: &Cell<&'static str>,
-) -> std::result::Result<Vec<u8>, String>
+    answer: &mut Bytes,
+) -> std::result::Result<(), String>
 where
     E: Encoding<A> + Encoding<R>,
     F: Fn(&Context<'_>, A) -> R + Copy,
@@ -99,7 +58,7 @@ where
     let function = unsafe { std::mem::zeroed::<F>() };
     name.set(std::any::type_name::<F>());
     let result = function(context, E::decode(bytes)?);
-    E::encode(&result).map_err(|error| error.to_string())
+    E::encode(&result, answer).map_err(|error| error.to_string())
 }
 
 fn place_of(shim: Shim) -> Result<u64> {
@@ -128,7 +87,9 @@ pub(super) fn install(messages: &Rc<Messages>) {
             let Some(([place], arguments)) = words(message.data()) else {
                 return messages.fault(message.from, "a remote call without a place");
             };
-            if let Err(why) = messages.run_closure(message.from, Caller::Nothing, place, arguments) {
+            // A closure without answer has the result `()`, which takes no bytes.
+            let mut nothing = Bytes::new();
+            if let Err(why) = messages.run_closure(message.from, Caller::Nothing, place, arguments, &mut nothing) {
                 messages.fault(message.from, why);
             }
         }),
@@ -141,10 +102,12 @@ pub(super) fn install(messages: &Rc<Messages>) {
             let Some(([place, number], arguments)) = words(message.data()) else {
                 return messages.fault(message.from, "a remote call without a number");
             };
-            let answer = match messages.run_closure(message.from, Caller::Call(number), place, arguments) {
-                Ok(bytes) => [&[DONE], bytes.as_slice()].concat(),
-                Err(why) => [&[REFUSED], why.as_bytes()].concat(),
-            };
+            let mut answer = Bytes::from_slice(&[DONE]);
+            if let Err(why) = messages.run_closure(message.from, Caller::Call(number), place, arguments, &mut answer) {
+                answer.clear();
+                answer.push(REFUSED);
+                answer.extend_from_slice(why.as_bytes());
+            }
             let send = |answer: &[u8]| messages.engine.send_or_keep(message.from, id::ANSWER, number, answer);
             // The caller waits for an answer. If the result cannot be sent, it gets the reason instead.
             messages.engine.answer(message.from, || {
@@ -160,9 +123,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
             let Some(([number], answer)) = words(message.data()) else {
                 return messages.fault(message.from, "an answer without a number");
             };
-            if let Some(slot) = messages.calls.open.borrow_mut().get_mut(&number) {
-                *slot = Some(answer.to_vec());
-            }
+            messages.calls.answer(number, answer);
         }),
     );
 }
@@ -176,10 +137,11 @@ impl Messages {
         caller: Caller,
         place: u64,
         arguments: &[u8],
-    ) -> std::result::Result<Vec<u8>, String> {
+        answer: &mut Bytes,
+    ) -> std::result::Result<(), String> {
         let shim = find(place)?;
         let name = Cell::new("a closure");
-        self.run_for(from, caller, || name.get().to_owned(), || shim(&self.context(from), arguments, &name))
+        self.run_for(from, caller, || name.get().to_owned(), || shim(&self.context(from), arguments, &name, answer))
     }
 
     /// Runs `function` at rank `to`, without an answer. Arguments travel by serde; see `World::invoke`.
@@ -189,7 +151,11 @@ impl Messages {
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
         let _ = function;
-        self.start(to, id::INVOKE, shim::<Postcard, A, (), F>, &[], &<Postcard as Encoding<A>>::encode(&arguments)?)
+        self.engine.check_rank(to, "remote call")?;
+        let place = place_of(shim::<Postcard, A, (), F>)?;
+        let mut bytes = Bytes::new();
+        <Postcard as Encoding<A>>::encode(&arguments, &mut bytes)?;
+        self.send(to, id::INVOKE, place, &bytes)
     }
 
     /// As [`Messages::invoke`], with plain-old-data arguments.
@@ -230,23 +196,16 @@ impl Messages {
     where
         E: Encoding<A> + Encoding<R>,
     {
-        let bytes = <E as Encoding<A>>::encode(arguments)?;
-        let number = self.calls.next.get();
-        self.calls.next.set(number + 1);
-        self.calls.open.borrow_mut().insert(number, None);
-        let call =
-            Call { messages: Rc::clone(self), number, to, decode: <E as Encoding<R>>::decode, result: PhantomData };
-        self.start(to, id::CALL, shim, &number.to_ne_bytes(), &bytes)?;
-        Ok(call)
-    }
-
-    fn start(&self, to: usize, id: u8, shim: Shim, head: &[u8], arguments: &[u8]) -> Result<()> {
         self.engine.check_rank(to, "remote call")?;
         let place = place_of(shim)?;
-        if head.is_empty() {
-            return self.send(to, id, place, arguments);
-        }
-        self.send(to, id, place, &[head, arguments].concat())
+        let number = self.calls.open();
+        // From here on a drop closes the call.
+        let call =
+            Call { messages: Rc::clone(self), number, to, decode: <E as Encoding<R>>::decode, result: PhantomData };
+        let mut bytes = Bytes::from_slice(&number.to_ne_bytes());
+        <E as Encoding<A>>::encode(arguments, &mut bytes)?;
+        self.send(to, id::CALL, place, &bytes)?;
+        Ok(call)
     }
 }
 
@@ -254,7 +213,8 @@ fn plain_shim<A, F>(
     context: &Context<'_>,
     bytes: &[u8],
     name: &Cell<&'static str>,
-) -> std::result::Result<Vec<u8>, String>
+    _answer: &mut Bytes,
+) -> std::result::Result<(), String>
 where
     A: Pod,
     F: Fn(&Context<'_>, A) + Copy,
@@ -264,7 +224,7 @@ where
     let function = unsafe { std::mem::zeroed::<F>() };
     name.set(std::any::type_name::<F>());
     function(context, <Plain as Encoding<A>>::decode(bytes)?);
-    Ok(Vec::new())
+    Ok(())
 }
 
 const WAITING: &str = "waiting for the result of a remote call";
@@ -320,7 +280,7 @@ impl<R> Call<R> {
     }
 
     fn answered(&self) -> bool {
-        matches!(self.messages.calls.open.borrow().get(&self.number), Some(Some(_)))
+        self.messages.calls.is_answered(self.number)
     }
 
     /// Blocks until the result arrives. The target must poll or wait.
@@ -339,7 +299,7 @@ impl<R> Call<R> {
 
     /// The result or error of the call, if it is known. Must not be called again after that.
     fn outcome(&self) -> Result<Option<R>> {
-        if let Some(answer) = self.take() {
+        if let Some(answer) = self.messages.calls.take(self.number) {
             return self.read(&answer).map(Some);
         }
         let engine = &self.messages.engine;
@@ -348,21 +308,12 @@ impl<R> Call<R> {
         if !engine.interface.delivering() {
             engine.turn();
         }
-        match self.take() {
+        match self.messages.calls.take(self.number) {
             Some(answer) => self.read(&answer).map(Some),
             None => {
-                self.messages.calls.open.borrow_mut().remove(&self.number);
+                self.messages.calls.close(self.number);
                 Err(engine.lost(self.to, cause, WAITING))
             }
-        }
-    }
-
-    /// Takes the answer, if it has arrived, and removes the call from the open ones.
-    fn take(&self) -> Option<Vec<u8>> {
-        match self.messages.calls.open.borrow_mut().entry(self.number) {
-            Entry::Vacant(_) => panic!("a future was polled after it was ready"),
-            Entry::Occupied(entry) if entry.get().is_none() => None,
-            Entry::Occupied(entry) => entry.remove(),
         }
     }
 
@@ -393,7 +344,7 @@ impl<R> std::fmt::Debug for Call<R> {
 
 impl<R> Drop for Call<R> {
     fn drop(&mut self) {
-        self.messages.calls.open.borrow_mut().remove(&self.number);
+        self.messages.calls.close(self.number);
     }
 }
 

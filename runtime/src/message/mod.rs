@@ -1,8 +1,10 @@
 //! Active messages: code that runs at another rank, named by a handler number or by a closure.
 
+mod calls;
 mod closure;
 pub mod code;
 mod context;
+mod encoding;
 mod memory_service;
 mod panic;
 mod table;
@@ -18,7 +20,7 @@ pub(crate) use self::closure::{feed_closures, name_code};
 pub use self::context::Context;
 pub use self::table::{HandlerFn, HandlerId};
 
-use self::closure::Calls;
+use self::calls::Calls;
 use self::table::Table;
 use crate::engine::Engine;
 use crate::error::{Error, Result};

@@ -45,7 +45,7 @@ pub mod peers;
 mod pending;
 pub mod port;
 #[cfg(all(test, not(loom)))]
-mod rigs;
+pub(crate) mod rigs;
 pub mod shm;
 pub mod sim;
 mod stream;

@@ -15,27 +15,38 @@ use crate::memory::layout::SlotLayout;
 use crate::memory::node::{NodeMemory, Slots};
 use crate::settings::Settings;
 
-/// The system's allocator, with a count for each thread: a leak shows, whatever other tests do meanwhile.
+/// The system's allocator, with counts for each thread: a leak shows, whatever other tests do meanwhile.
 struct Counting;
 
-thread_local!(static HELD: Cell<isize> = const { Cell::new(0) });
+thread_local! {
+    static HELD: Cell<isize> = const { Cell::new(0) };
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Allocations of this thread so far, those that only grew included.
+pub(crate) fn allocations() -> u64 {
+    ALLOCATIONS.get()
+}
 
 // SAFETY: passes everything on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.set(HELD.get() + layout.size() as isize);
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         // SAFETY: the caller's word.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         HELD.set(HELD.get() + layout.size() as isize);
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         // SAFETY: the caller's word.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         HELD.set(HELD.get() + size as isize - layout.size() as isize);
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         // SAFETY: the caller's word.
         unsafe { System.realloc(memory, layout, size) }
     }

@@ -1,4 +1,4 @@
-//! Active messages: there and back, and as a stream.
+//! Active messages: there and back, as a stream, and as calls.
 
 use std::sync::atomic::Ordering;
 
@@ -45,21 +45,38 @@ fn ping_pong_here(session: &Session, size: usize) -> Result<Measured> {
         }
         _ => Ok(()),
     };
-    let measured = session.latency(session.operations(2000, 8 << 20, size), size, ours, |n| {
-        let Some(partner) = session.partner() else { return Ok(()) };
-        for _ in 0..n {
-            bare_round += 1;
-            if own == 0 {
-                bare.throw(partner, bare_round);
-                bare.catch(own, bare_round);
-            } else {
-                bare.catch(own, bare_round);
-                bare.throw(partner, bare_round);
+    let limit = |n| bare.there_and_back(session, n, &mut bare_round);
+    Ok(one_way(session.latency(session.operations(2000, 8 << 20, size), size, ours, limit)?))
+}
+
+/// A call of rank 1 with one word, whose result is one word, beside one line there and one back.
+///
+/// # Errors
+/// Of the runtime.
+pub fn call(session: &Session, size: usize) -> Result<Vec<Measured>> {
+    Ok(vec![session.in_places(|| call_here(session, size))?])
+}
+
+fn call_here(session: &Session, size: usize) -> Result<Measured> {
+    let (world, own) = (&session.world, session.world.rank());
+    let bare = Mailbox::new(world.alloc(2 * LINE)?, size / 8);
+    let (mut bare_round, mut expected) = (0, session.pings.get());
+    let ours = |n: usize| match own {
+        0 => {
+            for round in 0..n as u64 {
+                opaque(world.call_plain(1, round, |_, x| x + 1)?.wait()?);
             }
+            // Rank 1 has no other sign that it is done.
+            world.send(1, session.ping, &[])
         }
-        Ok(())
-    })?;
-    Ok(one_way(measured))
+        1 => {
+            expected += 1;
+            world.wait_until(|| session.pings.get() >= expected)
+        }
+        _ => Ok(()),
+    };
+    let limit = |n| bare.there_and_back(session, n, &mut bare_round);
+    session.latency(session.operations(2000, 8 << 20, size), size, ours, limit)
 }
 
 /// A line at each rank that one other writes: sequence number and payload.
@@ -72,6 +89,23 @@ struct Mailbox {
 impl Mailbox {
     fn new(array: Symmetric<u64>, words: usize) -> Mailbox {
         Mailbox { array, words, source: vec![7; words] }
+    }
+
+    /// So many lines there and back; `round` counts them.
+    fn there_and_back(&self, session: &Session, n: usize, round: &mut u64) -> Result<()> {
+        let own = session.world.rank();
+        let Some(partner) = session.partner() else { return Ok(()) };
+        for _ in 0..n {
+            *round += 1;
+            if own == 0 {
+                self.throw(partner, *round);
+                self.catch(own, *round);
+            } else {
+                self.catch(own, *round);
+                self.throw(partner, *round);
+            }
+        }
+        Ok(())
     }
 
     #[inline(always)]

@@ -35,6 +35,7 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         Kind::PutBell => bell::put_bell,
         Kind::Am => message::ping_pong,
         Kind::AmRate => message::stream,
+        Kind::Call => message::call,
         Kind::Barrier => barrier::barrier,
         Kind::Histogram => aggregate::histogram,
         Kind::Indexgather => aggregate::indexgather,
