@@ -29,9 +29,6 @@ const ATOMICS: u32 = 32;
 /// How long a put tries again before it is kept.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// How long the news of a death may take from the one who watches the ranks.
-const GRACE: Duration = Duration::from_millis(200);
-
 /// A network as the engine drives it.
 ///
 /// [`Sent::NoRoom`] and `None` are back-pressure. Offsets are into the peer's slot.
@@ -224,40 +221,6 @@ impl Engine {
         }
     }
 
-    /// The network says that `rank` cannot be reached.
-    fn lose(&self, rank: usize) {
-        let dead = match self.network().pace() {
-            Some(pace) => [self.rank, rank].into_iter().find(|rank| pace.is_dead(*rank)),
-            None if self.roster_learns(rank) => return,
-            None => None,
-        };
-        match dead {
-            // Everyone may know.
-            Some(rank) => self.job.mark_lost(rank, Loss::Unknown),
-            // To others it may be well.
-            None => self.cut.borrow_mut().push(rank),
-        }
-        self.notify_all();
-    }
-
-    /// Whether the roster knows, or will in a moment, what became of `rank`: more than a network can tell.
-    #[cold]
-    fn roster_learns(&self, rank: usize) -> bool {
-        let start = Instant::now();
-        loop {
-            if self.job.loss(rank).is_some() {
-                return true;
-            }
-            if start.elapsed() > GRACE {
-                return false;
-            }
-            if !self.job.supervised() {
-                self.look_for_dead();
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
     /// The rank that died first, or to which the connection is lost.
     pub(super) fn first_lost(&self) -> Option<(usize, Loss)> {
         self.job.first_lost().or_else(|| self.cut.borrow().first().map(|rank| (*rank, Loss::Disconnected)))
@@ -286,9 +249,10 @@ impl Engine {
                 self.interface.deliver(from, id, &bytes);
                 done += 1;
             }
-            for rank in far.take_lost() {
-                self.lose(rank);
-            }
+            far.take_lost().into_iter().for_each(|rank| self.doubt(rank));
+        }
+        if self.has_doubts() {
+            self.look_at_doubts();
         }
         if self.has_nudges.get() {
             self.nudges.borrow_mut().retain_mut(|(rank, due)| !self.try_nudge(*rank, due));

@@ -16,6 +16,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 pub use self::drive::Background;
 pub(crate) use self::far::{Asked, Far, Pace};
@@ -65,6 +66,8 @@ pub struct Engine {
     signalled: Cell<bool>,
     /// Ranks to which the network has no connection any more, though they may live.
     cut: RefCell<Vec<usize>>,
+    /// Ranks that the network cannot reach, and since when: the roster may be about to tell why.
+    doubts: RefCell<Vec<(usize, Instant)>>,
     /// Ranks that may sleep while something that was written to them is on its way, and whether they are to be woken for
     /// certain.
     nudges: RefCell<Vec<(usize, bool)>>,
@@ -161,6 +164,7 @@ impl Engine {
             near,
             signalled: Cell::new(false),
             cut: RefCell::default(),
+            doubts: RefCell::default(),
             nudges: RefCell::default(),
             has_nudges: Cell::new(false),
             atomics: Cell::new(0),

@@ -233,7 +233,7 @@ impl Engine {
         // lane, but not when it drops a retained payload. Over a silent network, a put from another host wakes nobody.
         let unseen = self.far().is_some_and(Far::is_silent) && self.job.ranks_here() < self.size;
         let others = self.turn_others();
-        let brief = self.has_pending() || self.has_nudges() || unseen || others;
+        let brief = self.has_pending() || self.has_nudges() || self.has_doubts() || unseen || others;
         let nap = if brief { Duration::from_millis(1) } else { self.patience.get().nap };
         let word = self.job.sleep_word(self.rank);
         word.store(1, Ordering::SeqCst);

@@ -303,6 +303,9 @@ impl<R> Call<R> {
             return self.read(&answer).map(Some);
         }
         let engine = &self.messages.engine;
+        if !(engine.job.any_lost() || engine.job.any_left()) {
+            return Ok(None);
+        }
         let Some(cause) = engine.job.loss(self.to) else { return Ok(None) };
         // The target may have answered before it left. Poll once more: the answer may have arrived since the last poll.
         if !engine.interface.delivering() {

@@ -52,6 +52,8 @@ pub(crate) mod id {
     pub const BROADCAST: u8 = 10;
     /// Tells a caller that waits for no answer that its handler panicked.
     pub const PANICKED: u8 = 11;
+    /// As `HANDLER`, to a rank that may not see the sender's table yet; above the number the header has a digest of that table.
+    pub const HANDLER_AND_DIGEST: u8 = 12;
 }
 
 /// The messages of one rank: its handler table, its calls under way, and what handlers share.

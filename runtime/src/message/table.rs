@@ -1,7 +1,7 @@
 //! The handler table: numbers that mean the same function on every rank, because every rank registered the same
 //! functions in the same order. Each rank shows its table to the others, and they look before they trust it.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -36,11 +36,12 @@ impl HandlerId {
 pub(super) struct Table {
     growing: RefCell<Vec<HandlerFn>>,
     sealed: OnceCell<Box<[HandlerFn]>>,
+    /// Of the sealed table: see [`id::HANDLER_AND_DIGEST`].
+    digest: Cell<u32>,
 }
 
-/// How long it may take until another host's leader has told of a closed table.
-const TOLD: std::time::Duration = std::time::Duration::from_secs(2);
 const NAME_MAX: usize = HANDLER_ENTRY - 16;
+const SAME_ORDER: &str = "register the same handlers in the same order on every rank";
 
 impl Messages {
     pub(super) fn install_table(self: &Rc<Self>) {
@@ -50,6 +51,15 @@ impl Messages {
             Box::new(move |message| {
                 if let Some(messages) = weak.upgrade() {
                     messages.handle(message.from, message.data());
+                }
+            }),
+        );
+        let weak = Rc::downgrade(self);
+        self.engine.interface.set_handler(
+            id::HANDLER_AND_DIGEST,
+            Box::new(move |message| {
+                if let Some(messages) = weak.upgrade() {
+                    messages.handle_checked(message.from, message.data());
                 }
             }),
         );
@@ -82,10 +92,41 @@ impl Messages {
         let Some(([number], payload)) = words(data) else {
             return self.fault(from, "a message without a handler's number");
         };
-        self.await_table(from);
         if let Err(error) = self.ready_for(from) {
             return self.engine.set_fault(error);
         }
+        self.run_known(from, number, payload);
+    }
+
+    /// Runs the handler of a message whose sender's table this rank may not see yet: the digest says whether it equals this rank's.
+    #[cold]
+    #[inline(never)]
+    fn handle_checked(&self, from: usize, data: &[u8]) {
+        let Some(([word], payload)) = words(data) else {
+            return self.fault(from, "a message without a handler's number");
+        };
+        let (number, theirs) = (word & u64::from(u32::MAX), (word >> 32) as u32);
+        // With the names of what differs, if they are here.
+        if let Err(error) = self.get_ready_for(from) {
+            return self.engine.set_fault(error);
+        }
+        let ours = self.table.digest.get();
+        if theirs != ours {
+            return self.engine.set_fault(Error::RanksDiffer {
+                what: "the handler table",
+                rank: from,
+                reference: self.engine.rank,
+                theirs: format!("a table with digest {theirs:#010x}"),
+                ours: format!("{} handlers with digest {ours:#010x}", self.handlers()),
+                advice: SAME_ORDER,
+            });
+        }
+        self.verified.set(from, true);
+        self.run_known(from, number, payload);
+    }
+
+    /// Runs the handler of this number. The table is sealed.
+    fn run_known(&self, from: usize, number: u64, payload: &[u8]) {
         let handlers = self.table.sealed.get().expect("ready_for seals the table");
         match handlers.get(number as usize) {
             Some(handler) => self.run(from, number, handler, payload),
@@ -141,26 +182,14 @@ impl Messages {
     pub fn seal(&self) {
         self.table.sealed.get_or_init(|| {
             let handlers: Box<[_]> = self.table.growing.take().into();
+            let digests = (0..handlers.len()).map(|number| self.entry(self.engine.rank, number).digest);
+            let digest = fnv(digests.flat_map(u64::to_ne_bytes));
+            self.table.digest.set((digest ^ digest >> 32) as u32);
             // Count plus one. Release pairs with the Acquire load in `verify`.
             let sealed = &self.engine.status(self.engine.rank).sealed;
             sealed.store(handlers.len() as u64 + 1, Ordering::Release);
             handlers
         });
-    }
-
-    /// A rank of another host closed its table before it sent, but a message may be faster than what the hosts tell each
-    /// other: waits for that, not longer than [`TOLD`].
-    fn await_table(&self, from: usize) {
-        let engine = &self.engine;
-        let start = std::time::Instant::now();
-        while engine.far().is_some()
-            && !engine.job.is_here(from)
-            && engine.status(from).sealed.load(Ordering::Acquire) == 0
-            && engine.job.loss(from).is_none()
-            && start.elapsed() < TOLD
-        {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
     }
 
     /// Compares the table of `rank` with ours, if both are closed.
@@ -188,7 +217,7 @@ impl Messages {
                     reference: self.engine.rank,
                     theirs: format!("{} as handler {number} of {theirs}", show(a)),
                     ours: format!("{} of {ours}", show(b)),
-                    advice: "register the same handlers in the same order on every rank",
+                    advice: SAME_ORDER,
                 });
             }
         }
@@ -213,15 +242,33 @@ impl Messages {
     #[inline]
     pub fn send_to_handler(&self, to: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
         self.engine.check_rank(to, "sending a message")?;
-        self.ready_for(to)?;
+        if !self.verified.get(to) {
+            let (id, header) = self.first_to(to, handler)?;
+            return self.send_or_wait(to, id, header, payload);
+        }
         self.send(to, id::HANDLER, handler.0.into(), payload)
     }
 
     /// As [`Messages::send_to_handler`], but never waits for room: what finds none is kept and sent later.
     pub fn post_to_handler(&self, to: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
         self.engine.check_rank(to, "sending a message")?;
-        self.ready_for(to)?;
-        self.engine.send_or_keep(to, id::HANDLER, handler.0.into(), payload)
+        let (id, header) = match self.verified.get(to) {
+            true => (id::HANDLER, handler.0.into()),
+            false => self.first_to(to, handler)?,
+        };
+        self.engine.send_or_keep(to, id, header, payload)
+    }
+
+    /// Id and header of a message to a rank whose table was not found equal to ours so far. A rank of this host sees our table; one of
+    /// another host learns of it from its leader, which may be later than the message.
+    #[cold]
+    fn first_to(&self, to: usize, handler: HandlerId) -> Result<(u8, u64)> {
+        self.get_ready_for(to)?;
+        if self.verified.get(to) || self.engine.job.is_here(to) {
+            return Ok((id::HANDLER, handler.0.into()));
+        }
+        let digest = u64::from(self.table.digest.get());
+        Ok((id::HANDLER_AND_DIGEST, digest << 32 | u64::from(handler.0)))
     }
 
     #[inline(always)]
@@ -240,4 +287,52 @@ impl Messages {
 struct Entry {
     digest: u64,
     name: String,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Threads;
+
+    /// Rank 0 sends as it does to a rank of another host, with a digest; `change` may spoil it. What rank 1 heard, and its error.
+    fn by_digest(change: fn(u64) -> u64) -> (Vec<u8>, Option<Error>) {
+        let outcomes = Threads::new(2).deadline(Duration::from_secs(20)).build(|mut builder| {
+            let heard = Rc::new(RefCell::new(Vec::new()));
+            let sink = Rc::clone(&heard);
+            let handler = builder.handler("hear", move |_, bytes| sink.borrow_mut().extend_from_slice(bytes));
+            let world = builder.start().expect("starts");
+            let messages = world.messages();
+            if world.rank() == 0 {
+                let header = u64::from(messages.table.digest.get()) << 32 | u64::from(handler.number());
+                messages.send(1, id::HANDLER_AND_DIGEST, change(header), b"digest").expect("sends");
+                world.finish().expect("finishes");
+                return (Vec::new(), None);
+            }
+            let error = world.wait_until(|| !heard.borrow().is_empty()).err();
+            assert!(error.is_some() || messages.verified.get(0), "the next message needs no look at the table");
+            world.finish().expect("finishes");
+            (heard.take(), error)
+        });
+        outcomes.expect("runs").pop().expect("two ranks")
+    }
+
+    #[test]
+    fn a_digest_of_the_same_table_lets_the_handler_run() {
+        let (heard, error) = by_digest(|header| header);
+        assert!(heard == b"digest" && error.is_none(), "{heard:?} {error:?}");
+    }
+
+    #[test]
+    fn a_digest_of_another_table_is_an_error() {
+        let (heard, error) = by_digest(|header| header ^ 1 << 40);
+        assert!(heard.is_empty() && matches!(error, Some(Error::RanksDiffer { rank: 0, .. })), "{heard:?} {error:?}");
+    }
+
+    #[test]
+    fn a_number_that_nobody_registered_is_an_error() {
+        let (heard, error) = by_digest(|header| header + 1);
+        assert!(heard.is_empty() && matches!(error, Some(Error::UnknownHandler { id: 1, .. })), "{heard:?} {error:?}");
+    }
 }
