@@ -90,7 +90,7 @@ mod tests {
         let lost = crate::Threads::new(2).deadline(Duration::from_secs(20)).run(|world| {
             let engine = world.engine();
             if world.rank() == 1 {
-                return world.barrier().map(|()| None);
+                return world.barrier().and_then(|()| world.barrier()).map(|()| None);
             }
             engine.doubt(1);
             engine.look_at_doubts();
@@ -102,6 +102,7 @@ mod tests {
             assert!(!engine.has_doubts());
             let lost = engine.first_lost();
             engine.cut.take();
+            world.barrier()?;
             Ok::<_, Error>(lost)
         });
         let lost = lost.expect("runs").into_iter().next().expect("two ranks").expect("meets in the barrier");
