@@ -23,8 +23,8 @@ const EAST: u8 = 8;
 /// From this length on, neighbouring cells with the same neighbours are computed as a run.
 const LONG: usize = 4;
 
-/// Cells that are computed at once in longer runs: two of the widest vectors.
-const WIDE: usize = 16;
+/// Cells that are computed at once in longer runs: the widest vector, and a cache line.
+const VECTOR: usize = 8;
 
 /// Free cells side by side, at least [`LONG`], with the same neighbours: the loop that the compiler vectorises. A neighbour that takes
 /// no part is replaced by the cell itself.
@@ -34,11 +34,12 @@ struct Run {
     neighbours: u8,
 }
 
-/// Any other free cell.
+/// Any other free cell and its neighbours (north, south, west, east): indices into three rows one after the other, the row above, its own and
+/// the row below. A neighbour that takes no part is the cell itself.
 #[derive(Clone, Copy, Debug)]
 struct Edge {
-    column: u32,
-    neighbours: u8,
+    own: u32,
+    neighbours: [u32; 4],
 }
 
 /// What to do in one row. Held and insulated cells appear in neither list and are never written.
@@ -110,14 +111,9 @@ impl Stencil {
             five.relax(start, &mut next[start..end]);
         }
         for edge in &plan.edges {
-            let column = edge.column as usize;
-            let t = own[column];
-            let pick = |side: u8, row: &[f64], column: usize| {
-                if edge.neighbours & side == 0 { t } else { row[column] }
-            };
-            let (north, south) = (pick(NORTH, above, column), pick(SOUTH, below, column));
-            let (west, east) = (pick(WEST, own, column.wrapping_sub(1)), pick(EAST, own, column + 1));
-            next[column] = relax(alpha, t, north, south, west, east);
+            let at = |index: u32| three_rows[index as usize];
+            let [north, south, west, east] = edge.neighbours;
+            next[edge.own as usize - self.width] = relax(alpha, at(edge.own), at(north), at(south), at(west), at(east));
         }
     }
 
@@ -140,28 +136,34 @@ struct Five<'a> {
 }
 
 impl Five<'_> {
-    /// Computes all cells, the first of which is in this column. No cell is computed alone: where the length is no multiple of a vector's,
-    /// the last cells are computed with some of those before them once more.
+    /// Computes all cells, the first of which is in this column. No cell is computed alone: the cells before the first whole vector and
+    /// after the last one are computed together with neighbours, which are then computed twice, to the same bits.
     #[inline(always)]
     fn relax(&self, column: usize, next: &mut [f64]) {
         let len = next.len();
-        if len < 2 * LONG {
+        if len < VECTOR {
             self.chunk::<LONG>(0, next);
             self.chunk::<LONG>(len - LONG, next);
-        } else if len < 2 * WIDE {
-            for at in (0..=len - 2 * LONG).step_by(2 * LONG) {
-                self.chunk::<{ 2 * LONG }>(at, next);
-            }
-            self.chunk::<{ 2 * LONG }>(len - 2 * LONG, next);
-        } else {
-            self.chunk::<WIDE>(0, next);
-            // From here on columns are multiples of a cache line's, so that in a plate of such a width few loads touch two lines.
-            let mut at = WIDE - column % 8;
-            while at + WIDE <= len {
-                self.chunk::<WIDE>(at, next);
-                at += WIDE;
-            }
-            self.chunk::<WIDE>(len - WIDE, next);
+            return;
+        }
+        self.chunk::<VECTOR>(0, next);
+        // Whole vectors start in columns that are multiples of a cache line's: in a plate of such a width few loads touch two lines.
+        let start = VECTOR - column % VECTOR;
+        let end = start + (len - start) / VECTOR * VECTOR;
+        if start < end {
+            self.vectors(start..end, &mut next[start..end]);
+        }
+        self.chunk::<VECTOR>(len - VECTOR, next);
+    }
+
+    /// Computes these cells, in a loop over single ones: the form that the compiler vectorises. From an outer loop over chunks of a fixed
+    /// length it makes gathers, which take four times as long.
+    #[inline(always)]
+    fn vectors(&self, cells: Range<usize>, next: &mut [f64]) {
+        let (own, north, south) = (&self.own[cells.clone()], &self.north[cells.clone()], &self.south[cells.clone()]);
+        let (west, east) = (&self.west[cells.clone()], &self.east[cells]);
+        for i in 0..next.len() {
+            next[i] = relax(self.alpha, own[i], north[i], south[i], west[i], east[i]);
         }
     }
 
@@ -250,9 +252,14 @@ fn plan_row(width: usize, three_rows: &[Cell]) -> RowPlan {
     // In a run the cells to the left and right take part.
     let is_long = |run: &Run| run.columns.len() >= LONG && run.neighbours & (WEST | EAST) == WEST | EAST;
     let (runs, short): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(is_long);
-    let edges = short
-        .into_iter()
-        .flat_map(|Run { columns, neighbours }| columns.map(move |column| Edge { column, neighbours }));
+    let edge = |column: u32, neighbours: u8| {
+        let (own, width) = (column + width as u32, width as u32);
+        let at = |side: u8, there: u32| if neighbours & side == 0 { own } else { there };
+        let there = [at(NORTH, own - width), at(SOUTH, own + width), at(WEST, own - 1), at(EAST, own + 1)];
+        Edge { own, neighbours: there }
+    };
+    let edges =
+        short.into_iter().flat_map(|Run { columns, neighbours }| columns.map(move |column| edge(column, neighbours)));
     RowPlan { runs, edges: edges.collect() }
 }
 
