@@ -84,7 +84,7 @@ impl App {
             let example = Example { name: work.name(), features: &[], profile };
             let file = example.build().with_context(|| format!("building {}", work.name()))?;
             let mut rivals: Vec<Program> = Vec::new();
-            for peer in work.peers().iter().copied().filter(|peer| self.against.contains(peer)) {
+            for peer in self.asked_for(work) {
                 match Program::build(work, peer, &folder) {
                     Ok(program) => rivals.push(program),
                     Err(error) => eprintln!("bellwether bench: without {} of {}: {error:#}", work.name(), peer.name()),
@@ -99,6 +99,11 @@ impl App {
             super::print(&self.table(&all));
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The peers that have a program for this work and are named by `--against`.
+    fn asked_for(&self, work: Work) -> impl Iterator<Item = Peer> {
+        work.peers().iter().copied().filter(|peer| self.against.contains(peer))
     }
 
     fn measure(
@@ -192,6 +197,28 @@ fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `bench app` with these arguments.
+    fn parse(arguments: &[&str]) -> App {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            app: App,
+        }
+        let line: Line = clap::Parser::parse_from([&["app"], arguments].concat());
+        line.app
+    }
+
+    #[test]
+    fn each_program_has_the_peers_that_against_names() {
+        let peers = |app: &App| Work::ALL.map(|work| app.asked_for(work).collect::<Vec<_>>());
+        let (petsc, fftw, mpi) = (Peer::Petsc, Peer::Fftw, Peer::Mpi);
+        assert_eq!(peers(&parse(&[])), [vec![mpi], vec![petsc], vec![fftw, mpi], vec![mpi], vec![mpi]]);
+        assert_eq!(peers(&parse(&["--against", "fftw"])), [vec![], vec![], vec![fftw], vec![], vec![]]);
+        let two = parse(&["cg", "--against", "petsc,mpi"]);
+        assert_eq!(peers(&two), [vec![mpi], vec![petsc], vec![mpi], vec![mpi], vec![mpi]]);
+        assert_eq!(two.programs, [Work::Cg]);
+    }
 
     #[test]
     fn ratios_are_of_neighbouring_turns() {
