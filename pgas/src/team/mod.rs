@@ -18,7 +18,6 @@ mod queue;
 mod reduce;
 mod scan;
 
-use std::marker::PhantomData;
 use std::rc::Rc;
 
 use bellwether_runtime::{Collectives, Error, OneThread, Result, World};
@@ -70,8 +69,7 @@ use self::queue::Shared;
 /// ```
 #[derive(Clone)]
 pub struct Team {
-    shared: Rc<Shared>,
-    _stays: PhantomData<OneThread<Team>>,
+    shared: OneThread<Rc<Shared>, Team>,
 }
 
 /// How often members agree on slots while none is free, but collectives of dropped teams are under way.
@@ -94,7 +92,7 @@ impl Team {
             let members = (0..world.size() as u32).collect();
             let algorithms = hub.progress.settings().collectives;
             let context = Context::new(&hub, 0, members, world.rank(), algorithms);
-            let team = Team { shared: Rc::new(Shared::new(context)), _stays: PhantomData };
+            let team = Team { shared: OneThread::new(Rc::new(Shared::new(context))) };
             world.set_state(Everyone(team.clone()));
             Ok(team)
         })
@@ -217,7 +215,7 @@ impl Team {
         let rank = members.iter().position(|rank| *rank == context.rank).expect("this rank has this colour");
         let members = members.into_iter().map(|rank| context.members[rank]).collect();
         let new = Context::new(hub, free.trailing_zeros() as usize, members, rank, context.algorithms.get());
-        let team = Team { shared: Rc::new(Shared::new(new)), _stays: PhantomData };
+        let team = Team { shared: OneThread::new(Rc::new(Shared::new(new))) };
         Ok(Some(team))
     }
 

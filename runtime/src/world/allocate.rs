@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{World, differ};
+use super::{OneThread, World, differ};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::memory::blocks::{Entry, Numbers};
@@ -58,7 +58,7 @@ impl Allocator {
 /// Nothing in it may change through `&`: handles hold it, and what cannot change stays in registers in a loop of puts.
 #[derive(Debug)]
 pub(crate) struct Block {
-    engine: Rc<Engine>,
+    engine: OneThread<Rc<Engine>, World>,
     /// Offset of the first byte in every slot.
     pub(crate) offset: usize,
     /// Its number in the table of blocks, the same on all ranks.
@@ -72,7 +72,7 @@ impl Block {
     /// A block that another handle holds; not to be dropped.
     #[inline(always)]
     pub(super) fn lent(engine: Rc<Engine>, entry: Entry, number: usize) -> Block {
-        Block { engine, offset: entry.offset, number, bytes: entry.bytes, allocation: 0 }
+        Block { engine: OneThread::new(engine), offset: entry.offset, number, bytes: entry.bytes, allocation: 0 }
     }
 
     /// Lets pointers reach it, new ones only.
@@ -185,7 +185,7 @@ impl World {
             return Err(Error::Agreed { rank, why: format!("{operation}: no memory for {bytes} bytes") });
         }
         let (engine, offset) = (Rc::clone(&self.engine), self.engine.layout.heap + start + LINE);
-        Ok(Block { engine, offset, number, bytes, allocation: answer[3] })
+        Ok(Block { engine: OneThread::new(engine), offset, number, bytes, allocation: answer[3] })
     }
 
     /// Backs bytes `from..to` of this rank's heap with memory, and zeroes them.

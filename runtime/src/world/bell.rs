@@ -19,8 +19,7 @@ use crate::sync::bell::{Words, words_len};
 /// eight ranks of the world.
 pub struct Bell {
     pub(super) words: Words,
-    engine: Rc<Engine>,
-    _stays: OneThread<Bell>,
+    engine: OneThread<Rc<Engine>, Bell>,
     #[expect(dead_code, reason = "gives the memory back")]
     block: Block,
 }
@@ -34,7 +33,7 @@ impl World {
         let block = self.allocate(words_len(self.engine()), "bell")?;
         // SAFETY: the block is zeroed, has that many bytes, and lives in the bell.
         let words = unsafe { Words::new(self.engine(), block.offset) };
-        Ok(Bell { words, engine: Rc::clone(self.engine()), _stays: OneThread::MARK, block })
+        Ok(Bell { words, engine: OneThread::new(Rc::clone(self.engine())), block })
     }
 }
 

@@ -1,6 +1,8 @@
 //! Bounds that tell the compiler what to say where a program breaks them.
 
+use std::fmt;
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 
 use bytemuck::Pod;
 
@@ -20,13 +22,54 @@ pub trait PlainData: Pod {}
 #[diagnostic::do_not_recommend]
 impl<T: Pod> PlainData for T {}
 
-/// A field without bytes by which the compiler says what to do where a value of type `T` would be sent to, or shared with,
-/// another thread.
-pub struct OneThread<T: ?Sized>(PhantomData<T>);
+/// A value that stays on the thread of its rank, as a field of a `W`.
+///
+/// The compiler refuses to send it to, or share it with, another thread. The error then names `W` and says what to do instead.
+/// A bare `Rc` or `Cell` beside it would make the compiler begin with an error about that: every field that is not `Send` and
+/// `Sync` is wrapped.
+pub struct OneThread<T, W: ?Sized>(T, PhantomData<W>);
 
-impl<T: ?Sized> OneThread<T> {
-    /// A field of what stays on the thread of its rank.
-    pub const MARK: OneThread<T> = OneThread(PhantomData);
+impl<T, W: ?Sized> OneThread<T, W> {
+    /// Wraps a value.
+    #[inline(always)]
+    pub const fn new(value: T) -> OneThread<T, W> {
+        OneThread(value, PhantomData)
+    }
+
+    /// The value.
+    #[inline(always)]
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl<T, W: ?Sized> Deref for OneThread<T, W> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T, W: ?Sized> DerefMut for OneThread<T, W> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<T: Clone, W: ?Sized> Clone for OneThread<T, W> {
+    #[inline]
+    fn clone(&self) -> OneThread<T, W> {
+        OneThread::new(self.0.clone())
+    }
+}
+
+impl<T: fmt::Debug, W: ?Sized> fmt::Debug for OneThread<T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 /// What any thread may use: nothing.
@@ -47,9 +90,9 @@ enum Nothing {}
 impl OnAnyThread for Nothing {}
 
 // SAFETY:
-// - `OneThread` holds no value of `T`, and no other;
-// - `OnAnyThread` is implemented for `Nothing` only, of which there is no value, and nobody else can name it.
-unsafe impl<T: ?Sized + OnAnyThread> Send for OneThread<T> {}
+// - `W: OnAnyThread` holds for `Nothing` only: the trait is out of reach outside this module, so nobody else implements it;
+// - only this module can name `Nothing`, and it makes no `OneThread<_, Nothing>`: no value of the type exists.
+unsafe impl<T, W: ?Sized + OnAnyThread> Send for OneThread<T, W> {}
 
 // SAFETY: as above.
-unsafe impl<T: ?Sized + OnAnyThread> Sync for OneThread<T> {}
+unsafe impl<T, W: ?Sized + OnAnyThread> Sync for OneThread<T, W> {}

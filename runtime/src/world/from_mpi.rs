@@ -65,7 +65,7 @@ impl Builder {
     pub(super) fn start_over_mpi(self, mut session: Session, settings: Settings) -> Result<World> {
         match session.join(settings).and_then(|joined| self.enter_over_mpi(joined)) {
             Ok(mut world) => {
-                world.mpi = Some(session);
+                *world.mpi = Some(session);
                 Ok(world)
             }
             Err(error) => {
@@ -88,7 +88,7 @@ impl Builder {
         let start = |link| Agent::start(&place, layout, nodes.clone(), link);
         let agent = link.map(start).transpose().inspect_err(lost)?;
         let mut world = self.on(nodes).enter(place, settings).inspect_err(lost)?;
-        world.hosts = agent;
+        *world.hosts = agent;
         Ok(world)
     }
 }

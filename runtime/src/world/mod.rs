@@ -86,22 +86,21 @@ use crate::sync::exchange::{Asked, Exchange, Kind};
 /// # }
 /// ```
 pub struct World {
-    _stays: OneThread<World>,
-    engine: Rc<Engine>,
-    messages: Rc<Messages>,
-    barrier: Barrier,
-    exchange: Exchange,
-    allocator: RefCell<Allocator>,
+    engine: OneThread<Rc<Engine>, World>,
+    messages: OneThread<Rc<Messages>, World>,
+    barrier: OneThread<Barrier, World>,
+    exchange: OneThread<Exchange, World>,
+    allocator: OneThread<RefCell<Allocator>, World>,
     /// Whether the kernel lets us reach memory outside segments, as far as we know.
-    attach_allowed: Cell<bool>,
+    attach_allowed: OneThread<Cell<bool>, World>,
     started: Instant,
     /// Pieces of broadcasts over a network so far.
-    broadcasts: Cell<u64>,
+    broadcasts: OneThread<Cell<u64>, World>,
     /// Tells other hosts, if there are any, of the ranks of this one.
     #[cfg(feature = "mpi")]
-    hosts: Option<hosts::Agent>,
+    hosts: OneThread<Option<hosts::Agent>, World>,
     #[cfg(feature = "mpi")]
-    mpi: Option<crate::bootstrap::mpi::Session>,
+    mpi: OneThread<Option<crate::bootstrap::mpi::Session>, World>,
 }
 
 impl World {

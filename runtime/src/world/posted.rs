@@ -7,13 +7,10 @@ use std::task::{Context, Poll};
 
 use bytemuck::Pod;
 
-use super::Symmetric;
 use super::atomics::AtomicElement;
+use super::{OneThread, Symmetric, World};
 use crate::engine::{Asked, Engine, FarAtomic, FarGet, Place};
 use crate::error::Result;
-
-/// Of those that are waited for together, how many are looked at at a time.
-const TOGETHER: usize = 128;
 
 /// An operation that is under way: a future, or [`wait`](Self::wait) for it, or for [all](Self::wait_all) of several.
 ///
@@ -42,9 +39,9 @@ const TOGETHER: usize = 128;
 /// ```
 #[must_use = "what it gives, and its errors, come from `wait` or `.await`"]
 pub struct Posted<R> {
-    engine: Rc<Engine>,
+    engine: OneThread<Rc<Engine>, World>,
     doing: &'static str,
-    stage: Stage<R>,
+    stage: OneThread<Stage<R>, World>,
 }
 
 pub(super) enum Stage<R> {
@@ -68,16 +65,16 @@ pub(super) trait Steps<R> {
 
 impl<R> Posted<R> {
     pub(super) fn new(engine: &Rc<Engine>, doing: &'static str, stage: Result<Stage<R>>) -> Posted<R> {
-        let mut posted =
-            Posted { engine: Rc::clone(engine), doing, stage: stage.unwrap_or_else(|error| Stage::Done(Err(error))) };
+        let stage = stage.unwrap_or_else(|error| Stage::Done(Err(error)));
+        let mut posted = Posted { engine: OneThread::new(Rc::clone(engine)), doing, stage: OneThread::new(stage) };
         // On its way now, if there is room.
         posted.look();
         posted
     }
 
     fn advance(&mut self) -> Result<Option<R>> {
-        match &mut self.stage {
-            Stage::Done(_) | Stage::Taken => match std::mem::replace(&mut self.stage, Stage::Taken) {
+        match &mut *self.stage {
+            Stage::Done(_) | Stage::Taken => match std::mem::replace(&mut *self.stage, Stage::Taken) {
                 Stage::Done(outcome) => outcome.map(Some),
                 _ => panic!("a future was polled after it was ready"),
             },
@@ -110,7 +107,7 @@ impl<R> Posted<R> {
 
     /// Whether it is done, so that [`Posted::wait`] does not wait. Polls.
     pub fn is_done(&mut self) -> bool {
-        if !matches!(self.stage, Stage::Done(_)) {
+        if !matches!(*self.stage, Stage::Done(_)) {
             // Where time is virtual, a loop of looks lets it pass.
             if self.engine.turn() == 0 && self.engine.check_outside_handler(self.doing).is_ok() {
                 self.engine.idle_poll();
@@ -125,7 +122,7 @@ impl<R> Posted<R> {
     /// # Errors
     /// The first of theirs, as [`Posted::wait`].
     pub fn wait_all(all: impl IntoIterator<Item = Posted<R>>) -> Result<Vec<R>> {
-        let mut all: Vec<Posted<R>> = all.into_iter().collect();
+        let all: Vec<Posted<R>> = all.into_iter().collect();
         let Some((engine, doing)) = all.first().map(|one| (Rc::clone(&one.engine), one.doing)) else {
             return Ok(Vec::new());
         };
@@ -133,34 +130,24 @@ impl<R> Posted<R> {
             // Of several worlds, each of which its own wait drives.
             return all.into_iter().map(Posted::wait).collect();
         }
-        let mut done = 0;
-        engine.wait_together(doing, || {
-            while all.get_mut(done).is_some_and(Posted::look) {
-                done += 1;
-            }
-            for one in all[done..].iter_mut().take(TOGETHER) {
-                one.look();
-            }
-            done == all.len()
-        })?;
-        all.into_iter().map(|mut one| Ok(one.advance()?.expect("they are done"))).collect()
+        engine.wait_all(doing, all)?.into_iter().collect()
     }
 
     /// Whether it is done.
     fn look(&mut self) -> bool {
-        if !matches!(self.stage, Stage::Done(_))
+        if !matches!(*self.stage, Stage::Done(_))
             && let Some(outcome) = self.advance().transpose()
         {
-            self.stage = Stage::Done(outcome);
+            *self.stage = Stage::Done(outcome);
         }
-        matches!(self.stage, Stage::Done(_))
+        matches!(*self.stage, Stage::Done(_))
     }
 }
 
 /// An atomic that found no room yet happens nevertheless.
 impl<R> Drop for Posted<R> {
     fn drop(&mut self) {
-        if let Stage::Atomic(atomic, _) = &self.stage {
+        if let Stage::Atomic(atomic, _) = &*self.stage {
             atomic.let_go(&self.engine);
         }
     }
@@ -180,7 +167,12 @@ impl<R> Future for Posted<R> {
 
 impl<R> std::fmt::Debug for Posted<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Posted({}, {})", self.doing, if matches!(self.stage, Stage::Done(_)) { "done" } else { "under way" })
+        write!(
+            f,
+            "Posted({}, {})",
+            self.doing,
+            if matches!(*self.stage, Stage::Done(_)) { "done" } else { "under way" }
+        )
     }
 }
 
@@ -253,6 +245,7 @@ impl<T: AtomicElement> Symmetric<T> {
     }
 
     pub(super) fn posted_already(&self, doing: &'static str, value: T) -> Posted<T> {
-        Posted { engine: Rc::clone(self.engine()), doing, stage: Stage::Done(Ok(value)) }
+        let engine = OneThread::new(Rc::clone(self.engine()));
+        Posted { engine, doing, stage: OneThread::new(Stage::Done(Ok(value))) }
     }
 }

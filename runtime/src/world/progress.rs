@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::rc::{Rc, Weak};
 
-use super::World;
+use super::{OneThread, World};
 use crate::engine::{Background, Engine};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
@@ -11,7 +11,7 @@ use crate::settings::Settings;
 /// Turns the crank of one rank. Cheap to copy; belongs to the thread of its world, and works as long as that lives.
 #[derive(Clone)]
 pub struct Progress {
-    engine: Rc<Engine>,
+    engine: OneThread<Rc<Engine>, World>,
 }
 
 impl World {
@@ -108,7 +108,7 @@ impl World {
 
 impl Progress {
     pub(super) fn of(engine: &Rc<Engine>) -> Progress {
-        Progress { engine: Rc::clone(engine) }
+        Progress { engine: OneThread::new(Rc::clone(engine)) }
     }
 
     /// This rank's number.

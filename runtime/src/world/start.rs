@@ -213,23 +213,22 @@ impl Builder {
         let arrival = Arrival { base: node.base() as usize, build: build_digest(), shape };
         job.arrive(rank, arrival)?;
         let mut world = World {
-            _stays: OneThread::MARK,
-            barrier: Barrier::new(&engine),
-            exchange: Exchange::default(),
-            allocator: RefCell::new(Allocator::new(&engine)),
-            attach_allowed: Cell::new(attaches),
+            barrier: OneThread::new(Barrier::new(&engine)),
+            exchange: OneThread::new(Exchange::default()),
+            allocator: OneThread::new(RefCell::new(Allocator::new(&engine))),
+            attach_allowed: OneThread::new(Cell::new(attaches)),
             started: Instant::now(),
-            broadcasts: Cell::new(0),
-            engine,
-            messages,
+            broadcasts: OneThread::new(Cell::new(0)),
+            engine: OneThread::new(engine),
+            messages: OneThread::new(messages),
             #[cfg(feature = "mpi")]
-            hosts: None,
+            hosts: OneThread::new(None),
             #[cfg(feature = "mpi")]
-            mpi: None,
+            mpi: OneThread::new(None),
         };
         world.engine.await_all()?;
         world.engine.note_arrivals();
-        world.barrier = Barrier::new(&world.engine);
+        *world.barrier = Barrier::new(&world.engine);
         world.compare()?;
         if !open {
             (0..world.size()).try_for_each(|rank| world.messages.verify(rank))?;

@@ -28,9 +28,9 @@ use crate::memory::layout::LINE;
 /// one of the values there, or for elements larger than 8 bytes a mixture.
 pub struct Symmetric<T> {
     block: Block,
-    engine: Rc<Engine>,
+    engine: OneThread<Rc<Engine>, World>,
     /// This array in the slot of rank 0.
-    base: *mut T,
+    base: OneThread<*mut T, World>,
     stride: usize,
     /// Ranks whose part is a pointer away, also to atomics and bells: all, or none.
     reach: usize,
@@ -40,7 +40,6 @@ pub struct Symmetric<T> {
     low: usize,
     len: usize,
     elements: PhantomData<T>,
-    _stays: OneThread<World>,
 }
 
 impl World {
@@ -97,7 +96,8 @@ impl<T> Symmetric<T> {
         let low = if near.start == 0 { near.len() } else { 0 };
         let near = [near.start, near.len()];
         let elements = PhantomData;
-        Symmetric { block, engine, base, stride, reach, near, low, len, elements, _stays: OneThread::MARK }
+        let (engine, base) = (OneThread::new(engine), OneThread::new(base));
+        Symmetric { block, engine, base, stride, reach, near, low, len, elements }
     }
 
     /// The progress of the rank that holds this.
