@@ -50,6 +50,48 @@ fn bash_completes_names_and_options() {
 }
 
 #[test]
+fn zsh_finds_the_completions_in_its_path() {
+    if !there("zsh") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a place for temporary files");
+    let done = run(bellwether(&["completions", "zsh"]));
+    std::fs::write(folder.path().join("_bellwether"), done.out).expect("a file");
+    // `+X` loads the function; zsh reads no settings of the user's.
+    let ask = "fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -d $PWD/dump; \
+               print -r -- ${_comps[bellwether]}; autoload +X _bellwether; print -r -- ${functions[_bellwether]}";
+    let mut zsh = Command::new("zsh");
+    zsh.args(["-f", "-c", ask]).current_dir(folder.path());
+    let told = run(zsh);
+    assert_eq!((told.code(), told.err.as_str()), (0, ""));
+    let mut lines = told.out.lines();
+    assert_eq!(lines.next(), Some("_bellwether"), "the function for the command's name: {}", told.out);
+    assert!(lines.any(|line| line.contains("--example")), "{}", told.out);
+}
+
+#[test]
+fn fish_completes_names_and_options() {
+    if !there("fish") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a place for temporary files");
+    let script = folder.path().join("bellwether.fish");
+    std::fs::write(&script, run(bellwether(&["completions", "fish"])).out).expect("a file");
+    let offered = |line: &str| {
+        let mut fish = Command::new("fish");
+        let ask = format!("source {}; complete -C '{line}'", script.display());
+        fish.args(["--no-config", "-c", &ask]).env("HOME", folder.path());
+        let told = run(fish);
+        assert_eq!(told.code(), 0, "{}", told.err);
+        let first = |line: &str| line.split('\t').next().unwrap_or_default().to_owned();
+        told.out.lines().map(first).collect::<Vec<_>>()
+    };
+    assert_eq!(offered("bellwether inf"), ["info"]);
+    assert_eq!(offered("bellwether run --exa"), ["--example"]);
+    assert_eq!(offered("bellwether run --bind "), ["core", "none"]);
+}
+
+#[test]
 fn manual_pages_are_taken_by_man() {
     let folder = tempfile::tempdir().expect("a place for temporary files");
     let into = folder.path().join("man1");

@@ -3,7 +3,7 @@
 
 mod fixture;
 
-use fixture::Case;
+use fixture::{Case, Told};
 
 const PRELUDE: &str = "#![allow(unused)]\n\
     use bellwether::{aggregate::{Aggregator, Options}, array::{Ghosts, GlobalArray, Layout}, rayon::prelude::*, Pool, World};\n";
@@ -67,7 +67,7 @@ fn each_phase_has_its_own_ways_in() {
             "world.alloc::<[u8; 3]>(1)?;",
         ),
     ];
-    fixture::check("phases", PRELUDE, BEGIN, &cases);
+    fixture::check("phases", PRELUDE, BEGIN, Told::Somewhere, &cases);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn nothing_of_a_phase_outlives_it() {
             "let pending = array.start_exchange()?; pending.local()[0]; pending.finish()?;",
         ),
     ];
-    fixture::check("outlives", PRELUDE, BEGIN, &cases);
+    fixture::check("outlives", PRELUDE, BEGIN, Told::First, &cases);
 }
 
 #[test]
@@ -267,13 +267,11 @@ fn values_that_are_no_plain_data_are_told_what_to_do() {
             "GlobalArray::<u8, 1>::new(world, layout)?;",
         ),
     ];
-    fixture::check("plain_data", PRELUDE, BEGIN, &cases);
+    fixture::check("plain_data", PRELUDE, BEGIN, Told::First, &cases);
 }
 
 #[test]
 fn what_is_of_a_rank_stays_with_its_thread() {
-    let shared = "cannot be shared between threads safely";
-    let sent = "cannot be sent between threads safely";
     let stays = "and what is made of a world stay on the thread of their rank";
     let cases = [
         case(
@@ -314,47 +312,47 @@ fn what_is_of_a_rank_stays_with_its_thread() {
         case(
             "shared_array",
             "E0277",
-            shared,
+            stays,
             "let array = array.share(world)?; std::thread::scope(|scope| { scope.spawn(|| array.get(3).is_ok()); });",
             "let array = array.share(world)?; std::thread::scope(|scope| { scope.spawn(|| true); });",
         ),
         case(
             "local_array",
             "E0277",
-            shared,
+            stays,
             "std::thread::scope(|scope| { scope.spawn(|| array.local()[0]); });",
             "let part = array.local(); std::thread::scope(|scope| { scope.spawn(|| part[0]); });",
         ),
         case(
             "moved_array",
             "E0277",
-            sent,
+            stays,
             "std::thread::scope(|scope| { scope.spawn(move || drop(array)); });",
             "std::thread::scope(|scope| { scope.spawn(move || drop(layout)); });",
         ),
         case(
             "world",
             "E0277",
-            shared,
+            stays,
             "pool.install(|| world.barrier())?;",
             "let rank = world.rank(); pool.install(|| rank); world.barrier()?;",
         ),
         case(
             "symmetric",
             "E0277",
-            shared,
+            stays,
             "let memory = world.alloc::<u64>(1)?; pool.install(|| memory.get(0, 0))?;",
             "let memory = world.alloc::<u64>(1)?; let memory = pool.share(&memory); pool.install(|| memory.get(0, 0))?;",
         ),
         case(
             "future",
             "E0277",
-            sent,
+            stays,
             "let get = array.share(world)?.get_async(0)?; std::thread::scope(|scope| { scope.spawn(move || get.wait().is_ok()); });",
             "let get = array.share(world)?.get_async(0)?; get.wait()?;",
         ),
     ];
-    fixture::check("threads", PRELUDE, BEGIN, &cases);
+    fixture::check("threads", PRELUDE, BEGIN, Told::First, &cases);
 }
 
 #[test]
@@ -406,5 +404,5 @@ fn wrong_arguments_of_the_test_attribute_are_told() {
             "#[bellwether::test]\n#[test]\nfn f(world: &World) {}",
         ),
     ];
-    fixture::check("attribute", PRELUDE, "", &cases);
+    fixture::check("attribute", PRELUDE, "", Told::First, &cases);
 }

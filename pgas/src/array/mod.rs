@@ -56,7 +56,7 @@ mod view;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
 
-use bellwether_runtime::{Error, Pod, Result, Symmetric, World};
+use bellwether_runtime::{Error, OneThread, Pod, Result, Symmetric, World};
 
 pub use self::gather::{GatherPlan, Gathering};
 pub use self::ghost::{Ghosts, Pending};
@@ -155,8 +155,8 @@ pub struct GlobalArray<T, const D: usize, P: Phase = Local> {
     /// What this rank has.
     own: [usize; D],
     /// Short ways to elements: of one dimension; and of more, in the shared phase.
-    flat: flat::Flat,
-    tables: tables::Tables<D>,
+    flat: OneThread<flat::Flat, World>,
+    tables: OneThread<tables::Tables<D>, World>,
     /// What renews the ghost layers, if there are any.
     halo: Option<Box<ghost::Halo<T, D>>>,
     phase: PhantomData<P>,
@@ -232,7 +232,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         };
         let (rank, own) = (world.rank(), layout.extents_at(world.rank()));
         let flat = if D == 1 { flat::Flat::new(&memory, layout.axis(0), ghost[0]) } else { flat::Flat::none() };
-        let tables = tables::Tables::none();
+        let flat = OneThread::new(flat);
+        let tables = OneThread::new(tables::Tables::none());
         Ok(GlobalArray { memory, layout, rank, ghost, own, flat, tables, halo: None, phase: PhantomData })
     }
 }

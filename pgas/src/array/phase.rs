@@ -76,7 +76,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     pub fn share(mut self, world: &World) -> Result<GlobalArray<T, D, Shared>> {
         world.within("share", || {
             if D > 1 && self.tables.is_none() {
-                self.tables = Tables::new(&self.memory, &self.layout, &self.ghost);
+                *self.tables = Tables::new(&self.memory, &self.layout, &self.ghost);
             }
             if D == 1 {
                 self.flat.join(&self.memory, self.layout.axis(0), self.ghost[0]);

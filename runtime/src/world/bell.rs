@@ -18,7 +18,7 @@ use crate::sync::bell::{Words, words_len};
 /// A bell has one word for each ringer, so ringing is one store, and costs the target a read of a line for every
 /// eight ranks of the world.
 pub struct Bell {
-    pub(super) words: Words,
+    pub(super) words: OneThread<Words, Bell>,
     engine: OneThread<Rc<Engine>, Bell>,
     #[expect(dead_code, reason = "gives the memory back")]
     block: Block,
@@ -33,7 +33,7 @@ impl World {
         let block = self.allocate(words_len(self.engine()), "bell")?;
         // SAFETY: the block is zeroed, has that many bytes, and lives in the bell.
         let words = unsafe { Words::new(self.engine(), block.offset) };
-        Ok(Bell { words, engine: OneThread::new(Rc::clone(self.engine())), block })
+        Ok(Bell { words: OneThread::new(words), engine: OneThread::new(Rc::clone(self.engine())), block })
     }
 }
 
