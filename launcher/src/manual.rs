@@ -75,5 +75,24 @@ impl Manual {
 fn page(command: clap::Command) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
     Man::new(command).render(&mut text)?;
-    Ok(text)
+    Ok(keep_lines(&String::from_utf8(text).context("a page that is no text")?).into_bytes())
+}
+
+/// Keeps indented lines of the last section, such as examples and tables, as they are: troff would fill them.
+fn keep_lines(page: &str) -> String {
+    let Some((before, notes)) = page.split_once(".SH EXTRA\n") else { return page.to_owned() };
+    let mut text = format!("{before}.SH NOTES\n");
+    let mut kept = false;
+    for line in notes.lines() {
+        if line.starts_with("  ") != kept {
+            kept = !kept;
+            text.push_str(if kept { ".nf\n" } else { ".fi\n" });
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    if kept {
+        text.push_str(".fi\n");
+    }
+    text
 }

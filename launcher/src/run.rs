@@ -18,26 +18,29 @@ use crate::example::{self, Example};
 /// command go to all ranks; a second Ctrl-C kills them. If a rank fails, this command ends the others, says which rank
 /// failed first and why, and exits with the status of that rank. Processes that the ranks started end with it.
 #[derive(Args)]
-#[command(after_help = "Exit status: that of the first rank to fail (128 + N if signal N killed it); \
-124 the time was over, 126 the program cannot be executed, 127 there is no such program, \
-2 wrong use, 0 all is well.
+#[command(after_help = "Exit status: that of the first rank that failed (128 + N if signal N killed it), else
+  0    all ranks succeeded
+  2    wrong use of this command
+  124  the job ran longer than --timeout
+  126  the program cannot be executed
+  127  there is no such program
 
 Signals sent to this command:
-  INT (Ctrl-C), TERM, HUP, QUIT  go to all ranks and to what they have started. Of a job that ends
-                                 after one, this is told in one line, without a report. A second
-                                 INT, more than 0.1 s after the first, kills all ranks
+  INT (Ctrl-C), TERM, HUP, QUIT  go to all ranks and their children, and end the job
+  INT again, after 0.1 s         kills all ranks and their children
   USR1, USR2                     go to the ranks
-  TSTP (Ctrl-Z), CONT            stop the job, and let it go on
-  KILL                           kills the ranks, and what they have started, too
-A signal that is ignored when this command starts stays ignored, here and in the ranks: INT and QUIT \
+  TSTP (Ctrl-Z), CONT            stop and continue the job
+  KILL                           kills all ranks and their children, too
+
+A signal that was ignored when this command started stays ignored, here and in the ranks: INT and QUIT \
 in a script that starts it with `&`, HUP under nohup. End such a job with TERM.
 
 A program finds its rank in BELLWETHER_RANK and the number of ranks in BELLWETHER_SIZE.
 
-Arguments after PROGRAM belong to the program. With --example, write its arguments last; \
-those that this command knows too, after `--`:
-  bellwether run -n 4 ./my-program --tag        the program's --tag
-  bellwether run -n 4 --tag ./my-program        ours
+Arguments after PROGRAM belong to the program. With --example, write the program's arguments last, and those \
+that this command also has after `--`:
+  bellwether run -n 4 ./my-program --tag        --tag of the program
+  bellwether run -n 4 --tag ./my-program        --tag of `bellwether run`
   bellwether run -n 4 --example heat2d -- --help")]
 pub struct Run {
     /// How many ranks to start

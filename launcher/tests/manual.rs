@@ -119,6 +119,9 @@ fn manual_pages_are_taken_by_man() {
             let shown = run_on("man", &["--warnings", "-l"], page);
             assert_eq!(shown.code(), 0, "{name}: {}", shown.err);
             assert!(shown.out.contains("SYNOPSIS"), "{name}: {}", shown.out);
+            // A table keeps its lines.
+            let row = |start: &str| shown.out.lines().any(|line| line.trim_start().starts_with(start));
+            assert!(name != "bellwether-run" || row("127  ") && row("USR1, USR2  "), "{name}: {}", shown.out);
         }
     }
     let one = run(bellwether(&["man"]));

@@ -90,6 +90,7 @@ impl Program {
         let flags = peer.flags()?;
         let name = format!("{}-{}", work.name(), peer.name());
         let (from, file) = (folder.file(&format!("{name}.c")), folder.file(&name));
+        fs::write(folder.file("common.h"), include_str!("peers/common.h"))?;
         fs::write(&from, source)?;
         let mut command = Command::new("mpicc");
         command.args(["-O3", "-march=native", "-std=gnu11", "-o"]).arg(&file).arg(&from).args(flags);

@@ -4,20 +4,10 @@
  * have the frontier as a bitmap by MPI_Allgather. The direction changes by the example's rule (Beamer, 2012).
  *
  * usage: bfs_mpi SCALE */
-#include <mpi.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "common.h"
 
 enum { EDGES_PER_VERTEX = 16, SEED = 1 };
 static const double ALPHA = 14.0, BETA = 24.0;
-
-static uint64_t mix(uint64_t z) {
-  z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-  return z ^ z >> 31;
-}
 
 static uint64_t hash(uint64_t seed, uint64_t number) {
   const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
@@ -57,15 +47,7 @@ static void *room(size_t bytes) {
 }
 
 int main(int argc, char **argv) {
-  int rank, ranks;
-  MPI_Init(&argc, &argv);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  if (argc != 2) {
-    if (rank == 0) fprintf(stderr, "usage: bfs_mpi SCALE\n");
-    MPI_Finalize();
-    return 2;
-  }
+  begin(argc, argv, 1, "bfs_mpi SCALE");
   int scale = atoi(argv[1]);
   size_t vertices = (size_t)1 << scale, block = ((vertices + ranks - 1) / ranks + 63) / 64 * 64;
   size_t first = rank * block < vertices ? rank * block : vertices;
@@ -164,7 +146,7 @@ int main(int argc, char **argv) {
   MPI_Reduce(&reached, &sum, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
   if (rank == 0) {
     printf("edges %ld\n", sum / 2);
-    printf("app-peer %.9e\n", time / ((double)sum / 2));
+    result(time / ((double)sum / 2));
   }
   MPI_Finalize();
   return 0;

@@ -5,16 +5,11 @@
  * which the method has anyway, so an iteration takes two reductions; PETSc's default norm takes a third.
  *
  * usage: cg_petsc SIDE ITERATIONS */
+#include "common.h"
 #include <petscksp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 int main(int argc, char **argv) {
-  if (argc < 3) {
-    fprintf(stderr, "usage: cg_petsc SIDE ITERATIONS\n");
-    return 2;
-  }
+  begin(argc, argv, 2, "cg_petsc SIDE ITERATIONS");
   PetscInt side = atoi(argv[1]), iterations = atoi(argv[2]), rows = side * side, first, end;
   PetscCall(PetscInitialize(&argc, &argv, NULL, NULL));
 
@@ -63,19 +58,18 @@ int main(int argc, char **argv) {
 
   PetscInt done;
   PetscReal residual, norm;
-  PetscMPIInt rank;
   PetscCall(KSPGetIterationNumber(solver, &done));
   PetscCall(KSPGetResidualNorm(solver, &residual));
   PetscCall(VecNorm(b, NORM_2, &norm));
-  PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
   if (rank == 0) {
     printf("residual %.6e\n", residual / norm);
-    printf("app-peer %.9e\n", time / done);
+    result(time / done);
   }
   PetscCall(KSPDestroy(&solver));
   PetscCall(VecDestroy(&x));
   PetscCall(VecDestroy(&b));
   PetscCall(MatDestroy(&matrix));
   PetscCall(PetscFinalize());
+  MPI_Finalize();
   return 0;
 }

@@ -5,9 +5,7 @@
  * cell, and so no list of what is where.
  *
  * usage: heat2d_mpi WIDTH HEIGHT STEPS */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "common.h"
 
 static void relax(int width, int from, int to, double alpha, const double *restrict now, double *restrict next) {
   for (int y = from; y < to; y++) {
@@ -19,15 +17,7 @@ static void relax(int width, int from, int to, double alpha, const double *restr
 }
 
 int main(int argc, char **argv) {
-  int rank, ranks;
-  MPI_Init(&argc, &argv);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  if (argc != 4) {
-    if (rank == 0) fprintf(stderr, "usage: heat2d_mpi WIDTH HEIGHT STEPS\n");
-    MPI_Finalize();
-    return 2;
-  }
+  begin(argc, argv, 3, "heat2d_mpi WIDTH HEIGHT STEPS");
   int width = atoi(argv[1]), height = atoi(argv[2]), steps = atoi(argv[3]);
   int first = (int)((long)height * rank / ranks), end = (int)((long)height * (rank + 1) / ranks), rows = end - first;
   /* Row 0 and row rows + 1 are the neighbours', or the held sides. */
@@ -58,7 +48,7 @@ int main(int argc, char **argv) {
   if (rank == 0) {
     printf("mean %.9f\n", sum / ((double)width * height));
     /* Seconds for each cell that changes. */
-    printf("app-peer %.9e\n", longest / steps / ((double)(width - 2) * height));
+    result(longest / steps / ((double)(width - 2) * height));
   }
   free(now);
   free(next);

@@ -4,18 +4,9 @@
  * moves the ranges, and each rank sorts what it got by radix again.
  *
  * usage: samplesort_mpi KEYS ROUNDS */
-#include <mpi.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "common.h"
 
 enum { SAMPLES = 64 };
-
-static int by_time(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
 
 static int by_key(const void *a, const void *b) {
   uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -41,22 +32,8 @@ static void radix(uint32_t *keys, uint32_t *spare, size_t count) {
   }
 }
 
-static uint64_t mix(uint64_t z) {
-  z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-  return z ^ z >> 31;
-}
-
 int main(int argc, char **argv) {
-  int rank, ranks;
-  MPI_Init(&argc, &argv);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  if (argc != 3) {
-    if (rank == 0) fprintf(stderr, "usage: samplesort_mpi KEYS ROUNDS\n");
-    MPI_Finalize();
-    return 2;
-  }
+  begin(argc, argv, 2, "samplesort_mpi KEYS ROUNDS");
   uint64_t keys = strtoull(argv[1], NULL, 10), first = keys * rank / ranks, end = keys * (rank + 1) / ranks;
   int rounds = atoi(argv[2]);
   size_t own = end - first, room = 2 * (keys / ranks + 1) + 4096;
@@ -103,8 +80,7 @@ int main(int argc, char **argv) {
   long sums[2] = {total, wrong}, both[2];
   MPI_Reduce(sums, both, 2, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
   if (rank == 0) {
-    qsort(times, rounds, sizeof *times, by_time);
-    if (both[0] == (long)keys && both[1] == 0) printf("app-peer %.9e\n", times[rounds / 2]);
+    if (both[0] == (long)keys && both[1] == 0) result(median(times, rounds));
     else fprintf(stderr, "error: %ld keys, %ld in the wrong order\n", both[0], both[1]);
   }
   MPI_Finalize();

@@ -3,25 +3,12 @@
  * The plan is made with FFTW_MEASURE, outside of what is timed, from one array into another, as in the example.
  *
  * usage: transpose_fftw SIDE ROUNDS */
+#include "common.h"
 #include <fftw3-mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
 
 int main(int argc, char **argv) {
-  int rank;
-  MPI_Init(&argc, &argv);
+  begin(argc, argv, 2, "transpose_fftw SIDE ROUNDS");
   fftw_mpi_init();
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  if (argc != 3) {
-    if (rank == 0) fprintf(stderr, "usage: transpose_fftw SIDE ROUNDS\n");
-    MPI_Finalize();
-    return 2;
-  }
   ptrdiff_t side = atol(argv[1]), rows, first, rows_after, first_after;
   int rounds = atoi(argv[2]);
   ptrdiff_t room = fftw_mpi_local_size_2d_transposed(side, side, MPI_COMM_WORLD, &rows, &first, &rows_after, &first_after);
@@ -43,8 +30,7 @@ int main(int argc, char **argv) {
   long all;
   MPI_Reduce(&wrong, &all, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
   if (rank == 0) {
-    qsort(times, rounds, sizeof *times, compare);
-    if (all == 0) printf("app-peer %.9e\n", times[rounds / 2]);
+    if (all == 0) result(median(times, rounds));
     else fprintf(stderr, "error: %ld elements are wrong\n", all);
   }
   fftw_destroy_plan(plan);

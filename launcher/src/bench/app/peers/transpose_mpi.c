@@ -2,30 +2,14 @@
  * in tiles, MPI_Alltoallv moves the blocks, and their rows are copied to where they belong.
  *
  * usage: transpose_mpi SIDE ROUNDS */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "common.h"
 
 enum { TILE = 32 };
-
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
 
 static long least(long a, long b) { return a < b ? a : b; }
 
 int main(int argc, char **argv) {
-  int rank, ranks;
-  MPI_Init(&argc, &argv);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  if (argc != 3) {
-    if (rank == 0) fprintf(stderr, "usage: transpose_mpi SIDE ROUNDS\n");
-    MPI_Finalize();
-    return 2;
-  }
+  begin(argc, argv, 2, "transpose_mpi SIDE ROUNDS");
   long side = atol(argv[1]);
   int rounds = atoi(argv[2]);
 #define FIRST(r) (side * (r) / ranks)
@@ -64,8 +48,7 @@ int main(int argc, char **argv) {
   long all;
   MPI_Reduce(&wrong, &all, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
   if (rank == 0) {
-    qsort(times, rounds, sizeof *times, compare);
-    if (all == 0) printf("app-peer %.9e\n", times[rounds / 2]);
+    if (all == 0) result(median(times, rounds));
     else fprintf(stderr, "error: %ld elements are wrong\n", all);
   }
   MPI_Finalize();
