@@ -3,7 +3,7 @@
 
 mod fixture;
 
-use fixture::{Case, Told};
+use fixture::Case;
 
 const PRELUDE: &str = "#![allow(unused)]\n\
     use bellwether::{aggregate::{Aggregator, Options}, array::{Ghosts, GlobalArray, Layout}, rayon::prelude::*, Pool, World};\n";
@@ -67,7 +67,7 @@ fn each_phase_has_its_own_ways_in() {
             "world.alloc::<[u8; 3]>(1)?;",
         ),
     ];
-    fixture::check("phases", PRELUDE, BEGIN, Told::Somewhere, &cases);
+    fixture::check("phases", PRELUDE, BEGIN, false, &cases);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn nothing_of_a_phase_outlives_it() {
             "let pending = array.start_exchange()?; pending.local()[0]; pending.finish()?;",
         ),
     ];
-    fixture::check("outlives", PRELUDE, BEGIN, Told::First, &cases);
+    fixture::check("outlives", PRELUDE, BEGIN, true, &cases);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn values_that_are_no_plain_data_are_told_what_to_do() {
             "GlobalArray::<u8, 1>::new(world, layout)?;",
         ),
     ];
-    fixture::check("plain_data", PRELUDE, BEGIN, Told::First, &cases);
+    fixture::check("plain_data", PRELUDE, BEGIN, true, &cases);
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn what_is_of_a_rank_stays_with_its_thread() {
             "let get = array.share(world)?.get_async(0)?; get.wait()?;",
         ),
     ];
-    fixture::check("threads", PRELUDE, BEGIN, Told::First, &cases);
+    fixture::check("threads", PRELUDE, BEGIN, true, &cases);
 }
 
 #[test]
@@ -404,5 +404,5 @@ fn wrong_arguments_of_the_test_attribute_are_told() {
             "#[bellwether::test]\n#[test]\nfn f(world: &World) {}",
         ),
     ];
-    fixture::check("attribute", PRELUDE, "", Told::First, &cases);
+    fixture::check("attribute", PRELUDE, "", true, &cases);
 }
