@@ -3,7 +3,6 @@
 use std::hint::cold_path;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::ptr;
 use std::rc::Rc;
 
 use bytemuck::Pod;
@@ -150,7 +149,7 @@ impl<T: Pod> Symmetric<T> {
         // Each bound has a cold call of its own: two branches to one are joined, and cost instructions of the hot path.
         if rank >= self.low {
             cold_path();
-            if !self.is_near_cold(rank) {
+            if !self.is_near(rank) {
                 return self.put_one_far(rank, index, value).map_or(Ok(()), |error| Err(*error));
             }
         }
@@ -171,7 +170,7 @@ impl<T: Pod> Symmetric<T> {
         // Two cold calls, as in `put`.
         if rank >= self.low {
             cold_path();
-            if !self.is_near_cold(rank) {
+            if !self.is_near(rank) {
                 return self.get_one_far(rank, index).map_err(|error| *error);
             }
         }
@@ -352,16 +351,6 @@ impl<T: Pod> Symmetric<T> {
     #[inline(always)]
     fn is_near(&self, rank: usize) -> bool {
         rank.wrapping_sub(self.near[0]) < self.near[1]
-    }
-
-    /// [`is_near`](Self::is_near) for the cold path of a single put or get. The compiler does not move volatile loads out of the
-    /// caller's loop, so these two numbers take no registers from the hot path.
-    #[inline(always)]
-    fn is_near_cold(&self, rank: usize) -> bool {
-        let [first, count] = &self.near;
-        // SAFETY: borrowed, initialised fields.
-        let (first, count) = unsafe { (ptr::read_volatile(first), ptr::read_volatile(count)) };
-        rank.wrapping_sub(first) < count
     }
 
     /// The element, if it exists and is a pointer away, also to atomics.
