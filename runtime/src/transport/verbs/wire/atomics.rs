@@ -12,7 +12,8 @@ use crate::transport::key::RemoteKey;
 use crate::transport::verbs::connect::DEPTH;
 use crate::transport::verbs::link::{Link, Record, Then};
 
-/// Looks for a result that somebody waits for, before it is left to come when it comes.
+/// Polls for the result of an atomic before the call waits as for any other answer. Chosen: about
+/// one round trip.
 const LOOKS: u32 = 500;
 
 impl VerbsWire {
