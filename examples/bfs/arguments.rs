@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use bellwether_examples::bfs::rmat::Rmat;
 use clap::Parser;
 
-/// Breadth-first search in a graph that is spread over all ranks.
+/// Breadth-first search in a graph that is distributed over all ranks.
 #[derive(Debug, Parser)]
 #[command(name = "bfs", version, after_help = HELP)]
 pub struct Arguments {
     /// The graph, a METIS file; a random R-MAT graph if absent
     pub graph: Option<PathBuf>,
 
-    /// The vertex to begin at, counted from 0 [default: the first of those with most neighbours]
+    /// The root of the search, counted from 0 [default: the first vertex of the highest degree]
     #[arg(short, long, value_name = "VERTEX")]
     pub root: Option<u32>,
 
@@ -21,20 +21,20 @@ pub struct Arguments {
           value_parser = clap::value_parser!(u32).range(1..=24))]
     pub scale: u32,
 
-    /// Edges drawn for each vertex of the R-MAT graph
+    /// Edges of the R-MAT graph for each vertex
     #[arg(short, long, value_name = "N", default_value_t = 16, conflicts_with = "graph",
           value_parser = clap::value_parser!(u64).range(1..=64))]
     pub edges_per_vertex: u64,
 
-    /// Another seed gives another R-MAT graph
+    /// Seed of the R-MAT graph
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "graph")]
     pub seed: u64,
 
-    /// Look from unreached vertices when the frontier has more edges than they have, over this; 0: never
+    /// Switch to bottom-up when the frontier has more edges than the unreached vertices have, divided by this; 0: never
     #[arg(long, value_name = "X", default_value_t = 14.0, value_parser = not_negative)]
     pub alpha: f64,
 
-    /// Look from the frontier again when it has fewer than all vertices, over this
+    /// Switch back to top-down when the frontier has fewer vertices than the graph, divided by this
     #[arg(long, value_name = "X", default_value_t = 24.0, value_parser = not_negative)]
     pub beta: f64,
 
@@ -69,5 +69,5 @@ impl Arguments {
 
 fn not_negative(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if value.is_finite() && value >= 0.0 { Ok(value) } else { Err("must not be less than 0".to_owned()) }
+    if value.is_finite() && value >= 0.0 { Ok(value) } else { Err("expected a number from 0 up".to_owned()) }
 }

@@ -15,15 +15,15 @@ pub struct Arguments {
     #[arg(short, long, value_name = "FILE", default_value = "cg.svg")]
     pub output: PathBuf,
 
-    /// Stop when the residual is this small a part of the right-hand side
+    /// Stop when the norm of the residual, relative to that of the right-hand side, is at most this
     #[arg(short, long, value_name = "X", default_value_t = 1e-8, value_parser = tolerance)]
     pub tolerance: f64,
 
-    /// Give up after this many iterations
+    /// Fail if this many iterations are not enough
     #[arg(short, long, value_name = "N", default_value_t = 10_000)]
     pub max_iterations: usize,
 
-    /// Do this many iterations at most, and end well also without convergence: to measure their time
+    /// Stop after this many iterations, without an error if the residual is still larger: to measure time
     #[arg(long, value_name = "N", conflicts_with = "max_iterations", value_parser = clap::value_parser!(u32).range(1..))]
     pub iterations: Option<u32>,
 

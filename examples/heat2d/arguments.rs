@@ -6,7 +6,7 @@ use bellwether_examples::heat::plate::{Hold, Plate};
 use bellwether_examples::heat::stencil;
 use clap::Parser;
 
-/// Heat on a plate that is given by a picture.
+/// Heat conduction on a plate that is given by a picture.
 #[derive(Debug, Parser)]
 #[command(name = "heat2d", version, after_help = HELP)]
 pub struct Arguments {

@@ -11,7 +11,7 @@ use bellwether_examples::job::{self, Failure};
 use bellwether_examples::say;
 use clap::Parser;
 
-/// Counts random samples into the bins of a table that is spread over all ranks, aggregated and one at a time.
+/// Counts random samples in the bins of a table that is distributed over all ranks, aggregated and one at a time.
 #[derive(Debug, Parser)]
 #[command(name = "histogram", version)]
 struct Arguments {
@@ -23,7 +23,7 @@ struct Arguments {
     #[arg(short, long, value_name = "N", default_value_t = 1 << 22, value_parser = job::count)]
     samples: usize,
 
-    /// One in so many samples is also counted by an operation of its own, to compare
+    /// Also count every N-th sample without aggregation, by one remote operation each, for comparison
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = job::count)]
     singly: usize,
 }

@@ -11,7 +11,7 @@ use bellwether_examples::job::{self, Failure};
 use bellwether_examples::say;
 use clap::Parser;
 
-/// Reads random elements of a table that is spread over all ranks, aggregated and one at a time.
+/// Reads random elements of a table that is distributed over all ranks, aggregated and one at a time.
 #[derive(Debug, Parser)]
 #[command(name = "indexgather", version)]
 struct Arguments {
@@ -23,7 +23,7 @@ struct Arguments {
     #[arg(short, long, value_name = "N", default_value_t = 1 << 22, value_parser = job::count)]
     reads: usize,
 
-    /// One in so many reads is also done by an operation of its own, to compare
+    /// Also read every N-th element without aggregation, by one remote operation each, for comparison
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = job::count)]
     singly: usize,
 }

@@ -41,7 +41,7 @@ struct Arguments {
     #[arg(short, long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     bins: u32,
 
-    /// Another seed gives other random numbers
+    /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -160,7 +160,7 @@ fn check(slab: &Slab, particles: u64, tallies: &Tallies) -> Result<(), Failure> 
 
 fn not_negative(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if value.is_finite() && value >= 0.0 { Ok(value) } else { Err("must not be less than 0".to_owned()) }
+    if value.is_finite() && value >= 0.0 { Ok(value) } else { Err("expected a number from 0 up".to_owned()) }
 }
 
 fn positive(text: &str) -> Result<f64, String> {

@@ -27,19 +27,19 @@ struct Arguments {
     #[arg(short, long, value_name = "N", default_value_t = 60)]
     steps: u64,
 
-    /// How long a time step is; the clusters meet after about 2
+    /// Length of a time step; the clusters meet at about time 2
     #[arg(short, long, value_name = "TIME", default_value_t = 0.02, value_parser = time_step)]
     time_step: f64,
 
-    /// How positions travel
+    /// How positions are exchanged
     #[arg(short, long, value_enum, default_value_t = Choice::Both)]
     method: Choice,
 
-    /// Fail if the energy changes by more than this part of itself
+    /// Fail if the relative change of the energy is larger
     #[arg(long, value_name = "X", default_value_t = 0.01)]
     most_drift: f64,
 
-    /// Another seed gives other clusters
+    /// Seed of the clusters
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -54,7 +54,7 @@ enum Choice {
     Allgather,
     /// Block after block round a ring, while ranks compute
     Ring,
-    /// One after the other, and compare
+    /// Both, one after the other, and compare them
     Both,
 }
 

@@ -11,7 +11,7 @@ use bellwether_examples::samplesort::{self, Keys, Sorted};
 use bellwether_examples::say;
 use clap::Parser;
 
-/// Sorts random 32-bit keys that are spread over all ranks.
+/// Sorts random 32-bit keys that are distributed over all ranks.
 #[derive(Debug, Parser)]
 #[command(name = "samplesort", version, after_help = HELP)]
 struct Arguments {
@@ -20,11 +20,11 @@ struct Arguments {
           value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     keys: u64,
 
-    /// What the keys are like
+    /// The distribution of the keys
     #[arg(short, long, value_enum, default_value_t = Keys::Uniform)]
     distribution: Keys,
 
-    /// Another seed gives other keys
+    /// Seed of the keys
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 

@@ -22,15 +22,13 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Writes the message to standard error, unless that has been done. An error that other ranks do not share, such as
-    /// the loss of a peer, says who it is that tells.
-    fn tell(&self, rank: Option<usize>) {
-        // Nobody may be reading; the exit code still tells.
-        let _ = match (self, rank) {
-            (Failure::Told(_), _) => Ok(()),
-            (_, Some(rank)) => writeln!(io::stderr().lock(), "error: rank {rank}: {self}"),
-            (_, None) => writeln!(io::stderr().lock(), "error: {self}"),
-        };
+    /// Writes the message to standard error, unless that has been done. It does not name the rank that writes it: of ranks that
+    /// fail for one reason, such as the loss of a peer, the launcher shows the message once, with their numbers.
+    fn tell(&self) {
+        if !matches!(self, Failure::Told(_)) {
+            // Nobody may be reading; the exit code still tells.
+            let _ = writeln!(io::stderr().lock(), "error: {self}");
+        }
     }
 
     /// The exit code of a process that ends for this reason.
@@ -73,7 +71,7 @@ pub fn on_root<T>(world: &World, work: impl FnOnce() -> Result<T, Failure>) -> R
             Ok(found) => value = Some(found),
             Err(failure) => {
                 code = [failure.exit_code()];
-                failure.tell(None);
+                failure.tell();
             }
         }
     }
@@ -100,9 +98,7 @@ pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> E
         // The first mistake first; and help is help, wherever it is asked for.
         message.exit();
     }
-    let mut rank = None;
     let outcome = world.map_err(Failure::from).and_then(|world| {
-        rank = (world.size() > 1).then(|| world.rank());
         match arguments {
             Ok(arguments) => body(&world, arguments).or_else(|failure| tell_shared(&world, failure))?,
             Err(message) => on_root(&world, || print(&message)).map(drop)?,
@@ -113,7 +109,7 @@ pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> E
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.tell(rank);
+            failure.tell();
             ExitCode::from(failure.exit_code())
         }
     }

@@ -11,7 +11,7 @@ use bellwether_examples::job::{self, Failure};
 use bellwether_examples::{say, transpose};
 use clap::Parser;
 
-/// Transposes a matrix of 64-bit numbers that is spread over all ranks by rows.
+/// Transposes a matrix of 64-bit numbers that is distributed over all ranks by rows.
 #[derive(Debug, Parser)]
 #[command(name = "transpose", version, after_help = HELP)]
 struct Arguments {
