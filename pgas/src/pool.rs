@@ -106,7 +106,7 @@ impl Pool {
         }
         if let Some((core, error)) = refused.get() {
             pinned = false;
-            tracing::warn!(rank, core, %error, "threads of a pool are not kept on their cores: the system refuses");
+            tracing::warn!(rank, core, %error, "the pool's threads could not be bound to their cores");
         }
         let requests = Requests { world: std::thread::current().id(), open: Mutex::default() };
         Ok(Pool { threads, pinned, progress: world.progress(), requests: Arc::new(requests) })

@@ -156,7 +156,7 @@ pub enum Error {
         after: Duration,
     },
     /// Every rank waits, nothing is under way, and so nothing can end the wait. Only the simulator can know.
-    #[error("{doing}: every rank waits and nothing is under way: the program is deadlocked")]
+    #[error("{doing}: deadlock: every rank waits, and no message or operation is in flight")]
     Standstill {
         /// What this rank was doing.
         doing: Doing,

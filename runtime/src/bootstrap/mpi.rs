@@ -115,7 +115,7 @@ impl Drop for Session {
         if self.finalise && !std::thread::panicking() {
             // SAFETY: initialised here, and finalised only here.
             if let Err(error) = check("MPI_Finalize", unsafe { ffi::MPI_Finalize() }) {
-                tracing::warn!(%error, "leaving MPI");
+                tracing::warn!(%error, "MPI could not be finalized");
             }
         }
     }

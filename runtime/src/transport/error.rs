@@ -32,7 +32,7 @@ pub enum Error {
     #[error("the remote range is not all inside the registered memory that the key is for")]
     OutOfRange,
     /// Resources are there (`pending_add`), or events wait (`arm`): go on instead of waiting.
-    #[error("busy: there is work that can be done now")]
+    #[error("busy: resources or events are available now; make progress instead of waiting")]
     Busy,
     /// The operation was cancelled by a flush.
     #[error("cancelled by a flush")]
@@ -60,7 +60,7 @@ pub enum Error {
         limit: usize,
     },
     /// The target holds no memory with that key (any more).
-    #[error("the target does not hold memory with that key (any more)")]
+    #[error("the target has no registered memory with that key, or no longer")]
     Rejected,
     /// The operating system, or bytes from the peer, were not as they should be.
     #[error("input or output failed: {0}")]

@@ -120,7 +120,7 @@ impl Table {
     #[cold]
     fn no_handler(&self, id: u8) {
         if self.dropped.replace(self.dropped.get() + 1) == 0 {
-            tracing::warn!(id, "a message came for an id without handler; it and its like are dropped");
+            tracing::warn!(id, "no handler for this message id: messages with it are dropped");
         }
     }
 

@@ -236,7 +236,7 @@ impl Desk {
             let (host, words) = (self.link.lines[number].host, self.link.lines[number].receive());
             for word in words {
                 if let Err(error) = self.enter(host, word) {
-                    tracing::warn!(host, %error, "what a host told");
+                    tracing::warn!(host, %error, "a message from another host was ignored");
                 }
             }
             let line = &mut self.link.lines[number];

@@ -422,7 +422,7 @@ impl Drop for World {
             if let Err(error) = self.engine.wait_together_for("leaving", limit, || self.engine.has_sent_all())
                 && !self.engine.has_sent_all()
             {
-                tracing::warn!(rank = self.engine.rank, %error, "left before all that it sent had found room");
+                tracing::warn!(rank = self.engine.rank, %error, "the rank left before all of its messages were sent");
             }
             self.engine.job.leave(self.engine.rank);
         } else {

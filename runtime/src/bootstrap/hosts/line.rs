@@ -111,7 +111,7 @@ impl Line {
             match postcard::from_bytes(word) {
                 Ok(word) => words.push(word),
                 Err(error) => {
-                    tracing::warn!(host = self.host, %error, "a word that no host says");
+                    tracing::warn!(host = self.host, %error, "an invalid message from another host");
                     self.is_closed = true;
                     break;
                 }

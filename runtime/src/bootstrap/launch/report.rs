@@ -61,7 +61,7 @@ fn headline(cause: &Cause, ranks: &[RankEnd]) -> (String, Option<usize>) {
         Cause::LeftEarly { rank, pid, joined } => {
             let missing = if *joined { "" } else { "without joining the world " };
             let words = format!(
-                "rank {rank} (pid {pid}) ended with exit 0 {missing}after {:.2} s, while others counted on it",
+                "rank {rank} (pid {pid}) ended with exit 0 {missing}after {:.2} s, while other ranks waited for it",
                 after(*rank)
             );
             (words, Some(*rank))

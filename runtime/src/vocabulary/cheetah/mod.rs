@@ -303,7 +303,7 @@ impl Drop for Controller {
             && !std::thread::panicking()
             && let Err(error) = self.finalize()
         {
-            tracing::warn!(%error, "finalising without the others");
+            tracing::warn!(%error, "finalize: the other ranks did not end together with this one");
         }
     }
 }
