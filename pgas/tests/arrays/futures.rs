@@ -19,7 +19,7 @@ use bellwether_tests::watchdog;
 use super::support::LIMIT;
 
 /// Elements of the arrays here: more at a rank than there are requests of one get under way at a time.
-const ELEMENTS: usize = 600;
+pub const ELEMENTS: usize = 600;
 /// What an owner adds to its elements when they are its own: no future may see it.
 const OWNERS: u64 = 1_000_000;
 
@@ -138,12 +138,15 @@ pub fn on_all(name: &str, seeds: u64, body: impl Fn(&World) -> Result<()> + Sync
         let by_cards = Config { memory: Memory::Posted, ..Config::new(2, seed).wild() };
         let few = Config { flow: sim::FlowLimits { slots: 1, credits: 1, ..plain.flow }, ..plain.clone().wild() };
         let nodes = Config::new(3, seed).wild().shared_nodes(&[2]);
+        // Rank 0 is no partner of rank 3 in a barrier: no flag of it comes behind what it has posted there.
+        let late = Config::new(4, seed).straggling();
         for (on, config) in [
             ("an orderly network", plain.clone()),
             ("a wild network", plain.wild()),
             ("a network of cards", by_cards),
             ("a network without room", few),
             ("a network of nodes", nodes),
+            ("a network with stragglers", late),
         ] {
             check(&format!("{on}, seed {seed}"), Simulated::new(config).run(&body));
         }

@@ -2,10 +2,10 @@
 //! gets: none of them reaches that.
 
 use bellwether::aggregate::{Options, Push};
-use bellwether::array::{Ghosts, GlobalArray, Layout, Local};
+use bellwether::array::{GatherPlan, Ghosts, GlobalArray, Layout, Local};
 use bellwether::{DistHashMap, DistQueue, Result, Team, World};
 
-use super::futures::{in_place_of, is_left_alone, on_all};
+use super::futures::{ELEMENTS, in_place_of, is_left_alone, on_all};
 
 /// Arrays, until one of them has the memory that something before had: that may have been in several pieces.
 fn several(world: &World) -> Result<Vec<GlobalArray<u64, 1, Local>>> {
@@ -71,6 +71,30 @@ fn an_exchange_that_is_forgotten() {
             let _ = array.start_exchange()?;
             drop(array);
             are_left_alone(world, "an exchange", &several(world)?)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_plan_that_is_dropped_with_an_execution_under_way() {
+    on_all("a plan that is dropped", 5, |world| {
+        let (rank, n) = (world.rank(), world.size());
+        for turn in 0..4 {
+            let layout = Layout::block([ELEMENTS * n], n)?;
+            // What the last rank has goes to all others, and what they have to it: once in one piece, once packed.
+            let from = if rank == n - 1 { 0 } else { ELEMENTS * (n - 1) };
+            let numbers: Vec<usize> = (0..ELEMENTS).step_by(1 + turn % 2).map(|i| from + i).collect();
+            let mut plan = GatherPlan::<u64>::new(world, &layout, &numbers)?;
+            let own = vec![7; ELEMENTS];
+            if turn < 2 {
+                plan.gather(&own, &mut vec![0; numbers.len()])?;
+            }
+            // Twice: the second start finishes the first execution.
+            let _ = plan.start(&own)?;
+            std::mem::forget(plan.start(&own)?);
+            drop(plan);
+            are_left_alone(world, "a plan", &several(world)?)?;
         }
         Ok(())
     });

@@ -192,18 +192,18 @@ impl Engine {
         }
     }
 
-    /// Queues the release of a block for the next [`Engine::hand_back`]: operations of this rank on the block may still be in
-    /// flight. `offset` is the word in rank 0's slot that counts the ranks that dropped the block.
+    /// Queues the release of a block for the next [`Engine::hand_back`]: a drop neither blocks nor fails, and a ring over a network
+    /// may do both. `offset` is the word in rank 0's slot that counts the ranks that dropped the block.
     pub(crate) fn release(&self, offset: usize) {
         self.releases.borrow_mut().push(offset);
     }
 
-    /// Tells rank 0 of the blocks that were dropped here, when nothing is under way to them any more.
+    /// Tells rank 0 which blocks were dropped here. Operations on them may be in flight: the exchange that follows waits for these
+    /// and for the rings, before rank 0 counts.
     ///
     /// # Errors
-    /// As [`Engine::quiet`].
-    pub(crate) fn hand_back(&self, doing: &'static str) -> Result<()> {
-        self.quiet(doing)?;
+    /// [`Error::PeerLost`].
+    pub(crate) fn hand_back(&self) -> Result<()> {
         let releases = self.releases.take();
         releases.into_iter().try_for_each(|offset| self.far_ring(0, offset))
     }

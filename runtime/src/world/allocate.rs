@@ -105,8 +105,8 @@ impl Drop for Block {
         if !self.engine.is_own() {
             return;
         }
-        // One agent counts: over a network that is the network, for rank 0 too. What this rank has posted to the block may be
-        // under way; the memory is not needed before the next allocation, in which all ranks take part.
+        // One agent counts: over a network that is the network, for rank 0 too. The memory is not needed before the next allocation,
+        // in which all ranks take part, so the network hears of it there.
         if self.engine.far().is_some() {
             return self.engine.release(self.offset - LINE);
         }
@@ -125,7 +125,7 @@ impl World {
     /// The same, aligned to `align` bytes: a multiple of a cache line, at most a page.
     pub(super) fn allocate_aligned(&self, bytes: usize, align: usize, operation: &'static str) -> Result<Block> {
         self.engine.check_outside_handler(operation)?;
-        self.engine.hand_back(operation)?;
+        self.engine.hand_back()?;
         let mut requests = Vec::with_capacity(self.size());
         self.exchange(Kind::Allocate, bytemuck::bytes_of(&[bytes as u64, align as u64]), |_, theirs| {
             requests.push(bytemuck::pod_read_unaligned::<[u64; 2]>(theirs));
@@ -139,7 +139,8 @@ impl World {
         // Offset, largest free range, number and allocation, as rank 0 has them.
         let mut answer = [u64::MAX, 0, 0, 0];
         if let Some(books) = &mut self.allocator.borrow_mut().books {
-            // The exchange began when what all ranks had rung in `hand_back` was in effect.
+            // A rank enters an exchange when all that it has in flight is complete: its rings of `hand_back`, and what it posted to
+            // the blocks that these give back.
             reclaim(&self.engine, books);
             answer[1] = books.heap.largest_free() as u64;
             let place = |total| books.heap.take_before(total, LINE, LINE, align);

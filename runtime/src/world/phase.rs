@@ -63,15 +63,11 @@ impl World {
         Ok(())
     }
 
-    /// Takes an allocation away from pointers and futures, and waits for what these had asked for: once all ranks have met
-    /// after this, nobody reaches it but by the handle. Every rank does so.
-    ///
-    /// # Errors
-    /// As [`World::barrier`].
+    /// Takes an allocation away from pointers and futures. Local: every rank does so. After the next barrier or exchange only the
+    /// handle reaches the allocation, because a rank enters these when what its futures have in flight is complete.
     #[doc(hidden)]
-    pub fn withhold<T>(&self, array: &Symmetric<T>) -> Result<()> {
+    pub fn withhold<T>(&self, array: &Symmetric<T>) {
         array.block().hide();
-        self.engine().quiet("taking an allocation away from pointers")
     }
 
     /// Lets pointers reach it again, new ones only. Local: every rank does so as often, and the same allocations.

@@ -32,6 +32,9 @@ pub struct Config {
     pub picoseconds_per_byte: u64,
     /// Most nanoseconds of further delay, different for each frame.
     pub jitter: Time,
+    /// One frame in so many, by chance, is delayed by fifty times [`Config::latency`] and [`Config::jitter`] together, while later
+    /// ones arrive, if the order allows that. 0: none.
+    pub stragglers: u64,
     /// In which order one sender's messages arrive.
     pub order: Order,
     /// Credits, slots, fragments.
@@ -60,6 +63,7 @@ impl Config {
             shares: false,
             picoseconds_per_byte: 100,
             jitter: 0,
+            stragglers: 0,
             order: Order::Posted,
             flow: FlowLimits { slots: 64, credits: 64, fragment: 4096, message: 64 << 10 },
             served_asleep: true,
@@ -101,6 +105,12 @@ impl Config {
     /// The same, with delays of up to ten latencies and no order.
     pub fn wild(self) -> Config {
         Config { jitter: 10 * self.latency, order: Order::Any, ..self }
+    }
+
+    /// The same, wild, where one frame in eight arrives long after others that were sent later: after whole barriers of ranks that
+    /// it is not for. See [`Config::stragglers`](field@Config::stragglers).
+    pub fn straggling(self) -> Config {
+        Config { stragglers: 8, ..self.wild() }
     }
 
     /// The same with one credit, one slot and one-byte fragments.

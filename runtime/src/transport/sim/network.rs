@@ -12,6 +12,9 @@ use crate::transport::lock::{Guard, Mutex};
 use crate::transport::stream::Frame;
 use crate::transport::wire::Channel;
 
+/// Latencies by which a straggler is late, jitter included; see [`Config::stragglers`]. More than a few barriers take.
+const STRAGGLE: Time = 50;
+
 /// Every rank is blocked and nothing is under way.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at {now} ns every rank is blocked and nothing is under way; waiting ranks: {waiting:?}; seed {seed}")]
@@ -273,7 +276,11 @@ impl State {
         let busy = self.config.busy(bytes.len());
         let near = self.nodes.of(from as usize) == self.nodes.of(to as usize);
         let (latency, jitter) = self.config.delays(near);
-        let jitter = self.random.below(jitter + 1);
+        let mut jitter = self.random.below(jitter + 1);
+        let stragglers = self.config.stragglers;
+        if stragglers > 0 && self.random.below(stragglers) == 0 {
+            jitter += STRAGGLE * (self.config.latency + self.config.jitter);
+        }
         if !near {
             self.crossed.frames += 1;
             self.crossed.bytes += bytes.len() as u64;
