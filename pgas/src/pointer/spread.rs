@@ -10,12 +10,14 @@ pub(crate) const BATCH: usize = 4096;
 /// Elements apart, at a stride or by their numbers. Over a network one request for each, or for neighbours together, many of
 /// them under way at a time: all take about as long as one.
 impl<T: Pod> GlobalSlice<T> {
-    /// Reads every `stride`-th element from `start` on, `count` of them.
+    /// Reads every `stride`-th element from `start` on, `count` of them. With a stride of 0 all of them are the same element.
     ///
     /// # Errors
-    /// As [`GlobalSlice::get_into`]; [`Error::OutOfBounds`] for elements that are not in the slice.
+    /// As [`GlobalSlice::get_into`]; [`Error::OutOfBounds`] for elements that are not in the slice; [`Error::InvalidArgument`] if
+    /// memory cannot hold `count` elements, which only a stride of 0 can ask for.
     pub fn get_strided(&self, world: &World, start: usize, stride: usize, count: usize) -> Result<Vec<T>> {
         let array = self.strided(world, "get_strided", start, stride, count)?;
+        check_room::<T>("get_strided", count)?;
         self.read(&array, (0..count).map(|step| start + step * stride))
     }
 
@@ -32,6 +34,7 @@ impl<T: Pod> GlobalSlice<T> {
         count: usize,
     ) -> Result<Posted<Vec<T>>> {
         let array = self.strided(world, "get_strided_async", start, stride, count)?;
+        check_room::<T>("get_strided_async", count)?;
         Ok(array.get_pieces_async(&self.pieces((0..count).map(|step| start + step * stride))))
     }
 
@@ -163,6 +166,21 @@ impl<T: Pod> GlobalSlice<T> {
         indices.iter().try_for_each(|index| self.check(operation, *index, 1))?;
         self.whole(world, operation)
     }
+}
+
+/// Whether this process can get the memory for so many elements and for the requests that read them.
+///
+/// # Errors
+/// [`Error::InvalidArgument`].
+fn check_room<T>(operation: &'static str, count: usize) -> Result<()> {
+    // A piece, and the request that it becomes.
+    let each = size_of::<T>() + 4 * size_of::<Piece>();
+    let has_room = |bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok();
+    if count <= BATCH || count.checked_mul(each).is_some_and(has_room) {
+        return Ok(());
+    }
+    let why = format!("memory has no room for {count} elements of {} bytes", size_of::<T>());
+    Err(Error::InvalidArgument { operation, why })
 }
 
 fn check_pairs<T>(operation: &'static str, indices: &[usize], values: &[T]) -> Result<()> {

@@ -5,6 +5,7 @@ mod files;
 mod futures;
 mod ghosts;
 mod grids;
+mod huge;
 mod leftovers;
 mod names;
 mod patches;

@@ -7,6 +7,7 @@
 mod arrays;
 #[path = "../common/mod.rs"]
 mod common;
+mod memory;
 mod plan;
 mod together;
 
@@ -117,6 +118,41 @@ fn a_broadcast_of_nothing_is_told_to_those_who_expect_something() {
     }
 }
 
+/// A rank with another length passes on all pieces nevertheless, and takes part in the next broadcast.
+#[test]
+fn a_broadcast_that_fails_leaves_later_ones_in_step() {
+    // Of several messages on every transport here.
+    const MANY: usize = 40_000;
+    let body = |world: &World| {
+        let n = world.size();
+        for (turn, wrong) in [0, 1, MANY / 2, MANY - 1, MANY + 1, 3 * MANY].into_iter().enumerate() {
+            let (root, odd) = (turn % n, (turn + 1 + turn / 2 % (n - 1)) % n);
+            assert_ne!(root, odd);
+            let mut values = vec![world.rank() as u64; if world.rank() == odd { wrong } else { MANY }];
+            match world.broadcast(root, &mut values) {
+                Err(bellwether::Error::RanksDiffer { .. }) => {}
+                Ok(()) => assert!(world.rank() != odd && values.iter().all(|value| *value == root as u64)),
+                Err(error) => panic!("{error}"),
+            }
+            for count in [3, MANY, 1] {
+                let mut values = vec![if world.rank() == root { 70 + count as u64 } else { 0 }; count];
+                world.broadcast(root, &mut values).expect("all have the same length");
+                assert!(values.iter().all(|value| *value == 70 + count as u64), "rank {}, turn {turn}", world.rank());
+            }
+        }
+        Vec::new()
+    };
+    for ranks in [2, 3, 5] {
+        let _guard = watchdog::guard("broadcasts that fail", LIMIT);
+        threads(ranks, Transport::Auto, body).expect("memory can be mapped");
+        threads(ranks, Transport::ShmContract, body).expect("memory can be mapped");
+        let _ = threads(ranks, Transport::Verbs, body);
+        for config in [Config::new(ranks, 3), Config::new(ranks, 4).wild(), Config::new(ranks, 5).straggling()] {
+            Simulated::new(config).run(body).expect("the job runs");
+        }
+    }
+}
+
 #[test]
 fn arrays_are_the_same_everywhere() {
     alike("arrays_are_the_same_everywhere", 6, arrays::script);
@@ -125,4 +161,9 @@ fn arrays_are_the_same_everywhere() {
 #[test]
 fn collectives_and_calls_are_the_same_everywhere() {
     alike("collectives_and_calls_are_the_same_everywhere", 4, together::script);
+}
+
+#[test]
+fn memory_is_the_same_everywhere() {
+    alike("memory_is_the_same_everywhere", 6, memory::script);
 }

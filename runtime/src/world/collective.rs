@@ -74,17 +74,18 @@ impl World {
         // Numbered from the root, rank v hears from v without its lowest bit, and tells those that add a lower one.
         let place = (self.rank() + n - root) % n;
         let lowest = if place == 0 { n.next_power_of_two() } else { 1 << place.trailing_zeros() };
-        let mut rest = bytes;
-        // No elements are one piece without any: others may have some, which is to be told.
+        let step = largest - 16;
+        let (mut done, mut different) = (0, None);
+        // No elements are one piece without any: others may have some, which is to be told. The root's length says how many pieces
+        // there are. A rank with another length takes and passes on all of them too: its place in later broadcasts, and the ranks
+        // below it, depend on that.
         loop {
-            let piece;
-            (piece, rest) = rest.split_at_mut(rest.len().min(largest - 16));
             let number = self.broadcasts.get();
             self.broadcasts.set(number + 1);
             let mut message = Vec::new();
             if place == 0 {
                 message.extend_from_slice(&len.to_ne_bytes());
-                message.extend_from_slice(piece);
+                message.extend_from_slice(&bytes[done..bytes.len().min(done + step)]);
             } else {
                 self.engine.wait_together(DOING, || match self.messages.take_broadcast(number) {
                     Some(bytes) => {
@@ -101,29 +102,36 @@ impl World {
                 }
                 below >>= 1;
             }
+            let bad = |why: &str| Error::BadMessage { from: root, why: why.into() };
             let Some((theirs, data)) = message.split_first_chunk() else {
-                return Err(Error::BadMessage { from: root, why: "a broadcast without a length".into() });
+                return Err(bad("a broadcast without a length"));
             };
             let theirs = u64::from_ne_bytes(*theirs);
-            if theirs != len || data.len() != piece.len() {
-                let show = |bytes: u64| {
-                    let (elements, of) = (bytes / size_of::<T>() as u64, std::any::type_name::<T>());
-                    format!("a broadcast of {elements} elements of type {of}, {bytes} bytes")
-                };
-                return Err(Error::RanksDiffer {
-                    what: "the collective call",
-                    rank: root,
-                    reference: self.rank(),
-                    theirs: show(theirs),
-                    ours: show(len),
-                    advice: ADVICE,
-                });
+            match bytes.get_mut(done..done + data.len()) {
+                Some(piece) if theirs == len => piece.copy_from_slice(data),
+                _ => different = Some(theirs),
             }
-            piece.copy_from_slice(data);
-            if rest.is_empty() {
-                return Ok(());
+            done += data.len();
+            if done as u64 >= theirs {
+                break;
+            }
+            if data.is_empty() {
+                return Err(bad("a broadcast that ends before its length"));
             }
         }
+        let Some(theirs) = different else { return Ok(()) };
+        let show = |bytes: u64| {
+            let (elements, of) = (bytes / size_of::<T>() as u64, std::any::type_name::<T>());
+            format!("a broadcast of {elements} elements of type {of}, {bytes} bytes")
+        };
+        Err(Error::RanksDiffer {
+            what: "the collective call",
+            rank: root,
+            reference: self.rank(),
+            theirs: show(theirs),
+            ours: show(len),
+            advice: ADVICE,
+        })
     }
 
     /// Passes `mine` through the boards, as many elements at a time as fit; `see` gets rank, first index and part.

@@ -187,7 +187,8 @@ impl<T: Pod> Symmetric<T> {
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
     #[inline(always)]
     pub fn put_bell(&self, rank: usize, index: usize, value: T, bell: &Bell) -> Result<()> {
-        if rank >= self.reach {
+        // Also for an index that does not exist: its error names this call.
+        if rank >= self.reach || index >= self.len {
             return self.put_ring_far("put_bell", rank, index, &[value], bell);
         }
         self.put(rank, index, value)?;
@@ -264,7 +265,7 @@ impl<T: Pod> Symmetric<T> {
     /// As [`Symmetric::put_slice`]; then the bell is not rung.
     #[inline]
     pub fn put_slice_bell(&self, rank: usize, start: usize, values: &[T], bell: &Bell) -> Result<()> {
-        if rank >= self.reach {
+        if rank >= self.reach || !self.near(rank, start, values.len()) {
             return self.put_ring_far("put_slice_bell", rank, start, values, bell);
         }
         self.put_slice(rank, start, values)?;
