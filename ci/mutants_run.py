@@ -13,13 +13,16 @@ import time
 LIMIT = 90
 
 
-def where(tree, kind):
-    """Cargo's package and test targets that have the rows of a table."""
-    if kind == "u":
-        return "bellwether-runtime", ["lib"]
+def where(tree, promises, row):
+    """Cargo's package, the test targets, and words of test names, that belong to a row."""
+    if row in promises:
+        return promises[row]["package"], promises[row]["targets"], promises[row]["tests"]
+    if row[0] == "u":
+        return "bellwether-runtime", ["lib"], [f"{row}_"]
     programs = sorted((tree / "tests" / "tests").glob("cheetah_*.rs"), reverse=True)
     # What needs a feature of the build is left out.
-    return "bellwether-tests", [path.stem for path in programs if "#![cfg(feature" not in path.read_text()]
+    targets = [path.stem for path in programs if "#![cfg(feature" not in path.read_text()]
+    return "bellwether-tests", targets, [f"{row}_"]
 
 
 def copy_tree(root, tree):
@@ -99,15 +102,15 @@ def small_core():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def test(program, directory, env, name, limit):
-    """Runs the tests with `name` in theirs: those that were, those that failed and how, seconds."""
-    listed = subprocess.run([program, name, "--list"], cwd=directory, env=env, capture_output=True, text=True).stdout
+def test(program, directory, env, words, limit):
+    """Runs the tests with one of `words` in their names: those that were, those that failed and how, seconds."""
+    listed = subprocess.run([program, *words, "--list"], cwd=directory, env=env, capture_output=True, text=True).stdout
     names = [line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test")]
     if not names:
         return [], {}, 0.0
     start = time.monotonic()
     child = subprocess.Popen(
-        [program, name, "--test-threads=6"], cwd=directory, env=env, text=True, stdin=subprocess.DEVNULL,
+        [program, *words, "--test-threads=6"], cwd=directory, env=env, text=True, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=small_core,
     )
     try:
@@ -133,35 +136,35 @@ def short(target, test):
     return test.split("::")[-2] if "::" in test else target.removeprefix("cheetah_")
 
 
-def run(root, scratch, entries, remember, minutes=None):
+def run(root, scratch, promises, entries, remember, minutes=None):
     started = time.monotonic()
     tree, env = scratch / "tree", environment(scratch)
     copy_tree(root, tree)
-    kinds = sorted({entry["row"][0] for entry in entries})
-    usual, good = {}, True
-    for kind in kinds:
-        package, targets = where(tree, kind)
-        programs, said = build(tree, env, package, targets)
-        if said:
-            print(f"the unbroken tree does not build:\n{said}")
-            return False
-        for row in sorted({entry["row"] for entry in entries if entry["row"][0] == kind}):
-            for target in targets:
-                names, failed, took = test(programs[target], tree / "tests", env, f"{row}_", LIMIT)
-                usual[row, target] = took
-                if failed:
-                    print(f"{row}: the unbroken tests fail: {', '.join(f'{t}{how}' for t, how in failed.items())}")
-                    good = False
-            if not any(usual[row, target] for target in targets):
-                print(f"{row}: there is no test of that name")
+    usual, good, built = {}, True, {}
+    for row in sorted({entry["row"] for entry in entries}):
+        package, targets, words = where(tree, promises, row)
+        place = package, *targets
+        if place not in built:
+            built[place], said = build(tree, env, package, targets)
+            if said:
+                print(f"the unbroken tree does not build:\n{said}")
+                return False
+        for target in targets:
+            names, failed, took = test(built[place][target], tree / "tests", env, words, LIMIT)
+            usual[row, target] = took
+            if failed:
+                print(f"{row}: the unbroken tests fail: {', '.join(f'{t}{how}' for t, how in failed.items())}")
                 good = False
+        if not any(usual[row, target] for target in targets):
+            print(f"{row}: there is no test of that name")
+            good = False
     if not good:
         return False
     counts = {"killed": 0, "survived": 0, "does not build": 0}
     for entry in entries:
         if minutes is not None and time.monotonic() - started > 60 * minutes:
             break
-        outcome, told = one(tree, env, entry, usual)
+        outcome, told = one(tree, env, promises, entry, usual)
         counts[outcome] += 1
         word = outcome if outcome == "killed" else outcome.upper()
         by = f" by {told}" if outcome == "killed" else ""
@@ -176,10 +179,10 @@ def run(root, scratch, entries, remember, minutes=None):
     return counts["killed"] == tried
 
 
-def one(tree, env, entry, usual):
+def one(tree, env, promises, entry, usual):
     """Breaks the tree, tests it, mends it."""
     row, path = entry["row"], tree / entry["file"]
-    package, targets = where(tree, row[0])
+    package, targets, words = where(tree, promises, row)
     targets = [target for target in targets if usual[row, target]]
     whole = path.read_text()
     if whole.count(entry["old"]) != 1:
@@ -193,7 +196,7 @@ def one(tree, env, entry, usual):
         for target in targets:
             # A healthy run on a busy machine fits in this many times the usual one.
             limit = min(LIMIT, 20 + 5 * usual[row, target])
-            _, failed, _ = test(programs[target], tree / "tests", env, f"{row}_", limit)
+            _, failed, _ = test(programs[target], tree / "tests", env, words, limit)
             for test_name, how in failed.items():
                 noticed.setdefault(short(target, test_name), how)
     finally:

@@ -1,5 +1,6 @@
 //! Forked children of ranks: an error for them, and nothing at the rank.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bellwether_tests::process::{command, run};
@@ -35,5 +36,35 @@ fn a_forked_child_is_not_the_rank_with_other_barriers() {
 fn a_forked_child_is_not_the_rank_over_the_contract() {
     for ranks in [1, 2, 3] {
         ranks_and_their_children(ranks, &[("BELLWETHER_TRANSPORT", "shm-contract")]);
+    }
+}
+
+/// Children that end in every way, of ranks of `bellwether run` and of a program that starts its own ranks.
+#[test]
+fn ranks_go_on_however_their_children_end() {
+    const FORKING: &str = env!("CARGO_BIN_EXE_forking");
+    let launcher = Path::new(FORKING).with_file_name("bellwether");
+    assert!(launcher.exists(), "build the workspace first: there is no {}", launcher.display());
+    let by_launcher = || {
+        let mut launched = command(launcher.to_str().expect("plain text"));
+        launched.args(["run", "-n", "3", FORKING]);
+        launched
+    };
+    let by_itself = || {
+        let mut program = command(FORKING);
+        program.env("BELLWETHER_RANKS", "3");
+        program
+    };
+    for how in ["exits", "calls", "returns", "panics", "aborts", "killed", "stays"] {
+        for mut program in [by_launcher(), by_itself()] {
+            let outcome = run(program.arg(how), LIMIT).expect_success();
+            let mut went_on: Vec<&str> = outcome.stdout.lines().collect();
+            went_on.sort_unstable();
+            assert_eq!(went_on, ["rank 0 went on", "rank 1 went on", "rank 2 went on"], "{how}: {outcome:#?}");
+            let said = outcome.stderr.matches("as it should").count();
+            assert_eq!(said, if ["panics", "aborts"].contains(&how) { 3 } else { 0 }, "{how}: {outcome:#?}");
+            assert!(!outcome.stderr.contains("failed first"), "{how}: {outcome:#?}");
+            assert!(said > 0 || outcome.stderr.is_empty(), "{how}: {outcome:#?}");
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! Futures that are still there when their phase or their array ends: they change nothing and read nothing from then on,
 //! whether they are waited for, dropped or forgotten.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use bellwether::aggregate::{Aggregator, Blocks, Options};
 use bellwether::array::{GlobalArray, Layout, Local, Shared};
@@ -111,7 +111,8 @@ enum Next {
 
 /// Runs `body` where futures are done at once, and where they are not: over the contract, over a device if there is one,
 /// and on simulated networks that are
-/// orderly, late and without order, next to without room, with cards that do the work themselves, and of nodes.
+/// orderly, late and without order, next to without room, with cards that do the work themselves, of nodes, and with stragglers.
+/// With `BELLWETHER_TRANSPORT=verbs` in the environment over a device only: in an emulated machine the others would take long.
 #[track_caller]
 pub fn on_all(name: &str, seeds: u64, body: impl Fn(&World) -> Result<()> + Sync) {
     let check = |on: &str, outcomes: Result<Vec<Result<()>>>| {
@@ -119,27 +120,37 @@ pub fn on_all(name: &str, seeds: u64, body: impl Fn(&World) -> Result<()> + Sync
             outcome.unwrap_or_else(|error| panic!("{name}: {on}: rank {rank}: {error}"));
         }
     };
+    let by_device = std::env::var_os("BELLWETHER_TRANSPORT").is_some_and(|transport| transport == "verbs");
     for ranks in [2, 3] {
         let _guard = watchdog::guard(format!("{name} on {ranks} threads"), LIMIT);
-        check("mapped memory", Threads::new(ranks).run(&body));
-        for (on, transport) in [("the contract", Transport::ShmContract), ("verbs", Transport::Verbs)] {
+        if !by_device {
+            check("mapped memory", Threads::new(ranks).run(&body));
+        }
+        for (on, transport) in [("verbs", Transport::Verbs), ("the contract", Transport::ShmContract)] {
+            if by_device && transport != Transport::Verbs {
+                continue;
+            }
             let mut settings = Settings::default();
             settings.transport = transport;
             match Threads::new(ranks).settings(settings).deadline(LIMIT).run(&body) {
                 // There is no device.
-                Err(Error::Start(_)) if transport == Transport::Verbs => {}
+                Err(Error::Start(_)) if transport == Transport::Verbs && !by_device => {}
                 outcomes => check(on, outcomes),
             }
         }
     }
+    let seeds = if by_device { 0 } else { seeds };
     sim::check(name, seeds, |seed| {
         let _guard = watchdog::guard(format!("{name} on simulated ranks, seed {seed}"), LIMIT);
         let plain = Config::new(2, seed);
         let by_cards = Config { memory: Memory::Posted, ..Config::new(2, seed).wild() };
         let few = Config { flow: sim::FlowLimits { slots: 1, credits: 1, ..plain.flow }, ..plain.clone().wild() };
         let nodes = Config::new(3, seed).wild().shared_nodes(&[2]);
-        // Rank 0 is no partner of rank 3 in a barrier: no flag of it comes behind what it has posted there.
-        let late = Config::new(4, seed).straggling();
+        // Rank 0 is no partner of rank 3 in a barrier: no flag of it comes behind what it has posted there, or has no room for.
+        let late = Config {
+            flow: sim::FlowLimits { slots: 4, credits: 4, ..plain.flow },
+            ..Config::new(4, seed).straggling()
+        };
         for (on, config) in [
             ("an orderly network", plain.clone()),
             ("a wild network", plain.wild()),
@@ -279,6 +290,55 @@ fn no_future_of_plain_memory_outlives_it() {
                 assert!(update.wait().or_else(over)? < OWNERS, "it read what is another array's");
             }
             is_left_alone(world, "plain memory", &array)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_rest_of_a_long_get_is_not_read_from_what_is_another_arrays() {
+    on_all("a long get of memory that is gone", 3, |world| {
+        let last = world.size() - 1;
+        for _ in 0..3 {
+            let plain = world.alloc::<u64>(ELEMENTS)?;
+            // More requests than are under way at a time, and only behind them elements of a rank that may be mapped.
+            let far = (0..ELEMENTS / 2).map(|i| Piece { rank: last, start: 2 * i, count: 1 });
+            let mapped = (0..ELEMENTS / 2).map(|i| Piece { rank: 1, start: 2 * i, count: 1 });
+            let pieces: Vec<Piece> = far.chain(mapped).collect();
+            let get = (world.rank() == 0).then(|| plain.get_pieces_async(&pieces));
+            let array = in_place_of(world, plain)?;
+            if let Some(get) = get {
+                match get.wait() {
+                    Ok(values) => assert!(values.iter().all(|value| *value == 0), "it read what is another array's"),
+                    Err(error) => drop(over(error)?),
+                }
+            }
+            is_left_alone(world, "a long get", &array)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_barrier_waits_for_what_nobody_waits_for() {
+    on_all("a barrier after what nobody waits for", 5, |world| {
+        let (rank, last) = (world.rank(), world.size() - 1);
+        let plain = world.alloc::<u64>(100)?;
+        for round in 1..20u64 {
+            for i in (0..100).filter(|_| rank == 0) {
+                // Apart: to wait for the puts to a rank is to wait for the atomics there.
+                match round % 2 {
+                    0 => plain.put(last, i, round)?,
+                    _ => drop(plain.swap_async(last, i, round)),
+                }
+            }
+            world.barrier()?;
+            if rank == last {
+                let mut here = vec![0; 100];
+                plain.read(0, &mut here);
+                assert!(here.iter().all(|x| *x == round), "round {round}: {here:?}");
+            }
+            world.barrier()?;
         }
         Ok(())
     });
@@ -512,6 +572,49 @@ fn an_aggregated_update_begins_when_futures_are_done_or_over() {
         if world.rank() == last {
             let sums = [1, 1000, 1_000_000].map(|unit| (0..100).map(|i| table.load(i) / unit % 1000).sum::<u64>());
             assert_eq!(sums, [100 * n as u64, made[0], made[1]], "additions, adds and updates that were made");
+        }
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_handler_makes_no_step_of_a_future_within_an_aggregated_update() {
+    /// The future, and whether it gave a value.
+    type Kept = RefCell<(Option<Posted<u64>>, bool)>;
+    on_all("a future in an aggregated update", 5, |world| {
+        let (n, last) = (world.size(), world.size() - 1);
+        let places = Blocks::new(100 * n, n);
+        let mut by = Aggregator::new(world, &Options::new(world))?;
+        let mut table = world.alloc::<u64>(100)?;
+        let (inside, before) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+        if world.rank() == 0 {
+            let (inside, before) = (Rc::clone(&inside), Rc::clone(&before));
+            let update = table.fetch_update_async(last, 0, move |x| {
+                before.set(before.get() || !inside.get());
+                x + 1_000_000
+            });
+            world.set_state(Kept::new((Some(update), false)));
+        }
+        // They come while rank 0 is in the update, or wait there.
+        for _ in (0..20).filter(|_| world.rank() == last) {
+            world.invoke(0, (), |context, ()| {
+                let Some(kept) = context.state::<Kept>() else { return };
+                let mut kept = kept.borrow_mut();
+                let Some(update) = &mut kept.0 else { return };
+                if let Poll::Ready(outcome) = Pin::new(update).poll(&mut Context::from_waker(Waker::noop())) {
+                    *kept = (None, outcome.is_ok());
+                }
+            })?;
+        }
+        inside.set(true);
+        by.scatter_add(&mut table, &places, &[100 * last; 50], &[1; 50])?;
+        inside.set(false);
+        if let Some(kept) = world.state::<Kept>().filter(|_| world.rank() == 0) {
+            let (update, mut made) = kept.take();
+            if let Some(update) = update {
+                made |= update.wait().map(|_| true).or_else(|error| over(error).map(|_| false))?;
+            }
+            assert!(!made || before.get(), "a future changed the table while it was being updated");
         }
         world.barrier()
     });
