@@ -71,6 +71,19 @@ pub enum Error {
         /// The rank that was to be asked next.
         rank: usize,
     },
+    /// A segment that its owner has not registered, or has closed.
+    #[error(
+        "{operation}: rank {rank} has no segment {number}; use a number that this rank gave out (`Segment::number`), before it \
+         closes the segment"
+    )]
+    NoSegment {
+        /// The call that was made.
+        operation: &'static str,
+        /// The owner.
+        rank: usize,
+        /// The number.
+        number: u32,
+    },
     /// An address that is not mapped, or not accessible, in the target rank.
     #[error(
         "{operation}: {length} bytes at {address:#x} are not all accessible memory of rank {rank}; \

@@ -30,7 +30,7 @@ pub use crate::settings::{
     Known as KnownSetting, Reduce, Scan, Scatter, Settings, TEAMS_MAX, TeamBarrier, Transport, Values as SettingValues,
 };
 pub use crate::world::{
-    AtomicElement, Bell, Builder, Mapped, Piece, PlainData, Posted, Progress, RawBells, Signalled, Simulated,
+    AtomicElement, Bell, Builder, Mapped, Piece, PlainData, Posted, Progress, RawBells, Segment, Signalled, Simulated,
     Symmetric, Threads, Word, World, threads,
 };
 #[doc(hidden)]

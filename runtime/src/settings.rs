@@ -28,6 +28,8 @@ pub struct Settings {
     pub huge_pages: HugePages,
     /// Whether memory outside segments is reached by cross-memory attach.
     pub cross_memory_attach: bool,
+    /// Whether the executable's static data is symmetric memory.
+    pub static_data: bool,
     /// Slots of a message lane; `None`: by the number of ranks.
     pub lane_depth: Option<usize>,
     /// Rounds of polling before a waiting rank gives up its core; `None`: by ranks and cores.
@@ -111,6 +113,7 @@ impl Default for Settings {
             aggregation_memory: 16 << 20,
             huge_pages: HugePages::Auto,
             cross_memory_attach: true,
+            static_data: false,
             lane_depth: None,
             spin: None,
             barrier: Barrier::Auto,

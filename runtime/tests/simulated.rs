@@ -686,3 +686,62 @@ fn a_call_whose_closure_panics_is_answered_before_its_rank_is_lost() {
         }
     }
 }
+
+#[test]
+fn segments_are_reached_over_any_network_and_closed_while_others_put_to_them() {
+    everywhere("segments", &[2, 3], |world| {
+        const LEN: usize = 700;
+        let (me, n) = (world.rank(), world.size());
+        let owner = n - 1;
+        let board = world.alloc::<u64>(2)?;
+        world.barrier()?;
+        for round in 0..3u8 {
+            let own = if me == owner { Some(world.segment(LEN * n)?) } else { None };
+            let shown = own.as_ref().map_or([0; 2], |own| [u64::from(own.number()), own.address() as u64]);
+            let [number, address] = world.allgather(&[shown])?[owner];
+            let number = number as u32;
+            world.put_segment(owner, number, me * LEN, &vec![10 * round + me as u8 + 1; LEN])?;
+            world.fence();
+            world.barrier()?;
+            let other = (me + 1) % n;
+            let mut came = vec![0; LEN];
+            let wanted = vec![10 * round + other as u8 + 1; LEN];
+            // Between ranks of a node that go without cross-memory attach, a put is a message.
+            while came != wanted {
+                world.get_segment(owner, number, other * LEN, &mut came)?;
+            }
+            let address = address as usize + me * LEN;
+            // SAFETY: this rank's part of an open segment.
+            unsafe { world.put_address(owner, address + 5, &[200], bellwether_runtime::RawBells::default()) }?;
+            let mut byte = [0];
+            while byte != [200] {
+                world.get_segment(owner, number, me * LEN + 5, &mut byte)?;
+            }
+            world.barrier()?;
+            if let Some(own) = own {
+                for rank in 0..n {
+                    board.put(rank, 0, u64::from(round) + 1)?;
+                }
+                own.close()?;
+                for rank in 0..n {
+                    board.put(rank, 1, u64::from(round) + 1)?;
+                }
+                world.fence();
+            } else {
+                world.wait_until(|| board.load(0) > u64::from(round))?;
+                let mut refused = 0;
+                while board.load(1) <= u64::from(round) || refused == 0 {
+                    match world.put_segment(owner, number, me * LEN, &[9; 100]).and_then(|()| world.poll().map(drop)) {
+                        Ok(()) => {}
+                        Err(Error::NoSegment { .. }) => refused += 1,
+                        // What had found no room when the segment was closed.
+                        Err(Error::InvalidArgument { why, .. }) if why.contains("does not hold memory") => refused += 1,
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            world.barrier()?;
+        }
+        world.barrier()
+    });
+}

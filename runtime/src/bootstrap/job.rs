@@ -194,6 +194,8 @@ impl JobMemory {
         let roster_len = roster_len(ranks);
         let len = roster_len + (ranks << stride_log2);
         let (fd, reserved) = match settings.huge_pages {
+            // Static data has no room for a whole number of them.
+            HugePages::Auto if settings.static_data => (file::sealed(len, MemfdFlags::empty())?, false),
             HugePages::Auto => match reserved_huge_pages(ranks, len) {
                 Some(fd) => (fd, true),
                 None => (file::sealed(len, MemfdFlags::empty())?, false),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::pending::Work;
+use super::segments::FarSegments;
 use crate::error::{Error, Loss, Result};
 use crate::transport::shm::Sent;
 use crate::transport::{self, AtomicOp, Width};
@@ -34,7 +35,7 @@ const MOMENT: Duration = Duration::from_millis(10);
 /// A network as the engine drives it.
 ///
 /// [`Sent::NoRoom`] and `None` are back-pressure. Offsets are into the peer's slot.
-pub(crate) trait Far {
+pub(crate) trait Far: FarSegments {
     /// Turns the crank; tells how much was done, and whether there is something for [`Far::arrival`] or
     /// [`Far::take_lost`]: else neither need be asked.
     fn progress(&self) -> (usize, bool);

@@ -10,6 +10,7 @@ mod others;
 mod pending;
 mod pieces;
 mod posted;
+mod segments;
 mod wait;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -22,6 +23,7 @@ pub use self::drive::Background;
 pub(crate) use self::far::{Asked, Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
 pub(crate) use self::posted::{Claim, FarAtomic, FarGet, Place};
+pub(crate) use self::segments::{ADDRESS, Forgotten};
 pub use self::wait::Patience;
 
 use self::pending::{Queue, Work};
@@ -48,6 +50,8 @@ pub struct Engine {
     pub node: Arc<NodeMemory>,
     /// The blocks of the symmetric heap that this rank holds.
     pub blocks: Blocks,
+    /// The segments of this rank, beside the symmetric heap.
+    segments: segments::Segments,
     /// Where things lie in a slot.
     pub layout: SlotLayout,
     /// What was set.
@@ -155,6 +159,7 @@ impl Engine {
             job,
             node,
             blocks: Blocks::default(),
+            segments: segments::Segments::default(),
             layout,
             settings,
             nodes,

@@ -1,5 +1,7 @@
 //! [`Far`] over any transport, by the contract alone.
 
+mod segments;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -11,6 +13,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::far::{Answer, Asked, Far, Pace, Soon};
 use super::pieces::{Card, Piece, Place, Table};
+use super::segments::ADDRESS;
 use crate::error::Error;
 use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::NodeMemory;
@@ -75,6 +78,8 @@ struct Peer<E> {
     table: RefCell<Table<RemoteKey>>,
     /// The part of the table that is on its way.
     fetch: RefCell<Option<Arc<Answer>>>,
+    /// What is known of its segments.
+    segments: RefCell<segments::Known>,
     /// Something was put there since the last fence.
     unfenced: Cell<bool>,
     /// Something was put there since the last flush.
@@ -210,7 +215,8 @@ impl<D: Domain> Network<D> {
         owners[index] = rank;
         let (table, fetch) = (RefCell::new(table), RefCell::default());
         let [unfenced, unflushed, listed] = [false; 3].map(Cell::new);
-        Ok(Peer { endpoint, table, fetch, unfenced, unflushed, listed })
+        let segments = RefCell::default();
+        Ok(Peer { endpoint, table, fetch, segments, unfenced, unflushed, listed })
     }
 
     fn unpack(&self, key: &[u8]) -> Result<RemoteKey> {
@@ -218,7 +224,8 @@ impl<D: Domain> Network<D> {
         unsafe { self.domain.unpack_key(key) }
     }
 
-    /// Hands the piece that `offset` of the peer's slot lies in to `act`. `None`, while the peer's table is fetched, or
+    /// Hands the piece that `offset` of the peer's slot lies in to `act`, or the segment in which address `offset - ADDRESS`
+    /// lies. `None`, while the peer's table is fetched, or
     /// from `act`, is back-pressure.
     #[inline(always)]
     fn reach<R>(
@@ -227,6 +234,9 @@ impl<D: Domain> Network<D> {
         offset: usize,
         act: impl FnOnce(&Piece<RemoteKey>) -> Result<Option<R>>,
     ) -> Result<Option<R>> {
+        if offset >= ADDRESS {
+            return act(peer.segments.borrow_mut().find(offset).ok_or(NotNow::Rejected)?);
+        }
         let mut table = peer.table.borrow_mut();
         if (peer.fetch.borrow().is_some() || !table.is_recent(offset)) && !self.find(peer, &mut table, offset)? {
             return Ok(None);
@@ -555,7 +565,7 @@ impl<D: Domain> Far for Network<D> {
         let region = unsafe { self.domain.register(start, to - from) }?;
         self.card.add(from, to, self.domain.pack_key(&region))?;
         self.regions.borrow_mut().push(region);
-        self.grown.set(to);
+        self.grown.set(self.grown.get().max(to));
         Ok(())
     }
 

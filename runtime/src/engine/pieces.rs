@@ -2,7 +2,7 @@
 //!
 //! A network pins what is registered, so a slot is registered piece by piece as it is backed with memory. Each rank
 //! keeps a table of its pieces in its own slot; peers copy it when they meet an offset that is not in their copy. The
-//! table only grows, and an entry is whole before the count says that it is there, so the count is read first.
+//! table, which is in no order, only grows, and an entry is whole before the count says that it is there, so the count is read first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,6 +118,17 @@ pub(super) struct Piece<K> {
 }
 
 impl<K> Piece<K> {
+    /// Bytes from `start` to `end`, under this key.
+    pub(super) fn new(start: usize, end: usize, key: K) -> Piece<K> {
+        Piece { start, end, key }
+    }
+
+    /// Whether `offset` is in it.
+    #[inline(always)]
+    pub(super) fn contains(&self, offset: usize) -> bool {
+        self.start <= offset && offset < self.end
+    }
+
     /// Bytes from the start of the piece to `offset`, which is in it.
     pub(super) fn within(&self, offset: usize) -> u64 {
         (offset - self.start) as u64
@@ -188,8 +199,7 @@ impl<K> Table<K> {
     /// Whether `offset` is in the piece that was found last, and nothing was looked for in vain.
     #[inline(always)]
     pub(super) fn is_recent(&self, offset: usize) -> bool {
-        let is_in = |piece: &Piece<K>| piece.start <= offset && offset < piece.end;
-        self.missed.is_empty() && self.pieces.get(self.recent).is_some_and(is_in)
+        self.missed.is_empty() && self.pieces.get(self.recent).is_some_and(|piece| piece.contains(offset))
     }
 
     /// The piece that was found last; there is one.
@@ -282,17 +292,19 @@ impl<K> Table<K> {
         Ok(if of > self.pieces.len() { Learning::Entries { of, asked: false } } else { Learning::Nothing })
     }
 
-    /// Adds an entry; they come in the order of their offsets.
+    /// Adds an entry.
     ///
     /// # Errors
     /// As [`Table::answer`].
     pub(super) fn add(&mut self, entry: &Entry, mut unpack: impl FnMut(&[u8]) -> Result<K>) -> Result<()> {
         let (start, end) = (entry.start as usize, entry.end as usize);
-        if start >= end || self.pieces.last().is_some_and(|last| last.end > start) {
-            return Err(Error::Io("a table of registered memory that is not in order"));
+        let at = self.pieces.partition_point(|piece| piece.end <= start);
+        if start >= end || self.pieces.get(at).is_some_and(|next| next.start < end) {
+            return Err(Error::Io("a table of registered memory whose pieces overlap"));
         }
         let key = unpack(&entry.key)?;
-        self.pieces.push(Piece { start, end, key });
+        self.pieces.insert(at, Piece { start, end, key });
+        self.recent += usize::from(self.pieces.len() > 1 && at <= self.recent);
         Ok(())
     }
 }

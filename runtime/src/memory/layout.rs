@@ -1,8 +1,8 @@
 //! Where things lie in a rank's slot. All offsets count from the start of the slot.
 //!
 //! ```text
-//! | status, flags | exchange | handler digests | card | credits | lanes |   arena    |        heap         |
-//! 0                                                             control_len  arena + stride/4 ... stride
+//! | status, flags | exchange | handlers | card | segments | credits | lanes | table | statics |  arena  |  heap  |
+//! 0                                                                  control_len         arena + stride/4 ... stride
 //! ```
 //!
 //! Credits and lanes together keep to one budget however many ranks there are, so a receiver's memory does not
@@ -42,6 +42,18 @@ pub const ADDRESS_MAX: usize = 128;
 pub const PIECES_MAX: usize = 192;
 /// Bytes that describe one of them.
 pub const PIECE_LEN: usize = LINE;
+/// Bytes of the segment table's head: two lines, and the directory. A word for each rank follows.
+pub const SEGMENTS_HEAD: usize = 2 * LINE + SEGMENT_BLOCKS * size_of::<u64>();
+/// Segments a rank can have at a time, beside the symmetric heap and its static data.
+pub const SEGMENTS_MAX: usize = 1 << 16;
+/// The number of the first of them. 0 is the symmetric heap, 1 the static data.
+pub const SEGMENTS_FIRST: usize = 2;
+/// Bytes of an entry of the segment table.
+pub const SEGMENT_LEN: usize = 128;
+/// Entries that the directory tells of together.
+pub const SEGMENT_BLOCK: usize = 64;
+/// Entries of the directory.
+pub const SEGMENT_BLOCKS: usize = (SEGMENTS_FIRST + SEGMENTS_MAX).div_ceil(SEGMENT_BLOCK);
 /// Bytes of lanes for one receiver, before every sender has its least.
 const LANE_BUDGET: usize = 256 << 10;
 /// Most slots of one lane.
@@ -59,6 +71,8 @@ pub struct SlotLayout {
     /// How to reach this rank over a network: its address and its length, then the registered pieces of its slot, count
     /// first.
     pub card: usize,
+    /// Head of the segment table, then a word for each rank; see [`super::segments`].
+    pub segments: usize,
     /// One line a sender: how much of its lane is consumed.
     pub credits: usize,
     /// One lane a sender.
@@ -67,6 +81,12 @@ pub struct SlotLayout {
     pub lane_depth: usize,
     /// End of all that is there from the start.
     pub control_len: usize,
+    /// Entries of the segment table, backed with memory as they are used.
+    pub table: usize,
+    /// Static data of the executable, where that is symmetric.
+    pub statics: usize,
+    /// Bytes of static data there can be.
+    pub statics_len: usize,
     /// Blocks of larger messages that this rank sends.
     pub arena: usize,
     /// Bytes the arena may grow to.
@@ -83,23 +103,31 @@ impl SlotLayout {
         let exchange = (2 + BARRIER_ROUNDS) * LINE;
         let handlers = exchange + 2 * EXCHANGE_LEN;
         let card = (handlers + LINE + MAX_HANDLERS * HANDLER_ENTRY).next_multiple_of(LINE);
-        let credits = card + LINE + ADDRESS_MAX + LINE + PIECES_MAX * PIECE_LEN;
+        let segments = card + LINE + ADDRESS_MAX + LINE + PIECES_MAX * PIECE_LEN;
+        let credits = (segments + SEGMENTS_HEAD + ranks * size_of::<u64>()).next_multiple_of(LINE);
         let lanes = credits + ranks * LINE;
         let lane_depth = depth.map(usize::next_power_of_two).unwrap_or_else(|| {
             let fair = LANE_BUDGET / (LINE * ranks);
             (fair + 1).next_power_of_two().div_ceil(2).clamp(LANE_DEPTH_MIN, LANE_DEPTH_MAX)
         });
         let control_len = (lanes + ranks * lane_depth * LINE).next_multiple_of(4096);
-        let arena = control_len.next_multiple_of(super::node::HUGE_PAGE);
+        let table = control_len.next_multiple_of(super::node::HUGE_PAGE);
+        let statics = (table + SEGMENT_BLOCKS * SEGMENT_BLOCK * SEGMENT_LEN).next_multiple_of(super::node::HUGE_PAGE);
+        let statics_len = (stride / 16).next_multiple_of(super::node::HUGE_PAGE);
+        let arena = statics + statics_len;
         let heap = (arena + stride / 4).next_multiple_of(super::node::HUGE_PAGE);
         SlotLayout {
             exchange,
             handlers,
             card,
+            segments,
             credits,
             lanes,
             lane_depth,
             control_len,
+            table,
+            statics,
+            statics_len,
             arena,
             arena_len: heap - arena,
             heap,
@@ -148,7 +176,8 @@ mod tests {
             let layout = at(ranks);
             assert!(layout.lane_depth.is_power_of_two());
             assert!(ranks * layout.lane_depth * LINE <= LANE_BUDGET);
-            assert!(layout.lane(ranks) <= layout.control_len && layout.control_len <= layout.arena);
+            assert!(layout.lane(ranks) <= layout.control_len && layout.control_len <= layout.table);
+            assert!(layout.table < layout.statics && layout.statics + layout.statics_len == layout.arena);
             assert!(layout.arena + layout.arena_len == layout.heap && layout.heap + layout.heap_len == 1 << 36);
         }
     }

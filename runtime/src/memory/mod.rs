@@ -9,3 +9,5 @@ pub mod limits;
 pub mod node;
 pub mod outside;
 pub mod owner;
+pub mod segments;
+pub mod statics;

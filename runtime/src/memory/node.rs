@@ -8,6 +8,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use super::joined::Joined;
 use super::limits;
 use super::owner::Owner;
+use super::statics::Statics;
 use crate::error::{Error, Result};
 
 /// Granularity of large commitments.
@@ -164,6 +165,15 @@ impl NodeMemory {
             return None;
         }
         Joined::map(&self.fd, self.slots.offset + from, 1 << self.slots.stride_log2, self.slots.count, bytes)
+    }
+
+    /// Lays the executable's static data over `offset` of `slot`, where there are `room` bytes; see [`super::statics`].
+    ///
+    /// # Errors
+    /// As [`super::statics::lay`].
+    pub fn lay_statics(&self, slot: usize, offset: usize, room: usize, shared: bool) -> Result<Statics> {
+        let offset = self.slots.offset + (slot << self.slots.stride_log2) + offset;
+        super::statics::lay(self.fd.as_fd(), offset, room, shared)
     }
 
     /// Bytes by which commitments grow.

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use super::{Messages, id, words};
 use crate::error::{Error, Result};
 use crate::memory::outside::{self, Direction, Refused};
+use crate::transport::shm::Sent;
 
 /// Longest piece, where message memory is not smaller.
 const PIECE: usize = 1 << 20;
@@ -223,14 +224,35 @@ impl Messages {
         number
     }
 
-    /// Bytes of the pieces a transfer of `len` bytes goes in.
-    fn pieces(&self, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-        let piece = match self.engine.far() {
+    /// Most bytes of a piece.
+    pub fn piece_len(&self) -> usize {
+        match self.engine.far() {
             // Beside what says where the piece belongs.
             Some(_) => PIECE.min(self.engine.largest_message() - PIECE_HEAD),
             // A quarter, so that one can be filled while others are under way.
             None => PIECE.min(self.engine.settings.message_memory.max(MESSAGE_MEMORY_MIN) / 4),
-        };
+        }
+    }
+
+    /// Asks `to` to write a piece at `address`, if there is room for the message.
+    pub fn write_piece(&self, to: usize, address: usize, bytes: &[u8]) -> Result<Sent> {
+        let head = [0, place_word(self.next_transfer(), true)].map(u64::to_ne_bytes);
+        self.engine.send(to, id::WRITE, address as u64, &[head.as_flattened(), bytes].concat())
+    }
+
+    /// Asks `to` for a piece at `address`, to be written at `here`, where then `bell` rings, if there is room for the message.
+    ///
+    /// # Safety
+    /// `here` is valid for writing until the bell has rung.
+    pub unsafe fn read_piece(&self, to: usize, address: usize, len: usize, here: usize, bell: usize) -> Result<Sent> {
+        let place = place_word(self.next_transfer(), true);
+        let payload = [len as u64, here as u64, place, bell as u64, 0].map(u64::to_ne_bytes);
+        self.engine.send(to, id::READ, address as u64, payload.as_flattened())
+    }
+
+    /// Bytes of the pieces a transfer of `len` bytes goes in.
+    fn pieces(&self, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+        let piece = self.piece_len();
         (0..len).step_by(piece).map(move |start| start..len.min(start + piece))
     }
 

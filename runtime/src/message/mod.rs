@@ -7,6 +7,7 @@ mod context;
 mod encoding;
 mod memory_service;
 mod panic;
+mod segment_service;
 mod table;
 
 use std::any::{Any, TypeId};
@@ -54,6 +55,10 @@ pub(crate) mod id {
     pub const PANICKED: u8 = 11;
     /// As `HANDLER`, to a rank that may not see the sender's table yet; above the number the header has a digest of that table.
     pub const HANDLER_AND_DIGEST: u8 = 12;
+    /// Takes the right to reach a segment away from a rank that may hold its entry; the header is its number.
+    pub const REVOKE: u8 = 13;
+    /// Says that nothing of the sender is under way to that segment any more.
+    pub const REVOKED: u8 = 14;
 }
 
 /// The messages of one rank: its handler table, its calls under way, and what handlers share.
@@ -85,10 +90,13 @@ impl Messages {
             state: RefCell::default(),
         });
         messages.install_table();
-        messages.engine.set_answers(1 << id::ANSWER | 1 << id::READ_DONE | 1 << id::REFUSED | 1 << id::PANICKED);
+        messages.engine.set_answers(
+            1 << id::ANSWER | 1 << id::READ_DONE | 1 << id::REFUSED | 1 << id::PANICKED | 1 << id::REVOKED,
+        );
         closure::install(&messages);
         panic::install(&messages);
         memory_service::install(&messages);
+        segment_service::install(&messages);
         messages.install_broadcast();
         messages
     }

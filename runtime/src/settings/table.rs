@@ -298,6 +298,28 @@ pub const KNOWN: &[Known] = &[
         show: |s| on_off(s.cross_memory_attach),
     },
     Known {
+        name: "BELLWETHER_STATIC_DATA",
+        meaning: "make the executable's static data symmetric memory",
+        values: Values::Words(&[
+            (
+                "on",
+                "Peers reach static variables like the symmetric heap: by loads and stores, or by the network's puts and gets.",
+            ),
+            ("off", "Static variables are memory that is not registered."),
+        ]),
+        default: "off",
+        details: "For programs that put to addresses of static variables (`World::put_address`, Cheetah). The world must start \
+                  before other threads do. Variables of shared libraries stay private, and a forked child gets a copy of its \
+                  own. Ranks that are threads share their static variables, so there it is an error. The kernel's reserved huge \
+                  pages are not used then.",
+        public: true,
+        apply: |s, v| {
+            s.static_data = parse_switch(v)?;
+            Some(())
+        },
+        show: |s| on_off(s.static_data),
+    },
+    Known {
         name: "BELLWETHER_BARRIER",
         meaning: "algorithm of `World::barrier`",
         values: Values::Words(&[

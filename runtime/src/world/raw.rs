@@ -1,8 +1,19 @@
-//! Put and get by address: any memory of a rank, in a segment or not.
+//! Put and get by address: any memory of a rank, registered or not.
+//!
+//! | memory at the target | on the same node | over a network |
+//! | --- | --- | --- |
+//! | symmetric heap, symmetric static data | a store or load | the network's put or get |
+//! | another segment ([`World::segment`]) | cross-memory attach | the network's put or get |
+//! | any other | cross-memory attach | a message, which the target serves when it makes progress |
+//!
+//! Where the kernel allows no cross-memory attach a message takes its place. The network's puts and gets need no progress
+//! at the target, if [`crate::transport::Attributes::needs_target_progress`] does not say otherwise. A message is told in the
+//! log, at level debug.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::World;
+use crate::engine::ADDRESS;
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::outside::{self, Direction, Refused};
@@ -18,9 +29,9 @@ pub struct RawBells<'a> {
 }
 
 impl World {
-    /// Copies `source` to address `to` of `rank`. Segment memory is written directly; any other by cross-memory
-    /// attach, or, where the kernel allows none, by a message that the target takes in when it polls or waits.
-    /// Never waits for the target. `source` may be changed on return.
+    /// Copies `source` to address `to` of `rank`, by what reaches that memory (table above the module): registered memory
+    /// needs no progress at the target. Never waits for the target; over a network it waits for that if the target's table of
+    /// segments is not known here yet. `source` may be changed on return. A remote bell over a network is a message.
     ///
     /// # Safety
     /// `to` and the remote bell are memory of `rank` that this program means to be written: from anything else the
@@ -37,8 +48,13 @@ impl World {
         if len == 0 {
         } else if self.is_far(rank) {
             self.check_far(NAME, rank, to, len)?;
-            carried = true;
-            self.messages.write_outside(rank, to, source, bells.remote.unwrap_or(0))?;
+            match self.registered(NAME, rank, to, len)? {
+                Some(offset) => self.engine.far_put(rank, offset, source)?,
+                None => {
+                    carried = true;
+                    self.messages.write_outside(rank, to, source, bells.remote.unwrap_or(0))?;
+                }
+            }
         } else if let Some(target) = self.in_segment(rank, to, len) {
             // SAFETY: backed segment memory, as just found; the caller means it to be written.
             unsafe { copy::copy(target, source.as_ptr(), len) };
@@ -57,8 +73,9 @@ impl World {
         Ok(())
     }
 
-    /// Copies `len` bytes at address `from` of `rank` to `here`. As [`World::put_address`]; where the kernel allows no
-    /// cross-memory attach the data is here only when the local bell has rung.
+    /// Copies `len` bytes at address `from` of `rank` to `here`. As [`World::put_address`], but for the wait: what the
+    /// network reads is here on return, and is waited for. What goes by message is here only when the local bell has rung;
+    /// inside a handler, where nothing may wait, that is all memory over a network.
     ///
     /// # Safety
     /// `here` is valid for writing `len` bytes, not part of what is read, and not touched until the local bell has
@@ -79,6 +96,16 @@ impl World {
         if len == 0 {
         } else if self.is_far(rank) {
             self.check_far(NAME, rank, from, len)?;
+            if let Some(offset) = self.readable(NAME, rank, from, len)? {
+                // SAFETY: the caller's: `here` is valid for writing so many bytes.
+                let here = unsafe { std::slice::from_raw_parts_mut(here, len) };
+                self.engine.far_get(NAME, rank, offset, here)?;
+                if let Some(bell) = bells.remote {
+                    self.ring_address(rank, bell)?;
+                }
+                ring(bells.local);
+                return Ok(());
+            }
             let local = bells.local.map_or(0, |bell| std::ptr::from_ref(bell) as usize);
             // SAFETY: `here` and the local bell are the caller's word.
             return unsafe {
@@ -139,9 +166,36 @@ impl World {
         Ok(())
     }
 
-    /// Where `len` bytes at `address` of `rank` are here, if they are backed heap memory of one slot.
-    fn in_segment(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
+    /// The offset by which the network reaches `len` bytes at `address` of `rank`, if they are registered with it.
+    fn registered(&self, doing: &'static str, rank: usize, address: usize, len: usize) -> Result<Option<usize>> {
+        let slot = self.engine.node.slot(rank) as usize;
+        let place = match self.in_segment(rank, address, len) {
+            // Another rank's slot is that rank's network's.
+            Some(place) => {
+                (place as usize).checked_sub(slot).filter(|offset| offset >> self.engine.node.stride_log2() == 0)
+            }
+            None => self.engine.is_registered(doing, rank, address, len)?.then_some(ADDRESS + address),
+        };
+        if place.is_none() {
+            tracing::debug!(rank, address, len, "memory that is not registered at its owner: goes by message");
+        }
+        Ok(place)
+    }
+
+    /// As [`World::registered`], where a get may wait for what the network reads.
+    fn readable(&self, doing: &'static str, rank: usize, address: usize, len: usize) -> Result<Option<usize>> {
+        if self.engine.interface.delivering() || !self.engine.reaches_idle() {
+            return Ok(None);
+        }
+        self.registered(doing, rank, address, len)
+    }
+
+    /// Where `len` bytes at `address` of `rank` are here, if they are backed heap memory of one slot or symmetric static data.
+    pub(super) fn in_segment(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
         let engine = &self.engine;
+        if let Some(place) = engine.in_statics(rank, address, len).filter(|_| engine.is_near(rank)) {
+            return Some(place);
+        }
         let distance = address.checked_sub(engine.job.base(rank))?;
         let slot = distance >> engine.node.stride_log2();
         // Others' slots are not there on another host.
@@ -167,7 +221,7 @@ impl World {
     ///
     /// # Safety
     /// As [`outside::transfer`].
-    unsafe fn attach(
+    pub(super) unsafe fn attach(
         &self,
         operation: &'static str,
         direction: Direction,

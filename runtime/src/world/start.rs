@@ -15,6 +15,7 @@ use crate::engine::{Engine, Far, Surroundings};
 use crate::error::{Error, Loss, Result};
 use crate::memory::layout::SlotLayout;
 use crate::memory::node::{NodeMemory, Slots};
+use crate::memory::segments::Table;
 use crate::message::code::{build_digest, fnv};
 use crate::message::{Context, HandlerFn, HandlerId, Messages};
 use crate::settings::{HugePages, Settings, Transport};
@@ -34,6 +35,7 @@ pub struct Builder {
     nodes: Nodes,
     /// Ranks of one node reach each other directly, though there is a way to all.
     shares: bool,
+    static_data: bool,
 }
 
 /// Opens the way to the other ranks.
@@ -81,6 +83,7 @@ impl Builder {
             ranks: None,
             nodes: Nodes::default(),
             shares: false,
+            static_data: false,
         }
     }
 
@@ -106,6 +109,18 @@ impl Builder {
     /// Starts this many ranks as copies of this program, if it was started by itself. `BELLWETHER_RANKS` wins.
     pub fn ranks(mut self, ranks: usize) -> Builder {
         self.ranks = Some(ranks);
+        self
+    }
+
+    /// Makes the executable's static data symmetric memory: peers on the same node reach static variables by loads and
+    /// stores, and those of other hosts by the network, at the variables' own addresses ([`World::put_address`]). Every rank
+    /// says so, or none. `BELLWETHER_STATIC_DATA=on` does the same.
+    ///
+    /// The world has to start before the program has other threads. Variables of shared libraries and thread-locals stay
+    /// private. A forked child gets a private copy. Linux only. [`Builder::start`] fails with [`Error::InvalidArgument`] where
+    /// ranks are threads, which share their variables; with [`Error::Start`] where there are other threads.
+    pub fn static_data(mut self) -> Builder {
+        self.static_data = true;
         self
     }
 
@@ -138,6 +153,12 @@ impl Builder {
     pub fn start(self) -> Result<World> {
         let settings = self.chosen_settings()?;
         if let Some(place) = &self.place {
+            if settings.static_data {
+                return Err(Error::InvalidArgument {
+                    operation: "starting with symmetric static data",
+                    why: "ranks that are threads share their static variables; start ranks as processes".into(),
+                });
+            }
             let place = place.clone();
             return self.enter(place, settings);
         }
@@ -161,10 +182,12 @@ impl Builder {
 
     /// The settings given, or those of the environment.
     pub(super) fn chosen_settings(&self) -> Result<Settings> {
-        if let Some(settings) = &self.settings {
-            return Ok(settings.clone());
-        }
-        Settings::from_env()
+        let mut settings = match &self.settings {
+            Some(settings) => settings.clone(),
+            None => Settings::from_env()?,
+        };
+        settings.static_data |= self.static_data;
+        Ok(settings)
     }
 
     pub(super) fn enter(self, place: Place, settings: Settings) -> Result<World> {
@@ -177,6 +200,14 @@ impl Builder {
         }
         let sharers = job.ranks_here();
         node.commit(rank, 0, layout.control_len.next_multiple_of(node.granule(0)), sharers, "memory to start", "")?;
+        if settings.static_data {
+            // Threads of MPI write variables of MPI's libraries.
+            let shared =
+                job.ranks_here() < job.ranks() || cfg!(feature = "mpi") && !job.supervised() && job.ranks() > 1;
+            let laid = node.lay_statics(rank, layout.statics, layout.statics_len, shared);
+            let statics = laid.inspect_err(|_| job.mark_lost(rank, Loss::Unknown))?;
+            Table::new(&node, layout, rank).show_statics(statics.start, statics.len);
+        }
         let surroundings = Surroundings { rank, ranks: job.ranks(), node: &node, layout };
         let far = match self.far {
             Some(open) => Some(open(surroundings)?),
@@ -198,6 +229,7 @@ impl Builder {
         };
         let engine = Rc::new(Engine::new(place, settings, nodes, far, shares));
         engine.join_thread();
+        engine.register_statics()?;
         let messages = Messages::new(Rc::clone(&engine));
         for (name, code, handler) in self.handlers {
             messages.register(&name, code, handler)?;
@@ -205,9 +237,10 @@ impl Builder {
         if !open {
             messages.seal();
         }
-        let Settings { barrier, transport, teams, team_memory, world_team_memory, collectives, .. } = &engine.settings;
+        let Settings { barrier, transport, teams, team_memory, world_team_memory, collectives, static_data, .. } =
+            &engine.settings;
         let shape = fnv(format!(
-            "{layout:?} {barrier:?} {transport:?} {teams} {team_memory} {world_team_memory} {collectives:?}"
+            "{layout:?} {barrier:?} {transport:?} {teams} {team_memory} {world_team_memory} {collectives:?} {static_data}"
         )
         .bytes());
         let arrival = Arrival { base: node.base() as usize, build: build_digest(), shape };
@@ -251,8 +284,8 @@ impl World {
                 return Err(differs("the executable's build id", job.build(rank), job.build(0), advice));
             }
             if job.shape(rank) != job.shape(0) {
-                let advice = "set BELLWETHER_LANE_DEPTH, BELLWETHER_BARRIER, BELLWETHER_TRANSPORT and those of teams \
-                              alike on every rank";
+                let advice = "set BELLWETHER_LANE_DEPTH, BELLWETHER_BARRIER, BELLWETHER_TRANSPORT, BELLWETHER_STATIC_DATA and \
+                              those of teams alike on every rank";
                 return Err(differs("a setting that shapes shared memory", job.shape(rank), job.shape(0), advice));
             }
         }

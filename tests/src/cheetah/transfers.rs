@@ -3,7 +3,7 @@
 use bellwether_runtime::vocabulary::cheetah::{Bell, Controller};
 
 use super::memory::{Memory, pattern, same};
-use super::{Load, addresses, barrier, place, poll_until, settle, wait};
+use super::{Load, addresses, barrier, look_until, place, poll_until, settle, wait};
 
 /// Memory of both kinds, and everyone's addresses of each.
 fn both_kinds(controller: &Controller, len: usize) -> [(Memory, Vec<usize>, &'static str); 2] {
@@ -170,6 +170,28 @@ pub(super) fn c09(controller: Controller, load: &Load) {
                 }
                 barrier(&controller, &what);
             }
+        }
+        // Where memory is registered the target need not even poll.
+        let memory = Memory::segment(&controller, size);
+        let theirs = addresses(&controller, memory.address());
+        for (sender, receiver) in pairs(n) {
+            let what = format!("{size} bytes to registered memory of {receiver}");
+            memory.set(0);
+            barrier(&controller, &what);
+            let sent = pattern(9, size);
+            if me == sender {
+                // SAFETY: the receiver expects writes there.
+                unsafe { controller.put(receiver, theirs[receiver], &sent, None, None) }.expect(&what);
+                let (local, here) = (Bell::new(), Memory::heap(size));
+                // SAFETY: our own memory, untouched until the bell.
+                unsafe { controller.get(receiver, theirs[receiver], here.start(), size, Some(&local), None) }
+                    .expect(&what);
+                wait(&controller, &local, 1, &what);
+            }
+            if me == receiver {
+                look_until(&controller, &what, || memory.read(0, size) == sent);
+            }
+            barrier(&controller, &what);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The memory domain of a rank that registers parts of its own slot, as a rank does with any other network.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::device::{Device, Place};
@@ -10,12 +11,14 @@ use crate::transport::{
     Domain, DomainAttributes, InterfaceOptions, PACKED_KEY_LEN, RemoteKey, Result, Transport, Worker, key,
 };
 
-/// A domain that only registers: all it registers lies in the rank's slot, which peers have mapped, and so it is as
-/// good as memory that the domain gave out.
+/// A domain that only registers. What lies in the rank's slot peers have mapped, so it is as good as memory that the domain
+/// gave out.
 #[derive(Debug)]
 pub(crate) struct SlotDomain {
     device: Device,
     domain: port::Domain<Device>,
+    /// Addresses of the rank's slot.
+    slot: Range<usize>,
 }
 
 impl SlotDomain {
@@ -24,9 +27,11 @@ impl SlotDomain {
     /// # Errors
     /// As [`Transport::open`].
     pub(crate) fn new(place: Place) -> Result<SlotDomain> {
+        let start = place.node.slot(place.rank) as usize;
+        let slot = start..start + (1 << place.node.stride_log2());
         let device = Device::new(place, 0..0);
         let domain = Transport::open(&device, &device.resource())?;
-        Ok(SlotDomain { device, domain })
+        Ok(SlotDomain { device, domain, slot })
     }
 }
 
@@ -42,8 +47,12 @@ impl Domain for SlotDomain {
     }
 
     unsafe fn register(&self, address: *mut u8, len: usize) -> Result<Region> {
+        let place = match self.slot.contains(&(address as usize)) {
+            true => key::Place::Allocated,
+            false => key::Place::Outside,
+        };
         // SAFETY: the caller's word.
-        unsafe { self.device.registry().register(self.device.owner(), key::Place::Allocated, address, len) }
+        unsafe { self.device.registry().register(self.device.owner(), place, address, len) }
     }
 
     fn pack_key(&self, region: &Region) -> [u8; PACKED_KEY_LEN] {

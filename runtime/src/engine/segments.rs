@@ -1,0 +1,389 @@
+//! Segments: memory of a rank outside the symmetric heap, which peers reach by number or by address.
+//!
+//! # Look-up
+//! A rank that wants to reach a segment of another one copies that rank's table ([`crate::memory::segments`]) by gets, once;
+//! the owner does nothing for it. When it registers another segment, the owner writes its count of changes into the slots of
+//! all ranks that have a copy, so a copy whose count is the owner's is complete, and a miss costs no round trip. On the same
+//! node the table is mapped, and is read for each operation.
+//!
+//! # Closing: the race and what excludes it
+//! An owner that closes a segment gives its memory back. A copy of the entry at another rank is then a stale key. A device
+//! refuses a stale key, but the connection breaks by that; cross-memory attach refuses nothing, and would write whatever the
+//! memory is used for next. So no key may be used after the close has returned, nor be under way:
+//!
+//! 1. A rank that is about to read the table first sets [`HOLDS`] in its word in the owner's slot, and only then reads
+//!    the entries (over a network a put, a fence, a get).
+//! 2. The owner first clears the entry, and only then reads the words (with a full fence between). So either the reader
+//!    finds the entry cleared, or the owner finds the reader.
+//! 3. The owner sends `REVOKE` to the ranks that it found. Such a rank drops the entry, and everything that is posted from
+//!    then on is an error there. When all that it had posted to the owner before is done (a flush of that endpoint), it
+//!    answers `REVOKED`, behind all messages that it has sent to the owner.
+//! 4. A get of the table that was under way when `REVOKE` came may bring the entry as it was before. Its answer is thrown
+//!    away, and the get is made again.
+//! 5. The owner waits for all answers, or for the end of the ranks that give none, before it gives back the registration and
+//!    the memory.
+//!
+//! A close so waits until the ranks that have used segments of this rank make progress; it waits for no other.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::Engine;
+use super::far::Answer;
+use crate::error::{Error, Result};
+use crate::memory::layout::{LINE, SEGMENTS_FIRST, SEGMENTS_MAX};
+use crate::memory::segments::{Entry, HOLDS, KEY_ROOM, Table};
+use crate::transport::{self, Region};
+
+/// Added to an address of a peer, it is an offset as [`super::Far`] takes them: of the segment in which the address lies.
+pub(crate) const ADDRESS: usize = 1 << 63;
+
+/// The number of the static data.
+const STATICS: u32 = 1;
+
+/// A segment, as a rank that is not its owner knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+}
+
+/// What a network does with segments.
+pub(crate) trait FarSegments {
+    /// Whether puts and gets are done while the target does nothing.
+    fn reaches_idle(&self) -> bool;
+    /// Lets peers reach this memory; the key is for them.
+    ///
+    /// # Safety
+    /// The memory stays mapped until the region is dropped.
+    unsafe fn register(&self, start: *mut u8, len: usize) -> transport::Result<(Region, [u8; KEY_ROOM])>;
+    /// Whether all `len` bytes at `address` of `rank` lie in segments that are known here.
+    fn covers(&self, rank: usize, address: usize, len: usize) -> bool;
+    /// The segment of `rank` with this number, if it is known here.
+    fn known(&self, rank: usize, number: u32) -> Option<Found>;
+    /// Which count of changes of `rank` the copy of its table is complete for, if there is one.
+    fn complete(&self, rank: usize) -> Option<u64>;
+    /// Copies the table of `rank` anew: `true` when a copy that was begun after the first call with this `ticket` is there.
+    /// `word` is this rank's word there.
+    fn refresh(&self, rank: usize, word: u64, ticket: &mut Option<u64>) -> transport::Result<bool>;
+    /// Writes this rank's word at `rank`, after all words before. `false`: no room now.
+    fn show_word(&self, rank: usize, word: u64) -> transport::Result<bool>;
+    /// Whether this rank has said to `rank` that it holds entries.
+    fn holds_of(&self, rank: usize) -> bool;
+    /// Forgets a segment of `rank`. The answer comes when nothing that was posted there before is under way; `None`: no room
+    /// to ask for that now.
+    fn forget(&self, rank: usize, number: u32, generation: u64) -> transport::Result<Option<Arc<Answer>>>;
+}
+
+/// The segments of this rank.
+#[derive(Debug, Default)]
+pub(super) struct Segments {
+    books: RefCell<Books>,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    /// The registrations with the network, where there is one. Given back when nobody can use the keys any more.
+    open: BTreeMap<u32, Option<Region>>,
+    /// Numbers below the highest one used so far that are free.
+    free: BTreeSet<u32>,
+    /// One more than that.
+    next: u32,
+    changes: u64,
+    /// Bytes of the table that are backed.
+    backed: usize,
+    /// Ranks that have not answered yet, of each segment that is being closed.
+    closing: BTreeMap<(u32, u64), BTreeSet<usize>>,
+    /// Ranks of this node to which this one has said that it holds entries.
+    mapped: BTreeSet<usize>,
+}
+
+impl Books {
+    /// Takes a number: this one, or the lowest that is free.
+    fn take(&mut self, wanted: Option<u32>) -> Option<u32> {
+        self.next = self.next.max(SEGMENTS_FIRST as u32);
+        let number = wanted.or_else(|| self.free.first().copied()).unwrap_or(self.next);
+        if number < self.next {
+            return self.free.remove(&number).then_some(number);
+        }
+        if number as usize >= SEGMENTS_FIRST + SEGMENTS_MAX {
+            return None;
+        }
+        self.free.extend(self.next..number);
+        self.next = number + 1;
+        Some(number)
+    }
+}
+
+impl Engine {
+    fn table_of(&self, rank: usize) -> Table {
+        Table::new(&self.node, self.layout, rank)
+    }
+
+    /// Registers memory of this rank as segment `wanted`, or under the lowest number that is free.
+    ///
+    /// # Safety
+    /// The memory is valid until the segment is closed, and what touches it meanwhile beside peers is separated from their
+    /// accesses, or atomic.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for no bytes or a number in use; [`Error::OutOfMemory`].
+    pub(crate) unsafe fn open_segment(&self, wanted: Option<u32>, start: *mut u8, len: usize) -> Result<(u32, u64)> {
+        const NAME: &str = "registering a segment";
+        self.check_outside_handler(NAME)?;
+        let invalid = |why: String| Error::InvalidArgument { operation: NAME, why };
+        if len == 0 || start.is_null() || (start as usize).checked_add(len).is_none() {
+            return Err(invalid(format!(
+                "{len} bytes at {start:p}: memory to register has an address and at least one byte"
+            )));
+        }
+        // SAFETY: the caller's.
+        let registered = self.far().map(|far| unsafe { far.register(start, len) }).transpose();
+        let (region, key) = registered.map_err(|error| error.at(NAME, self.rank))?.unzip();
+        let number = self.segments.books.borrow_mut().take(wanted);
+        let number = number.ok_or_else(|| match wanted {
+            Some(number) => invalid(format!(
+                "number {number} is in use, or beyond the last, {}: close that segment first",
+                SEGMENTS_FIRST + SEGMENTS_MAX - 1
+            )),
+            None => invalid(format!("this rank has {SEGMENTS_MAX} segments, and can have no more: close some first")),
+        })?;
+        let found = Found { start: start as usize, len };
+        let generation = self.enter_segment(number, found, region, key).inspect_err(|_| {
+            self.segments.books.borrow_mut().free.insert(number);
+        })?;
+        self.tell_changes(NAME)?;
+        Ok((number, generation))
+    }
+
+    /// Writes an entry of this rank's table.
+    fn enter_segment(
+        &self,
+        number: u32,
+        Found { start, len }: Found,
+        region: Option<Region>,
+        key: Option<[u8; KEY_ROOM]>,
+    ) -> Result<u64> {
+        let mut backed = self.segments.books.borrow().backed;
+        let table = self.table_of(self.rank);
+        if let Some((from, to)) = table.back(number as usize, &mut backed)? {
+            self.grew(from, to)?;
+        }
+        let mut books = self.segments.books.borrow_mut();
+        books.backed = backed;
+        books.changes += 1;
+        table.write(
+            number as usize,
+            &Entry::new(books.changes, start, len, key.unwrap_or([0; KEY_ROOM])),
+            books.changes,
+        );
+        books.open.insert(number, region);
+        Ok(books.changes)
+    }
+
+    /// Makes this rank's static data, if it is symmetric, segment 1: peers over a network find it there. It lies in the slot,
+    /// and there the network reaches it, but peers name it by the variables' own addresses.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn register_statics(&self) -> Result<()> {
+        let (start, len) = self.table_of(self.rank).statics();
+        if !self.settings.static_data || len == 0 {
+            return Ok(());
+        }
+        // SAFETY: mapped as long as the engine lives, and so as long as its segments.
+        let place = unsafe { self.node.slot(self.rank).add(self.layout.statics) };
+        // SAFETY: as above; a program that asked for this means its variables to be reached.
+        let registered = self.far().map(|far| unsafe { far.register(place, len) }).transpose();
+        let (region, key) = registered.map_err(|error| error.at("registering static data", self.rank))?.unzip();
+        self.enter_segment(STATICS, Found { start, len }, region, key).map(drop)
+    }
+
+    /// Where `len` bytes at `address` of `rank`, which is near, are in its slot, if they are symmetric static data.
+    #[inline]
+    pub(crate) fn in_statics(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
+        if !self.settings.static_data {
+            return None;
+        }
+        let (start, bytes) = self.statics_of(rank);
+        let offset = address.checked_sub(start)?;
+        // SAFETY: inside the part of the slot that the rank has laid under its static data.
+        (offset <= bytes && len <= bytes - offset)
+            .then(|| unsafe { self.node.slot(rank).add(self.layout.statics + offset) })
+    }
+
+    #[inline]
+    fn statics_of(&self, rank: usize) -> (usize, usize) {
+        // SAFETY: two words of the control area, which every slot has, written before the rank arrived.
+        let word = |i: usize| unsafe {
+            AtomicU64::from_ptr(self.node.slot(rank).add(self.layout.segments + LINE + 8 * i).cast())
+                .load(Ordering::Relaxed)
+        };
+        (word(0) as usize, word(1) as usize)
+    }
+
+    /// Tells the ranks that hold a copy of this rank's table, over a network, that it has changed.
+    fn tell_changes(&self, doing: &'static str) -> Result<()> {
+        let Some(far) = self.far() else { return Ok(()) };
+        fence(Ordering::SeqCst);
+        let table = self.table_of(self.rank);
+        let holds = |rank: &usize| table.word(*rank).load(Ordering::Acquire) & HOLDS != 0 && !self.is_near(*rank);
+        for rank in (0..self.size).filter(holds) {
+            let mut outcome = Ok(false);
+            let waited = self.wait_together(doing, || {
+                outcome = far.show_word(rank, self.own_word(far.holds_of(rank)));
+                !matches!(outcome, Ok(false))
+            });
+            // Nobody misses this at a rank that is gone.
+            if self.job.loss(rank).is_none() {
+                waited?;
+                outcome.map_err(|error| self.far_error(error, rank, doing))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn own_word(&self, holds: bool) -> u64 {
+        self.segments.books.borrow().changes | if holds { HOLDS } else { 0 }
+    }
+
+    /// Whether the network does puts and gets while the target does nothing.
+    pub(crate) fn reaches_idle(&self) -> bool {
+        self.far().is_some_and(|far| far.reaches_idle())
+    }
+
+    /// Whether all `len` bytes at `address` of `rank`, which is reached over a network, lie in its segments. Waits for the
+    /// network where the copy of its table is not known to be complete, but not inside a handler, nor where that would take
+    /// progress at the target: there only what is known counts.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn is_registered(&self, doing: &'static str, rank: usize, address: usize, len: usize) -> Result<bool> {
+        let Some(far) = self.far() else { return Ok(false) };
+        if far.covers(rank, address, len) {
+            return Ok(true);
+        }
+        // Acquire: pairs with the put of the owner, in `tell_changes`.
+        let told = self.table_of(self.rank).word(rank).load(Ordering::Acquire) & !HOLDS;
+        let complete = far.complete(rank).is_some_and(|complete| complete >= told);
+        if complete || self.interface.delivering() || !far.reaches_idle() {
+            return Ok(false);
+        }
+        self.copy_table(doing, rank)?;
+        Ok(far.covers(rank, address, len))
+    }
+
+    fn copy_table(&self, doing: &'static str, rank: usize) -> Result<()> {
+        let far = self.far().expect("only where ranks are reached over a network");
+        let (mut ticket, mut outcome, word) = (None, Ok(false), self.own_word(true));
+        self.wait_together(doing, || {
+            outcome = far.refresh(rank, word, &mut ticket);
+            !matches!(outcome, Ok(false))
+        })?;
+        outcome.map(drop).map_err(|error| self.far_error(error, rank, doing))
+    }
+
+    /// Segment `number` of `rank`, which exists, if there is one. What is found stays registered until this rank has
+    /// answered a `REVOKE`.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`]; [`Error::InsideHandler`] where the table is not known here.
+    pub(crate) fn find_segment(&self, doing: &'static str, rank: usize, number: u32) -> Result<Option<Found>> {
+        if !self.is_near(rank) {
+            let far = self.far().expect("a rank that is not mapped is reached over a network");
+            if let Some(found) = far.known(rank, number) {
+                return Ok(Some(found));
+            }
+            self.check_outside_handler(doing)?;
+            self.copy_table(doing, rank)?;
+            return Ok(far.known(rank, number));
+        }
+        let table = self.table_of(rank);
+        if rank != self.rank && self.segments.books.borrow_mut().mapped.insert(rank) {
+            table.word(self.rank).store(HOLDS, Ordering::SeqCst);
+            // Pairs with the fence in `begin_close`.
+            fence(Ordering::SeqCst);
+        }
+        let entry = table.read(number as usize).filter(|entry| entry.end().is_some());
+        Ok(entry.map(|entry| Found { start: entry.start as usize, len: entry.len as usize }))
+    }
+
+    /// Takes segment `number` of this rank out of the table, and tells which ranks are to be asked to forget it.
+    pub(crate) fn begin_close(&self, number: u32, generation: u64) -> Vec<usize> {
+        let mut books = self.segments.books.borrow_mut();
+        books.changes += 1;
+        let table = self.table_of(self.rank);
+        table.write(number as usize, &Entry::new(0, 0, 0, [0; KEY_ROOM]), books.changes);
+        // Pairs with the fence in `find_segment`, and with the order of put and get in `FarSegments::refresh`.
+        fence(Ordering::SeqCst);
+        let holds = |rank: &usize| *rank != self.rank && table.word(*rank).load(Ordering::Acquire) & HOLDS != 0;
+        let holders: Vec<usize> = (0..self.size).filter(holds).collect();
+        books.closing.insert((number, generation), holders.iter().copied().collect());
+        holders
+    }
+
+    /// `rank` uses the segment no more.
+    pub(crate) fn acknowledge(&self, rank: usize, number: u32, generation: u64) {
+        if let Some(waiting) = self.segments.books.borrow_mut().closing.get_mut(&(number, generation)) {
+            waiting.remove(&rank);
+        }
+    }
+
+    /// Whether no rank uses a segment any more that is being closed.
+    pub(crate) fn is_unused(&self, number: u32, generation: u64) -> bool {
+        let mut books = self.segments.books.borrow_mut();
+        let Some(waiting) = books.closing.get_mut(&(number, generation)) else { return true };
+        waiting.retain(|rank| self.job.loss(*rank).is_none());
+        waiting.is_empty()
+    }
+
+    /// Gives the registration and the number back, when nobody uses them any more.
+    pub(crate) fn end_close(&self, number: u32, generation: u64) {
+        let mut books = self.segments.books.borrow_mut();
+        books.closing.remove(&(number, generation));
+        if books.open.remove(&number).is_some() {
+            books.free.insert(number);
+        }
+    }
+
+    /// Says to the network that a segment of `rank` is closed; `None` where there is nothing to wait for. See
+    /// [`FarSegments::forget`].
+    pub(crate) fn forget_segment(&self, rank: usize, number: u32, generation: u64) -> Forgotten {
+        let Some(far) = self.far().filter(|_| !self.is_near(rank)) else { return Forgotten::Now };
+        match far.forget(rank, number, generation) {
+            Ok(Some(answer)) => Forgotten::Later(answer),
+            Ok(None) => Forgotten::Again,
+            // The connection is gone, and all that was under way there.
+            Err(_) => Forgotten::Now,
+        }
+    }
+
+    /// The lowest number from `from` on that is free.
+    pub(crate) fn free_segment(&self, from: u32) -> u32 {
+        let books = self.segments.books.borrow();
+        let next = books.next.max(SEGMENTS_FIRST as u32).max(from);
+        books.free.range(from..).next().copied().unwrap_or(next)
+    }
+}
+
+/// When nothing of this rank is under way to a segment any more.
+pub(crate) enum Forgotten {
+    Now,
+    /// When this is answered, whatever the outcome: an error is the end of the connection.
+    Later(Arc<Answer>),
+    /// To be asked again.
+    Again,
+}
+
+impl Forgotten {
+    /// Whether it has come to that.
+    pub(crate) fn is_over(&self) -> bool {
+        match self {
+            Forgotten::Now => true,
+            Forgotten::Later(answer) => answer.outcome().is_some(),
+            Forgotten::Again => false,
+        }
+    }
+}

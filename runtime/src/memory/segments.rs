@@ -1,0 +1,212 @@
+//! The table of a rank's segments: memory of its own, outside the symmetric heap, that peers may reach.
+//!
+//! The table lies in the owner's slot, and only the owner writes it. Peers read it one-sided, mapped or by gets, so a
+//! look-up needs no progress at the owner:
+//!
+//! ```text
+//! head:      | changes, top | static data | version of each block of 64 entries |
+//! words:     | one word for each rank, which that rank writes |
+//! entries:   | generation, start, len, key, check |  one a segment, backed as far as they are used
+//! ```
+//!
+//! `changes` counts every registration and every close. An entry's generation is the count at its registration; 0 means
+//! that there is no segment with that number. Neither an RDMA read nor a copy of mapped memory is atomic, so an entry ends
+//! with a check sum over all of it; a reader that finds another sum reads again.
+//!
+//! The word of rank B in the slot of rank A says two things that B tells A: that B may hold a copy of entries of A
+//! ([`HOLDS`]), and the count of B's changes, which lets A know without a round trip that its copy of B's table is
+//! complete. How a segment is closed while peers hold copies of its entry: `engine/segments.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::layout::{LINE, SEGMENT_BLOCK, SEGMENT_BLOCKS, SEGMENT_LEN, SlotLayout};
+use super::node::NodeMemory;
+use crate::error::Result;
+
+/// Bytes of a key in an entry.
+pub const KEY_ROOM: usize = 88;
+/// The bit of a word by which a rank says that it holds entries of the slot's owner.
+pub const HOLDS: u64 = 1 << 63;
+/// Words of an entry.
+const WORDS: usize = SEGMENT_LEN / size_of::<u64>();
+
+/// An entry of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Entry {
+    /// The count of changes when the segment was registered; 0: there is none.
+    pub generation: u64,
+    /// Its first address, in its owner.
+    pub start: u64,
+    /// Its bytes.
+    pub len: u64,
+    reserved: u64,
+    /// What the network needs to reach it; zeros where there is no network.
+    pub key: [u8; KEY_ROOM],
+    check: u64,
+}
+
+const _: () = assert!(size_of::<Entry>() == SEGMENT_LEN);
+
+impl Entry {
+    /// An entry whose check sum fits.
+    pub fn new(generation: u64, start: usize, len: usize, key: [u8; KEY_ROOM]) -> Entry {
+        let entry = Entry { generation, start: start as u64, len: len as u64, reserved: 0, key, check: 0 };
+        Entry { check: entry.sum(), ..entry }
+    }
+
+    /// Whether it was read in one piece. An entry that was never written is whole, and has no segment.
+    pub fn is_whole(&self) -> bool {
+        self.check == self.sum()
+    }
+
+    /// The end of its segment, if it has one and the owner can have meant it.
+    pub fn end(&self) -> Option<usize> {
+        (self.generation != 0 && self.len != 0)
+            .then(|| self.start.checked_add(self.len))
+            .flatten()
+            .map(|end| end as usize)
+    }
+
+    /// A sum of its words in which each counts by its place; 0 for zeros.
+    fn sum(&self) -> u64 {
+        let words: &[u64; WORDS] = bytemuck::cast_ref(self);
+        let add = |sum: u64, word: &u64| (sum ^ *word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        words[..WORDS - 1].iter().fold(0, add)
+    }
+}
+
+/// The table in a rank's slot.
+#[derive(Debug, Clone)]
+pub struct Table {
+    node: Arc<NodeMemory>,
+    layout: SlotLayout,
+    rank: usize,
+}
+
+impl Table {
+    /// The table of `rank`, whose slot is mapped here, and committed up to the end of the control area.
+    pub fn new(node: &Arc<NodeMemory>, layout: SlotLayout, rank: usize) -> Table {
+        Table { node: Arc::clone(node), layout, rank }
+    }
+
+    fn at(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: callers pass offsets of aligned words of the control area, or of entries that are backed. These words are
+        // only touched as atomics here, and by the network.
+        unsafe { AtomicU64::from_ptr(self.node.slot(self.rank).add(offset).cast()) }
+    }
+
+    /// How often the table changed, and one more than the highest number in use so far.
+    pub fn head(&self) -> [u64; 2] {
+        // Acquire pairs with the Release stores in `write`.
+        let changes = self.at(self.layout.segments).load(Ordering::Acquire);
+        [changes, self.at(self.layout.segments + 8).load(Ordering::Acquire)]
+    }
+
+    /// The word of `writer`.
+    pub fn word(&self, writer: usize) -> &AtomicU64 {
+        self.at(word_offset(&self.layout, writer))
+    }
+
+    /// Says where this rank's symmetric static data is, in its own addresses. Before it arrives.
+    pub fn show_statics(&self, start: usize, len: usize) {
+        self.at(self.layout.segments + LINE).store(start as u64, Ordering::Relaxed);
+        self.at(self.layout.segments + LINE + 8).store(len as u64, Ordering::Relaxed);
+    }
+
+    /// Where that is; no bytes if there is none. Known once the rank has arrived.
+    #[inline]
+    pub fn statics(&self) -> (usize, usize) {
+        let word = |offset| self.at(self.layout.segments + offset).load(Ordering::Relaxed) as usize;
+        (word(LINE), word(LINE + 8))
+    }
+
+    /// Entry `number`, if the table reaches so far.
+    pub fn read(&self, number: usize) -> Option<Entry> {
+        if number as u64 >= self.head()[1] {
+            return None;
+        }
+        let from = entry_offset(&self.layout, number);
+        loop {
+            let mut words = [0; WORDS];
+            words.iter_mut().enumerate().for_each(|(i, word)| *word = self.at(from + 8 * i).load(Ordering::Relaxed));
+            let entry: Entry = bytemuck::cast(words);
+            if entry.is_whole() {
+                return Some(entry);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Writes entry `number` of this rank's own table, which has changed for the `changes`th time.
+    pub fn write(&self, number: usize, entry: &Entry, changes: u64) {
+        let to = entry_offset(&self.layout, number);
+        let words: &[u64; WORDS] = bytemuck::cast_ref(entry);
+        words.iter().enumerate().for_each(|(i, word)| self.at(to + 8 * i).store(*word, Ordering::Relaxed));
+        let top = self.at(self.layout.segments + 8);
+        let reaches = top.load(Ordering::Relaxed).max(number as u64 + 1);
+        // Release, in this order: who reads the count finds the version, and who reads that finds the entry.
+        self.at(block_offset(&self.layout, number / SEGMENT_BLOCK)).store(changes, Ordering::Release);
+        top.store(reaches, Ordering::Release);
+        self.at(self.layout.segments).store(changes, Ordering::Release);
+    }
+
+    /// Backs the entry `number` with memory; tells which bytes of the slot that were, if any.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfMemory`].
+    pub fn back(&self, number: usize, backed: &mut usize) -> Result<Option<(usize, usize)>> {
+        let end = (number + 1) * SEGMENT_LEN;
+        if end <= *backed {
+            return Ok(None);
+        }
+        // Twice as much each time: each part is registered by itself, and there is room for few.
+        let most = self.layout.statics - self.layout.table;
+        let to = end.max(2 * *backed).next_multiple_of(self.node.granule(0)).min(most);
+        let (from, to) = (self.layout.table + *backed, self.layout.table + to);
+        self.node.commit(self.rank, from, to, 1, "memory for the table of segments", "the number of segments")?;
+        *backed = to - self.layout.table;
+        Ok(Some((from, to)))
+    }
+}
+
+/// Offset of the word of `writer` in every slot.
+pub fn word_offset(layout: &SlotLayout, writer: usize) -> usize {
+    layout.segments + super::layout::SEGMENTS_HEAD + writer * size_of::<u64>()
+}
+
+/// Offset of an entry in every slot.
+pub fn entry_offset(layout: &SlotLayout, number: usize) -> usize {
+    assert!(number < SEGMENT_BLOCKS * SEGMENT_BLOCK);
+    layout.table + number * SEGMENT_LEN
+}
+
+/// Offset of a block's version in every slot.
+pub fn block_offset(layout: &SlotLayout, block: usize) -> usize {
+    assert!(block < SEGMENT_BLOCKS);
+    layout.segments + 2 * LINE + block * size_of::<u64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_was_read_in_two_halves_is_not_whole() {
+        let entry = Entry::new(7, 0x1000, 64, [3; KEY_ROOM]);
+        let other = Entry::new(8, 0x2000, 64, [4; KEY_ROOM]);
+        assert!(entry.is_whole() && other.is_whole());
+        assert!(
+            <Entry as bytemuck::Zeroable>::zeroed() == Entry::new(0, 0, 0, [0; KEY_ROOM]),
+            "an empty table is whole"
+        );
+        let bytes = |entry: &Entry| bytemuck::bytes_of(entry).to_vec();
+        for cut in (8..SEGMENT_LEN).step_by(8) {
+            let torn = [&bytes(&entry)[..cut], &bytes(&other)[cut..]].concat();
+            assert!(!bytemuck::pod_read_unaligned::<Entry>(&torn).is_whole(), "cut at {cut}");
+        }
+        assert_eq!((entry.end(), Entry::new(0, 1, 2, [0; KEY_ROOM]).end()), (Some(0x1040), None));
+        assert_eq!(Entry::new(1, usize::MAX, 2, [0; KEY_ROOM]).end(), None);
+    }
+}

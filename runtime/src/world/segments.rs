@@ -1,0 +1,440 @@
+//! Segments: memory of one rank, outside the symmetric heap, that peers reach by (rank, number, offset) or by address.
+
+use std::alloc::Layout;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use super::World;
+use crate::engine::{ADDRESS, Engine};
+use crate::error::{Error, Result};
+use crate::memory::copy;
+use crate::memory::outside::Direction;
+use crate::message::Messages;
+use crate::transport::shm::Sent;
+
+/// A segment of this rank: memory that peers put to and get from, until this is closed or dropped.
+///
+/// Made by one rank alone ([`World::segment`], [`World::segment_at`]) or by all together ([`World::segment_all`]). A rank has
+/// at most 65,536 at a time. Peers name it by its [number](Segment::number), which its owner gives out; numbers of segments that
+/// were closed are used again. Over a network the memory is registered, which pins it: puts and gets are done by the network's
+/// device, and need no progress here.
+///
+/// # Closing
+/// [`Segment::close`], and dropping it, waits until the ranks that have used segments of this rank have polled or waited: each
+/// finishes what it has under way to it, and says so. After that a peer's put or get is an error there, and nothing writes the
+/// memory any more. Ranks that died or left are not waited for.
+///
+/// # Examples
+/// ```
+/// # use bellwether_runtime as bellwether;
+/// bellwether::threads(2, |world| {
+///     // Rank 1 alone makes a segment, and tells its number.
+///     let own = if world.rank() == 1 { Some(world.segment(4096)?) } else { None };
+///     let number = world.allgather(&[own.as_ref().map_or(0, |own| own.number())])?[1];
+///     if world.rank() == 0 {
+///         world.put_segment(1, number, 100, b"hello")?;
+///         world.fence();
+///     }
+///     world.barrier()?;
+///     if let Some(own) = &own {
+///         let mut came = [0; 5];
+///         own.read(100, &mut came)?;
+///         assert_eq!(&came, b"hello");
+///     }
+///     own.map_or(Ok(()), |own| own.close())?;
+///     world.barrier()
+/// })?
+/// .into_iter()
+/// .collect::<bellwether::Result<()>>()
+/// # .map(drop)
+/// ```
+pub struct Segment {
+    engine: Rc<Engine>,
+    messages: Rc<Messages>,
+    number: u32,
+    generation: u64,
+    start: *mut u8,
+    len: usize,
+    /// How its memory was allocated, if by the segment.
+    layout: Option<Layout>,
+    open: bool,
+}
+
+/// Segments begin at a page: one page is then never pinned for two.
+const ALIGN: usize = 4096;
+
+impl Segment {
+    /// Its number, from 2 on: 0 is the symmetric heap, 1 the static data.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: a segment has at least one byte.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Its first address, for peers that name it by address.
+    pub fn address(&self) -> usize {
+        self.start as usize
+    }
+
+    /// The same as a pointer. Peers may write there at any time.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// Copies the bytes at `offset` out. What a peer is writing meanwhile may be there in part.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        let from = self.at("reading a segment", offset, into.len())?;
+        // SAFETY: in bounds; only copies and peers touch it.
+        unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes to `offset`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        let to = self.at("writing a segment", offset, bytes.len())?;
+        // SAFETY: in bounds; only copies and peers touch it.
+        unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    fn at(&self, operation: &'static str, offset: usize, count: usize) -> Result<*mut u8> {
+        check(operation, self.engine.rank, offset, count, self.len)?;
+        // SAFETY: in bounds, as just checked.
+        Ok(unsafe { self.start.add(offset) })
+    }
+
+    /// Takes the segment back; see above. The memory of [`World::segment`] is freed.
+    ///
+    /// # Errors
+    /// [`Error::InsideHandler`], [`Error::Forked`]; [`Error::PeerLost`] if a rank was lost, and another one that lives does not
+    /// answer. After an error the memory stays registered and is never freed: memory given to [`World::segment_at`]
+    /// must stay as well.
+    pub fn close(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        if !std::mem::replace(&mut self.open, false) {
+            return Ok(());
+        }
+        self.messages.close_segment(self.number, self.generation)?;
+        if let Some(layout) = self.layout {
+            // SAFETY: allocated with this layout; nobody reaches it any more, and this is the last use.
+            unsafe { std::alloc::dealloc(self.start, layout) };
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // In a forked child it is the parent's.
+        if self.engine.is_own()
+            && let Err(error) = self.end()
+        {
+            tracing::warn!(rank = self.engine.rank, number = self.number, %error, "a segment was not closed: its memory stays");
+        }
+    }
+}
+
+impl std::fmt::Debug for Segment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Segment({} of rank {}: {} bytes at {:p})", self.number, self.engine.rank, self.len, self.start)
+    }
+}
+
+fn check(operation: &'static str, rank: usize, start: usize, count: usize, available: usize) -> Result<()> {
+    match start.checked_add(count).is_some_and(|end| end <= available) {
+        true => Ok(()),
+        false => Err(Error::OutOfBounds { operation, rank, start, count, available }),
+    }
+}
+
+impl World {
+    /// A segment of `bytes` zeroed bytes of this rank. Not collective; peers do nothing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for no bytes, or if this rank has 65,536 segments; [`Error::OutOfMemory`] if the system, or the
+    /// limit on memory that the network may pin, has not so much; [`Error::InsideHandler`].
+    pub fn segment(&self, bytes: usize) -> Result<Segment> {
+        self.allocate_segment(None, bytes)
+    }
+
+    /// Makes memory that this rank has a segment: of the heap or the stack, static, or a mapped file. Under `number`, which is
+    /// from 2 to 65,537 and free, or under the lowest free one. Not collective; peers do nothing.
+    ///
+    /// # Errors
+    /// As [`World::segment`].
+    ///
+    /// # Safety
+    /// All `len` bytes are valid for reads and writes until the segment is closed without an error. Peers read and write them
+    /// at any time: this rank reaches them by atomics or [`Segment::read`] and [`Segment::write`], or keeps peers' accesses
+    /// apart from its own by its synchronisation, and holds no reference to them meanwhile.
+    pub unsafe fn segment_at(&self, number: Option<u32>, start: *mut u8, len: usize) -> Result<Segment> {
+        // SAFETY: the caller's.
+        let (number, generation) = unsafe { self.engine.open_segment(number, start, len) }?;
+        let (engine, messages) = (Rc::clone(&self.engine), Rc::clone(&self.messages));
+        Ok(Segment { engine, messages, number, generation, start, len, layout: None, open: true })
+    }
+
+    /// A segment of `bytes` zeroed bytes at each rank, with the same number at all. Collective; on return every rank may
+    /// reach every other's.
+    ///
+    /// # Errors
+    /// As [`World::segment`], on all ranks if one fails; as [`World::barrier`].
+    pub fn segment_all(&self, bytes: usize) -> Result<Segment> {
+        // The lowest number that is free at all ranks.
+        let mut from = 0;
+        let number = loop {
+            let free = self.allgather(&[self.engine.free_segment(from)])?;
+            let highest = free.iter().copied().max().unwrap_or(from);
+            if free.iter().all(|number| *number == highest) {
+                break highest;
+            }
+            from = highest;
+        };
+        let made = self.allocate_segment(Some(number), bytes);
+        let (made, outcome) = match made {
+            Ok(segment) => (Some(segment), Ok(())),
+            Err(error) => (None, Err(error.to_string())),
+        };
+        self.agree(outcome)?;
+        Ok(made.expect("all ranks have made theirs"))
+    }
+
+    fn allocate_segment(&self, number: Option<u32>, bytes: usize) -> Result<Segment> {
+        let full = || Error::OutOfMemory {
+            what: "memory for a segment",
+            asked: bytes,
+            free: crate::memory::limits::available(),
+            limit: 0,
+            setting: "the memory of this machine",
+        };
+        let layout = Layout::from_size_align(bytes.max(1), ALIGN).map_err(|_| full())?;
+        // SAFETY: not of size zero.
+        let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        if start.is_null() {
+            return Err(full());
+        }
+        // SAFETY: the segment's own, freed when it is closed; only copies touch it.
+        match unsafe { self.segment_at(number, start, bytes) } {
+            Ok(mut segment) => {
+                segment.layout = Some(layout);
+                Ok(segment)
+            }
+            Err(error) => {
+                // SAFETY: allocated above with this layout; no segment was made of it.
+                unsafe { std::alloc::dealloc(start, layout) };
+                Err(error)
+            }
+        }
+    }
+
+    /// Copies `source` to `offset` of segment `number` of `rank`. `source` may be changed on return; the bytes are visible
+    /// there when a bell, a message, a barrier or a fence that follows is. Over a network it needs no progress at `rank`, and
+    /// on the same node neither, unless the kernel allows no cross-memory attach.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`]; [`Error::NoSegment`]; [`Error::OutOfBounds`]; [`Error::PeerLost`]. If the segment is closed
+    /// while this put waits for room, that is an error of a later call.
+    pub fn put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        const NAME: &str = "put to a segment";
+        self.engine.poll()?;
+        let address = self.find_segment(NAME, rank, number, offset, source.len())?;
+        if !self.engine.is_near(rank) {
+            // Each request looks the key up anew, so that none uses it after this rank has forgotten it.
+            return self.engine.far_put(rank, ADDRESS + address, source);
+        }
+        match self.mapped_here(rank, address, source.len()) {
+            // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not
+            // the owner, has handled a message.
+            Some(to) => unsafe { copy::put(to, source.as_ptr(), source.len()) },
+            None => {
+                let start = source.as_ptr().cast_mut();
+                // SAFETY: only read when putting; and as above.
+                if !unsafe { self.attach(NAME, Direction::Put, rank, start, address, source.len()) }? {
+                    return self.put_by_message(NAME, rank, number, offset, source);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends pieces, each while the segment is open: the owner gets it before this rank's word that it uses it no more.
+    fn put_by_message(
+        &self,
+        operation: &'static str,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        source: &[u8],
+    ) -> Result<()> {
+        for (n, piece) in source.chunks(self.messages.piece_len()).enumerate() {
+            self.send_piece(operation, rank, || {
+                let at = offset + n * self.messages.piece_len();
+                let address = self.find_segment(operation, rank, number, at, piece.len())?;
+                self.messages.write_piece(rank, address, piece)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Sends a message when there is room.
+    fn send_piece(&self, operation: &'static str, rank: usize, mut send: impl FnMut() -> Result<Sent>) -> Result<()> {
+        let mut sent = send();
+        if matches!(sent, Ok(Sent::NoRoom)) {
+            if self.engine.interface.delivering() {
+                return Err(Error::WouldBlock { operation, rank });
+            }
+            self.engine.wait_until("waiting for room to send a message", None, || {
+                sent = send();
+                !matches!(sent, Ok(Sent::NoRoom))
+            })?;
+        }
+        sent.map(drop)
+    }
+
+    /// Copies bytes from `offset` of segment `number` of `rank` to `into`. Waits for them.
+    ///
+    /// # Errors
+    /// As [`World::put_segment`]; [`Error::InsideHandler`].
+    pub fn get_segment(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
+        const NAME: &str = "get from a segment";
+        self.engine.check_outside_handler(NAME)?;
+        self.engine.poll()?;
+        let address = self.find_segment(NAME, rank, number, offset, into.len())?;
+        if !self.engine.is_near(rank) {
+            return self.engine.far_get(NAME, rank, ADDRESS + address, into);
+        }
+        match self.mapped_here(rank, address, into.len()) {
+            // SAFETY: as in `put_segment`.
+            Some(from) => unsafe { copy::get(into.as_mut_ptr(), from, into.len()) },
+            None => {
+                // SAFETY: as in `put_segment`; `into` is ours.
+                if !unsafe { self.attach(NAME, Direction::Get, rank, into.as_mut_ptr(), address, into.len()) }? {
+                    return self.get_by_message(NAME, rank, number, offset, into);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for pieces one after the other, each while the segment is open.
+    fn get_by_message(
+        &self,
+        operation: &'static str,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<()> {
+        let step = self.messages.piece_len();
+        for (n, into) in into.chunks_mut(step).enumerate() {
+            // A handler writes them. Where the wait fails that may happen later, so they are then nobody's.
+            let came: Box<(AtomicI32, Vec<u8>)> = Box::new((AtomicI32::new(0), vec![0; into.len()]));
+            let came = Box::into_raw(came);
+            // SAFETY: just made, and only freed below, when the bell has rung.
+            let (bell, bytes) = unsafe { (&(*came).0, (*came).1.as_mut_ptr() as usize) };
+            self.send_piece(operation, rank, || {
+                let address = self.find_segment(operation, rank, number, offset + n * step, into.len())?;
+                // SAFETY: they stay until the bell has rung.
+                unsafe { self.messages.read_piece(rank, address, into.len(), bytes, std::ptr::from_ref(bell) as usize) }
+            })?;
+            // Acquire pairs with the Release of the handler that rings it.
+            self.engine.wait_until(operation, None, || bell.load(Ordering::Acquire) > 0)?;
+            // SAFETY: it has rung: nobody else uses them any more.
+            into.copy_from_slice(&unsafe { Box::from_raw(came) }.1);
+        }
+        Ok(())
+    }
+
+    /// Where bytes at an address of `rank`, which is near, are here, if they are mapped.
+    fn mapped_here(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
+        if rank == self.rank() { Some(address as *mut u8) } else { self.in_segment(rank, address, len) }
+    }
+
+    /// The address of bytes of a segment, in its owner.
+    fn find_segment(
+        &self,
+        operation: &'static str,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        len: usize,
+    ) -> Result<usize> {
+        self.engine.check_own(operation)?;
+        self.engine.check_rank(rank, operation)?;
+        let found = self.engine.find_segment(operation, rank, number)?;
+        let found = found.ok_or(Error::NoSegment { operation, rank, number })?;
+        check(operation, rank, offset, len, found.len)?;
+        Ok(found.start + offset)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use crate::error::{Error, Result};
+    use crate::settings::{Settings, Transport};
+    use crate::{Threads, World};
+
+    /// The device would end the connection at the first stale key, and with it both ranks.
+    #[test]
+    #[ignore = "needs an RDMA device: ci/softroce"]
+    fn a_segment_is_closed_while_a_peer_puts_to_it_and_the_connection_stays() {
+        let settings = Settings { transport: Transport::Verbs, ..Settings::default() };
+        let program = |world: &World| -> Result<()> {
+            const ROUNDS: u64 = 20;
+            let board = world.alloc::<u64>(2)?;
+            let mut refused = 0;
+            world.barrier()?;
+            if world.rank() == 1 {
+                for round in 1..=ROUNDS {
+                    let own = world.segment(64 << 10)?;
+                    board.put(0, 0, u64::from(own.number()))?;
+                    world.fence();
+                    let mut came = [0];
+                    while came == [0] {
+                        own.read(4999, &mut came)?;
+                        world.poll()?;
+                    }
+                    own.close()?;
+                    board.put(0, 1, round)?;
+                    world.fence();
+                }
+            } else {
+                while board.load(1) < ROUNDS {
+                    let put = world.put_segment(1, board.load(0) as u32, 0, &[1; 5000]);
+                    match put.and_then(|()| world.poll().map(drop)) {
+                        Ok(()) => {}
+                        Err(Error::NoSegment { .. } | Error::InvalidArgument { .. }) => refused += 1,
+                        Err(error) => return Err(error),
+                    }
+                }
+                assert!(refused > 0, "no put came late");
+            }
+            world.barrier()?;
+            board.put(1 - world.rank(), 0, 9)?;
+            world.barrier()?;
+            assert_eq!(board.load(0), 9, "the connection carries more");
+            world.barrier()
+        };
+        let ranks = Threads::new(2).deadline(Duration::from_secs(60)).settings(settings).run(program);
+        ranks.expect("starts").into_iter().collect::<Result<()>>().expect("runs");
+    }
+}

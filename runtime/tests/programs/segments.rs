@@ -1,0 +1,210 @@
+//! Segments: made by one rank or by all, reached by number and by address, closed while others use them.
+
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use bellwether_runtime::{Error, RawBells, Result, Segment, Threads, World};
+
+use super::{everywhere, settings};
+
+/// Everyone's number, or 0, and address.
+fn shown(world: &World, own: Option<&Segment>) -> Result<Vec<[u64; 2]>> {
+    world.allgather(&[own.map_or([0; 2], |own| [u64::from(own.number()), own.address() as u64])])
+}
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + seed * 7 + i / 251) as u8).collect()
+}
+
+#[test]
+fn one_rank_alone_makes_a_segment_and_all_reach_it() {
+    everywhere(|world| {
+        const LEN: usize = 100_000;
+        let (me, n) = (world.rank(), world.size());
+        let owner = n - 1;
+        let own = if me == owner { Some(world.segment(LEN * n)?) } else { None };
+        let [number, address] = shown(world, own.as_ref())?[owner];
+        let (number, address) = (number as u32, address as usize);
+        world.put_segment(owner, number, me * LEN, &pattern(me, LEN / 2))?;
+        // SAFETY: this rank's part of the segment, which its owner keeps.
+        unsafe { world.put_address(owner, address + me * LEN + LEN / 2, &pattern(me + 1, 64), RawBells::default()) }?;
+        // What went by message may come later than this barrier.
+        let mut came = vec![0; 64];
+        world.wait_until(|| {
+            world.get_segment(owner, number, me * LEN + LEN / 2, &mut came).expect("a get");
+            came == pattern(me + 1, 64)
+        })?;
+        world.fence();
+        world.barrier()?;
+        let other = (me + 1) % n;
+        let mut came = vec![0; LEN / 2];
+        world.get_segment(owner, number, other * LEN, &mut came)?;
+        assert!(came == pattern(other, LEN / 2));
+        let bell = AtomicI32::new(0);
+        let (bells, mut came) = (RawBells { local: Some(&bell), remote: None }, vec![0; 1000]);
+        // SAFETY: valid until the bell has rung, which is waited for.
+        unsafe { world.get_address(owner, address + other * LEN + 3, came.as_mut_ptr(), 1000, bells) }?;
+        world.wait_until(|| bell.load(Ordering::Acquire) == 1)?;
+        assert!(came == pattern(other, LEN / 2)[3..1003]);
+        // Bounds, numbers and ranks.
+        let outside = [(LEN * n, 1), (0, LEN * n + 1), (usize::MAX, 2)];
+        for (offset, len) in outside {
+            let error = world.get_segment(owner, number, offset, &mut vec![0; len]).expect_err("out of bounds");
+            assert!(matches!(error, Error::OutOfBounds { .. }), "{error}");
+        }
+        for number in [0, 1, number + 1, 70_000, u32::MAX] {
+            let error = world.put_segment(owner, number, 0, &[1]).expect_err("no such segment");
+            assert!(matches!(error, Error::NoSegment { .. }), "{number}: {error}");
+        }
+        assert!(matches!(world.put_segment(n, number, 0, &[1]), Err(Error::RankOutOfRange { .. })));
+        world.barrier()?;
+        if let Some(own) = own {
+            let mut came = [0; 64];
+            own.read(LEN / 2, &mut came)?;
+            assert!(came[..] == pattern(1, 64));
+            assert!(matches!(own.write(LEN * n, &[1]), Err(Error::OutOfBounds { .. })));
+            own.close()?;
+        }
+        world.barrier()?;
+        let error = world.put_segment(owner, number, 0, &[1]).expect_err("closed");
+        assert!(matches!(error, Error::NoSegment { .. }), "{error}");
+        world.barrier()
+    });
+}
+
+#[test]
+fn all_make_a_segment_under_one_number() {
+    everywhere(|world| {
+        let (me, n) = (world.rank(), world.size());
+        // Each has taken other numbers before.
+        let before: Vec<Segment> = (0..me).map(|_| world.segment(8)).collect::<Result<_>>()?;
+        let own = world.segment_all(n * 8)?;
+        let numbers = shown(world, Some(&own))?;
+        assert!(numbers.iter().all(|[number, _]| *number == u64::from(own.number())), "{numbers:?}");
+        for rank in 0..n {
+            world.put_segment(rank, own.number(), me * 8, &(me as u64 + 1).to_ne_bytes())?;
+        }
+        world.fence();
+        world.barrier()?;
+        let mut came = vec![0; n * 8];
+        world.wait_until(|| {
+            own.read(0, &mut came).expect("in bounds");
+            came.chunks(8).zip(1u64..).all(|(word, rank)| word == rank.to_ne_bytes())
+        })?;
+        world.barrier()?;
+        drop(before);
+        own.close()?;
+        assert!(world.segment_all(0).is_err());
+        world.barrier()
+    });
+}
+
+#[test]
+fn segments_come_and_go_while_others_put_to_them() {
+    everywhere(|world| {
+        let (me, n) = (world.rank(), world.size());
+        let rounds = if n > 3 { 2 } else { 12 };
+        let owner = 0;
+        // Which number is open; told by the symmetric heap, so that the others race with the close.
+        let board = world.alloc::<u64>(2)?;
+        world.barrier()?;
+        if me == owner {
+            for round in 0..rounds {
+                let own = world.segment(1 << 16)?;
+                for rank in 0..n {
+                    board.put(rank, 0, u64::from(own.number()))?;
+                }
+                for _ in 0..10 {
+                    world.poll()?;
+                    std::thread::yield_now();
+                }
+                let (start, len) = (own.address(), own.len());
+                own.close()?;
+                // Nobody writes there from here on: memory of the same size takes its place.
+                let next = vec![round as u8; len];
+                for _ in 0..20 {
+                    world.poll()?;
+                    std::thread::yield_now();
+                }
+                assert!(next.iter().all(|byte| *byte == round as u8), "{start:#x}, {:p}", next.as_ptr());
+            }
+            for rank in 0..n {
+                board.put(rank, 1, 1)?;
+            }
+            world.fence();
+        } else {
+            let (bytes, mut done) = (vec![0xa5; 5000], 0);
+            while board.load(1) == 0 {
+                let number = board.load(0) as u32;
+                match world.put_segment(owner, number, 17 * me, &bytes) {
+                    Ok(()) => done += 1,
+                    Err(Error::NoSegment { .. } | Error::InvalidArgument { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+                match world.poll() {
+                    // What waited for room when the segment was closed.
+                    Ok(_) | Err(Error::InvalidArgument { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let _ = done;
+        }
+        // As above.
+        let _ = world.barrier();
+        world.barrier()
+    });
+}
+
+#[test]
+fn many_segments_have_numbers_of_their_own_and_give_them_back() {
+    let ranks = Threads::new(2).settings(settings());
+    let program = |world: &World| -> Result<()> {
+        const MANY: usize = 1 << 16;
+        let memory: Vec<AtomicU64> = (0..MANY as u64).map(AtomicU64::new).collect();
+        world.barrier()?;
+        let owner = world.rank() == 1;
+        // SAFETY: atomics, which outlive the segments.
+        let open = |n: usize| unsafe { world.segment_at(None, memory[n].as_ptr().cast(), 8) };
+        let mut own: Vec<Option<Segment>> =
+            if owner { (0..MANY).map(|n| open(n).map(Some)).collect::<Result<_>>()? } else { Vec::new() };
+        if owner {
+            let error = open(0).expect_err("no more than that");
+            assert!(error.to_string().contains("65536 segments"), "{error}");
+            let numbers: Vec<u32> = own.iter().flatten().map(Segment::number).collect();
+            assert!(numbers.iter().copied().eq(2..2 + MANY as u32));
+        }
+        world.barrier()?;
+        let places = [0, 1, 63, 64, 1000, MANY - 1];
+        if !owner {
+            for n in places {
+                let mut came = [0; 8];
+                world.get_segment(1, n as u32 + 2, 0, &mut came)?;
+                assert_eq!(u64::from_ne_bytes(came), n as u64);
+                world.put_segment(1, n as u32 + 2, 0, &(n as u64 * 3).to_ne_bytes())?;
+            }
+            world.fence();
+        }
+        world.barrier()?;
+        if owner {
+            world.wait_until(|| places.iter().all(|n| memory[*n].load(Ordering::Acquire) == *n as u64 * 3))?;
+            own[1000].take().expect("open").close()?;
+            // SAFETY: as above.
+            own[1000] = Some(unsafe { world.segment_at(None, memory[7].as_ptr().cast(), 8) }?);
+            assert_eq!(own[1000].as_ref().map(Segment::number), Some(1002), "the one that is free");
+            // SAFETY: as above.
+            let taken = unsafe { world.segment_at(Some(1002), memory[7].as_ptr().cast(), 8) };
+            assert!(taken.expect_err("taken").to_string().contains("number 1002 is in use"));
+        }
+        world.barrier()?;
+        if !owner {
+            let mut came = [0; 8];
+            world.get_segment(1, 1002, 0, &mut came)?;
+            assert_eq!(u64::from_ne_bytes(came), 7, "the entry that is there now");
+        }
+        world.barrier()?;
+        // One by one takes long: the rest stays, as does its memory.
+        own.drain(..100).flatten().try_for_each(Segment::close)?;
+        std::mem::forget((own, memory));
+        world.barrier()
+    };
+    ranks.run(program).expect("starts").into_iter().collect::<Result<()>>().expect("runs");
+}
