@@ -35,7 +35,10 @@ impl Info {
         text += &table(2, width, &rows.map(|(what, value)| [what.to_owned(), value]));
         text += "\nA rank alone on it\n";
         let settings = Settings::from_env()?;
-        match Threads::new(1).settings(settings.clone()).run(World::receipt) {
+        // Here the rank is a thread.
+        let mut of_thread = settings.clone();
+        of_thread.static_data = false;
+        match Threads::new(1).settings(of_thread).run(World::receipt) {
             Ok(receipts) => {
                 let rows = receipts.into_iter().flatten().map(|(what, value)| [what.to_string(), value.to_string()]);
                 text += &table(2, width, &rows.collect::<Vec<_>>());

@@ -204,9 +204,6 @@ impl Engine {
     /// Where `len` bytes at `address` of `rank`, which is near, are in its slot, if they are symmetric static data.
     #[inline]
     pub(crate) fn in_statics(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
-        if !self.settings.static_data {
-            return None;
-        }
         let (start, bytes) = self.statics_of(rank);
         let offset = address.checked_sub(start)?;
         // SAFETY: inside the part of the slot that the rank has laid under its static data.

@@ -12,7 +12,7 @@
 //! parent's `fork` returns when it is there. A child of `vfork`, `posix_spawn` or a bare `clone` runs no handler: it shares the
 //! variables with its parent until it calls `exec`.
 
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -92,7 +92,14 @@ pub fn lay(file: BorrowedFd<'_>, offset: usize, room: usize, shared: bool) -> Re
              any thread, or set BELLWETHER_STATIC_DATA=off"
         )));
     }
-    FILE.store(file.as_raw_fd(), SeqCst);
+    // One that stays open: variables stay in the file, and children need it, when the world has ended.
+    let file = file.try_clone_to_owned().map_err(|source| Error::Os {
+        doing: "making static data symmetric",
+        call: "dup",
+        source,
+    })?;
+    let file = file.into_raw_fd();
+    FILE.store(file, SeqCst);
     OFFSET.store(offset, SeqCst);
     START.store(statics.start, SeqCst);
     static HANDLERS: AtomicBool = AtomicBool::new(false);
@@ -105,7 +112,7 @@ pub fn lay(file: BorrowedFd<'_>, offset: usize, room: usize, shared: bool) -> Re
     }
     LEN.store(statics.len, SeqCst);
     // SAFETY: the executable's own pages, which no other thread writes; the file has room there, and its bytes become theirs.
-    if let Err(call) = unsafe { replace(file.as_raw_fd(), offset, statics) } {
+    if let Err(call) = unsafe { replace(file, offset, statics) } {
         let source = std::io::Error::last_os_error();
         LEN.store(0, SeqCst);
         return Err(Error::Os { doing: "making static data symmetric", call, source });

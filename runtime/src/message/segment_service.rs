@@ -3,14 +3,16 @@
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Messages, id, words};
-use crate::engine::{Background, Forgotten};
+use crate::engine::{Background, Far, Forgotten};
 use crate::error::{Error, Result};
 
-/// How long an owner waits after a rank was lost for the answers of those that live: they may be about to end, too.
-const GRACE: Duration = Duration::from_secs(10);
+/// How often an owner looks, after a rank was lost, for the answers of those that live: they may be about to end, too.
+const LOOKS: usize = 10_000;
+/// Between two looks; where time is virtual, that of an idle poll.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Answers that this rank owes: each when nothing of its own is under way to that segment any more.
 struct Debts {
@@ -105,12 +107,18 @@ impl Messages {
             // A rank that is gone uses nothing.
             let _ = engine.send_or_keep(rank, id::REVOKE, u64::from(number), &generation.to_ne_bytes());
         }
-        let start = Instant::now();
+        let mut looks = 0;
         loop {
             match engine.wait_together(NAME, || engine.is_unused(number, generation)) {
                 Ok(()) => break,
                 Err(_) if engine.is_unused(number, generation) => break,
-                Err(Error::PeerLost { .. }) if start.elapsed() < GRACE => std::thread::sleep(Duration::from_millis(1)),
+                Err(Error::PeerLost { .. }) if looks < LOOKS => {
+                    looks += 1;
+                    match engine.far().and_then(Far::pace) {
+                        Some(pace) => pace.pause(PAUSE),
+                        None => std::thread::sleep(PAUSE),
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -193,7 +193,10 @@ impl World {
     /// Where `len` bytes at `address` of `rank` are here, if they are backed heap memory of one slot or symmetric static data.
     pub(super) fn in_segment(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
         let engine = &self.engine;
-        if let Some(place) = engine.in_statics(rank, address, len).filter(|_| engine.is_near(rank)) {
+        if engine.settings.static_data
+            && engine.is_near(rank)
+            && let Some(place) = engine.in_statics(rank, address, len)
+        {
             return Some(place);
         }
         let distance = address.checked_sub(engine.job.base(rank))?;

@@ -45,7 +45,8 @@ impl World {
             ("chosen because", why),
             ("native", native.into()),
             ("by a system call", format!("memory outside segments: {}", outside(self.attach_allowed.get()))),
-            ("needs target progress", "messages, remote calls, bells outside segments".into()),
+            ("needs target progress", waits_for_target(engine.far().is_some()).into()),
+            ("static data", if engine.settings.static_data { "symmetric" } else { "private to each rank" }.into()),
             ("segment pages", engine.node.pages().to_string()),
             ("address space", format!("{} each rank", size(1 << engine.node.stride_log2()))),
             ("symmetric heap", format!("up to {} each rank, grows as needed", size(self.allocator.borrow().limit()))),
@@ -87,6 +88,13 @@ impl World {
 
 fn outside(attach: bool) -> &'static str {
     if attach { "cross-memory attach" } else { "not allowed here, so by a message to the owner" }
+}
+
+fn waits_for_target(network: bool) -> &'static str {
+    match network {
+        true => "messages, remote calls; over the network memory that is not registered, and bells by address",
+        false => "messages, remote calls, bells outside segments",
+    }
 }
 
 fn size(bytes: usize) -> String {

@@ -249,8 +249,9 @@ impl World {
     /// on the same node neither, unless the kernel allows no cross-memory attach.
     ///
     /// # Errors
-    /// [`Error::RankOutOfRange`]; [`Error::NoSegment`]; [`Error::OutOfBounds`]; [`Error::PeerLost`]. If the segment is closed
-    /// while this put waits for room, that is an error of a later call.
+    /// [`Error::RankOutOfRange`]; [`Error::NoSegment`]; [`Error::OutOfBounds`]; [`Error::PeerLost`]; inside a handler
+    /// [`Error::InsideHandler`] for a segment that this rank has not used before, and [`Error::WouldBlock`]. If the segment
+    /// is closed while this put waits for room, that is an error of a later call.
     pub fn put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
         const NAME: &str = "put to a segment";
         self.engine.poll()?;
