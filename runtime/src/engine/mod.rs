@@ -11,6 +11,7 @@ mod pending;
 mod pieces;
 mod posted;
 mod segments;
+mod straight;
 mod wait;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -24,6 +25,7 @@ pub(crate) use self::far::{Asked, Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
 pub(crate) use self::posted::{Claim, FarAtomic, FarGet, Place};
 pub(crate) use self::segments::{ADDRESS, Forgotten};
+pub(crate) use self::straight::Local;
 pub use self::wait::Patience;
 
 use self::pending::{Queue, Work};

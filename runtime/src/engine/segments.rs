@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::Engine;
 use super::far::Answer;
+use super::straight::Local;
 use crate::error::{Error, Result};
 use crate::memory::layout::{LINE, SEGMENTS_FIRST, SEGMENTS_MAX};
 use crate::memory::segments::{Entry, HOLDS, KEY_ROOM, Table};
@@ -72,6 +73,20 @@ pub(crate) trait FarSegments {
     fn show_word(&self, rank: usize, word: u64) -> transport::Result<bool>;
     /// Whether this rank has said to `rank` that it holds entries.
     fn holds_of(&self, rank: usize) -> bool;
+    /// Posts a put or get of at most `len` bytes `at` so far into `local`, all in `region`, or of as many as one registration
+    /// at the target holds. The answer is how it ended, and comes with the count; `None`: no room now.
+    ///
+    /// # Safety
+    /// They are in the region and valid, for writing if they are filled, and only this touches them until the answer.
+    unsafe fn post_straight(
+        &self,
+        rank: usize,
+        offset: usize,
+        local: Local,
+        region: &Region,
+        at: usize,
+        len: usize,
+    ) -> transport::Result<Option<(Arc<Answer>, usize)>>;
     /// Forgets a segment of `rank`. The answer comes when nothing that was posted there before is under way; `None`: no room
     /// to ask for that now.
     fn forget(&self, rank: usize, number: u32, generation: u64) -> transport::Result<Option<Arc<Answer>>>;

@@ -49,7 +49,7 @@ impl World {
         } else if self.is_far(rank) {
             self.check_far(NAME, rank, to, len)?;
             match self.registered(NAME, rank, to, len)? {
-                Some(offset) => self.engine.far_put(rank, offset, source)?,
+                Some(offset) => self.put_registered(NAME, rank, offset, source)?,
                 None => {
                     carried = true;
                     self.messages.write_outside(rank, to, source, bells.remote.unwrap_or(0))?;
@@ -99,7 +99,7 @@ impl World {
             if let Some(offset) = self.readable(NAME, rank, from, len)? {
                 // SAFETY: the caller's: `here` is valid for writing so many bytes.
                 let here = unsafe { std::slice::from_raw_parts_mut(here, len) };
-                self.engine.far_get(NAME, rank, offset, here)?;
+                self.get_registered(NAME, rank, offset, here)?;
                 if let Some(bell) = bells.remote {
                     self.ring_address(rank, bell)?;
                 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::World;
-use crate::engine::{ADDRESS, Engine};
+use crate::engine::{ADDRESS, Engine, Local};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::outside::Direction;
@@ -258,7 +258,7 @@ impl World {
         let address = self.find_segment(NAME, rank, number, offset, source.len())?;
         if !self.engine.is_near(rank) {
             // Each request looks the key up anew, so that none uses it after this rank has forgotten it.
-            return self.engine.far_put(rank, ADDRESS + address, source);
+            return self.put_registered(NAME, rank, ADDRESS + address, source);
         }
         match self.mapped_here(rank, address, source.len()) {
             // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not
@@ -273,6 +273,38 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Puts over the network: a long source without a copy.
+    pub(super) fn put_registered(
+        &self,
+        operation: &'static str,
+        rank: usize,
+        offset: usize,
+        source: &[u8],
+    ) -> Result<()> {
+        let local = Local::From(source.as_ptr());
+        // SAFETY: borrowed until this returns.
+        if unsafe { self.engine.far_straight(operation, rank, offset, local, source.len()) }? {
+            return Ok(());
+        }
+        self.engine.far_put(rank, offset, source)
+    }
+
+    /// Gets over the network: into a long buffer without a copy.
+    pub(super) fn get_registered(
+        &self,
+        operation: &'static str,
+        rank: usize,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<()> {
+        let local = Local::Into(into.as_mut_ptr());
+        // SAFETY: borrowed until this returns.
+        if unsafe { self.engine.far_straight(operation, rank, offset, local, into.len()) }? {
+            return Ok(());
+        }
+        self.engine.far_get(operation, rank, offset, into)
     }
 
     /// Sends pieces, each while the segment is open: the owner gets it before this rank's word that it uses it no more.
@@ -319,7 +351,7 @@ impl World {
         self.engine.poll()?;
         let address = self.find_segment(NAME, rank, number, offset, into.len())?;
         if !self.engine.is_near(rank) {
-            return self.engine.far_get(NAME, rank, ADDRESS + address, into);
+            return self.get_registered(NAME, rank, ADDRESS + address, into);
         }
         match self.mapped_here(rank, address, into.len()) {
             // SAFETY: as in `put_segment`.

@@ -7,9 +7,10 @@ use super::{EndpointOf, Network, Peer, posted};
 use crate::engine::far::Answer;
 use crate::engine::pieces::Piece;
 use crate::engine::segments::{ADDRESS, FarSegments, Found};
+use crate::engine::straight::Local;
 use crate::memory::layout::{LINE, SEGMENT_BLOCK, SEGMENT_LEN};
 use crate::memory::segments::{Entry, KEY_ROOM, block_offset, entry_offset, word_offset};
-use crate::transport::{Domain, Endpoint, Flush, Interface as _, PACKED_KEY_LEN, Region, RemoteKey, Result};
+use crate::transport::{Domain, Endpoint, Flush, Interface as _, Iov, PACKED_KEY_LEN, Region, RemoteKey, Result};
 
 const _: () = assert!(PACKED_KEY_LEN <= KEY_ROOM);
 
@@ -306,6 +307,43 @@ impl<D: Domain> FarSegments for Network<D> {
 
     fn holds_of(&self, rank: usize) -> bool {
         self.peers.borrow().get(&rank).is_some_and(|peer| peer.segments.borrow().shown)
+    }
+
+    unsafe fn post_straight(
+        &self,
+        rank: usize,
+        offset: usize,
+        local: Local,
+        region: &Region,
+        at: usize,
+        len: usize,
+    ) -> Result<Option<(Arc<Answer>, usize)>> {
+        // SAFETY: inside the caller's memory.
+        let pointer = unsafe { local.start().add(at) };
+        self.with(rank, |peer| {
+            if matches!(local, Local::Into(_)) {
+                peer.fence()?;
+            }
+            let posted = self.reach(peer, offset, |piece| {
+                let length = len.min(piece.left(offset));
+                let iov = [Iov { pointer, length, stride: length, count: 1, region: Some(region) }];
+                let remote = super::remote(piece, offset);
+                let answer = self.asked(|_, completion| {
+                    // SAFETY: the caller's.
+                    unsafe {
+                        match local {
+                            Local::From(_) => peer.endpoint.put_zcopy(&iov, remote, &piece.key, Some(completion)),
+                            Local::Into(_) => peer.endpoint.get_zcopy(&iov, remote, &piece.key, Some(completion)),
+                        }
+                    }
+                })?;
+                Ok(answer.map(|answer| (answer, length)))
+            })?;
+            if posted.is_some() && matches!(local, Local::From(_)) {
+                self.wrote(rank, peer);
+            }
+            Ok(posted)
+        })
     }
 
     fn forget(&self, rank: usize, number: u32, generation: u64) -> Result<Option<Arc<Answer>>> {
