@@ -50,10 +50,6 @@ fn everywhere(program: impl Fn(&World) -> Result<()> + Sync) {
             settings.barrier = barrier;
             settings.lane_depth = depth;
             let results = Threads::new(ranks).settings(settings).run(&program).expect("ranks start");
-            // The first of them is often the consequence of another.
-            let errors: Vec<String> =
-                results.iter().filter_map(|result| Some(result.as_ref().err()?.to_string())).collect();
-            eprintln!("{}", errors.join("\n"));
             for (rank, result) in results.into_iter().enumerate() {
                 result.unwrap_or_else(|error| panic!("rank {rank} of {ranks}, {barrier:?}, {depth:?}: {error}"));
             }
