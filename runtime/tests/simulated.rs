@@ -709,6 +709,7 @@ fn segments_are_reached_over_any_network_and_closed_while_others_put_to_them() {
             // Between ranks of a node that go without cross-memory attach, a put is a message.
             while came != wanted {
                 world.get_segment(owner, number, other * LEN, &mut came)?;
+                world.poll()?;
             }
             let address = address as usize + me * LEN;
             // SAFETY: this rank's part of an open segment.
@@ -716,6 +717,7 @@ fn segments_are_reached_over_any_network_and_closed_while_others_put_to_them() {
             let mut byte = [0];
             while byte != [200] {
                 world.get_segment(owner, number, me * LEN + 5, &mut byte)?;
+                world.poll()?;
             }
             world.barrier()?;
             if let Some(own) = own {

@@ -4,7 +4,7 @@ use std::alloc::Layout;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::World;
+use super::{OneThread, World};
 use crate::engine::{ADDRESS, Engine, Local};
 use crate::error::{Error, Result};
 use crate::memory::copy;
@@ -49,11 +49,11 @@ use crate::transport::shm::Sent;
 /// # .map(drop)
 /// ```
 pub struct Segment {
-    engine: Rc<Engine>,
-    messages: Rc<Messages>,
+    engine: OneThread<Rc<Engine>, Segment>,
+    messages: OneThread<Rc<Messages>, Segment>,
     number: u32,
     generation: u64,
-    start: *mut u8,
+    start: OneThread<*mut u8, Segment>,
     len: usize,
     /// How its memory was allocated, if by the segment.
     layout: Option<Layout>,
@@ -81,12 +81,12 @@ impl Segment {
 
     /// Its first address, for peers that name it by address.
     pub fn address(&self) -> usize {
-        self.start as usize
+        *self.start as usize
     }
 
     /// The same as a pointer. Peers may write there at any time.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.start
+        *self.start
     }
 
     /// Copies the bytes at `offset` out. What a peer is writing meanwhile may be there in part.
@@ -134,7 +134,7 @@ impl Segment {
         self.messages.close_segment(self.number, self.generation)?;
         if let Some(layout) = self.layout {
             // SAFETY: allocated with this layout; nobody reaches it any more, and this is the last use.
-            unsafe { std::alloc::dealloc(self.start, layout) };
+            unsafe { std::alloc::dealloc(*self.start, layout) };
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Drop for Segment {
 
 impl std::fmt::Debug for Segment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Segment({} of rank {}: {} bytes at {:p})", self.number, self.engine.rank, self.len, self.start)
+        write!(f, "Segment({} of rank {}: {} bytes at {:p})", self.number, self.engine.rank, self.len, *self.start)
     }
 }
 
@@ -187,7 +187,8 @@ impl World {
     pub unsafe fn segment_at(&self, number: Option<u32>, start: *mut u8, len: usize) -> Result<Segment> {
         // SAFETY: the caller's.
         let (number, generation) = unsafe { self.engine.open_segment(number, start, len) }?;
-        let (engine, messages) = (Rc::clone(&self.engine), Rc::clone(&self.messages));
+        let engine = OneThread::new(Rc::clone(&self.engine));
+        let (messages, start) = (OneThread::new(Rc::clone(&self.messages)), OneThread::new(start));
         Ok(Segment { engine, messages, number, generation, start, len, layout: None, open: true })
     }
 
