@@ -454,7 +454,7 @@ mod tests {
             } else {
                 while board.load(1) < ROUNDS {
                     let put = world.put_segment(1, board.load(0) as u32, 0, &[1; 5000]);
-                    match put.and_then(|()| world.poll().map(drop)) {
+                    match put.and(world.poll().map(drop)) {
                         Ok(()) => {}
                         Err(Error::NoSegment { .. } | Error::InvalidArgument { .. }) => refused += 1,
                         Err(error) => return Err(error),
