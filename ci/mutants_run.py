@@ -102,15 +102,23 @@ def small_core():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def test(program, directory, env, words, limit):
-    """Runs the tests with one of `words` in their names: those that were, those that failed and how, seconds."""
+def test(program, directory, env, words, limit, rdma=None):
+    """Runs the tests with one of `words` in their names: those that were, those that failed and how, seconds. With `rdma`, the
+    tree whose ci/softroce has an RDMA device, only those over that device."""
     listed = subprocess.run([program, *words, "--list"], cwd=directory, env=env, capture_output=True, text=True).stdout
     names = [line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test")]
+    command = [program, *words, "--test-threads=6"]
+    if rdma:
+        names = [name for name in names if "::verbs_device::" in name]
+        # The machine boots first.
+        limit += 30
+        inside = [str(rdma / "ci" / "softroce"), "--timeout", str(int(limit)), "--"]
+        command = [*inside, program, *[f"verbs_device::{word}" for word in words], "--ignored", "--test-threads=2"]
     if not names:
         return [], {}, 0.0
     start = time.monotonic()
     child = subprocess.Popen(
-        [program, *words, "--test-threads=6"], cwd=directory, env=env, text=True, stdin=subprocess.DEVNULL,
+        command, cwd=directory, env=env, text=True, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=small_core,
     )
     try:
@@ -141,6 +149,8 @@ def run(root, scratch, promises, entries, remember, minutes=None):
     tree, env = scratch / "tree", environment(scratch)
     copy_tree(root, tree)
     usual, good, built = {}, True, {}
+    # Either all entries need RDMA or none.
+    rdma = root if any(entry.get("rdma") for entry in entries) else None
     for row in sorted({entry["row"] for entry in entries}):
         package, targets, words = where(tree, promises, row)
         place = package, *targets
@@ -150,7 +160,7 @@ def run(root, scratch, promises, entries, remember, minutes=None):
                 print(f"the unbroken tree does not build:\n{said}")
                 return False
         for target in targets:
-            names, failed, took = test(built[place][target], tree / "tests", env, words, LIMIT)
+            names, failed, took = test(built[place][target], tree / "tests", env, words, LIMIT, rdma)
             usual[row, target] = took
             if failed:
                 print(f"{row}: the unbroken tests fail: {', '.join(f'{t}{how}' for t, how in failed.items())}")
@@ -164,7 +174,7 @@ def run(root, scratch, promises, entries, remember, minutes=None):
     for entry in entries:
         if minutes is not None and time.monotonic() - started > 60 * minutes:
             break
-        outcome, told = one(tree, env, promises, entry, usual)
+        outcome, told = one(tree, env, promises, entry, usual, rdma)
         counts[outcome] += 1
         word = outcome if outcome == "killed" else outcome.upper()
         by = f" by {told}" if outcome == "killed" else ""
@@ -179,7 +189,7 @@ def run(root, scratch, promises, entries, remember, minutes=None):
     return counts["killed"] == tried
 
 
-def one(tree, env, promises, entry, usual):
+def one(tree, env, promises, entry, usual, rdma):
     """Breaks the tree, tests it, mends it."""
     row, path = entry["row"], tree / entry["file"]
     package, targets, words = where(tree, promises, row)
@@ -196,7 +206,7 @@ def one(tree, env, promises, entry, usual):
         for target in targets:
             # A healthy run on a busy machine fits in this many times the usual one.
             limit = min(LIMIT, 20 + 5 * usual[row, target])
-            _, failed, _ = test(programs[target], tree / "tests", env, words, limit)
+            _, failed, _ = test(programs[target], tree / "tests", env, words, limit, rdma)
             for test_name, how in failed.items():
                 noticed.setdefault(short(target, test_name), how)
     finally:

@@ -298,9 +298,11 @@ fn a_call_between_ranks_that_differ() {
         let me = controller.mycontext().expect("valid");
         let ran = Rc::new(Cell::new(false));
         let count = Rc::clone(&ran);
-        let function = controller.register_function(move |_, _, _, _| count.set(true)).expect("registered early");
         if me == 1 {
             controller.register_function(one).expect("registered early");
+        }
+        let function = controller.register_function(move |_, _, _, _| count.set(true)).expect("registered early");
+        if me == 1 {
             // Nobody else has called, so this rank is not told yet; but it shows its functions from now on.
             let sent = controller.ainvoke(0, function, &[], None);
             ready.store(true, Ordering::Release);
@@ -351,13 +353,51 @@ fn registration_after_the_start() {
                     }
                 }
             }
-            match controller.register_function(two) {
-                Err(Error::RegistrationClosed { name }) => assert!(name.contains("two"), "{name}"),
+            // Another function on each, which shows when one is called.
+            let late = if me == 0 { controller.register_function(one) } else { controller.register_function(two) };
+            let late = late.expect("at any time");
+            assert_eq!(late, function + 1, "{first}");
+            controller.barrier().expect("both");
+            if me == 0 {
+                controller.ainvoke(1, late, &[], None).expect("the called one finds it out");
+            }
+            let start = Instant::now();
+            let told = loop {
+                match controller.poll() {
+                    Ok(_) if me == 0 => break None,
+                    Ok(_) => assert!(start.elapsed() < SOON, "{first}: the difference is not found"),
+                    Err(error) => break Some(error),
+                }
+            };
+            match told {
+                None if me == 0 => {}
+                Some(Error::RanksDiffer { rank: 0, reference: 1, ours, .. }) if me == 1 => {
+                    assert!(ours.contains("two"), "{ours}");
+                }
                 other => panic!("{first}: {other:?}"),
             }
             controller.barrier().expect("the job goes on");
         });
     }
+}
+
+#[test]
+fn a_call_of_a_function_that_is_never_registered() {
+    let _guard = guard("a_call_of_a_function_that_is_never_registered");
+    contexts(2, &Settings::default(), |controller| {
+        let me = controller.mycontext().expect("valid");
+        if me == 0 {
+            let function = controller.register_function(one).expect("here only");
+            controller.ainvoke(1, function, &[], None).expect("kept there");
+        }
+        controller.barrier().expect("it may be registered yet");
+        let done = controller.finalize();
+        match done {
+            Ok(()) if me == 0 => {}
+            Err(Error::UnknownHandler { from: 0, rank: 1, id: 0, known: 0 }) if me == 1 => {}
+            other => panic!("{me}: {other:?}"),
+        }
+    });
 }
 
 #[test]

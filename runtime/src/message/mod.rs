@@ -6,6 +6,7 @@ pub mod code;
 mod context;
 mod encoding;
 mod memory_service;
+mod open;
 mod panic;
 mod segment_service;
 mod table;
@@ -59,6 +60,8 @@ pub(crate) mod id {
     pub const REVOKE: u8 = 13;
     /// Says that nothing of the sender is under way to that segment any more.
     pub const REVOKED: u8 = 14;
+    /// A function of an open table; the header is its number, and above it 32 bits of its digest.
+    pub const FUNCTION: u8 = 15;
 }
 
 /// The messages of one rank: its handler table, its calls under way, and what handlers share.

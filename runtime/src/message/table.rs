@@ -1,11 +1,13 @@
 //! The handler table: numbers that mean the same function on every rank, because every rank registered the same
-//! functions in the same order. Each rank shows its table to the others, and they look before they trust it.
+//! functions in the same order. Each rank shows its table to the others, and they look before they trust it. The first message
+//! closes it, unless it is open (`open.rs`).
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use super::code::{CodeOffset, fnv};
+use super::open::OpenTable;
 use super::panic::Caller;
 use super::{Context, Messages, id, words};
 use crate::error::{Error, Result};
@@ -38,10 +40,11 @@ pub(super) struct Table {
     sealed: OnceCell<Box<[HandlerFn]>>,
     /// Of the sealed table: see [`id::HANDLER_AND_DIGEST`].
     digest: Cell<u32>,
+    pub(super) open: OpenTable,
 }
 
 const NAME_MAX: usize = HANDLER_ENTRY - 16;
-const SAME_ORDER: &str = "register the same handlers in the same order on every rank";
+pub(super) const SAME_ORDER: &str = "register the same handlers in the same order on every rank";
 
 impl Messages {
     pub(super) fn install_table(self: &Rc<Self>) {
@@ -139,21 +142,24 @@ impl Messages {
 
     /// Handlers registered here.
     pub fn handlers(&self) -> usize {
+        if self.table.open.is_open.get() {
+            return self.table.open.functions.borrow().len();
+        }
         self.table.sealed.get().map_or_else(|| self.table.growing.borrow().len(), |handlers| handlers.len())
     }
 
     /// Registers a handler under the next number. `code` is what makes it the same handler on another rank.
     ///
     /// # Errors
-    /// [`Error::RegistrationClosed`] once this rank has sent or taken its first message;
+    /// [`Error::RegistrationClosed`] once this rank has sent or taken its first message, if the table is not open;
     /// [`Error::InvalidArgument`] if the table is full.
     pub fn register(&self, name: &str, code: usize, handler: HandlerFn) -> Result<HandlerId> {
-        if self.table.sealed.get().is_some() {
+        let (open, sealed) = (self.table.open.is_open.get(), self.table.sealed.get().is_some());
+        if sealed && !open {
             return Err(Error::RegistrationClosed { name: name.into() });
         }
-        let mut handlers = self.table.growing.borrow_mut();
-        let number = handlers.len();
-        if number == MAX_HANDLERS {
+        let number = self.handlers();
+        if number >= MAX_HANDLERS && !open {
             return Err(Error::InvalidArgument {
                 operation: "registering a handler",
                 why: format!("the table holds {MAX_HANDLERS} handlers, and `{name}` is one more"),
@@ -161,6 +167,18 @@ impl Messages {
         }
         let place = CodeOffset::of(code).map_or(0, CodeOffset::to_bits);
         let digest = fnv(name.bytes().chain(place.to_ne_bytes()));
+        if open {
+            self.enter(name, digest, Rc::clone(&handler))?;
+        }
+        if !sealed && number < MAX_HANDLERS {
+            self.show(number, name, digest);
+            self.table.growing.borrow_mut().push(handler);
+        }
+        Ok(HandlerId(number as u32))
+    }
+
+    /// Writes an entry of the table that others look at.
+    fn show(&self, number: usize, name: &str, digest: u64) {
         let mut entry = [0u8; HANDLER_ENTRY];
         let shown = name.floor_char_boundary(NAME_MAX);
         entry[..8].copy_from_slice(&digest.to_ne_bytes());
@@ -168,8 +186,6 @@ impl Messages {
         entry[16..16 + shown].copy_from_slice(&name.as_bytes()[..shown]);
         // SAFETY: below MAX_HANDLERS, inside our own table; nobody reads it before it is sealed.
         unsafe { copy::copy(self.entry_address(self.engine.rank, number), entry.as_ptr(), HANDLER_ENTRY) };
-        handlers.push(handler);
-        Ok(HandlerId(number as u32))
     }
 
     fn entry_address(&self, rank: usize, number: usize) -> *mut u8 {
@@ -178,7 +194,7 @@ impl Messages {
         unsafe { self.engine.node.slot(rank).add(offset) }
     }
 
-    /// Closes registration and shows the table to all.
+    /// Closes registration, unless the table is open, and shows the table to all as it is.
     pub fn seal(&self) {
         self.table.sealed.get_or_init(|| {
             let handlers: Box<[_]> = self.table.growing.take().into();
@@ -192,7 +208,7 @@ impl Messages {
         });
     }
 
-    /// Compares the table of `rank` with ours, if both are closed.
+    /// Compares the table of `rank` with ours, if both are closed, or open ones as far as both went when they were shown.
     ///
     /// # Errors
     /// [`Error::RanksDiffer`] with the first handler that differs.
@@ -205,8 +221,11 @@ impl Messages {
         if sealed == 0 {
             return Ok(());
         }
-        let (theirs, ours) = (sealed as usize - 1, self.handlers());
-        for number in 0..theirs.max(ours).min(MAX_HANDLERS) {
+        let own = self.table.sealed.get().map_or(0, |handlers| handlers.len());
+        let (theirs, ours) = (sealed as usize - 1, own);
+        // Of open tables the one may have had more than the other when it was shown.
+        let compared = if self.table.open.is_open.get() { theirs.min(ours) } else { theirs.max(ours) };
+        for number in 0..compared.min(MAX_HANDLERS) {
             let a = (number < theirs).then(|| self.entry(rank, number));
             let b = (number < ours).then(|| self.entry(self.engine.rank, number));
             if a != b {
@@ -264,7 +283,7 @@ impl Messages {
     #[cold]
     fn first_to(&self, to: usize, handler: HandlerId) -> Result<(u8, u64)> {
         self.get_ready_for(to)?;
-        if self.verified.get(to) || self.engine.job.is_here(to) {
+        if self.verified.get(to) || self.engine.job.is_here(to) || self.table.open.is_open.get() {
             return Ok((id::HANDLER, handler.0.into()));
         }
         let digest = u64::from(self.table.digest.get());
@@ -272,7 +291,7 @@ impl Messages {
     }
 
     #[inline(always)]
-    fn ready_for(&self, peer: usize) -> Result<()> {
+    pub(super) fn ready_for(&self, peer: usize) -> Result<()> {
         if self.verified.get(peer) { Ok(()) } else { self.get_ready_for(peer) }
     }
 

@@ -80,8 +80,12 @@ flags! {
         ERRHANDLE_BCOPY = 33,
         /// Errors of zcopy operations reach the error handler.
         ERRHANDLE_ZCOPY = 34,
-        /// Errors of atomics reach the error handler.
-        ERRHANDLE_ATOMIC = 35,
+        /// A message id that the peer does not know reaches the error handler.
+        ERRHANDLE_AM_ID = 35,
+        /// An access to memory that the peer has not registered reaches the error handler.
+        ERRHANDLE_REMOTE_MEM = 36,
+        /// A packed operation of a wrong length reaches the error handler.
+        ERRHANDLE_BCOPY_LEN = 37,
         /// The death of a peer reaches the error handler.
         ERRHANDLE_PEER_FAILURE = 38,
         /// An endpoint can be asked whether its peer lives.

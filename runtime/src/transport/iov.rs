@@ -65,7 +65,7 @@ pub struct Piece {
 ///
 /// # Errors
 /// [`Error::ExceedsLimit`] for too many entries; [`Error::InvalidParam`] for a region that is missing though `keyed`,
-/// or does not cover its entry.
+/// or does not cover its entry, and for an entry that wraps around.
 pub fn check(iov: &[Iov<'_>], max_iov: usize, keyed: bool) -> Result<usize> {
     if iov.len() > max_iov {
         return Err(Error::ExceedsLimit {
@@ -76,6 +76,9 @@ pub fn check(iov: &[Iov<'_>], max_iov: usize, keyed: bool) -> Result<usize> {
     }
     let mut total = 0usize;
     for entry in iov.iter().filter(|entry| !entry.is_empty()) {
+        if (entry.pointer as usize).checked_add(entry.span()).is_none() {
+            return Err(Error::InvalidParam("a scatter/gather entry reaches past the end of the address space"));
+        }
         match entry.region {
             None if keyed => return Err(Error::InvalidParam("zero-copy memory must be registered: no region given")),
             Some(region) if !region.covers(entry.pointer as usize, entry.span()) => {

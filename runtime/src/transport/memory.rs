@@ -3,8 +3,11 @@
 use std::alloc::Layout;
 use std::collections::HashMap;
 use std::fmt;
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags};
 
 use super::error::{Error, Result};
 use super::key::{Place, RemoteKey};
@@ -17,9 +20,9 @@ pub enum Method {
     Domain,
     /// From the process's heap.
     Heap,
-    /// Fresh pages from the kernel.
+    /// Pages of their own from the kernel.
     Map,
-    /// Huge pages from the kernel.
+    /// Huge pages from the kernel, of its default size. There are those that the administrator set aside.
     Huge,
 }
 
@@ -166,6 +169,14 @@ impl fmt::Debug for Region {
     }
 }
 
+/// Bytes of the kernel's default huge page.
+fn huge_page() -> Result<usize> {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Hugepagesize:"));
+    let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<usize>().ok());
+    kibibytes.map(|kibibytes| kibibytes << 10).ok_or(Error::Unsupported("huge pages: the kernel has none"))
+}
+
 /// What gives memory back.
 type GiveBack = Box<dyn FnOnce() + Send>;
 
@@ -182,20 +193,52 @@ impl Allocation {
         Allocation { region: Some(region), method, give_back: Some(Box::new(give_back)) }
     }
 
-    /// `len` zeroed bytes from the process's heap or, for [`Method::Map`], fresh pages.
+    /// `len` zeroed bytes from the process's heap, or on pages of their own.
     ///
     /// # Errors
-    /// [`Error::InvalidParam`] for length 0, [`Error::NoMemory`], [`Error::Unsupported`] for other methods.
+    /// [`Error::InvalidParam`] for length 0; [`Error::NoMemory`], for [`Method::Huge`] also where the system has no huge
+    /// pages free (`/proc/sys/vm/nr_hugepages`); [`Error::Unsupported`] for [`Method::Domain`].
     pub fn from_process(registry: &Arc<Registry>, owner: u32, len: usize, method: Method) -> Result<Allocation> {
-        let align = match method {
-            Method::Heap => 64,
-            Method::Map => 4096,
-            Method::Domain | Method::Huge => return Err(Error::Unsupported("this method of allocation")),
-        };
-        let layout = Layout::from_size_align(len, align).map_err(|_| Error::NoMemory)?;
         if len == 0 {
             return Err(Error::InvalidParam("an allocation of no bytes"));
         }
+        match method {
+            Method::Heap => Allocation::from_heap(registry, owner, len),
+            Method::Map => Allocation::from_pages(registry, owner, len, (method, rustix::param::page_size())),
+            Method::Huge => Allocation::from_pages(registry, owner, len, (method, huge_page()?)),
+            Method::Domain => Err(Error::Unsupported("this method of allocation")),
+        }
+    }
+
+    fn from_pages(
+        registry: &Arc<Registry>,
+        owner: u32,
+        len: usize,
+        (method, page): (Method, usize),
+    ) -> Result<Allocation> {
+        let whole = len.checked_next_multiple_of(page).ok_or(Error::NoMemory)?;
+        let kind = if method == Method::Huge { MapFlags::HUGETLB } else { MapFlags::empty() };
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let memory = unsafe {
+            rustix::mm::mmap_anonymous(null_mut(), whole, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | kind)
+        };
+        let address = memory.map_err(|_| Error::NoMemory)? as usize;
+        let unmap = move || {
+            // SAFETY: mapped above; unmapped once, after the region is gone.
+            let _ = unsafe { rustix::mm::munmap(address as *mut _, whole) };
+        };
+        // SAFETY: ours until given back, which happens after the region is dropped.
+        match unsafe { registry.register(owner, Place::Outside, address as *mut u8, len) } {
+            Ok(region) => Ok(Allocation::new(region, method, unmap)),
+            Err(error) => {
+                unmap();
+                Err(error)
+            }
+        }
+    }
+
+    fn from_heap(registry: &Arc<Registry>, owner: u32, len: usize) -> Result<Allocation> {
+        let layout = Layout::from_size_align(len, 64).map_err(|_| Error::NoMemory)?;
         // SAFETY: the layout has at least one byte.
         let memory = unsafe { std::alloc::alloc_zeroed(layout) };
         if memory.is_null() {
@@ -204,7 +247,7 @@ impl Allocation {
         // SAFETY: ours until given back, which happens after the region is dropped.
         let region = unsafe { registry.register(owner, Place::Outside, memory, len) }?;
         let address = memory as usize;
-        Ok(Allocation::new(region, method, move || {
+        Ok(Allocation::new(region, Method::Heap, move || {
             // SAFETY: allocated above with this layout; given back once.
             unsafe { std::alloc::dealloc(address as *mut u8, layout) }
         }))

@@ -70,7 +70,7 @@ pub use self::memory::{Allocation, Method, Pinned, Pinner, Region};
 pub use self::message::{Keep, Message, MessageHandler, Retained, Table};
 pub use self::pending::{Queues, Refused, Request, Resume};
 pub use self::survey::survey;
-pub use self::wire::{Agent, Arrival, Channel, Completed, Facts, Memory, Wire};
+pub use self::wire::{Agent, Arrival, Channel, Completed, Facts, Memory, Straight, Wire};
 pub use self::worker::Worker;
 
 /// Active-message ids an interface knows.
@@ -275,10 +275,12 @@ pub trait Interface: 'static {
     /// [`Error::Unsupported`] without [`Events::DESCRIPTOR`].
     fn event_descriptor(&self) -> Result<BorrowedFd<'_>>;
 
-    /// Asks for the next event to be announced by the descriptor.
+    /// Asks for the next of `events` to be announced by the descriptor. An event of another kind may be announced, too;
+    /// nothing is announced that came before the call.
     ///
     /// # Errors
-    /// [`Error::Busy`] if something waits to be progressed: do that first.
+    /// [`Error::Busy`] if one of `events` waits to be progressed: do that first. [`Error::Unsupported`] for events that are
+    /// not in [`Attributes::events`]; [`Error::InvalidParam`] for no event.
     fn arm(&self, events: Events) -> Result<()>;
 }
 
@@ -296,7 +298,9 @@ pub trait Endpoint: 'static {
     /// [`Error::Unsupported`] without [`Capabilities::CONNECT_TO_EP`].
     fn address(&self) -> Result<Vec<u8>>;
 
-    /// Connects to the endpoint of a peer that has that address. Both sides do it.
+    /// Connects to the endpoint of a peer that has that address. Both sides do it, in any order, and until both have, sends
+    /// answer [`Error::NoResource`]. The error handler hears [`Error::ConnectionReset`] if that endpoint is gone, goes later, or
+    /// is connected to another one.
     ///
     /// # Errors
     /// [`Error::Unsupported`] without [`Capabilities::CONNECT_TO_EP`], [`Error::Unreachable`],
@@ -457,13 +461,15 @@ pub trait Endpoint: 'static {
     /// As [`Endpoint::am_short`].
     fn am_bcopy(&self, id: u8, len: usize, pack: impl FnOnce(&mut [u8]) -> usize) -> Result<usize>;
 
-    /// Sends `header`, which is copied, and the blocks of `iov`.
+    /// Sends `header`, which is copied, and the blocks of `iov`, without a copy on the way out. Where the device reads the
+    /// blocks it answers [`Posted::InProgress`] and they stay as they are until the completion. Where the one copy is into
+    /// the receiver's memory, or a list has more blocks than the device gathers, it answers [`Posted::Done`].
     ///
     /// # Errors
-    /// As [`Endpoint::am_short`].
+    /// As [`Endpoint::am_short`]; [`Error::InvalidParam`] for a missing region.
     ///
     /// # Safety
-    /// As [`Endpoint::put_zcopy`].
+    /// The blocks are readable and unchanged until the completion, or a flush where none was given.
     unsafe fn am_zcopy(
         &self,
         id: u8,

@@ -209,6 +209,7 @@ const WILD: u8 = 1;
 const TINY: u8 = 2;
 const NATIVE: u8 = 3;
 const POSTED: u8 = 4;
+const NO_ATOMICS: u8 = 5;
 
 /// The simulated network, in one of its moods.
 struct Sim<const MOOD: u8>(sim::Network);
@@ -247,6 +248,7 @@ impl<const MOOD: u8> Rig for Sim<MOOD> {
             WILD => config.wild(),
             TINY => config.wild().tiny(),
             POSTED => sim::Config { memory: crate::transport::Memory::Posted, ..config }.wild(),
+            NO_ATOMICS => sim::Config { memory: crate::transport::Memory::Posted, native_atomics: false, ..config },
             NATIVE => sim::Config { memory: crate::transport::Memory::Direct, needs_region: false, ..config },
             _ => config,
         };
@@ -295,6 +297,7 @@ conformance!(sim_wild, Sim<WILD>);
 conformance!(sim_tiny, Sim<TINY>);
 conformance!(sim_native_memory, Sim<NATIVE>);
 conformance!(sim_posted_memory, Sim<POSTED>);
+conformance!(sim_without_atomics, Sim<NO_ATOMICS>);
 
 #[test]
 fn no_arming_before_what_waits() {

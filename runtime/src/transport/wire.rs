@@ -49,6 +49,22 @@ pub enum Agent {
     Device,
 }
 
+/// How a message is sent straight from the user's memory ([`super::Capabilities::AM_ZCOPY`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Straight {
+    /// Not at all: the wire copies every message into memory of its own.
+    Never,
+    /// Inside the call, by one copy into memory that the receiver reads.
+    Copied,
+    /// By the device, which reads the memory until the ticket comes back ([`Wire::post_message`]).
+    Posted {
+        /// Most bytes, header included.
+        bytes: usize,
+        /// Most blocks.
+        pieces: usize,
+    },
+}
+
 /// Which way blocks of the user's memory go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -67,8 +83,10 @@ pub struct Facts {
     pub max_message: usize,
     /// Who does puts, gets and atomics.
     pub memory: Memory,
-    /// Who does the wire's own atomics.
-    pub atomics: Agent,
+    /// Who does the wire's own atomics. `None`: the wire has none, and they are emulated over messages.
+    pub atomics: Option<Agent>,
+    /// How messages are sent straight from the user's memory.
+    pub straight: Straight,
     /// Most bytes of a short put, where puts are posted.
     pub max_posted_short: usize,
     /// Most bytes of a packed put or get, where they are posted.
@@ -219,11 +237,11 @@ pub trait Wire: 'static {
         Err(Error::Unsupported("an event descriptor"))
     }
 
-    /// Makes the descriptor readable at the next arrival.
+    /// Makes the descriptor readable at the next of `events`. It may become readable at another event, too.
     ///
     /// # Errors
-    /// [`Error::Busy`] if a message waits; [`Error::Unsupported`].
-    fn arm(&self) -> Result<()> {
+    /// [`Error::Busy`] if one of `events` waits; [`Error::Unsupported`].
+    fn arm(&self, _events: Events) -> Result<()> {
         Err(Error::Unsupported("an event descriptor"))
     }
 
@@ -316,6 +334,17 @@ pub trait Wire: 'static {
     /// As [`Wire::post_packed`]. There is no room either while the peer has not taken many notices.
     fn post_notified(&self, _peer: u32, _key: &RemoteKey, _remote: u64, _bytes: &[u8], _notice: u32) -> Result<()> {
         Err(Error::Unsupported("puts with a notice"))
+    }
+
+    /// Starts a message that consists of `header`, which is copied, and of `pieces`, if [`Straight::Posted`].
+    ///
+    /// # Errors
+    /// As [`Wire::post_packed`].
+    ///
+    /// # Safety
+    /// The pieces are registered, readable and unchanged until the ticket comes back.
+    unsafe fn post_message(&self, _peer: u32, _id: u8, _header: &[u8], _pieces: &[Piece], _ticket: u64) -> Result<()> {
+        Err(Error::Unsupported("posted messages"))
     }
 
     /// Hands the notices that [`Wire::receive`] found to `sink`, which calls nothing here, and tells how many.

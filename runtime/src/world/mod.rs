@@ -44,6 +44,7 @@ pub use self::segments::Segment;
 pub use self::signal::Signalled;
 pub use self::simulated::Simulated;
 pub use self::start::Builder;
+pub(crate) use self::start::StartBy;
 pub use self::symmetric::Symmetric;
 pub use self::threads::{Threads, threads};
 

@@ -32,10 +32,20 @@ pub struct Builder {
     far: Option<Opener>,
     open: bool,
     ranks: Option<usize>,
+    start: Option<StartBy>,
     nodes: Nodes,
     /// Ranks of one node reach each other directly, though there is a way to all.
     shares: bool,
     static_data: bool,
+}
+
+/// How the program wants its ranks to be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StartBy {
+    /// As copies of the program on this machine, which share memory.
+    Copies,
+    /// By MPI.
+    Mpi,
 }
 
 /// Opens the way to the other ranks.
@@ -81,6 +91,7 @@ impl Builder {
             far: None,
             open: false,
             ranks: None,
+            start: None,
             nodes: Nodes::default(),
             shares: false,
             static_data: false,
@@ -124,7 +135,34 @@ impl Builder {
         self
     }
 
-    /// Leaves the handler table open until this rank's first message, for vocabularies that register after the start.
+    /// Starts the ranks in this way, or not at all.
+    pub(crate) fn start_by(mut self, start: StartBy) -> Builder {
+        self.start = Some(start);
+        self
+    }
+
+    /// The way that the surroundings and the program together choose.
+    fn way(&self) -> Result<Way> {
+        let way = bootstrap::way(self.ranks)?;
+        let refused = |why: &str| Err(Error::InvalidArgument { operation: "setup", why: why.into() });
+        match (self.start, way) {
+            #[cfg(feature = "mpi")]
+            (Some(StartBy::Copies), Way::Mpi) => {
+                refused("-shmem: mpirun or srun started this program; leave them out, or say -mpi")
+            }
+            #[cfg(feature = "mpi")]
+            (Some(StartBy::Mpi), Way::Alone | Way::Mpi) => Ok(Way::Mpi),
+            #[cfg(not(feature = "mpi"))]
+            (Some(StartBy::Mpi), _) => refused("-mpi: built without the feature `mpi`"),
+            #[cfg(feature = "mpi")]
+            (Some(StartBy::Mpi), _) => refused(
+                "-mpi: the contexts are copies of the program (-np, BELLWETHER_RANKS or `bellwether run`); use mpirun",
+            ),
+            (_, way) => Ok(way),
+        }
+    }
+
+    /// Leaves the handler table open, for vocabularies that register after the start.
     pub(crate) fn open_table(mut self) -> Builder {
         self.open = true;
         self
@@ -151,7 +189,7 @@ impl Builder {
     /// # Errors
     /// As [`World::start`]; [`Error::RanksDiffer`] if a rank registered other handlers.
     pub fn start(self) -> Result<World> {
-        let settings = self.chosen_settings()?;
+        let mut settings = self.chosen_settings()?;
         if let Some(place) = &self.place {
             if settings.static_data {
                 return Err(Error::InvalidArgument {
@@ -162,7 +200,11 @@ impl Builder {
             let place = place.clone();
             return self.enter(place, settings);
         }
-        match bootstrap::way(self.ranks)? {
+        let way = self.way()?;
+        if self.start == Some(StartBy::Copies) {
+            settings.transport = Transport::Auto;
+        }
+        match way {
             Way::Spawned { rank, job } => {
                 let place = Place::of(rank, job, &settings)?;
                 self.enter(place, settings)
@@ -231,6 +273,9 @@ impl Builder {
         engine.join_thread();
         engine.register_statics()?;
         let messages = Messages::new(Rc::clone(&engine));
+        if open {
+            messages.open();
+        }
         for (name, code, handler) in self.handlers {
             messages.register(&name, code, handler)?;
         }

@@ -68,6 +68,7 @@ fn refuses_everything(controller: &Controller) {
         ("get", get),
         ("register_function", controller.register_function(|_, _, _, _| {}).map(drop)),
         ("ainvoke", controller.ainvoke(0, 0, &[], Some(&bell))),
+        ("try_ainvoke", controller.try_ainvoke(0, 0, &[], Some(&bell)).map(drop)),
         ("barrier", controller.barrier()),
         ("poll", controller.poll().map(drop)),
         ("wait", controller.wait(&bell, 1)),
@@ -118,7 +119,14 @@ pub(super) fn c28(controller: Controller, _: &Load) {
     let count = Rc::clone(&received);
     let function =
         controller.register_function(move |_, _, _, _| count.set(count.get() + 1)).expect("registered early");
-    let mut copies = vec![assigned.clone(); 3];
+    // Setting up again, as a library of the program may do, gives the same contexts.
+    let mut arguments = vec!["program".to_string(), "-np".into(), n.to_string(), "file".into()];
+    let another = Controller::setup(&mut arguments).expect("there is one");
+    assert_eq!((place(&another), arguments), ((me, n), vec!["program".to_string(), "file".into()]));
+    let wrong = Controller::setup(&mut vec!["program".into(), "-np".into(), (n + 1).to_string()]);
+    let told = wrong.expect_err("another number").to_string();
+    assert!(told.contains(&format!("-np {}", n + 1)), "{told}");
+    let mut copies = vec![assigned.clone(), another, assigned.clone()];
     drop(assigned);
     drop(controller);
     // The copies work on, to the last one.

@@ -268,4 +268,40 @@ pub(super) fn c23(controller: Controller, load: &Load) {
         assert_eq!(matching.messages(0), calls);
     }
     barrier(&controller, "the end");
+    no_room(&controller);
+}
+
+/// The form that keeps nothing says that there is no room, while the target does not poll; nothing is lost or done twice.
+fn no_room(controller: &Controller) {
+    let (me, n) = place(controller);
+    let target = 1 % n;
+    let runs = Rc::new(Cell::new(0u64));
+    let count = Rc::clone(&runs);
+    let function = controller.register_function(move |_, _, _, _| count.set(count.get() + 1)).expect("registered late");
+    let full = controller.as_world().expect("valid").alloc::<u64>(1).expect("it fits");
+    barrier(controller, "room");
+    if me == target && n > 1 {
+        look_until(controller, "the other's word that there is no room", || full.load(0) > 0);
+    }
+    if me == 0 {
+        let (bell, mut sent) = (Bell::new(), 0);
+        let ready = || controller.try_ainvoke(target, function, &[1; 100], Some(&bell)).expect("alive");
+        // A context that calls itself polls itself.
+        while (n == 1 && sent < 100) || (n > 1 && ready()) {
+            sent += 1;
+            if n == 1 {
+                ready().then_some(()).expect("room");
+            }
+            assert!(sent < 1_000_000, "there is always room");
+        }
+        assert_eq!(bell.value() as u64, sent, "the bell tells what went");
+        full.put(target, 0, sent + 1).expect("in range");
+    }
+    barrier(controller, "told");
+    let sent = full.load(0).saturating_sub(1);
+    if me == target {
+        poll_until(controller, "what there was room for", || runs.get() >= sent);
+    }
+    settle(controller, "all calls");
+    assert_eq!(runs.get(), if me == target { sent } else { 0 });
 }

@@ -1,5 +1,7 @@
 //! Rows about put, get and the bells they ring.
 
+use std::sync::atomic::{AtomicI32, Ordering};
+
 use bellwether_runtime::vocabulary::cheetah::{Bell, Controller};
 
 use super::memory::{Memory, pattern, same};
@@ -33,6 +35,26 @@ pub(super) fn c05(controller: Controller, _: &Load) {
         assert_eq!(memory.read(8, 8), 999u64.to_ne_bytes(), "{kind}");
         barrier(&controller, kind);
     }
+    // A number of the program's own, which is rung by another context, by hand, lowered and set.
+    let number = AtomicI32::new(5);
+    let bell = Bell::of(&number);
+    let theirs = addresses(&controller, bell.address());
+    assert_eq!(bell.address(), std::ptr::from_ref(&number) as usize);
+    for _ in 0..10 {
+        // SAFETY: the bell of `next` is there until the barrier.
+        unsafe { controller.put(next, 0, &[], None, Some(theirs[next])) }.expect("put");
+    }
+    wait(&controller, bell, 15, "a number that is a bell");
+    settle(&controller, "all rings");
+    assert_eq!((number.load(Ordering::Acquire), bell.value()), (15, 15));
+    bell.ring();
+    assert_eq!((bell.lower(10), number.load(Ordering::Acquire)), (6, 6));
+    wait(&controller, bell, 6, "rung by hand");
+    number.store(1, Ordering::Release);
+    assert_eq!(bell.value(), 1);
+    bell.set(0);
+    assert_eq!(number.load(Ordering::Acquire), 0);
+    barrier(&controller, "the end");
 }
 
 pub(super) fn c06(controller: Controller, load: &Load) {

@@ -13,7 +13,7 @@ use crate::transport::lock::Mutex;
 use crate::transport::*;
 
 /// A completion and the number of its calls.
-fn counted(count: i32) -> (Completion, Arc<AtomicU32>) {
+pub(super) fn counted(count: i32) -> (Completion, Arc<AtomicU32>) {
     let calls = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&calls);
     (
@@ -77,8 +77,8 @@ pub fn u07_three_return_values<R: Rig>() {
     let source = filled(&duo, large::<R>(), 2);
     let len = source.region().len();
     let iov = [Iov { pointer: source.address(), length: len, stride: len, count: 1, region: Some(source.region()) }];
-    let mut under_way = 0;
-    for _ in 0..200 {
+    let (mut under_way, mut refused) = (0, false);
+    for _ in 0..1000 {
         completion.add(1);
         // SAFETY: the buffer lives past the flush.
         match unsafe { duo.a.ep().put_zcopy(&iov, key.address, &key, Some(&completion)) } {
@@ -86,15 +86,28 @@ pub fn u07_three_return_values<R: Rig>() {
             Ok(Posted::Done) => completion.add(-1),
             Err(Error::NoResource) => {
                 completion.add(-1);
+                refused = true;
                 break;
             }
             Err(error) => panic!("{error}"),
         }
     }
+    // A device may be as fast as its caller.
+    let fast = under_way == 0 || R::BY_ITSELF;
+    assert!(refused || fast, "{under_way} puts are under way, and none found the queue full");
     assert_eq!(completion.count(), under_way);
     duo.flush();
     duo.settle();
     assert_eq!((completion.count(), calls.load(SeqCst)), (0, u32::from(under_way > 0)));
+    // Messages to a peer that makes no progress find no room in the end; what was refused never comes.
+    let came = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&came);
+    duo.b.interface.set_handler(3, Some(Box::new(move |_| seen.set(seen.get() + 1)))).expect("id");
+    let refused = (0..1_000_000).find(|number| duo.a.ep().am_short(3, *number, &[]) == Err(Error::NoResource));
+    let sent = refused.expect("no room in the end");
+    duo.until("the messages", || came.get() >= sent);
+    duo.settle();
+    assert_eq!(came.get(), sent, "what was refused came all the same");
 }
 
 /// U8: one callback, after the fifth of five.
@@ -329,78 +342,184 @@ pub fn u16_order_is_exposed<R: Rig>() {
     }
     seen.sort_unstable();
     assert!(seen.into_iter().eq(0..count), "each once");
+    large_and_small::<R>();
 }
 
-/// U17: put data, fence, put flag: who sees the flag sees the data.
+/// 8 MiB and then 8 bytes, without a fence where the attributes say that puts keep their order.
+fn large_and_small<R: Rig>() {
+    let large = if R::SHORTEN > 100 { 2000 } else { 8 << 20 };
+    let rig = R::new(2);
+    let board = Board::default();
+    rig.ranks(&|player| {
+        let me = player.rank();
+        let side = Side::<R>::open(&rig, me, InterfaceOptions { max_zcopy: large, ..R::options() });
+        board.post(me, "address", side.interface.address());
+        let memory = side.memory(64 + large);
+        board.post(me, "key", side.domain.pack_key(memory.region()).into());
+        let ep = side.connect(&board.read(player, 1 - me, "address"));
+        let key = unpack(&side.domain, &board.read(player, 1 - me, "key")).expect("a key");
+        let ordered = side.interface.attributes().memory_order == Order::Posted;
+        let turn = || {
+            if side.worker.progress() == 0 {
+                player.idle();
+            }
+        };
+        // SAFETY: a word of our allocation, which the peer changes by stores of whole words only.
+        let word = unsafe { AtomicU64::from_ptr(memory.address().cast()) };
+        // Pairs with the store of the flag, which follows that of the data.
+        let flag = || word.load(Acquire);
+        let source = side.memory(large);
+        for round in 1..=3u64 {
+            if me == 0 {
+                // SAFETY: our allocation; what was posted from it is flushed.
+                unsafe { std::ptr::write_bytes(source.address(), round as u8, large) };
+                let (pointer, region) = (source.address(), Some(source.region()));
+                let iov = [Iov { pointer, length: large, stride: large, count: 1, region }];
+                // SAFETY: the buffer is left alone until the flush.
+                let put = || unsafe { ep.put_zcopy(&iov, key.address + 64, &key, None) }.is_ok();
+                wait("room", put, turn);
+                if !ordered {
+                    ep.fence().expect("fences");
+                }
+                wait("room", || ep.put_short(&round.to_le_bytes(), key.address, &key).is_ok(), turn);
+                wait("a flush", || ep.flush(Flush::REMOTE, None) == Ok(Posted::Done), turn);
+                wait("the answer", || flag() == round, turn);
+            } else {
+                wait("the flag", || flag() == round, turn);
+                let (last, all) = (bytes(&memory)[63 + large], bytes(&memory));
+                assert_eq!(last, round as u8, "the 8 bytes came before the end of the {large}");
+                assert!(all[64..].iter().all(|byte| *byte == round as u8), "round {round}");
+                wait("room", || ep.put_short(&round.to_le_bytes(), key.address, &key).is_ok(), turn);
+                wait("a flush", || ep.flush(Flush::REMOTE, None) == Ok(Posted::Done), turn);
+            }
+        }
+        part(player, &board, &side);
+    });
+}
+
+/// Goes on making progress until the other rank is done, too.
+fn part<R: Rig>(player: &dyn Player, board: &Board, side: &Side<R>) {
+    board.post(player.rank(), "done", Vec::new());
+    let turn = || {
+        side.worker.progress();
+        player.pass();
+    };
+    wait("the other", || board.has(1 - player.rank(), "done"), turn);
+}
+
+/// How a round of U17 sends its data.
+#[derive(Clone, Copy)]
+enum By {
+    Packed(usize),
+    Straight(usize),
+    Atomic,
+    /// Of 32 bits, which a device may do in several steps.
+    NarrowAtomic,
+}
+
+/// U17: data, a fence, a flag: who sees the flag sees the data, however either was sent, and whoever fenced.
 pub fn u17_fence<R: Rig>() {
+    const COUNTER: u64 = 8;
+    const NARROW: u64 = 16;
+    const DATA: u64 = 64;
     let rounds = R::rounds(100_000);
-    let sizes = [8usize, 64, 100, 4096];
+    let ways = [
+        By::Packed(8),
+        By::Straight(100),
+        By::Atomic,
+        By::Packed(64),
+        By::Straight(1000),
+        By::Packed(100),
+        By::NarrowAtomic,
+        By::Packed(4096),
+        By::Straight(if R::SHORTEN > 100 { 2000 } else { 70_000 }),
+    ];
     let rig = R::new(2);
     let board = Board::default();
     rig.ranks(&|player| {
         let me = player.rank();
         let side = Side::<R>::open(&rig, me, R::options());
         board.post(me, "address", side.interface.address());
-        let memory = side.memory(8192);
+        let memory = side.memory(DATA as usize + 70_000);
         board.post(me, "key", side.domain.pack_key(memory.region()).into());
+        let source = side.memory(70_000);
         let other = 1 - me;
         let ep = side.connect(&board.read(player, other, "address"));
         let key = unpack(&side.domain, &board.read(player, other, "key")).expect("a key");
+        let max_bcopy = side.interface.attributes().put.max_bcopy;
         let turn = || {
             if side.worker.progress() == 0 {
                 player.idle();
             }
         };
-        let put = |data: &[u8], at: u64| {
-            wait(
-                "room",
-                || {
-                    ep.put_bcopy(
-                        data.len(),
-                        |to| {
-                            to.copy_from_slice(data);
-                            to.len()
-                        },
-                        key.address + at,
-                        &key,
-                    )
-                    .map_err(|e| assert_eq!(e, Error::NoResource))
-                    .is_ok()
-                },
-                turn,
-            );
+        let insist = |send: &dyn Fn() -> Result<()>| {
+            wait("room", || send().map_err(|e| assert_eq!(e, Error::NoResource)).is_ok(), turn);
         };
-        // SAFETY: a word of our allocation, which peers change by stores of whole words only.
-        let word = unsafe { AtomicU64::from_ptr(memory.address().cast()) };
-        // Pairs with the store of the flag, which the fence puts after that of the data.
-        let flag = || word.load(Acquire);
+        let put = |byte: u8, len: usize| {
+            let fill = |to: &mut [u8]| {
+                to.fill(byte);
+                to.len()
+            };
+            insist(&|| ep.put_bcopy(len, fill, key.address + DATA, &key).map(drop));
+        };
+        let put_straight = |byte: u8, length: usize| {
+            // SAFETY: our allocation; what was posted from it is flushed.
+            unsafe { std::ptr::write_bytes(source.address(), byte, length) };
+            let iov =
+                [Iov { pointer: source.address(), length, stride: length, count: 1, region: Some(source.region()) }];
+            // SAFETY: the buffer is left alone until the flush of this round.
+            insist(&|| unsafe { ep.put_zcopy(&iov, key.address + DATA, &key, None) }.map(drop));
+        };
+        let add = |at: u64| insist(&|| ep.atomic_post(AtomicOp::Add, 1u64, key.address + at, &key));
+        // SAFETY: words of our allocation, which peers change by stores of whole words and by atomics only.
+        let word = |at: u64| unsafe { AtomicU64::from_ptr(memory.address().wrapping_add(at as usize).cast()) };
+        // Pairs with the change of the flag, which the fence puts after that of the data.
+        let flag = || word(0).load(Acquire);
+        let mut added = [0; 2];
         for round in 1..=rounds as u64 {
-            let size = sizes[round as usize % sizes.len()].min(side.interface.attributes().put.max_bcopy);
+            let way = ways[round as usize % ways.len()];
             if me == 0 {
-                put(&vec![round as u8; size], 64);
-                ep.fence().expect("fences");
-                put(&round.to_le_bytes(), 0);
-            }
-            wait("the flag", || flag() == round || me == 0, turn);
-            if me == 1 {
-                assert_eq!(bytes(&memory)[64..64 + size], vec![round as u8; size], "round {round}");
-                put(&round.to_le_bytes(), 0);
-            } else {
+                match way {
+                    By::Packed(len) => put(round as u8, len.min(max_bcopy)),
+                    By::Straight(len) => put_straight(round as u8, len),
+                    By::Atomic => add(COUNTER),
+                    By::NarrowAtomic => {
+                        insist(&|| ep.atomic_post(AtomicOp::Add, 1u32, key.address + NARROW, &key));
+                    }
+                }
+                if round.is_multiple_of(2) { ep.fence() } else { side.interface.fence() }.expect("fences");
+                // The flag goes up by one, by a put and by an atomic.
+                match round % 5 {
+                    0 | 1 => add(0),
+                    _ => insist(&|| ep.put_short(&round.to_le_bytes(), key.address, &key)),
+                }
                 wait("the answer", || flag() == round, turn);
+                wait("a flush", || ep.flush(Flush::LOCAL, None) == Ok(Posted::Done), turn);
+                continue;
             }
+            wait("the flag", || flag() == round, turn);
+            let len = match way {
+                By::Packed(len) => len.min(max_bcopy),
+                By::Straight(len) => len,
+                By::Atomic | By::NarrowAtomic => {
+                    added[usize::from(matches!(way, By::NarrowAtomic))] += 1;
+                    let there = [COUNTER, NARROW].map(|at| word(at).load(Acquire));
+                    assert_eq!(there, added, "round {round}: the add came after the flag");
+                    0
+                }
+            };
+            let data = &bytes(&memory)[DATA as usize..][..len];
+            assert!(data.iter().all(|byte| *byte == round as u8), "round {round}: the flag came before the data");
+            insist(&|| ep.put_short(&round.to_le_bytes(), key.address, &key));
         }
         wait("a flush", || ep.flush(Flush::REMOTE, None) == Ok(Posted::Done), turn);
-        board.post(me, "done", Vec::new());
-        wait(
-            "the other",
-            || board.has(other, "done"),
-            || {
-                side.worker.progress();
-                player.pass();
-            },
-        );
+        part(player, &board, &side);
     });
-    // A message after a fence finds earlier puts in place.
+    a_message_after_a_fence::<R>();
+}
+
+/// A message after a fence finds earlier puts in place.
+fn a_message_after_a_fence<R: Rig>() {
     let duo = Duo::<R>::new();
     let (memory, key) = duo.remote(8);
     let memory = Rc::new(memory);

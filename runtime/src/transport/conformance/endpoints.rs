@@ -29,11 +29,38 @@ pub fn u44_connect_modes<R: Rig>() {
         assert_eq!(here.am_short(0, 0, &[]), Err(Error::NotConnected));
         let (at, of) = (duo.b.interface.address(), there.address().expect("offered"));
         assert_eq!(of.len(), duo.b.interface.attributes().endpoint_address_len);
+        assert_eq!(here.connect_to_endpoint(&at, &of[1..]).map_err(Error::code), Err(-6), "no address");
+        let heard = Rc::new(RefCell::new(Vec::new()));
+        let list = Rc::clone(&heard);
+        duo.a.interface.set_error_handler(Some(Box::new(move |ep, error| list.borrow_mut().push((ep, error)))));
         here.connect_to_endpoint(&at, &of).expect("connects");
+        duo.settle();
+        assert_eq!(here.am_short(0, 0, &[]), Err(Error::NoResource), "the other end has not connected yet");
+        assert_eq!(here.check(), Ok(()));
         there.connect_to_endpoint(&duo.a.interface.address(), &here.address().expect("offered")).expect("connects");
         assert!(here.connect_to_endpoint(&at, &of).is_err(), "once");
         duo.insist(|| here.am_short(0, 0, &[]));
         duo.until("the message", || got.get() == 1);
+        // A second pair, which outlives the first.
+        let pair = (duo.a.interface.endpoint().expect("offered"), duo.b.interface.endpoint().expect("offered"));
+        pair.1.connect_to_endpoint(&duo.a.interface.address(), &pair.0.address().expect("offered")).expect("connects");
+        pair.0.connect_to_endpoint(&at, &pair.1.address().expect("offered")).expect("connects");
+        duo.insist(|| pair.0.am_short(0, 0, &[]));
+        assert_eq!(*heard.borrow(), []);
+        drop(there);
+        duo.until("the end of the other end", || heard.borrow().len() == 1);
+        assert_eq!(here.am_short(0, 0, &[]), Err(Error::ConnectionReset));
+        // Its address is nobody's now, though another one may have its index.
+        let another = duo.b.interface.endpoint().expect("offered");
+        assert_ne!(another.address().expect("offered"), of);
+        let late = duo.a.interface.endpoint().expect("offered");
+        late.connect_to_endpoint(&at, &of).expect("connecting says nothing");
+        duo.until("the refusal", || heard.borrow().len() == 2);
+        let ended = [&here, &late].map(|ep| (ep.index(), Error::ConnectionReset));
+        assert_eq!(*heard.borrow(), ended, "each once");
+        duo.insist(|| pair.0.am_short(0, 0, &[]));
+        duo.until("the message of the second pair", || got.get() == 3);
+        duo.a.interface.set_error_handler(None);
     } else {
         assert!(matches!(duo.a.interface.endpoint().map(drop), Err(Error::Unsupported(_))));
         let ep = duo.a.connect(&duo.b.interface.address());

@@ -16,9 +16,11 @@ pub fn u30_local_keys<R: Rig>() {
     let attempt = |iov: Iov<'_>| unsafe { duo.a.ep().put_zcopy(&[iov], key.address, &key, None) };
     if duo.a.domain.attributes().needs_region {
         assert_eq!(attempt(bare).map_err(Error::code), Err(-5));
-        // SAFETY: as above.
-        let message = unsafe { duo.a.ep().am_zcopy(0, &[], &[bare], None) };
-        assert_eq!(message.map_err(Error::code), Err(-5));
+        if duo.a.can(Capabilities::AM_ZCOPY) {
+            // SAFETY: as above.
+            let message = unsafe { duo.a.ep().am_zcopy(0, &[], &[bare], None) };
+            assert_eq!(message.map_err(Error::code), Err(-5));
+        }
     } else {
         let _posted = duo.insist(|| attempt(bare));
     }
@@ -67,17 +69,46 @@ pub fn u32_scatter_gather<R: Rig>() {
     let got = Rc::new(RefCell::new(Vec::new()));
     let seen = Rc::clone(&got);
     duo.b.interface.set_handler(0, Some(Box::new(move |m| *seen.borrow_mut() = m.data().to_vec()))).expect("id");
-    // SAFETY: as above.
-    let _posted = duo.insist(|| unsafe { duo.a.ep().am_zcopy(0, &[], &[strided], None) });
-    duo.until("the message", || !got.borrow().is_empty());
-    assert_eq!(got.take(), gathered);
+    let sends = duo.a.can(Capabilities::AM_ZCOPY);
+    if sends {
+        // SAFETY: as above.
+        let _posted = duo.insist(|| unsafe { duo.a.ep().am_zcopy(0, &[], &[strided], None) });
+        duo.until("the message", || !got.borrow().is_empty());
+        assert_eq!(got.take(), gathered);
+    }
     let one = Iov { pointer: local.address(), length: 1, stride: 1, count: 1, region: Some(local.region()) };
-    let max = duo.a.interface.attributes().put.max_iov;
+    let attributes = duo.a.interface.attributes();
     // SAFETY: as above.
-    let _posted = duo.insist(|| unsafe { duo.a.ep().put_zcopy(&vec![one; max], key.address, &key, None) });
+    let put = |iov: &[Iov<'_>]| unsafe { duo.a.ep().put_zcopy(iov, key.address, &key, None) }.map(drop);
     // SAFETY: as above.
-    let refused = unsafe { duo.a.ep().put_zcopy(&vec![one; max + 1], key.address, &key, None) };
-    assert!(matches!(refused, Err(Error::ExceedsLimit { .. })));
+    let get = |iov: &[Iov<'_>]| unsafe { duo.a.ep().get_zcopy(iov, key.address, &key, None) }.map(drop);
+    // SAFETY: as above.
+    let send = |iov: &[Iov<'_>]| unsafe { duo.a.ep().am_zcopy(0, &[], iov, None) }.map(drop);
+    type Post<'a> = &'a dyn Fn(&[Iov<'_>]) -> Result<()>;
+    let posts: [(Post<'_>, usize); 3] =
+        [(&put, attributes.put.max_iov), (&get, attributes.get.max_iov), (&send, attributes.am.max_iov)];
+    // A last block outside the registration, a span and a sum of bytes that no number holds.
+    let wrong = [
+        Iov { stride: 64, count: 17, length: 8, ..one },
+        Iov { stride: usize::MAX / 2, count: 3, ..one },
+        Iov { length: usize::MAX / 2, stride: usize::MAX / 2, count: 3, ..one },
+        Iov { length: 1025, ..one },
+    ];
+    for (post, max) in posts.into_iter().take(if sends { 3 } else { 2 }) {
+        duo.insist(|| post(&vec![one; max]));
+        assert!(matches!(post(&vec![one; max + 1]), Err(Error::ExceedsLimit { .. })));
+        for (i, entry) in wrong.into_iter().enumerate() {
+            assert_eq!(post(&[one, entry]).map_err(Error::code), Err(-5), "wrong entry {i}");
+            let bare = Iov { region: None, ..entry };
+            if (1..=2).contains(&i) {
+                assert_eq!(post(&[one, bare]).map_err(Error::code), Err(-5), "wrong entry {i} without a region");
+            }
+        }
+        // Nothing at all is right, of whatever kind.
+        for nothing in [Iov { length: 0, ..one }, Iov { count: 0, ..one }] {
+            duo.insist(|| post(&[nothing]));
+        }
+    }
     duo.flush();
 }
 
@@ -85,10 +116,13 @@ pub fn u32_scatter_gather<R: Rig>() {
 pub fn u33_limits_are_exact<R: Rig>() {
     let duo = Duo::<R>::new();
     let attributes = *duo.a.interface.attributes();
-    let most = attributes.put.max_zcopy.max(attributes.am.max_zcopy) + 1;
+    let most = attributes.put.max_zcopy.max(attributes.am.max_bcopy) + 1;
     let (_memory, key) = duo.remote(most);
     let local = duo.a.memory(most);
-    let exceeds = |outcome: Result<()>| assert!(matches!(outcome, Err(Error::ExceedsLimit { .. })), "{outcome:?}");
+    let exceeds = |outcome: Result<()>| {
+        assert!(matches!(outcome, Err(Error::ExceedsLimit { .. })), "{outcome:?}");
+        assert_eq!(outcome.map_err(Error::code), Err(-5), "to UCT a wrong length is an invalid parameter");
+    };
     let ep = duo.a.ep();
     let iov =
         |length| [Iov { pointer: local.address(), length, stride: length, count: 1, region: Some(local.region()) }];
@@ -107,9 +141,28 @@ pub fn u33_limits_are_exact<R: Rig>() {
     }
     exceeds(put(attributes.put.max_zcopy + 1));
     exceeds(get(attributes.get.max_zcopy + 1));
-    duo.insist(|| send(attributes.am.max_header, attributes.am.max_zcopy));
-    exceeds(send(attributes.am.max_header + 1, 0));
-    exceeds(send(0, attributes.am.max_zcopy + 1));
+    if duo.a.can(Capabilities::AM_ZCOPY) {
+        duo.insist(|| send(attributes.am.max_header, attributes.am.max_zcopy));
+        exceeds(send(attributes.am.max_header + 1, 0));
+        exceeds(send(0, attributes.am.max_zcopy + 1));
+    }
+    let (short, packed) = (attributes.am.max_short, attributes.am.max_bcopy);
+    duo.insist(|| ep.am_short(0, 0, &buffer[..short - 8]));
+    exceeds(ep.am_short(0, 0, &buffer[..short - 7]));
+    duo.insist(|| ep.am_bcopy(0, packed, |to| to.len()).map(drop));
+    exceeds(ep.am_bcopy(0, packed + 1, |_| panic!("packs nothing")).map(drop));
+    duo.insist(|| ep.put_bcopy(attributes.put.max_bcopy, |to| to.len(), key.address, &key).map(drop));
+    exceeds(ep.put_bcopy(attributes.put.max_bcopy + 1, |_| panic!("packs nothing"), key.address, &key).map(drop));
+    duo.insist(|| ep.get_bcopy(attributes.get.max_bcopy, |_| {}, key.address, &key, None).map(drop));
+    let unpack = |_: &[u8]| panic!("unpacks nothing");
+    exceeds(ep.get_bcopy(attributes.get.max_bcopy + 1, unpack, key.address, &key, None).map(drop));
+    // No bytes are a right length of everything; a packing function that says more than its room is not believed.
+    duo.insist(|| ep.put_short(&[], key.address, &key));
+    duo.insist(|| ep.am_bcopy(0, 0, |to| to.len()).map(drop));
+    assert_eq!(duo.insist(|| ep.put_bcopy(8, |_| 9, key.address, &key)), 8);
+    assert_eq!(duo.insist(|| ep.am_bcopy(0, 8, |_| 9)), 8);
+    duo.insist(|| put(0));
+    duo.insist(|| get(0));
     if attributes.get.max_short > 0 {
         let mut to = vec![0; attributes.get.max_short + 1];
         let (fits, all) = (attributes.get.max_short, to.len());

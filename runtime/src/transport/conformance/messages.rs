@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::{self, ThreadId};
 
+use super::completions::counted;
 use super::rig::*;
 use crate::transport::lock::Mutex;
 use crate::transport::*;
@@ -436,9 +437,7 @@ pub fn u29_zero_copy_messages<R: Rig>() {
     let got = Rc::new(RefCell::new(Vec::new()));
     let seen = Rc::clone(&got);
     duo.b.interface.set_handler(0, Some(Box::new(move |m| *seen.borrow_mut() = m.data().to_vec()))).expect("id");
-    let local = duo.a.memory(64);
-    // SAFETY: our allocation.
-    unsafe { local.address().copy_from(b"abcdeABCDEFG".as_ptr(), 12) };
+    let local = duo.a.memory(1024);
     let block = |at: usize, length: usize| Iov {
         pointer: local.address().wrapping_add(at),
         length,
@@ -446,7 +445,18 @@ pub fn u29_zero_copy_messages<R: Rig>() {
         count: 1,
         region: Some(local.region()),
     };
+    let fill = |data: &[u8]| {
+        // SAFETY: our allocation; what was sent from it is complete.
+        unsafe { local.address().copy_from(data.as_ptr(), data.len()) };
+    };
     let iov = [block(0, 5), block(5, 0), block(5, 7)];
+    if !duo.a.can(Capabilities::AM_ZCOPY) {
+        // SAFETY: refused.
+        let refused = unsafe { duo.a.ep().am_zcopy(0, b"head", &iov, None) };
+        assert!(matches!(refused, Err(Error::Unsupported(_))), "{refused:?}");
+        return;
+    }
+    fill(b"abcdeABCDEFG");
     let mut header = *b"head";
     // SAFETY: the blocks live past the flush.
     let _posted = duo.insist(|| unsafe { duo.a.ep().am_zcopy(0, &header, &iov, None) });
@@ -455,4 +465,45 @@ pub fn u29_zero_copy_messages<R: Rig>() {
     duo.until("the message", || !got.borrow().is_empty());
     assert_eq!(got.take(), b"headabcdeABCDEFG");
     duo.flush();
+    // With a completion: inside the call nothing is copied on the way out where a device reads the blocks, so it is called
+    // later, once; where the call has copied them to the receiver, never.
+    let by_device = duo.a.domain.attributes().needs_region;
+    let len = duo.a.interface.attributes().am.max_zcopy.min(1000);
+    for round in 0..R::rounds(1000) {
+        let data = pattern(len, round);
+        fill(&data);
+        let (completion, calls) = counted(1);
+        // SAFETY: the blocks are left alone until the completion.
+        let posted = duo.insist(|| unsafe { duo.a.ep().am_zcopy(0, b"", &[block(0, len)], Some(&completion)) });
+        assert_eq!((completion.count(), calls.load(SeqCst)), (1, 0), "never inside the call");
+        assert_eq!(posted, if by_device { Posted::InProgress } else { Posted::Done });
+        if by_device {
+            duo.until("the completion", || calls.load(SeqCst) == 1);
+            assert_eq!(completion.count(), 0);
+        }
+        fill(&[0xee; 1000][..len]);
+        duo.until("the message", || !got.borrow().is_empty());
+        assert!(got.take() == data, "round {round}");
+        duo.settle();
+        assert_eq!(calls.load(SeqCst), u32::from(by_device), "called twice, or though the call was done");
+    }
+    // More blocks than any device gathers, and the flush in place of a completion.
+    let many = Iov { pointer: local.address(), length: 1, stride: 3, count: 100, region: Some(local.region()) };
+    let data = pattern(300, 7);
+    fill(&data);
+    // SAFETY: the blocks are left alone until the flush.
+    let _posted = duo.insist(|| unsafe { duo.a.ep().am_zcopy(0, b"", &[many], None) });
+    duo.until("a flush", || duo.a.ep().flush(Flush::LOCAL, None) == Ok(Posted::Done));
+    fill(&[0xee; 300]);
+    duo.until("the message", || !got.borrow().is_empty());
+    assert!(got.take().into_iter().eq(data.into_iter().step_by(3)));
+    // What is under way when it is cancelled ends with that.
+    let (completion, calls) = counted(1);
+    // SAFETY: the blocks live to the end.
+    let posted = duo.insist(|| unsafe { duo.a.ep().am_zcopy(0, b"", &[block(0, 5)], Some(&completion)) });
+    assert!(duo.a.ep().flush(Flush::CANCEL, None).is_ok());
+    duo.settle();
+    let ended = posted == Posted::InProgress;
+    assert_eq!(calls.load(SeqCst), u32::from(ended));
+    assert_eq!(completion.status(), if ended { Err(Error::Canceled) } else { Ok(()) });
 }

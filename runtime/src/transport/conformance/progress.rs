@@ -282,6 +282,8 @@ pub fn u54_events<R: Rig>() {
     let interface = &duo.b.interface;
     assert!(interface.attributes().events.has(Events::RECEIVE.and(Events::DESCRIPTOR)));
     assert!(matches!(interface.arm(Events::ASYNC_CALLBACK), Err(Error::Unsupported(_))));
+    assert_eq!(interface.arm(Events::NONE).map_err(Error::code), Err(-5));
+    assert_eq!(interface.arm(Events::DESCRIPTOR).map_err(Error::code), Err(-5), "an event, not the way to hear of it");
     let readable = |patience: i64| {
         let fd = interface.event_descriptor().expect("a descriptor");
         let limit = rustix::fs::Timespec { tv_sec: patience / 1000, tv_nsec: patience % 1000 * 1_000_000 };
@@ -299,6 +301,56 @@ pub fn u54_events<R: Rig>() {
         assert_eq!(interface.arm(Events::RECEIVE), Err(Error::Busy), "it waits to be progressed");
         duo.until("the message", || got.get() == round);
         duo.settle();
+    }
+    only_what_is_asked_for::<R>();
+}
+
+/// A message that waits is no reason not to arm for completions, nor a completion one not to arm for messages.
+fn only_what_is_asked_for<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let events = duo.a.interface.attributes().events;
+    if !events.has(Events::SEND_COMPLETION) {
+        assert!(matches!(duo.a.interface.arm(Events::SEND_COMPLETION), Err(Error::Unsupported(_))));
+        return;
+    }
+    let (_memory, key) = duo.remote(64);
+    if duo.a.interface.attributes().emulated == Capabilities::NONE {
+        // A completion that waits to be told, and no message. Over messages a completion is one.
+        let local = duo.a.memory(64);
+        let (pointer, region) = (local.address(), Some(local.region()));
+        let iov = [Iov { pointer, length: 64, stride: 64, count: 1, region }];
+        let seen = Arc::new(AtomicBool::new(false));
+        let called = Arc::clone(&seen);
+        let completion = Completion::new(1, move |_| called.store(true, SeqCst));
+        // SAFETY: the buffer lives past the completion.
+        let posted = duo.insist(|| unsafe { duo.a.ep().get_zcopy(&iov, key.address, &key, Some(&completion)) });
+        let completes = || posted == Posted::Done || duo.a.interface.arm(Events::SEND_COMPLETION) == Err(Error::Busy);
+        wait("the device", completes, || {
+            duo.rig.turn();
+        });
+        assert_eq!(duo.a.interface.arm(Events::RECEIVE), Ok(()), "no message waits");
+        if posted == Posted::InProgress {
+            assert_eq!(duo.a.interface.arm(Events::RECEIVE.and(Events::SEND_COMPLETION)), Err(Error::Busy));
+            duo.until("the completion", || seen.load(SeqCst));
+        }
+        duo.settle();
+    }
+    let got = Rc::new(Cell::new(false));
+    let seen = Rc::clone(&got);
+    duo.a.interface.set_handler(0, Some(Box::new(move |_| seen.set(true)))).expect("id");
+    if duo.a.interface.attributes().emulated == Capabilities::NONE {
+        // And a message that waits, and no completion.
+        duo.insist(|| duo.b.ep().am_short(0, 0, &[]));
+        wait(
+            "the message",
+            || duo.a.interface.arm(Events::RECEIVE) == Err(Error::Busy),
+            || {
+                duo.b.worker.progress();
+                duo.rig.turn();
+            },
+        );
+        assert_eq!(duo.a.interface.arm(Events::SEND_COMPLETION), Ok(()), "nothing was sent");
+        duo.until("the message", || got.get());
     }
 }
 

@@ -134,6 +134,11 @@ impl Client {
         self.next
     }
 
+    /// What a fence of `endpoint` has to wait for: operations numbered below this are under way. 0: none is.
+    pub fn fence(&self, endpoint: u32) -> u64 {
+        if self.outstanding(endpoint) > 0 { self.next } else { 0 }
+    }
+
     /// Whether an operation of `endpoint` with a number below `before` is under way: unanswered, or, if not `remote`,
     /// still using the user's memory.
     pub fn busy(&self, endpoint: u32, before: u64, remote: bool) -> bool {

@@ -11,6 +11,7 @@ mod codec;
 mod server;
 
 pub use self::client::{Client, Event, Operation, Sink, Source, Unpack};
+pub use self::codec::REPLY_HEADER;
 #[cfg(any(test, fuzzing))]
 pub use self::codec::{Reply, RequestHead};
 #[cfg(test)]

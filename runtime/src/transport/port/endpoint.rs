@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
+use super::flight::Sink;
 use super::interface::{FlushWait, Interface, Slot, UNCONNECTED};
 use crate::transport::attributes::{Capabilities as Can, Flush};
 use crate::transport::error::{Error, Posted, Result};
-use crate::transport::iov::{self, Iov, Pieces};
+use crate::transport::iov::{self, Iov, Piece, Pieces};
 use crate::transport::pending::{Refused, Request};
-use crate::transport::wire::{Channel, Wire};
+use crate::transport::wire::{Channel, Straight, Wire};
 use crate::transport::{AtomicOp, Completion, Confined, MESSAGE_IDS, RemoteKey, Word};
 
 /// An endpoint over a [`Wire`]. Dropping it drops its pending requests and forgets what is under way; flush before. Where a
@@ -46,12 +47,21 @@ impl<W: Wire> Endpoint<W> {
             return Err(error);
         }
         if slot.peer == UNCONNECTED {
-            return Err(Error::NotConnected);
+            return self.not_connected();
         }
         if self.interface.queues.holds_back(self.index) || self.interface.flights.borrow().holds_back(self.index) {
             return Err(Error::NoResource);
         }
         Ok(slot)
+    }
+
+    #[cold]
+    fn not_connected(&self) -> Result<Slot> {
+        // The other end has not connected to this one yet.
+        if self.interface.ends.peer(self.index).is_some() {
+            return self.starved(Error::NoResource);
+        }
+        Err(Error::NotConnected)
     }
 
     /// As [`Endpoint::ready`], for a message: a fence may hold it back until earlier operations are answered.
@@ -62,12 +72,19 @@ impl<W: Wire> Endpoint<W> {
             return Err(Error::InvalidParam("message ids are 0 to 31"));
         }
         if slot.fence != 0 {
-            if self.interface.client.borrow().busy(self.index, slot.fence, true) {
-                return self.starved(Error::NoResource);
-            }
-            self.change(|slot| slot.fence = 0);
+            self.pass_fence(&slot)?;
         }
         Ok(slot.peer)
+    }
+
+    /// Whether what goes beside the emulated operations may follow those before the last fence: they must be answered.
+    #[cold]
+    pub(super) fn pass_fence(&self, slot: &Slot) -> Result<()> {
+        if self.interface.client.borrow().busy(self.index, slot.fence, true) {
+            return self.starved(Error::NoResource);
+        }
+        self.change(|slot| slot.fence = 0);
+        Ok(())
     }
 
     /// Sees to it that what this endpoint has posted does not touch the user's memory any more, and leaves alone what other
@@ -113,6 +130,7 @@ impl<W: Wire> Drop for Endpoint<W> {
         self.abandon();
         self.interface.flights.borrow_mut().end(self.index, drop);
         self.interface.flushes.borrow_mut().retain(|wait| wait.endpoint != self.index);
+        self.interface.ends.close(self.index);
         self.change(|slot| slot.used = false);
     }
 }
@@ -126,21 +144,25 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         if !self.interface.attributes.capabilities.has(Can::CONNECT_TO_EP) {
             return Err(Error::Unsupported("connecting to an endpoint"));
         }
-        Ok(self.index.to_le_bytes().into())
+        Ok(self.interface.ends.address(self.index).into())
     }
 
     fn connect_to_endpoint(&self, interface: &[u8], endpoint: &[u8]) -> Result<()> {
         if !self.interface.attributes.capabilities.has(Can::CONNECT_TO_EP) {
             return Err(Error::Unsupported("connecting to an endpoint"));
         }
-        if self.slot().peer != UNCONNECTED {
+        let (slot, own) = (self.slot(), &self.interface);
+        if let Some(error) = slot.failed {
+            return Err(error);
+        }
+        if slot.peer != UNCONNECTED || own.ends.peer(self.index).is_some() {
             return Err(Error::InvalidParam("the endpoint is connected already"));
         }
-        if endpoint.len() != 4 {
-            return Err(Error::Unreachable);
+        let peer = own.wire.resolve(interface)?;
+        if own.ends.connect(self.index, peer, endpoint).ok_or(Error::Unreachable)? {
+            self.change(|slot| slot.peer = peer);
         }
-        let peer = self.interface.wire.resolve(interface)?;
-        self.change(|slot| slot.peer = peer);
+        own.advance();
         Ok(())
     }
 
@@ -148,7 +170,10 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         let slot = self.slot();
         match slot.failed {
             Some(error) => Err(error),
-            None if slot.peer == UNCONNECTED => Err(Error::NotConnected),
+            None if slot.peer == UNCONNECTED => {
+                let peer = self.interface.ends.peer(self.index).ok_or(Error::NotConnected)?;
+                self.interface.wire.loss(peer).map_or(Ok(()), Err)
+            }
             None => self.interface.wire.loss(slot.peer).map_or(Ok(()), Err),
         }
     }
@@ -281,13 +306,25 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         id: u8,
         header: &[u8],
         iov: &[Iov<'_>],
-        _completion: Option<&Completion>,
+        completion: Option<&Completion>,
     ) -> Result<Posted> {
         let peer = self.ready_to_send(Can::AM_ZCOPY, "zero-copy messages", id)?;
         let limits = &self.interface.attributes.am;
         limit("the header of a zero-copy message", header.len(), limits.max_header)?;
         let len = iov::check(iov, limits.max_iov, self.interface.needs_region)?;
         limit("a zero-copy message", len, limits.max_zcopy)?;
+        if let Straight::Posted { pieces: most, .. } = self.interface.straight
+            && len > 0
+        {
+            let pieces: Vec<Piece> = iov::pieces(iov).collect();
+            if pieces.len() <= most {
+                let wire = &self.interface.wire;
+                // SAFETY: the caller's memory, readable until the completion, which the ticket is for.
+                let post = |ticket| unsafe { wire.post_message(peer, id, header, &pieces, ticket) };
+                let outcome = self.fly(&self.slot(), Sink::Message, completion, post);
+                return self.note_posted(peer, outcome);
+            }
+        }
         let fill = |buffer: &mut [u8]| {
             let (head, body) = buffer.split_at_mut(header.len());
             head.copy_from_slice(header);
@@ -298,7 +335,7 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
             });
             header.len() + len
         };
-        // The one copy is into memory that the peer, or the wire, reads: nothing is left to complete.
+        // The one copy is into memory that the peer reads, or that the wire gathers blocks in: nothing is left to complete.
         let outcome = self.interface.wire.send(peer, Channel::Message, id, header.len() + len, fill);
         self.note_posted(peer, outcome).map(|_| Posted::Done)
     }
@@ -351,9 +388,9 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         let interface = &self.interface;
         interface.wire.fence_memory();
         if slot.peer != UNCONNECTED {
-            let token = interface.client.borrow().next_token();
+            let fence = interface.client.borrow().fence(self.index);
             self.change(|slot| {
-                slot.fence = token;
+                slot.fence = fence;
                 slot.fence_next = true;
             });
             interface.wire.fence(slot.peer);

@@ -13,6 +13,8 @@ use crate::transport::wire::{Completed, Direction, Wire};
 pub(super) enum Sink {
     /// There is none, or it goes straight into the user's memory.
     Nothing,
+    /// There is none: blocks of the user's memory went as a message.
+    Message,
     /// This callback takes it.
     Unpack(Unpack),
     /// A word of this width at this address.
@@ -37,6 +39,8 @@ struct Flight {
     blocks: Option<Blocks>,
     /// Bytes of the blocks that are posted.
     posted: usize,
+    /// The wire reads or writes the user's own memory.
+    straight: bool,
     /// Posts that are not done.
     under_way: u32,
     error: Option<Error>,
@@ -81,7 +85,9 @@ impl Flights {
         });
         let (blocks, completion) = (None, completion.cloned());
         let number = self.next;
-        let flight = Flight { number, endpoint, peer, sink, blocks, posted: 0, under_way: 1, error: None, completion };
+        let straight = matches!(sink, Sink::Message);
+        let (posted, under_way, error) = (0, 1, None);
+        let flight = Flight { number, endpoint, peer, sink, blocks, posted, straight, under_way, error, completion };
         let seat = &mut self.seats[index as usize];
         seat.flight = Some(flight);
         self.next += 1;
@@ -98,7 +104,7 @@ impl Flights {
     pub(super) fn start(&mut self, endpoint: u32, peer: u32, blocks: Blocks, completion: Option<&Completion>) {
         let ticket = self.book(endpoint, peer, Sink::Nothing, completion);
         let flight = self.seats[ticket as u32 as usize].flight.as_mut().expect("just booked");
-        (flight.blocks, flight.under_way) = (Some(blocks), 0);
+        (flight.blocks, flight.straight, flight.under_way) = (Some(blocks), true, 0);
         self.unsent.push(ticket as u32);
     }
 
@@ -127,9 +133,9 @@ impl Flights {
         self.seats.iter().filter_map(|seat| seat.flight.as_ref())
     }
 
-    /// Tickets of what `endpoint` has posted from or into the user's own blocks. All else lands in memory of the wire's.
+    /// Tickets of what `endpoint` has posted from or into the user's own memory. All else lands in memory of the wire's.
     pub(super) fn straight(&self, endpoint: u32) -> Vec<u64> {
-        let is_one = |flight: &Flight| flight.endpoint == endpoint && flight.blocks.is_some() && flight.under_way > 0;
+        let is_one = |flight: &Flight| flight.endpoint == endpoint && flight.straight && flight.under_way > 0;
         let seats = self.seats.iter().enumerate().filter(|(_, seat)| seat.flight.as_ref().is_some_and(is_one));
         seats.map(|(index, seat)| ticket(seat, index as u32)).collect()
     }
@@ -198,7 +204,7 @@ impl Flights {
                     events.push(Event::Unpack(unpack, completed.data.to_vec()));
                 }
             }
-            (Ok(()), Sink::Nothing) => {}
+            (Ok(()), Sink::Nothing | Sink::Message) => {}
         }
         if flight.under_way == 0 && !flight.unsent() {
             self.finish(index, events);

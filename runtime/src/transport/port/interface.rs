@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::endpoint::Endpoint;
+use super::ends::{self, Ends, Heard};
 use super::flight::Flights;
 use crate::transport::attributes::{AtomicSet, Attributes, Capabilities as Can, Directions, Events, Limits, Order};
 use crate::transport::emulate::{Client, Event, Server};
@@ -14,10 +15,10 @@ use crate::transport::error::{Error, Posted, Result};
 use crate::transport::memory::Registry;
 use crate::transport::message::{Message, MessageHandler, Retained, Table};
 use crate::transport::pending::Queues;
-use crate::transport::wire::{Agent, Arrival, Channel, Facts, Memory, Wire};
+use crate::transport::wire::{Agent, Arrival, Channel, Facts, Memory, Straight, Wire};
 use crate::transport::{AtomicOp, Completion, Confined, ErrorHandler, InterfaceOptions, NoticeHandler};
 
-/// No peer yet.
+/// No peer yet, or one whose endpoint has not connected to this one yet.
 pub(super) const UNCONNECTED: u32 = u32::MAX;
 
 /// What an interface keeps of an endpoint.
@@ -26,7 +27,8 @@ pub(super) struct Slot {
     pub(super) used: bool,
     pub(super) peer: u32,
     pub(super) failed: Option<Error>,
-    /// Emulated operations numbered below this must be answered before a message may go.
+    /// Emulated operations numbered below this must be answered before a message or an operation of the wire's own may go.
+    /// 0: none.
     pub(super) fence: u64,
     /// The next emulated operation begins with a fence on the wire.
     pub(super) fence_next: bool,
@@ -56,11 +58,17 @@ pub struct Interface<W: Wire> {
     pub(super) attributes: Attributes,
     pub(super) needs_region: bool,
     pub(super) memory: Memory,
+    /// Who does atomics where the wire reaches the memory.
+    pub(super) atomics: Memory,
+    pub(super) straight: Straight,
+    /// The wire tells of what was posted when it is done.
+    posts: bool,
     pub(super) max_pieces: usize,
     pub(super) flights: RefCell<Flights>,
     pub(super) queues: Queues,
     pub(super) client: RefCell<Client>,
     pub(super) slots: RefCell<Vec<Slot>>,
+    pub(super) ends: Ends,
     pub(super) flushes: RefCell<Vec<FlushWait>>,
     pub(super) events: RefCell<Vec<Event>>,
     pub(super) turn: Cell<u64>,
@@ -87,13 +95,17 @@ impl<W: Wire> Interface<W> {
         Interface {
             attributes: attributes(&facts, &options),
             needs_region: facts.needs_region,
-            memory: if options.emulate { Memory::Emulated } else { facts.memory },
+            memory: memory(&facts, &options),
+            atomics: atomics(&facts, &options),
+            straight: facts.straight,
+            posts: memory(&facts, &options) == Memory::Posted || matches!(facts.straight, Straight::Posted { .. }),
             max_pieces: facts.max_pieces,
             flights: RefCell::default(),
             queues: Queues::default(),
             client: RefCell::new(Client::new(facts.max_message, options.window)),
             server: RefCell::new(Server::new(registry, facts.max_message)),
             slots: RefCell::default(),
+            ends: Ends::default(),
             flushes: RefCell::default(),
             events: RefCell::default(),
             turn: Cell::new(0),
@@ -112,7 +124,7 @@ impl<W: Wire> Interface<W> {
         let slot = Slot { used: true, peer, failed: None, fence: 0, fence_next: false, starved: u64::MAX, posted: 0 };
         let mut slots = self.slots.borrow_mut();
         // A linear look is fine: endpoints are made on first use and kept.
-        match slots.iter().rposition(|slot| !slot.used) {
+        let index = match slots.iter().rposition(|slot| !slot.used) {
             Some(free) => {
                 slots[free] = slot;
                 free as u32
@@ -121,7 +133,9 @@ impl<W: Wire> Interface<W> {
                 slots.push(slot);
                 (slots.len() - 1) as u32
             }
-        }
+        };
+        self.ends.open(index);
+        index
     }
 
     /// Requests and answers that can go, go.
@@ -156,6 +170,16 @@ impl<W: Wire> Interface<W> {
             });
         }
         drop(server);
+        if !self.ends.is_idle() {
+            done += self.ends.advance(|peer, word| {
+                let fill = |buffer: &mut [u8]| {
+                    buffer.copy_from_slice(word);
+                    word.len()
+                };
+                // To a peer that is gone there is nothing to tell.
+                !matches!(wire.send(peer, Channel::Reply, 0, word.len(), fill), Err(Error::NoResource))
+            });
+        }
         if self.memory == Memory::Posted {
             let mut events = self.events.borrow_mut();
             done += self.flights.borrow_mut().post(wire, self.max_pieces, &mut events);
@@ -175,6 +199,7 @@ impl<W: Wire> Interface<W> {
             && !self.flights.borrow().has_unsent()
             && !self.client.borrow().has_unsent()
             && !self.server.borrow().has_replies()
+            && self.ends.is_idle()
     }
 
     /// Takes what came. Messages run their handlers if `deliver`, else they wait.
@@ -199,11 +224,25 @@ impl<W: Wire> Interface<W> {
                 self.inbox.borrow_mut().push_back((arrival.id, payload));
             }
             Channel::Request => self.server.borrow_mut().serve(arrival.from, arrival.data),
+            Channel::Reply if self.hear(arrival.from, arrival.data) => {}
             Channel::Reply => {
                 let (mut client, mut events) = (self.client.borrow_mut(), self.events.borrow_mut());
                 client.answer(arrival.from, arrival.data, &mut events);
             }
         })
+    }
+
+    /// Takes what a peer tells of an endpoint, if it does.
+    fn hear(&self, from: u32, word: &[u8]) -> bool {
+        let Some(heard) = self.ends.hear(from, word) else { return false };
+        match heard {
+            Some(Heard::Joined { endpoint, peer }) => self.slots.borrow_mut()[endpoint as usize].peer = peer,
+            Some(Heard::Gone { endpoint }) => {
+                self.events.borrow_mut().push(Event::Failed { endpoint, error: Error::ConnectionReset });
+            }
+            None => {}
+        }
+        true
     }
 
     /// Runs what operations have left to tell.
@@ -257,7 +296,7 @@ impl<W: Wire> Interface<W> {
         if self.losses.replace(losses) == losses {
             return;
         }
-        let lost: Vec<(u32, u32, Error)> = self
+        let mut lost: Vec<(u32, u32, Error)> = self
             .slots
             .borrow()
             .iter()
@@ -265,6 +304,9 @@ impl<W: Wire> Interface<W> {
             .filter(|(_, slot)| slot.used && slot.failed.is_none() && slot.peer != UNCONNECTED)
             .filter_map(|(index, slot)| Some((index as u32, slot.peer, self.wire.loss(slot.peer)?)))
             .collect();
+        let waits = |(endpoint, _): &(u32, u32)| self.slots.borrow()[*endpoint as usize].peer == UNCONNECTED;
+        let connecting = self.ends.connected().into_iter().filter(waits);
+        lost.extend(connecting.filter_map(|(endpoint, peer)| Some((endpoint, peer, self.wire.loss(peer)?))));
         for (endpoint, peer, error) in lost {
             self.server.borrow_mut().forget(peer);
             self.fail(endpoint, error);
@@ -382,7 +424,7 @@ impl<W: Wire> crate::transport::Interface for Interface<W> {
         if self.is_idle() {
             return done;
         }
-        if self.memory == Memory::Posted {
+        if self.posts {
             // Nowhere else: an operation is not done before its completion can be called.
             let mut events = self.events.borrow_mut();
             done += self.flights.borrow_mut().land(&self.wire, &mut events);
@@ -419,9 +461,10 @@ impl<W: Wire> crate::transport::Interface for Interface<W> {
 
     fn fence(&self) -> Result<()> {
         self.wire.fence_memory();
-        let token = self.client.borrow().next_token();
-        for slot in self.slots.borrow_mut().iter_mut().filter(|slot| slot.used && slot.peer != UNCONNECTED) {
-            slot.fence = token;
+        let client = self.client.borrow();
+        let connected = |slot: &Slot| slot.used && slot.peer != UNCONNECTED;
+        for (index, slot) in self.slots.borrow_mut().iter_mut().enumerate().filter(|(_, slot)| connected(slot)) {
+            slot.fence = client.fence(index as u32);
             slot.fence_next = true;
             self.wire.fence(slot.peer);
         }
@@ -436,10 +479,16 @@ impl<W: Wire> crate::transport::Interface for Interface<W> {
         if !self.attributes.events.has(events) {
             return Err(Error::Unsupported("announcing these events"));
         }
-        if !self.inbox.borrow().is_empty() || !self.events.borrow().is_empty() {
+        let (send, receive) = (events.has(Events::SEND_COMPLETION), events.has(Events::RECEIVE));
+        if !send && !receive {
+            return Err(Error::InvalidParam("no event to announce"));
+        }
+        if receive && !self.inbox.borrow().is_empty() || send && !self.events.borrow().is_empty() {
             return Err(Error::Busy);
         }
-        self.wire.arm()
+        // What completes an emulated operation comes as a message.
+        let by_message = send && self.attributes.emulated != Can::NONE;
+        self.wire.arm(if by_message { events.and(Events::RECEIVE) } else { events })
     }
 }
 
@@ -454,18 +503,32 @@ impl Drop for Running<'_> {
 /// Every put, get and atomic there is.
 const MEMORY: Can = Can(Can::PUT_SHORT.0 | Can::PUT_BCOPY.0 | Can::PUT_ZCOPY.0 | Can::GET_BCOPY.0 | Can::GET_ZCOPY.0);
 
+/// Who does puts and gets.
+fn memory(facts: &Facts, options: &InterfaceOptions) -> Memory {
+    if options.emulate { Memory::Emulated } else { facts.memory }
+}
+
+/// Who does atomics.
+fn atomics(facts: &Facts, options: &InterfaceOptions) -> Memory {
+    if facts.atomics.is_none() { Memory::Emulated } else { memory(facts, options) }
+}
+
 fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
-    let memory = if options.emulate { Memory::Emulated } else { facts.memory };
-    let emulate = memory == Memory::Emulated;
+    let memory = memory(facts, options);
+    let (emulate, emulates_atomics) = (memory == Memory::Emulated, atomics(facts, options) == Memory::Emulated);
     let atomic = match facts.atomics {
-        Agent::Device if !emulate => Can::ATOMIC_DEVICE,
+        Some(Agent::Device) if !emulate => Can::ATOMIC_DEVICE,
         _ => Can::ATOMIC_CPU,
+    };
+    let emulated = match (emulate, emulates_atomics) {
+        (true, _) => MEMORY.and(atomic),
+        (false, true) => atomic,
+        (false, false) => Can::NONE,
     };
     let mut can = MEMORY
         .and(atomic)
         .and(Can::AM_SHORT)
         .and(Can::AM_BCOPY)
-        .and(Can::AM_ZCOPY)
         .and(Can::PENDING)
         .and(Can::ERRHANDLE_PEER_FAILURE)
         .and(Can::EP_CHECK)
@@ -475,6 +538,7 @@ fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
         (memory == Memory::Direct, Can::GET_SHORT),
         (facts.endpoint_connect, Can::CONNECT_TO_EP),
         (facts.inter_node, Can::INTER_NODE),
+        (facts.straight != Straight::Never, Can::AM_ZCOPY),
     ] {
         if there {
             can = can.and(flag);
@@ -491,7 +555,11 @@ fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
         Memory::Direct => packed,
         Memory::Posted => facts.max_posted_short.min(packed),
     };
-    let header = (facts.max_message / 2).min(256);
+    let straight = match facts.straight {
+        Straight::Posted { bytes, .. } => bytes.min(facts.max_message),
+        _ => facts.max_message,
+    };
+    let header = (straight / 2).min(256);
     let atomics = if can.has(atomic) {
         let (post, fetch) = (AtomicOp::POST, AtomicOp::FETCH);
         AtomicSet { post32: post, post64: post, fetch32: fetch, fetch64: fetch }
@@ -500,7 +568,7 @@ fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
     };
     Attributes {
         capabilities: can,
-        emulated: if emulate { Can(MEMORY.and(atomic).0 & can.0) } else { Can::NONE },
+        emulated: Can(emulated.0 & can.0),
         put: Limits {
             max_short: if_can(Can::PUT_SHORT, short),
             max_bcopy: if_can(Can::PUT_BCOPY, packed),
@@ -519,19 +587,19 @@ fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
             max_short: if_can(Can::AM_SHORT, facts.max_short),
             max_bcopy: if_can(Can::AM_BCOPY, facts.max_message),
             min_zcopy: 0,
-            max_zcopy: if_can(Can::AM_ZCOPY, facts.max_message - header),
+            max_zcopy: if_can(Can::AM_ZCOPY, straight - header),
             max_header: if_can(Can::AM_ZCOPY, header),
             max_iov: if_can(Can::AM_ZCOPY, options.max_iov),
         },
         max_notified: if emulate { None } else { facts.max_notified },
         atomics,
-        atomics_on_allocated_only: !emulate && facts.atomics_on_allocated_only,
-        needs_target_progress: emulate && !facts.served_asleep,
+        atomics_on_allocated_only: !emulates_atomics && facts.atomics_on_allocated_only,
+        needs_target_progress: emulates_atomics && !facts.served_asleep,
         message_order: facts.order,
         memory_order: if emulate {
             facts.order
-        } else if memory == Memory::Posted {
-            // A device may answer a get after it has done what was posted later.
+        } else if memory == Memory::Posted || emulates_atomics {
+            // A device may answer a get after it has done what was posted later; a message may come after a store.
             Order::Any
         } else if cfg!(target_arch = "x86_64") {
             // Stores of one core become visible in their order.
@@ -539,9 +607,9 @@ fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
         } else {
             Order::Any
         },
-        events: facts.events,
+        events: if emulated == Can::NONE { facts.events } else { facts.events.and(Events::SEND_COMPLETION) },
         address_len: facts.address_len,
-        endpoint_address_len: if can.has(Can::CONNECT_TO_EP) { 4 } else { 0 },
+        endpoint_address_len: if can.has(Can::CONNECT_TO_EP) { ends::ADDRESS_LEN } else { 0 },
         memory_per_peer: facts.memory_per_peer,
         max_interfaces: facts.max_interfaces,
     }

@@ -22,11 +22,17 @@ impl<W: Wire> Endpoint<W> {
             return Err(Error::InvalidParam("a key for memory of another peer"));
         }
         let memory = self.interface.memory;
-        Ok(if memory == Memory::Emulated || self.interface.wire.reaches(key) { memory } else { Memory::Emulated })
+        if memory == Memory::Emulated || !self.interface.wire.reaches(key) {
+            return Ok(Memory::Emulated);
+        }
+        if slot.fence != 0 {
+            self.pass_fence(slot)?;
+        }
+        Ok(memory)
     }
 
     /// Posts an operation whose end a ticket tells.
-    fn fly(
+    pub(super) fn fly(
         &self,
         slot: &Slot,
         landing: Landing,
@@ -288,7 +294,7 @@ impl<W: Wire> Endpoint<W> {
         if key.place == Place::Outside && attributes.atomics_on_allocated_only {
             return Err(Error::Unsupported("atomics on memory that the domain did not allocate"));
         }
-        Ok((slot, way))
+        Ok((slot, if self.interface.atomics == Memory::Emulated { Memory::Emulated } else { way }))
     }
 
     #[inline(always)]

@@ -2,6 +2,7 @@
 //! emulated puts, gets and atomics where the wire has none.
 
 mod endpoint;
+mod ends;
 mod flight;
 mod interface;
 mod memory;

@@ -19,7 +19,7 @@ use crate::transport::attributes::{Events, Order};
 use crate::transport::error::{Error, Result};
 use crate::transport::key::{self, RemoteKey};
 use crate::transport::message::Retained;
-use crate::transport::wire::{Agent, Arrival, Channel, Facts, Memory, Wire};
+use crate::transport::wire::{Agent, Arrival, Channel, Facts, Memory, Straight, Wire};
 
 const ADDRESS_MAGIC: u32 = u32::from_le_bytes(*b"bwsm");
 /// Bytes of an address: magic, rank, where the rank has the slots (which tells one job from another).
@@ -108,7 +108,8 @@ impl Wire for ShmWire {
             max_short: SHORT_MAX,
             max_message: self.max_message,
             memory: Memory::Direct,
-            atomics: Agent::Processor,
+            atomics: Some(Agent::Processor),
+            straight: Straight::Copied,
             max_posted_short: 0,
             max_posted_packed: 0,
             max_pieces: 0,
@@ -212,7 +213,8 @@ impl Wire for ShmWire {
         self.events().map(EventThread::descriptor)
     }
 
-    fn arm(&self) -> Result<()> {
+    fn arm(&self, _events: Events) -> Result<()> {
+        // A message is all that can be announced.
         self.events()?.arm(|| self.has_arrivals())
     }
 

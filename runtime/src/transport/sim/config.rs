@@ -44,6 +44,8 @@ pub struct Config {
     /// Who does puts, gets and atomics: [`Memory::Emulated`] over messages, [`Memory::Direct`] at once, or
     /// [`Memory::Posted`] at once, and told of some turns later.
     pub memory: Memory,
+    /// Who does puts and gets does atomics, too. Else they go over messages.
+    pub native_atomics: bool,
     /// Zero-copy memory must be registered.
     pub needs_region: bool,
     /// Nanoseconds from a death to when the others know.
@@ -68,6 +70,7 @@ impl Config {
             flow: FlowLimits { slots: 64, credits: 64, fragment: 4096, message: 64 << 10 },
             served_asleep: true,
             memory: Memory::Emulated,
+            native_atomics: true,
             needs_region: true,
             detection: 50_000,
         }

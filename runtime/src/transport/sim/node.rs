@@ -18,7 +18,7 @@ use crate::transport::key::RemoteKey;
 use crate::transport::memory::Registry;
 use crate::transport::message::Retained;
 use crate::transport::port;
-use crate::transport::wire::{Agent, Arrival, Channel, Completed, Direction, Facts, Memory, Wire};
+use crate::transport::wire::{Agent, Arrival, Channel, Completed, Direction, Facts, Memory, Straight, Wire};
 
 const ADDRESS_MAGIC: u32 = u32::from_le_bytes(*b"bwsi");
 const ADDRESS_LEN: usize = 8;
@@ -111,6 +111,11 @@ impl SimWire {
     fn me(&self) -> usize {
         self.node.rank as usize
     }
+
+    /// A card without atomics does none.
+    fn check_atomics(&self) -> Result<()> {
+        if self.node.config.native_atomics { Ok(()) } else { Err(Error::Unsupported("native atomics")) }
+    }
 }
 
 impl Drop for SimWire {
@@ -137,7 +142,15 @@ impl Wire for SimWire {
             max_short: config.flow.message.min(128),
             max_message: config.flow.message,
             memory: config.memory,
-            atomics: if config.memory == Memory::Posted { Agent::Device } else { Agent::Processor },
+            atomics: match config.memory {
+                _ if !config.native_atomics => None,
+                Memory::Posted => Some(Agent::Device),
+                _ => Some(Agent::Processor),
+            },
+            straight: match config.memory {
+                Memory::Posted => Straight::Posted { bytes: config.flow.message, pieces: MAX_PIECES },
+                _ => Straight::Never,
+            },
             max_posted_short: 64,
             max_posted_packed: 16 << 10,
             max_pieces: MAX_PIECES,
@@ -248,14 +261,17 @@ impl Wire for SimWire {
         Ok(fd.as_fd())
     }
 
-    fn arm(&self) -> Result<()> {
+    fn arm(&self, events: Events) -> Result<()> {
         let fd = self.event_descriptor()?;
         let mut count = [0; 8];
         // Empty or not, it is empty afterwards.
         let _ = rustix::io::read(fd, &mut count);
         let mut state = self.node.network.state();
         let card = &mut state.cards[self.me()];
-        if !(card.inbox.is_empty() && card.notices.is_empty()) {
+        // What is done is told some turns later, and nothing announces that: the caller goes on with its turns.
+        if events.has(Events::SEND_COMPLETION) && self.posts.under_way()
+            || events.has(Events::RECEIVE) && !(card.inbox.is_empty() && card.notices.is_empty())
+        {
             return Err(Error::Busy);
         }
         card.armed = true;
@@ -282,6 +298,7 @@ impl Wire for SimWire {
     }
 
     fn atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic) -> Result<u64> {
+        self.check_atomics()?;
         let mut state = self.node.network.state();
         state.check(self.node.rank, peer)?;
         let at = state.cards[peer as usize].registry.resolve(key.id, remote, atomic.width as usize)?;
@@ -325,6 +342,24 @@ impl Wire for SimWire {
         self.post(peer, (key, remote), Post::Pieces(direction, pieces.into()), Some(ticket))
     }
 
+    unsafe fn post_message(&self, peer: u32, id: u8, header: &[u8], pieces: &[Piece], ticket: u64) -> Result<()> {
+        let mut state = self.node.network.state();
+        state.check(self.node.rank, peer)?;
+        if !state.has_room(self.node.rank, peer, Channel::Message) {
+            return Err(Error::NoResource);
+        }
+        self.posts.note(peer, ticket)?;
+        let mut bytes = header.to_vec();
+        for piece in pieces {
+            let at = bytes.len();
+            bytes.resize(at + piece.len, 0);
+            // SAFETY: the caller's memory, readable until the ticket comes back.
+            unsafe { copy(bytes[at..].as_mut_ptr(), piece.pointer, piece.len) };
+        }
+        state.send(self.node.rank, peer, Channel::Message, id, bytes);
+        Ok(())
+    }
+
     fn post_notified(&self, peer: u32, key: &RemoteKey, remote: u64, bytes: &[u8], notice: u32) -> Result<()> {
         if self.node.network.state().cards[peer as usize].notices.len() >= NOTICES {
             return Err(Error::NoResource);
@@ -344,6 +379,7 @@ impl Wire for SimWire {
     }
 
     fn post_atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic, ticket: Option<u64>) -> Result<()> {
+        self.check_atomics()?;
         self.post(peer, (key, remote), Post::Atomic(atomic), ticket)
     }
 

@@ -68,6 +68,24 @@ impl Posts {
         Ok(())
     }
 
+    /// Takes a place for a message, which the network carries; the ticket comes back as that of an operation.
+    pub(super) fn note(&self, peer: u32, ticket: u64) -> Result<()> {
+        if !self.has_room() {
+            return Err(Error::NoResource);
+        }
+        let number = self.posted.get();
+        self.posted.set(number + 1);
+        let op = Op { number, peer, ticket: Some(ticket), outcome: Ok(()), data: Vec::new() };
+        self.ops.borrow_mut().push_back(op);
+        self.turns.set(2);
+        Ok(())
+    }
+
+    /// Whether something is under way.
+    pub(super) fn under_way(&self) -> bool {
+        !self.ops.borrow().is_empty()
+    }
+
     /// Operations posted so far.
     pub(super) fn posted(&self) -> u32 {
         self.posted.get()

@@ -11,10 +11,14 @@ use super::link::Lent;
 use super::ring::{HEAD, Head, RINGS, Remote, seal};
 use super::wire::{BUSY, FLOW};
 use super::{Device, VerbsWire};
+use crate::transport::attributes::Events;
 use crate::transport::conformance::{join, wait};
 use crate::transport::key::Place;
 use crate::transport::wire::{Channel, Wire};
 use crate::transport::{Error, RemoteKey};
+
+/// What a rank that sleeps waits for.
+const ALL: Events = Events::RECEIVE.and(Events::SEND_COMPLETION);
 
 /// Two ranks, of which `near` writes into a ring of `far`'s, and has just written.
 fn busy_ends() -> [End; 2] {
@@ -56,7 +60,7 @@ fn wakes(wire: &VerbsWire, milliseconds: i64) -> bool {
 /// Arms until it may sleep; nothing comes meanwhile.
 fn arm(end: &mut End) {
     let mut turns = 0;
-    while end.wire.arm() == Err(Error::Busy) {
+    while end.wire.arm(ALL) == Err(Error::Busy) {
         end.take();
         end.wire.push();
         turns += 1;
@@ -181,7 +185,7 @@ fn who_sleeps_has_its_ring_back_and_is_woken() {
     wait("arrival", || near.wire.arrived(near.peer, near.wire.sent(near.peer)), || {});
     let before = far.came[0].len();
     assert!(far.wire.has_arrivals());
-    assert_eq!(far.wire.arm(), Err(Error::Busy));
+    assert_eq!(far.wire.arm(ALL), Err(Error::Busy));
     far.takes(Channel::Message, before + 1);
     assert_eq!(far.came[0].last().map(Vec::as_slice), Some(&b"you stay"[..]));
     arm(&mut far);
@@ -236,7 +240,7 @@ fn what_crosses_the_question_is_found_after_a_nap() {
         assert!(wakes(&far.wire, 5000), "it sleeps, and its message lies there");
         far.take();
         if far.came[0].len() == before {
-            let _ = far.wire.arm();
+            let _ = far.wire.arm(ALL);
         }
         assert!(start.elapsed() < Duration::from_secs(20));
     }
@@ -353,10 +357,10 @@ fn who_sends_computes_and_sleeps_misses_nothing() {
                     finished.fetch_add(1, Ordering::SeqCst);
                 }
                 std::thread::yield_now();
-            } else if !all && stuck && wire.arm().is_ok() {
+            } else if !all && stuck && wire.arm(ALL).is_ok() {
                 sleeps.fetch_add(1, Ordering::Relaxed);
                 assert!(wakes(&wire, 10_000), "rank {rank} sleeps; it sent {sent:?} and has {came:?}");
-            } else if !all && random() % 2 == 0 && wire.arm().is_ok() {
+            } else if !all && random() % 2 == 0 && wire.arm(ALL).is_ok() {
                 sleeps.fetch_add(1, Ordering::Relaxed);
                 wakes(&wire, 2);
             }
@@ -380,7 +384,7 @@ fn arming_that_is_refused_keeps_the_rings() {
     for _ in 0..12 {
         near.send(Channel::Request, b"request!").expect("room");
         wait("acknowledgement", || near.wire.arrived(near.peer, near.wire.sent(near.peer)), || {});
-        assert_eq!(far.wire.arm(), Err(Error::Busy));
+        assert_eq!(far.wire.arm(ALL), Err(Error::Busy));
         far.take();
     }
     far.takes(Channel::Request, before + 12);

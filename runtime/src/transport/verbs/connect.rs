@@ -209,7 +209,7 @@ impl Datagrams {
         let region = region.map_err(|error| io::Error::other(error.to_string()))?;
         let mut own = Datagrams { buffers, region, sent: 0, pair, done, events };
         (0..RECEIVES).try_for_each(|buffer| own.offer(buffer))?;
-        own.done.notify();
+        own.done.notify(false);
         Ok(own)
     }
 
@@ -251,7 +251,7 @@ impl Datagrams {
     /// The datagrams that came.
     fn take(&mut self) -> Vec<Datagram> {
         self.events.drain();
-        self.done.notify();
+        self.done.notify(false);
         let mut taken = Vec::new();
         let mut room = [MaybeUninit::uninit(); 16];
         loop {

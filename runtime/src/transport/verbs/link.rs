@@ -52,6 +52,8 @@ pub enum Then {
     Large(u32),
     /// It was the user's; the ticket says so.
     Ticket(u64),
+    /// Its head goes back to the small ones. The rest was the user's; the ticket says so.
+    Message { small: u32, ticket: u64 },
     /// It was the user's, to read into; the ticket says so.
     Read(u64),
     /// Holds what was read.

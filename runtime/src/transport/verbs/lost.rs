@@ -9,10 +9,14 @@ use super::address::Address;
 use super::credits::send;
 use super::wire::FLOW;
 use super::{Device, VerbsWire};
+use crate::transport::attributes::Events;
 use crate::transport::conformance::wait;
 use crate::transport::key::Place;
 use crate::transport::wire::{Channel, Wire};
 use crate::transport::{Error, RemoteKey};
+
+/// What a rank that sleeps waits for.
+const ALL: Events = Events::RECEIVE.and(Events::SEND_COMPLETION);
 
 /// Two ranks, and by which number the second knows the first, and the first the second.
 fn two() -> ([Device; 2], [VerbsWire; 2], [u32; 2]) {
@@ -239,7 +243,7 @@ fn a_peer_that_counts_as_lost_and_asks_again_learns_of_it() {
     assert_eq!((far.loss(back), far.rings_lent()), (Some(Error::ConnectionReset), 0));
     // Nothing of it keeps this rank awake.
     let sleeps = |_| {
-        while far.arm() == Err(Error::Busy) {
+        while far.arm(ALL) == Err(Error::Busy) {
             far.push();
             far.receive(&mut |_| {});
         }

@@ -127,10 +127,10 @@ impl Completions {
         unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), count.max(0) as usize) }
     }
 
-    /// Asks for an event with the next completion.
-    pub fn notify(&self) {
+    /// Asks for an event with the next completion or, if `solicited`, with the next message or notice.
+    pub fn notify(&self, solicited: bool) {
         // SAFETY: a live queue.
-        unsafe { ibv_req_notify_cq(self.raw, 0) };
+        unsafe { ibv_req_notify_cq(self.raw, solicited.into()) };
     }
 }
 

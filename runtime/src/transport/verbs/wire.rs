@@ -38,7 +38,7 @@ use crate::transport::error::{Error, Result};
 use crate::transport::iov::Piece;
 use crate::transport::key::RemoteKey;
 use crate::transport::stream::{FRAME_HEADER, FlowLimits};
-use crate::transport::wire::{Agent, Arrival, Channel, Completed, Direction, Facts, Memory, Wire};
+use crate::transport::wire::{Agent, Arrival, Channel, Completed, Direction, Facts, Memory, Straight, Wire};
 
 #[cfg(test)]
 pub use self::rings::BUSY;
@@ -298,7 +298,12 @@ impl Wire for VerbsWire {
             max_short: self.flow.fragment.min(256),
             max_message: self.flow.message,
             memory: Memory::Posted,
-            atomics: Agent::Device,
+            atomics: match self.connector.board.card.attributes.atomic_cap {
+                IBV_ATOMIC_NONE => None,
+                _ => Some(Agent::Device),
+            },
+            // The frame's head takes a place in the list, too.
+            straight: Straight::Posted { bytes: self.flow.fragment, pieces: PIECES - 1 },
             max_posted_short: self.connector.board.inline.max(64),
             max_posted_packed: LARGE_BYTES,
             max_pieces: PIECES,
@@ -523,19 +528,23 @@ impl Wire for VerbsWire {
         Ok(self.poll.as_fd())
     }
 
-    fn arm(&self) -> Result<()> {
+    fn arm(&self, events: Reports) -> Result<()> {
+        let (send, receive) = (events.has(Reports::SEND_COMPLETION), events.has(Reports::RECEIVE));
         self.look_after_peers();
         let board = &self.connector.board;
         self.events.drain();
         connect::quiet(&board.notice);
         let losses = self.losses.get();
-        if self.has_arrivals() {
+        if receive && self.has_arrivals() {
             return Err(Error::Busy);
         }
-        let nap = self.nap();
-        // Completions of what is silent would not be announced.
-        self.links.iter().for_each(|(peer, link)| self.ask_for_report(peer, link));
-        board.done.notify();
+        // Only messages come by rings.
+        let nap = if receive { self.nap() } else { None };
+        if send {
+            // Completions of what is silent would not be announced.
+            self.links.iter().for_each(|(peer, link)| self.ask_for_report(peer, link));
+        }
+        board.done.notify(!send);
         let changes = board.changes();
         if changes != self.seen.get() {
             self.look_for_changes(changes);
@@ -543,7 +552,8 @@ impl Wire for VerbsWire {
         let reports = self.look();
         // A report may be room for what waits.
         let room = reports > 0 && !self.backlog.borrow().is_empty();
-        if self.has_arrivals() || room || !self.done.borrow().is_empty() || losses != self.losses.get() {
+        let sent = room || !self.done.borrow().is_empty();
+        if receive && self.has_arrivals() || send && sent || losses != self.losses.get() {
             return Err(Error::Busy);
         }
         self.set_alarm(nap)
@@ -621,6 +631,10 @@ impl Wire for VerbsWire {
             Direction::Get => link.reads.set(link.reads.get() + 1),
         }
         Ok(())
+    }
+
+    unsafe fn post_message(&self, peer: u32, id: u8, header: &[u8], pieces: &[Piece], ticket: u64) -> Result<()> {
+        self.post_gathered(peer, id, header, pieces, ticket)
     }
 
     fn post_notified(&self, peer: u32, key: &RemoteKey, remote: u64, bytes: &[u8], notice: u32) -> Result<()> {

@@ -11,13 +11,21 @@
 //! | `MatchingHandler` | [`MatchingHandler`] |
 //! | `cheetah_core_finalize` | [`Controller::finalize`], or the last reference dropped |
 //!
-//! No thread works in the background: messages move when a context calls into the controller.
+//! # Threads
+//!
+//! Messages move when a context calls into the controller; no thread does that for it. Contexts that `-np`, the launcher or
+//! `BELLWETHER_RANKS` started on one machine have no thread but the program's. A job has one where something must be answered
+//! that comes at any time, also while the program computes:
+//! - over RDMA one for each rank (`connections`): it answers peers that ask for a connection, which come by datagram. It
+//!   moves no message and calls no function.
+//! - on several hosts one for each host (`hosts`), at its first rank: it tells the other hosts who arrived and who failed.
+//! - under mpirun or srun those that the MPI library starts for itself.
 
 mod matching;
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
@@ -26,7 +34,7 @@ pub use self::matching::{MatchingHandler, Postcard, Serialize};
 use self::matching::Matching;
 use crate::error::{Error, Result};
 use crate::message::HandlerId;
-use crate::world::{Builder, RawBells, World};
+use crate::world::{Builder, RawBells, StartBy, World};
 
 /// A function's number, counted from the first one registered.
 pub type FunctionId = u32;
@@ -45,6 +53,45 @@ impl Bell {
         Bell(AtomicI32::new(0))
     }
 
+    /// The bell that a number of the program's own is: the two are one, whichever of them is rung, read or changed.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod bellwether { pub use bellwether_runtime::vocabulary; }
+    /// use std::sync::atomic::{AtomicI32, Ordering};
+    /// use bellwether::vocabulary::cheetah::Bell;
+    /// static ARRIVED: AtomicI32 = AtomicI32::new(0);
+    /// let bell = Bell::of(&ARRIVED);
+    /// bell.ring();
+    /// assert_eq!(ARRIVED.load(Ordering::Acquire), 1);
+    /// ```
+    pub const fn of(number: &AtomicI32) -> &Bell {
+        // SAFETY: a `Bell` is an `AtomicI32` and nothing else, by `repr(transparent)`; the borrow goes on as it was.
+        unsafe { &*std::ptr::from_ref(number).cast::<Bell>() }
+    }
+
+    /// Rings by hand: counts one more. What this thread wrote before is seen by who sees the ring.
+    pub fn ring(&self) {
+        // Pairs with the Acquire loads of `read`, `value` and `wait`.
+        self.0.fetch_add(1, Ordering::Release);
+    }
+
+    /// Sets the count. A ring of another context that comes at the same time may be lost: [`Bell::lower`] loses none.
+    pub fn set(&self, count: i32) {
+        self.0.store(count, Ordering::Release);
+    }
+
+    /// Takes `rings` off the count, usually those that were waited for, and returns what is left. Loses no ring.
+    pub fn lower(&self, rings: i32) -> i32 {
+        self.0.fetch_sub(rings, Ordering::AcqRel).wrapping_sub(rings)
+    }
+
+    /// The count, without a poll. It changes while the context polls, or, where the bell lies in memory that other contexts
+    /// reach directly, at any time.
+    pub fn value(&self) -> i32 {
+        self.0.load(Ordering::Acquire)
+    }
+
     /// Its address, for other contexts to name it as their remote bell.
     pub fn address(&self) -> usize {
         std::ptr::from_ref(self) as usize
@@ -58,6 +105,11 @@ impl Bell {
         controller.poll()?;
         Ok(self.0.load(Ordering::Acquire))
     }
+}
+
+thread_local! {
+    /// The controller that this thread set up.
+    static SET_UP: RefCell<Weak<Inner>> = const { RefCell::new(Weak::new()) };
 }
 
 /// A context's access to all others. Clones share it; the last one to go finalises.
@@ -76,16 +128,43 @@ impl Controller {
     }
 
     /// Sets up the contexts and takes Cheetah's options out of `arguments`: `-np N` starts N contexts as copies of
-    /// this program, unless a launcher has done so already; `-shmem` and `-mpi` say how, `-ulm` is refused. Call it as early as
-    /// possible: before it, every context does what the program says. Collective.
+    /// this program, unless a launcher has done so already. `-shmem` and `-mpi` choose how contexts start and reach each other:
+    ///
+    /// | option | contexts | they reach each other |
+    /// | --- | --- | --- |
+    /// | none | as the surroundings say | as settings say |
+    /// | `-shmem` | copies of the program, or those of `bellwether run` | by shared memory, whatever `BELLWETHER_TRANSPORT` says |
+    /// | `-mpi` | the tasks of mpirun or srun; one if there are none | as settings say |
+    ///
+    /// `-ulm` is refused. Call it as early as possible: before it, every context does what the program says. Collective.
+    ///
+    /// A program may set up several controllers. While one that this thread has set up is valid, all further ones share it, as
+    /// clones do, and the last to go finalises.
     ///
     /// # Errors
-    /// As [`World::start`]; [`Error::InvalidArgument`] for an option that cannot be understood.
+    /// As [`World::start`]; [`Error::InvalidArgument`] for an option that cannot be understood, for `-mpi` in a build without the
+    /// feature `mpi`, for an option that the surroundings contradict, as `-shmem` under mpirun does, and for `-np` with
+    /// another number than the controller has that is valid already.
     pub fn setup(arguments: &mut Vec<String>) -> Result<Controller> {
-        let contexts = take_options(arguments)?;
+        let Options { contexts, start } = take_options(arguments)?;
+        if let Some(inner) = SET_UP.with_borrow(Weak::upgrade) {
+            let controller = Controller(Some(inner));
+            if controller.is_valid() {
+                return match (controller.ncontexts()?, contexts) {
+                    (there, Some(asked)) if there != asked => Err(Error::InvalidArgument {
+                        operation: "setup",
+                        why: format!("-np {asked}: this program has set up {there} contexts already"),
+                    }),
+                    _ => Ok(controller),
+                };
+            }
+        }
         let mut builder = World::builder();
         if let Some(contexts) = contexts {
             builder = builder.ranks(contexts);
+        }
+        if let Some(start) = start {
+            builder = builder.start_by(start);
         }
         Self::setup_with(builder)
     }
@@ -98,6 +177,7 @@ impl Controller {
         let world = Rc::new(builder.open_table().start()?);
         let inner = Rc::new(Inner { world: RefCell::new(Some(Rc::clone(&world))), matching: RefCell::default() });
         matching::install(&world, &inner);
+        SET_UP.set(Rc::downgrade(&inner));
         Ok(Controller(Some(inner)))
     }
 
@@ -182,13 +262,15 @@ impl Controller {
         unsafe { self.world("get")?.get_address(context, remote, local, length, bells) }
     }
 
-    /// Gives `function` the next number. Every context registers the same functions in the same order, before its
-    /// first communication call. The function gets the controller, the calling context, its own number and the
+    /// Gives `function` the next number. Every context registers the same functions in the same order, each at any time: also
+    /// after communication has begun, and without waiting for the others. A context keeps a call of a function that the caller
+    /// has registered and itself not yet, and runs it in a call after it has. The function gets the controller, the calling context, its own number and the
     /// buffer, which belongs to the system and is gone afterwards; it runs inside a call of this context and may put,
     /// get and invoke, but not wait.
     ///
     /// # Errors
-    /// [`Error::RegistrationClosed`] after the first communication call.
+    /// [`Error::InvalidArgument`] before [`Controller::setup`] and after [`Controller::finalize`]. That functions differ is found
+    /// by calls between the contexts and by the barrier ([`Error::RanksDiffer`]).
     pub fn register_function<F>(&self, function: F) -> Result<FunctionId>
     where
         F: Fn(&Controller, usize, FunctionId, &[u8]) + 'static,
@@ -214,11 +296,16 @@ impl Controller {
     }
 
     /// Calls function `function` in `context`, with a copy of `buffer`, which may be changed on return: the bell rings
-    /// before that. Does not wait for that context, and keeps what finds no room.
+    /// before that. Does not wait for that context, and keeps what finds no room on the way there, up to
+    /// `BELLWETHER_MESSAGE_MEMORY` bytes for all contexts together.
+    ///
+    /// **Blocks when that memory is full**, until some of it is free: the contexts that are called must poll for that. Meanwhile
+    /// it makes progress, so that functions run here. Inside a function it never blocks, and keeps more. Where the
+    /// program has something else to do, use [`Controller::try_ainvoke`].
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::PeerLost`]; [`Error::RanksDiffer`] if that context registered other
-    /// functions; [`Error::OutOfMemory`] if the buffer can never fit. A number that was never registered is an
+    /// functions; [`Error::OutOfMemory`] if the buffer can never fit. A number that the caller has not registered is an
     /// [`Error::UnknownHandler`] from the next call of the *called* context.
     pub fn ainvoke(
         &self,
@@ -228,14 +315,48 @@ impl Controller {
         local_bell: Option<&Bell>,
     ) -> Result<()> {
         let world = self.world("ainvoke")?;
-        world.messages().post_to_handler(context, HandlerId::from_number(function), buffer)?;
+        world.messages().post_to_function(context, HandlerId::from_number(function), buffer)?;
         if let Some(bell) = local_bell {
-            bell.0.fetch_add(1, Ordering::Release);
+            bell.ring();
         }
         world.poll().map(drop)
     }
 
-    /// Waits until every context has called this. Collective. Checks that all have registered the same functions.
+    /// As [`Controller::ainvoke`], but never blocks and keeps nothing: returns whether there was room on the way to that context.
+    /// If not, nothing has happened and the bell is not rung; poll, and try again.
+    ///
+    /// # Errors
+    /// As [`Controller::ainvoke`].
+    ///
+    /// # Examples
+    /// ```
+    /// # mod bellwether { pub use bellwether_runtime::*; }
+    /// # use bellwether::vocabulary::cheetah::Controller;
+    /// let controller = Controller::setup(&mut vec!["program".into()])?;
+    /// let function = controller.register_function(|_, who, _, buffer| println!("{who} sent {buffer:?}"))?;
+    /// while !controller.try_ainvoke(0, function, b"hello", None)? {
+    ///     // Something useful; the call has polled.
+    /// }
+    /// controller.finalize()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    pub fn try_ainvoke(
+        &self,
+        context: usize,
+        function: FunctionId,
+        buffer: &[u8],
+        local_bell: Option<&Bell>,
+    ) -> Result<bool> {
+        let world = self.world("try_ainvoke")?;
+        let sent = world.messages().try_post_to_function(context, HandlerId::from_number(function), buffer)?;
+        if let Some(bell) = local_bell.filter(|_| sent) {
+            bell.ring();
+        }
+        world.poll().map(|_| sent)
+    }
+
+    /// Waits until every context has called this. Collective. Checks that all have registered the same functions, as far as
+    /// each had when it first called another.
     ///
     /// # Errors
     /// As [`World::barrier`]; [`Error::RanksDiffer`].
@@ -279,12 +400,12 @@ impl Controller {
     /// afterwards, and requests that no message has met are dropped.
     ///
     /// # Errors
-    /// As [`Controller::barrier`].
+    /// As [`Controller::barrier`]; [`Error::UnknownHandler`] if a call is left of a function that this context never registered.
     pub fn finalize(&self) -> Result<()> {
         let world = self.world("finalize")?;
         world.engine().check_outside_handler("finalize")?;
         world.messages().seal();
-        let done = world.last_barrier();
+        let done = world.last_barrier().and_then(|()| world.messages().check_none_early());
         let inner = self.inner("finalize")?;
         inner.world.borrow_mut().take();
         // Requests may hold the controller, and would keep it for ever.
@@ -334,10 +455,21 @@ fn run<F: Fn(&Controller, usize, FunctionId, &[u8])>(
     function(controller, who, id, buffer);
 }
 
-/// Takes Cheetah's options out, and returns the number of contexts asked for.
-fn take_options(arguments: &mut Vec<String>) -> Result<Option<usize>> {
+/// What the options of the command line say.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Options {
+    contexts: Option<usize>,
+    start: Option<StartBy>,
+}
+
+/// Takes Cheetah's options out.
+fn take_options(arguments: &mut Vec<String>) -> Result<Options> {
     let wrong = |why: String| Error::InvalidArgument { operation: "setup", why };
-    let mut contexts = None;
+    let Options { mut contexts, mut start } = Options::default();
+    let mut choose = |by: StartBy| match start.replace(by) {
+        Some(other) if other != by => Err(wrong("-shmem and -mpi: one of the two".into())),
+        _ => Ok(()),
+    };
     let mut at = 1;
     while at < arguments.len() {
         match arguments[at].as_str() {
@@ -348,14 +480,15 @@ fn take_options(arguments: &mut Vec<String>) -> Result<Option<usize>> {
                 contexts = Some(parsed.ok_or_else(|| wrong(format!("-np {number}: a number above 0 expected")))?);
                 arguments.drain(at..(at + 2).min(arguments.len()));
             }
-            "-shmem" => drop(arguments.remove(at)),
-            "-mpi" if cfg!(feature = "mpi") => drop(arguments.remove(at)),
-            "-mpi" => return Err(wrong("-mpi: built without the feature `mpi`".into())),
+            option @ ("-shmem" | "-mpi") => {
+                choose(if option == "-shmem" { StartBy::Copies } else { StartBy::Mpi })?;
+                arguments.remove(at);
+            }
             "-ulm" => return Err(wrong("-ulm: there are no user-level messages here; use -shmem or -mpi".into())),
             _ => at += 1,
         }
     }
-    Ok(contexts)
+    Ok(Options { contexts, start })
 }
 
 #[cfg(test)]
@@ -365,9 +498,12 @@ mod tests {
     #[test]
     fn options_are_taken_out_and_others_left() {
         let mut arguments: Vec<String> = ["prog", "-v", "-np", "4", "-shmem", "x", "--", "-np"].map(Into::into).into();
-        assert_eq!(take_options(&mut arguments).expect("fine"), Some(4));
+        let wanted = Options { contexts: Some(4), start: Some(StartBy::Copies) };
+        assert_eq!(take_options(&mut arguments).expect("fine"), wanted);
         assert_eq!(arguments, ["prog", "-v", "x", "--", "-np"]);
-        for bad in [&["p", "-np"][..], &["p", "-np", "0"], &["p", "-np", "many"]] {
+        for bad in
+            [&["p", "-np"][..], &["p", "-np", "0"], &["p", "-np", "many"], &["p", "-shmem", "-mpi"], &["p", "-ulm"]]
+        {
             let mut arguments: Vec<String> = bad.iter().map(|a| a.to_string()).collect();
             assert!(take_options(&mut arguments).is_err(), "{bad:?}");
         }

@@ -7,10 +7,11 @@ use rdma_core_sys::*;
 
 use super::{FRAME, Kept, SharedBytes, VerbsWire, request};
 use crate::transport::error::{Error, Result};
+use crate::transport::iov::Piece;
 use crate::transport::message::Retained;
-use crate::transport::stream::Frame;
-use crate::transport::verbs::connect::DEPTH;
-use crate::transport::verbs::link::{Link, Record, Then};
+use crate::transport::stream::{FRAME_HEADER, Frame};
+use crate::transport::verbs::connect::{DEPTH, PIECES};
+use crate::transport::verbs::link::{Flow, Link, Record, Then};
 use crate::transport::verbs::pool::Pool;
 use crate::transport::verbs::queue::{GIVEN, Shared};
 use crate::transport::verbs::ring;
@@ -116,6 +117,7 @@ impl VerbsWire {
         let key = if small.is_none() { 0 } else { self.small.key() };
         let mut sge = ibv_sge { addr: frame.as_ptr() as u64, length: frame.len() as u32, lkey: key };
         let mut wr = request(IBV_WR_SEND, std::slice::from_mut(&mut sge));
+        wr.send_flags |= IBV_SEND_SOLICITED;
         if small.is_none() {
             wr.send_flags |= IBV_SEND_INLINE;
         }
@@ -125,6 +127,51 @@ impl VerbsWire {
             Err(_) => small.into_iter().for_each(|small| self.small.give_back(small)),
         }
         posted
+    }
+
+    /// Posts a message of `header` and `pieces`: one frame, whose head lies in a small buffer and whose rest the device
+    /// gathers from the user's memory.
+    pub(super) fn post_gathered(&self, peer: u32, id: u8, header: &[u8], pieces: &[Piece], ticket: u64) -> Result<()> {
+        let channel = Channel::Message as usize;
+        let link = self.ready(peer, 1)?;
+        if !link.flows.borrow()[channel].out.can_pass() {
+            return Err(Error::NoResource);
+        }
+        let small = self.take(&self.small)?;
+        let len = header.len() + pieces.iter().map(|piece| piece.len).sum::<usize>();
+        let (credits, head) = {
+            let Flow { out, inward, .. } = &mut link.flows.borrow_mut()[channel];
+            (inward.due(), out.pass(id, len, inward.due()))
+        };
+        let Some(head) = head else {
+            self.small.give_back(small);
+            return Err(Error::NoResource);
+        };
+        let at = self.small.at(small);
+        // SAFETY: a buffer of ours with room for a frame.
+        let buffer = unsafe { std::slice::from_raw_parts_mut(at, FRAME_HEADER + header.len()) };
+        buffer[..FRAME_HEADER].copy_from_slice(&head);
+        buffer[FRAME_HEADER..].copy_from_slice(header);
+        let mut sges = [ibv_sge::default(); PIECES];
+        sges[0] = ibv_sge { addr: at as u64, length: buffer.len() as u32, lkey: self.small.key() };
+        for (sge, piece) in sges[1..].iter_mut().zip(pieces) {
+            *sge = ibv_sge { addr: piece.pointer as u64, length: piece.len as u32, lkey: piece.local_key };
+        }
+        let mut wr = request(IBV_WR_SEND, &mut sges[..1 + pieces.len()]);
+        wr.send_flags |= IBV_SEND_SOLICITED;
+        let posted = self.post(peer, link, &mut wr, Then::Message { small, ticket }, true);
+        let Flow { out, inward, .. } = &mut link.flows.borrow_mut()[channel];
+        match posted {
+            Ok(_) => {
+                link.went.set(link.went.get().wrapping_add(1));
+                inward.gave(credits);
+                return Ok(());
+            }
+            Err(Error::NoResource) => out.unpass(),
+            Err(_) => {}
+        }
+        self.small.give_back(small);
+        posted.map(drop)
     }
 
     /// Gives a receive buffer to whoever sends next, when there are several: the device has many more.

@@ -23,7 +23,7 @@ impl VerbsWire {
         let mut wr = request(IBV_WR_RDMA_WRITE_WITH_IMM, std::slice::from_mut(&mut sge));
         wr.num_sge = i32::from(!bytes.is_empty());
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr, rkey };
-        wr.send_flags |= IBV_SEND_INLINE;
+        wr.send_flags |= IBV_SEND_INLINE | IBV_SEND_SOLICITED;
         wr.imm_data = (notice | link.noticed.get() << BITS).to_be();
         let then = if notice == NONE { Then::Idle } else { Then::Nothing };
         self.post(peer, link, &mut wr, then, false)?;

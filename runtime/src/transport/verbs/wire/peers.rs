@@ -167,7 +167,7 @@ impl VerbsWire {
     pub(super) fn await_blocks(&self, peer: u32, tickets: &[u64]) {
         let Some(link) = self.link_or_none(peer) else { return };
         let is_theirs = |record: Record| match record.then {
-            Then::Ticket(ticket) | Then::Read(ticket) => tickets.contains(&ticket),
+            Then::Ticket(ticket) | Then::Read(ticket) | Then::Message { ticket, .. } => tickets.contains(&ticket),
             _ => false,
         };
         let begin = Instant::now();

@@ -39,6 +39,10 @@ impl VerbsWire {
             Then::Small(buffer) => self.small.give_back(buffer),
             Then::Large(buffer) => self.large.give_back(buffer),
             Then::Ticket(ticket) => self.tell(ticket, outcome, Data::Word(0)),
+            Then::Message { small, ticket } => {
+                self.small.give_back(small);
+                self.tell(ticket, outcome, Data::Word(0));
+            }
             Then::Read(ticket) => {
                 link.reads.set(link.reads.get().saturating_sub(1));
                 self.tell(ticket, outcome, Data::Word(0));
