@@ -1,12 +1,12 @@
 //! Futures that are still there when their phase or their array ends: they change nothing and read nothing from then on,
 //! whether they are waited for, dropped or forgotten.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use bellwether::aggregate::{Aggregator, Blocks, Options};
 use bellwether::array::{GlobalArray, Layout, Local, Shared};
@@ -296,30 +296,6 @@ fn no_future_of_plain_memory_outlives_it() {
 }
 
 #[test]
-fn the_rest_of_a_long_get_is_not_read_from_what_is_another_arrays() {
-    on_all("a long get of memory that is gone", 3, |world| {
-        let last = world.size() - 1;
-        for _ in 0..3 {
-            let plain = world.alloc::<u64>(ELEMENTS)?;
-            // More requests than are under way at a time, and only behind them elements of a rank that may be mapped.
-            let far = (0..ELEMENTS / 2).map(|i| Piece { rank: last, start: 2 * i, count: 1 });
-            let mapped = (0..ELEMENTS / 2).map(|i| Piece { rank: 1, start: 2 * i, count: 1 });
-            let pieces: Vec<Piece> = far.chain(mapped).collect();
-            let get = (world.rank() == 0).then(|| plain.get_pieces_async(&pieces));
-            let array = in_place_of(world, plain)?;
-            if let Some(get) = get {
-                match get.wait() {
-                    Ok(values) => assert!(values.iter().all(|value| *value == 0), "it read what is another array's"),
-                    Err(error) => drop(over(error)?),
-                }
-            }
-            is_left_alone(world, "a long get", &array)?;
-        }
-        Ok(())
-    });
-}
-
-#[test]
 fn a_barrier_waits_for_what_nobody_waits_for() {
     on_all("a barrier after what nobody waits for", 5, |world| {
         let (rank, last) = (world.rank(), world.size() - 1);
@@ -572,49 +548,6 @@ fn an_aggregated_update_begins_when_futures_are_done_or_over() {
         if world.rank() == last {
             let sums = [1, 1000, 1_000_000].map(|unit| (0..100).map(|i| table.load(i) / unit % 1000).sum::<u64>());
             assert_eq!(sums, [100 * n as u64, made[0], made[1]], "additions, adds and updates that were made");
-        }
-        world.barrier()
-    });
-}
-
-#[test]
-fn a_handler_makes_no_step_of_a_future_within_an_aggregated_update() {
-    /// The future, and whether it gave a value.
-    type Kept = RefCell<(Option<Posted<u64>>, bool)>;
-    on_all("a future in an aggregated update", 5, |world| {
-        let (n, last) = (world.size(), world.size() - 1);
-        let places = Blocks::new(100 * n, n);
-        let mut by = Aggregator::new(world, &Options::new(world))?;
-        let mut table = world.alloc::<u64>(100)?;
-        let (inside, before) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
-        if world.rank() == 0 {
-            let (inside, before) = (Rc::clone(&inside), Rc::clone(&before));
-            let update = table.fetch_update_async(last, 0, move |x| {
-                before.set(before.get() || !inside.get());
-                x + 1_000_000
-            });
-            world.set_state(Kept::new((Some(update), false)));
-        }
-        // They come while rank 0 is in the update, or wait there.
-        for _ in (0..20).filter(|_| world.rank() == last) {
-            world.invoke(0, (), |context, ()| {
-                let Some(kept) = context.state::<Kept>() else { return };
-                let mut kept = kept.borrow_mut();
-                let Some(update) = &mut kept.0 else { return };
-                if let Poll::Ready(outcome) = Pin::new(update).poll(&mut Context::from_waker(Waker::noop())) {
-                    *kept = (None, outcome.is_ok());
-                }
-            })?;
-        }
-        inside.set(true);
-        by.scatter_add(&mut table, &places, &[100 * last; 50], &[1; 50])?;
-        inside.set(false);
-        if let Some(kept) = world.state::<Kept>().filter(|_| world.rank() == 0) {
-            let (update, mut made) = kept.take();
-            if let Some(update) = update {
-                made |= update.wait().map(|_| true).or_else(|error| over(error).map(|_| false))?;
-            }
-            assert!(!made || before.get(), "a future changed the table while it was being updated");
         }
         world.barrier()
     });
