@@ -134,6 +134,7 @@ pub fn u43_allocation_methods<R: Rig>() {
     let held = R::held();
     let pages = domain.allocate(1 << 20, &[Method::Map]).expect("pages");
     assert!(R::held().zip(held).is_none_or(|(now, before)| now < before + (1 << 18)), "it came from the heap");
+    assert_eq!(pages.method(), Method::Map);
     assert!((pages.address() as usize).is_multiple_of(rustix::param::page_size()));
     assert_eq!(bytes(&pages)[(1 << 20) - 1], 0);
     drop(pages);
