@@ -232,28 +232,3 @@ fn reclaim(engine: &Engine, books: &mut Books) {
         .collect();
     dropped.into_iter().for_each(|start| books.give_back(start));
 }
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use crate::Simulated;
-    use crate::error::Result;
-    use crate::transport::sim::{Config, FlowLimits};
-
-    /// A ring of each would wait for the network, and many for the rank that drops.
-    #[test]
-    fn a_drop_leaves_the_network_alone() {
-        let config = Config::new(2, 1);
-        let flow = FlowLimits { slots: 1, credits: 1, ..config.flow };
-        let outcomes = Simulated::new(Config { flow, ..config }).run(|world| -> Result<()> {
-            let arrays = (0..50).map(|_| world.alloc::<u64>(100)).collect::<Result<Vec<_>>>()?;
-            let offset = arrays[0].offset();
-            world.barrier()?;
-            drop(arrays);
-            assert!(!world.engine().has_pending(), "a drop posted something");
-            // The next allocation tells of them all.
-            assert_eq!(world.alloc::<u64>(100)?.offset(), offset);
-            world.barrier()
-        });
-        outcomes.expect("runs").into_iter().collect::<Result<()>>().expect("runs");
-    }
-}
