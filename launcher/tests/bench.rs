@@ -28,6 +28,7 @@ fn all_figures_have_all_fields() {
         "am-rate",
         "call",
         "atomic",
+        "threads",
         "bandwidth",
         "barrier",
         "allreduce",
@@ -56,7 +57,7 @@ fn all_figures_have_all_fields() {
         assert_eq!(line["beside_is"].is_string(), has_beside, "{line}");
         assert!(line.get("bar").is_none(), "{line}");
         assert_eq!(line["transport"], "shm");
-        assert!(["ns", "s", "GB/s", "B"].iter().any(|unit| line["unit"] == *unit), "{line}");
+        assert!(["ns", "s", "GB/s", "B", "times"].iter().any(|unit| line["unit"] == *unit), "{line}");
         let number = |field: &str| line[field].as_f64().expect("a number");
         assert!(number("p10") <= number("value") && number("value") <= number("p90"), "{line}");
         assert!(number("value") > 0.0, "{line}");

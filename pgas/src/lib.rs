@@ -72,8 +72,8 @@ pub use bellwether_runtime::vocabulary::cheetah;
 pub use bellwether_runtime::{
     Allgather, Allreduce, Alltoall, AtomicElement, Barrier, Bell, Broadcast, Builder, Call, Collectives, Context,
     Doing, Error, Gather, HandlerId, HugePages, Loss, Piece, PlainData, Pod, Posted, Progress, RawBells, Reduce,
-    Result, Scan, Scatter, Settings, Signalled, Simulated, Symmetric, TeamBarrier, Threads, Word, World, Zeroable,
-    threads,
+    Result, Scan, Scatter, Settings, Signalled, Simulated, Symmetric, TeamBarrier, ThreadArray, ThreadBell,
+    ThreadContext, ThreadPosted, Threads, Word, World, Zeroable, threads,
 };
 /// What [`Pool`] runs: parallel iterators, `join` and `scope`.
 pub use rayon;

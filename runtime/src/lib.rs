@@ -31,7 +31,7 @@ pub use crate::settings::{
 };
 pub use crate::world::{
     AtomicElement, Bell, Builder, Mapped, Piece, PlainData, Posted, Progress, RawBells, Segment, Signalled, Simulated,
-    Symmetric, Threads, Word, World, threads,
+    Symmetric, ThreadArray, ThreadBell, ThreadContext, ThreadPosted, Threads, Word, World, threads,
 };
 #[doc(hidden)]
 pub use crate::world::{Lent, OneThread, Reach};

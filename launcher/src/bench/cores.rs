@@ -21,10 +21,15 @@ pub fn allowed_cpus() -> Vec<usize> {
 /// Keeps this thread on one CPU: the one of this number among those allowed, starting over after the last.
 pub fn pin(number: usize) -> anyhow::Result<()> {
     let cpus = allowed_cpus();
+    pin_to(cpus[number % cpus.len()])
+}
+
+/// Keeps this thread on this CPU.
+pub fn pin_to(cpu: usize) -> anyhow::Result<()> {
     // SAFETY: cpu_set_t is plain bits, all zero is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: the number is below CPU_SETSIZE, since it came out of such a set.
-    unsafe { libc::CPU_SET(cpus[number % cpus.len()], &mut set) };
+    unsafe { libc::CPU_SET(cpu, &mut set) };
     // SAFETY: reads a set of this size.
     match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) } {
         0 => Ok(()),

@@ -23,6 +23,8 @@ pub enum Kind {
     PutRandom,
     /// Fetch-and-add on a word of another rank
     Atomic,
+    /// Two threads of a rank, each with a context, over one
+    Threads,
     /// Copies to another rank
     Bandwidth,
     /// The barrier of all ranks
@@ -52,7 +54,7 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 21] = [
+pub const ALL: [Kind; 22] = [
     Put,
     PutRandom,
     Get,
@@ -62,6 +64,7 @@ pub const ALL: [Kind; 21] = [
     AmRate,
     Call,
     Atomic,
+    Threads,
     Bandwidth,
     Barrier,
     Allreduce,
@@ -92,6 +95,8 @@ pub enum Unit {
     Gigabytes,
     /// Bytes; less is better.
     Bytes,
+    /// How many times as much; more is better.
+    Times,
 }
 
 impl Unit {
@@ -102,12 +107,18 @@ impl Unit {
             Unit::Seconds => "s",
             Unit::Gigabytes => "GB/s",
             Unit::Bytes => "B",
+            Unit::Times => "times",
         }
     }
 
     /// How `ours` compares with `other`; smaller is better whatever the unit.
     pub fn ratio(self, ours: f64, other: f64) -> f64 {
-        if self == Unit::Gigabytes { other / ours } else { ours / other }
+        if self.more_is_better() { other / ours } else { ours / other }
+    }
+
+    /// Whether a larger figure is a better one.
+    pub fn more_is_better(self) -> bool {
+        matches!(self, Unit::Gigabytes | Unit::Times)
     }
 }
 
@@ -124,6 +135,7 @@ impl Kind {
             AmRate => "am-rate",
             Call => "call",
             Atomic => "atomic",
+            Threads => "threads",
             Bandwidth => "bandwidth",
             Barrier => "barrier",
             Histogram => "histogram",
@@ -151,6 +163,7 @@ impl Kind {
             AmRate => "Stream of active messages",
             Call => "Remote call and its result",
             Atomic => "Atomic fetch-and-add",
+            Threads => "Two threads over one",
             Bandwidth => "Bandwidth of a put",
             Barrier => "Barrier",
             Histogram => "Aggregated add to a random element",
@@ -178,6 +191,7 @@ impl Kind {
             AmRate => "a bare ring of lines",
             Call => "bare stores to one line there and one back",
             Atomic => "bare locked adds",
+            Threads => "two threads of bare stores or locked adds over one",
             Bandwidth => "memcpy",
             Barrier => "bare flags or a bare counter, the quicker; of more ranks than cores with yields or a futex",
             Allreduce => "bare copies, flags and sums, all gathered or by pieces, the quicker",
@@ -211,6 +225,7 @@ impl Kind {
             Startup => Unit::Seconds,
             Bandwidth | Transpose => Unit::Gigabytes,
             Footprint => Unit::Bytes,
+            Threads => Unit::Times,
             _ => Unit::Nanoseconds,
         }
     }
@@ -239,7 +254,7 @@ impl Kind {
             Put | Get | PutPoll | PutBell | Am if plotted => {
                 vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB]
             }
-            Put | PutRandom | Get | PutPoll | PutBell | Am | AmRate | Call | Atomic => vec![8],
+            Put | PutRandom | Get | PutPoll | PutBell | Am | AmRate | Call | Atomic | Threads => vec![8],
             Allreduce if plotted => (0..10).map(|step| 8 << (2 * step)).collect(),
             Allreduce if quick => vec![8, 16 * KIB],
             Allreduce => vec![8, KIB, 32 * KIB, KIB * KIB],
@@ -271,6 +286,7 @@ impl Kind {
             // 2.2 times a message that takes 1.4 lines, of two lines.
             Call => ratio(2.2 * 1.4 / 2.0),
             Atomic => ratio(1.3),
+            Threads => ratio(1.1),
             Bandwidth => ratio(1.05),
             Barrier => ratio(1.4),
             Histogram => beside(0.5),

@@ -93,6 +93,8 @@ pub struct Session {
     pub pings: Rc<Cell<u64>>,
     /// Messages to [`Session::pong`] so far.
     pub pongs: Rc<Cell<u64>>,
+    /// CPUs that the rank may use, before it was kept on one of them.
+    pub cpus: Vec<usize>,
     /// In how many parts a benchmark's batches are measured.
     parts: Cell<usize>,
 }
@@ -114,7 +116,8 @@ impl Session {
             let _ = context.send(context.from(), pong, payload);
         });
         let world = builder.start()?;
-        if world.size() > super::cores::allowed_cpus().len() {
+        let cpus = super::cores::allowed_cpus();
+        if world.size() > cpus.len() {
             kernels::share_cores();
         }
         if task.pin {
@@ -122,7 +125,7 @@ impl Session {
             super::cores::pin(world.rank())?;
         }
         let mapped = world.alloc::<u8>(1)?.mapped().is_some();
-        Ok(Session { world, task, mapped, ping, pong, pings, pongs, parts: Cell::new(1) })
+        Ok(Session { world, task, mapped, ping, pong, pings, pongs, cpus, parts: Cell::new(1) })
     }
 
     /// Whether this rank is one of the two that a benchmark for two runs on.

@@ -198,7 +198,7 @@ impl<T: Pod> Aggregator<'_, T> {
         self.world.within(operation, || {
             // All ranks meet before the first element is changed: from then on nobody's pointer reaches the table.
             let reachable = table.identity().1 != 0;
-            self.world.withhold(table);
+            self.world.withhold(table)?;
             let outcome = match &mut self.way {
                 Way::Near(rounds) => match old {
                     None => {

@@ -50,6 +50,7 @@ mod shared;
 mod sort;
 mod tables;
 mod teams;
+mod threads;
 mod transpose;
 mod view;
 
@@ -65,6 +66,7 @@ pub use self::layout::{Distribution, Layout, near_square};
 pub use self::npy::NpyElement;
 pub use self::parallel::PooledArray;
 pub use self::phase::{Local, Phase, Shared};
+pub use self::threads::ThreadGlobalArray;
 pub use self::view::{View, ViewMut};
 
 use self::index::{offset, volume};

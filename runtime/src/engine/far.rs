@@ -36,6 +36,10 @@ const MOMENT: Duration = Duration::from_millis(10);
 ///
 /// [`Sent::NoRoom`] and `None` are back-pressure. Offsets are into the peer's slot.
 pub(crate) trait Far: FarSegments {
+    /// The same network through an interface of its own, which nobody sends to by themselves.
+    fn apart(&self) -> transport::Result<Apart>;
+    /// What was put to each rank before is in effect there before what is put to it later.
+    fn order(&self) -> transport::Result<()>;
     /// Turns the crank; tells how much was done, and whether there is something for [`Far::arrival`] or
     /// [`Far::take_lost`]: else neither need be asked.
     fn progress(&self) -> (usize, bool);
@@ -95,8 +99,33 @@ pub(crate) trait Far: FarSegments {
     fn name(&self) -> &'static str;
 }
 
+/// A network that shares nothing with others but through locks and atomics, so that any thread may have it.
+pub(crate) struct Apart(Box<dyn Far>);
+
+// SAFETY: by the word given to `Apart::new`.
+unsafe impl Send for Apart {}
+
+impl Apart {
+    /// # Safety
+    /// All that is reachable from `far` without atomics or a lock is reachable only through it, and none of it is bound to a
+    /// thread.
+    pub(super) unsafe fn new(far: Box<dyn Far>) -> Apart {
+        Apart(far)
+    }
+}
+
+impl std::ops::Deref for Apart {
+    type Target = dyn Far;
+
+    fn deref(&self) -> &(dyn Far + 'static) {
+        &*self.0
+    }
+}
+
 /// How time passes for a rank that has nothing to do, where time is virtual.
 pub(crate) trait Pace {
+    /// The same for something else of this rank. Of those of one rank, one thread at a time uses one.
+    fn apart(&self) -> Box<dyn Pace + Send>;
     /// The time.
     fn now(&self) -> Duration;
     /// Blocks until something happens to this rank, or until that time. `false`: nothing can happen any more.

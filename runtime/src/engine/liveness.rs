@@ -7,7 +7,7 @@ use crate::bootstrap::watch::Watch;
 use crate::error::Loss;
 
 /// How long the roster may take to tell of a death that the network has noticed. The supervisor, or another host's leader, tells it.
-const GRACE: Duration = Duration::from_millis(200);
+pub(super) const GRACE: Duration = Duration::from_millis(200);
 
 impl Engine {
     /// Marks ranks of this host whose process has ended.

@@ -1,6 +1,7 @@
 //! Progress and waiting: what turns the crank while a rank waits for something.
 
 mod call;
+mod context;
 mod drive;
 mod far;
 mod liveness;
@@ -20,8 +21,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub(crate) use self::context::{Fetch, Shared, Stream};
 pub use self::drive::Background;
-pub(crate) use self::far::{Asked, Far, Pace};
+pub(crate) use self::far::{Answer, Asked, Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
 pub(crate) use self::posted::{Claim, FarAtomic, FarGet, Place};
 pub(crate) use self::segments::{ADDRESS, Forgotten};
@@ -108,6 +110,8 @@ pub struct Engine {
     /// Errors of messages, to be told one a poll.
     faults: RefCell<VecDeque<Error>>,
     has_fault: Cell<bool>,
+    /// Streams of operations beside this one.
+    contexts: context::Contexts,
 }
 
 /// Counts what was delivered when a handler has panicked: finishing waits until as much was delivered as was sent.
@@ -192,6 +196,7 @@ impl Engine {
             watch: OnceCell::new(),
             faults: RefCell::default(),
             has_fault: Cell::new(false),
+            contexts: context::Contexts::default(),
         }
     }
 

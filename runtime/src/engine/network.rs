@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::far::{Answer, Asked, Far, Pace, Soon};
+use super::far::{Answer, Apart, Asked, Far, Pace, Soon};
 use super::pieces::{Card, Piece, Place, Table};
 use super::segments::ADDRESS;
 use crate::error::Error;
@@ -19,8 +19,8 @@ use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::NodeMemory;
 use crate::transport::shm::Sent;
 use crate::transport::{
-    AtomicOp, Capabilities, Completion, Directions, Domain, Endpoint, Events, Flush, Interface, InterfaceOptions, Iov,
-    MESSAGE_IDS, NOTICES, Posted, Region, RemoteKey, Width, Word, Worker,
+    AtomicOp, Capabilities, Completion, Confined, Directions, Domain, Endpoint, Events, Flush, Interface,
+    InterfaceOptions, Iov, MESSAGE_IDS, NOTICES, Posted, Region, RemoteKey, Width, Word, Worker,
 };
 use crate::transport::{Error as NotNow, Result};
 
@@ -66,7 +66,7 @@ pub(crate) struct Network<D: Domain> {
     regions: RefCell<Vec<Region>>,
     /// Where the last of them ends.
     grown: Rc<Cell<usize>>,
-    domain: D,
+    domain: Arc<D>,
     node: Arc<NodeMemory>,
 }
 
@@ -113,7 +113,11 @@ impl<E: Endpoint> Peer<E> {
     }
 }
 
-impl<D: Domain> Network<D> {
+impl<D: Domain + Send + Sync> Network<D>
+where
+    Rc<D::Interface>: Confined,
+    EndpointOf<D>: Confined,
+{
     /// Opens an interface, registers the control area of this rank's slot, and shows both in the slot.
     pub(crate) fn open(
         name: &'static str,
@@ -122,11 +126,11 @@ impl<D: Domain> Network<D> {
         pace: Option<Box<dyn Pace>>,
     ) -> Result<Network<D>, Error> {
         let failed = |error: NotNow| error.at("opening the network", rank);
-        let worker = Worker::new();
+        let (place, worker) = ((rank, node, layout), Worker::new());
         let interface = domain.open_interface(&worker, InterfaceOptions::default()).map_err(failed)?;
-        let (arrived, lost, owners) = (Rc::default(), Rc::default(), Rc::default());
+        let (arrived, grown): (Rc<RefCell<VecDeque<Message>>>, Rc<Cell<usize>>) = Default::default();
         for id in 0..WAKE {
-            let arrived: Rc<RefCell<VecDeque<Message>>> = Rc::clone(&arrived);
+            let arrived = Rc::clone(&arrived);
             let handler = move |message: &crate::transport::Message<'_>| match message.short() {
                 Some((from, bytes)) if from < ranks as u64 && bytes.len() >= 8 => {
                     arrived.borrow_mut().push_back((from as usize, id, bytes.to_vec()));
@@ -136,12 +140,6 @@ impl<D: Domain> Network<D> {
             interface.set_handler(id, Some(Box::new(handler))).map_err(failed)?;
         }
         interface.set_handler(WAKE, Some(Box::new(|_| {}))).map_err(failed)?;
-        let gone: Rc<RefCell<Vec<usize>>> = Rc::clone(&lost);
-        let leads_to: Rc<RefCell<Vec<usize>>> = Rc::clone(&owners);
-        interface.set_error_handler(Some(Box::new(move |endpoint, _| {
-            gone.borrow_mut().extend(leads_to.borrow().get(endpoint as usize));
-        })));
-        let grown: Rc<Cell<usize>> = Rc::default();
         let (own, ends, heap) = (Arc::clone(node), Rc::clone(&grown), layout.heap);
         interface.set_notice_handler(Some(Box::new(move |notice| {
             let offset = heap + notice as usize * LINE;
@@ -152,9 +150,29 @@ impl<D: Domain> Network<D> {
                 word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
             }
         })));
+        let network = Network { arrived, grown, ..Network::over(name, Arc::new(domain), interface, place, pace) };
+        network.grew(0, layout.control_len).map_err(failed)?;
+        network.card.show_address(&network.interface.address()).map_err(failed)?;
+        Ok(network)
+    }
+}
+
+impl<D: Domain> Network<D> {
+    /// Reaches others through `interface`. Nothing of this rank's is registered or shown for it.
+    fn over(
+        name: &'static str,
+        domain: Arc<D>,
+        interface: Rc<D::Interface>,
+        (rank, node, layout): (usize, &Arc<NodeMemory>, SlotLayout),
+        pace: Option<Box<dyn Pace>>,
+    ) -> Network<D> {
+        let (lost, owners): (Rc<RefCell<Vec<usize>>>, Rc<RefCell<Vec<usize>>>) = Default::default();
+        let (gone, leads_to) = (Rc::clone(&lost), Rc::clone(&owners));
+        interface.set_error_handler(Some(Box::new(move |endpoint, _| {
+            gone.borrow_mut().extend(leads_to.borrow().get(endpoint as usize));
+        })));
         interface.progress_enable(Directions::SEND.and(Directions::RECEIVE));
-        let card = Card::new(node, layout, rank);
-        let network = Network {
+        Network {
             rank,
             name,
             interface,
@@ -162,20 +180,17 @@ impl<D: Domain> Network<D> {
             written: RefCell::default(),
             recent: Cell::default(),
             owners,
-            arrived,
+            arrived: Rc::default(),
             lost,
             unanswered: Arc::default(),
             pace,
             layout,
-            card,
+            card: Card::new(node, layout, rank),
             regions: RefCell::default(),
-            grown,
+            grown: Rc::default(),
             domain,
             node: Arc::clone(node),
-        };
-        network.grew(0, layout.control_len).map_err(failed)?;
-        network.card.show_address(&network.interface.address()).map_err(failed)?;
-        Ok(network)
+        }
     }
 
     #[inline(always)]
@@ -205,7 +220,7 @@ impl<D: Domain> Network<D> {
         let card = Card::new(&self.node, self.layout, rank);
         let (address, first) = (card.address(), card.first().ok_or(NotNow::NotConnected)?);
         let endpoint = self.interface.connect(&address)?;
-        let mut table = Table::new(self.layout.pieces(), self.largest_get());
+        let mut table = Table::new(self.layout.pieces(), self.interface.attributes().get.max_bcopy);
         table.add(&first, |key| self.unpack(key))?;
         let mut owners = self.owners.borrow_mut();
         let index = endpoint.index() as usize;
@@ -385,7 +400,28 @@ fn sent<T>(outcome: Option<T>) -> Sent {
     if outcome.is_some() { Sent::Done } else { Sent::NoRoom }
 }
 
-impl<D: Domain> Far for Network<D> {
+impl<D: Domain + Send + Sync> Far for Network<D>
+where
+    Rc<D::Interface>: Confined,
+    EndpointOf<D>: Confined,
+{
+    fn apart(&self) -> Result<Apart> {
+        let interface = self.domain.open_private()?;
+        let (place, pace) = ((self.rank, &self.node, self.layout), self.pace.as_ref().map(|pace| pace.apart()));
+        let pace = pace.map(|pace| pace as Box<dyn Pace>);
+        let network = Network::over(self.name, Arc::clone(&self.domain), interface, place, pace);
+        // SAFETY:
+        // - the interface was opened for it alone, and is confined, as are its endpoints;
+        // - what else it holds without a lock is its own: the `Rc`s in the interface's handlers are its own ones;
+        // - the domain is `Sync`, the pace `Send`, and completions hold nothing but an `Arc`.
+        Ok(unsafe { Apart::new(Box::new(network)) })
+    }
+
+    fn order(&self) -> Result<()> {
+        let peers = self.peers.borrow();
+        self.written.borrow().iter().try_for_each(|rank| peers[rank].fence())
+    }
+
     fn progress(&self) -> (usize, bool) {
         let done = self.interface.progress();
         (done, !self.arrived.borrow().is_empty() || !self.lost.borrow().is_empty())

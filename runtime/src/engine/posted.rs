@@ -204,6 +204,7 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn hand_back(&self) -> Result<()> {
+        self.quiet_contexts("allocation")?;
         let releases = self.releases.take();
         releases.into_iter().try_for_each(|offset| self.far_ring(0, offset))
     }

@@ -9,7 +9,8 @@ use crate::error::Result;
 
 /// The words of a bell: at each rank one for every ringer, so that ringing is a plain store and never loses a
 /// count. The bell's count is their sum. Where a network has notices a word comes first that the rank itself counts them
-/// in: what the device adds to and what the processor adds to are not atomic to each other.
+/// in: what the device adds to and what the processor adds to are not atomic to each other. The last word is that of the contexts
+/// of all ranks that have the bell mapped: several threads add to it, atomically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Words {
     /// This ringer's word in the slot of rank 0.
@@ -27,7 +28,7 @@ pub struct Words {
 
 /// Bytes of the words of a bell.
 pub fn words_len(engine: &Engine) -> usize {
-    (engine.size + own_words(engine)) * size_of::<u64>()
+    (own_words(engine) + engine.size + 1) * size_of::<u64>()
 }
 
 fn own_words(engine: &Engine) -> usize {
@@ -81,12 +82,17 @@ impl Words {
         engine.ring_near(rank, word)
     }
 
+    /// Offsets, in every slot, of the words that contexts of this rank add to: by the processor, and over a network.
+    pub(crate) fn for_contexts(self, engine: &Engine) -> [usize; 2] {
+        [engine.size, engine.rank].map(|number| self.offset + (self.own + number) * size_of::<u64>())
+    }
+
     /// Rings so far at this rank. Looks once, and delivers nothing.
     #[inline(always)]
     pub fn count(self, engine: &Engine) -> u64 {
         // SAFETY: live words, so many, by the word given to `new`.
         let word = |number| unsafe { AtomicU64::from_ptr(self.here.add(number)) };
-        (0..self.own + engine.size).map(|number| word(number).load(Ordering::Acquire)).sum()
+        (0..self.own + engine.size + 1).map(|number| word(number).load(Ordering::Acquire)).sum()
     }
 
     /// Waits until the count is at least `target`, and tells what it is then.

@@ -38,7 +38,7 @@ mod emulate;
 mod error;
 mod iov;
 mod key;
-mod lock;
+pub(crate) mod lock;
 mod memory;
 mod message;
 pub mod peers;
@@ -173,6 +173,14 @@ pub trait Domain: 'static {
         worker: &Worker<Self::Interface>,
         options: InterfaceOptions,
     ) -> Result<Rc<Self::Interface>>;
+
+    /// Opens a further interface, which nobody sends to by themselves: its puts, gets and atomics go to the interfaces that peers
+    /// have shown, and it may have no messages. Interfaces that there can be only one of for each rank have these beside it.
+    /// Its owner progresses it.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if the device has no further interface.
+    fn open_private(&self) -> Result<Rc<Self::Interface>>;
 }
 
 /// How an interface is to be opened.

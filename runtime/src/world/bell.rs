@@ -15,8 +15,8 @@ use crate::sync::bell::{Words, words_len};
 /// only grows: wait for the next number instead of resetting it. There is no way to look without polling, so a loop
 /// over [`Bell::count`] always delivers messages.
 ///
-/// A bell has one word for each ringer, so ringing is one store, and costs the target a read of a line for every
-/// eight ranks of the world.
+/// A bell has one word for each ringer, and one for the [contexts](World::context) of all ranks, so ringing is one store, and costs the
+/// target a read of a line for every eight of these words.
 pub struct Bell {
     pub(super) words: OneThread<Words, Bell>,
     engine: OneThread<Rc<Engine>, Bell>,
@@ -38,6 +38,10 @@ impl World {
 }
 
 impl Bell {
+    pub(super) fn engine(&self) -> &Rc<Engine> {
+        &self.engine
+    }
+
     /// Adds one to the count at `rank`. Never blocks; nothing is needed from the target, who counts when it looks.
     ///
     /// # Errors

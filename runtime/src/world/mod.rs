@@ -5,6 +5,7 @@ mod atomics;
 mod bell;
 mod bounds;
 mod collective;
+mod context;
 #[cfg(feature = "mpi")]
 mod from_mpi;
 #[cfg(any(feature = "mpi", all(test, not(loom))))]
@@ -18,6 +19,7 @@ mod progress;
 mod raw;
 mod receipt;
 mod segments;
+mod shared;
 mod signal;
 mod simulated;
 mod start;
@@ -34,6 +36,7 @@ use serde::{Serialize, de::DeserializeOwned};
 pub use self::atomics::{AtomicElement, Word};
 pub use self::bell::Bell;
 pub use self::bounds::{OneThread, PlainData};
+pub use self::context::{ThreadContext, ThreadPosted};
 pub use self::mapped::Mapped;
 pub use self::phase::{Lent, Reach};
 pub use self::pieces::Piece;
@@ -41,6 +44,7 @@ pub use self::posted::Posted;
 pub use self::progress::Progress;
 pub use self::raw::RawBells;
 pub use self::segments::Segment;
+pub use self::shared::{ThreadArray, ThreadBell};
 pub use self::signal::Signalled;
 pub use self::simulated::Simulated;
 pub use self::start::Builder;
@@ -59,7 +63,7 @@ use crate::sync::exchange::{Asked, Exchange, Kind};
 /// A rank's place in a running job, and its way to all other ranks.
 ///
 /// A world is a value: ranks may be processes or threads, and a process may hold several thread-ranked worlds at a
-/// time. A world belongs to one thread. Dropping it leaves the job; ranks that still wait for this one then get
+/// time. A world belongs to one thread; other threads of the rank communicate by [contexts](World::context). Dropping it leaves the job; ranks that still wait for this one then get
 /// [`Error::PeerLost`]. Dropping it in a panic tells them so.
 ///
 /// # Forked children

@@ -36,6 +36,7 @@ impl World {
         self.check_own(array, "a change of phase")?;
         let block = array.block();
         block.hide();
+        self.engine.quiet_contexts("a change of phase")?;
         let mine = [block.number as u64, reach as u64];
         let mut different = None;
         self.exchange(Kind::Phase, bytemuck::bytes_of(&mine), |rank, theirs| {
@@ -65,9 +66,13 @@ impl World {
 
     /// Takes an allocation away from pointers and futures. Local: every rank does so. After the next barrier or exchange only the
     /// handle reaches the allocation, because a rank enters these when what its futures have in flight is complete.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] if a rank died while what contexts have in flight was waited for.
     #[doc(hidden)]
-    pub fn withhold<T>(&self, array: &Symmetric<T>) {
+    pub fn withhold<T>(&self, array: &Symmetric<T>) -> Result<()> {
         array.block().hide();
+        self.engine().quiet_contexts("taking an allocation away from pointers")
     }
 
     /// Lets pointers reach it again, new ones only. Local: every rank does so as often, and the same allocations.

@@ -124,6 +124,10 @@ impl Simulated {
 struct VirtualTime(sim::Turn);
 
 impl Pace for VirtualTime {
+    fn apart(&self) -> Box<dyn Pace + Send> {
+        Box::new(VirtualTime(self.0.clone()))
+    }
+
     fn now(&self) -> Duration {
         Duration::from_nanos(self.0.now())
     }

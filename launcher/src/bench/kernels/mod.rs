@@ -8,6 +8,7 @@ mod bell;
 pub mod memory;
 mod message;
 mod random;
+mod threads;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -30,6 +31,7 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         Kind::PutRandom => random::put,
         Kind::Get => memory::get,
         Kind::Atomic => memory::atomic,
+        Kind::Threads => threads::threads,
         Kind::Bandwidth => memory::bandwidth,
         Kind::PutPoll => bell::put_poll,
         Kind::PutBell => bell::put_bell,

@@ -52,9 +52,10 @@ pub fn head(svg: &mut Svg, kind: Kind, subtitle: &str) {
         Unit::Nanoseconds => "nanoseconds",
         Unit::Seconds => "seconds",
         Unit::Gigabytes => "GB/s",
+        Unit::Times => "times",
         Unit::Bytes => "bytes",
     };
-    let better = if kind.unit() == Unit::Gigabytes { "more" } else { "less" };
+    let better = if kind.unit().more_is_better() { "more" } else { "less" };
     svg.text((24.0, 34.0), Anchor::Start, 20.0, INK, "bold", &format!("{}, {unit} ({better} is better)", kind.title()));
     svg.text((24.0, 56.0), Anchor::Start, 13.0, QUIET, "normal", subtitle);
 }

@@ -72,6 +72,14 @@ pub trait Device: Clone + 'static {
     /// # Errors
     /// [`Error::Busy`] if it is open and there can be only one.
     fn open(&self) -> Result<Self::Wire>;
+
+    /// Opens a further wire, which nobody sends to by themselves: for [`super::Domain::open_private`].
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if there can be no more.
+    fn open_private(&self) -> Result<Self::Wire> {
+        self.open()
+    }
 }
 
 impl<D: Device> super::Transport for D {
@@ -154,5 +162,10 @@ impl<D: Device> super::Domain for Domain<D> {
         let interface = Rc::new(Interface::new(wire, Arc::clone(self.device.registry()), options));
         worker.adopt(&interface);
         Ok(interface)
+    }
+
+    fn open_private(&self) -> Result<Rc<Self::Interface>> {
+        let wire = self.device.open_private()?;
+        Ok(Rc::new(Interface::new(wire, Arc::clone(self.device.registry()), InterfaceOptions::default())))
     }
 }

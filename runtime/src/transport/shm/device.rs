@@ -171,7 +171,12 @@ impl port::Device for Device {
         if self.0.open.swap(true, Ordering::AcqRel) {
             return Err(Error::Busy);
         }
-        Ok(ShmWire::new(self.0.place.clone(), Release(Arc::clone(&self.0))))
+        Ok(ShmWire::new(self.0.place.clone(), Release(Arc::clone(&self.0)), true))
+    }
+
+    /// Without lanes, whose one writer is the rank's own wire.
+    fn open_private(&self) -> Result<ShmWire> {
+        Ok(ShmWire::new(self.0.place.clone(), Release(Arc::clone(&self.0)), false))
     }
 }
 

@@ -75,4 +75,8 @@ impl Domain for SlotDomain {
     ) -> Result<Rc<Self::Interface>> {
         self.domain.open_interface(worker, options)
     }
+
+    fn open_private(&self) -> Result<Rc<Self::Interface>> {
+        self.domain.open_private()
+    }
 }

@@ -36,6 +36,8 @@ pub fn decode_address(bytes: &[u8], ranks: usize) -> Option<u32> {
 /// One rank's lanes and the mapped slots of its node-mates.
 pub struct ShmWire {
     place: Place,
+    /// It has the rank's lanes; without them it has no messages.
+    has_lanes: bool,
     interface: Interface,
     max_message: usize,
     /// Losses are looked at anew at most this often.
@@ -49,20 +51,26 @@ pub struct ShmWire {
 unsafe impl Send for ShmWire {}
 
 impl ShmWire {
-    pub(super) fn new(place: Place, release: Release) -> ShmWire {
+    pub(super) fn new(place: Place, release: Release, has_lanes: bool) -> ShmWire {
         if !register_barrier() {
             place.job.require_full_fence();
         }
-        let interface = Interface::new(place.clone(), 0..place.job.ranks(), true);
+        let senders = if has_lanes { 0..place.job.ranks() } else { 0..0 };
+        let interface = Interface::new(place.clone(), senders, true);
         // Two of the largest fit at a time, so that one can be on its way while the next is packed.
         let max_message = (interface.largest_message() / 2 / LINE * LINE).saturating_sub(LINE);
         let (losses, events) = (Cell::new(0), OnceCell::new());
-        ShmWire { place, interface, max_message, losses, events, _release: release }
+        ShmWire { place, has_lanes, interface, max_message, losses, events, _release: release }
     }
 
     /// The thread that serves the descriptor; a start that failed is tried again by the next call.
     fn events(&self) -> Result<&EventThread> {
         self.events.get_or_try_init(|| EventThread::start(&self.place.job, self.place.rank))
+    }
+
+    /// A lane has one writer, and that is the rank's own wire.
+    fn check_lanes(&self) -> Result<()> {
+        if self.has_lanes { Ok(()) } else { Err(Error::Unsupported("messages of an interface without lanes")) }
     }
 
     fn id(channel: Channel, id: u8) -> u8 {
@@ -136,7 +144,7 @@ impl Wire for ShmWire {
     }
 
     fn has_room(&self, peer: u32, _channel: Channel) -> bool {
-        self.interface.has_room(peer as usize)
+        self.has_lanes && self.interface.has_room(peer as usize)
     }
 
     fn send(
@@ -148,6 +156,7 @@ impl Wire for ShmWire {
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<usize> {
         alive(&self.place.job, peer)?;
+        self.check_lanes()?;
         let (to, id) = (peer as usize, ShmWire::id(channel, id));
         let mut len = 0;
         if max <= SHORT_MAX {
@@ -171,6 +180,7 @@ impl Wire for ShmWire {
     #[inline]
     fn send_short(&self, peer: u32, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         alive(&self.place.job, peer)?;
+        self.check_lanes()?;
         sent(Ok(self.interface.send_short(peer as usize, id, header, payload)))
     }
 
@@ -210,10 +220,13 @@ impl Wire for ShmWire {
     }
 
     fn event_descriptor(&self) -> Result<BorrowedFd<'_>> {
+        // The rank's sleep is its own wire's.
+        self.check_lanes()?;
         self.events().map(EventThread::descriptor)
     }
 
     fn arm(&self, _events: Events) -> Result<()> {
+        self.check_lanes()?;
         // A message is all that can be announced.
         self.events()?.arm(|| self.has_arrivals())
     }

@@ -53,6 +53,9 @@ impl Link {
 
 #[derive(Debug)]
 pub(super) struct Card {
+    /// Whose it is. Cards 0 to the number of ranks are the ranks' own, in order; the others are of interfaces that nobody
+    /// sends to by themselves.
+    pub(super) rank: u32,
     pub(super) registry: Arc<Registry>,
     pub(super) server: Server,
     /// Looked up, never iterated: its order is not the seed's.
@@ -73,9 +76,10 @@ pub(super) struct Card {
 }
 
 impl Card {
-    pub(super) fn new(limits: &FlowLimits) -> Card {
+    pub(super) fn new(rank: u32, limits: &FlowLimits) -> Card {
         let registry = Arc::<Registry>::default();
         Card {
+            rank,
             server: Server::new(Arc::clone(&registry), limits.message),
             registry,
             links: HashMap::new(),

@@ -76,7 +76,7 @@ impl Network {
     /// A network of cards that nobody uses yet.
     pub fn new(config: Config) -> Network {
         Network(Arc::new(Mutex::new(State {
-            cards: (0..config.ranks).map(|_| Card::new(&config.flow)).collect(),
+            cards: (0..config.ranks).map(|rank| Card::new(rank as u32, &config.flow)).collect(),
             nodes: match config.dealt {
                 0 => Nodes::in_turn(config.ranks, &config.nodes),
                 nodes => Nodes::of_each((0..config.ranks).map(|rank| (rank % nodes) as u32).collect()),
@@ -245,12 +245,49 @@ impl State {
         self.events.push(Reverse((at, self.serial, event)));
     }
 
-    /// Tells `rank` that something happened.
-    pub(super) fn announce(&mut self, rank: u32) {
+    /// Tells the rank of `card` that something happened there.
+    pub(super) fn announce(&mut self, card: u32) {
+        let rank = self.rank_of(card);
         if !std::mem::replace(&mut self.signals[rank as usize], true) {
             self.rung.push(rank);
         }
-        self.cards[rank as usize].tell();
+        self.cards[card as usize].tell();
+    }
+
+    /// The cards of `rank`.
+    fn cards_of(&self, rank: u32) -> Vec<u32> {
+        (0..self.cards.len() as u32).filter(|card| self.rank_of(*card) == rank).collect()
+    }
+
+    /// Whose card it is.
+    fn rank_of(&self, card: u32) -> u32 {
+        self.cards[card as usize].rank
+    }
+
+    /// Whether the rank of `card` was ended.
+    pub(super) fn is_dead(&self, card: u32) -> bool {
+        self.cards[self.rank_of(card) as usize].dead
+    }
+
+    /// Opens a further card of `rank`, which nobody sends to by themselves: one that was used before and has nothing under
+    /// way, or a new one.
+    pub(super) fn open_private(&mut self, rank: u32) -> u32 {
+        let is_free = |card: &Card| card.rank == rank && !card.open && card.lost.is_empty() && card.inbox.is_empty();
+        let found = (self.config.ranks..self.cards.len()).find(|card| is_free(&self.cards[*card]));
+        let number = found.unwrap_or(self.cards.len());
+        if number == self.cards.len() {
+            self.cards.push(Card::new(rank, &self.config.flow));
+        }
+        let lost = self.cards[rank as usize].lost.clone();
+        let card = &mut self.cards[number];
+        (card.open, card.lost) = (true, lost);
+        number as u32
+    }
+
+    /// Cards there are, the ranks' own and others.
+    #[cfg(test)]
+    pub(super) fn cards(&self) -> usize {
+        self.cards.len()
     }
 
     /// A rank that was told something since this was last asked.
@@ -268,13 +305,14 @@ impl State {
     }
 
     fn parted(&self, a: u32, b: u32) -> bool {
-        self.sides.as_ref().is_some_and(|sides| sides[a as usize] != sides[b as usize])
+        let side = |sides: &[bool], card| sides[self.rank_of(card) as usize];
+        self.sides.as_ref().is_some_and(|sides| side(sides, a) != side(sides, b))
     }
 
     /// Puts a frame on the wire.
     fn post(&mut self, from: u32, to: u32, channel: Channel, bytes: Vec<u8>, fenced: bool) {
         let busy = self.config.busy(bytes.len());
-        let near = self.nodes.of(from as usize) == self.nodes.of(to as usize);
+        let near = self.nodes.of(self.rank_of(from) as usize) == self.nodes.of(self.rank_of(to) as usize);
         let (latency, jitter) = self.config.delays(near);
         let mut jitter = self.random.below(jitter + 1);
         let stragglers = self.config.stragglers;
@@ -361,7 +399,11 @@ impl State {
         match event {
             Event::Frame { from, to, bytes } => self.frame(from, to, bytes),
             Event::Lost { at, peer } => {
-                self.lose(at, peer, Error::ConnectionReset);
+                // The ranks have lost each other, by whichever cards.
+                let there = self.cards_of(peer);
+                for card in self.cards_of(at) {
+                    there.iter().for_each(|peer| self.lose(card, *peer, Error::ConnectionReset));
+                }
                 Some(at)
             }
             Event::Timer { rank } => {
@@ -373,7 +415,7 @@ impl State {
                 // At once, so that nothing sent later overtakes them.
                 for (from, to, bytes) in std::mem::take(&mut self.held) {
                     self.frame(from, to, bytes);
-                    self.signalled.push(to);
+                    self.signalled.push(self.rank_of(to));
                 }
                 Some(0)
             }
@@ -389,13 +431,13 @@ impl State {
     }
 
     fn frame(&mut self, from: u32, to: u32, bytes: Vec<u8>) -> Option<u32> {
+        let (sender, receiver) = (self.rank_of(from), self.rank_of(to));
         if self.parted(from, to) {
             self.held.push((from, to, bytes));
-            return Some(to);
+            return Some(receiver);
         }
-        let dead = self.cards[to as usize].dead || self.cards[from as usize].dead;
-        if dead || self.cut.contains(&(from, to)) {
-            return Some(to);
+        if self.is_dead(to) || self.is_dead(from) || self.cut.contains(&(sender, receiver)) {
+            return Some(receiver);
         }
         self.delivered += 1;
         let limits = self.config.flow;
@@ -419,7 +461,7 @@ impl State {
             }
             None => self.lose(to, from, Error::Io("a frame that no sender of ours makes")),
         }
-        Some(to)
+        Some(receiver)
     }
 
     fn message(&mut self, from: u32, to: u32, channel: Channel, id: u8, number: u32, bytes: Vec<u8>) {
@@ -427,7 +469,7 @@ impl State {
             self.cards[from as usize].links.entry(to).or_default().flying.remove(&u64::from(number));
             // A flush may wait for this.
             self.announce(from);
-            self.signalled.push(from);
+            self.signalled.push(self.rank_of(from));
         }
         if channel == Channel::Request && self.config.served_asleep {
             self.cards[to as usize].server.serve(from, &bytes);
@@ -462,10 +504,9 @@ impl State {
 
     /// Whether `from` may send to `to` at all.
     pub(super) fn check(&self, from: u32, to: u32) -> Result<()> {
-        let card = &self.cards[from as usize];
-        if card.dead {
+        if self.is_dead(from) {
             return Err(Error::ConnectionReset);
         }
-        card.lost.get(&to).map_or(Ok(()), |error| Err(*error))
+        self.cards[from as usize].lost.get(&to).map_or(Ok(()), |error| Err(*error))
     }
 }

@@ -92,24 +92,31 @@ impl port::Device for Node {
             return Err(Error::Busy);
         }
         drop(state);
-        Ok(SimWire { node: self.clone(), event: OnceCell::new(), posts: Posts::default() })
+        Ok(SimWire { node: self.clone(), card: self.rank, event: OnceCell::new(), posts: Posts::default() })
+    }
+
+    fn open_private(&self) -> Result<SimWire> {
+        let card = self.network.state().open_private(self.rank);
+        Ok(SimWire { node: self.clone(), card, event: OnceCell::new(), posts: Posts::default() })
     }
 }
 
 /// A rank's wire on a simulated network.
 pub struct SimWire {
     node: Node,
+    /// Its card: the rank's own, or one of its others.
+    card: u32,
     posts: Posts,
     event: OnceCell<Arc<OwnedFd>>,
 }
 
 impl SimWire {
     fn post(&self, peer: u32, at: (&RemoteKey, u64), post: Post, ticket: Option<u64>) -> Result<()> {
-        self.posts.add(&mut self.node.network.state(), (self.node.rank, peer), at, post, ticket)
+        self.posts.add(&mut self.node.network.state(), (self.card, peer), at, post, ticket)
     }
 
     fn me(&self) -> usize {
-        self.node.rank as usize
+        self.card as usize
     }
 
     /// A card without atomics does none.
@@ -169,7 +176,7 @@ impl Wire for SimWire {
     }
 
     fn address(&self) -> Vec<u8> {
-        [ADDRESS_MAGIC.to_le_bytes(), self.node.rank.to_le_bytes()].concat()
+        [ADDRESS_MAGIC.to_le_bytes(), self.card.to_le_bytes()].concat()
     }
 
     fn resolve(&self, address: &[u8]) -> Result<u32> {
@@ -177,7 +184,7 @@ impl Wire for SimWire {
     }
 
     fn has_room(&self, peer: u32, channel: Channel) -> bool {
-        self.posts.has_room() && self.node.network.state().has_room(self.node.rank, peer, channel)
+        self.posts.has_room() && self.node.network.state().has_room(self.card, peer, channel)
     }
 
     fn send(
@@ -190,8 +197,8 @@ impl Wire for SimWire {
     ) -> Result<usize> {
         {
             let mut state = self.node.network.state();
-            state.check(self.node.rank, peer)?;
-            if !state.has_room(self.node.rank, peer, channel) {
+            state.check(self.card, peer)?;
+            if !state.has_room(self.card, peer, channel) {
                 return Err(Error::NoResource);
             }
         }
@@ -199,7 +206,7 @@ impl Wire for SimWire {
         let mut bytes = vec![0; max];
         let len = fill(&mut bytes).min(max);
         bytes.truncate(len);
-        self.node.network.state().send(self.node.rank, peer, channel, id, bytes);
+        self.node.network.state().send(self.card, peer, channel, id, bytes);
         Ok(len)
     }
 
@@ -207,15 +214,14 @@ impl Wire for SimWire {
         for done in 0..BURST {
             let arrived = {
                 let mut state = self.node.network.state();
-                let card = &mut state.cards[self.me()];
-                if card.dead { None } else { card.inbox.pop_front() }
+                if state.is_dead(self.card) { None } else { state.cards[self.me()].inbox.pop_front() }
             };
             let Some(arrived) = arrived else { return done };
             let bytes = Rc::new(arrived.bytes);
             let keep = || Retained::new(Bytes(Rc::clone(&bytes)));
             let (from, channel, id) = (arrived.from, arrived.channel, arrived.id);
             sink(Arrival { from, channel, id, data: &bytes, keep: Some(&keep) });
-            self.node.network.state().consumed(self.node.rank, from, channel);
+            self.node.network.state().consumed(self.card, from, channel);
         }
         BURST
     }
@@ -247,7 +253,7 @@ impl Wire for SimWire {
     }
 
     fn loss(&self, peer: u32) -> Option<Error> {
-        self.node.network.state().check(self.node.rank, peer).err()
+        self.node.network.state().check(self.card, peer).err()
     }
 
     fn event_descriptor(&self) -> Result<BorrowedFd<'_>> {
@@ -280,7 +286,7 @@ impl Wire for SimWire {
 
     unsafe fn put(&self, peer: u32, key: &RemoteKey, remote: u64, from: *const u8, len: usize) -> Result<()> {
         let mut state = self.node.network.state();
-        state.check(self.node.rank, peer)?;
+        state.check(self.card, peer)?;
         let to = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
         // SAFETY: registered memory of this process; the caller's bytes.
         unsafe { copy(to, from, len) };
@@ -290,7 +296,7 @@ impl Wire for SimWire {
 
     unsafe fn get(&self, peer: u32, key: &RemoteKey, remote: u64, to: *mut u8, len: usize) -> Result<()> {
         let state = self.node.network.state();
-        state.check(self.node.rank, peer)?;
+        state.check(self.card, peer)?;
         let from = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
         // SAFETY: registered memory of this process; the caller's room.
         unsafe { copy(to, from, len) };
@@ -300,7 +306,7 @@ impl Wire for SimWire {
     fn atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic) -> Result<u64> {
         self.check_atomics()?;
         let mut state = self.node.network.state();
-        state.check(self.node.rank, peer)?;
+        state.check(self.card, peer)?;
         let at = state.cards[peer as usize].registry.resolve(key.id, remote, atomic.width as usize)?;
         // SAFETY: registered memory of this process, aligned.
         let before = unsafe { atomic.perform(at) };
@@ -316,7 +322,7 @@ impl Wire for SimWire {
         max: usize,
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<usize> {
-        self.node.network.state().check(self.node.rank, peer)?;
+        self.node.network.state().check(self.card, peer)?;
         if !self.posts.has_room() {
             return Err(Error::NoResource);
         }

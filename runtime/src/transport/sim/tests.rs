@@ -404,3 +404,25 @@ fn a_withdrawn_registration_ends_the_operation_with_an_error() {
     assert_eq!(heard.get(), Some(Error::Rejected));
     assert_eq!(ep.put_short(&[1; 8], key.address, &key), Err(Error::Rejected));
 }
+
+#[test]
+fn a_card_of_an_interface_that_is_closed_is_used_again() {
+    let network = Network::new(Config::new(2, 1));
+    let [here, there] = [open(&network, 0), open(&network, 1)];
+    for _ in 0..100 {
+        let interface = here._domain.open_private().expect("opens");
+        interface.progress_enable(Directions::SEND.and(Directions::RECEIVE));
+        let endpoint = interface.connect(&address(there.me)).expect("connects");
+        endpoint.am_short(1, 7, &[]).expect("sends");
+        network.settle();
+    }
+    assert_eq!(network.state().cards(), 3);
+    // A rank that ends takes all of its cards along.
+    let interface = here._domain.open_private().expect("opens");
+    interface.progress_enable(Directions::SEND.and(Directions::RECEIVE));
+    let endpoint = interface.connect(&address(there.me)).expect("connects");
+    network.kill(there.me);
+    network.settle();
+    interface.progress();
+    assert_eq!(endpoint.am_short(1, 7, &[]), Err(Error::ConnectionReset));
+}

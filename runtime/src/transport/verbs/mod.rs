@@ -14,7 +14,7 @@
 //! receive queue, buffers (8 MB) and a connecting thread that no other uses. They share the open device: what is registered
 //! is reached through any of them. Threads that drive different ones share no lock of ours but that around what is
 //! registered. A flush on one waits for its own operations only, so an interface is what a queue of operations maps to. A
-//! world opens one: nothing in it names a queue yet.
+//! world opens one, and one for each context ([`crate::World::context`]).
 //!
 //! Blocks of the user's memory go as they are where the caller registered them, and are copied into a buffer of the wire's
 //! where not. No registration is kept for memory that the runtime does not own: what is freed and mapped anew at the same

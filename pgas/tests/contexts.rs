@@ -1,0 +1,538 @@
+//! Contexts: several threads of a rank that communicate, each by itself.
+
+mod worlds;
+
+use std::time::Duration;
+
+use bellwether::sim::{self, Config};
+use bellwether::{
+    Error, GlobalArray, Layout, Loss, Result, Settings, Simulated, ThreadArray, ThreadContext, ThreadPosted, Threads,
+    World,
+};
+use bellwether_runtime::Transport;
+use bellwether_runtime::transport::Memory;
+use bellwether_tests::watchdog;
+use worlds::{LIMIT, expect_all, on_threads};
+
+/// Whether a context may leave the thread of its world here.
+fn travels(world: &World) -> bool {
+    world.settings().lane_depth != Some(1)
+}
+
+/// Runs `work` with each of two contexts: on a thread for each, or, in virtual time, one after the other.
+fn by_two(world: &World, work: impl Fn(usize, &ThreadContext) -> Result<()> + Sync) -> Result<()> {
+    let contexts = [world.context()?, world.context()?];
+    if !travels(world) {
+        return contexts.iter().enumerate().try_for_each(|(i, context)| work(i, context));
+    }
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads = contexts.into_iter().enumerate().map(|(i, context)| scope.spawn(move || work(i, &context)));
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no thread panics"))
+    })
+}
+
+/// Simulated networks of every kind.
+fn networks(ranks: usize, seed: u64) -> Vec<(&'static str, Config)> {
+    let plain = Config::new(ranks, seed);
+    let wild = plain.clone().wild();
+    vec![
+        ("plain", plain.clone()),
+        ("wild", wild.clone()),
+        ("tiny", plain.clone().tiny()),
+        ("unserved", Config { served_asleep: false, ..wild.clone() }),
+        ("at once", Config { memory: Memory::Direct, ..wild.clone() }),
+        ("posted", Config { memory: Memory::Posted, ..wild.clone() }),
+        ("shared nodes", wild.clone().shared_nodes(&[2])),
+        ("shared nodes, posted", Config { memory: Memory::Posted, ..wild.shared_nodes(&[2]) }),
+    ]
+}
+
+fn on_networks(ranks: &[usize], body: impl Fn(&World) -> Result<()> + Sync) {
+    for &ranks in ranks {
+        sim::check("contexts", 2, |seed| {
+            for (network, config) in networks(ranks, seed) {
+                let what = format!("{network}, {ranks} simulated ranks, seed {seed}");
+                let _guard = watchdog::guard(what.clone(), LIMIT);
+                expect_all(Simulated::new(config).run(&body).expect("the job starts"), &what);
+            }
+        });
+    }
+}
+
+fn over(transport: Transport) -> Settings {
+    let mut settings = Settings::default();
+    settings.transport = transport;
+    settings
+}
+
+fn everywhere(body: impl Fn(&World) -> Result<()> + Sync) {
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        on_threads(&over(transport), &[1, 2, 3], &body);
+    }
+    on_networks(&[1, 2, 3], &body);
+}
+
+/// Words of one context at each rank.
+const WORDS: usize = 24;
+
+/// Every operation, by two contexts at once, of each rank at each.
+fn every_operation(world: &World) -> Result<()> {
+    let (rank, size) = (world.rank(), world.size());
+    let words = world.alloc::<u64>(2 * size * WORDS)?;
+    let small = world.alloc::<i32>(4)?;
+    let counts = world.alloc::<u64>(2)?;
+    let bell = world.bell()?;
+    world.barrier()?;
+    let (array, narrow, shared, gong) =
+        (words.for_threads(), small.for_threads(), counts.for_threads(), bell.for_threads());
+    by_two(world, |i, context| {
+        assert_eq!((context.rank(), context.size(), array.len()), (rank, size, 2 * size * WORDS));
+        let first = (2 * rank + i) * WORDS;
+        let value = |at: usize| (1000 * (first + at)) as u64;
+        for to in 0..size {
+            context.put(&array, to, first, value(0))?;
+            context.put_slice(&array, to, first + 1, &[value(1), value(2), value(3)])?;
+            context.fence()?;
+            let put = context.put_slice_async(&array, to, first + 4, &[value(4), value(5)]);
+            context.put_bell(&array, to, first + 6, value(6), &gong)?;
+            context.put_slice_bell(&array, to, first + 7, &[value(7)], &gong)?;
+            context.ring(&gong, to)?;
+            put.wait()?;
+            context.flush(to)?;
+            assert_eq!(context.get(&array, to, first + 6)?, value(6));
+            let mut read = [0; 8];
+            context.get_slice(&array, to, first, &mut read)?;
+            assert_eq!(read, std::array::from_fn(value));
+            let later = context.get_slice_async(&array, to, first, 8);
+            assert_eq!(later.wait()?, read);
+            atomics(context, &array, to, first + 8)?;
+            context.fetch_add(&shared, to, 0, 3)?;
+            context.fetch_add(&narrow, to, 1, -2)?;
+            let adds: Vec<_> = (0..9).map(|_| context.fetch_add_async(&shared, to, 1, 1)).collect();
+            drop(context.fetch_add_async(&shared, to, 0, 1));
+            adds.into_iter().try_for_each(|add| add.wait().map(drop))?;
+            loop {
+                let before = context.get(&narrow, to, 2)?;
+                if context.compare_swap(&narrow, to, 2, before, before + 5)? == before {
+                    break;
+                }
+            }
+        }
+        wrong_arguments(context, &array);
+        context.flush_all()?;
+        context.poll().map(drop)
+    })?;
+    // The world's own rings count, too.
+    (0..size).try_for_each(|to| bell.ring(to))?;
+    assert_eq!(bell.wait(7 * size as u64)?, 7 * size as u64);
+    world.barrier()?;
+    for first in (0..2 * size * WORDS).step_by(WORDS) {
+        assert!((0..8).all(|at| words.load(first + at) == 1000 * (first + at) as u64), "from {first}");
+    }
+    assert_eq!([counts.load(0), counts.load(1)], [8 * size as u64, 18 * size as u64]);
+    assert_eq!([small.load(1), small.load(2), small.load(3)], [-4 * size as i32, 10 * size as i32, 0]);
+    world.barrier()
+}
+
+fn atomics(context: &ThreadContext, array: &ThreadArray<'_, u64>, to: usize, at: usize) -> Result<()> {
+    assert_eq!(context.fetch_add(array, to, at, 0b1100)?, 0);
+    assert_eq!(context.fetch_and(array, to, at, 0b0110)?, 0b1100);
+    assert_eq!(context.fetch_or(array, to, at, 0b0011)?, 0b0100);
+    assert_eq!(context.fetch_xor(array, to, at, 0b0101)?, 0b0111);
+    assert_eq!(context.swap(array, to, at, 9)?, 0b0010);
+    assert_eq!(context.compare_swap(array, to, at, 8, 1)?, 9);
+    assert_eq!(context.compare_swap_async(array, to, at, 9, 1).wait()?, 9);
+    let mut swap = context.swap_async(array, to, at, 2);
+    while !swap.is_done() {}
+    assert_eq!(swap.wait()?, 1);
+    assert_eq!(context.fetch_and_async(array, to, at, 3).wait()?, 2);
+    assert_eq!(context.fetch_or_async(array, to, at, 4).wait()?, 2);
+    assert_eq!(context.fetch_xor_async(array, to, at, 6).wait()?, 6);
+    assert_eq!(context.get(array, to, at)?, 0);
+    Ok(())
+}
+
+fn wrong_arguments(context: &ThreadContext, array: &ThreadArray<'_, u64>) {
+    let (size, len) = (context.size(), array.len());
+    let errors = [
+        context.put(array, size, 0, 1).map(drop),
+        context.get(array, usize::MAX, 0).map(drop),
+        context.fetch_add(array, size, 0, 1).map(drop),
+        context.get_slice_async(array, size, 0, 1).wait().map(drop),
+        context.swap_async(array, size, 0, 1).wait().map(drop),
+        context.flush(size),
+    ];
+    assert!(errors.iter().all(|error| matches!(error, Err(Error::RankOutOfRange { .. }))), "{errors:?}");
+    let errors = [
+        context.put(array, 0, len, 1).map(drop),
+        context.put_slice(array, 0, len - 1, &[1, 2]),
+        context.get_slice(array, 0, usize::MAX, &mut [0, 0]),
+        context.put_slice_async(array, 0, len, &[1]).wait(),
+        context.compare_swap(array, 0, len, 0, 1).map(drop),
+    ];
+    assert!(errors.iter().all(|error| matches!(error, Err(Error::OutOfBounds { .. }))), "{errors:?}");
+}
+
+#[test]
+fn two_threads_of_each_rank_do_every_operation() {
+    everywhere(every_operation);
+}
+
+#[bellwether::test(ranks = [1, 2, 3], launch = "processes", deadline = "60s")]
+fn two_threads_of_each_process_do_every_operation(world: &World) -> Result<()> {
+    every_operation(world)
+}
+
+/// Long transfers go in many requests.
+fn long_transfers(world: &World) -> Result<()> {
+    const LONG: usize = 40_000;
+    let words = world.alloc::<u32>(2 * LONG)?;
+    let array = words.for_threads();
+    let next = (world.rank() + 1) % world.size();
+    by_two(world, |i, context| {
+        let values: Vec<u32> = (0..LONG as u32).map(|at| at * 7 + i as u32).collect();
+        context.put_slice(&array, next, i * LONG, &values)?;
+        context.flush(next)?;
+        let mut read = vec![0; LONG];
+        context.get_slice(&array, next, i * LONG, &mut read)?;
+        assert!(read == values);
+        assert!(context.get_slice_async(&array, next, i * LONG, LONG).wait()? == values);
+        Ok(())
+    })?;
+    world.barrier()
+}
+
+#[test]
+fn long_transfers_go_in_many_requests() {
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        on_threads(&over(transport), &[2], long_transfers);
+    }
+    for memory in [Memory::Emulated, Memory::Direct, Memory::Posted] {
+        let _guard = watchdog::guard("long transfers", LIMIT);
+        let config = Config { memory, ..Config::new(2, 5) };
+        expect_all(Simulated::new(config).run(long_transfers).expect("the job starts"), "simulated");
+    }
+}
+
+/// Open descriptors, and bytes of memory.
+fn footprint() -> (usize, usize) {
+    let descriptors = std::fs::read_dir("/proc/self/fd").expect("Linux").count();
+    let pages = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages: usize = pages.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    (descriptors, pages * 4096)
+}
+
+/// Makes and drops so many contexts, each of which puts.
+fn come_and_go(world: &World, contexts: usize) -> Result<()> {
+    let numbers = world.alloc::<u64>(world.size())?;
+    let array = numbers.for_threads();
+    world.barrier()?;
+    for number in 1..=contexts as u64 {
+        let context = world.context()?;
+        for to in 0..world.size() {
+            context.put(&array, to, world.rank(), number)?;
+        }
+    }
+    world.barrier()?;
+    assert!((0..world.size()).all(|from| numbers.load(from) == contexts as u64));
+    world.barrier()
+}
+
+#[test]
+fn ten_thousand_contexts_leave_nothing_behind() {
+    // In a process of its own, so that what other tests do is not counted.
+    const ALONE: (&str, &str) = ("BELLWETHER_TEST_FOOTPRINT", "1");
+    if std::env::var_os(ALONE.0).is_none() {
+        let again = ["--exact", "ten_thousand_contexts_leave_nothing_behind", "--test-threads", "1"];
+        let mut test = std::process::Command::new(std::env::current_exe().expect("a running test has a file"));
+        let outcome = test.args(again).env(ALONE.0, ALONE.1).output().expect("it starts");
+        assert!(outcome.status.success(), "{outcome:?}");
+        return;
+    }
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        on_threads(&over(transport), &[2], |world| {
+            // Peers make none: nothing is agreed.
+            come_and_go(world, 1000)?;
+            let before = footprint();
+            come_and_go(world, 10_000)?;
+            let after = footprint();
+            // The ranks are threads of one process, and each has its look.
+            assert!(after.0 <= before.0 + 4, "{} descriptors, then {}", before.0, after.0);
+            assert!(after.1 < before.1 + (4 << 20), "{} bytes, then {}", before.1, after.1);
+            world.barrier()
+        });
+    }
+    on_networks(&[2], |world| come_and_go(world, 200));
+}
+
+#[test]
+fn one_rank_alone_makes_contexts() {
+    everywhere(|world| {
+        let numbers = world.alloc::<u64>(1)?;
+        if world.rank() == 0 {
+            let context = world.context()?;
+            context.put(&numbers.for_threads(), world.size() - 1, 0, 7)?;
+            context.flush_all()?;
+        }
+        world.barrier()?;
+        assert_eq!(numbers.load(0), if world.rank() + 1 == world.size() { 7 } else { 0 });
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_context_does_not_wait_for_another() {
+    let _guard = watchdog::guard("a slow peer", LIMIT);
+    const APART: u64 = 50_000_000;
+    let job = Simulated::new(Config::new(3, 3));
+    let outcomes = job.run(|world| {
+        let numbers = world.alloc::<u64>(1)?;
+        let array = numbers.for_threads();
+        world.barrier()?;
+        if world.rank() == 0 {
+            let (slow, quick) = (world.context()?, world.context()?);
+            // The first operation at a rank learns where its memory is.
+            slow.put_slice_async(&array, 2, 0, &[4]).wait()?;
+            quick.put_slice_async(&array, 1, 0, &[4]).wait()?;
+            job.network().partition(&[2], APART);
+            let begin = world.elapsed();
+            let mut stuck = slow.put_slice_async(&array, 2, 0, &[5]);
+            quick.put(&array, 1, 0, 6)?;
+            quick.flush_all()?;
+            assert_eq!(quick.get(&array, 1, 0)?, 6);
+            assert!(world.elapsed() - begin < Duration::from_nanos(APART), "{:?}", world.elapsed() - begin);
+            assert!(!stuck.is_done());
+            stuck.wait()?;
+            assert!(world.elapsed() - begin >= Duration::from_nanos(APART));
+        }
+        world.barrier()?;
+        assert_eq!(numbers.load(0), [0, 6, 5][world.rank()]);
+        world.barrier()
+    });
+    expect_all(outcomes.expect("the job starts"), "a slow peer");
+}
+
+#[test]
+fn a_death_ends_the_wait_of_every_context() {
+    for memory in [Memory::Emulated, Memory::Posted] {
+        let _guard = watchdog::guard("a death", LIMIT);
+        let job = Simulated::new(Config { memory, ..Config::new(3, 4) });
+        let outcomes = job.run(|world: &World| -> Result<()> {
+            let numbers = world.alloc::<u64>(1)?;
+            let array = numbers.for_threads();
+            world.barrier()?;
+            if world.rank() != 0 {
+                let gone = world.wait_until(|| false);
+                assert!(matches!(gone, Err(Error::PeerLost { .. })), "{gone:?}");
+                return Ok(());
+            }
+            let contexts = [world.context()?, world.context()?];
+            // One waits for the rank that dies, if it can still be asked, and one for another rank that never answers.
+            job.network().partition(&[2], u64::MAX / 4);
+            job.network().kill(1);
+            for (to, context) in [1, 2].into_iter().zip(&contexts) {
+                let lost = (0..).find_map(|value| {
+                    world.sleep(Duration::from_nanos(100));
+                    context.put(&array, to, 0, value).and_then(|()| context.flush(to)).err()
+                });
+                assert!(matches!(lost, Some(Error::PeerLost { rank: 1, .. })), "to {to}: {lost:?}");
+                let lost = context.get_slice_async(&array, to, 0, 1).wait();
+                assert!(matches!(lost, Err(Error::PeerLost { .. })), "from {to}: {lost:?}");
+            }
+            Ok(())
+        });
+        let outcomes = outcomes.expect("the job starts");
+        assert!(outcomes[0].is_ok(), "{outcomes:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_is_gone_is_an_error_of_a_put_by_the_contract() {
+    let _guard = watchdog::guard("a rank that leaves", LIMIT);
+    let job = Threads::new(2).settings(over(Transport::ShmContract)).deadline(LIMIT);
+    let outcomes = job.run(|world| {
+        let numbers = world.alloc::<u64>(1)?;
+        world.barrier()?;
+        if world.rank() == 1 {
+            return Ok(());
+        }
+        let context = world.context()?;
+        let array = numbers.for_threads();
+        std::thread::scope(|scope| {
+            let lost = scope.spawn(move || (0..).find_map(|value| context.put(&array, 1, 0, value).err()));
+            let lost = lost.join().expect("does not panic");
+            assert!(matches!(lost, Some(Error::PeerLost { rank: 1, cause: Loss::Left, .. })), "{lost:?}");
+        });
+        Ok(())
+    });
+    expect_all(outcomes.expect("the job starts"), "a rank that leaves");
+}
+
+#[test]
+fn what_is_in_flight_does_not_reach_memory_that_was_freed() {
+    on_networks(&[2, 3], |world| {
+        let next = (world.rank() + 1) % world.size();
+        let context = world.context()?;
+        for round in 0..4 {
+            let old = world.alloc::<u64>(64)?;
+            let place = old.offset();
+            context.put_slice(&old.for_threads(), next, 0, &[u64::MAX; 64])?;
+            let add = context.fetch_add_async(&old.for_threads(), next, 0, 1);
+            drop(add);
+            drop(old);
+            // One that is dropped with something in flight, too.
+            let new = world.alloc::<u64>(64)?;
+            assert!(round == 0 || new.offset() == place || world.size() > 0);
+            let mut read = [1; 64];
+            new.read(0, &mut read);
+            assert_eq!(read, [0; 64]);
+            world.sleep(Duration::from_millis(1));
+            world.poll()?;
+            new.read(0, &mut read);
+            assert_eq!(read, [0; 64], "what came late, in round {round}");
+            world.barrier()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_in_flight_is_there_when_a_phase_has_changed() {
+    on_networks(&[2, 3], |world| {
+        let size = world.size();
+        let mut array = GlobalArray::<u64, 1>::new(world, Layout::block([8 * size], size)?)?;
+        let context = world.context()?;
+        for round in 1..4 {
+            let shared = array.share(world)?;
+            let handle = shared.for_threads();
+            let next = (world.rank() + 1) % size;
+            for i in 0..8 {
+                handle.put(&context, 8 * next + i, round)?;
+            }
+            handle.fetch_add(&context, 8 * next, 100)?;
+            array = shared.localize(world)?;
+            let mut expected = [round; 8];
+            expected[0] += 100;
+            assert_eq!(array.local(), expected);
+        }
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_global_array_is_written_by_two_threads() {
+    everywhere(|world| {
+        let size = world.size();
+        let layout = Layout::block([4 * size, 6], size)?;
+        let shared = GlobalArray::<u64, 2>::new(world, layout)?.share(world)?;
+        let array = shared.for_threads();
+        by_two(world, |i, context| {
+            for row in (0..4 * size).filter(|row| (row + world_of(context)) % 2 == i) {
+                for column in 0..6 {
+                    array.fetch_add(context, [row, column], (row * 10 + column) as u64)?;
+                }
+                assert!(array.get(context, [row, 0])? >= 10 * row as u64);
+            }
+            assert!(matches!(array.get(context, [4 * size, 0]), Err(Error::InvalidArgument { .. })));
+            context.flush_all()
+        })?;
+        let array = shared.localize(world)?;
+        assert!(array.iter().all(|([row, column], x)| *x == (size * (row * 10 + column)) as u64));
+        world.barrier()
+    });
+
+    fn world_of(context: &ThreadContext) -> usize {
+        context.rank()
+    }
+}
+
+#[test]
+fn in_virtual_time_a_context_stays_on_its_thread() {
+    let _guard = watchdog::guard("another thread", LIMIT);
+    let outcomes = Simulated::new(Config::new(2, 1)).run(|world| {
+        let numbers = world.alloc::<u64>(1)?;
+        let array = numbers.for_threads();
+        let context = world.context()?;
+        context.put(&array, 1 - world.rank(), 0, 5)?;
+        // Dropped there with something in flight: the world's thread waits for that.
+        let refused = std::thread::scope(|scope| {
+            let put = scope.spawn(move || context.put(&array, 1 - context.rank(), 0, 6));
+            put.join().expect("does not panic")
+        });
+        assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{refused:?}");
+        drop(numbers);
+        let fresh = world.alloc::<u64>(1)?;
+        world.sleep(Duration::from_millis(1));
+        world.poll()?;
+        assert_eq!(fresh.load(0), 0);
+        world.barrier()
+    });
+    expect_all(outcomes.expect("the job starts"), "another thread");
+}
+
+#[test]
+fn handles_belong_to_their_rank() {
+    let _guard = watchdog::guard("two worlds", LIMIT);
+    on_threads(&over(Transport::ShmContract), &[2], |world| {
+        let numbers = world.alloc::<u64>(1)?;
+        let bell = world.bell()?;
+        let other = std::thread::scope(|scope| {
+            let (array, bell) = (numbers.for_threads(), bell.for_threads());
+            let alone = scope.spawn(move || {
+                bellwether::threads(1, move |stranger| {
+                    let context = stranger.context()?;
+                    Ok([context.ring(&bell, 0), context.put(&array, 0, 0, 1)])
+                })
+            });
+            alone.join().expect("does not panic").expect("starts").remove(0)
+        });
+        let [ring, put] = other?;
+        assert!(matches!(ring, Err(Error::InvalidArgument { .. })), "{ring:?}");
+        // Where memory is mapped a put needs no context: it is the same memory.
+        assert!(world.rank() == 0 || matches!(put, Err(Error::InvalidArgument { .. })), "{put:?}");
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_handler_may_not_wait_with_a_context() {
+    let _guard = watchdog::guard("a handler", LIMIT);
+    let outcomes = Simulated::new(Config::new(2, 9)).build(|mut builder| {
+        let told = std::rc::Rc::new(std::cell::RefCell::new(None));
+        let (tell, context) =
+            (std::rc::Rc::clone(&told), std::rc::Rc::new(std::cell::OnceCell::<ThreadContext>::new()));
+        let lent = std::rc::Rc::clone(&context);
+        let handler = builder.handler("waits", move |_, _| {
+            let context = lent.get().expect("set before the barrier");
+            *tell.borrow_mut() = Some(context.flush_all());
+        });
+        let world = builder.start()?;
+        let numbers = world.alloc::<u64>(1)?;
+        assert!(context.set(world.context()?).is_ok());
+        world.barrier()?;
+        world.send(1 - world.rank(), handler, &[])?;
+        world.wait_until(|| {
+            // In flight when the message is delivered.
+            let put = context.get().expect("set").put(&numbers.for_threads(), 1 - world.rank(), 0, 1);
+            put.is_err() || told.borrow().is_some()
+        })?;
+        let refused = told.take();
+        assert!(matches!(refused, Some(Err(Error::InsideHandler { .. }) | Ok(()))), "{refused:?}");
+        world.barrier()
+    });
+    expect_all(outcomes.expect("the job starts"), "a handler");
+}
+
+#[test]
+fn contexts_and_futures_go_to_other_threads() {
+    fn sends<T: Send>() {}
+    fn shares<T: Sync>() {}
+    sends::<ThreadContext>();
+    sends::<ThreadPosted<'_, u64>>();
+    sends::<ThreadArray<'_, u64>>();
+    shares::<ThreadArray<'_, u64>>();
+    sends::<bellwether::ThreadBell<'_>>();
+    shares::<bellwether::array::ThreadGlobalArray<'_, u64, 2>>();
+}

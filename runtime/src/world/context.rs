@@ -1,0 +1,562 @@
+//! Contexts: what lets several threads of one rank communicate, each by itself.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::hint::cold_path;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::{AtomicElement, PlainData, ThreadArray, ThreadBell, World};
+use crate::engine::{Answer, Asked, Fetch, Stream};
+use crate::error::Result;
+use crate::memory::copy;
+use crate::transport::AtomicOp;
+
+/// An independent stream of puts, gets and atomics of one rank, for one thread at a time. Made by [`World::context`].
+///
+/// It may be sent to another thread; several threads of a rank have a context each. What one context has in flight, flushes and
+/// waits for is its own: the world and other contexts neither delay it nor wait for it. Where memory is mapped an operation is a
+/// bounds check and a store, load or atomic, without a lock, as by the world. Over a network a context has an interface of its
+/// own; over RDMA that is a completion queue and, for each rank that it writes to, a queue pair, 8 MB of buffers and a thread that
+/// makes connections, and a rank can have some 100 contexts at a time.
+///
+/// Messages and collectives, and waiting for bells, are the world's: its thread delivers what comes. A target makes no progress
+/// for a context that it does not make for the world's own operations.
+///
+/// # Order and completion
+/// A put returns when its source may be changed. It is in effect at the target when [`ThreadContext::flush`] returns, or for whoever
+/// sees a bell that the same context has rung after it. [`World::fence`] and [`World::barrier`] complete what the world has put,
+/// not what contexts have: flush a context before the barrier that tells others of its puts.
+/// Where memory is freed or an array changes its phase, the world's thread waits for what contexts have in flight, so nothing of
+/// it arrives later.
+///
+/// # Failures
+/// The death of a rank ends the waits of every context, with [`Error::PeerLost`](crate::Error::PeerLost).
+///
+/// Dropping a context waits until what it has put is in effect, or cannot be any more.
+///
+/// # On a simulated network
+/// Ranks take turns there, and only a rank's own thread knows when it has to wait for its next one. So a context stays on the
+/// thread of its world; elsewhere calls are [`Error::InvalidArgument`](crate::Error::InvalidArgument).
+///
+/// # Examples
+/// Two threads of each rank write to the next rank at the same time.
+/// ```
+/// # use bellwether_runtime as bellwether;
+/// bellwether::threads(3, |world| {
+///     let numbers = world.alloc::<u64>(2)?;
+///     let next = (world.rank() + 1) % world.size();
+///     let contexts = [world.context()?, world.context()?];
+///     let array = numbers.for_threads();
+///     std::thread::scope(|scope| {
+///         let threads = contexts.into_iter().enumerate().map(|(i, context)| {
+///             scope.spawn(move || {
+///                 context.put(&array, next, i, 10 + i as u64)?;
+///                 context.flush(next)
+///             })
+///         });
+///         let threads: Vec<_> = threads.collect();
+///         threads.into_iter().try_for_each(|thread| thread.join().expect("does not panic"))
+///     })?;
+///     world.barrier()?;
+///     assert_eq!([numbers.load(0), numbers.load(1)], [10, 11]);
+///     world.barrier()
+/// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+/// # Ok::<(), bellwether::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ThreadContext {
+    stream: Arc<Stream>,
+    /// Not for two threads at a time.
+    one: PhantomData<Cell<()>>,
+}
+
+impl World {
+    /// Makes a context. Local: other ranks need not know of it, and may have other numbers of them.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the network has no further interface: drop contexts that are not in use.
+    /// [`Error::Forked`](crate::Error::Forked).
+    pub fn context(&self) -> Result<ThreadContext> {
+        Ok(ThreadContext { stream: self.engine().open_context()?, one: PhantomData })
+    }
+}
+
+impl ThreadContext {
+    /// The rank that it is a context of.
+    pub fn rank(&self) -> usize {
+        self.stream.rank
+    }
+
+    /// Ranks of its world.
+    pub fn size(&self) -> usize {
+        self.stream.size
+    }
+
+    /// Makes progress without waiting; tells how much was done. Nothing needs it to be called: every wait of the context makes
+    /// progress. Where memory is mapped there is nothing to do.
+    ///
+    /// # Errors
+    /// [`Error::Forked`](crate::Error::Forked).
+    pub fn poll(&self) -> Result<usize> {
+        self.stream.poll("polling")
+    }
+
+    /// Writes one element at `rank`.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`](crate::Error::RankOutOfRange), [`Error::OutOfBounds`](crate::Error::OutOfBounds);
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the array is of another world or rank. Over a network
+    /// [`Error::PeerLost`](crate::Error::PeerLost), and [`Error::InsideHandler`](crate::Error::InsideHandler) in a handler, if it has
+    /// to wait for room.
+    #[inline(always)]
+    pub fn put<T: PlainData>(&self, array: &ThreadArray<'_, T>, rank: usize, index: usize, value: T) -> Result<()> {
+        match array.mapped(rank, index, 1) {
+            Some(at) => {
+                // SAFETY: one element of mapped memory, only touched through `copy` and atomics.
+                unsafe { copy::store(at, value) };
+                Ok(())
+            }
+            None => {
+                cold_path();
+                self.put_apart("put", array, rank, index, &[value])
+            }
+        }
+    }
+
+    /// Reads one element of `rank`.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put`].
+    #[inline(always)]
+    pub fn get<T: PlainData>(&self, array: &ThreadArray<'_, T>, rank: usize, index: usize) -> Result<T> {
+        match array.mapped(rank, index, 1) {
+            // SAFETY: as in `put`.
+            Some(at) => Ok(unsafe { copy::load(at) }),
+            None => {
+                cold_path();
+                let mut value = [T::zeroed()];
+                self.get_apart("get", array, rank, index, &mut value)?;
+                Ok(value[0])
+            }
+        }
+    }
+
+    /// Writes `values` at `rank`, from element `start`.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put`]; if the range is wrong nothing was written.
+    #[inline]
+    pub fn put_slice<T: PlainData>(
+        &self,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        start: usize,
+        values: &[T],
+    ) -> Result<()> {
+        match array.mapped(rank, start, values.len()) {
+            Some(at) => {
+                // SAFETY: so many elements of mapped memory; `values` is private memory, so nothing overlaps.
+                unsafe { copy::copy(at.cast(), values.as_ptr().cast(), size_of_val(values)) };
+                Ok(())
+            }
+            None => self.put_apart("put_slice", array, rank, start, values),
+        }
+    }
+
+    /// Reads elements of `rank`, from `start`, into `values`.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put`]; if the range is wrong `values` is as before.
+    #[inline]
+    pub fn get_slice<T: PlainData>(
+        &self,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        start: usize,
+        values: &mut [T],
+    ) -> Result<()> {
+        match array.mapped(rank, start, values.len()) {
+            Some(at) => {
+                // SAFETY: as in `put_slice`.
+                unsafe { copy::copy(values.as_mut_ptr().cast(), at.cast(), size_of_val(values)) };
+                Ok(())
+            }
+            None => self.get_apart("get_slice", array, rank, start, values),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn put_apart<T: PlainData>(
+        &self,
+        operation: &'static str,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        start: usize,
+        values: &[T],
+    ) -> Result<()> {
+        let offset = array.range(&self.stream, operation, rank, start, values.len())?;
+        self.stream.put(operation, rank, offset, bytemuck::cast_slice(values))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_apart<T: PlainData>(
+        &self,
+        operation: &'static str,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        start: usize,
+        values: &mut [T],
+    ) -> Result<()> {
+        let offset = array.range(&self.stream, operation, rank, start, values.len())?;
+        self.stream.get(operation, rank, offset, bytemuck::cast_slice_mut(values))
+    }
+
+    /// Adds one to the count of `bell` at `rank`. Whoever sees the ring sees everything that this context has put there before.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put`].
+    #[inline]
+    pub fn ring(&self, bell: &ThreadBell<'_>, rank: usize) -> Result<()> {
+        bell.ring(&self.stream, "ring", rank)
+    }
+
+    /// Writes one element at `rank`, then rings `bell` there.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put`].
+    #[inline]
+    pub fn put_bell<T: PlainData>(
+        &self,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        index: usize,
+        value: T,
+        bell: &ThreadBell<'_>,
+    ) -> Result<()> {
+        self.put(array, rank, index, value)?;
+        self.ring(bell, rank)
+    }
+
+    /// Writes `values` at `rank`, from element `start`, then rings `bell` there.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put_slice`]; then the bell is not rung.
+    #[inline]
+    pub fn put_slice_bell<T: PlainData>(
+        &self,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        start: usize,
+        values: &[T],
+        bell: &ThreadBell<'_>,
+    ) -> Result<()> {
+        self.put_slice(array, rank, start, values)?;
+        self.ring(bell, rank)
+    }
+
+    /// The future form of [`ThreadContext::put_slice`]: done when the elements are in effect at `rank`. `values` may be changed when
+    /// this returns.
+    pub fn put_slice_async<'a, T: PlainData>(
+        &self,
+        array: &ThreadArray<'a, T>,
+        rank: usize,
+        start: usize,
+        values: &[T],
+    ) -> ThreadPosted<'a, ()> {
+        let put = self.put_slice(array, rank, start, values);
+        self.posted("put_slice_async", put.map(|()| Stage::Put(rank, || ())))
+    }
+
+    /// The future form of [`ThreadContext::get_slice`], of `count` elements.
+    pub fn get_slice_async<'a, T: PlainData>(
+        &self,
+        array: &ThreadArray<'a, T>,
+        rank: usize,
+        start: usize,
+        count: usize,
+    ) -> ThreadPosted<'a, Vec<T>> {
+        const DOING: &str = "get_slice_async";
+        let begin = || {
+            let offset = array.range(&self.stream, DOING, rank, start, count)?;
+            if self.stream.is_near(rank) {
+                let mut values = vec![T::zeroed(); count];
+                self.get_slice(array, rank, start, &mut values)?;
+                return Ok(Stage::Done(Ok(values)));
+            }
+            let bytes = vec![0; count * size_of::<T>()];
+            let convert = |bytes: Vec<u8>, count| {
+                let mut values = vec![T::zeroed(); count];
+                bytemuck::cast_slice_mut(&mut values).copy_from_slice(&bytes);
+                values
+            };
+            Ok(Stage::Get(Fetch::new(rank, offset, bytes.len()), bytes, count, convert))
+        };
+        self.posted(DOING, begin())
+    }
+
+    fn posted<'a, R>(&self, doing: &'static str, stage: Result<Stage<R>>) -> ThreadPosted<'a, R> {
+        let stage = stage.unwrap_or_else(|error| Stage::Done(Err(error)));
+        let mut posted = ThreadPosted { stream: Arc::clone(&self.stream), doing, stage, array: PhantomData };
+        // On its way now, if there is room.
+        posted.is_done();
+        posted
+    }
+
+    /// Waits until all that this context has put and rung at `rank` is in effect there.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`](crate::Error::RankOutOfRange), [`Error::PeerLost`](crate::Error::PeerLost),
+    /// [`Error::InsideHandler`](crate::Error::InsideHandler).
+    pub fn flush(&self, rank: usize) -> Result<()> {
+        self.stream.check_rank("flush", rank)?;
+        self.stream.flush("flush", rank)
+    }
+
+    /// Waits until nothing of this context is in flight: all that it has put and rung is in effect everywhere, and its gets and
+    /// atomics are answered, also those whose future was dropped.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::flush`].
+    pub fn flush_all(&self) -> Result<()> {
+        self.stream.flush_all("flush_all")
+    }
+
+    /// Orders this context's puts at each rank: those before are visible there before those after. It does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Forked`](crate::Error::Forked).
+    pub fn fence(&self) -> Result<()> {
+        self.stream.order("fence")
+    }
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $operation:ident, $op:ident, $future:ident;)*) => {
+        /// Atomic operations, as [those of arrays](crate::Symmetric::fetch_add). All ranks' and contexts' operations on one element are
+        /// atomic to each other.
+        impl ThreadContext {
+            $($(#[$doc])*
+            ///
+            /// # Errors
+            /// As [`ThreadContext::put`].
+            #[inline(always)]
+            pub fn $operation<T: AtomicElement>(
+                &self,
+                array: &ThreadArray<'_, T>,
+                rank: usize,
+                index: usize,
+                value: T,
+            ) -> Result<T> {
+                match array.element(rank, index) {
+                    // SAFETY: an element in mapped memory, only touched atomically.
+                    Some(at) => Ok(unsafe { T::$operation(at, value) }),
+                    None => self.atomic_apart(stringify!($operation), AtomicOp::$op, array, rank, index, value, value),
+                }
+            }
+
+            #[doc = concat!("The future form of [`ThreadContext::", stringify!($operation), "`].")]
+            pub fn $future<'a, T: AtomicElement>(
+                &self,
+                array: &ThreadArray<'a, T>,
+                rank: usize,
+                index: usize,
+                value: T,
+            ) -> ThreadPosted<'a, T> {
+                match array.element(rank, index) {
+                    // SAFETY: as above.
+                    Some(at) => self.posted(stringify!($future), Ok(Stage::Done(Ok(unsafe { T::$operation(at, value) })))),
+                    None => self.post_atomic(stringify!($future), AtomicOp::$op, array, rank, index, value, value),
+                }
+            })*
+        }
+    };
+}
+
+operations! {
+    /// Adds `value` to an element of `rank`; returns what it was before.
+    fetch_add, Add, fetch_add_async;
+    /// Ands `value` into an element of `rank`; returns what it was before.
+    fetch_and, And, fetch_and_async;
+    /// Ors `value` into an element of `rank`; returns what it was before.
+    fetch_or, Or, fetch_or_async;
+    /// Xors `value` into an element of `rank`; returns what it was before.
+    fetch_xor, Xor, fetch_xor_async;
+    /// Stores `value` in an element of `rank`; returns what it was before.
+    swap, Swap, swap_async;
+}
+
+impl ThreadContext {
+    /// Stores `new` if the element is `expected`; returns what it was before.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put`].
+    #[inline(always)]
+    pub fn compare_swap<T: AtomicElement>(
+        &self,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        index: usize,
+        expected: T,
+        new: T,
+    ) -> Result<T> {
+        match array.element(rank, index) {
+            // SAFETY: an element in mapped memory, only touched atomically.
+            Some(at) => Ok(unsafe { T::compare_swap(at, expected, new) }),
+            None => self.atomic_apart("compare_swap", AtomicOp::CompareSwap, array, rank, index, new, expected),
+        }
+    }
+
+    /// The future form of [`ThreadContext::compare_swap`].
+    pub fn compare_swap_async<'a, T: AtomicElement>(
+        &self,
+        array: &ThreadArray<'a, T>,
+        rank: usize,
+        index: usize,
+        expected: T,
+        new: T,
+    ) -> ThreadPosted<'a, T> {
+        const DOING: &str = "compare_swap_async";
+        match array.element(rank, index) {
+            // SAFETY: as above.
+            Some(at) => self.posted(DOING, Ok(Stage::Done(Ok(unsafe { T::compare_swap(at, expected, new) })))),
+            None => self.post_atomic(DOING, AtomicOp::CompareSwap, array, rank, index, new, expected),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "what an atomic takes")]
+    fn atomic_apart<T: AtomicElement>(
+        &self,
+        operation: &'static str,
+        op: AtomicOp,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        index: usize,
+        value: T,
+        compare: T,
+    ) -> Result<T> {
+        let offset = array.range(&self.stream, operation, rank, index, 1)?;
+        let asked = Asked { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
+        self.stream.atomic(operation, rank, offset, asked).map(T::narrow)
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "what an atomic takes")]
+    fn post_atomic<'a, T: AtomicElement>(
+        &self,
+        doing: &'static str,
+        op: AtomicOp,
+        array: &ThreadArray<'a, T>,
+        rank: usize,
+        index: usize,
+        value: T,
+        compare: T,
+    ) -> ThreadPosted<'a, T> {
+        let begin = || {
+            let offset = array.range(&self.stream, doing, rank, index, 1)?;
+            let asked = Asked { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
+            let answer = self.stream.post_atomic(doing, rank, offset, asked)?;
+            Ok(Stage::Atomic(rank, answer, T::narrow as fn(u64) -> T))
+        };
+        self.posted(doing, begin())
+    }
+}
+
+/// An operation of a [`ThreadContext`] that is in flight: a future, or [`wait`](Self::wait) for it.
+///
+/// It was posted when it was made. Where memory is mapped it is done at once. It owns its buffers, so dropping it is safe at any
+/// time: a get is forgotten then, a put or an atomic still happens.
+///
+/// Any executor can poll it. It makes progress of its context alone and asks to be polled again at once, so poll it in an executor
+/// that has nothing better to do, or wait for it.
+#[must_use = "what it gives, and its errors, come from `wait` or `.await`"]
+#[derive(Debug)]
+pub struct ThreadPosted<'a, R> {
+    stream: Arc<Stream>,
+    doing: &'static str,
+    stage: Stage<R>,
+    array: PhantomData<&'a ()>,
+}
+
+#[derive(Debug)]
+enum Stage<R> {
+    Done(Result<R>),
+    /// In flight to this rank.
+    Put(usize, fn() -> R),
+    /// The bytes that have come, and what becomes of so many elements.
+    Get(Fetch, Vec<u8>, usize, fn(Vec<u8>, usize) -> R),
+    Atomic(usize, Arc<Answer>, fn(u64) -> R),
+    Taken,
+}
+
+impl<R> ThreadPosted<'_, R> {
+    /// Whether it is done, so that [`ThreadPosted::wait`] does not wait. Makes progress.
+    pub fn is_done(&mut self) -> bool {
+        if matches!(self.stage, Stage::Done(_)) {
+            return true;
+        }
+        let outcome = match self.advance() {
+            Ok(None) => return false,
+            Ok(Some(value)) => Ok(value),
+            Err(error) => Err(error),
+        };
+        self.stage = Stage::Done(outcome);
+        true
+    }
+
+    /// Goes on as far as it can, and gives the result when that was all.
+    fn advance(&mut self) -> Result<Option<R>> {
+        let (stream, doing) = (&self.stream, self.doing);
+        match &mut self.stage {
+            Stage::Put(rank, convert) => Ok(stream.is_flushed(doing, *rank)?.then(*convert)),
+            Stage::Get(fetch, bytes, count, convert) => {
+                let done = stream.go_on(doing, fetch, bytes)?;
+                Ok(done.then(|| convert(std::mem::take(bytes), *count)))
+            }
+            Stage::Atomic(rank, answer, convert) => Ok(stream.found(doing, *rank, answer)?.map(*convert)),
+            Stage::Done(_) | Stage::Taken => panic!("a future was polled after it was ready"),
+        }
+    }
+
+    /// Waits until it is done.
+    ///
+    /// # Errors
+    /// What was wrong with its arguments; over a network [`Error::PeerLost`](crate::Error::PeerLost),
+    /// [`Error::InsideHandler`](crate::Error::InsideHandler).
+    pub fn wait(mut self) -> Result<R> {
+        let stream = Arc::clone(&self.stream);
+        if !self.is_done() {
+            stream.wait_for(self.doing, || self.is_done())?;
+        }
+        self.take()
+    }
+
+    fn take(&mut self) -> Result<R> {
+        match std::mem::replace(&mut self.stage, Stage::Taken) {
+            Stage::Done(outcome) => outcome,
+            _ => panic!("a future was polled after it was ready"),
+        }
+    }
+}
+
+// Nothing in it is pinned.
+impl<R> Unpin for ThreadPosted<'_, R> {}
+
+impl<R> Future for ThreadPosted<'_, R> {
+    type Output = Result<R>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
+        if self.is_done() {
+            return Poll::Ready(self.take());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

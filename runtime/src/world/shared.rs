@@ -1,0 +1,153 @@
+//! Handles to symmetric memory and bells for any thread of a rank.
+
+use std::marker::PhantomData;
+
+use bytemuck::Pod;
+
+use super::{Bell, Symmetric};
+use crate::engine::{Shared, Stream};
+use crate::error::{Error, Result};
+
+/// A [`Symmetric`] array for any thread of its rank, each with a [context](super::World::context) of its own. Copies are the same
+/// array.
+///
+/// It borrows the array, so the memory stays where it is, and in the phase that it is in, as long as the handle is used.
+#[derive(Debug)]
+pub struct ThreadArray<'a, T> {
+    /// The array in the slot of rank 0.
+    base: *mut T,
+    stride: usize,
+    /// First of the ranks whose part is put to and read directly, and how many there are.
+    near: [usize; 2],
+    /// Ranks whose part is a pointer away, also to atomics: all, or none.
+    reach: usize,
+    len: usize,
+    /// Offset in every slot.
+    offset: usize,
+    rank: *const Shared,
+    array: PhantomData<&'a Symmetric<T>>,
+}
+
+impl<T> Clone for ThreadArray<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for ThreadArray<'_, T> {}
+
+// SAFETY:
+// - the addresses are of memory that outlives the borrow, touched through atomics and the runtime's copies alone, which any
+//   thread may do; elements are plain data;
+// - `rank` is compared and never followed.
+unsafe impl<T: Pod> Send for ThreadArray<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Pod> Sync for ThreadArray<'_, T> {}
+
+impl<T: Pod> Symmetric<T> {
+    /// The array for any thread of this rank; see [`World::context`](super::World::context).
+    pub fn for_threads(&self) -> ThreadArray<'_, T> {
+        let engine = self.engine();
+        let near = engine.near();
+        ThreadArray {
+            // SAFETY: inside the slot of rank 0.
+            base: unsafe { engine.node.slot(0).add(self.offset()) }.cast(),
+            stride: 1 << engine.node.stride_log2(),
+            near: [near.start, near.len()],
+            reach: engine.reach(),
+            len: self.len(),
+            offset: self.offset(),
+            rank: engine.identity(),
+            array: PhantomData,
+        }
+    }
+}
+
+impl<T: Pod> ThreadArray<'_, T> {
+    /// Elements at each rank.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where these elements are in mapped memory, if they exist and are put to and read directly.
+    #[inline(always)]
+    pub(super) fn mapped(&self, rank: usize, start: usize, count: usize) -> Option<*mut T> {
+        let is_near = rank.wrapping_sub(self.near[0]) < self.near[1];
+        // SAFETY: slots lie a stride apart, and the array at the same offset in each; in range, as just checked.
+        (is_near && start <= self.len && count <= self.len - start)
+            .then(|| unsafe { self.base.byte_add(rank * self.stride).add(start) })
+    }
+
+    /// The element, if it exists and is a pointer away, also to atomics.
+    #[inline(always)]
+    pub(super) fn element(&self, rank: usize, index: usize) -> Option<*mut T> {
+        // SAFETY: as in `mapped`.
+        (rank < self.reach && index < self.len).then(|| unsafe { self.base.byte_add(rank * self.stride).add(index) })
+    }
+
+    /// Where these elements lie in the slot of `rank`, if they exist and the array is of the rank of `stream`.
+    #[cold]
+    pub(super) fn range(
+        &self,
+        stream: &Stream,
+        operation: &'static str,
+        rank: usize,
+        start: usize,
+        count: usize,
+    ) -> Result<usize> {
+        if !stream.is_of(self.rank) {
+            return Err(foreign(operation));
+        }
+        stream.check_rank(operation, rank)?;
+        if start > self.len || count > self.len - start {
+            return Err(Error::OutOfBounds { operation, rank, start, count, available: self.len });
+        }
+        Ok(self.offset + start * size_of::<T>())
+    }
+}
+
+#[cold]
+fn foreign(operation: &'static str) -> Error {
+    let why = "the handle is of another world, or of another rank, than the context".into();
+    Error::InvalidArgument { operation, why }
+}
+
+/// A [`Bell`] for any thread of its rank, to be rung by a [context](super::World::context).
+#[derive(Debug, Clone, Copy)]
+pub struct ThreadBell<'a> {
+    /// Offsets in every slot of the words that contexts add to: by the processor, and over a network.
+    words: [usize; 2],
+    rank: *const Shared,
+    bell: PhantomData<&'a Bell>,
+}
+
+// SAFETY: offsets, and an address that is compared and never followed; rings are atomic.
+unsafe impl Send for ThreadBell<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for ThreadBell<'_> {}
+
+impl Bell {
+    /// The bell for any thread of this rank, to be rung with [`ThreadContext::ring`](super::ThreadContext::ring). Who waits for it is
+    /// the world's thread.
+    pub fn for_threads(&self) -> ThreadBell<'_> {
+        let engine = self.engine();
+        ThreadBell { words: self.words.for_contexts(engine), rank: engine.identity(), bell: PhantomData }
+    }
+}
+
+impl ThreadBell<'_> {
+    /// Rings at `rank`.
+    #[inline]
+    pub(super) fn ring(&self, stream: &Stream, operation: &'static str, rank: usize) -> Result<()> {
+        if !stream.is_of(self.rank) {
+            return Err(foreign(operation));
+        }
+        stream.check_rank(operation, rank)?;
+        stream.ring(operation, rank, self.words[0], self.words[1])
+    }
+}
