@@ -303,7 +303,7 @@ impl ThreadContext {
         let stage = stage.unwrap_or_else(|error| Stage::Done(Err(error)));
         let mut posted = ThreadPosted { stream: Arc::clone(&self.stream), doing, stage, array: PhantomData };
         // On its way now, if there is room.
-        posted.is_done();
+        posted.look();
         posted
     }
 
@@ -499,6 +499,14 @@ enum Stage<R> {
 impl<R> ThreadPosted<'_, R> {
     /// Whether it is done, so that [`ThreadPosted::wait`] does not wait. Makes progress.
     pub fn is_done(&mut self) -> bool {
+        let done = self.look();
+        if !done {
+            self.stream.idle_poll();
+        }
+        done
+    }
+
+    fn look(&mut self) -> bool {
         if matches!(self.stage, Stage::Done(_)) {
             return true;
         }
@@ -532,8 +540,8 @@ impl<R> ThreadPosted<'_, R> {
     /// [`Error::InsideHandler`](crate::Error::InsideHandler).
     pub fn wait(mut self) -> Result<R> {
         let stream = Arc::clone(&self.stream);
-        if !self.is_done() {
-            stream.wait_for(self.doing, || self.is_done())?;
+        if !self.look() {
+            stream.wait_for(self.doing, || self.look())?;
         }
         self.take()
     }
