@@ -1,0 +1,340 @@
+//! Progress and waits of a context, and ranks that are lost to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use super::super::Engine;
+use super::super::far::Far;
+use super::super::liveness::GRACE;
+use super::super::wait::Patience;
+use super::{Driven, Shared, Stream};
+use crate::bootstrap::watch::Watch;
+use crate::error::{Error, Loss, Result};
+use crate::transport;
+use crate::transport::lock::Guard;
+use crate::transport::shm::Sent;
+
+/// Longest sleep of a wait. What ends it need not wake anybody.
+const NAP: Duration = Duration::from_millis(1);
+
+impl Stream {
+    /// Whether this is a context of the rank with that [identity](Engine::identity).
+    #[inline]
+    pub(crate) fn is_of(&self, identity: *const Shared) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.home.shared), identity)
+    }
+
+    /// Whether the memory of `rank` is mapped here.
+    #[inline]
+    pub(crate) fn is_near(&self, rank: usize) -> bool {
+        self.network.is_none() || rank == self.rank || self.shares && self.nodes.of(rank) == self.nodes.of(self.rank)
+    }
+
+    /// # Errors
+    /// [`Error::RankOutOfRange`].
+    pub(crate) fn check_rank(&self, operation: &'static str, rank: usize) -> Result<()> {
+        if rank < self.size { Ok(()) } else { Err(Error::RankOutOfRange { operation, rank, size: self.size }) }
+    }
+
+    /// # Errors
+    /// [`Error::Forked`]; in virtual time [`Error::InvalidArgument`] on another thread than that of the world.
+    pub(super) fn check_own(&self, operation: &'static str) -> Result<()> {
+        if !self.node.is_own() {
+            let (parent, child) = (self.node.owner().pid(), std::process::id());
+            return Err(Error::Forked { operation, rank: self.rank, parent, child });
+        }
+        let is_paced = self.network.as_ref().is_some_and(|network| network.paced);
+        let is_home =
+            || std::thread::current().id() == self.home.thread && !self.home.shared.over.load(Ordering::Relaxed);
+        if is_paced && !is_home() {
+            let why =
+                "on a simulated network a context is used on the thread of its world, as long as that lives".into();
+            return Err(Error::InvalidArgument { operation, why });
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_alive(&self, rank: usize, doing: &'static str) -> Result<()> {
+        if !self.job.any_lost() && !self.job.any_left() {
+            return Ok(());
+        }
+        let Some(cause) = self.job.loss(rank) else { return Ok(()) };
+        if cause == Loss::Left {
+            self.job.miss(rank);
+        }
+        let (rank, cause) = self.job.first_lost().filter(|_| cause == Loss::Left).unwrap_or((rank, cause));
+        Err(Error::PeerLost { rank, cause, doing: doing.into() })
+    }
+
+    pub(super) fn driven(&self) -> Guard<'_, Driven> {
+        self.network.as_ref().expect("only called where ranks are not all mapped here").driven.lock()
+    }
+
+    /// Makes progress once; tells how much was done.
+    ///
+    /// # Errors
+    /// As [`Stream::check_own`].
+    pub(crate) fn poll(&self, doing: &'static str) -> Result<usize> {
+        self.check_own(doing)?;
+        let done = if self.network.is_some() { self.driven().turn(self) } else { 0 };
+        if done == 0 {
+            self.idle_poll();
+        }
+        Ok(done)
+    }
+
+    /// Where time is virtual, a look that found nothing lets it pass.
+    pub(crate) fn idle_poll(&self) {
+        if self.network.as_ref().is_some_and(|network| network.paced)
+            && let Some(engine) = self.home.engine()
+            && engine.check_outside_handler("").is_ok()
+        {
+            // A target without a card that serves it makes progress in its own polls.
+            engine.turn();
+            engine.idle_poll();
+        }
+    }
+
+    /// Makes progress until `ready` holds. On the thread of the world messages are delivered meanwhile.
+    ///
+    /// # Errors
+    /// Of `ready`; [`Error::PeerLost`] if a rank died; [`Error::InsideHandler`], if it has to wait; as [`Stream::check_own`].
+    pub(super) fn wait(&self, doing: &'static str, mut ready: impl FnMut(&mut Driven) -> Result<bool>) -> Result<()> {
+        self.check_own(doing)?;
+        if ready(&mut self.driven())? {
+            return Ok(());
+        }
+        self.wait_long(doing, &mut ready)
+    }
+
+    /// As [`Stream::wait`], for what makes progress here itself.
+    ///
+    /// # Errors
+    /// As [`Stream::wait`].
+    pub(crate) fn wait_for(&self, doing: &'static str, mut ready: impl FnMut() -> bool) -> Result<()> {
+        let home = self.home.engine();
+        if let Some(engine) = &home {
+            engine.check_outside_handler(doing)?;
+        }
+        let mut idle = 0;
+        while !ready() {
+            let done = self.driven().turn(self) + home.as_ref().map_or(0, |engine| engine.turn());
+            if done != 0 {
+                idle = 0;
+                continue;
+            }
+            idle += 1;
+            self.pass_time(doing, idle, home.as_deref())?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(super) fn wait_long(
+        &self,
+        doing: &'static str,
+        ready: &mut dyn FnMut(&mut Driven) -> Result<bool>,
+    ) -> Result<()> {
+        let home = self.home.engine();
+        if let Some(engine) = &home {
+            engine.check_outside_handler(doing)?;
+        }
+        let mut idle = 0;
+        loop {
+            let mut driven = self.driven();
+            let done = driven.turn(self);
+            if ready(&mut driven)? {
+                return Ok(());
+            }
+            drop(driven);
+            // Without the lock: handlers may use contexts.
+            let came = home.as_ref().map_or(0, |engine| engine.turn());
+            if done + came != 0 {
+                idle = 0;
+                continue;
+            }
+            idle += 1;
+            self.pass_time(doing, idle, home.as_deref())?;
+        }
+    }
+
+    /// One wait that found nothing lets others go on.
+    pub(super) fn pass_time(&self, doing: &'static str, idle: u32, home: Option<&Engine>) -> Result<()> {
+        let mut driven = self.driven();
+        if let Some((rank, cause)) = self.first_lost(&driven) {
+            return Err(Error::PeerLost { rank, cause, doing: doing.into() });
+        }
+        let Patience { spins, yields, .. } = self.patience;
+        if let (Some(pace), Some(engine)) = (driven.far.pace(), home) {
+            if !engine.sleep_virtual(pace, None) {
+                return Err(match self.job.any_left().then(|| self.job.first_to_leave(|_| true)).flatten() {
+                    Some(rank) => engine.lost(rank, Loss::Left, doing),
+                    None => Error::Standstill { doing: doing.into() },
+                });
+            }
+        } else if idle < spins {
+            std::hint::spin_loop();
+        } else if idle < spins.saturating_add(yields) {
+            drop(driven);
+            rustix::thread::sched_yield();
+        } else {
+            if !self.job.is_intact() {
+                return Err(Error::MemoryLost { doing: doing.into() });
+            }
+            if !self.job.supervised() {
+                self.look_for_dead(&mut driven);
+            }
+            if driven.far.arm() {
+                driven.far.sleep(NAP);
+            }
+        }
+        Ok(())
+    }
+
+    /// The rank that died first, or to which the connection is lost.
+    pub(super) fn first_lost(&self, driven: &Driven) -> Option<(usize, Loss)> {
+        self.job.first_lost().or_else(|| driven.cut.first().map(|rank| (*rank, Loss::Disconnected)))
+    }
+
+    /// Marks ranks of this host whose process has ended, where no supervisor does.
+    pub(super) fn look_for_dead(&self, driven: &mut Driven) {
+        let watch = driven.watch.get_or_insert_with(|| {
+            let mut watch = Watch::default();
+            let here = (0..self.size).filter(|rank| *rank != self.rank && self.job.is_here(*rank));
+            here.for_each(|rank| watch.add(&self.job, rank));
+            watch
+        });
+        watch.look(&self.job);
+    }
+
+    /// The network says that `rank` cannot be reached, which an operation on it has met. Waits for what the roster knows of it.
+    #[cold]
+    pub(super) fn lose(&self, driven: &mut Driven, rank: usize) {
+        let start = Instant::now();
+        while !self.is_decided(driven, rank, start) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether it is known what became of `rank`. The roster has a while to tell: it knows more than a network can. Then the
+    /// connection counts as lost, though to others the rank may be well.
+    pub(super) fn is_decided(&self, driven: &mut Driven, rank: usize, since: Instant) -> bool {
+        if let Some(pace) = driven.far.pace() {
+            match [self.rank, rank].into_iter().find(|rank| pace.is_dead(*rank)) {
+                Some(dead) => self.job.mark_lost(dead, Loss::Unknown),
+                None => driven.cut.push(rank),
+            }
+            (0..self.size).filter(|other| *other != self.rank).for_each(|other| pace.notify(other));
+            return true;
+        }
+        if !self.job.supervised() {
+            self.look_for_dead(driven);
+        }
+        if self.job.loss(rank).is_some() {
+            return true;
+        }
+        let is_over = since.elapsed() > GRACE;
+        if is_over {
+            driven.cut.push(rank);
+        }
+        is_over
+    }
+
+    #[cold]
+    pub(super) fn failed(
+        &self,
+        driven: &mut Driven,
+        error: transport::Error,
+        rank: usize,
+        doing: &'static str,
+    ) -> Error {
+        match error.at(doing, rank) {
+            Error::PeerLost { cause, .. } => {
+                self.lose(driven, rank);
+                let known = self.job.loss(rank).map(|cause| (rank, cause));
+                let (rank, cause) = self.first_lost(driven).or(known).unwrap_or((rank, cause));
+                Error::PeerLost { rank, cause, doing: doing.into() }
+            }
+            // Its memory is taken away when a rank leaves.
+            other => match self.job.loss(rank) {
+                Some(cause) => Error::PeerLost { rank, cause, doing: doing.into() },
+                None => other,
+            },
+        }
+    }
+
+    /// Posts something at `rank` as soon as there is room.
+    pub(super) fn insist<T>(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        mut post: impl FnMut(&dyn Far) -> transport::Result<Option<T>>,
+    ) -> Result<T> {
+        self.check_alive(rank, doing)?;
+        let mut posted = None;
+        self.wait(doing, |driven| {
+            posted = post(&*driven.far).map_err(|error| self.failed(driven, error, rank, doing))?;
+            Ok(posted.is_some())
+        })?;
+        Ok(posted.expect("the wait ends with something that was posted"))
+    }
+}
+
+impl Driven {
+    /// Makes progress; tells how much was done.
+    pub(super) fn turn(&mut self, stream: &Stream) -> usize {
+        let (done, has_news) = self.far.progress();
+        if has_news {
+            // Nobody sends here.
+            while self.far.arrival().is_some() {}
+            let now = Instant::now();
+            self.doubts.extend(self.far.take_lost().into_iter().map(|rank| (rank, now)));
+        }
+        if !self.doubts.is_empty() {
+            let doubts = std::mem::take(&mut self.doubts);
+            let open = doubts.into_iter().filter(|(rank, since)| !stream.is_decided(self, *rank, *since)).collect();
+            self.doubts = open;
+        }
+        if !self.nudges.is_empty() {
+            self.nudge(stream);
+        }
+        done
+    }
+
+    /// Wakes ranks that sleep although something was rung there.
+    pub(super) fn nudge(&mut self, stream: &Stream) {
+        let Driven { far, nudges, .. } = self;
+        nudges.retain_mut(|(rank, due)| {
+            if !*due {
+                // A rank that is gone sleeps no more.
+                let Ok(settled) = far.settled(*rank) else { return false };
+                fence(Ordering::SeqCst);
+                if stream.job.sleep_word(*rank).load(Ordering::Relaxed) == 0 {
+                    return !settled;
+                }
+                stream.job.wake(*rank);
+                *due = true;
+            }
+            matches!(far.wake(*rank), Ok(Sent::NoRoom))
+        });
+    }
+
+    pub(super) fn is_settled(&mut self, stream: &Stream, doing: &'static str, rank: usize) -> Result<bool> {
+        self.far.settled(rank).map_err(|error| stream.failed(self, error, rank, doing))
+    }
+
+    pub(super) fn is_quiet(&mut self, stream: &Stream, doing: &'static str) -> Result<bool> {
+        match self.far.flush() {
+            Ok(all) => Ok(all && self.far.is_answered()),
+            // Nobody misses what was put to a rank that left.
+            Err((rank, _)) if stream.job.loss(rank) == Some(Loss::Left) => Ok(false),
+            Err((rank, error)) => match stream.failed(self, error, rank, doing) {
+                Error::PeerLost { rank, cause: Loss::Left, .. } if stream.job.loss(rank) == Some(Loss::Left) => {
+                    Ok(false)
+                }
+                error => Err(error),
+            },
+        }
+    }
+}
