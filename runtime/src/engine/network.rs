@@ -128,7 +128,8 @@ where
         let failed = |error: NotNow| error.at("opening the network", rank);
         let (place, worker) = ((rank, node, layout), Worker::new());
         let interface = domain.open_interface(&worker, InterfaceOptions::default()).map_err(failed)?;
-        let (arrived, grown): (Rc<RefCell<VecDeque<Message>>>, Rc<Cell<usize>>) = Default::default();
+        let arrived: Rc<RefCell<VecDeque<Message>>> = Rc::default();
+        let grown: Rc<Cell<usize>> = Rc::default();
         for id in 0..WAKE {
             let arrived = Rc::clone(&arrived);
             let handler = move |message: &crate::transport::Message<'_>| match message.short() {
@@ -166,7 +167,7 @@ impl<D: Domain> Network<D> {
         (rank, node, layout): (usize, &Arc<NodeMemory>, SlotLayout),
         pace: Option<Box<dyn Pace>>,
     ) -> Network<D> {
-        let (lost, owners): (Rc<RefCell<Vec<usize>>>, Rc<RefCell<Vec<usize>>>) = Default::default();
+        let [lost, owners]: [Rc<RefCell<Vec<usize>>>; 2] = Default::default();
         let (gone, leads_to) = (Rc::clone(&lost), Rc::clone(&owners));
         interface.set_error_handler(Some(Box::new(move |endpoint, _| {
             gone.borrow_mut().extend(leads_to.borrow().get(endpoint as usize));
