@@ -193,7 +193,8 @@ pub(super) fn c09(controller: Controller, load: &Load) {
                 barrier(&controller, &what);
             }
         }
-        // Where memory is registered the target need not even poll.
+        // Where memory is registered the target need not even poll. Few bytes: each look compares all.
+        let size = size.min(4096);
         let memory = Memory::segment(&controller, size);
         let theirs = addresses(&controller, memory.address());
         for (sender, receiver) in pairs(n) {
