@@ -269,7 +269,7 @@ fn numbers_of_ranks_that_make_no_sense() {
 fn what_the_help_says_of_signals_that_were_ignored_is_so() {
     let help = run(bellwether(&["run", "--help"]));
     let words = help.out.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said = "A signal that is ignored when this command starts stays ignored, here and in the ranks: INT and QUIT in a script \
+    let said = "A signal that was ignored when this command started stays ignored, here and in the ranks: INT and QUIT in a script \
                 that starts it with `&`, HUP under nohup. End such a job with TERM.";
     assert!(words.contains(said), "{words}");
     for (signal, number) in [("INT", libc::SIGINT), ("QUIT", libc::SIGQUIT), ("HUP", libc::SIGHUP)] {

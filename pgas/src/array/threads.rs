@@ -7,7 +7,7 @@ use super::layout::Layout;
 use super::{GlobalArray, Shared};
 
 impl<T: PlainData, const D: usize> GlobalArray<T, D, Shared> {
-    /// The array for any thread of this rank, each with a [context](bellwether_runtime::World::context) of its own. Local. It borrows
+    /// The array for any thread of this rank, each with a [context](crate::World::context) of its own. Local. It borrows
     /// the array, which so stays in its shared phase.
     ///
     /// # Examples

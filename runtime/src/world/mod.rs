@@ -382,7 +382,7 @@ impl World {
         }
         self.engine.job.mark_lost(self.engine.rank, Loss::Exited(code));
         #[cfg(feature = "mpi")]
-        if let Some(hosts) = &self.hosts {
+        if let Some(hosts) = &*self.hosts {
             hosts.leave();
         }
         std::process::exit(code)
@@ -440,7 +440,7 @@ impl Drop for World {
         #[cfg(feature = "mpi")]
         drop(self.hosts.take());
         #[cfg(feature = "mpi")]
-        if let Some(session) = &mut self.mpi
+        if let Some(session) = &mut *self.mpi
             && self.engine.job.any_lost()
         {
             session.abandon();

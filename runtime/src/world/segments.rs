@@ -43,10 +43,8 @@ use crate::transport::shm::Sent;
 ///     }
 ///     own.map_or(Ok(()), |own| own.close())?;
 ///     world.barrier()
-/// })?
-/// .into_iter()
-/// .collect::<bellwether::Result<()>>()
-/// # .map(drop)
+/// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+/// # Ok::<(), bellwether::Error>(())
 /// ```
 pub struct Segment {
     engine: OneThread<Rc<Engine>, Segment>,
