@@ -526,6 +526,53 @@ fn a_handler_may_not_wait_with_a_context() {
 }
 
 #[test]
+fn a_thread_with_a_context_ends_a_wait_that_no_other_rank_could() {
+    on_threads(&Settings::default(), &[2], |world| {
+        let bell = world.bell()?;
+        if world.rank() == 1 {
+            return Ok(());
+        }
+        let (context, ring) = (world.context()?, bell.for_threads());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // The other rank has left, and this one has looked for what could end its wait.
+                std::thread::sleep(Duration::from_millis(700));
+                context.ring(&ring, 0).expect("rings");
+            });
+            bell.wait(1).map(drop)
+        })
+    });
+}
+
+#[test]
+fn a_handler_finds_the_context_free_that_its_rank_waits_with() {
+    let _guard = watchdog::guard("a handler within a wait", LIMIT);
+    let outcomes = Simulated::new(Config::new(2, 9)).build(|mut builder| {
+        let context = std::rc::Rc::new(std::cell::OnceCell::<ThreadContext>::new());
+        let (lent, ran) = (std::rc::Rc::clone(&context), std::rc::Rc::new(std::cell::Cell::new(0)));
+        let count = std::rc::Rc::clone(&ran);
+        let handler = builder.handler("uses it", move |_, _| {
+            let context = lent.get().expect("set before the barrier");
+            let _ = context.fence();
+            count.set(count.get() + 1);
+        });
+        let world = builder.start()?;
+        let numbers = world.alloc::<u64>(8)?;
+        assert!(context.set(world.context()?).is_ok());
+        world.barrier()?;
+        let (other, array) = (1 - world.rank(), numbers.for_threads());
+        for _ in 0..20 {
+            world.send(other, handler, &[])?;
+            let values = context.get().expect("set").get_slice_async(&array, other, 0, 8).wait()?;
+            assert_eq!(values, [0; 8]);
+        }
+        world.wait_until(|| ran.get() == 20)?;
+        world.barrier()
+    });
+    expect_all(outcomes.expect("the job starts"), "a handler");
+}
+
+#[test]
 fn contexts_and_futures_go_to_other_threads() {
     fn sends<T: Send>() {}
     fn shares<T: Sync>() {}

@@ -217,7 +217,8 @@ impl Engine {
                 continue;
             }
             waiting.tell(doing);
-            if limit.is_none() && !self.outside.get() {
+            // Threads that have contexts may end waits, of this rank and of others.
+            if limit.is_none() && !self.outside.get() && !self.has_contexts() {
                 waiting.publish();
                 if self.job.any_left() || self.others_leaving() {
                     self.check_standstill(doing, &mut standstill)?;
@@ -236,7 +237,9 @@ impl Engine {
         // lane, but not when it drops a retained payload. Over a silent network, a put from another host wakes nobody.
         let unseen = self.far().is_some_and(Far::is_silent) && self.job.ranks_here() < self.size;
         let others = self.turn_others();
-        let brief = self.has_pending() || self.has_nudges() || self.has_doubts() || unseen || others;
+        // What a future of a context waits for comes by that one's interface.
+        let elsewhere = self.far.is_some() && self.has_contexts();
+        let brief = self.has_pending() || self.has_nudges() || self.has_doubts() || unseen || others || elsewhere;
         let nap = if brief { Duration::from_millis(1) } else { self.patience.get().nap };
         let word = self.job.sleep_word(self.rank);
         word.store(1, Ordering::SeqCst);

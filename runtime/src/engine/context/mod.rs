@@ -5,7 +5,7 @@
 //!
 //! The interface is under a lock. The context's thread takes it for each operation and for each turn of a wait. The rank's own
 //! thread takes it only where a phase or an allocation ends ([`Engine::quiet_contexts`]): it then drives the context until
-//! nothing of it is in flight, whatever the context's thread does meanwhile. So memory that is freed, or becomes its owner's
+//! nothing of it is in flight; the context's thread posts nothing meanwhile. So memory that is freed, or becomes its owner's
 //! alone, is not written by what a context has posted before. What a context posts later is posted through a handle that
 //! borrows the allocation in its phase.
 
@@ -108,6 +108,8 @@ pub(crate) struct Stream {
 #[derive(Debug)]
 struct Network {
     driven: Mutex<Driven>,
+    /// The rank's own thread waits until nothing is in flight: others post nothing meanwhile.
+    draining: AtomicBool,
     /// Time is virtual.
     paced: bool,
 }
@@ -160,7 +162,7 @@ impl Engine {
                 faults: VecDeque::new(),
                 watch: None,
             };
-            Ok(Network { driven: Mutex::new(driven), paced: far.pace().is_some() })
+            Ok(Network { driven: Mutex::new(driven), draining: AtomicBool::new(false), paced: far.pace().is_some() })
         };
         let network = self.far().map(open).transpose()?;
         let stream = Arc::new(Stream {
@@ -186,6 +188,12 @@ impl Engine {
             open.push(Arc::downgrade(&stream));
         }
         Ok(stream)
+    }
+
+    /// Whether this rank has contexts, also on mapped memory.
+    pub(super) fn has_contexts(&self) -> bool {
+        // Each holds it.
+        Arc::strong_count(&self.contexts.shared) > 1
     }
 
     /// What tells this rank of this world from all others, as long as its engine lives.

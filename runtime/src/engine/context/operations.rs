@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 
 use super::super::far::{Answer, Asked, Soon};
 use super::{Driven, Stream};
@@ -212,7 +212,10 @@ impl Stream {
         if self.network.is_none() || rank == self.rank {
             return self.check_own(doing);
         }
-        self.wait(doing, |driven| driven.is_settled(self, doing, rank))
+        self.wait(doing, |driven| match driven.faults.pop_front() {
+            Some(error) => Err(error),
+            None => driven.is_settled(self, doing, rank),
+        })
     }
 
     /// Whether all that this context has put and rung at `rank` is in effect there. Makes progress once.
@@ -226,6 +229,9 @@ impl Stream {
         }
         let mut driven = self.driven();
         driven.turn(self);
+        if let Some(error) = driven.faults.pop_front() {
+            return Err(error);
+        }
         let done = driven.is_settled(self, doing, rank)?;
         if !done {
             self.check_none_lost(&driven, doing)?
@@ -265,6 +271,8 @@ impl Stream {
 
     /// As [`Stream::flush_all`], by the rank's own thread: what could not be done is told to the context.
     pub(super) fn drain(&self, doing: &'static str) -> Result<()> {
+        let Some(network) = &self.network else { return Ok(()) };
+        let _draining = Draining::new(&network.draining);
         self.wait(doing, |driven| match driven.is_quiet(self, doing) {
             Ok(quiet) => Ok(quiet),
             Err(error) => {
@@ -272,6 +280,23 @@ impl Stream {
                 Ok(false)
             }
         })
+    }
+}
+
+/// Holds the context's other threads off, also through a panic of a handler.
+struct Draining<'a>(&'a AtomicBool);
+
+impl<'a> Draining<'a> {
+    fn new(flag: &'a AtomicBool) -> Draining<'a> {
+        // The lock orders what it guards; this only keeps others from taking it.
+        flag.store(true, Ordering::Relaxed);
+        Draining(flag)
+    }
+}
+
+impl Drop for Draining<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 

@@ -68,7 +68,11 @@ impl Stream {
     }
 
     pub(super) fn driven(&self) -> Guard<'_, Driven> {
-        self.network.as_ref().expect("only called where ranks are not all mapped here").driven.lock()
+        let network = self.network.as_ref().expect("only called where ranks are not all mapped here");
+        while network.draining.load(Ordering::Relaxed) && std::thread::current().id() != self.home.thread {
+            rustix::thread::sched_yield();
+        }
+        network.driven.lock()
     }
 
     /// Makes progress once; tells how much was done.
@@ -119,8 +123,10 @@ impl Stream {
         }
         let mut idle = 0;
         while !ready() {
-            let done = self.driven().turn(self) + home.as_ref().map_or(0, |engine| engine.turn());
-            if done != 0 {
+            let done = self.driven().turn(self);
+            // Without the lock: handlers may use contexts.
+            let came = home.as_ref().map_or(0, |engine| engine.turn());
+            if done + came != 0 {
                 idle = 0;
                 continue;
             }

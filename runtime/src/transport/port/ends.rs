@@ -78,10 +78,10 @@ impl Ends {
     pub(super) fn close(&self, index: u32) {
         let name = self.name(index);
         let end = &mut self.ends.borrow_mut()[index as usize];
-        let far = end.far.take();
+        let (far, suitor) = (end.far, end.suitor.filter(|_| end.suitor != end.far));
         *end = End { generation: end.generation.wrapping_add(1), ..End::default() };
-        if let Some((peer, far)) = far {
-            self.tell(GONE, peer, name, far);
+        for (peer, other) in far.into_iter().chain(suitor) {
+            self.tell(GONE, peer, name, other);
         }
     }
 
@@ -98,11 +98,15 @@ impl Ends {
     /// is connected to this one already.
     pub(super) fn connect(&self, index: u32, peer: u32, address: &[u8]) -> Option<bool> {
         let far = Name::decode(address)?;
-        let joined = {
+        let (joined, refused) = {
             let end = &mut self.ends.borrow_mut()[index as usize];
             end.far = Some((peer, far));
-            end.suitor == end.far
+            let joined = end.suitor == end.far;
+            (joined, if joined { None } else { end.suitor.take() })
         };
+        if let Some((peer, other)) = refused {
+            self.tell(GONE, peer, self.name(index), other);
+        }
         self.tell(JOIN, peer, self.name(index), far);
         Some(joined)
     }
@@ -154,7 +158,7 @@ impl Ends {
         let end = ends.get_mut(to.index as usize).filter(|end| end.generation == to.generation);
         let (far, endpoint) = (Some((peer, from)), to.index);
         Some(match (kind, end) {
-            (JOIN, Some(end)) if end.far.is_none() || end.far == far => {
+            (JOIN, Some(end)) if end.far == far || end.far.is_none() && (end.suitor.is_none() || end.suitor == far) => {
                 end.suitor = far;
                 end.far.map(|_| Heard::Joined { endpoint, peer })
             }
@@ -206,6 +210,27 @@ mod tests {
             two.close(0);
             assert_eq!(exchange(one, two), [Heard::Gone { endpoint: 0 }]);
         }
+    }
+
+    #[test]
+    fn whoever_is_not_taken_is_told() {
+        let (one, two) = (Ends::default(), Ends::default());
+        (0..2).for_each(|index| one.open(index));
+        two.open(0);
+        // Both of one come first; the second finds the first there.
+        assert_eq!(one.connect(0, 0, &two.address(0)), Some(false));
+        assert_eq!(one.connect(1, 0, &two.address(0)), Some(false));
+        assert_eq!(exchange(&one, &two), [Heard::Gone { endpoint: 1 }]);
+        // It goes before it has connected to anybody.
+        two.close(0);
+        assert_eq!(exchange(&one, &two), [Heard::Gone { endpoint: 0 }]);
+        // It takes another than the one that came.
+        two.open(0);
+        assert_eq!(one.connect(0, 0, &two.address(0)), Some(false));
+        assert_eq!(exchange(&one, &two), []);
+        assert_eq!(two.connect(0, 0, &one.address(1)), Some(false));
+        let heard = exchange(&one, &two);
+        assert!(heard.contains(&Heard::Gone { endpoint: 0 }), "{heard:?}");
     }
 
     #[test]

@@ -350,8 +350,8 @@ impl Wire for SimWire {
 
     unsafe fn post_message(&self, peer: u32, id: u8, header: &[u8], pieces: &[Piece], ticket: u64) -> Result<()> {
         let mut state = self.node.network.state();
-        state.check(self.node.rank, peer)?;
-        if !state.has_room(self.node.rank, peer, Channel::Message) {
+        state.check(self.card, peer)?;
+        if !state.has_room(self.card, peer, Channel::Message) {
             return Err(Error::NoResource);
         }
         self.posts.note(peer, ticket)?;
@@ -362,7 +362,7 @@ impl Wire for SimWire {
             // SAFETY: the caller's memory, readable until the ticket comes back.
             unsafe { copy(bytes[at..].as_mut_ptr(), piece.pointer, piece.len) };
         }
-        state.send(self.node.rank, peer, Channel::Message, id, bytes);
+        state.send(self.card, peer, Channel::Message, id, bytes);
         Ok(())
     }
 

@@ -88,12 +88,14 @@ impl VerbsWire {
             Stage::Failed if link.lost.get().is_none() => self.lose(peer, "asking for a connection"),
             Stage::Failed => {}
             Stage::Ready if link.raw.get() == pair.raw => {}
-            // It counts as lost here, and learns of that.
-            Stage::Ready if link.lost.get().is_some() => {
+            // It counts as lost here, and learns of that. The numbers of a rank's other interfaces go round: when one that was
+            // closed, and whose connection has ended here, comes again, it is another interface.
+            Stage::Ready if link.lost.get().is_some() && (interface_of(peer) == 0 || !link.raw.get().is_null()) => {
                 pair.break_off();
                 board.forget(peer);
             }
             Stage::Ready => {
+                link.lost.set(None);
                 if !self.looking.get() {
                     // What came by the connection before.
                     self.look();
