@@ -20,6 +20,10 @@ pub trait Background {
     /// Goes on as far as it can without waiting. Whether there is more to do. Runs within a poll, so it neither polls nor
     /// waits itself.
     fn advance(&self) -> bool;
+    /// Whether other ranks wait for it: then it goes on also in a wait inside a future. It polls no future itself.
+    fn is_owed(&self) -> bool {
+        false
+    }
 }
 
 /// Somebody drives futures as long as this lives, also through a panic of one.
@@ -51,14 +55,15 @@ impl Engine {
     /// Lets what goes on in the background go on; tells how much of it came to its end.
     #[cold]
     pub(super) fn turn_background(&self) -> usize {
-        if self.driving.get() || self.interface.delivering() {
+        if self.interface.delivering() {
             return 0;
         }
+        let within = self.driving.get();
         // Out of its place meanwhile: what goes on may add to it.
         let mut tasks = self.background.take();
         let before = tasks.len();
         let driving = Driving::new(self);
-        tasks.retain(|task| task.upgrade().is_some_and(|task| task.advance()));
+        tasks.retain(|task| task.upgrade().is_some_and(|task| within && !task.is_owed() || task.advance()));
         drop(driving);
         let ended = before - tasks.len();
         let mut added = self.background.borrow_mut();

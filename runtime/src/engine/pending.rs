@@ -217,6 +217,11 @@ impl Engine {
         self.has_pending.set(true);
     }
 
+    /// Sends a message now or in a later poll, after everything sent there before. Never waits; dropped if the target is gone.
+    pub fn send_unasked(&self, to: usize, id: u8, header: u64, payload: &[u8]) {
+        self.do_unasked(to, Work::Message { id, ordered: true, header, payload });
+    }
+
     /// Does this now or in a later [`Engine::poll`]. Never blocks or fails; if the target is gone, drops the work.
     #[cold]
     pub(super) fn do_unasked(&self, to: usize, mut work: Work<'_>) {

@@ -169,7 +169,8 @@ impl Engine {
         let generation = self.enter_segment(number, found, region, key).inspect_err(|_| {
             self.segments.books.borrow_mut().free.insert(number);
         })?;
-        self.tell_changes(NAME)?;
+        // It is registered and shown, whatever becomes of the telling: who is not told looks the number up, or sends a message.
+        let _ = self.tell_changes(NAME);
         Ok((number, generation))
     }
 
@@ -273,6 +274,7 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn is_registered(&self, doing: &'static str, rank: usize, address: usize, len: usize) -> Result<bool> {
+        self.check_own(doing)?;
         let Some(far) = self.far() else { return Ok(false) };
         if far.covers(rank, address, len) {
             return Ok(true);
@@ -318,7 +320,13 @@ impl Engine {
             // Pairs with the fence in `begin_close`.
             fence(Ordering::SeqCst);
         }
-        let entry = table.read(number as usize).filter(|entry| entry.end().is_some());
+        let is_gone = || {
+            if !self.job.supervised() {
+                self.look_for_dead();
+            }
+            self.job.loss(rank).is_some()
+        };
+        let entry = table.read(number as usize, is_gone).filter(|entry| entry.end().is_some());
         Ok(entry.map(|entry| Found { start: entry.start as usize, len: entry.len as usize }))
     }
 
@@ -330,7 +338,11 @@ impl Engine {
         table.write(number as usize, &Entry::new(0, 0, 0, [0; KEY_ROOM]), books.changes);
         // Pairs with the fence in `find_segment`, and with the order of put and get in `FarSegments::refresh`.
         fence(Ordering::SeqCst);
-        let holds = |rank: &usize| *rank != self.rank && table.word(*rank).load(Ordering::Acquire) & HOLDS != 0;
+        let holds = |rank: &usize| {
+            let uses = *rank != self.rank && table.word(*rank).load(Ordering::Acquire) & HOLDS != 0;
+            // A rank that is gone uses nothing, and is not missed.
+            uses && self.job.loss(*rank).is_none()
+        };
         let holders: Vec<usize> = (0..self.size).filter(holds).collect();
         books.closing.insert((number, generation), holders.iter().copied().collect());
         holders

@@ -68,7 +68,7 @@ impl Engine {
         local: Local,
         len: usize,
     ) -> Result<bool> {
-        let Some(far) = self.far().filter(|_| len >= STRAIGHT && !self.interface.delivering()) else {
+        let Some(far) = self.far().filter(|_| len >= STRAIGHT && !self.interface.delivering() && self.is_own()) else {
             return Ok(false);
         };
         // SAFETY: the caller's; the region ends with this call, and what uses it before.

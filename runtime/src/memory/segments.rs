@@ -66,6 +66,7 @@ impl Entry {
         (self.generation != 0 && self.len != 0)
             .then(|| self.start.checked_add(self.len))
             .flatten()
+            .filter(|end| *end < 1 << 63)
             .map(|end| end as usize)
     }
 
@@ -122,9 +123,9 @@ impl Table {
         (word(LINE), word(LINE + 8))
     }
 
-    /// Entry `number`, if the table reaches so far.
-    pub fn read(&self, number: usize) -> Option<Entry> {
-        if number as u64 >= self.head()[1] {
+    /// Entry `number`, if the table reaches so far. `None`, too, if the owner `is_gone` in the middle of a write.
+    pub fn read(&self, number: usize, is_gone: impl Fn() -> bool) -> Option<Entry> {
+        if number as u64 >= self.head()[1] || number >= SEGMENT_BLOCKS * SEGMENT_BLOCK {
             return None;
         }
         let from = entry_offset(&self.layout, number);
@@ -135,7 +136,10 @@ impl Table {
             if entry.is_whole() {
                 return Some(entry);
             }
-            std::hint::spin_loop();
+            if is_gone() {
+                return None;
+            }
+            std::thread::yield_now();
         }
     }
 

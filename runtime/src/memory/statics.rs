@@ -46,6 +46,10 @@ pub fn find() -> Option<Statics> {
         // SAFETY: the loader says how many there are.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
         let (base, page) = (info.dlpi_addr as usize, page_size());
+        // In a statically linked executable the C library's own variables lie there too.
+        if !headers.iter().any(|header| header.p_type == libc::PT_INTERP) {
+            return 1;
+        }
         let range = |header: &libc::Elf64_Phdr| {
             let start = base + header.p_vaddr as usize;
             (start, start + header.p_memsz as usize)
@@ -78,7 +82,7 @@ pub fn find() -> Option<Statics> {
 /// is too little room, or if it was done before; [`Error::Os`].
 pub fn lay(file: BorrowedFd<'_>, offset: usize, room: usize, shared: bool) -> Result<Statics> {
     let refuse = |why: String| Error::Start(format!("static data cannot be symmetric: {why}"));
-    let statics = find().ok_or_else(|| refuse("the executable has none".into()))?;
+    let statics = find().ok_or_else(|| refuse("the executable has none, or is statically linked".into()))?;
     if statics.len > room {
         return Err(refuse(format!("the executable has {} bytes of it, and {room} fit", statics.len)));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Messages, id, words};
 use crate::engine::{Background, Far, Forgotten};
-use crate::error::{Error, Result};
+use crate::error::{Error, Loss, Result};
 
 /// How often an owner looks, after a rank was lost, for the answers of those that live: they may be about to end, too.
 const LOOKS: usize = 10_000;
@@ -28,6 +28,10 @@ struct Debt {
 }
 
 impl Background for Debts {
+    fn is_owed(&self) -> bool {
+        true
+    }
+
     fn advance(&self) -> bool {
         let Some(messages) = self.messages.upgrade() else { return false };
         // Out of its place: an answer that finds no room may deliver messages.
@@ -50,7 +54,10 @@ impl Background for Debts {
 
 fn answer(messages: &Messages, debt: &Debt) {
     let (header, payload) = (u64::from(debt.number), debt.generation.to_ne_bytes());
-    messages.engine.answer(debt.owner, || messages.engine.send_in_order(debt.owner, id::REVOKED, header, &payload));
+    // Also to an owner that has left its world and still closes.
+    if messages.engine.job.loss(debt.owner).is_none_or(|loss| loss == Loss::Left) {
+        messages.engine.send_unasked(debt.owner, id::REVOKED, header, &payload);
+    }
 }
 
 /// Asking: the header is the segment's number, the payload its generation; so is the answer.

@@ -85,6 +85,8 @@ impl Builder {
         // goes after that.
         let lost = |_: &Error| job.mark_lost(rank, Loss::Unknown);
         let layout = place.layout(&settings);
+        // Before there is the agent's thread, which writes static variables; MPI's own threads write those of its libraries.
+        place.prepare(&settings, true).inspect_err(lost)?;
         let start = |link| Agent::start(&place, layout, nodes.clone(), link);
         let agent = link.map(start).transpose().inspect_err(lost)?;
         let mut world = self.on(nodes).enter(place, settings).inspect_err(lost)?;

@@ -174,7 +174,7 @@ impl World {
             Some(place) => {
                 (place as usize).checked_sub(slot).filter(|offset| offset >> self.engine.node.stride_log2() == 0)
             }
-            None => self.engine.is_registered(doing, rank, address, len)?.then_some(ADDRESS + address),
+            None => self.engine.is_registered(doing, rank, address, len)?.then(|| ADDRESS + address),
         };
         if place.is_none() {
             tracing::debug!(rank, address, len, "memory that is not registered at its owner: goes by message");

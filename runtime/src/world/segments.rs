@@ -8,6 +8,7 @@ use super::{OneThread, World};
 use crate::engine::{ADDRESS, Engine, Local};
 use crate::error::{Error, Result};
 use crate::memory::copy;
+use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
 use crate::message::Messages;
 use crate::transport::shm::Sent;
@@ -245,7 +246,8 @@ impl World {
 
     /// Copies `source` to `offset` of segment `number` of `rank`. `source` may be changed on return; the bytes are visible
     /// there when a bell, a message, a barrier or a fence that follows is. Over a network it needs no progress at `rank`, and
-    /// on the same node neither, unless the kernel allows no cross-memory attach.
+    /// on the same node neither, unless the kernel allows no cross-memory attach: there the bytes go by message, and are visible
+    /// when a message that follows is.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`]; [`Error::NoSegment`]; [`Error::OutOfBounds`]; [`Error::PeerLost`]; inside a handler
@@ -410,7 +412,11 @@ impl World {
     ) -> Result<usize> {
         self.engine.check_own(operation)?;
         self.engine.check_rank(rank, operation)?;
-        let found = self.engine.find_segment(operation, rank, number)?;
+        // Static data, number 1, is for who vouches for what lies there: `World::put_address`, `World::get_address`.
+        let found = match (number as usize) < SEGMENTS_FIRST {
+            true => None,
+            false => self.engine.find_segment(operation, rank, number)?,
+        };
         let found = found.ok_or(Error::NoSegment { operation, rank, number })?;
         check(operation, rank, offset, len, found.len)?;
         Ok(found.start + offset)

@@ -80,6 +80,21 @@ impl Place {
     pub(super) fn layout(&self, settings: &Settings) -> SlotLayout {
         SlotLayout::new(self.job.ranks(), 1 << self.job.stride_log2(), settings.lane_depth)
     }
+
+    /// Commits the control area, and makes static data symmetric if that is asked for and not done yet. `shared`: there may be
+    /// other threads, which leave static variables alone.
+    pub(super) fn prepare(&self, settings: &Settings, shared: bool) -> Result<()> {
+        let (layout, Place { rank, job, node }) = (self.layout(settings), self);
+        let control = layout.control_len.next_multiple_of(node.granule(0));
+        node.commit(*rank, 0, control, job.ranks_here(), "memory to start", "")?;
+        let table = Table::new(node, layout, *rank);
+        if settings.static_data && table.statics().1 == 0 {
+            let laid = node.lay_statics(*rank, layout.statics, layout.statics_len, shared);
+            let statics = laid.inspect_err(|_| job.mark_lost(*rank, Loss::Unknown))?;
+            table.show_statics(statics.start, statics.len);
+        }
+        Ok(())
+    }
 }
 
 impl Builder {
@@ -129,7 +144,8 @@ impl Builder {
     ///
     /// The world has to start before the program has other threads. Variables of shared libraries and thread-locals stay
     /// private. A forked child gets a private copy. Linux only. [`Builder::start`] fails with [`Error::InvalidArgument`] where
-    /// ranks are threads, which share their variables; with [`Error::Start`] where there are other threads.
+    /// ranks are threads, which share their variables; with [`Error::Start`] where there are other threads. Under MPI, which has
+    /// threads of its own, nobody looks for them: what another thread of the program writes to a static variable during the start is lost.
     pub fn static_data(mut self) -> Builder {
         self.static_data = true;
         self
@@ -234,21 +250,12 @@ impl Builder {
 
     pub(super) fn enter(self, place: Place, settings: Settings) -> Result<World> {
         let layout = place.layout(&settings);
+        place.prepare(&settings, false)?;
         let Place { rank, job, node } = place;
         if rank == 0 && self.settings.is_none() {
             for (name, near) in Settings::unknown_in_env() {
                 eprintln!("warning: {name} is not a setting of Bellwether; did you mean {near}?");
             }
-        }
-        let sharers = job.ranks_here();
-        node.commit(rank, 0, layout.control_len.next_multiple_of(node.granule(0)), sharers, "memory to start", "")?;
-        if settings.static_data {
-            // Threads of MPI write variables of MPI's libraries.
-            let shared =
-                job.ranks_here() < job.ranks() || cfg!(feature = "mpi") && !job.supervised() && job.ranks() > 1;
-            let laid = node.lay_statics(rank, layout.statics, layout.statics_len, shared);
-            let statics = laid.inspect_err(|_| job.mark_lost(rank, Loss::Unknown))?;
-            Table::new(&node, layout, rank).show_statics(statics.start, statics.len);
         }
         let surroundings = Surroundings { rank, ranks: job.ranks(), node: &node, layout };
         let far = match self.far {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bellwether_runtime::vocabulary::cheetah::{Bell, Controller};
-use bellwether_runtime::{Result, Transport, World};
+use bellwether_runtime::{Error, Result, Transport, World};
 
 const WORDS: usize = 1000;
 /// One that is zero at first, one that is not, and a large one that is never used.
@@ -98,6 +98,9 @@ fn stops(controller: &Controller) -> Result<()> {
             }
             assert_eq!(read(&world, 1, count, 8)?, 5usize.to_ne_bytes());
         }
+        // Safe code reaches no variable that nobody has lent it.
+        let refused = world.put_segment(1, 1, 0, &put);
+        assert!(matches!(refused, Err(Error::NoSegment { .. })), "{refused:?}");
         world.put_segment(1, number as u32, 0, &put)?;
         let mut came = vec![0; put.len()];
         world.get_segment(1, number as u32, 0, &mut came)?;

@@ -8,7 +8,7 @@ use crate::engine::far::Answer;
 use crate::engine::pieces::Piece;
 use crate::engine::segments::{ADDRESS, FarSegments, Found};
 use crate::engine::straight::Local;
-use crate::memory::layout::{LINE, SEGMENT_BLOCK, SEGMENT_LEN};
+use crate::memory::layout::{LINE, SEGMENT_BLOCK, SEGMENT_LEN, SEGMENTS_FIRST, SEGMENTS_MAX};
 use crate::memory::segments::{Entry, KEY_ROOM, block_offset, entry_offset, word_offset};
 use crate::transport::{Domain, Endpoint, Flush, Interface as _, Iov, PACKED_KEY_LEN, Region, RemoteKey, Result};
 
@@ -190,6 +190,7 @@ impl<D: Domain> Network<D> {
                 Step::Head(_) => {
                     let mut head = words(&came);
                     let (changes, top) = (head.next().unwrap_or(0), head.next().unwrap_or(0) as usize);
+                    let top = top.min(SEGMENTS_FIRST + SEGMENTS_MAX);
                     if known.complete == Some(changes) {
                         known.made += 1;
                         return Ok(true);
