@@ -40,7 +40,7 @@ impl<T: PlainData, const D: usize> GlobalArray<T, D, Shared> {
 }
 
 /// A [`GlobalArray`] in its shared phase for any thread of its rank: any element, by the thread's
-/// [context](bellwether_runtime::World::context). Made by [`GlobalArray::for_threads`].
+/// [context](crate::World::context). Made by [`GlobalArray::for_threads`].
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadGlobalArray<'a, T, const D: usize> {
     memory: ThreadArray<'a, T>,

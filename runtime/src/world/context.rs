@@ -35,7 +35,10 @@ use crate::transport::AtomicOp;
 /// # Failures
 /// The death of a rank ends the waits of every context, with [`Error::PeerLost`](crate::Error::PeerLost).
 ///
-/// Dropping a context waits until what it has put is in effect, or cannot be any more.
+/// Dropping a context waits until what it has put is in effect, or cannot be any more. Where a future of it lives, the last of
+/// them waits; in a handler nobody does, and the world's thread waits where a phase or an allocation ends.
+///
+/// A rank that has contexts is not found hopeless in a wait: a thread of it may end that.
 ///
 /// # On a simulated network
 /// Ranks take turns there, and only a rank's own thread knows when it has to wait for its next one. So a context stays on the
