@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use bellwether_runtime::Symmetric;
 use bellwether_runtime::vocabulary::cheetah::{Bell, Controller};
@@ -78,6 +79,14 @@ impl Memory {
         // SAFETY: in range, as just checked.
         unsafe { self.start.add(at).copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
         bytes
+    }
+
+    /// Whether these bytes are at offset `at` now; others may be writing there.
+    pub fn holds(&self, at: usize, bytes: &[u8]) -> bool {
+        assert!(at + bytes.len() <= self.len);
+        // SAFETY: in range, as just checked; those who write meanwhile write atomics, or are another agent.
+        let byte = |i: usize| unsafe { AtomicU8::from_ptr(self.start.add(at + i)).load(Ordering::Acquire) };
+        bytes.iter().enumerate().all(|(i, expected)| byte(i) == *expected)
     }
 
     /// One byte as it is now.

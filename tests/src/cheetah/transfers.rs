@@ -214,7 +214,7 @@ pub(super) fn c09(controller: Controller, load: &Load) {
                 wait(&controller, &local, 1, &what);
             }
             if me == receiver {
-                look_until(&controller, &what, || memory.read(0, size) == sent);
+                look_until(&controller, &what, || memory.holds(0, &sent));
             }
             barrier(&controller, &what);
         }
