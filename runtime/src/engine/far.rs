@@ -102,7 +102,7 @@ pub(crate) trait Far: FarSegments {
 /// A network that shares nothing with others but through locks and atomics, so that any thread may have it.
 pub(crate) struct Apart(Box<dyn Far>);
 
-// SAFETY: by the word given to `Apart::new`.
+// SAFETY: the caller of `Apart::new` guarantees it.
 unsafe impl Send for Apart {}
 
 impl Apart {

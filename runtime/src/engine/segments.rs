@@ -372,7 +372,7 @@ impl Engine {
         }
     }
 
-    /// Says to the network that a segment of `rank` is closed; `None` where there is nothing to wait for. See
+    /// Tells the network that a segment of `rank` is closed; [`Forgotten::Now`] where there is nothing to wait for. See
     /// [`FarSegments::forget`].
     pub(crate) fn forget_segment(&self, rank: usize, number: u32, generation: u64) -> Forgotten {
         let Some(far) = self.far().filter(|_| !self.is_near(rank)) else { return Forgotten::Now };

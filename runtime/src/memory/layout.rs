@@ -50,7 +50,7 @@ pub const SEGMENTS_MAX: usize = 1 << 16;
 pub const SEGMENTS_FIRST: usize = 2;
 /// Bytes of an entry of the segment table.
 pub const SEGMENT_LEN: usize = 128;
-/// Entries that the directory tells of together.
+/// Entries that share one version number in the directory.
 pub const SEGMENT_BLOCK: usize = 64;
 /// Entries of the directory.
 pub const SEGMENT_BLOCKS: usize = (SEGMENTS_FIRST + SEGMENTS_MAX).div_ceil(SEGMENT_BLOCK);

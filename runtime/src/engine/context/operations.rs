@@ -20,7 +20,7 @@ impl Stream {
     /// As [`Stream::wait`].
     pub(crate) fn put(&self, doing: &'static str, rank: usize, mut offset: usize, mut bytes: &[u8]) -> Result<()> {
         if self.is_near(rank) {
-            // SAFETY: a mapped slot, in bounds by the caller's word.
+            // SAFETY: a mapped slot; the caller guarantees that the range is inside.
             unsafe { copy::put(self.node.slot(rank).add(offset), bytes.as_ptr(), bytes.len()) };
             self.announce(rank);
             return Ok(());
@@ -54,7 +54,7 @@ impl Stream {
     /// As [`Stream::wait`].
     pub(crate) fn get(&self, doing: &'static str, rank: usize, offset: usize, into: &mut [u8]) -> Result<()> {
         if self.is_near(rank) {
-            // SAFETY: a mapped slot, in bounds by the caller's word.
+            // SAFETY: a mapped slot; the caller guarantees that the range is inside.
             unsafe { copy::get(into.as_mut_ptr(), self.node.slot(rank).add(offset), into.len()) };
             return Ok(());
         }
@@ -152,7 +152,7 @@ impl Stream {
 
     #[inline(always)]
     fn ring_mapped(&self, rank: usize, offset: usize) {
-        // SAFETY: an aligned word of a mapped slot, in bounds by the caller's word, only touched as this atomic.
+        // SAFETY: an aligned word of a mapped slot, which the caller guarantees to be inside; only touched as this atomic.
         let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(offset).cast()) };
         // Other contexts add to it too. Release pairs with the Acquire load of whoever counts.
         word.fetch_add(1, Ordering::Release);
@@ -263,7 +263,7 @@ impl Stream {
         self.check_own(doing)?;
         if self.network.is_some() {
             let driven = self.driven();
-            // A rank that cannot be reached any more is told of by a flush.
+            // The next flush returns the error for a rank that cannot be reached any more.
             let _ = driven.far.order();
         }
         Ok(())

@@ -58,10 +58,10 @@ pub struct Interface<W: Wire> {
     pub(super) attributes: Attributes,
     pub(super) needs_region: bool,
     pub(super) memory: Memory,
-    /// Who does atomics where the wire reaches the memory.
+    /// Which agent does atomics, the wire or the processor, on memory that the wire reaches.
     pub(super) atomics: Memory,
     pub(super) straight: Straight,
-    /// The wire tells of what was posted when it is done.
+    /// The wire reports a posted operation when it has completed.
     posts: bool,
     pub(super) max_pieces: usize,
     pub(super) flights: RefCell<Flights>,
@@ -232,7 +232,7 @@ impl<W: Wire> Interface<W> {
         })
     }
 
-    /// Takes what a peer tells of an endpoint, if it does.
+    /// Handles a peer's notice about an endpoint, if the message is one.
     fn hear(&self, from: u32, word: &[u8]) -> bool {
         let Some(heard) = self.ends.hear(from, word) else { return false };
         match heard {
@@ -503,7 +503,7 @@ impl Drop for Running<'_> {
 /// Every put, get and atomic there is.
 const MEMORY: Can = Can(Can::PUT_SHORT.0 | Can::PUT_BCOPY.0 | Can::PUT_ZCOPY.0 | Can::GET_BCOPY.0 | Can::GET_ZCOPY.0);
 
-/// Who does puts and gets.
+/// Which agent does puts and gets: the wire, or the target's processor by messages.
 fn memory(facts: &Facts, options: &InterfaceOptions) -> Memory {
     if options.emulate { Memory::Emulated } else { facts.memory }
 }
