@@ -20,29 +20,21 @@
 //! where not. No registration is kept for memory that the runtime does not own: what is freed and mapped anew at the same
 //! address would still be the old pages to the device.
 
-#[cfg(all(test, not(loom)))]
-mod across;
 mod address;
 mod attempt;
-#[cfg(all(test, not(loom)))]
-mod busy;
 mod card;
 mod connect;
-#[cfg(all(test, not(loom)))]
-mod credits;
 mod footprint;
 mod interfaces;
 mod link;
 mod links;
 mod locality;
-#[cfg(all(test, not(loom)))]
-mod lost;
 mod pool;
 mod queue;
 mod records;
 mod ring;
 #[cfg(all(test, not(loom)))]
-mod several;
+mod tests;
 mod wire;
 
 use std::fmt;

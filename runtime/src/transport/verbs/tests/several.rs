@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::Device;
 use super::across::{Endpoint, Side, offer};
-use super::address::Address;
 use crate::transport::conformance::{join, wait};
 use crate::transport::lock::Mutex;
+use crate::transport::verbs::Device;
+use crate::transport::verbs::address::Address;
 use crate::transport::{
     Completion, Domain as _, Endpoint as _, Error, Flush, Interface as _, Iov, Message, Posted, RemoteKey,
 };

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Device, Offer, offers};
 use crate::transport::conformance::wait;
+use crate::transport::verbs::{Device, Offer, offers};
 use crate::transport::{
     Allocation, AtomicOp, Completion, Directions, Domain as _, Endpoint as _, Error, Flush, Interface as _,
     InterfaceOptions, Iov, Method, Posted, RemoteKey, Result, Transport, Word, Worker,
@@ -615,5 +615,5 @@ fn a_peer_takes_what_is_told_and_nothing_before_it_is_talked_to() {
     // Both sides are in this process.
     let each = (queues() - before) / 2;
     println!("a peer: {told} bytes told, of them {each} of queues");
-    assert!(each > 0 && each + size_of::<super::link::Link>() <= told, "{each} of {told}");
+    assert!(each > 0 && each + size_of::<crate::transport::verbs::link::Link>() <= told, "{each} of {told}");
 }

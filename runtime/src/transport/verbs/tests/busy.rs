@@ -7,13 +7,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::across::offer;
 use super::credits::{End, ends, send};
-use super::link::Lent;
-use super::ring::{HEAD, Head, RINGS, Remote, seal};
-use super::wire::{BUSY, FLOW};
-use super::{Device, VerbsWire};
 use crate::transport::attributes::Events;
 use crate::transport::conformance::{join, wait};
 use crate::transport::key::Place;
+use crate::transport::verbs::link::Lent;
+use crate::transport::verbs::ring::{HEAD, Head, RINGS, Remote, seal};
+use crate::transport::verbs::wire::{BUSY, FLOW};
+use crate::transport::verbs::{Device, VerbsWire};
 use crate::transport::wire::{Channel, Wire};
 use crate::transport::{Error, RemoteKey};
 

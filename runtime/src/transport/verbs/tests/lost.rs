@@ -5,13 +5,13 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::across::offer;
-use super::address::Address;
 use super::credits::send;
-use super::wire::FLOW;
-use super::{Device, VerbsWire};
 use crate::transport::attributes::Events;
 use crate::transport::conformance::wait;
 use crate::transport::key::Place;
+use crate::transport::verbs::address::Address;
+use crate::transport::verbs::wire::FLOW;
+use crate::transport::verbs::{Device, VerbsWire};
 use crate::transport::wire::{Channel, Wire};
 use crate::transport::{Error, RemoteKey};
 

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::across::offer;
-use super::wire::FLOW;
-use super::{Device, VerbsWire};
 use crate::transport::conformance::{join, wait};
 use crate::transport::stream::FlowLimits;
+use crate::transport::verbs::wire::FLOW;
+use crate::transport::verbs::{Device, VerbsWire};
 use crate::transport::wire::{Channel, Wire};
 use crate::transport::{Error, Result};
 

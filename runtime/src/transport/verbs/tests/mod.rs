@@ -1,0 +1,7 @@
+//! Tests against a device. They are ignored unless asked for: `ci/softroce`.
+
+mod across;
+mod busy;
+mod credits;
+mod lost;
+mod several;
