@@ -11,6 +11,7 @@ use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::{NodeMemory, Slots};
 use crate::message::{feed_closures, id, name_code};
 use crate::settings::Settings;
+use crate::transport::Message;
 use crate::transport::shm::{Interface, Place, set_line};
 use crate::vocabulary::cheetah::{Controller, MatchingHandler};
 
@@ -88,7 +89,7 @@ fn feed_message(alone: &mut Alone, bytes: &[u8]) {
     }
     let world = alone.controller.as_world().expect("set up");
     let _ = alone.matching.request::<Value, _>(0, 0, |value| drop(std::mem::take(&mut value.1)));
-    world.engine().interface.deliver(0, kind, &bytes);
+    world.engine().deliver(0, kind, &Message::new(&bytes, None));
     // Answers and errors.
     for _ in 0..3 {
         let _ = world.poll();
@@ -118,18 +119,6 @@ pub fn feed_lane(bytes: &[u8]) {
         let lane = unsafe { node.slot(0).add(layout.lane(1)) };
         let place = Place { rank: 0, job, node, layout, message_memory: 1 << 20, cross_memory_attach: false };
         let interface = Interface::new(place, 0..2, true);
-        for id in 0..8 {
-            interface.set_handler(
-                id,
-                Box::new(|message| {
-                    let payload = message.data();
-                    let some = payload.iter().step_by(64 << 10).chain(payload.last());
-                    if some.fold(0u8, |sum, byte| sum ^ byte) & 1 == 1 {
-                        drop(message.retain());
-                    }
-                }),
-            );
-        }
         Receiver { interface, lane, number: 0, depth: 4 }
     };
     RECEIVER.with_borrow_mut(|known| {
@@ -141,7 +130,13 @@ pub fn feed_lane(bytes: &[u8]) {
             unsafe { set_line(receiver.lane, receiver.number, receiver.depth, whole) };
             receiver.number += 1;
         }
-        receiver.interface.progress(0);
+        receiver.interface.receive(0, |_, _, message| {
+            let payload = message.data();
+            let some = payload.iter().step_by(64 << 10).chain(payload.last());
+            if some.fold(0u8, |sum, byte| sum ^ byte) & 1 == 1 && message.retainable() {
+                drop(message.retain());
+            }
+        });
         let _ = receiver.interface.take_error();
     });
 }

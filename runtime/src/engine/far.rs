@@ -11,7 +11,7 @@ use super::Engine;
 use super::pending::Work;
 use super::segments::FarSegments;
 use crate::error::{Error, Loss, Result};
-use crate::transport::shm::Sent;
+use crate::transport::Sent;
 use crate::transport::{self, AtomicOp, Width};
 
 /// Virtual time of a poll that finds nothing. It doubles with each in a row, IDLE_DOUBLINGS times at most. Chosen.
@@ -278,7 +278,7 @@ impl Engine {
                 let Some((from, id, bytes)) = far.arrival() else { break };
                 // Before the handler, which may panic.
                 self.count(0, 1);
-                self.interface.deliver(from, id, &bytes);
+                self.deliver(from, id, &transport::Message::new(&bytes, None));
                 done += 1;
             }
             far.take_lost().into_iter().for_each(|rank| self.doubt(rank));

@@ -2,6 +2,7 @@
 
 mod call;
 mod context;
+mod dispatch;
 mod drive;
 mod far;
 mod liveness;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use self::context::{Fetch, Shared, Stream};
+pub(crate) use self::dispatch::Dispatch;
 pub use self::drive::Background;
 pub(crate) use self::far::{Answer, Asked, Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
@@ -40,7 +42,8 @@ use crate::memory::blocks::Blocks;
 use crate::memory::layout::{SlotLayout, Status};
 use crate::memory::node::NodeMemory;
 use crate::settings::Settings;
-use crate::transport::shm::{self, Interface, SHORT_MAX, Sent};
+use crate::transport::Sent;
+use crate::transport::shm::{self, Interface, SHORT_MAX};
 
 /// Everything a rank drives: its memory, its messages, its waits. One thread owns it.
 pub struct Engine {
@@ -62,8 +65,10 @@ pub struct Engine {
     pub settings: Settings,
     /// Which rank is on which node.
     pub nodes: Nodes,
-    /// Messages in and out.
+    /// The lanes of messages between ranks whose memory is mapped.
     pub interface: Interface,
+    /// What runs the handlers of messages.
+    dispatch: OnceCell<std::rc::Weak<dyn Dispatch>>,
     /// The network, where other ranks' memory is not mapped here, or not all of it.
     far: Option<Box<dyn Far>>,
     /// Ranks of the own node are reached directly nevertheless.
@@ -170,6 +175,7 @@ impl Engine {
             settings,
             nodes,
             interface,
+            dispatch: OnceCell::new(),
             far,
             shares,
             near,
@@ -251,7 +257,12 @@ impl Engine {
             None => 0,
             Some(first) => {
                 let unwound = Unwound(self);
-                let delivered = self.interface.progress(first);
+                let dispatch = self.dispatch();
+                let delivered = self.interface.receive(first, |from, id, message| {
+                    if let Some(dispatch) = &dispatch {
+                        dispatch.dispatch(from, id, message);
+                    }
+                });
                 std::mem::forget(unwound);
                 self.count(0, delivered);
                 delivered

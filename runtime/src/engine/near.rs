@@ -13,7 +13,7 @@ use super::far::{Far, Moment, Pace};
 use super::pending::Work;
 use crate::bootstrap::nodes::Nodes;
 use crate::error::Result;
-use crate::transport::shm::Sent;
+use crate::transport::Sent;
 
 /// Longest sleep in virtual time while something waits for room: who drops a payload tells nobody.
 const ROOM: Duration = Duration::from_millis(1);

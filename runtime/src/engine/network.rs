@@ -17,7 +17,7 @@ use super::segments::ADDRESS;
 use crate::error::Error;
 use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::NodeMemory;
-use crate::transport::shm::Sent;
+use crate::transport::Sent;
 use crate::transport::{
     AtomicOp, Capabilities, Completion, Confined, Directions, Domain, Endpoint, Events, Flush, Interface,
     InterfaceOptions, Iov, MESSAGE_IDS, NOTICES, Posted, Region, RemoteKey, Width, Word, Worker,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::far::Asked;
 use super::{Engine, Far};
 use crate::error::{Error, Loss, Result};
-use crate::transport::shm::Sent;
+use crate::transport::Sent;
 
 /// An operation on another rank.
 pub(crate) enum Work<'a> {

@@ -78,54 +78,38 @@ fn find(bits: u64) -> std::result::Result<Shim, String> {
 }
 
 pub(super) fn install(messages: &Rc<Messages>) {
-    let interface = &messages.engine.interface;
-    let weak = Rc::downgrade(messages);
-    interface.set_handler(
-        id::INVOKE,
-        Box::new(move |message| {
-            let Some(messages) = weak.upgrade() else { return };
-            let Some(([place], arguments)) = words(message.data()) else {
-                return messages.fault(message.from, "a remote call without a place");
-            };
-            // A closure without answer has the result `()`, which takes no bytes.
-            let mut nothing = Bytes::new();
-            if let Err(why) = messages.run_closure(message.from, Caller::Nothing, place, arguments, &mut nothing) {
-                messages.fault(message.from, why);
-            }
-        }),
-    );
-    let weak = Rc::downgrade(messages);
-    interface.set_handler(
-        id::CALL,
-        Box::new(move |message| {
-            let Some(messages) = weak.upgrade() else { return };
-            let Some(([place, number], arguments)) = words(message.data()) else {
-                return messages.fault(message.from, "a remote call without a number");
-            };
-            let mut answer = Bytes::from_slice(&[DONE]);
-            if let Err(why) = messages.run_closure(message.from, Caller::Call(number), place, arguments, &mut answer) {
-                answer.clear();
-                answer.push(REFUSED);
-                answer.extend_from_slice(why.as_bytes());
-            }
-            let send = |answer: &[u8]| messages.engine.send_or_keep(message.from, id::ANSWER, number, answer);
-            // The caller waits for an answer. If the result cannot be sent, it gets the reason instead.
-            messages.engine.answer(message.from, || {
-                send(&answer).or_else(|error| send(&[&[REFUSED], error.to_string().as_bytes()].concat()))
-            });
-        }),
-    );
-    let weak = Rc::downgrade(messages);
-    interface.set_handler(
-        id::ANSWER,
-        Box::new(move |message| {
-            let Some(messages) = weak.upgrade() else { return };
-            let Some(([number], answer)) = words(message.data()) else {
-                return messages.fault(message.from, "an answer without a number");
-            };
-            messages.calls.answer(number, answer);
-        }),
-    );
+    messages.set_handler(id::INVOKE, move |messages, message| {
+        let Some(([place], arguments)) = words(message.data()) else {
+            return messages.fault(message.from, "a remote call without a place");
+        };
+        // A closure without answer has the result `()`, which takes no bytes.
+        let mut nothing = Bytes::new();
+        if let Err(why) = messages.run_closure(message.from, Caller::Nothing, place, arguments, &mut nothing) {
+            messages.fault(message.from, why);
+        }
+    });
+    messages.set_handler(id::CALL, move |messages, message| {
+        let Some(([place, number], arguments)) = words(message.data()) else {
+            return messages.fault(message.from, "a remote call without a number");
+        };
+        let mut answer = Bytes::from_slice(&[DONE]);
+        if let Err(why) = messages.run_closure(message.from, Caller::Call(number), place, arguments, &mut answer) {
+            answer.clear();
+            answer.push(REFUSED);
+            answer.extend_from_slice(why.as_bytes());
+        }
+        let send = |answer: &[u8]| messages.engine.send_or_keep(message.from, id::ANSWER, number, answer);
+        // The caller waits for an answer. If the result cannot be sent, it gets the reason instead.
+        messages.engine.answer(message.from, || {
+            send(&answer).or_else(|error| send(&[&[REFUSED], error.to_string().as_bytes()].concat()))
+        });
+    });
+    messages.set_handler(id::ANSWER, move |messages, message| {
+        let Some(([number], answer)) = words(message.data()) else {
+            return messages.fault(message.from, "an answer without a number");
+        };
+        messages.calls.answer(number, answer);
+    });
 }
 
 impl Messages {

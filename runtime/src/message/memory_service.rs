@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use super::{Messages, id, words};
 use crate::error::{Error, Result};
 use crate::memory::outside::{self, Direction, Refused};
-use crate::transport::shm::Sent;
+use crate::transport::Sent;
 
 /// Longest piece, where message memory is not smaller.
 const PIECE: usize = 1 << 20;
@@ -58,80 +58,52 @@ fn join(broken: &Broken, from: usize, place: u64, piece: Result<(), NotHere>) ->
 /// Writing at the peer: header is the address; the payload is the bell's address, which piece it is, and the bytes.
 /// Reading at the peer: header is the address; the payload is length, where to, which piece, local bell, remote bell.
 pub(super) fn install(messages: &Rc<Messages>) {
-    let interface = &messages.engine.interface;
-    let (weak, broken) = (Rc::downgrade(messages), Broken::default());
-    interface.set_handler(
-        id::WRITE,
-        Box::new(move |message| {
-            let Some(messages) = weak.upgrade() else { return };
-            let Some(([to, bell, place], bytes)) = words::<3>(message.data()) else {
-                return messages.fault(message.from, "a write without an address");
-            };
-            match join(&broken, message.from, place, write_here(to as usize, bytes)) {
-                Ok(()) => ring_or_tell(&messages, message.from, bell),
-                Err(NotHere) => refuse(&messages, message.from, Asked::Put, to, bytes.len() as u64),
-            }
-        }),
-    );
-    let (weak, broken) = (Rc::downgrade(messages), Broken::default());
-    interface.set_handler(
-        id::READ,
-        Box::new(move |message| {
-            let Some(messages) = weak.upgrade() else { return };
-            let Some(([from, len, to, place, local_bell, remote_bell], _)) = words::<6>(message.data()) else {
-                return messages.fault(message.from, "a read without an address");
-            };
-            let (piece, bytes) = match read_here(from as usize, len as usize) {
-                Ok(bytes) => (Ok(()), bytes),
-                Err(NotHere) => (Err(NotHere), Vec::new()),
-            };
-            if join(&broken, message.from, place, piece).is_err() {
-                return refuse(&messages, message.from, Asked::Get, from, len);
-            }
-            ring_or_tell(&messages, message.from, remote_bell);
-            let reply = [&local_bell.to_ne_bytes(), bytes.as_slice()].concat();
-            messages
-                .engine
-                .answer(message.from, || messages.engine.send_in_order(message.from, id::READ_DONE, to, &reply));
-        }),
-    );
-    let weak = Rc::downgrade(messages);
-    interface.set_handler(
-        id::READ_DONE,
-        Box::new(move |message| {
-            let Some(messages) = weak.upgrade() else { return };
-            let Some(([to, bell], bytes)) = words::<2>(message.data()) else {
-                return messages.fault(message.from, "an answer to a read without an address");
-            };
-            if write_here(to as usize, bytes).and_then(|()| ring_here(bell as usize)).is_err() {
-                messages.fault(message.from, format!("the answer to a get has no place at {to:#x} any more"));
-            }
-        }),
-    );
-    let weak = Rc::downgrade(messages);
-    interface.set_handler(
-        id::RING,
-        Box::new(move |message| {
-            let Some(messages) = weak.upgrade() else { return };
-            match words::<1>(message.data()) {
-                Some(([bell], _)) => ring_or_tell(&messages, message.from, bell),
-                None => messages.fault(message.from, "a ring without an address"),
-            }
-        }),
-    );
-    let weak = Rc::downgrade(messages);
-    interface.set_handler(
-        id::REFUSED,
-        Box::new(move |message| {
-            let Some(messages) = weak.upgrade() else { return };
-            let Some(([asked, address, length], _)) = words::<3>(message.data()) else {
-                return messages.fault(message.from, "a refusal without an address");
-            };
-            let operation = NAMES.get(asked as usize).copied().unwrap_or("an operation");
-            let (address, length) = (address as usize, length as usize);
-            messages.engine.set_fault(Error::BadAddress { operation, rank: message.from, address, length });
-        }),
-    );
+    let broken = Broken::default();
+    messages.set_handler(id::WRITE, move |messages, message| {
+        let Some(([to, bell, place], bytes)) = words::<3>(message.data()) else {
+            return messages.fault(message.from, "a write without an address");
+        };
+        match join(&broken, message.from, place, write_here(to as usize, bytes)) {
+            Ok(()) => ring_or_tell(messages, message.from, bell),
+            Err(NotHere) => refuse(messages, message.from, Asked::Put, to, bytes.len() as u64),
+        }
+    });
+    let broken = Broken::default();
+    messages.set_handler(id::READ, move |messages, message| {
+        let Some(([from, len, to, place, local_bell, remote_bell], _)) = words::<6>(message.data()) else {
+            return messages.fault(message.from, "a read without an address");
+        };
+        let (piece, bytes) = match read_here(from as usize, len as usize) {
+            Ok(bytes) => (Ok(()), bytes),
+            Err(NotHere) => (Err(NotHere), Vec::new()),
+        };
+        if join(&broken, message.from, place, piece).is_err() {
+            return refuse(messages, message.from, Asked::Get, from, len);
+        }
+        ring_or_tell(messages, message.from, remote_bell);
+        let reply = [&local_bell.to_ne_bytes(), bytes.as_slice()].concat();
+        messages.engine.answer(message.from, || messages.engine.send_in_order(message.from, id::READ_DONE, to, &reply));
+    });
+    messages.set_handler(id::READ_DONE, move |messages, message| {
+        let Some(([to, bell], bytes)) = words::<2>(message.data()) else {
+            return messages.fault(message.from, "an answer to a read without an address");
+        };
+        if write_here(to as usize, bytes).and_then(|()| ring_here(bell as usize)).is_err() {
+            messages.fault(message.from, format!("the answer to a get has no place at {to:#x} any more"));
+        }
+    });
+    messages.set_handler(id::RING, move |messages, message| match words::<1>(message.data()) {
+        Some(([bell], _)) => ring_or_tell(messages, message.from, bell),
+        None => messages.fault(message.from, "a ring without an address"),
+    });
+    messages.set_handler(id::REFUSED, move |messages, message| {
+        let Some(([asked, address, length], _)) = words::<3>(message.data()) else {
+            return messages.fault(message.from, "a refusal without an address");
+        };
+        let operation = NAMES.get(asked as usize).copied().unwrap_or("an operation");
+        let (address, length) = (address as usize, length as usize);
+        messages.engine.set_fault(Error::BadAddress { operation, rank: message.from, address, length });
+    });
 }
 
 #[cold]

@@ -4,6 +4,7 @@ mod calls;
 mod closure;
 pub mod code;
 mod context;
+mod dispatch;
 mod encoding;
 mod memory_service;
 mod open;
@@ -23,9 +24,11 @@ pub use self::context::Context;
 pub use self::table::{HandlerFn, HandlerId};
 
 use self::calls::Calls;
+use self::dispatch::Handlers;
 use self::table::Table;
-use crate::engine::Engine;
+use crate::engine::{Dispatch, Engine};
 use crate::error::{Error, Result};
+use crate::transport::Sent;
 use crate::transport::peers::Verified;
 
 /// The ids that the runtime gives to its own kinds of message.
@@ -64,9 +67,10 @@ pub(crate) mod id {
     pub const FUNCTION: u8 = 15;
 }
 
-/// The messages of one rank: its handler table, its calls under way, and what handlers share.
+/// The messages of one rank: their handlers, its open calls, and what handlers share.
 pub struct Messages {
     engine: Rc<Engine>,
+    handlers: Handlers,
     table: Table,
     /// Peers whose table was found equal to ours.
     verified: Verified,
@@ -80,11 +84,12 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// The messages of `engine`'s rank. Sets the engine's handlers, which live as long as both.
+    /// The messages of `engine`'s rank, to which the engine hands messages as long as both live.
     pub fn new(engine: Rc<Engine>) -> Rc<Messages> {
         let size = engine.size;
         let messages = Rc::new(Messages {
             engine,
+            handlers: Handlers::default(),
             table: Table::default(),
             verified: Verified::idle(size),
             calls: Calls::default(),
@@ -92,6 +97,8 @@ impl Messages {
             broadcasts: RefCell::default(),
             state: RefCell::default(),
         });
+        let weak: std::rc::Weak<dyn Dispatch> = Rc::<Messages>::downgrade(&messages);
+        messages.engine.set_dispatch(weak);
         messages.install_table();
         messages.engine.set_answers(
             1 << id::ANSWER | 1 << id::READ_DONE | 1 << id::REFUSED | 1 << id::PANICKED | 1 << id::REVOKED,
@@ -104,18 +111,11 @@ impl Messages {
         messages
     }
 
-    fn install_broadcast(self: &Rc<Self>) {
-        let weak = Rc::downgrade(self);
-        self.engine.interface.set_handler(
-            id::BROADCAST,
-            Box::new(move |message| {
-                let Some(messages) = weak.upgrade() else { return };
-                match words::<1>(message.data()) {
-                    Some(([number], bytes)) => drop(messages.broadcasts.borrow_mut().insert(number, bytes.to_vec())),
-                    None => messages.fault(message.from, "a broadcast without a number"),
-                }
-            }),
-        );
+    fn install_broadcast(&self) {
+        self.set_handler(id::BROADCAST, |messages, message| match words::<1>(message.data()) {
+            Some(([number], bytes)) => drop(messages.broadcasts.borrow_mut().insert(number, bytes.to_vec())),
+            None => messages.fault(message.from, "a broadcast without a number"),
+        });
     }
 
     /// Takes a piece of a broadcast, if it has come.
@@ -166,7 +166,6 @@ impl Messages {
 
     #[inline(never)]
     fn send_or_wait(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
-        use crate::transport::shm::Sent;
         if self.engine.interface.delivering() {
             return self.engine.send_or_keep(to, id, header, payload);
         }
@@ -178,7 +177,6 @@ impl Messages {
 
     #[cold]
     fn send_when_room(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
-        use crate::transport::shm::Sent;
         let mut outcome = Ok(Sent::NoRoom);
         self.engine.wait_until("waiting for room to send a message", None, || {
             outcome = self.engine.send(to, id, header, payload);

@@ -11,7 +11,7 @@ use super::panic::Caller;
 use super::table::SAME_ORDER;
 use super::{HandlerFn, HandlerId, Messages, id, words};
 use crate::error::{Error, Result};
-use crate::transport::shm::Sent;
+use crate::transport::Sent;
 
 /// The functions of a rank whose table stays open.
 #[derive(Default)]
@@ -42,17 +42,9 @@ const REGISTERED: u64 = u64::MAX;
 
 impl Messages {
     /// Lets functions be registered at any time. Before the first is.
-    pub fn open(self: &std::rc::Rc<Self>) {
+    pub fn open(&self) {
         self.table.open.is_open.set(true);
-        let weak = std::rc::Rc::downgrade(self);
-        self.engine.interface.set_handler(
-            id::FUNCTION,
-            Box::new(move |message| {
-                if let Some(messages) = weak.upgrade() {
-                    messages.handle_function(message.from, message.data());
-                }
-            }),
-        );
+        self.set_handler(id::FUNCTION, |messages, message| messages.handle_function(message.from, message.data()));
     }
 
     /// Enters a function under the next number of an open table.

@@ -67,16 +67,11 @@ fn note_places() {
 
 pub(super) fn install(messages: &Rc<Messages>) {
     note_places();
-    let weak = Rc::downgrade(messages);
-    messages.engine.interface.set_handler(
-        id::PANICKED,
-        Box::new(move |message| {
-            let Some(messages) = weak.upgrade() else { return };
-            // Behind the header.
-            let bytes = message.data().get(8..).unwrap_or_default();
-            messages.engine.set_fault(Panicked::decode(message.from, bytes));
-        }),
-    );
+    messages.set_handler(id::PANICKED, move |messages, message| {
+        // Behind the header.
+        let bytes = message.data().get(8..).unwrap_or_default();
+        messages.engine.set_fault(Panicked::decode(message.from, bytes));
+    });
 }
 
 impl Messages {

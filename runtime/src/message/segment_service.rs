@@ -62,41 +62,28 @@ fn answer(messages: &Messages, debt: &Debt) {
 
 /// Asking: the header is the segment's number, the payload its generation; so is the answer.
 pub(super) fn install(messages: &Rc<Messages>) {
-    let interface = &messages.engine.interface;
     let debts = Rc::new(Debts { messages: Rc::downgrade(messages), list: RefCell::default() });
-    let weak = Rc::downgrade(messages);
-    interface.set_handler(
-        id::REVOKE,
-        Box::new(move |message| {
-            let Some(messages) = weak.upgrade() else { return };
-            let Some(([number, generation], _)) = words::<2>(message.data()) else {
-                return messages.fault(message.from, "a segment that is closed without its number");
-            };
-            let (owner, number) = (message.from, number as u32);
-            let state = messages.engine.forget_segment(owner, number, generation);
-            let debt = Debt { owner, number, generation, state };
-            if debt.state.is_over() {
-                return answer(&messages, &debt);
-            }
-            let mut list = debts.list.borrow_mut();
-            if list.is_empty() {
-                let task: Rc<dyn Background> = Rc::<Debts>::clone(&debts);
-                messages.engine.add_background(Rc::downgrade(&task));
-            }
-            list.push(debt);
-        }),
-    );
-    let weak = Rc::downgrade(messages);
-    interface.set_handler(
-        id::REVOKED,
-        Box::new(move |message| {
-            let Some(messages) = weak.upgrade() else { return };
-            match words::<2>(message.data()) {
-                Some(([number, generation], _)) => messages.engine.acknowledge(message.from, number as u32, generation),
-                None => messages.fault(message.from, "an answer about a segment without its number"),
-            }
-        }),
-    );
+    messages.set_handler(id::REVOKE, move |messages, message| {
+        let Some(([number, generation], _)) = words::<2>(message.data()) else {
+            return messages.fault(message.from, "a segment that is closed without its number");
+        };
+        let (owner, number) = (message.from, number as u32);
+        let state = messages.engine.forget_segment(owner, number, generation);
+        let debt = Debt { owner, number, generation, state };
+        if debt.state.is_over() {
+            return answer(messages, &debt);
+        }
+        let mut list = debts.list.borrow_mut();
+        if list.is_empty() {
+            let task: Rc<dyn Background> = Rc::<Debts>::clone(&debts);
+            messages.engine.add_background(Rc::downgrade(&task));
+        }
+        list.push(debt);
+    });
+    messages.set_handler(id::REVOKED, move |messages, message| match words::<2>(message.data()) {
+        Some(([number, generation], _)) => messages.engine.acknowledge(message.from, number as u32, generation),
+        None => messages.fault(message.from, "an answer about a segment without its number"),
+    });
 }
 
 impl Messages {

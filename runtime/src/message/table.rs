@@ -47,30 +47,15 @@ const NAME_MAX: usize = HANDLER_ENTRY - 16;
 pub(super) const SAME_ORDER: &str = "register the same handlers in the same order on every rank";
 
 impl Messages {
-    pub(super) fn install_table(self: &Rc<Self>) {
-        let weak = Rc::downgrade(self);
-        self.engine.interface.set_handler(
-            id::HANDLER,
-            Box::new(move |message| {
-                if let Some(messages) = weak.upgrade() {
-                    messages.handle(message.from, message.data());
-                }
-            }),
-        );
-        let weak = Rc::downgrade(self);
-        self.engine.interface.set_handler(
-            id::HANDLER_AND_DIGEST,
-            Box::new(move |message| {
-                if let Some(messages) = weak.upgrade() {
-                    messages.handle_checked(message.from, message.data());
-                }
-            }),
-        );
+    pub(super) fn install_table(&self) {
+        self.set_handler(id::HANDLER_AND_DIGEST, |messages, message| {
+            messages.handle_checked(message.from, message.data());
+        });
     }
 
     /// Runs the handler whose number comes first in `data`.
     #[inline(always)]
-    fn handle(&self, from: usize, data: &[u8]) {
+    pub(super) fn handle(&self, from: usize, data: &[u8]) {
         // Nothing here is built that only an error needs: its room on the stack would cost every message.
         if let Some(([number], payload)) = words(data)
             && self.verified.get(from)

@@ -12,6 +12,16 @@ use super::error::{Error, Result};
 /// belongs in the endpoint's pending queue.
 pub type MessageHandler = Box<dyn Fn(&Message<'_>)>;
 
+/// Whether a message, or another operation, was accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Sent {
+    /// In flight; the source may be reused.
+    Done,
+    /// Not accepted: no room now. Poll and try again.
+    NoRoom,
+}
+
 /// How a wire lets a payload outlive its handler.
 pub type Keep<'a> = &'a dyn Fn() -> Retained;
 
@@ -24,11 +34,13 @@ pub struct Message<'a> {
 
 impl<'a> Message<'a> {
     /// A message with this payload, header first. For implementations.
+    #[inline(always)]
     pub fn new(data: &'a [u8], keep: Option<Keep<'a>>) -> Message<'a> {
         Message { data, keep, kept: Cell::new(false) }
     }
 
     /// The payload, header first.
+    #[inline(always)]
     pub fn data(&self) -> &'a [u8] {
         self.data
     }

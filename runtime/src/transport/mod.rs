@@ -67,6 +67,7 @@ pub use self::error::{Error, Posted, Result};
 pub use self::iov::Iov;
 pub use self::key::{PACKED_KEY_LEN, RemoteKey};
 pub use self::memory::{Allocation, Method, Pinned, Pinner, Region};
+pub(crate) use self::message::Sent;
 pub use self::message::{Keep, Message, MessageHandler, Retained, Table};
 pub use self::pending::{Queues, Refused, Request, Resume};
 pub use self::survey::survey;
@@ -75,10 +76,6 @@ pub use self::worker::Worker;
 
 /// Active-message ids an interface knows.
 pub const MESSAGE_IDS: usize = 32;
-
-/// A shared-memory message as its handler sees it. The payload stays where the transport has it; after the handler
-/// it is gone, unless it was [retained](shm::Delivery::retain).
-pub(crate) type Handler = Box<dyn Fn(&shm::Delivery<'_>)>;
 
 /// What hears of endpoints whose peer is gone: the endpoint's index, and why. Called once for each endpoint.
 pub type ErrorHandler = Box<dyn Fn(u32, Error)>;

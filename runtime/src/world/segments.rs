@@ -11,7 +11,7 @@ use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
 use crate::message::Messages;
-use crate::transport::shm::Sent;
+use crate::transport::Sent;
 
 /// A segment of this rank: memory that peers put to and get from, until this is closed or dropped.
 ///

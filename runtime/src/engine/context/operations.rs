@@ -8,7 +8,7 @@ use super::super::far::{Answer, Asked, Soon};
 use super::{Driven, Stream};
 use crate::error::{Error, Result};
 use crate::memory::copy;
-use crate::transport::shm::Sent;
+use crate::transport::Sent;
 
 /// Requests of one get that are in flight at a time, at most.
 const WINDOW: usize = 16;

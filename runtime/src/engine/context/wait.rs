@@ -12,8 +12,8 @@ use super::{Driven, Shared, Stream};
 use crate::bootstrap::watch::Watch;
 use crate::error::{Error, Loss, Result};
 use crate::transport;
+use crate::transport::Sent;
 use crate::transport::lock::Guard;
-use crate::transport::shm::Sent;
 
 /// Longest sleep of a wait. What ends it need not wake anybody.
 const NAP: Duration = Duration::from_millis(1);

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 use self::arena::Arena;
 use self::line::{BODY, Kind, Reader, Writer};
 use super::peers::{Links, NOT_CONNECTED};
-use super::{Handler, MESSAGE_IDS};
+use super::{Message, Retained, Sent};
 use crate::bootstrap::job::JobMemory;
 use crate::error::{Error, Result};
 use crate::memory::layout::{LINE, SlotLayout};
@@ -48,12 +48,11 @@ pub(crate) struct Interface {
     /// Who writes to each of them.
     senders: Box<[u32]>,
     arena: RefCell<Arena>,
-    handlers: UnsafeCell<[Option<Handler>; MESSAGE_IDS]>,
     delivering: Cell<bool>,
     full_fence: Cell<bool>,
     /// Ranks that were found asleep, for somebody else to wake; else they are woken at once.
     asleep: Option<RefCell<Vec<usize>>>,
-    /// Messages that no handler could take, and why.
+    /// Bytes that are no message, and why.
     undeliverable: RefCell<Option<Error>>,
     has_error: Cell<bool>,
     unwound: Cell<usize>,
@@ -64,78 +63,29 @@ struct Peer {
     sleep: *const AtomicU32,
 }
 
-/// A message under its handler's eyes.
-pub(crate) struct Delivery<'a> {
-    /// The sending rank.
-    pub from: usize,
+/// The payload of a message in its sender's block, beyond the handler. Dropping it gives the block back to the sender.
+struct Block {
     data: *const u8,
     len: usize,
-    block: bool,
-    taken: Cell<bool>,
-    node: &'a Arc<NodeMemory>,
+    node: Arc<NodeMemory>,
 }
 
-impl Delivery<'_> {
-    /// The payload, header first.
-    #[inline(always)]
-    pub fn data(&self) -> &[u8] {
-        // SAFETY: the line or block stays as it is until the handler returns, or the retained value is dropped.
-        unsafe { std::slice::from_raw_parts(self.data, self.len) }
-    }
-
-    /// Whether the payload came in a block, so that keeping it costs no copy.
-    pub fn in_block(&self) -> bool {
-        self.block
-    }
-
-    /// Keeps the payload beyond the handler: without a copy if it came in a block, else as a copy.
-    pub fn retain(&self) -> Retained {
-        if self.block && !self.taken.replace(true) {
-            Retained { data: self.data, len: self.len, node: Some(Arc::clone(self.node)), own: Box::default() }
-        } else {
-            let own: Box<[u8]> = self.data().into();
-            Retained { data: own.as_ptr(), len: own.len(), node: None, own }
-        }
-    }
-}
-
-/// A payload that outlives its handler. Dropping it gives the memory back to the sender.
-#[derive(Debug)]
-pub(crate) struct Retained {
-    data: *const u8,
-    len: usize,
-    /// Holds the mapping if the payload lies in a sender's block.
-    node: Option<Arc<NodeMemory>>,
-    #[expect(dead_code, reason = "owns what `data` points to when there is no block")]
-    own: Box<[u8]>,
-}
-
-impl std::ops::Deref for Retained {
+impl std::ops::Deref for Block {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the block is ours until we release it, or `own` holds the bytes.
+        // SAFETY: `node` keeps the mapping, and the sender leaves the block as it is until it is released.
         unsafe { std::slice::from_raw_parts(self.data, self.len) }
     }
 }
 
-impl Drop for Retained {
+impl Drop for Block {
     fn drop(&mut self) {
         // A forked child has a copy of this value, but the block was given to its parent.
-        if self.node.as_ref().is_some_and(|node| node.is_own()) {
+        if self.node.is_own() {
             // SAFETY: a block given to us, released once.
             unsafe { arena::release(self.data) };
         }
     }
-}
-
-/// Whether a message went out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Sent {
-    /// On its way; the source may be changed.
-    Done,
-    /// Not taken: no room now. Poll and try again.
-    NoRoom,
 }
 
 impl Interface {
@@ -163,7 +113,6 @@ impl Interface {
             readers: UnsafeCell::new(readers),
             senders,
             arena: RefCell::new(Arena::new(Arc::clone(&node), &layout, rank, message_memory, ranks)),
-            handlers: UnsafeCell::new([const { None }; MESSAGE_IDS]),
             delivering: Cell::new(false),
             full_fence: Cell::new(!wakes || job.full_fence()),
             asleep: (!wakes).then(RefCell::default),
@@ -180,16 +129,6 @@ impl Interface {
     pub fn note_fence_mode(&self) {
         // Who sleeps on a network fences alone.
         self.full_fence.set(self.asleep.is_some() || self.job.full_fence());
-    }
-
-    /// Sets what runs for messages with this id.
-    ///
-    /// # Panics
-    /// If the id is not below [`MESSAGE_IDS`], or from inside a handler.
-    pub fn set_handler(&self, id: u8, handler: Handler) {
-        assert!(!self.delivering.get(), "handlers are set outside handlers");
-        // SAFETY: not delivering, so nothing borrows the table; self is not Sync.
-        unsafe { (&mut *self.handlers.get())[id as usize] = Some(handler) };
     }
 
     #[inline(always)]
@@ -365,22 +304,10 @@ impl Interface {
         unsafe { &*self.readers.get() }.iter().position(|reader| reader.peek().is_some())
     }
 
-    /// Delivers waiting messages, at most a lane's depth from each lane that does not come before `first`, and tells how
-    /// many. Who floods its lane holds up nobody for longer than that.
+    /// Hands waiting messages to `sink`: sender, id, payload. At most a lane's depth from each lane that does not come before
+    /// `first`, so that a sender that floods its lane delays no other one for longer. Returns how many.
     #[inline(always)]
-    pub fn progress(&self, first: usize) -> usize {
-        self.progress_with(first, |id, message| {
-            // SAFETY: the table is not changed while delivering.
-            match unsafe { &*self.handlers.get() }.get(id as usize) {
-                Some(Some(handler)) => handler(message),
-                _ => self.refuse_id(message.from, id),
-            }
-        })
-    }
-
-    /// As [`Interface::progress`], with `dispatch` in place of the handlers.
-    #[inline(always)]
-    pub fn progress_with(&self, first: usize, mut dispatch: impl FnMut(u8, &Delivery<'_>)) -> usize {
+    pub fn receive(&self, first: usize, mut sink: impl FnMut(usize, u8, &Message<'_>)) -> usize {
         if self.delivering.replace(true) {
             return 0;
         }
@@ -393,7 +320,7 @@ impl Interface {
             for _ in 0..self.layout.lane_depth {
                 let Some((head, body)) = reader.peek() else { break };
                 let finish = Advance { reader, interface: self, from };
-                self.deliver_line(from, head, body, &mut dispatch);
+                self.deliver_line(from, head, body, &mut sink);
                 drop(finish);
                 delivered.count += 1;
             }
@@ -403,23 +330,18 @@ impl Interface {
         count
     }
 
-    /// Messages that were delivered in calls of [`Interface::progress`] which a handler's panic ended, since this was asked last.
+    /// Messages that were delivered in calls of [`Interface::receive`] which a handler's panic ended, since this was asked last.
     pub fn take_unwound(&self) -> usize {
         self.unwound.take()
     }
 
-    /// Runs the handler of `id` for a message that came another way, from `from`; `data` is header and payload. Inside
-    /// a handler it must not be called.
-    pub fn deliver(&self, from: usize, id: u8, data: &[u8]) {
+    /// Marks a handler as running, for a message that did not come through a lane, until the value is dropped.
+    ///
+    /// # Panics
+    /// Inside a handler.
+    pub fn begin_handler(&self) -> impl Drop + '_ {
         assert!(!self.delivering.replace(true), "handlers do not nest");
-        let _guard = Delivering(&self.delivering);
-        let (at, len) = (data.as_ptr(), data.len());
-        let message = Delivery { from, data: at, len, block: false, taken: Cell::new(false), node: &self.node };
-        // SAFETY: the table is not changed while delivering.
-        match unsafe { &*self.handlers.get() }.get(id as usize) {
-            Some(Some(handler)) => handler(&message),
-            _ => self.refuse_id(from, id),
-        }
+        Delivering(&self.delivering)
     }
 
     #[inline(always)]
@@ -428,22 +350,33 @@ impl Interface {
         from: usize,
         head: line::Head,
         body: *const u8,
-        dispatch: &mut impl FnMut(u8, &Delivery<'_>),
+        sink: &mut impl FnMut(usize, u8, &Message<'_>),
     ) {
-        let (data, len, block) = match head.kind() {
-            Some(Kind::Inline) if head.length() <= BODY => (body, head.length(), false),
+        match head.kind() {
+            Some(Kind::Inline) if head.length() <= BODY => {
+                // SAFETY: the line stays as it is until it is consumed, after this.
+                let data = unsafe { std::slice::from_raw_parts(body, head.length()) };
+                sink(from, head.id(), &Message::new(data, None));
+            }
             Some(Kind::Block) => match self.block(from, body) {
-                Some((data, len)) => (data, len, true),
-                None => return self.refuse(from, "a block outside the sender's message memory"),
+                Some((data, len)) => {
+                    let taken = Cell::new(false);
+                    let keep = || {
+                        taken.set(true);
+                        Retained::new(Block { data, len, node: Arc::clone(&self.node) })
+                    };
+                    // SAFETY: the block stays as it is until it is released, here or when the retained value is dropped.
+                    let bytes = unsafe { std::slice::from_raw_parts(data, len) };
+                    sink(from, head.id(), &Message::new(bytes, Some(&keep)));
+                    if !taken.get() {
+                        // SAFETY: the block was given to us and nobody kept it.
+                        unsafe { arena::release(data) };
+                        self.wake_if_asleep(from);
+                    }
+                }
+                None => self.refuse(from, "a block outside the sender's message memory"),
             },
-            _ => return self.refuse(from, "a line that no sender of this version writes"),
-        };
-        let message = Delivery { from, data, len, block, taken: Cell::new(false), node: &self.node };
-        dispatch(head.id(), &message);
-        if block && !message.taken.get() {
-            // SAFETY: the block was given to us and nobody kept it.
-            unsafe { arena::release(data) };
-            self.wake_if_asleep(from);
+            _ => self.refuse(from, "a line that no sender of this version writes"),
         }
     }
 
@@ -459,11 +392,6 @@ impl Interface {
     fn refuse(&self, from: usize, why: impl ToString) {
         self.undeliverable.borrow_mut().get_or_insert(Error::BadMessage { from, why: why.to_string() });
         self.has_error.set(true);
-    }
-
-    #[cold]
-    fn refuse_id(&self, from: usize, id: u8) {
-        self.refuse(from, format!("no handler for message id {id}"));
     }
 
     /// Takes the first message error since the last call.
@@ -579,13 +507,13 @@ mod tests {
         let [zero, two] = interfaces(true);
         let seen: Rc<RefCell<Vec<(usize, usize)>>> = Rc::default();
         let sees = Rc::clone(&seen);
-        zero.set_handler(3, Box::new(move |message| sees.borrow_mut().push((message.from, message.data().len()))));
+        let sink = |from, _, message: &Message<'_>| sees.borrow_mut().push((from, message.data().len()));
         // SAFETY: nothing else looks at them meanwhile.
         assert_eq!(unsafe { &*zero.readers.get() }.len(), 2, "a look for messages is a look at each lane");
         assert_eq!(two.send_short(0, 3, 7, b"x"), Sent::Done);
         assert_eq!(two.send_block(0, 3, 1000, |_| ()).expect("fits"), Sent::Done);
         assert_eq!(zero.send_short(0, 3, 7, b"own"), Sent::Done);
-        assert_eq!((zero.first_waiting(), zero.progress(0)), (Some(0), 3));
+        assert_eq!((zero.first_waiting(), zero.receive(0, sink)), (Some(0), 3));
         assert_eq!(*seen.borrow(), [(0, 11), (2, 9), (2, 1000)]);
         assert!(zero.take_error().is_none());
     }

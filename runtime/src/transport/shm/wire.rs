@@ -8,18 +8,17 @@ use once_cell::unsync::OnceCell;
 
 use super::device::{Place, Release};
 use super::event::{EventThread, register_barrier};
-use super::{Delivery, Interface, SHORT_MAX, Sent};
+use super::{Interface, SHORT_MAX};
 use crate::error::Loss;
 use crate::memory::copy;
 use crate::memory::layout::LINE;
 use crate::memory::outside::{self, Direction, Refused};
-use crate::transport::MESSAGE_IDS;
 use crate::transport::atomic::Atomic;
 use crate::transport::attributes::{Events, Order};
 use crate::transport::error::{Error, Result};
 use crate::transport::key::{self, RemoteKey};
-use crate::transport::message::Retained;
 use crate::transport::wire::{Agent, Arrival, Channel, Facts, Memory, Straight, Wire};
+use crate::transport::{MESSAGE_IDS, Message, Retained, Sent};
 
 const ADDRESS_MAGIC: u32 = u32::from_le_bytes(*b"bwsm");
 /// Bytes of an address: magic, rank, where the rank has the slots (which tells one job from another).
@@ -46,8 +45,7 @@ pub struct ShmWire {
     _release: Release,
 }
 
-// SAFETY: the raw pointers in it lead into mappings that its own `Arc`s keep, valid from every thread. Its handler
-// table is empty: messages are dispatched by `progress_with`.
+// SAFETY: the raw pointers in it lead into mappings that its own `Arc`s keep, valid from every thread.
 unsafe impl Send for ShmWire {}
 
 impl ShmWire {
@@ -186,7 +184,7 @@ impl Wire for ShmWire {
 
     fn receive(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let Some(first) = self.interface.first_waiting() else { return 0 };
-        self.interface.progress_with(first, |id, delivery: &Delivery<'_>| {
+        self.interface.receive(first, |from, id, message: &Message<'_>| {
             let (channel, id) = match (id as usize).checked_sub(MESSAGE_IDS) {
                 None => (Channel::Message, id),
                 Some(0) => (Channel::Request, 0),
@@ -194,9 +192,9 @@ impl Wire for ShmWire {
                 // Bytes that no sender of ours writes.
                 Some(_) => return,
             };
-            let keep = || Retained::new(delivery.retain());
-            let keep = delivery.in_block().then_some(&keep as &dyn Fn() -> Retained);
-            sink(Arrival { from: delivery.from as u32, channel, id, data: delivery.data(), keep });
+            let keep = || message.retain().expect("kept once, and only where that is possible");
+            let keep = message.retainable().then_some(&keep as &dyn Fn() -> Retained);
+            sink(Arrival { from: from as u32, channel, id, data: message.data(), keep });
         })
     }
 

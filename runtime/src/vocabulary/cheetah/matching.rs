@@ -74,23 +74,20 @@ const TAG: usize = 8;
 /// Sets what runs when a value arrives.
 pub(super) fn install(world: &Rc<World>, inner: &Rc<Inner>) {
     let weak = Rc::downgrade(inner);
-    world.engine().interface.set_handler(
-        id::MATCHING,
-        Box::new(move |message| {
-            let Some(inner) = weak.upgrade() else { return };
-            let from = message.from;
-            let outcome = match message.data().split_at_checked(8 + TAG) {
-                Some((head, value)) => {
-                    let word = |at: usize| u64::from_ne_bytes(head[at..at + 8].try_into().expect("eight bytes"));
-                    arrive(&inner, (word(0), from, word(8) as i32), value)
-                }
-                None => Err("a value without a tag".into()),
-            };
-            if let (Err(why), Some(world)) = (outcome, &*inner.world.borrow()) {
-                world.engine().set_fault(Error::BadMessage { from, why });
+    world.messages().set_handler(id::MATCHING, move |_, message| {
+        let Some(inner) = weak.upgrade() else { return };
+        let from = message.from;
+        let outcome = match message.data().split_at_checked(8 + TAG) {
+            Some((head, value)) => {
+                let word = |at: usize| u64::from_ne_bytes(head[at..at + 8].try_into().expect("eight bytes"));
+                arrive(&inner, (word(0), from, word(8) as i32), value)
             }
-        }),
-    );
+            None => Err("a value without a tag".into()),
+        };
+        if let (Err(why), Some(world)) = (outcome, &*inner.world.borrow()) {
+            world.engine().set_fault(Error::BadMessage { from, why });
+        }
+    });
 }
 
 /// A value meets its request, or waits for it.

@@ -1,0 +1,34 @@
+//! Hands messages to the layer that has their handlers, whichever route they came by.
+
+use std::rc::{Rc, Weak};
+
+use super::Engine;
+use crate::transport::Message;
+
+/// What has the handlers of all messages.
+pub(crate) trait Dispatch {
+    /// Runs the handler of `id` for a message of rank `from`. `message` is header and payload.
+    fn dispatch(&self, from: usize, id: u8, message: &Message<'_>);
+}
+
+impl Engine {
+    /// Sets what takes messages from now on. Without it, or when it is gone, messages are dropped.
+    ///
+    /// # Panics
+    /// If it was set before.
+    pub(crate) fn set_dispatch(&self, to: Weak<dyn Dispatch>) {
+        assert!(self.dispatch.set(to).is_ok(), "a rank has one table of handlers");
+    }
+
+    pub(super) fn dispatch(&self) -> Option<Rc<dyn Dispatch>> {
+        self.dispatch.get()?.upgrade()
+    }
+
+    /// Runs the handler of a message that did not come through a lane. Must not be called inside a handler.
+    pub(crate) fn deliver(&self, from: usize, id: u8, message: &Message<'_>) {
+        let _running = self.interface.begin_handler();
+        if let Some(dispatch) = self.dispatch() {
+            dispatch.dispatch(from, id, message);
+        }
+    }
+}
