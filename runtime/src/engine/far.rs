@@ -8,11 +8,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use super::pending::Work;
+use super::claim::Claim;
+use super::operation::{Change, Issuer, Operation, Post};
 use super::segments::FarSegments;
 use crate::error::{Error, Loss, Result};
-use crate::transport::Sent;
-use crate::transport::{self, AtomicOp, Width};
+use crate::transport::{self, Sent};
 
 /// Virtual time of a poll that finds nothing. It doubles with each in a row, IDLE_DOUBLINGS times at most. Chosen.
 const IDLE_POLL: Duration = Duration::from_nanos(200);
@@ -65,9 +65,9 @@ pub(crate) trait Far: FarSegments {
     /// Asks for `len` bytes, at most [`Far::largest_get`], or as many of them as one registration holds.
     fn get(&self, rank: usize, offset: usize, len: usize) -> transport::Result<Option<Arc<Answer>>>;
     /// Asks for an atomic.
-    fn atomic(&self, rank: usize, offset: usize, atomic: Asked) -> transport::Result<Option<Arc<Answer>>>;
+    fn atomic(&self, rank: usize, offset: usize, atomic: Change) -> transport::Result<Option<Arc<Answer>>>;
     /// Does an atomic for who waits for it.
-    fn atomic_now(&self, rank: usize, offset: usize, atomic: Asked) -> transport::Result<Option<Soon>>;
+    fn atomic_now(&self, rank: usize, offset: usize, atomic: Change) -> transport::Result<Option<Soon>>;
     /// Whether nothing that was asked for is unanswered: every get has read, and every atomic with an answer is in effect.
     fn is_answered(&self) -> bool;
     /// Whether all puts and rings are in effect; names the rank where they cannot be.
@@ -171,16 +171,6 @@ impl<'a> Moment<'a> {
     }
 }
 
-/// An atomic to be done elsewhere.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
-    pub(crate) op: AtomicOp,
-    pub(crate) width: Width,
-    pub(crate) value: u64,
-    /// What the word must hold, for compare-and-swap.
-    pub(crate) compare: u64,
-}
-
 /// What an atomic found: at once, or it will be in the answer.
 #[derive(Debug)]
 pub(crate) enum Soon {
@@ -215,6 +205,28 @@ impl Answer {
     }
 }
 
+impl Issuer for &Engine {
+    fn network(&self) -> &dyn Far {
+        Engine::network(self)
+    }
+
+    fn mapped(&self, rank: usize) -> Option<*mut u8> {
+        self.is_near(rank).then(|| self.node.slot(rank))
+    }
+
+    fn check_claim(&self, claim: Option<Claim>, doing: &'static str, rank: usize) -> Result<()> {
+        Engine::check_claim(self, claim, doing, rank)
+    }
+
+    fn request(&mut self, doing: &'static str, rank: usize, post: Post<'_>) -> Result<Option<Arc<Answer>>> {
+        self.try_ask(doing, rank, || post(Engine::network(self)))
+    }
+
+    fn is_answered(&mut self, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool> {
+        self.answered(doing, rank, answer)
+    }
+}
+
 impl Engine {
     /// The network, if other ranks' memory is not mapped here.
     #[inline(always)]
@@ -233,7 +245,7 @@ impl Engine {
         }
     }
 
-    fn network(&self) -> &dyn Far {
+    pub(crate) fn network(&self) -> &dyn Far {
         self.far().expect("only called where ranks are not all mapped here")
     }
 
@@ -394,58 +406,35 @@ impl Engine {
         Ok(())
     }
 
-    /// One attempt at work for `to`. What is done of a put is taken off it.
-    pub(super) fn attempt_far(&self, to: usize, work: &mut Work<'_>) -> Result<Sent> {
-        let far = self.network();
-        let doing = work.doing();
-        let sent = match work {
-            Work::Message { id, ordered, header, payload } => {
-                self.check_fits(payload)?;
-                far.send(to, *id, *ordered, *header, payload)
-            }
-            Work::Put { offset, bytes, tell } => {
-                let sent = loop {
-                    match far.put(to, *offset, bytes) {
-                        Ok(0) if !bytes.is_empty() => break Ok(Sent::NoRoom),
-                        Ok(done) => (*offset, *bytes) = (*offset + done, &bytes[done..]),
-                        Err(error) => break Err(error),
-                    }
-                    if bytes.is_empty() {
-                        break Ok(Sent::Done);
-                    }
-                };
-                if *tell && sent == Ok(Sent::Done) {
-                    self.nudge(to);
-                }
-                sent
-            }
-            Work::Ring { offset } => {
-                let sent = far.ring(to, *offset);
-                if sent == Ok(Sent::Done) {
+    /// One attempt at an operation over the network. A put knows how much of it was posted.
+    pub(super) fn attempt_far<B: AsRef<[u8]>>(&self, to: usize, operation: &mut Operation<B>) -> Result<Sent> {
+        if let Operation::Message { payload, .. } = operation {
+            self.check_fits(payload.as_ref())?;
+        }
+        let sent = operation.post(self.network(), to).map_err(|error| self.far_error(error, to, operation.doing()))?;
+        if sent == Sent::Done {
+            match operation {
+                Operation::Put { tell: true, .. } => self.nudge(to),
+                Operation::Ring { .. } => {
                     self.signalled.set(true);
                     self.nudge(to);
                 }
-                sent
+                _ => {}
             }
-            Work::Chime { .. } => unreachable!("only for ranks that are near"),
-            Work::Atomic { offset, asked } => {
-                let asked = far.atomic(to, *offset, *asked);
-                asked.map(|answer| if answer.is_some() { Sent::Done } else { Sent::NoRoom })
-            }
-        };
-        sent.map_err(|error| self.far_error(error, to, doing))
+        }
+        Ok(sent)
     }
 
     /// Further attempts at a put or ring, for a moment, without a look at messages, where it only waits for the network
     /// and not for the target: who puts and then computes does not turn the crank, and what is kept is copied.
-    pub(super) fn attempt_for_a_moment(&self, to: usize, work: &mut Work<'_>) -> Result<Sent> {
+    pub(super) fn attempt_for_a_moment(&self, to: usize, operation: &mut Operation<&[u8]>) -> Result<Sent> {
         let Some(far) = self.far() else { return Ok(Sent::NoRoom) };
-        if matches!(work, Work::Message { .. }) || self.interface.delivering() {
+        if matches!(operation, Operation::Message { .. }) || self.interface.delivering() {
             return Ok(Sent::NoRoom);
         }
         let moment = Moment::new(far);
         while (far.learns(to) || far.is_silent()) && moment.goes_on() {
-            if self.attempt(to, work)? == Sent::Done {
+            if self.attempt(to, operation)? == Sent::Done {
                 return Ok(Sent::Done);
             }
         }
@@ -510,7 +499,9 @@ impl Engine {
         }
         let step = self.network().largest_put();
         let mut pieces = bytes.chunks(step).enumerate();
-        pieces.try_for_each(|(n, bytes)| self.do_or_keep(rank, Work::Put { offset: offset + n * step, bytes, tell }))
+        pieces.try_for_each(|(n, bytes)| {
+            self.do_or_keep(rank, Operation::Put { offset: offset + n * step, bytes, done: 0, tell })
+        })
     }
 
     /// As [`Engine::far_put`], of `len` bytes at `own` of this rank's slot, which exist. Where they are many they are not
@@ -542,7 +533,7 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn far_ring(&self, rank: usize, offset: usize) -> Result<()> {
-        self.do_or_keep(rank, Work::Ring { offset })
+        self.do_or_keep(rank, Operation::Ring { offset })
     }
 
     /// Whether bells are rung with notices, and have a word for them.
@@ -600,7 +591,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::far_get`].
-    pub(crate) fn far_atomic(&self, doing: &'static str, rank: usize, offset: usize, asked: Asked) -> Result<u64> {
+    pub(crate) fn far_atomic(&self, doing: &'static str, rank: usize, offset: usize, asked: Change) -> Result<u64> {
         let far = self.network();
         self.check_own(doing)?;
         let turns = self.atomics.get();

@@ -1,6 +1,7 @@
 //! Progress and waiting: what turns the crank while a rank waits for something.
 
 mod call;
+mod claim;
 mod context;
 mod dispatch;
 mod drive;
@@ -8,10 +9,10 @@ mod far;
 mod liveness;
 mod near;
 mod network;
+mod operation;
 mod others;
 mod pending;
 mod pieces;
-mod posted;
 mod segments;
 mod straight;
 mod wait;
@@ -22,17 +23,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(crate) use self::context::{Fetch, Shared, Stream};
+pub(crate) use self::claim::Claim;
+pub(crate) use self::context::{Shared, Stream};
 pub(crate) use self::dispatch::Dispatch;
 pub use self::drive::Background;
-pub(crate) use self::far::{Answer, Asked, Far, Pace};
+pub(crate) use self::far::{Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
-pub(crate) use self::posted::{Claim, FarAtomic, FarGet, Place};
+pub(crate) use self::operation::{Atomic, Change, Get, HeapRange};
 pub(crate) use self::segments::{ADDRESS, Forgotten};
 pub(crate) use self::straight::Local;
 pub use self::wait::Patience;
 
-use self::pending::{Queue, Work};
+use self::operation::Operation;
+use self::pending::Queue;
 
 use crate::bootstrap::job::JobMemory;
 use crate::bootstrap::nodes::Nodes;
@@ -379,7 +382,7 @@ impl Engine {
     #[inline(always)]
     fn transmit(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
         if self.far.is_some() {
-            return self.attempt(to, &mut Work::Message { id, ordered: false, header, payload });
+            return self.attempt(to, &mut Operation::Message { id, ordered: false, header, payload });
         }
         self.transmit_near(to, id, header, payload)
     }

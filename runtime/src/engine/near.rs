@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::far::{Far, Moment, Pace};
-use super::pending::Work;
+use super::operation::Operation;
 use crate::bootstrap::nodes::Nodes;
 use crate::error::Result;
 use crate::transport::Sent;
@@ -104,7 +104,7 @@ impl Engine {
     /// # Errors
     /// [`crate::Error::PeerLost`].
     pub(crate) fn ring_near(&self, rank: usize, offset: usize) -> Result<()> {
-        self.do_or_keep(rank, Work::Chime { offset })
+        self.do_or_keep(rank, Operation::Chime { offset })
     }
 
     /// One attempt at it.

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::far::{Answer, Apart, Asked, Far, Pace, Soon};
+use super::far::{Answer, Apart, Far, Pace, Soon};
+use super::operation::Change;
 use super::pieces::{Card, Piece, Place, Table};
 use super::segments::ADDRESS;
 use crate::error::Error;
@@ -340,7 +341,7 @@ impl<D: Domain> Network<D> {
         peer: &Peer<EndpointOf<D>>,
         piece: &Piece<RemoteKey>,
         offset: usize,
-        wanted: Asked,
+        wanted: Change,
     ) -> Result<Option<Soon>> {
         let mut late: Option<Arc<Answer>> = None;
         let later = || {
@@ -546,7 +547,7 @@ where
         })
     }
 
-    fn atomic(&self, rank: usize, offset: usize, wanted: Asked) -> Result<Option<Arc<Answer>>> {
+    fn atomic(&self, rank: usize, offset: usize, wanted: Change) -> Result<Option<Arc<Answer>>> {
         self.with(rank, |peer| {
             peer.fence()?;
             self.reach(peer, offset, |piece| {
@@ -558,7 +559,7 @@ where
         })
     }
 
-    fn atomic_now(&self, rank: usize, offset: usize, wanted: Asked) -> Result<Option<Soon>> {
+    fn atomic_now(&self, rank: usize, offset: usize, wanted: Change) -> Result<Option<Soon>> {
         self.with(rank, |peer| {
             peer.fence()?;
             self.reach(peer, offset, |piece| match wanted.width {
@@ -679,7 +680,7 @@ fn post_atomic<T: Word, E: Endpoint>(
     peer: &Peer<E>,
     piece: &Piece<RemoteKey>,
     offset: usize,
-    wanted: Asked,
+    wanted: Change,
     answer: &Answer,
     completion: &Completion,
 ) -> Result<Posted> {

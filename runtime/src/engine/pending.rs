@@ -3,144 +3,36 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::far::Asked;
+use super::operation::Operation;
 use super::{Engine, Far};
 use crate::error::{Error, Loss, Result};
 use crate::transport::Sent;
 
-/// An operation on another rank.
-pub(crate) enum Work<'a> {
-    /// An active message. `ordered`: delivered after every message sent there before. Lanes always keep this order.
-    Message { id: u8, ordered: bool, header: u64, payload: &'a [u8] },
-    /// Writes `bytes` to the target's slot. `tell`: the target may wait for them, so it is woken if it sleeps.
-    Put { offset: usize, bytes: &'a [u8], tell: bool },
-    /// Adds one to a word of the target's slot, by the network.
-    Ring { offset: usize },
-    /// Adds one to a word of a mapped slot on the same node. Only this rank writes that word.
-    Chime { offset: usize },
-    /// An atomic on a word of the target's slot, whose result is not fetched.
-    Atomic { offset: usize, asked: Asked },
-}
-
-/// A [`Work`] that owns its bytes.
-enum Kept {
-    Message {
-        id: u8,
-        ordered: bool,
-        header: u64,
-        payload: Box<[u8]>,
-    },
-    /// The first `done` bytes are in flight.
-    Put {
-        offset: usize,
-        bytes: Box<[u8]>,
-        done: usize,
-        tell: bool,
-    },
-    Ring {
-        offset: usize,
-    },
-    Chime {
-        offset: usize,
-    },
-    Atomic {
-        offset: usize,
-        asked: Asked,
-    },
-}
-
 /// What is kept for one target, in the order in which it is sent.
 #[derive(Default)]
 pub(super) struct Queue {
-    works: VecDeque<Kept>,
-    /// Number of `works` that are not messages.
+    operations: VecDeque<Operation<Box<[u8]>>>,
+    /// Number of `operations` that are not messages.
     writes: usize,
 }
 
 impl Queue {
     /// Appends, except that a put is inserted right after the last write, ahead of messages. A message may have to wait
     /// until the target makes progress; a put must not. Order only requires that later operations stay behind the put.
-    fn push(&mut self, kept: Kept) {
-        let last_write = || self.works.iter().rposition(Kept::writes).map_or(0, |at| at + 1);
+    fn push(&mut self, kept: Operation<Box<[u8]>>) {
+        let last_write = || self.operations.iter().rposition(Operation::writes).map_or(0, |at| at + 1);
         let place = match kept {
-            Kept::Put { .. } if self.writes == 0 => 0,
-            Kept::Put { .. } => last_write(),
-            _ => self.works.len(),
+            Operation::Put { .. } if self.writes == 0 => 0,
+            Operation::Put { .. } => last_write(),
+            _ => self.operations.len(),
         };
         self.writes += usize::from(kept.writes());
-        self.works.insert(place, kept);
+        self.operations.insert(place, kept);
     }
 
     fn pop(&mut self) {
-        let kept = self.works.pop_front();
+        let kept = self.operations.pop_front();
         self.writes -= usize::from(kept.is_some_and(|kept| kept.writes()));
-    }
-}
-
-impl Work<'_> {
-    fn keep(&self) -> Kept {
-        match *self {
-            Work::Message { id, ordered, header, payload } => {
-                Kept::Message { id, ordered, header, payload: payload.into() }
-            }
-            Work::Put { offset, bytes, tell } => Kept::Put { offset, bytes: bytes.into(), done: 0, tell },
-            Work::Ring { offset } => Kept::Ring { offset },
-            Work::Chime { offset } => Kept::Chime { offset },
-            Work::Atomic { offset, asked } => Kept::Atomic { offset, asked },
-        }
-    }
-
-    /// For errors: what this rank is doing.
-    pub(super) fn doing(&self) -> &'static str {
-        match self {
-            Work::Message { .. } => "sending a message",
-            Work::Put { .. } => "put",
-            Work::Ring { .. } | Work::Chime { .. } => "ringing a bell",
-            Work::Atomic { .. } => "an atomic",
-        }
-    }
-
-    /// Approximate bytes of memory it takes while kept.
-    fn len(&self) -> usize {
-        8 + match self {
-            Work::Message { payload, .. } => payload.len(),
-            Work::Put { bytes, .. } => bytes.len(),
-            Work::Ring { .. } | Work::Chime { .. } => 0,
-            Work::Atomic { .. } => size_of::<Asked>(),
-        }
-    }
-}
-
-impl Kept {
-    fn writes(&self) -> bool {
-        !matches!(self, Kept::Message { .. })
-    }
-
-    fn work(&self) -> Work<'_> {
-        match self {
-            Kept::Message { id, ordered, header, payload } => {
-                Work::Message { id: *id, ordered: *ordered, header: *header, payload }
-            }
-            Kept::Put { offset, bytes, done, tell } => {
-                Work::Put { offset: offset + done, bytes: &bytes[*done..], tell: *tell }
-            }
-            Kept::Ring { offset } => Work::Ring { offset: *offset },
-            Kept::Chime { offset } => Work::Chime { offset: *offset },
-            Kept::Atomic { offset, asked } => Work::Atomic { offset: *offset, asked: *asked },
-        }
-    }
-
-    /// Whether it is a message whose id is set in `kinds`, one bit for each id below 64.
-    fn is_one_of(&self, kinds: u64) -> bool {
-        matches!(self, Kept::Message { id, .. } if *id < 64 && kinds >> id & 1 != 0)
-    }
-
-    /// As [`Work::len`], including the bytes of a put that are already in flight.
-    fn len(&self) -> usize {
-        match self {
-            Kept::Put { bytes, .. } => 8 + bytes.len(),
-            other => other.work().len(),
-        }
     }
 }
 
@@ -156,7 +48,7 @@ impl Engine {
         if self.send_at_once(to, id, header, payload) || self.send(to, id, header, payload)? == Sent::Done {
             return Ok(());
         }
-        self.keep(to, &Work::Message { id, ordered: false, header, payload })
+        self.keep(to, &Operation::Message { id, ordered: false, header, payload })
     }
 
     /// As [`Engine::send_or_keep`]; the message is delivered after everything this rank has sent there before.
@@ -164,7 +56,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::send`].
     pub fn send_in_order(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
-        self.do_or_keep(to, Work::Message { id, ordered: true, header, payload })
+        self.do_or_keep(to, Operation::Message { id, ordered: true, header, payload })
     }
 
     /// Sets which message ids are answers, one bit each. Dropping an answer is no error if its target has left in good
@@ -185,53 +77,55 @@ impl Engine {
         }
     }
 
-    pub(super) fn do_or_keep(&self, to: usize, mut work: Work<'_>) -> Result<()> {
-        self.check_own(work.doing())?;
+    pub(super) fn do_or_keep(&self, to: usize, mut operation: Operation<&[u8]>) -> Result<()> {
+        self.check_own(operation.doing())?;
         if self.job.any_lost() || self.job.any_left() {
-            self.check_alive(to, work.doing())?;
+            self.check_alive(to, operation.doing())?;
         }
         // A put may overtake kept messages; see `Queue::push`.
-        let kept = if let Work::Put { .. } = work { self.keeps_write_for(to) } else { self.keeps_for(to) };
+        let kept = if let Operation::Put { .. } = operation { self.keeps_write_for(to) } else { self.keeps_for(to) };
         if !kept
-            && (self.attempt(to, &mut work)? == Sent::Done || self.attempt_for_a_moment(to, &mut work)? == Sent::Done)
+            && (self.attempt(to, &mut operation)? == Sent::Done
+                || self.attempt_for_a_moment(to, &mut operation)? == Sent::Done)
         {
             return Ok(());
         }
-        self.keep(to, &work)
+        self.keep(to, &operation)
     }
 
     #[cold]
-    fn keep(&self, to: usize, work: &Work<'_>) -> Result<()> {
-        let (limit, asked) = (self.settings.message_memory, work.len());
+    fn keep(&self, to: usize, operation: &Operation<&[u8]>) -> Result<()> {
+        let (limit, asked) = (self.settings.message_memory, operation.len());
         let room = || self.pending_bytes.get() == 0 || self.pending_bytes.get() + asked <= limit;
         if !room() && !self.interface.delivering() {
             self.wait_together("waiting for room to send a message", room)?;
         }
-        self.keep_now(to, work);
+        self.keep_now(to, operation);
         Ok(())
     }
 
-    fn keep_now(&self, to: usize, work: &Work<'_>) {
-        self.pending.borrow_mut().entry(to).or_default().push(work.keep());
-        self.pending_bytes.set(self.pending_bytes.get() + work.len());
+    fn keep_now(&self, to: usize, operation: &Operation<&[u8]>) {
+        let kept = operation.keep();
+        self.pending_bytes.set(self.pending_bytes.get() + kept.len());
+        self.pending.borrow_mut().entry(to).or_default().push(kept);
         self.has_pending.set(true);
     }
 
     /// Sends a message now or in a later poll, after everything sent there before. Never waits; dropped if the target is gone.
     pub fn send_unasked(&self, to: usize, id: u8, header: u64, payload: &[u8]) {
-        self.do_unasked(to, Work::Message { id, ordered: true, header, payload });
+        self.do_unasked(to, Operation::Message { id, ordered: true, header, payload });
     }
 
-    /// Does this now or in a later [`Engine::poll`]. Never blocks or fails; if the target is gone, drops the work.
+    /// Does this now or in a later [`Engine::poll`]. Never blocks or fails; if the target is gone, drops it.
     #[cold]
-    pub(super) fn do_unasked(&self, to: usize, mut work: Work<'_>) {
-        if !self.keeps_for(to) && !matches!(self.attempt(to, &mut work), Ok(Sent::NoRoom)) {
+    pub(super) fn do_unasked(&self, to: usize, mut operation: Operation<&[u8]>) {
+        if !self.keeps_for(to) && !matches!(self.attempt(to, &mut operation), Ok(Sent::NoRoom)) {
             return;
         }
-        self.keep_now(to, &work);
+        self.keep_now(to, &operation);
     }
 
-    /// Whether anything is kept for `to`. New work, except a put, must queue behind it.
+    /// Whether anything is kept for `to`. A new operation, except a put, must queue behind it.
     #[inline]
     pub(super) fn keeps_for(&self, to: usize) -> bool {
         self.has_pending.get() && self.pending.borrow().contains_key(&to)
@@ -242,22 +136,23 @@ impl Engine {
         self.has_pending.get() && self.pending.borrow().get(&to).is_some_and(|queue| queue.writes > 0)
     }
 
-    /// Attempts `work` once. For a put that is accepted in part, `work` becomes the rest.
-    pub(super) fn attempt(&self, to: usize, work: &mut Work<'_>) -> Result<Sent> {
-        match *work {
-            Work::Message { id, header, payload, .. } if self.far.is_none() => {
-                self.transmit_near(to, id, header, payload)
+    /// Attempts it once. A put that is accepted in part knows how much of it was.
+    pub(super) fn attempt<B: AsRef<[u8]>>(&self, to: usize, operation: &mut Operation<B>) -> Result<Sent> {
+        match *operation {
+            Operation::Message { id, header, ref payload, .. } if self.far.is_none() => {
+                self.transmit_near(to, id, header, payload.as_ref())
             }
-            Work::Message { id, header, payload, .. } if self.has_lane(to) => {
+            Operation::Message { id, header, ref payload, .. } if self.has_lane(to) => {
+                let payload = payload.as_ref();
                 self.check_fits(payload)?;
                 let sent = if self.is_clear(to)? { self.transmit_near(to, id, header, payload)? } else { Sent::NoRoom };
                 self.wake_mates();
                 Ok(sent)
             }
-            Work::Chime { offset } => self.chime(to, offset),
+            Operation::Chime { offset } => self.chime(to, offset),
             _ => {
-                let sent = self.attempt_far(to, work)?;
-                self.count(usize::from(sent == Sent::Done && matches!(work, Work::Message { .. })), 0);
+                let sent = self.attempt_far(to, operation)?;
+                self.count(usize::from(sent == Sent::Done && matches!(operation, Operation::Message { .. })), 0);
                 Ok(sent)
             }
         }
@@ -275,25 +170,19 @@ impl Engine {
         let mut pending = self.pending.borrow_mut();
         pending.retain(|to, queue| {
             if let Some(cause) = self.job.loss(*to) {
-                if cause != Loss::Left || !queue.works.iter().all(|kept| kept.is_one_of(self.answers.get())) {
+                if cause != Loss::Left || !queue.operations.iter().all(|kept| kept.is_one_of(self.answers.get())) {
                     self.set_fault(Error::PeerLost {
                         rank: *to,
                         cause,
                         doing: "sending what had found no room".into(),
                     });
                 }
-                let dropped: usize = queue.works.iter().map(Kept::len).sum();
+                let dropped: usize = queue.operations.iter().map(Operation::len).sum();
                 self.pending_bytes.set(self.pending_bytes.get() - dropped);
                 return false;
             }
-            while let Some(kept) = queue.works.front_mut() {
-                let mut work = kept.work();
-                let sent = self.attempt(*to, &mut work);
-                let left = if let Work::Put { bytes, .. } = work { bytes.len() } else { 0 };
-                if let Kept::Put { bytes, done, .. } = kept {
-                    *done = bytes.len() - left;
-                }
-                match sent {
+            while let Some(kept) = queue.operations.front_mut() {
+                match self.attempt(*to, kept) {
                     Ok(Sent::Done) => {}
                     Ok(Sent::NoRoom) => return true,
                     Err(error) => self.set_fault(error),
@@ -351,18 +240,20 @@ mod tests {
     #[test]
     fn a_kept_put_waits_for_no_message() {
         let mut queue = Queue::default();
-        let message = |id| Work::Message { id, ordered: false, header: 0, payload: &[] };
-        let put = |offset| Work::Put { offset, bytes: &[1], tell: false };
-        for work in [message(1), message(2), put(1), message(3), put(2), Work::Ring { offset: 3 }, message(4), put(4)] {
-            queue.push(work.keep());
+        let message = |id| Operation::Message { id, ordered: false, header: 0, payload: &[][..] };
+        let put = |offset| Operation::Put { offset, bytes: &[1][..], done: 0, tell: false };
+        for operation in
+            [message(1), message(2), put(1), message(3), put(2), Operation::Ring { offset: 3 }, message(4), put(4)]
+        {
+            queue.push(operation.keep());
         }
         let order: Vec<_> = std::iter::from_fn(|| {
-            let kept = queue.works.front()?.work();
+            let kept = queue.operations.front()?;
             let told = match kept {
-                Work::Message { id, .. } => format!("message {id}"),
-                Work::Put { offset, .. } => format!("put {offset}"),
-                Work::Ring { offset } | Work::Chime { offset } => format!("ring {offset}"),
-                Work::Atomic { offset, .. } => format!("atomic {offset}"),
+                Operation::Message { id, .. } => format!("message {id}"),
+                Operation::Put { offset, .. } => format!("put {offset}"),
+                Operation::Ring { offset } | Operation::Chime { offset } => format!("ring {offset}"),
+                Operation::Change { offset, .. } => format!("atomic {offset}"),
             };
             queue.pop();
             Some(told)

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::barrier::Barrier;
-use crate::engine::{Engine, Place};
+use crate::engine::{Engine, HeapRange};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::EXCHANGE_LEN;
@@ -198,7 +198,7 @@ impl Exchange {
         let len = size_of::<Title>() + title.len as usize;
         let mut boards = vec![0; len * engine.size];
         // Fetch all boards at once. One at a time, each would cost the network's latency.
-        let places = (0..engine.size).map(|rank| Place { rank, offset: board, len });
+        let places = (0..engine.size).map(|rank| HeapRange { rank, offset: board, len });
         engine.far_gather("a collective call", places, &mut boards)?;
         let title_of = |rank: usize| bytemuck::pod_read_unaligned::<Title>(&boards[rank * len..][..size_of::<Title>()]);
         let reference = title_of(0);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use bytemuck::Pod;
 
 use super::{Posted, Symmetric};
-use crate::engine::Asked;
+use crate::engine::Change;
 use crate::error::Result;
 use crate::transport::{AtomicOp, Width};
 
@@ -109,8 +109,8 @@ impl<T: Pod> Symmetric<T> {
         compare: W,
     ) -> Result<W> {
         let offset = self.range(operation, rank, index, 1)?;
-        let asked = Asked { op, width: W::WIDTH, value: value.widen(), compare: compare.widen() };
-        self.engine().far_atomic(operation, rank, offset, asked).map(W::narrow)
+        let change = Change { op, width: W::WIDTH, value: value.widen(), compare: compare.widen() };
+        self.engine().far_atomic(operation, rank, offset, change).map(W::narrow)
     }
 }
 
@@ -142,8 +142,8 @@ macro_rules! operations {
                     // SAFETY: as above.
                     Some(at) => self.posted_already(stringify!($future), unsafe { T::$operation(at, value) }),
                     None => {
-                        let asked = Asked { op: AtomicOp::$op, width: T::WIDTH, value: value.widen(), compare: 0 };
-                        self.post_atomic(stringify!($future), rank, index, asked)
+                        let change = Change { op: AtomicOp::$op, width: T::WIDTH, value: value.widen(), compare: 0 };
+                        self.post_atomic(stringify!($future), rank, index, change)
                     }
                 }
             })*
@@ -156,8 +156,8 @@ macro_rules! operations {
                     Some(at) => self.posted_already(DOING, unsafe { T::compare_swap(at, expected, new) }),
                     None => {
                         let (value, compare) = (new.widen(), expected.widen());
-                        let asked = Asked { op: AtomicOp::CompareSwap, width: T::WIDTH, value, compare };
-                        self.post_atomic(DOING, rank, index, asked)
+                        let change = Change { op: AtomicOp::CompareSwap, width: T::WIDTH, value, compare };
+                        self.post_atomic(DOING, rank, index, change)
                     }
                 }
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{AtomicElement, PlainData, ThreadArray, ThreadBell, World};
-use crate::engine::{Answer, Asked, Fetch, Stream};
+use crate::engine::{Atomic, Change, Get, Stream};
 use crate::error::Result;
 use crate::memory::copy;
 use crate::transport::AtomicOp;
@@ -297,7 +297,7 @@ impl ThreadContext {
                 bytemuck::cast_slice_mut(&mut values).copy_from_slice(&bytes);
                 values
             };
-            Ok(Stage::Get(Fetch::new(rank, offset, bytes.len()), bytes, count, convert))
+            Ok(Stage::Get(self.stream.begin_get(rank, offset, bytes.len()), bytes, count, convert))
         };
         self.posted(DOING, begin())
     }
@@ -445,8 +445,8 @@ impl ThreadContext {
         compare: T,
     ) -> Result<T> {
         let offset = array.range(&self.stream, operation, rank, index, 1)?;
-        let asked = Asked { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-        self.stream.atomic(operation, rank, offset, asked).map(T::narrow)
+        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
+        self.stream.atomic(operation, rank, offset, change).map(T::narrow)
     }
 
     #[cold]
@@ -464,9 +464,9 @@ impl ThreadContext {
     ) -> ThreadPosted<'a, T> {
         let begin = || {
             let offset = array.range(&self.stream, doing, rank, index, 1)?;
-            let asked = Asked { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-            let answer = self.stream.post_atomic(doing, rank, offset, asked)?;
-            Ok(Stage::Atomic(rank, answer, T::narrow as fn(u64) -> T))
+            let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
+            let atomic = self.stream.post_atomic(doing, rank, offset, change)?;
+            Ok(Stage::Atomic(atomic, T::narrow as fn(u64) -> T))
         };
         self.posted(doing, begin())
     }
@@ -494,8 +494,8 @@ enum Stage<R> {
     /// In flight to this rank.
     Put(usize, fn() -> R),
     /// The bytes that have come, and what becomes of so many elements.
-    Get(Fetch, Vec<u8>, usize, fn(Vec<u8>, usize) -> R),
-    Atomic(usize, Arc<Answer>, fn(u64) -> R),
+    Get(Get, Vec<u8>, usize, fn(Vec<u8>, usize) -> R),
+    Atomic(Atomic, fn(u64) -> R),
     Taken,
 }
 
@@ -527,11 +527,11 @@ impl<R> ThreadPosted<'_, R> {
         let (stream, doing) = (&self.stream, self.doing);
         match &mut self.stage {
             Stage::Put(rank, convert) => Ok(stream.is_flushed(doing, *rank)?.then(*convert)),
-            Stage::Get(fetch, bytes, count, convert) => {
-                let done = stream.go_on(doing, fetch, bytes)?;
+            Stage::Get(get, bytes, count, convert) => {
+                let done = stream.go_on(doing, get, bytes)?;
                 Ok(done.then(|| convert(std::mem::take(bytes), *count)))
             }
-            Stage::Atomic(rank, answer, convert) => Ok(stream.found(doing, *rank, answer)?.map(*convert)),
+            Stage::Atomic(atomic, convert) => Ok(stream.found(doing, atomic)?.map(*convert)),
             Stage::Done(_) | Stage::Taken => panic!("a future was polled after it was ready"),
         }
     }

@@ -4,7 +4,7 @@ use bytemuck::Pod;
 
 use super::Symmetric;
 use super::posted::{Posted, Stage, collect};
-use crate::engine::{FarGet, Place};
+use crate::engine::{Get, HeapRange};
 use crate::error::{Error, Result};
 
 /// Elements of a [`Symmetric`] array that lie together at one rank.
@@ -57,7 +57,7 @@ impl<T: Pod> Symmetric<T> {
         let post = || {
             let count = self.check_pieces(DOING, pieces, None)?;
             if self.engine().far().is_some() {
-                let get = FarGet::new(self.engine(), Some(self.claim()), self.places(pieces));
+                let get = Get::new(self.engine().network(), Some(self.claim()), self.places(pieces));
                 return Ok(Stage::Get(get, count, vec![0; count * size_of::<T>()], collect));
             }
             let mut values = vec![T::zeroed(); count];
@@ -115,10 +115,10 @@ impl<T: Pod> Symmetric<T> {
     }
 
     /// Where such pieces lie in the slots.
-    fn places(&self, pieces: &[Piece]) -> impl Iterator<Item = Place> {
+    fn places(&self, pieces: &[Piece]) -> impl Iterator<Item = HeapRange> {
         joined(pieces).map(|piece| {
             let (offset, len) = (self.offset() + piece.start * size_of::<T>(), piece.count * size_of::<T>());
-            Place { rank: piece.rank, offset, len }
+            HeapRange { rank: piece.rank, offset, len }
         })
     }
 

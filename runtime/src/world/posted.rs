@@ -9,7 +9,7 @@ use bytemuck::Pod;
 
 use super::atomics::AtomicElement;
 use super::{OneThread, Symmetric, World};
-use crate::engine::{Asked, Engine, FarAtomic, FarGet, Place};
+use crate::engine::{Atomic, Change, Engine, Get, HeapRange};
 use crate::error::Result;
 
 /// An operation that is under way: a future, or [`wait`](Self::wait) for it, or for [all](Self::wait_all) of several.
@@ -47,8 +47,8 @@ pub struct Posted<R> {
 pub(super) enum Stage<R> {
     Done(Result<R>),
     /// So many elements, their bytes as far as they have come, and what becomes of them.
-    Get(FarGet, usize, Vec<u8>, fn(Vec<u8>, usize) -> R),
-    Atomic(FarAtomic, fn(u64) -> R),
+    Get(Get, usize, Vec<u8>, fn(Vec<u8>, usize) -> R),
+    Atomic(Atomic, fn(u64) -> R),
     Steps(Box<dyn Steps<R>>),
     /// On its way to this rank.
     Put(usize, fn() -> R),
@@ -79,9 +79,9 @@ impl<R> Posted<R> {
                 _ => panic!("a future was polled after it was ready"),
             },
             Stage::Get(get, count, bytes, convert) => {
-                Ok(get.advance(&self.engine, self.doing, bytes)?.then(|| convert(std::mem::take(bytes), *count)))
+                Ok(get.advance(&**self.engine, self.doing, bytes)?.then(|| convert(std::mem::take(bytes), *count)))
             }
-            Stage::Atomic(atomic, convert) => Ok(atomic.advance(&self.engine, self.doing)?.map(*convert)),
+            Stage::Atomic(atomic, convert) => Ok(atomic.advance(&**self.engine, self.doing)?.map(*convert)),
             Stage::Steps(steps) => steps.advance(&self.engine, self.doing),
             Stage::Puts(ranks, convert) => {
                 while let Some(rank) = ranks.last()
@@ -214,8 +214,13 @@ impl<T: Pod> Symmetric<T> {
         count: usize,
         convert: fn(Vec<u8>, usize) -> R,
     ) -> Result<Stage<R>> {
-        let place = Place { rank, offset: self.range(doing, rank, start, count)?, len: count * size_of::<T>() };
-        Ok(Stage::Get(FarGet::new(self.engine(), Some(self.claim()), [place]), count, vec![0; place.len], convert))
+        let place = HeapRange { rank, offset: self.range(doing, rank, start, count)?, len: count * size_of::<T>() };
+        Ok(Stage::Get(
+            Get::new(self.engine().network(), Some(self.claim()), [place]),
+            count,
+            vec![0; place.len],
+            convert,
+        ))
     }
 
     /// The future form of [`Symmetric::put`]: ready when the element is visible at the target. It is on its way when this
@@ -237,10 +242,10 @@ impl<T: Pod> Symmetric<T> {
 }
 
 impl<T: AtomicElement> Symmetric<T> {
-    pub(super) fn post_atomic(&self, doing: &'static str, rank: usize, index: usize, asked: Asked) -> Posted<T> {
+    pub(super) fn post_atomic(&self, doing: &'static str, rank: usize, index: usize, change: Change) -> Posted<T> {
         let stage = self
             .range(doing, rank, index, 1)
-            .map(|offset| Stage::Atomic(FarAtomic::new(self.claim(), rank, offset, asked), T::narrow as fn(u64) -> T));
+            .map(|offset| Stage::Atomic(Atomic::new(self.claim(), rank, offset, change), T::narrow as fn(u64) -> T));
         Posted::new(self.engine(), doing, stage)
     }
 

@@ -3,7 +3,7 @@
 use super::Symmetric;
 use super::atomics::{AtomicElement, Word};
 use super::posted::{Posted, Stage, Steps};
-use crate::engine::{Asked, Claim, Engine, FarAtomic, FarGet, Place};
+use crate::engine::{Atomic, Change, Claim, Engine, Get, HeapRange};
 use crate::error::Result;
 use crate::transport::AtomicOp;
 
@@ -60,7 +60,7 @@ impl<T: Word> Symmetric<T> {
                 return Ok(Stage::Done(self.fetch_update(rank, index, change)));
             }
             let claim = self.claim();
-            let get = FarGet::new(self.engine(), Some(claim), [Place { rank, offset, len: size_of::<T>() }]);
+            let get = Get::new(self.engine().network(), Some(claim), [HeapRange { rank, offset, len: size_of::<T>() }]);
             Ok(Stage::Steps(Box::new(Update { claim, rank, offset, step: Step::Look(get, T::zeroed()), change })))
         };
         Posted::new(self.engine(), DOING, post())
@@ -78,9 +78,9 @@ struct Update<T: Word, F> {
 
 enum Step<T: Word> {
     /// What is the element?
-    Look(FarGet, T),
+    Look(Get, T),
     /// If it still is this, it is to be another.
-    Swap(T::Bits, FarAtomic),
+    Swap(T::Bits, Atomic),
 }
 
 impl<T: Word, F: FnMut(T) -> T> Steps<T> for Update<T, F> {
@@ -104,8 +104,8 @@ impl<T: Word, F: FnMut(T) -> T> Steps<T> for Update<T, F> {
             };
             let new: T::Bits = bytemuck::cast((self.change)(bytemuck::cast(found)));
             let (value, compare) = (new.widen(), found.widen());
-            let asked = Asked { op: AtomicOp::CompareSwap, width: T::Bits::WIDTH, value, compare };
-            self.step = Step::Swap(found, FarAtomic::new(self.claim, self.rank, self.offset, asked));
+            let change = Change { op: AtomicOp::CompareSwap, width: T::Bits::WIDTH, value, compare };
+            self.step = Step::Swap(found, Atomic::new(self.claim, self.rank, self.offset, change));
         }
     }
 }

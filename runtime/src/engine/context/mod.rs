@@ -20,8 +20,6 @@ use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 use std::time::Instant;
 
-pub(crate) use self::operations::Fetch;
-
 use super::Engine;
 use super::far::{Apart, Far};
 use super::wait::Patience;

@@ -1,24 +1,51 @@
 //! What a context does: puts, gets, atomics, rings and flushes.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 
-use super::super::far::{Answer, Asked, Soon};
+use super::super::claim::Claim;
+use super::super::far::{Answer, Far, Soon};
+use super::super::operation::{Atomic, Change, Get, HeapRange, Issuer, Operation, Post};
 use super::{Driven, Stream};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::transport::Sent;
 
-/// Requests of one get that are in flight at a time, at most.
-const WINDOW: usize = 16;
+/// A context while its thread makes progress there.
+pub(super) struct Driving<'a> {
+    stream: &'a Stream,
+    driven: &'a mut Driven,
+}
+
+impl Issuer for Driving<'_> {
+    fn network(&self) -> &dyn Far {
+        &*self.driven.far
+    }
+
+    fn mapped(&self, rank: usize) -> Option<*mut u8> {
+        self.stream.is_near(rank).then(|| self.stream.node.slot(rank))
+    }
+
+    /// A context's operation ends before its memory's phase does.
+    fn check_claim(&self, _: Option<Claim>, _: &'static str, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn request(&mut self, doing: &'static str, rank: usize, post: Post<'_>) -> Result<Option<Arc<Answer>>> {
+        post(&*self.driven.far).map_err(|error| self.stream.failed(self.driven, error, rank, doing))
+    }
+
+    fn is_answered(&mut self, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool> {
+        self.stream.answered(self.driven, doing, rank, answer)
+    }
+}
 
 impl Stream {
     /// Writes `bytes` at `offset` of the slot of `rank`, in bounds. They may be changed when it returns.
     ///
     /// # Errors
     /// As [`Stream::wait`].
-    pub(crate) fn put(&self, doing: &'static str, rank: usize, mut offset: usize, mut bytes: &[u8]) -> Result<()> {
+    pub(crate) fn put(&self, doing: &'static str, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
         if self.is_near(rank) {
             // SAFETY: a mapped slot; the caller guarantees that the range is inside.
             unsafe { copy::put(self.node.slot(rank).add(offset), bytes.as_ptr(), bytes.len()) };
@@ -26,16 +53,14 @@ impl Stream {
             return Ok(());
         }
         self.check_alive(rank, doing)?;
-        self.wait(doing, |driven| {
-            while !bytes.is_empty() {
-                let len = bytes.len().min(driven.far.largest_put());
-                match driven.far.put(rank, offset, &bytes[..len]) {
-                    Ok(0) => return Ok(false),
-                    Ok(done) => (offset, bytes) = (offset + done, &bytes[done..]),
-                    Err(error) => return Err(self.failed(driven, error, rank, doing)),
-                }
-            }
-            Ok(true)
+        self.perform(doing, rank, Operation::Put { offset, bytes, done: 0, tell: false })
+    }
+
+    /// Posts all of an operation.
+    fn perform(&self, doing: &'static str, rank: usize, mut operation: Operation<&[u8]>) -> Result<()> {
+        self.wait(doing, |driven| match operation.post(&*driven.far, rank) {
+            Ok(sent) => Ok(sent == Sent::Done),
+            Err(error) => Err(self.failed(driven, error, rank, doing)),
         })
     }
 
@@ -59,19 +84,24 @@ impl Stream {
             return Ok(());
         }
         self.check_alive(rank, doing)?;
-        let mut fetch = Fetch::new(rank, offset, into.len());
-        self.wait(doing, |driven| fetch.advance(self, driven, doing, into))
+        let mut get = self.begin_get(rank, offset, into.len());
+        self.wait(doing, |driven| get.advance(Driving { stream: self, driven }, doing, into))
+    }
+
+    /// A get of `len` bytes at `offset` of the slot of `rank`, in bounds, which is reached over the network. Nothing is posted yet.
+    pub(crate) fn begin_get(&self, rank: usize, offset: usize, len: usize) -> Get {
+        Get::new(&*self.driven().far, None, [HeapRange { rank, offset, len }])
     }
 
     /// As [`Stream::get`], but only goes on with it as far as it can now; tells whether that is all.
     ///
     /// # Errors
     /// As [`Stream::get`], except that it never waits.
-    pub(crate) fn go_on(&self, doing: &'static str, fetch: &mut Fetch, into: &mut [u8]) -> Result<bool> {
+    pub(crate) fn go_on(&self, doing: &'static str, get: &mut Get, into: &mut [u8]) -> Result<bool> {
         self.check_own(doing)?;
         let mut driven = self.driven();
         driven.turn(self);
-        let done = fetch.advance(self, &mut driven, doing, into)?;
+        let done = get.advance(Driving { stream: self, driven: &mut driven }, doing, into)?;
         if !done {
             self.check_none_lost(&driven, doing)?
         }
@@ -91,8 +121,8 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Stream::wait`].
-    pub(crate) fn atomic(&self, doing: &'static str, rank: usize, offset: usize, asked: Asked) -> Result<u64> {
-        match self.insist(doing, rank, |far| far.atomic_now(rank, offset, asked))? {
+    pub(crate) fn atomic(&self, doing: &'static str, rank: usize, offset: usize, change: Change) -> Result<u64> {
+        match self.insist(doing, rank, |far| far.atomic_now(rank, offset, change))? {
             Soon::Now(word) => Ok(word),
             Soon::Later(answer) => {
                 self.wait(doing, |driven| self.answered(driven, doing, rank, &answer))?;
@@ -101,7 +131,7 @@ impl Stream {
         }
     }
 
-    /// Posts an atomic, and gives what will hold the answer. Waits for room.
+    /// Posts an atomic. Waits for room.
     ///
     /// # Errors
     /// As [`Stream::wait`].
@@ -110,23 +140,24 @@ impl Stream {
         doing: &'static str,
         rank: usize,
         offset: usize,
-        asked: Asked,
-    ) -> Result<Arc<Answer>> {
-        self.insist(doing, rank, |far| far.atomic(rank, offset, asked))
+        change: Change,
+    ) -> Result<Atomic> {
+        let answer = self.insist(doing, rank, |far| far.atomic(rank, offset, change))?;
+        Ok(Atomic::posted(rank, offset, change, answer))
     }
 
-    /// What an atomic at `rank` found, if that has come.
+    /// What an atomic found, if that has come.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
-    pub(crate) fn found(&self, doing: &'static str, rank: usize, answer: &Answer) -> Result<Option<u64>> {
+    pub(crate) fn found(&self, doing: &'static str, atomic: &mut Atomic) -> Result<Option<u64>> {
         self.check_own(doing)?;
         let mut driven = self.driven();
         driven.turn(self);
-        if self.answered(&mut driven, doing, rank, answer)? {
-            return Ok(Some(answer.word.load(Ordering::Relaxed)));
+        match atomic.advance(Driving { stream: self, driven: &mut driven }, doing)? {
+            None => self.check_none_lost(&driven, doing).map(|()| None),
+            found => Ok(found),
         }
-        self.check_none_lost(&driven, doing).map(|()| None)
     }
 
     fn answered(&self, driven: &mut Driven, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool> {
@@ -169,7 +200,8 @@ impl Stream {
             self.ring_mapped(rank, mapped);
             return Ok(());
         }
-        self.insist(doing, rank, |far| far.ring(rank, remote).map(|sent| (sent == Sent::Done).then_some(())))?;
+        self.check_alive(rank, doing)?;
+        self.perform(doing, rank, Operation::Ring { offset: remote })?;
         let mut driven = self.driven();
         if driven.far.is_silent() && self.job.is_here(rank) {
             driven.nudges.push((rank, false));
@@ -297,56 +329,5 @@ impl<'a> Draining<'a> {
 impl Drop for Draining<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
-    }
-}
-
-/// A get of bytes of one rank's slot, in as many requests as the network needs.
-#[derive(Debug)]
-pub(crate) struct Fetch {
-    rank: usize,
-    offset: usize,
-    /// Not asked for yet: start and length, from `offset`.
-    rest: Vec<(usize, usize)>,
-    /// Asked for.
-    flying: VecDeque<(usize, usize, Arc<Answer>)>,
-}
-
-impl Fetch {
-    /// Of `len` bytes at `offset`. Nothing is asked for yet.
-    pub(crate) fn new(rank: usize, offset: usize, len: usize) -> Fetch {
-        let rest = if len == 0 { Vec::new() } else { vec![(0, len)] };
-        Fetch { rank, offset, rest, flying: VecDeque::new() }
-    }
-
-    /// Writes what has come to `into`, asks for more, and tells whether all is there.
-    fn advance(&mut self, stream: &Stream, driven: &mut Driven, doing: &'static str, into: &mut [u8]) -> Result<bool> {
-        while let Some((start, len, answer)) = self.flying.front()
-            && stream.answered(driven, doing, self.rank, answer)?
-        {
-            let bytes = answer.bytes().expect("data comes before its completion");
-            into[*start..*start + bytes.len()].copy_from_slice(bytes);
-            if bytes.len() < *len {
-                // A registration ended there.
-                self.rest.push((start + bytes.len(), len - bytes.len()));
-            }
-            self.flying.pop_front();
-        }
-        while self.flying.len() < WINDOW
-            && let Some((start, left)) = self.rest.pop()
-        {
-            let len = left.min(driven.far.largest_get());
-            let asked = driven.far.get(self.rank, self.offset + start, len);
-            match asked.map_err(|error| stream.failed(driven, error, self.rank, doing))? {
-                Some(answer) => self.flying.push_back((start, len, answer)),
-                None => {
-                    self.rest.push((start, left));
-                    break;
-                }
-            }
-            if len < left {
-                self.rest.push((start + len, left - len));
-            }
-        }
-        Ok(self.rest.is_empty() && self.flying.is_empty())
     }
 }

@@ -1,0 +1,149 @@
+//! Gets: in as many requests as the network needs, while their asker does something else.
+//!
+//! A request may be posted long after the get was begun: in the next window of a long get, or when the network has room. A
+//! [`Claim`] is checked before each, so that nothing reads memory whose phase or allocation has ended. What was posted before is
+//! waited for by whoever ends them ([`Engine::quiet`]).
+
+use std::sync::Arc;
+
+use super::super::Engine;
+use super::super::claim::Claim;
+use super::super::far::{Answer, Far};
+use super::Issuer;
+use crate::error::Result;
+use crate::memory::copy;
+
+/// Requests of one get that are under way at a time, at most; the rest of a long one is asked for as these are answered.
+const WINDOW: usize = 128;
+/// So many of the longest requests, at most, or shorter ones of as many bytes.
+const LONGEST: usize = 16;
+
+/// Bytes that lie together in the slot of a rank.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeapRange {
+    pub(crate) rank: usize,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+}
+
+/// A get of bytes of other ranks' slots, in as many requests as the network needs.
+#[derive(Debug)]
+pub(crate) struct Get {
+    /// `None`: memory that stays as it is until the get has ended.
+    claim: Option<Claim>,
+    /// What has not come. The first ones are under way.
+    requests: Vec<Request>,
+}
+
+#[derive(Debug)]
+struct Request {
+    range: HeapRange,
+    /// Where in the result its bytes go.
+    start: usize,
+    /// None, where there was no room to ask yet.
+    answer: Option<Arc<Answer>>,
+}
+
+impl Get {
+    /// Of what lies in these ranges, one after the other. Nothing is asked for yet.
+    pub(crate) fn new(far: &dyn Far, claim: Option<Claim>, ranges: impl IntoIterator<Item = HeapRange>) -> Get {
+        let step = far.largest_get();
+        let (mut requests, mut start): (Vec<Request>, _) = (Vec::new(), 0);
+        for HeapRange { rank, mut offset, len } in ranges {
+            let end = start + len;
+            while start < end {
+                let len = step.min(end - start);
+                requests.push(Request { range: HeapRange { rank, offset, len }, start, answer: None });
+                (offset, start) = (offset + len, start + len);
+            }
+        }
+        Get { claim, requests }
+    }
+
+    /// Asks for what there is room for, writes what has come to `into`, and tells whether that is all.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`]; [`Error::PhaseOver`] if there is more to ask for.
+    pub(crate) fn advance(&mut self, mut issuer: impl Issuer, doing: &'static str, into: &mut [u8]) -> Result<bool> {
+        let most = LONGEST * issuer.network().largest_get();
+        // Requests and bytes that are under way, and the last rank that has no room.
+        let (mut at, mut bytes, mut full) = (0, 0, None);
+        while at < self.requests.len().min(WINDOW) && bytes < most {
+            let request = &mut self.requests[at];
+            match request.came(&mut issuer, doing, self.claim, into, &mut full)? {
+                0 => {
+                    bytes += request.range.len;
+                    at += 1;
+                }
+                // One of those that wait takes its place.
+                came if came == request.range.len => drop(self.requests.swap_remove(at)),
+                came => {
+                    // A registration ended there.
+                    let Request { range, start, answer } = request;
+                    (range.offset, *start, range.len) = (range.offset + came, *start + came, range.len - came);
+                    *answer = None;
+                }
+            }
+        }
+        Ok(self.requests.is_empty())
+    }
+}
+
+impl Request {
+    /// Asks, if that is still to do and there is room, writes what came, and tells how much.
+    fn came(
+        &mut self,
+        issuer: &mut impl Issuer,
+        doing: &'static str,
+        claim: Option<Claim>,
+        into: &mut [u8],
+        full: &mut Option<usize>,
+    ) -> Result<usize> {
+        let Request { range: HeapRange { rank, offset, len }, start, answer } = self;
+        let into = &mut into[*start..*start + *len];
+        if answer.is_none() {
+            issuer.check_claim(claim, doing, *rank)?;
+        }
+        if let Some(slot) = issuer.mapped(*rank) {
+            // SAFETY: a mapped slot, in bounds as checked when this was made; `check_claim` found its phase not ended.
+            unsafe { copy::get(into.as_mut_ptr(), slot.add(*offset), *len) };
+            return Ok(*len);
+        }
+        if answer.is_none() && *full != Some(*rank) {
+            *answer = issuer.request(doing, *rank, &|far| far.get(*rank, *offset, *len))?;
+            if answer.is_none() {
+                *full = Some(*rank);
+            }
+        }
+        match answer {
+            Some(answer) if issuer.is_answered(doing, *rank, answer)? => {
+                let came = answer.bytes().expect("data comes before its completion");
+                into[..came.len()].copy_from_slice(came);
+                Ok(came.len())
+            }
+            _ => Ok(0),
+        }
+    }
+}
+
+impl Engine {
+    /// Reads what lies at these ranges, one after the other, into `into`, which is as long. Waits for the network.
+    ///
+    /// # Errors
+    /// As [`Engine::far_get`].
+    pub(crate) fn far_gather(
+        &self,
+        doing: &'static str,
+        ranges: impl IntoIterator<Item = HeapRange>,
+        into: &mut [u8],
+    ) -> Result<()> {
+        self.check_outside_handler(doing)?;
+        let mut get = Get::new(self.network(), None, ranges);
+        let mut outcome = Ok(false);
+        self.wait_together(doing, || {
+            outcome = get.advance(self, doing, into);
+            !matches!(outcome, Ok(false))
+        })?;
+        outcome.map(drop)
+    }
+}
