@@ -24,7 +24,7 @@ pub use crate::engine::Background;
 pub use crate::error::{Doing, Error, Loss, Result};
 #[doc(hidden)]
 pub use crate::message::code::CodeOffset;
-pub use crate::message::{Call, Context, HandlerId};
+pub use crate::message::{Announced, Call, Context, HandlerId, Landed, Landing, LandingId};
 pub use crate::settings::{
     Allgather, Allreduce, Alltoall, Barrier, Broadcast, Collectives, Gather, HugePages, KNOWN as KNOWN_SETTINGS,
     Known as KnownSetting, Reduce, Scan, Scatter, Settings, TEAMS_MAX, TeamBarrier, Transport, Values as SettingValues,

@@ -3,12 +3,46 @@
 use std::rc::{Rc, Weak};
 
 use super::Engine;
-use crate::transport::Message;
+use crate::transport::{Message, Retained};
 
 /// What has the handlers of all messages.
 pub(crate) trait Dispatch {
     /// Runs the handler of `id` for a message of rank `from`. `message` is header and payload.
     fn dispatch(&self, from: usize, id: u8, message: &Message<'_>);
+}
+
+/// A message that came over a network.
+pub(crate) struct Arrival {
+    pub(super) from: usize,
+    pub(super) id: u8,
+    payload: Payload,
+    /// Bytes of room that it takes until it is handled.
+    pub(super) room: Option<usize>,
+}
+
+enum Payload {
+    /// Header and payload.
+    Copied(Box<[u8]>),
+    /// Where the network has them, behind the sender's rank.
+    Kept(Retained),
+}
+
+impl Arrival {
+    pub(super) fn copied(from: usize, id: u8, bytes: &[u8], room: Option<usize>) -> Arrival {
+        Arrival { from, id, payload: Payload::Copied(bytes.into()), room }
+    }
+
+    pub(super) fn kept(from: usize, id: u8, message: Retained, room: Option<usize>) -> Arrival {
+        Arrival { from, id, payload: Payload::Kept(message), room }
+    }
+
+    /// Header and payload.
+    pub(super) fn data(&self) -> &[u8] {
+        match &self.payload {
+            Payload::Copied(bytes) => bytes,
+            Payload::Kept(message) => &message[8..],
+        }
+    }
 }
 
 impl Engine {

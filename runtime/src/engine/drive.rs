@@ -45,6 +45,21 @@ impl Drop for Driving<'_> {
     }
 }
 
+/// Tasks that go on now. Dropping it puts them back, also when one of them panics.
+struct Tasks<'a> {
+    engine: &'a Engine,
+    list: Vec<Weak<dyn Background>>,
+}
+
+impl Drop for Tasks<'_> {
+    fn drop(&mut self) {
+        let mut added = self.engine.background.borrow_mut();
+        self.list.append(&mut added);
+        *added = std::mem::take(&mut self.list);
+        self.engine.has_background.set(!added.is_empty());
+    }
+}
+
 impl Engine {
     /// Lets `task` go on at every poll, until it has nothing more to do or is dropped.
     pub(crate) fn add_background(&self, task: Weak<dyn Background>) {
@@ -60,17 +75,11 @@ impl Engine {
         }
         let within = self.driving.get();
         // Out of its place meanwhile: what goes on may add to it.
-        let mut tasks = self.background.take();
-        let before = tasks.len();
-        let driving = Driving::new(self);
-        tasks.retain(|task| task.upgrade().is_some_and(|task| within && !task.is_owed() || task.advance()));
-        drop(driving);
-        let ended = before - tasks.len();
-        let mut added = self.background.borrow_mut();
-        tasks.append(&mut added);
-        *added = tasks;
-        self.has_background.set(!added.is_empty());
-        ended
+        let mut tasks = Tasks { engine: self, list: self.background.take() };
+        let before = tasks.list.len();
+        let _driving = Driving::new(self);
+        tasks.list.retain(|task| task.upgrade().is_some_and(|task| within && !task.is_owed() || task.advance()));
+        before - tasks.list.len()
     }
 
     /// Polls `future` until it is ready, with this rank's progress and waiting.

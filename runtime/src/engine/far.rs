@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::claim::Claim;
+use super::dispatch::Arrival;
 use super::operation::{Change, Issuer, Operation, Post};
 use super::segments::FarSegments;
 use crate::error::{Error, Loss, Result};
@@ -43,8 +44,10 @@ pub(crate) trait Far: FarSegments {
     /// Turns the crank; tells how much was done, and whether there is something for [`Far::arrival`] or
     /// [`Far::take_lost`]: else neither need be asked.
     fn progress(&self) -> (usize, bool);
-    /// The next message that came: sender, id, and header and payload.
-    fn arrival(&self) -> Option<(usize, u8, Vec<u8>)>;
+    /// The next message that came.
+    fn arrival(&self) -> Option<Arrival>;
+    /// Says that the handler of a message has run which takes [`Arrival::room`]: it goes back to the sender.
+    fn handled(&self, from: usize, room: usize);
     /// Ranks found gone since the last call.
     fn take_lost(&self) -> Vec<usize>;
     /// Writes `bytes`, at most [`Far::largest_put`], or as many of them as one registration holds; tells how many. None
@@ -196,7 +199,7 @@ impl Answer {
     }
 
     /// How it ended, if it has.
-    pub(super) fn outcome(&self) -> Option<transport::Result<()>> {
+    pub(crate) fn outcome(&self) -> Option<transport::Result<()>> {
         self.outcome.get().copied()
     }
 
@@ -287,10 +290,13 @@ impl Engine {
         }
         if has_news {
             while !self.interface.delivering() {
-                let Some((from, id, bytes)) = far.arrival() else { break };
+                let Some(arrival) = far.arrival() else { break };
                 // Before the handler, which may panic.
                 self.count(0, 1);
-                self.deliver(from, id, &transport::Message::new(&bytes, None));
+                self.deliver(arrival.from, arrival.id, &transport::Message::new(arrival.data(), None));
+                if let Some(room) = arrival.room {
+                    far.handled(arrival.from, room);
+                }
                 done += 1;
             }
             far.take_lost().into_iter().for_each(|rank| self.doubt(rank));

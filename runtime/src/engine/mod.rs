@@ -27,7 +27,7 @@ pub(crate) use self::claim::Claim;
 pub(crate) use self::context::{Shared, Stream};
 pub(crate) use self::dispatch::Dispatch;
 pub use self::drive::Background;
-pub(crate) use self::far::{Far, Pace};
+pub(crate) use self::far::{Answer, Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
 pub(crate) use self::operation::{Atomic, Change, Get, HeapRange};
 pub(crate) use self::segments::{ADDRESS, Forgotten};

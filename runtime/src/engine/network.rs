@@ -1,6 +1,7 @@
 //! [`Far`] over any transport, by the contract alone.
 
 mod segments;
+mod window;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -11,6 +12,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
+use self::window::{Handled, Load};
+use super::dispatch::Arrival;
 use super::far::{Answer, Apart, Far, Pace, Soon};
 use super::operation::Change;
 use super::pieces::{Card, Piece, Place, Table};
@@ -29,10 +32,14 @@ use crate::transport::{Error as NotNow, Result};
 const HEAD: usize = 16;
 /// The message that only wakes.
 const WAKE: u8 = MESSAGE_IDS as u8 - 1;
+/// The message that returns room (see [`window`]); its header is a [`Load`].
+const ROOM: u8 = WAKE - 1;
+/// Set beside the sender's rank: the message takes room that the receiver returns.
+const COUNTED: u64 = 1 << 63;
+/// Bytes from which on a payload is kept where the network has it, if it can be; below this a copy is cheaper. Chosen.
+const KEPT: usize = 1 << 10;
 /// Longest sleep while something may come that the interface does not announce. Chosen: the latency that such an event may add.
 const UNANNOUNCED: Duration = Duration::from_millis(1);
-
-type Message = (usize, u8, Vec<u8>);
 
 /// What a rank has before it opens a network.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +63,13 @@ pub(crate) struct Network<D: Domain> {
     recent: Cell<Option<(usize, Known<D>)>>,
     /// Which rank an endpoint leads to.
     owners: Rc<RefCell<Vec<usize>>>,
-    arrived: Rc<RefCell<VecDeque<Message>>>,
+    /// Messages that came, in order. Bounded: their senders have windows.
+    arrived: Rc<RefCell<VecDeque<Arrival>>>,
+    /// Room that peers returned.
+    returned: Rc<RefCell<Vec<(usize, Load)>>>,
+    handled: Handled,
+    /// Messages of this interface take room that the receiver returns to it.
+    windowed: bool,
     lost: Rc<RefCell<Vec<usize>>>,
     /// Operations whose answer is on its way.
     unanswered: Arc<AtomicUsize>,
@@ -81,6 +94,8 @@ struct Peer<E> {
     fetch: RefCell<Option<Arc<Answer>>>,
     /// What is known of its segments.
     segments: RefCell<segments::Known>,
+    /// Messages sent there for which no room has come back.
+    load: Cell<Load>,
     /// Something was put there since the last fence.
     unfenced: Cell<bool>,
     /// Something was put there since the last flush.
@@ -129,19 +144,36 @@ where
         let failed = |error: NotNow| error.at("opening the network", rank);
         let (place, worker) = ((rank, node, layout), Worker::new());
         let interface = domain.open_interface(&worker, InterfaceOptions::default()).map_err(failed)?;
-        let arrived: Rc<RefCell<VecDeque<Message>>> = Rc::default();
+        let arrived: Rc<RefCell<VecDeque<Arrival>>> = Rc::default();
+        let returned: Rc<RefCell<Vec<(usize, Load)>>> = Rc::default();
         let grown: Rc<Cell<usize>> = Rc::default();
-        for id in 0..WAKE {
+        for id in 0..ROOM {
             let arrived = Rc::clone(&arrived);
             let handler = move |message: &crate::transport::Message<'_>| match message.short() {
-                Some((from, bytes)) if from < ranks as u64 && bytes.len() >= 8 => {
-                    arrived.borrow_mut().push_back((from as usize, id, bytes.to_vec()));
+                Some((from, bytes)) if from & !COUNTED < ranks as u64 && bytes.len() >= 8 => {
+                    let room = if from & COUNTED != 0 { Some(bytes.len()) } else { None };
+                    let from = (from & !COUNTED) as usize;
+                    let kept = if bytes.len() >= KEPT { message.retain().ok() } else { None };
+                    let arrival = match kept {
+                        Some(kept) => Arrival::kept(from, id, kept, room),
+                        None => Arrival::copied(from, id, bytes, room),
+                    };
+                    arrived.borrow_mut().push_back(arrival);
                 }
                 _ => tracing::warn!(rank, id, "a message that no rank of this job sends was dropped"),
             };
             interface.set_handler(id, Some(Box::new(handler))).map_err(failed)?;
         }
         interface.set_handler(WAKE, Some(Box::new(|_| {}))).map_err(failed)?;
+        let returns = Rc::clone(&returned);
+        let returning = move |message: &crate::transport::Message<'_>| match message.short() {
+            Some((from, load)) if from < ranks as u64 && load.len() == 8 => {
+                let load = Load::from_word(u64::from_ne_bytes(load.try_into().expect("eight bytes")));
+                returns.borrow_mut().push((from as usize, load));
+            }
+            _ => tracing::warn!(rank, "room that no rank of this job returns was dropped"),
+        };
+        interface.set_handler(ROOM, Some(Box::new(returning))).map_err(failed)?;
         let (own, ends, heap) = (Arc::clone(node), Rc::clone(&grown), layout.heap);
         interface.set_notice_handler(Some(Box::new(move |notice| {
             let offset = heap + notice as usize * LINE;
@@ -152,7 +184,13 @@ where
                 word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
             }
         })));
-        let network = Network { arrived, grown, ..Network::over(name, Arc::new(domain), interface, place, pace) };
+        let network = Network {
+            arrived,
+            returned,
+            grown,
+            windowed: true,
+            ..Network::over(name, Arc::new(domain), interface, place, pace)
+        };
         network.grew(0, layout.control_len).map_err(failed)?;
         network.card.show_address(&network.interface.address()).map_err(failed)?;
         Ok(network)
@@ -183,6 +221,9 @@ impl<D: Domain> Network<D> {
             recent: Cell::default(),
             owners,
             arrived: Rc::default(),
+            returned: Rc::default(),
+            handled: Handled::default(),
+            windowed: false,
             lost,
             unanswered: Arc::default(),
             pace,
@@ -233,7 +274,8 @@ impl<D: Domain> Network<D> {
         let (table, fetch) = (RefCell::new(table), RefCell::default());
         let [unfenced, unflushed, listed] = [false; 3].map(Cell::new);
         let segments = RefCell::default();
-        Ok(Peer { endpoint, table, fetch, segments, unfenced, unflushed, listed })
+        let load = Cell::default();
+        Ok(Peer { endpoint, table, fetch, segments, load, unfenced, unflushed, listed })
     }
 
     fn unpack(&self, key: &[u8]) -> Result<RemoteKey> {
@@ -374,6 +416,32 @@ impl<D: Domain> Network<D> {
         !events.has(Events::SEND_COMPLETION) && (self.unanswered.load(Ordering::Relaxed) > 0 || !settled())
     }
 
+    /// Notes room that peers have returned.
+    fn take_room(&self) {
+        if self.returned.borrow().is_empty() {
+            return;
+        }
+        let peers = self.peers.borrow();
+        for (from, load) in self.returned.borrow_mut().drain(..) {
+            if let Some(peer) = peers.get(&from) {
+                peer.load.set(peer.load.get().without(load));
+            }
+        }
+    }
+
+    /// Returns room to a sender. `false`: the network takes no message now.
+    fn return_room(&self, to: usize, load: Load) -> bool {
+        let sent = self.with(to, |peer| {
+            peer.endpoint.am_bcopy(ROOM, 16, |room| {
+                room[..8].copy_from_slice(&(self.rank as u64).to_ne_bytes());
+                room[8..16].copy_from_slice(&load.to_word().to_ne_bytes());
+                16
+            })
+        });
+        // A peer that is gone needs none.
+        !matches!(sent, Err(NotNow::NoResource))
+    }
+
     /// Notes that something was put at `rank`.
     fn wrote(&self, rank: usize, peer: &Peer<EndpointOf<D>>) {
         peer.unfenced.set(true);
@@ -426,10 +494,12 @@ where
 
     fn progress(&self) -> (usize, bool) {
         let done = self.interface.progress();
+        self.take_room();
+        self.handled.give_back(|from, load| self.return_room(from, load));
         (done, !self.arrived.borrow().is_empty() || !self.lost.borrow().is_empty())
     }
 
-    fn arrival(&self) -> Option<Message> {
+    fn arrival(&self) -> Option<Arrival> {
         self.arrived.borrow_mut().pop_front()
     }
 
@@ -523,21 +593,34 @@ where
     }
 
     fn send(&self, to: usize, id: u8, ordered: bool, header: u64, payload: &[u8]) -> Result<Sent> {
-        debug_assert!(id < WAKE, "the last id wakes");
+        debug_assert!(id < ROOM, "the last two ids are the network's own");
         self.with(to, |peer| {
+            if self.windowed && !peer.load.get().leaves_room() {
+                return Ok(Sent::NoRoom);
+            }
             if ordered {
                 peer.unfenced.set(true);
             }
             peer.fence()?;
             let len = HEAD + payload.len();
             let outcome = posted(peer.endpoint.am_bcopy(id, len, |room| {
-                room[..8].copy_from_slice(&(self.rank as u64).to_ne_bytes());
+                let sender = self.rank as u64 | if self.windowed { COUNTED } else { 0 };
+                room[..8].copy_from_slice(&sender.to_ne_bytes());
                 room[8..HEAD].copy_from_slice(&header.to_ne_bytes());
                 room[HEAD..].copy_from_slice(payload);
                 len
             }));
+            if self.windowed && matches!(outcome, Ok(Some(_))) {
+                peer.load.set(peer.load.get().with(8 + payload.len()));
+            }
             outcome.map(sent)
         })
+    }
+
+    fn handled(&self, from: usize, len: usize) {
+        if self.handled.note(from, len) {
+            self.handled.give_back(|from, load| self.return_room(from, load));
+        }
     }
 
     fn get(&self, rank: usize, offset: usize, len: usize) -> Result<Option<Arc<Answer>>> {

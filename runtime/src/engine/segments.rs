@@ -87,6 +87,20 @@ pub(crate) trait FarSegments {
         at: usize,
         len: usize,
     ) -> transport::Result<Option<(Arc<Answer>, usize)>>;
+    /// Posts a get of at most `len` bytes from `at` so far into the memory of `rank` that `key` names, or of as many as one
+    /// request takes. The answer is how it ended, and comes with the count; `None`: no room now.
+    ///
+    /// # Safety
+    /// They are in the region at `to` and valid for writing, and only this touches them until the answer.
+    unsafe fn fetch(
+        &self,
+        rank: usize,
+        key: &[u8; KEY_ROOM],
+        at: usize,
+        to: *mut u8,
+        region: &Region,
+        len: usize,
+    ) -> transport::Result<Option<(Arc<Answer>, usize)>>;
     /// Forgets a segment of `rank`. The answer comes when nothing that was posted there before is under way; `None`: no room
     /// to ask for that now.
     fn forget(&self, rank: usize, number: u32, generation: u64) -> transport::Result<Option<Arc<Answer>>>;

@@ -13,7 +13,7 @@ use crate::transport::Region;
 /// the requests that it saves.
 pub(crate) const STRAIGHT: usize = 256 << 10;
 /// Most bytes of one request: requests of devices have 32 bits for them.
-const LONGEST: usize = 1 << 30;
+pub(super) const LONGEST: usize = 1 << 30;
 /// Between two looks at what cannot be left alone, where time is virtual.
 const PAUSE: Duration = Duration::from_micros(10);
 

@@ -26,8 +26,8 @@ use crate::error::{Error, Result};
 type Shim = fn(&Context<'_>, &[u8], &Cell<&'static str>, &mut Bytes) -> std::result::Result<(), String>;
 
 /// What an answer begins with: the result follows, or why there is none, or how the closure panicked.
-const DONE: u8 = 0;
-const REFUSED: u8 = 1;
+pub(super) const DONE: u8 = 0;
+pub(super) const REFUSED: u8 = 1;
 pub(super) const PANICKED: u8 = 2;
 
 /// Using `CHECK` compiles only if `F` has size 0.
@@ -109,6 +109,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
             return messages.fault(message.from, "an answer without a number");
         };
         messages.calls.answer(number, answer);
+        messages.end_outgoing(number);
     });
 }
 
@@ -176,17 +177,23 @@ impl Messages {
         self.begin::<Plain, A, R>(to, shim::<Plain, A, R, F>, &arguments)
     }
 
+    /// Opens a call to rank `to`, which nothing was sent for. A drop closes it.
+    pub(super) fn open_call<R>(
+        self: &Rc<Self>,
+        to: usize,
+        decode: fn(&[u8]) -> std::result::Result<R, String>,
+    ) -> Call<R> {
+        Call { messages: Rc::clone(self), number: self.calls.open(), to, decode, result: PhantomData }
+    }
+
     fn begin<E, A, R>(self: &Rc<Self>, to: usize, shim: Shim, arguments: &A) -> Result<Call<R>>
     where
         E: Encoding<A> + Encoding<R>,
     {
         self.engine.check_rank(to, "remote call")?;
         let place = place_of(shim)?;
-        let number = self.calls.open();
-        // From here on a drop closes the call.
-        let call =
-            Call { messages: Rc::clone(self), number, to, decode: <E as Encoding<R>>::decode, result: PhantomData };
-        let mut bytes = Bytes::from_slice(&number.to_ne_bytes());
+        let call = self.open_call(to, <E as Encoding<R>>::decode);
+        let mut bytes = Bytes::from_slice(&call.number.to_ne_bytes());
         <E as Encoding<A>>::encode(arguments, &mut bytes)?;
         self.send(to, id::CALL, place, &bytes)?;
         Ok(call)
@@ -261,6 +268,10 @@ impl<R> Call<R> {
             engine.turn();
         }
         if self.answered() { Ok(true) } else { polled.map(|_| false) }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     fn answered(&self) -> bool {

@@ -18,6 +18,10 @@ impl<'a> Context<'a> {
         Context { messages, from }
     }
 
+    pub(super) fn messages(&self) -> &'a Messages {
+        self.messages
+    }
+
     /// The rank that sent the message.
     pub fn from(&self) -> usize {
         self.from

@@ -3,9 +3,11 @@
 mod calls;
 mod closure;
 pub mod code;
+mod confirmed;
 mod context;
 mod dispatch;
 mod encoding;
+mod landing;
 mod memory_service;
 mod open;
 mod panic;
@@ -21,6 +23,8 @@ pub use self::closure::Call;
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::closure::{feed_closures, name_code};
 pub use self::context::Context;
+pub(crate) use self::landing::handler as landing;
+pub use self::landing::{Announced, Landed, Landing, LandingId};
 pub use self::table::{HandlerFn, HandlerId};
 
 use self::calls::Calls;
@@ -65,6 +69,8 @@ pub(crate) mod id {
     pub const REVOKED: u8 = 14;
     /// A function of an open table; the header is its number, and above it 32 bits of its digest.
     pub const FUNCTION: u8 = 15;
+    /// Says how many functions of an open table the sender has; the header is their number.
+    pub const CONFIRMED: u8 = 16;
 }
 
 /// The messages of one rank: their handlers, its open calls, and what handlers share.
@@ -75,6 +81,7 @@ pub struct Messages {
     /// Peers whose table was found equal to ours.
     verified: Verified,
     calls: Calls,
+    landings: landing::Landings,
     /// Transfers to memory outside segments so far that went by message.
     transfers: Cell<u64>,
     /// Pieces of broadcasts that came before this rank asked for them, by number.
@@ -93,6 +100,7 @@ impl Messages {
             table: Table::default(),
             verified: Verified::idle(size),
             calls: Calls::default(),
+            landings: landing::Landings::default(),
             transfers: Cell::new(0),
             broadcasts: RefCell::default(),
             state: RefCell::default(),
@@ -101,13 +109,19 @@ impl Messages {
         messages.engine.set_dispatch(weak);
         messages.install_table();
         messages.engine.set_answers(
-            1 << id::ANSWER | 1 << id::READ_DONE | 1 << id::REFUSED | 1 << id::PANICKED | 1 << id::REVOKED,
+            1 << id::ANSWER
+                | 1 << id::READ_DONE
+                | 1 << id::REFUSED
+                | 1 << id::PANICKED
+                | 1 << id::REVOKED
+                | 1 << id::CONFIRMED,
         );
         closure::install(&messages);
         panic::install(&messages);
         memory_service::install(&messages);
         segment_service::install(&messages);
         messages.install_broadcast();
+        messages.install_landings();
         messages
     }
 

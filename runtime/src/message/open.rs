@@ -1,12 +1,14 @@
 //! Functions that are registered at any time, each rank at its own pace, for vocabularies that allow it.
 //!
 //! A call carries 32 bits of the function's digest beside its number. The called rank compares them. It keeps the call of
-//! a function that the caller has registered and itself not yet, and runs it once it has. What ranks had registered
+//! a function that the caller has registered and itself not yet, and runs it once it has; how much such calls take is limited
+//! where they come from (`confirmed.rs`). What ranks had registered
 //! when each sent its first message they compare as a closed table, as far as both go.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use super::confirmed::Confirmed;
 use super::panic::Caller;
 use super::table::SAME_ORDER;
 use super::{HandlerFn, HandlerId, Messages, id, words};
@@ -20,6 +22,7 @@ pub(super) struct OpenTable {
     pub(super) functions: RefCell<Vec<Function>>,
     /// Calls of functions that are registered where they came from, and not here yet.
     early: RefCell<VecDeque<Early>>,
+    confirmed: Confirmed,
 }
 
 pub(super) struct Function {
@@ -40,20 +43,35 @@ struct Early {
 /// not registered goes without a digest.
 const REGISTERED: u64 = u64::MAX;
 
+/// Beside a function's number: the caller asks how many functions the called rank has.
+const ASKS: u32 = 1 << 31;
+
+/// For errors and the roll call: what a caller waits for.
+const WAITING: &str = "waiting for a rank to register the function that is called there";
+
 impl Messages {
     /// Lets functions be registered at any time. Before the first is.
     pub fn open(&self) {
         self.table.open.is_open.set(true);
         self.set_handler(id::FUNCTION, |messages, message| messages.handle_function(message.from, message.data()));
+        self.set_handler(id::CONFIRMED, |messages, message| match words(message.data()) {
+            Some(([functions], _)) => messages.table.open.confirmed.confirm(message.from, functions as u32),
+            None => messages.fault(message.from, "a confirmation without a number of functions"),
+        });
     }
 
-    /// Enters a function under the next number of an open table.
+    /// Enters a function under the next number of an open table. After an error it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
     pub(super) fn enter(&self, name: &str, digest: u64, handler: HandlerFn) -> Result<()> {
         let open = &self.table.open;
+        self.engine.check_own("registering a function")?;
         let number = open.functions.borrow().len();
         open.functions.borrow_mut().push(Function { name: name.into(), digest: short(digest), handler });
         if open.early.borrow().iter().any(|early| early.number as usize == number) {
-            self.engine.send_or_keep(self.engine.rank, id::FUNCTION, REGISTERED, &[])?;
+            // Cannot fail: the function has its number.
+            self.engine.send_unasked(self.engine.rank, id::FUNCTION, REGISTERED, &[]);
         }
         Ok(())
     }
@@ -68,7 +86,7 @@ impl Messages {
         if let Err(error) = self.ready_for(from) {
             return self.engine.set_fault(error);
         }
-        let (number, digest) = (header as u32, (header >> 32) as u32);
+        let (number, digest) = (header as u32 & !ASKS, (header >> 32) as u32);
         if number as usize >= self.handlers() && digest != 0 {
             tracing::warn!(
                 from,
@@ -78,7 +96,18 @@ impl Messages {
             let early = Early { from, number, digest, payload: payload.into() };
             return self.table.open.early.borrow_mut().push_back(early);
         }
+        if header as u32 & ASKS != 0 {
+            self.confirm_to(from);
+        }
         self.run_function(from, number, digest, payload);
+    }
+
+    /// Tells a caller how many functions there are, unless it knows.
+    fn confirm_to(&self, caller: usize) {
+        let functions = self.handlers() as u32;
+        if self.table.open.confirmed.must_tell(caller, functions) {
+            self.engine.answer(caller, || self.engine.send_or_keep(caller, id::CONFIRMED, u64::from(functions), &[]));
+        }
     }
 
     fn run_function(&self, from: usize, number: u32, digest: u32, payload: &[u8]) {
@@ -116,6 +145,7 @@ impl Messages {
                 at.and_then(|at| early.remove(at))
             };
             let Some(Early { from, number, digest, payload }) = next else { return };
+            self.confirm_to(from);
             self.run_function(from, number, digest, &payload);
         }
     }
@@ -139,15 +169,47 @@ impl Messages {
         u64::from(digest) << 32 | u64::from(function.0)
     }
 
-    /// Calls a function of an open table at rank `to`. Never waits for room: what finds none is kept and sent later, as far as
-    /// there is message memory.
+    /// Whether a call of this function may go to `to` now: it is registered there, or there is room for calls that may have to wait
+    /// for that.
+    fn may_call(&self, to: usize, function: HandlerId, payload: &[u8]) -> bool {
+        let confirmed = &self.table.open.confirmed;
+        confirmed.has(to, function.0) || confirmed.has_room(payload.len(), self.engine.settings.message_memory)
+    }
+
+    /// Sends a call with `send`, which gets the header and tells whether the message was taken.
+    fn call_function(
+        &self,
+        to: usize,
+        function: HandlerId,
+        payload: &[u8],
+        send: impl FnOnce(u64) -> Result<Sent>,
+    ) -> Result<Sent> {
+        let header = self.header(function);
+        // A number that nobody has registered is an error there, and needs no confirmation.
+        if header >> 32 == 0 || self.table.open.confirmed.has(to, function.0) {
+            return send(header);
+        }
+        let sent = send(header | u64::from(ASKS))?;
+        if sent == Sent::Done {
+            self.table.open.confirmed.called(to, function.0, payload.len());
+        }
+        Ok(sent)
+    }
+
+    /// Calls a function of an open table at rank `to`. What finds no room is kept and sent later, as far as there is message
+    /// memory. Waits while as many bytes of calls are under way to functions that may not be registered where they go; inside a
+    /// handler it never waits.
     ///
     /// # Errors
     /// As [`Messages::send_to_handler`].
     pub fn post_to_function(&self, to: usize, function: HandlerId, payload: &[u8]) -> Result<()> {
         self.engine.check_rank(to, "sending a message")?;
         self.ready_for(to)?;
-        self.engine.send_or_keep(to, id::FUNCTION, self.header(function), payload)
+        if !self.may_call(to, function, payload) && !self.engine.interface.delivering() {
+            self.engine.wait_until(WAITING, None, || self.may_call(to, function, payload))?;
+        }
+        let send = |header| self.engine.send_or_keep(to, id::FUNCTION, header, payload).map(|()| Sent::Done);
+        self.call_function(to, function, payload, send).map(drop)
     }
 
     /// As [`Messages::post_to_function`], if there is room on the way there. Whether there was: nothing is kept.
@@ -157,11 +219,103 @@ impl Messages {
     pub fn try_post_to_function(&self, to: usize, function: HandlerId, payload: &[u8]) -> Result<bool> {
         self.engine.check_rank(to, "sending a message")?;
         self.ready_for(to)?;
-        Ok(self.engine.send(to, id::FUNCTION, self.header(function), payload)? == Sent::Done)
+        if !self.may_call(to, function, payload) {
+            return Ok(false);
+        }
+        let sent =
+            self.call_function(to, function, payload, |header| self.engine.send(to, id::FUNCTION, header, payload))?;
+        Ok(sent == Sent::Done)
     }
 }
 
 /// 32 bits of a digest, not 0.
 fn short(digest: u64) -> u32 {
     ((digest >> 32) as u32 ^ digest as u32).max(1)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Settings, Threads};
+
+    const LEN: usize = 1000;
+    const MEMORY: usize = 64 << 10;
+    const CALLS: usize = 200;
+
+    #[test]
+    fn calls_of_a_function_that_is_not_registered_wait_at_the_caller() {
+        let job = Threads::new(2).deadline(Duration::from_secs(60));
+        let job = job.settings(Settings { message_memory: MEMORY, ..Settings::default() });
+        let sent = job.build(|builder| {
+            let world = builder.open_table().start().expect("starts");
+            let (messages, ran) = (world.messages(), Rc::new(Cell::new(0)));
+            let count = Rc::clone(&ran);
+            let register = || {
+                messages.register(
+                    "count",
+                    calls_of_a_function_that_is_not_registered_wait_at_the_caller as *const () as usize,
+                    Rc::new(move |_, payload| count.set(count.get() + usize::from(payload == [7; LEN]))),
+                )
+            };
+            let told = world.alloc::<u64>(1).expect("it fits");
+            world.barrier().expect("all are here");
+            let mut sent = 0;
+            if world.rank() == 0 {
+                let function = register().expect("is open");
+                // The other one takes what comes all the time.
+                for _ in 0..20_000 {
+                    if sent < CALLS && messages.try_post_to_function(1, function, &[7; LEN]).expect("alive") {
+                        sent += 1;
+                    }
+                    world.poll().expect("polls");
+                    std::thread::yield_now();
+                }
+                told.put(1, 0, 1).expect("in range");
+                for _ in sent..CALLS {
+                    messages.post_to_function(1, function, &[7; LEN]).expect("alive");
+                }
+            } else {
+                world.wait_until(|| told.load(0) == 1).expect("comes");
+                assert_eq!(ran.get(), 0, "it is not registered");
+                register().expect("is open");
+                world.wait_until(|| ran.get() == CALLS).expect("all come");
+            }
+            world.finish().expect("finishes");
+            sent
+        });
+        let sent = sent.expect("runs")[0];
+        assert!(sent > 1 && sent * LEN <= MEMORY, "{sent} calls of {LEN} bytes wait at a rank that may keep {MEMORY}");
+    }
+
+    /// A forked child has none of its parent's messages: registering fails there. It must not leave a number that has no function.
+    #[test]
+    fn registering_that_fails_gives_no_number() {
+        let status = Threads::new(1).deadline(Duration::from_secs(60)).build(|builder| {
+            let world = builder.open_table().start().expect("starts");
+            let messages = world.messages();
+            let code = registering_that_fails_gives_no_number as *const () as usize;
+            let register = |name| messages.register(name, code, Rc::new(|_, _| ()));
+            register("first").expect("is open");
+            let early = Early { from: 0, number: 1, digest: 1, payload: Box::default() };
+            messages.table.open.early.borrow_mut().push_back(early);
+            // SAFETY: the child calls what takes no lock of another thread, and ends at once.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let refused = matches!(register("second"), Err(Error::Forked { .. }));
+                let wrong = i32::from(!refused) + 2 * i32::from(messages.handlers() != 1);
+                // SAFETY: ends this process without running anything of the parent's.
+                unsafe { libc::_exit(wrong) };
+            }
+            let mut status = -1;
+            // SAFETY: our own child, and a place for its status.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            messages.table.open.early.borrow_mut().clear();
+            world.finish().expect("finishes");
+            status >> 8
+        });
+        assert_eq!(status.expect("runs"), [0]);
+    }
 }

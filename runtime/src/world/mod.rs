@@ -10,6 +10,7 @@ mod context;
 mod from_mpi;
 #[cfg(any(feature = "mpi", all(test, not(loom))))]
 mod hosts;
+mod landing;
 mod mapped;
 mod network;
 mod phase;
@@ -359,7 +360,7 @@ impl World {
         // delivered as sent, and no more the second time (Mattern's four counters, 1987).
         let mut before = None;
         loop {
-            self.engine.wait_together("leaving", || !self.engine.has_pending())?;
+            self.engine.wait_together("leaving", || !self.engine.has_pending() && self.messages.has_no_landings())?;
             let mut sums = [0u64; 2];
             self.exchange(Kind::Finish, bytemuck::bytes_of(&self.engine.traffic()), |_, theirs| {
                 let [sent, delivered] = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);

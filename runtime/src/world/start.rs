@@ -190,13 +190,18 @@ impl Builder {
     where
         F: Fn(&Context<'_>, &[u8]) + 'static,
     {
-        let number = self.handlers.len() as u32;
         // A function pointer is a value: its type says nothing about which function it is.
         let code = match (&handler as &dyn Any).downcast_ref::<fn(&Context<'_>, &[u8])>() {
             Some(pointer) => *pointer as usize,
             None => call::<F> as fn(&F, &Context<'_>, &[u8]) as usize,
         };
-        self.handlers.push((name.into(), code, Rc::new(handler)));
+        self.add_handler(name, code, Rc::new(handler))
+    }
+
+    /// Adds a handler to the table. `code` is what makes it the same on another rank.
+    pub(super) fn add_handler(&mut self, name: &str, code: usize, handler: HandlerFn) -> HandlerId {
+        let number = self.handlers.len() as u32;
+        self.handlers.push((name.into(), code, handler));
         HandlerId(number)
     }
 

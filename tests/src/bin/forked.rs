@@ -6,13 +6,21 @@ use std::cell::Cell;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use bellwether::{DistHashMap, DistQueue, Error, Result, Sum, Team, World};
+use bellwether::{DistHashMap, DistQueue, Error, Landing, LandingId, Result, Sum, Team, World};
 
 /// Bytes that are dropped in the child, and given out again if that counts.
 const BYTES: usize = 1 << 16;
 
 fn main() -> Result<()> {
-    let world = World::start()?;
+    let landed = std::rc::Rc::new(Cell::new(0));
+    let lands = std::rc::Rc::clone(&landed);
+    let mut builder = World::builder();
+    let large = builder.landing_handler(
+        "large",
+        |_, _| Landing::vec(Vec::new()),
+        move |_, message| lands.set(message.into_vec().iter().map(|byte| usize::from(*byte)).sum()),
+    );
+    let world = builder.start()?;
     let (rank, size) = (world.rank(), world.size());
     let next = (rank + 1) % size;
     world.set_state(Cell::new(0u64));
@@ -30,7 +38,7 @@ fn main() -> Result<()> {
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "no child: {}", std::io::Error::last_os_error());
     if child == 0 {
-        let wrong = in_child(world, memory, bell, team, call);
+        let wrong = in_child(world, memory, bell, team, call, large);
         // SAFETY: ends this process at once.
         unsafe { libc::_exit(wrong) };
     }
@@ -55,6 +63,8 @@ fn main() -> Result<()> {
         assert_eq!(world.call(next, round, |_, round| round + 1)?.wait()?, round + 1);
     }
     assert_eq!(state.get(), 1, "a message was delivered twice");
+    world.send_large(next, large, b"", vec![2; 300_000])?.wait()?;
+    world.wait_until(|| landed.get() == 600_000)?;
     world.barrier()?;
     if rank == 0 {
         println!("{size} ranks and their children");
@@ -82,6 +92,7 @@ fn in_child(
     bell: bellwether::Bell,
     team: Team,
     call: bellwether::Call<u64>,
+    large: LandingId,
 ) -> i32 {
     // SAFETY: asks for numbers.
     let (own, above) = unsafe { (libc::getpid() as u32, libc::getppid() as u32) };
@@ -108,6 +119,7 @@ fn in_child(
     check("invoke, larger", world.invoke(next, vec![1u64; 1000], |context, _| count(context.state::<Cell<u64>>())));
     check("call", world.call(next, (), |_, ()| {}).map(drop));
     check("call_plain", world.call_plain(next, 1u64, |_, x: u64| x).map(drop));
+    check("send_large", world.send_large(next, large, b"", vec![1; 300_000]).map(drop));
     check("is_done", call.is_done().map(drop));
     check("wait for a call", call.wait().map(drop));
     check("wait_until", world.wait_until(|| false));

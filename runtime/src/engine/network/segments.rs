@@ -7,7 +7,7 @@ use super::{EndpointOf, Network, Peer, posted};
 use crate::engine::far::Answer;
 use crate::engine::pieces::Piece;
 use crate::engine::segments::{ADDRESS, FarSegments, Found};
-use crate::engine::straight::Local;
+use crate::engine::straight::{LONGEST, Local};
 use crate::memory::layout::{LINE, SEGMENT_BLOCK, SEGMENT_LEN, SEGMENTS_FIRST, SEGMENTS_MAX};
 use crate::memory::segments::{Entry, KEY_ROOM, block_offset, entry_offset, word_offset};
 use crate::transport::{Domain, Endpoint, Flush, Interface as _, Iov, PACKED_KEY_LEN, Region, RemoteKey, Result};
@@ -344,6 +344,29 @@ impl<D: Domain> FarSegments for Network<D> {
                 self.wrote(rank, peer);
             }
             Ok(posted)
+        })
+    }
+
+    unsafe fn fetch(
+        &self,
+        rank: usize,
+        key: &[u8; KEY_ROOM],
+        at: usize,
+        to: *mut u8,
+        region: &Region,
+        len: usize,
+    ) -> Result<Option<(Arc<Answer>, usize)>> {
+        let key = self.unpack(&key[..PACKED_KEY_LEN])?;
+        let most = self.interface.attributes().get.max_zcopy;
+        self.with(rank, |peer| {
+            peer.fence()?;
+            let length = len.min(most).min(LONGEST);
+            let iov = [Iov { pointer: to, length, stride: length, count: 1, region: Some(region) }];
+            let answer = self.asked(|_, completion| {
+                // SAFETY: the caller's.
+                unsafe { peer.endpoint.get_zcopy(&iov, key.address() + at as u64, &key, Some(completion)) }
+            })?;
+            Ok(answer.map(|answer| (answer, length)))
         })
     }
 

@@ -300,7 +300,8 @@ impl Controller {
     /// `BELLWETHER_MESSAGE_MEMORY` bytes for all contexts together.
     ///
     /// **Blocks when that memory is full**, until some of it is free: the contexts that are called must poll for that. Meanwhile
-    /// it makes progress, so that functions run here. Inside a function it never blocks, and keeps more. Where the
+    /// it makes progress, so that functions run here. It also blocks while as many bytes of calls are under way to functions that
+    /// the called contexts may not have registered yet, until some of those are. Inside a function it never blocks, and keeps more. Where the
     /// program has something else to do, use [`Controller::try_ainvoke`].
     ///
     /// # Errors

@@ -1,0 +1,210 @@
+//! Flow control of messages from program to program: a sender may have so many messages, or so many bytes of them, at a peer
+//! whose program has not handled them yet. Whatever room the network has for messages comes back when they are in the
+//! receiver's queue, so without this a receiver that does not run handlers would queue without limit.
+//!
+//! Both ends count. The receiver returns room when half of a window is handled, by a message of its own that is not counted.
+//! What it has handled and not returned is then always less than half a window, so a sender without room can rely on
+//! something that is not handled yet, and no further message is needed to get that room back.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// Messages of one sender that a receiver queues. Chosen: as many as lanes of mapped memory have by default.
+pub(super) const MESSAGES: u32 = 64;
+/// Bytes of one sender's messages after which it waits. The last message may exceed it. Chosen: some long messages.
+pub(super) const BYTES: u32 = 256 << 10;
+
+/// Messages, and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) messages: u32,
+    pub(super) bytes: u32,
+}
+
+impl Load {
+    /// Whether a sender with so much in flight may send another message.
+    #[inline]
+    pub(super) fn leaves_room(self) -> bool {
+        self.messages < MESSAGES && self.bytes < BYTES
+    }
+
+    #[inline]
+    pub(super) fn with(self, len: usize) -> Load {
+        // Messages of a network have fewer bytes than a `u32` counts.
+        Load { messages: self.messages + 1, bytes: self.bytes.saturating_add(len as u32) }
+    }
+
+    /// What is left when the peer has returned so much.
+    pub(super) fn without(self, returned: Load) -> Load {
+        Load {
+            messages: self.messages.saturating_sub(returned.messages),
+            bytes: self.bytes.saturating_sub(returned.bytes),
+        }
+    }
+
+    fn is_due(self) -> bool {
+        self.messages >= MESSAGES / 2 || self.bytes >= BYTES / 2
+    }
+
+    /// As it travels.
+    pub(super) fn to_word(self) -> u64 {
+        u64::from(self.messages) << 32 | u64::from(self.bytes)
+    }
+
+    pub(super) fn from_word(word: u64) -> Load {
+        Load { messages: (word >> 32) as u32, bytes: word as u32 }
+    }
+}
+
+/// What this rank has handled, by sender, and not returned.
+#[derive(Debug, Default)]
+pub(super) struct Handled {
+    loads: RefCell<BTreeMap<usize, Load>>,
+    /// Senders to which room is due.
+    due: RefCell<Vec<usize>>,
+}
+
+impl Handled {
+    /// Notes a message that was handled. Returns whether room is due to its sender.
+    pub(super) fn note(&self, from: usize, len: usize) -> bool {
+        let mut loads = self.loads.borrow_mut();
+        let load = loads.entry(from).or_default();
+        let was_due = load.is_due();
+        *load = load.with(len);
+        if load.is_due() && !was_due {
+            self.due.borrow_mut().push(from);
+        }
+        load.is_due()
+    }
+
+    /// Returns room that is due: `send` tells whether it went, else it is tried again later.
+    pub(super) fn give_back(&self, mut send: impl FnMut(usize, Load) -> bool) {
+        if self.due.borrow().is_empty() {
+            return;
+        }
+        let mut loads = self.loads.borrow_mut();
+        self.due.borrow_mut().retain(|from| {
+            let load = loads.get(from).copied().unwrap_or_default();
+            let sent = send(*from, load);
+            if sent {
+                loads.remove(from);
+            }
+            !sent
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Simulated;
+    use crate::transport::sim::Config;
+    use crate::transport::{Memory, Sent};
+
+    /// A sender and a receiver that handles everything, with messages of these lengths in turn.
+    fn all_go(lengths: &[usize]) -> u32 {
+        let (mut out, handled) = (Load::default(), Handled::default());
+        let (mut sent, mut most) = (0, 0);
+        while sent < 10_000 {
+            let mut queue = Vec::new();
+            while out.leaves_room() && sent < 10_000 {
+                let len = lengths[sent % lengths.len()];
+                out = out.with(len);
+                queue.push(len);
+                sent += 1;
+            }
+            assert!(!queue.is_empty(), "the sender has no room though all is handled, after {sent} messages");
+            most = most.max(out.bytes);
+            for len in queue {
+                handled.note(3, len);
+            }
+            handled.give_back(|from, load| {
+                assert_eq!(from, 3);
+                out = out.without(Load::from_word(load.to_word()));
+                true
+            });
+        }
+        most
+    }
+
+    #[test]
+    fn room_comes_back_whatever_the_lengths() {
+        for lengths in
+            [&[0][..], &[8], &[BYTES as usize], &[120 << 10, 200 << 10], &[1, 4000, 1 << 20], &[BYTES as usize / 2 - 1]]
+        {
+            let most = all_go(lengths);
+            let longest = lengths.iter().max().copied().unwrap_or_default();
+            assert!((most as usize) < BYTES as usize + longest, "{most} bytes in flight with {lengths:?}");
+        }
+    }
+
+    #[test]
+    fn room_that_finds_no_way_back_is_returned_later() {
+        let handled = Handled::default();
+        for number in 0..MESSAGES {
+            assert_eq!(handled.note(1, 10), number + 1 >= MESSAGES / 2);
+        }
+        handled.give_back(|_, _| false);
+        let mut given = Vec::new();
+        handled.give_back(|from, load| {
+            given.push((from, load));
+            true
+        });
+        handled.give_back(|_, _| unreachable!("all was returned"));
+        assert_eq!(given, [(1, Load { messages: MESSAGES, bytes: 10 * MESSAGES })]);
+    }
+
+    /// Rank 1 makes progress and runs no handler, as a rank that waits for the network alone does.
+    #[test]
+    fn a_receiver_that_runs_no_handler_queues_a_window() {
+        const MANY: u64 = 1000;
+        /// As `message::id` has it: a kind of message whose payload is kept by its header.
+        const BROADCAST: u8 = 10;
+        let plain = Config::new(2, 5);
+        let posted = Config { memory: Memory::Posted, ..plain.clone() };
+        for (config, len) in [(plain.clone(), 8), (posted, 8), (plain.clone(), 30_000), (plain.tiny(), 100)] {
+            let job = Simulated::new(config);
+            let sent = job.run(|world| {
+                let engine = world.engine();
+                let told = world.alloc::<u64>(1).expect("it fits");
+                world.barrier().expect("all are here");
+                let (mut sent, far) = (0, engine.far().expect("a network"));
+                if world.rank() == 0 {
+                    let payload = vec![1; len];
+                    // Far longer than what is refused takes to arrive.
+                    for _ in 0..5000 {
+                        if sent < MANY && engine.send(1, BROADCAST, sent, &payload).expect("alive") == Sent::Done {
+                            sent += 1;
+                        }
+                        engine.turn();
+                        world.sleep(Duration::from_micros(1));
+                    }
+                    told.put(1, 0, 1).expect("in range");
+                    for number in sent..MANY {
+                        world.messages().pass_broadcast(1, number, &payload).expect("alive");
+                    }
+                } else {
+                    while told.load(0) == 0 {
+                        far.progress();
+                        world.sleep(Duration::from_micros(1));
+                    }
+                    for number in 0..MANY {
+                        let mut bytes = None;
+                        let came = || {
+                            bytes = world.messages().take_broadcast(number);
+                            bytes.is_some()
+                        };
+                        world.wait_until(came).expect("comes");
+                        assert_eq!(bytes.map(|bytes| bytes.len()), Some(len));
+                    }
+                }
+                sent
+            });
+            let sent = sent.expect("runs")[0];
+            let (most, bytes) = (u64::from(MESSAGES), u64::from(BYTES));
+            assert!(sent > 1 && sent <= most && (sent - 1) * len as u64 <= bytes, "{sent} messages of {len} bytes");
+        }
+    }
+}

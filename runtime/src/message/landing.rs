@@ -1,0 +1,505 @@
+//! Large messages: the header goes first, and the receiver names the place where the data lands.
+//!
+//! The sender keeps the data and sends an announcement: an ordinary message for a handler of the table, which carries the user's header
+//! and says where the data is. At the receiver the first function of the handler names a place. The receiver then fetches the
+//! data to that place: by the kernel's cross-memory attach from a peer whose memory is mapped (one copy), by RDMA get over a
+//! network (none), and by messages in pieces where neither is possible. When the data is there the second function runs, and the
+//! sender gets the answer that ends its call and gives up the data.
+//!
+//! A sender has at most [`MOST`] announced messages at one receiver, so a slow receiver holds up its senders.
+
+use std::any::Any;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use super::closure::{Call, DONE, REFUSED};
+use super::panic::Caller;
+use super::{Context, HandlerFn, HandlerId, Messages, id, words};
+use crate::engine::{Answer, Background, Engine};
+use crate::error::{Error, Result};
+use crate::memory::outside::{self, Direction, Refused};
+use crate::memory::segments::KEY_ROOM;
+use crate::transport::Region;
+
+/// Bytes of data up to which it goes with its header. Chosen: below this a copy costs less than the round trip.
+const EAGER: usize = 8 << 10;
+/// Announced messages of one sender at one receiver. Chosen: enough that one is fetched while the next is announced.
+const MOST: usize = 16;
+/// Between two looks at a get that must end, where time is virtual.
+const PAUSE: Duration = Duration::from_micros(10);
+const DOING: &str = "receiving a large message";
+
+/// How the data is fetched.
+const WITH_HEADER: u64 = 0;
+const BY_ADDRESS: u64 = 1;
+const BY_KEY: u64 = 2;
+
+/// A registered handler of large messages, the same on every rank; see [`Builder::landing_handler`](crate::Builder::landing_handler).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LandingId(pub(crate) HandlerId);
+
+/// A large message whose data has not come yet.
+#[derive(Debug)]
+pub struct Announced<'a> {
+    from: usize,
+    header: &'a [u8],
+    len: usize,
+}
+
+impl Announced<'_> {
+    /// The sending rank.
+    pub fn from(&self) -> usize {
+        self.from
+    }
+
+    /// The header that the sender gave.
+    pub fn header(&self) -> &[u8] {
+        self.header
+    }
+
+    /// Bytes of data.
+    #[expect(clippy::len_without_is_empty, reason = "a size, not a collection")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// Where the data of a large message lands.
+pub struct Landing(Place);
+
+enum Place {
+    Vec(Vec<u8>),
+    /// Memory that stays valid as long as `keep` lives, and may be written by peers at any time.
+    Memory {
+        start: *mut u8,
+        room: usize,
+        #[expect(dead_code, reason = "keeps the memory")]
+        keep: Rc<dyn Any>,
+    },
+    Nowhere,
+}
+
+impl Landing {
+    /// In this vector, in place of what it holds. Its memory is used if it suffices, so that a vector can serve many messages.
+    /// [`Landed::into_vec`] gives it back.
+    pub fn vec(vec: Vec<u8>) -> Landing {
+        Landing(Place::Vec(vec))
+    }
+
+    /// Nowhere: the data is not fetched, the second function does not run, and the sender's call ends.
+    pub fn discard() -> Landing {
+        Landing(Place::Nowhere)
+    }
+
+    /// # Safety
+    /// `room` bytes at `start` are valid as long as `keep` lives, and no reference to them exists that excludes writes of peers.
+    pub(crate) unsafe fn memory(start: *mut u8, room: usize, keep: Rc<dyn Any>) -> Landing {
+        Landing(Place::Memory { start, room, keep })
+    }
+}
+
+impl std::fmt::Debug for Landing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.0 {
+            Place::Vec(_) => "Landing in a vector",
+            Place::Memory { .. } => "Landing in symmetric memory",
+            Place::Nowhere => "Landing nowhere",
+        })
+    }
+}
+
+impl Place {
+    /// Makes room for `len` bytes, and tells where.
+    fn prepare(&mut self, len: usize) -> std::result::Result<*mut u8, String> {
+        match self {
+            Place::Vec(vec) => {
+                vec.clear();
+                let reserved = vec.try_reserve_exact(len);
+                reserved.map_err(|_| format!("there is no memory for a vector of {len} bytes"))?;
+                Ok(vec.as_mut_ptr())
+            }
+            Place::Memory { room, .. } if *room < len => {
+                Err(format!("{len} bytes do not fit where they should land, which has {room}"))
+            }
+            Place::Memory { start, .. } => Ok(*start),
+            Place::Nowhere => Ok(std::ptr::null_mut()),
+        }
+    }
+}
+
+/// A large message whose data has landed.
+#[derive(Debug)]
+pub struct Landed {
+    header: Box<[u8]>,
+    len: usize,
+    vec: Vec<u8>,
+}
+
+impl Landed {
+    /// The header that the sender gave.
+    pub fn header(&self) -> &[u8] {
+        &self.header
+    }
+
+    /// Bytes of data.
+    #[expect(clippy::len_without_is_empty, reason = "a size, not a collection")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The data, if it landed in a vector; else an empty vector.
+    pub fn into_vec(self) -> Vec<u8> {
+        self.vec
+    }
+}
+
+/// Names the place.
+type Places = dyn Fn(&Context<'_>, &Announced<'_>) -> Landing;
+/// Runs when the data is there.
+type Lands = dyn Fn(&Context<'_>, Landed);
+
+/// The two functions of a handler of large messages.
+struct Functions {
+    name: String,
+    place: Box<Places>,
+    landed: Box<Lands>,
+}
+
+/// What the handler table has for such a handler.
+pub(crate) fn handler(
+    name: &str,
+    place: impl Fn(&Context<'_>, &Announced<'_>) -> Landing + 'static,
+    landed: impl Fn(&Context<'_>, Landed) + 'static,
+) -> HandlerFn {
+    let functions = Rc::new(Functions { name: name.into(), place: Box::new(place), landed: Box::new(landed) });
+    Rc::new(move |context, bytes| context.messages().announced(context, bytes, &functions))
+}
+
+/// Large messages in flight.
+#[derive(Default)]
+pub(super) struct Landings {
+    /// Data of this rank that was announced, by the number of the call.
+    outgoing: RefCell<BTreeMap<u64, Outgoing>>,
+    incoming: RefCell<VecDeque<Incoming>>,
+    task: OnceCell<Rc<Task>>,
+}
+
+struct Outgoing {
+    to: usize,
+    /// Ends before the data.
+    _region: Option<Region>,
+    _data: Rc<Vec<u8>>,
+}
+
+/// Data that is fetched.
+struct Incoming {
+    from: usize,
+    number: u64,
+    header: Box<[u8]>,
+    len: usize,
+    start: *mut u8,
+    way: Way,
+    place: Place,
+    functions: Rc<Functions>,
+    engine: Rc<Engine>,
+}
+
+enum Way {
+    /// The data is in its place.
+    Here,
+    /// By pieces in messages, which ring the bell after the last one.
+    Messages { bell: Box<AtomicI32> },
+    /// By gets from the memory that the key is of; the next is posted when one has come.
+    Gets { key: Box<[u8; KEY_ROOM]>, address: usize, region: Region, done: usize, posted: Option<(Arc<Answer>, usize)> },
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        match &self.way {
+            Way::Here => {}
+            // A piece may still come, and is written where it was asked for.
+            Way::Messages { bell } if bell.load(Ordering::Acquire) == 0 => {
+                std::mem::forget(std::mem::replace(&mut self.place, Place::Nowhere));
+                if let Way::Messages { bell } = std::mem::replace(&mut self.way, Way::Here) {
+                    std::mem::forget(bell);
+                }
+            }
+            Way::Messages { .. } => {}
+            // The device writes until the get ends.
+            Way::Gets { posted, .. } => {
+                let Some((answer, _)) = posted else { return };
+                while let Some(far) = self.engine.far().filter(|_| answer.outcome().is_none()) {
+                    if far.progress().0 == 0 {
+                        match far.pace() {
+                            Some(pace) => pace.pause(PAUSE),
+                            None => std::thread::yield_now(),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Fetches go on at every poll.
+struct Task(Weak<Messages>);
+
+impl Background for Task {
+    fn advance(&self) -> bool {
+        self.0.upgrade().is_some_and(|messages| messages.advance_landings())
+    }
+
+    fn is_owed(&self) -> bool {
+        true
+    }
+}
+
+impl Messages {
+    pub(super) fn install_landings(self: &Rc<Self>) {
+        let task = Rc::new(Task(Rc::downgrade(self)));
+        assert!(self.landings.task.set(task).is_ok(), "once");
+    }
+
+    /// Announces `data`; see `World::send_large`.
+    pub fn send_large(
+        self: &Rc<Self>,
+        to: usize,
+        handler: LandingId,
+        header: &[u8],
+        data: Rc<Vec<u8>>,
+    ) -> Result<Call<()>> {
+        let engine = &self.engine;
+        engine.check_rank(to, "sending a large message")?;
+        engine.check_outside_handler("sending a large message")?;
+        if !self.may_announce(to) {
+            engine.wait_until("waiting for a rank to fetch large messages", None, || self.may_announce(to))?;
+        }
+        let call = self.open_call(to, |_| Ok(()));
+        let (mut way, mut region, mut key) = (BY_ADDRESS, None, None);
+        let (address, len) = (data.as_ptr() as usize, data.len());
+        if len <= EAGER && header.len() + len + EAGER / 8 <= engine.largest_message() {
+            way = WITH_HEADER;
+        } else if !engine.is_near(to)
+            && let Some(far) = engine.far()
+        {
+            // SAFETY: the data stays where it is until `_region` is dropped, before it. Peers only get from it.
+            match unsafe { far.register(address as *mut u8, len) } {
+                Ok((registered, packed)) => (way, region, key) = (BY_KEY, Some(registered), Some(packed)),
+                Err(error) => {
+                    tracing::debug!(to, len, %error, "data that cannot be registered: is fetched by messages");
+                }
+            }
+        }
+        let words = [call.number(), len as u64, way, address as u64, header.len() as u64].map(u64::to_ne_bytes);
+        let inline = if way == WITH_HEADER { data.as_slice() } else { &[] };
+        let bytes = [words.as_flattened(), key.as_ref().map_or(&[][..], |key| key), header, inline].concat();
+        let outgoing = Outgoing { to, _region: region, _data: data };
+        self.landings.outgoing.borrow_mut().insert(call.number(), outgoing);
+        if let Err(error) = self.send_to_handler(to, handler.0, &bytes) {
+            self.landings.outgoing.borrow_mut().remove(&call.number());
+            return Err(error);
+        }
+        Ok(call)
+    }
+
+    /// Whether fewer than [`MOST`] messages are announced to `to`.
+    fn may_announce(&self, to: usize) -> bool {
+        self.forget_lost();
+        self.landings.outgoing.borrow().values().filter(|outgoing| outgoing.to == to).count() < MOST
+    }
+
+    /// A rank that is gone fetches nothing.
+    fn forget_lost(&self) {
+        let job = &self.engine.job;
+        if job.any_lost() || job.any_left() {
+            self.landings.outgoing.borrow_mut().retain(|_, outgoing| job.loss(outgoing.to).is_none());
+        }
+    }
+
+    /// Gives up the data of a call that is answered.
+    pub(super) fn end_outgoing(&self, number: u64) {
+        if !self.landings.outgoing.borrow().is_empty() {
+            self.landings.outgoing.borrow_mut().remove(&number);
+        }
+    }
+
+    /// Whether no large message of this rank, or for it, is in flight.
+    pub fn has_no_landings(&self) -> bool {
+        self.forget_lost();
+        self.landings.outgoing.borrow().is_empty() && self.landings.incoming.borrow().is_empty()
+    }
+
+    fn announced(&self, context: &Context<'_>, bytes: &[u8], functions: &Rc<Functions>) {
+        let from = context.from();
+        let wrong = || self.fault(from, "a large message without its place");
+        let Some(([number, len, kind, address, header_len], rest)) = words::<5>(bytes) else { return wrong() };
+        let (key, rest) = match rest.split_first_chunk::<KEY_ROOM>() {
+            Some((key, rest)) if kind == BY_KEY => (Some(Box::new(*key)), rest),
+            _ if kind == BY_KEY => return wrong(),
+            _ => (None, rest),
+        };
+        let Some((header, data)) = rest.split_at_checked(header_len as usize) else { return wrong() };
+        let (len, address) = (len as usize, address as usize);
+        if kind == WITH_HEADER && data.len() != len {
+            return wrong();
+        }
+        let Landing(mut place) = (functions.place)(context, &Announced { from, header, len });
+        if let Place::Nowhere = place {
+            return self.answer_landing(from, number, &[DONE]);
+        }
+        let start = match place.prepare(len) {
+            Ok(start) => start,
+            Err(why) => {
+                self.answer_landing(from, number, &[&[REFUSED], why.as_bytes()].concat());
+                return self.engine.set_fault(Error::InvalidArgument { operation: DOING, why });
+            }
+        };
+        let (header, functions, engine) = (header.into(), Rc::clone(functions), Rc::clone(&self.engine));
+        let way = Way::Here;
+        let mut incoming = Incoming { from, number, header, len, start, way, place, functions, engine };
+        incoming.way = match key {
+            _ if len == 0 => Way::Here,
+            _ if kind == WITH_HEADER => {
+                // SAFETY: `prepare` made room for `len` bytes at `start`.
+                unsafe { crate::memory::copy::put(start, data.as_ptr(), len) };
+                Way::Here
+            }
+            Some(key) => self.by_gets(start, len, key, address).unwrap_or_else(|| self.by_messages(&incoming, address)),
+            None if self.attached(&incoming, address) => Way::Here,
+            None => self.by_messages(&incoming, address),
+        };
+        let mut list = self.landings.incoming.borrow_mut();
+        if list.is_empty() {
+            let task: Rc<dyn Background> = Rc::<Task>::clone(self.landings.task.get().expect("installed"));
+            self.engine.add_background(Rc::downgrade(&task));
+        }
+        list.push_back(incoming);
+    }
+
+    /// Fetches by cross-memory attach; `false` where that is not possible.
+    fn attached(&self, incoming: &Incoming, address: usize) -> bool {
+        let engine = &self.engine;
+        let is_real = engine.far().is_none_or(|far| far.pace().is_none());
+        if !(engine.settings.cross_memory_attach && is_real && engine.is_near(incoming.from)) {
+            return false;
+        }
+        let pid = engine.job.pid(incoming.from);
+        // SAFETY: `prepare` made room for `len` bytes at `start`, which only this rank and its peers' puts touch.
+        let moved = unsafe { outside::transfer(Direction::Get, pid, incoming.start, address, incoming.len) };
+        if moved == Err(Refused::NotPermitted) {
+            tracing::debug!(from = incoming.from, "no cross-memory attach here: data is fetched by messages");
+        }
+        // The memory of a rank that is gone may have been given back before it was read.
+        moved.is_ok() && engine.job.loss(incoming.from).is_none()
+    }
+
+    fn by_gets(&self, start: *mut u8, len: usize, key: Box<[u8; KEY_ROOM]>, address: usize) -> Option<Way> {
+        // SAFETY: the place has `len` bytes at `start`, and stays until the last get has ended: see the drop of `Incoming`.
+        let (region, _) = unsafe { self.engine.far()?.register(start, len) }.ok()?;
+        Some(Way::Gets { key, address, region, done: 0, posted: None })
+    }
+
+    fn by_messages(&self, incoming: &Incoming, address: usize) -> Way {
+        let bell = Box::new(AtomicI32::new(0));
+        let (here, ring) = (incoming.start as usize, (&raw const *bell) as usize);
+        // SAFETY: the place and the bell stay until the bell has rung: see the drop of `Incoming`.
+        let asked = unsafe { self.read_outside(incoming.from, address, incoming.len, here, ring, 0) };
+        if let Err(error) = asked {
+            self.engine.set_fault(error);
+        }
+        Way::Messages { bell }
+    }
+
+    /// Lets fetches go on, and runs the functions of those that have ended. Whether some are left.
+    fn advance_landings(&self) -> bool {
+        // The functions are handlers, and nothing here may wait.
+        let _running = self.engine.interface.begin_handler();
+        let count = self.landings.incoming.borrow().len();
+        for _ in 0..count {
+            // Out of its place: the function may panic.
+            let Some(mut incoming) = self.landings.incoming.borrow_mut().pop_front() else { break };
+            match self.advance_landing(&mut incoming) {
+                Ok(true) => self.landed(incoming),
+                Ok(false) => self.landings.incoming.borrow_mut().push_back(incoming),
+                Err(error) => self.engine.set_fault(error),
+            }
+        }
+        !self.landings.incoming.borrow().is_empty()
+    }
+
+    /// Whether the data is in its place.
+    fn advance_landing(&self, incoming: &mut Incoming) -> Result<bool> {
+        let (from, len, start) = (incoming.from, incoming.len, incoming.start);
+        match &mut incoming.way {
+            Way::Here => Ok(true),
+            // Its memory may have been given back before it was read.
+            Way::Messages { bell } => match self.engine.job.loss(from) {
+                Some(cause) => Err(self.engine.lost(from, cause, DOING)),
+                None => Ok(bell.load(Ordering::Acquire) > 0),
+            },
+            Way::Gets { key, region, done, posted, .. } => loop {
+                if let Some((answer, count)) = posted {
+                    match answer.outcome() {
+                        None => return Ok(false),
+                        Some(Ok(())) => {
+                            *done += *count;
+                            *posted = None;
+                        }
+                        Some(Err(error)) => return self.get_failed(incoming, error),
+                    }
+                }
+                if *done == len {
+                    return Ok(true);
+                }
+                let far = self.engine.far().expect("announced over a network");
+                // SAFETY: inside the place, which the region covers; it stays until the get has ended.
+                match unsafe { far.fetch(from, key, *done, start.add(*done), region, len - *done) } {
+                    Ok(Some(asked)) => *posted = Some(asked),
+                    Ok(None) => return Ok(false),
+                    Err(error) => return self.get_failed(incoming, error),
+                }
+            },
+        }
+    }
+
+    /// The network has no gets, or not of this memory: messages fetch the data, if its rank lives.
+    #[cold]
+    fn get_failed(&self, incoming: &mut Incoming, error: crate::transport::Error) -> Result<bool> {
+        if let Some(cause) = self.engine.job.loss(incoming.from) {
+            return Err(self.engine.lost(incoming.from, cause, DOING));
+        }
+        let (from, len) = (incoming.from, incoming.len);
+        tracing::debug!(from, len, %error, "no get: the data of a large message is fetched by messages");
+        if let Way::Gets { address, .. } = std::mem::replace(&mut incoming.way, Way::Here) {
+            incoming.way = self.by_messages(incoming, address);
+        }
+        Ok(false)
+    }
+
+    /// Runs the second function.
+    fn landed(&self, mut incoming: Incoming) {
+        let (from, number, len) = (incoming.from, incoming.number, incoming.len);
+        let functions = Rc::clone(&incoming.functions);
+        let vec = match std::mem::replace(&mut incoming.place, Place::Nowhere) {
+            Place::Vec(mut vec) => {
+                // SAFETY: `prepare` made room for `len` bytes, and all were written.
+                unsafe { vec.set_len(len) };
+                vec
+            }
+            _ => Vec::new(),
+        };
+        let landed = Landed { header: std::mem::take(&mut incoming.header), len, vec };
+        drop(incoming);
+        let name = || functions.name.clone();
+        self.run_for(from, Caller::Call(number), name, || (functions.landed)(&self.context(from), landed));
+        self.answer_landing(from, number, &[DONE]);
+    }
+
+    fn answer_landing(&self, to: usize, number: u64, answer: &[u8]) {
+        self.engine.answer(to, || self.engine.send_or_keep(to, id::ANSWER, number, answer));
+    }
+}
