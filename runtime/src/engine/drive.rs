@@ -229,14 +229,13 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn is_settled(&self, doing: &'static str, rank: usize) -> Result<bool> {
-        let Some(far) = self.far() else { return Ok(true) };
-        if rank == self.rank {
+        if self.networks.is_empty() || rank == self.rank {
             return Ok(true);
         }
         self.check_own(doing)?;
         if self.keeps_write_for(rank) {
             return Ok(false);
         }
-        far.settled(rank).map_err(|error| self.far_error(error, rank, doing))
+        self.network(rank).settled(rank).map_err(|error| self.far_error(error, rank, doing))
     }
 }

@@ -3,6 +3,7 @@
 //! A put is packed and on its way when the call returns. It is in effect before a bell or a message that follows it to
 //! the same rank (a fence on that endpoint), and everywhere after [`Engine::quiet`], which a barrier begins with.
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::Engine;
 use super::claim::Claim;
 use super::dispatch::Arrival;
+use super::networks::Networks;
 use super::operation::{Change, Issuer, Operation, Post};
 use super::segments::FarSegments;
 use crate::error::{Error, Loss, Result};
@@ -39,6 +41,8 @@ const MOMENT: Duration = Duration::from_millis(10);
 pub(crate) trait Far: FarSegments {
     /// The same network through an interface of its own, which nobody sends to by themselves.
     fn apart(&self) -> transport::Result<Apart>;
+    /// Whether an operation on `rank` can be tried: what the rank shows is an address on this network.
+    fn reaches(&self, rank: usize) -> bool;
     /// What was put to each rank before is in effect there before what is put to it later.
     fn order(&self) -> transport::Result<()>;
     /// Turns the crank; tells how much was done, and whether there is something for [`Far::arrival`] or
@@ -86,18 +90,18 @@ pub(crate) trait Far: FarSegments {
     fn settled(&self, rank: usize) -> transport::Result<bool>;
     /// Lets a rank that sleeps on its interface look up, after what was put and rung there before.
     fn wake(&self, rank: usize) -> transport::Result<Sent>;
-    /// Asks to be woken from [`Far::sleep`] by what comes from now on. `false`: something waits already.
+    /// Asks for [`Far::event`] to be readable when something comes from now on. `false`: something waits already.
     fn arm(&self) -> bool;
-    /// Sleeps until something comes, at most so long.
-    fn sleep(&self, limit: Duration);
+    /// Becomes readable when something comes, where that can be announced.
+    fn event(&self) -> Option<BorrowedFd<'_>>;
+    /// How long to sleep at most, where something may come that is not announced.
+    fn longest_sleep(&self) -> Option<Duration>;
     /// Most bytes of a message, header included.
     fn largest_message(&self) -> usize;
     /// Most bytes of a put.
     fn largest_put(&self) -> usize;
     /// Most bytes of a get.
     fn largest_get(&self) -> usize;
-    /// What passes the time, where that is not the clock.
-    fn pace(&self) -> Option<&dyn Pace>;
     /// Its name, for people.
     fn name(&self) -> &'static str;
 }
@@ -143,20 +147,20 @@ pub(crate) trait Pace {
 
 /// A moment in which a network is turned, and no message is delivered.
 pub(super) struct Moment<'a> {
-    far: &'a dyn Far,
+    networks: &'a Networks,
     start: Instant,
     end: Duration,
 }
 
 impl<'a> Moment<'a> {
-    pub(super) fn new(far: &'a dyn Far) -> Moment<'a> {
-        let mut moment = Moment { far, start: Instant::now(), end: Duration::ZERO };
+    pub(super) fn new(networks: &'a Networks) -> Moment<'a> {
+        let mut moment = Moment { networks, start: Instant::now(), end: Duration::ZERO };
         moment.end = moment.now() + MOMENT;
         moment
     }
 
     fn now(&self) -> Duration {
-        self.far.pace().map_or_else(|| self.start.elapsed(), Pace::now)
+        self.networks.pace().map_or_else(|| self.start.elapsed(), Pace::now)
     }
 
     /// Turns the network, or lets others go on, and tells whether there was time for that.
@@ -164,8 +168,8 @@ impl<'a> Moment<'a> {
         if self.now() >= self.end {
             return false;
         }
-        if self.far.progress().0 == 0 {
-            match self.far.pace() {
+        if self.networks.progress().0 == 0 {
+            match self.networks.pace() {
                 Some(pace) => drop(pace.block(Some(self.end))),
                 None => rustix::thread::sched_yield(),
             }
@@ -209,12 +213,12 @@ impl Answer {
 }
 
 impl Issuer for &Engine {
-    fn network(&self) -> &dyn Far {
-        Engine::network(self)
+    fn largest_get(&self) -> usize {
+        self.networks.largest_get()
     }
 
     fn mapped(&self, rank: usize) -> Option<*mut u8> {
-        self.is_near(rank).then(|| self.node.slot(rank))
+        self.routes.is_mapped(rank).then(|| self.node.slot(rank))
     }
 
     fn check_claim(&self, claim: Option<Claim>, doing: &'static str, rank: usize) -> Result<()> {
@@ -222,7 +226,7 @@ impl Issuer for &Engine {
     }
 
     fn request(&mut self, doing: &'static str, rank: usize, post: Post<'_>) -> Result<Option<Arc<Answer>>> {
-        self.try_ask(doing, rank, || post(Engine::network(self)))
+        self.try_ask(doing, rank, || post(self.network(rank)))
     }
 
     fn is_answered(&mut self, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool> {
@@ -231,25 +235,27 @@ impl Issuer for &Engine {
 }
 
 impl Engine {
-    /// The network, if other ranks' memory is not mapped here.
+    /// The network for `rank`. There is one where [not all](super::Routes::all_mapped) ranks are mapped.
     #[inline(always)]
-    pub(crate) fn far(&self) -> Option<&dyn Far> {
-        self.far.as_deref()
+    pub(crate) fn network(&self, rank: usize) -> &dyn Far {
+        self.networks.to(rank)
+    }
+
+    /// What passes the time, where that is not the clock.
+    #[inline]
+    pub(crate) fn pace(&self) -> Option<&dyn Pace> {
+        self.networks.pace()
     }
 
     /// Most bytes of a message, header included, whichever rank it is for.
     pub(crate) fn largest_message(&self) -> usize {
         let lanes = || self.interface.largest_message();
-        match self.far() {
-            None => lanes(),
+        match self.networks.is_empty() {
+            true => lanes(),
             // So long that two of them fit.
-            Some(far) if self.shares => far.largest_message().min(lanes() / 2),
-            Some(far) => far.largest_message(),
+            false if self.routes.is_mixed() => self.networks.largest_message().min(lanes() / 2),
+            false => self.networks.largest_message(),
         }
-    }
-
-    pub(crate) fn network(&self) -> &dyn Far {
-        self.far().expect("only called where ranks are not all mapped here")
     }
 
     pub(super) fn far_error(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
@@ -276,21 +282,20 @@ impl Engine {
     /// Lets all ranks look up, after a change in the roster.
     pub(crate) fn notify_all(&self) {
         // In real time the roster wakes them itself.
-        if let Some(pace) = self.far().and_then(Far::pace) {
+        if let Some(pace) = self.pace() {
             (0..self.size).filter(|rank| *rank != self.rank).for_each(|rank| pace.notify(rank));
         }
     }
 
     #[inline]
     pub(super) fn far_turn(&self) -> usize {
-        let far = self.network();
-        let (mut done, has_news) = far.progress();
+        let (mut done, has_news) = self.networks.progress();
         if done != 0 {
             self.idle_polls.set(0);
         }
         if has_news {
             while !self.interface.delivering() {
-                let Some(arrival) = far.arrival() else { break };
+                let Some((far, arrival)) = self.networks.arrival() else { break };
                 // Before the handler, which may panic.
                 self.count(0, 1);
                 self.deliver(arrival.from, arrival.id, &transport::Message::new(arrival.data(), None));
@@ -299,7 +304,7 @@ impl Engine {
                 }
                 done += 1;
             }
-            far.take_lost().into_iter().for_each(|rank| self.doubt(rank));
+            self.networks.take_lost().into_iter().for_each(|rank| self.doubt(rank));
         }
         if self.has_doubts() {
             self.look_at_doubts();
@@ -319,7 +324,7 @@ impl Engine {
     fn nudge(&self, rank: usize) {
         let mut due = false;
         // Whether a rank of another host sleeps cannot be seen: it looks up by itself every now and then.
-        let is_seen = rank != self.rank && self.network().is_silent() && self.job.is_here(rank);
+        let is_seen = rank != self.rank && self.networks.is_silent_to(rank) && self.job.is_here(rank);
         if !is_seen || self.try_nudge(rank, &mut due) {
             return;
         }
@@ -338,7 +343,7 @@ impl Engine {
     /// Whether `rank` has been woken, or need not be. A rank that is awake now may still fall asleep before what was
     /// written gets there: then it must be looked at again. `due`: it was seen asleep, and has no message yet.
     fn try_nudge(&self, rank: usize, due: &mut bool) -> bool {
-        let far = self.network();
+        let far = self.network(rank);
         if !*due {
             // A rank that is gone sleeps no more; whoever waits for it hears of it elsewhere.
             let Ok(settled) = far.settled(rank) else { return true };
@@ -357,7 +362,7 @@ impl Engine {
     /// A poll that found nothing takes a little time, so that a loop of them lets others go on.
     #[cold]
     pub(crate) fn idle_poll(&self) {
-        if let Some(pace) = self.far().and_then(Far::pace) {
+        if let Some(pace) = self.pace() {
             let before = self.idle_polls.get();
             self.idle_polls.set((before + 1).min(IDLE_DOUBLINGS));
             pace.pause(IDLE_POLL * (1 << before));
@@ -403,7 +408,7 @@ impl Engine {
     pub(super) fn check_fits(&self, payload: &[u8]) -> Result<()> {
         let (asked, limit) = (payload.len() + 8, self.largest_message());
         if asked > limit {
-            let setting = match limit < self.network().largest_message() {
+            let setting = match limit < self.networks.largest_message() {
                 true => "BELLWETHER_MESSAGE_MEMORY",
                 false => "the network's largest message, or send less at a time",
             };
@@ -417,7 +422,8 @@ impl Engine {
         if let Operation::Message { payload, .. } = operation {
             self.check_fits(payload.as_ref())?;
         }
-        let sent = operation.post(self.network(), to).map_err(|error| self.far_error(error, to, operation.doing()))?;
+        let sent =
+            operation.post(self.network(to), to).map_err(|error| self.far_error(error, to, operation.doing()))?;
         if sent == Sent::Done {
             match operation {
                 Operation::Put { tell: true, .. } => self.nudge(to),
@@ -434,12 +440,11 @@ impl Engine {
     /// Further attempts at a put or ring, for a moment, without a look at messages, where it only waits for the network
     /// and not for the target: who puts and then computes does not turn the crank, and what is kept is copied.
     pub(super) fn attempt_for_a_moment(&self, to: usize, operation: &mut Operation<&[u8]>) -> Result<Sent> {
-        let Some(far) = self.far() else { return Ok(Sent::NoRoom) };
-        if matches!(operation, Operation::Message { .. }) || self.interface.delivering() {
+        if self.networks.is_empty() || matches!(operation, Operation::Message { .. }) || self.interface.delivering() {
             return Ok(Sent::NoRoom);
         }
-        let moment = Moment::new(far);
-        while (far.learns(to) || far.is_silent()) && moment.goes_on() {
+        let (far, moment) = (self.network(to), Moment::new(&self.networks));
+        while (far.learns(to) || self.networks.is_silent_to(to)) && moment.goes_on() {
             if self.attempt(to, operation)? == Sent::Done {
                 return Ok(Sent::Done);
             }
@@ -455,12 +460,12 @@ impl Engine {
     pub(crate) fn far_put(&self, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
         // Nearly always there is room.
         if bytes.len() <= SMALL_PUT
-            && !(self.is_near(rank)
+            && !(self.routes.is_mapped(rank)
                 || self.has_pending()
                 || !self.is_own()
                 || self.job.any_lost()
                 || self.job.any_left())
-            && matches!(self.network().put(rank, offset, bytes), Ok(done) if done == bytes.len())
+            && matches!(self.network(rank).put(rank, offset, bytes), Ok(done) if done == bytes.len())
         {
             return Ok(());
         }
@@ -472,7 +477,7 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn far_put_flag(&self, rank: usize, offset: usize, flag: u64) -> Result<()> {
-        if self.is_near(rank) {
+        if self.routes.is_mapped(rank) {
             // SAFETY: an aligned word of a mapped slot, by the caller's word, which this rank alone writes.
             let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(offset).cast()) };
             // Pairs with the Acquire load of who waits for it.
@@ -497,13 +502,13 @@ impl Engine {
 
     #[inline(never)]
     fn put_far(&self, rank: usize, offset: usize, bytes: &[u8], tell: bool) -> Result<()> {
-        if self.is_near(rank) {
+        if self.routes.is_mapped(rank) {
             // SAFETY: a mapped slot, in bounds by the caller's word.
             unsafe { crate::memory::copy::put(self.node.slot(rank).add(offset), bytes.as_ptr(), bytes.len()) };
-            self.put_near(rank);
+            self.stored(rank);
             return Ok(());
         }
-        let step = self.network().largest_put();
+        let step = self.network(rank).largest_put();
         let mut pieces = bytes.chunks(step).enumerate();
         pieces.try_for_each(|(n, bytes)| {
             self.do_or_keep(rank, Operation::Put { offset: offset + n * step, bytes, done: 0, tell })
@@ -516,13 +521,13 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn far_put_own(&self, rank: usize, offset: usize, own: usize, len: usize) -> Result<()> {
-        if len < STRAIGHT || self.is_near(rank) || self.interface.delivering() {
+        if len < STRAIGHT || self.routes.is_mapped(rank) || self.interface.delivering() {
             let mut bytes = vec![0; len];
             // SAFETY: our own slot, in bounds by the caller's word.
             unsafe { crate::memory::copy::get(bytes.as_mut_ptr(), self.node.slot(self.rank).add(own), len) };
             return self.far_put(rank, offset, &bytes);
         }
-        let far = self.network();
+        let far = self.network(rank);
         let mut done = 0;
         while done < len {
             let post = || match far.put_own(rank, offset + done, own + done, len - done) {
@@ -544,7 +549,7 @@ impl Engine {
 
     /// Whether bells are rung with notices, and have a word for them.
     pub(crate) fn rings_by_notice(&self) -> bool {
-        self.far().is_some_and(Far::notifies)
+        self.networks.notifies()
     }
 
     /// Writes `bytes`, if any, at `offset` of the slot of `rank`, which is another one and exists, and adds one to either of
@@ -553,7 +558,7 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn far_put_ring(&self, rank: usize, offset: usize, bytes: &[u8], bell: [usize; 2]) -> Result<()> {
-        let far = self.network();
+        let far = self.network(rank);
         self.check_own("ringing a bell")?;
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(rank, "ringing a bell")?;
@@ -575,12 +580,12 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`], [`Error::InsideHandler`].
     pub(crate) fn far_get(&self, doing: &'static str, rank: usize, offset: usize, to: &mut [u8]) -> Result<()> {
-        if self.is_near(rank) {
+        if self.routes.is_mapped(rank) {
             // SAFETY: a mapped slot, in bounds by the caller's word.
             unsafe { crate::memory::copy::get(to.as_mut_ptr(), self.node.slot(rank).add(offset), to.len()) };
             return Ok(());
         }
-        let far = self.network();
+        let far = self.network(rank);
         let step = far.largest_get();
         let mut done = 0;
         while done < to.len() {
@@ -598,7 +603,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::far_get`].
     pub(crate) fn far_atomic(&self, doing: &'static str, rank: usize, offset: usize, asked: Change) -> Result<u64> {
-        let far = self.network();
+        let far = self.network(rank);
         self.check_own(doing)?;
         let turns = self.atomics.get();
         self.atomics.set(turns.wrapping_add(1));
@@ -684,12 +689,12 @@ impl Engine {
     /// Whether nothing of this rank waits for room, or for the network to take it.
     pub(crate) fn has_sent_all(&self) -> bool {
         // A peer that is gone takes nothing more, and is told of once.
-        let flushed = |far: &dyn Far| loop {
-            if let Ok(all) = far.flush() {
+        let flushed = || loop {
+            if let Ok(all) = self.networks.flush() {
                 break all;
             }
         };
-        !self.has_pending() && self.far().is_none_or(flushed)
+        !self.has_pending() && flushed()
     }
 
     /// Waits until every rank has arrived.
@@ -697,7 +702,7 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`] if one died before.
     pub(crate) fn await_all(&self) -> Result<()> {
-        let Some(pace) = self.far().and_then(Far::pace) else { return self.job.await_all() };
+        let Some(pace) = self.pace() else { return self.job.await_all() };
         while !self.job.all_arrived() {
             if let Some((rank, cause)) = self.job.first_lost() {
                 return Err(Error::PeerLost { rank, cause, doing: "starting".into() });
@@ -712,9 +717,8 @@ impl Engine {
     /// # Errors
     /// [`Error::OutOfMemory`] if the network has no room for them.
     pub(crate) fn grew(&self, from: usize, to: usize) -> Result<()> {
-        let Some(far) = self.far() else { return Ok(()) };
         let full = |what, setting| Error::OutOfMemory { what, asked: to - from, free: 0, limit: 0, setting };
-        far.grew(from, to).map_err(|error| match error {
+        self.networks.grew(from, to).map_err(|error| match error {
             transport::Error::NoMemory => {
                 full("memory that the network may pin", "the limit on locked memory (ulimit -l)")
             }
@@ -730,7 +734,7 @@ impl Engine {
     /// [`Error::PeerLost`], [`Error::InsideHandler`].
     #[inline]
     pub(crate) fn quiet(&self, doing: &'static str) -> Result<()> {
-        if self.far.is_some() { self.far_quiet(doing) } else { Ok(()) }
+        if self.networks.is_empty() { Ok(()) } else { self.far_quiet(doing) }
     }
 
     #[cold]
@@ -748,12 +752,14 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn try_quiet(&self, doing: &'static str) -> Result<bool> {
-        let Some(far) = self.far() else { return Ok(true) };
+        if self.networks.is_empty() {
+            return Ok(true);
+        }
         self.check_own(doing)?;
         if self.has_pending() {
             return Ok(false);
         }
-        match far.flush() {
+        match self.networks.flush() {
             // Nobody misses what was put to a rank that left.
             Err((rank, _)) if self.job.loss(rank) == Some(Loss::Left) => Ok(false),
             Err((rank, error)) => match self.far_error(error, rank, doing) {
@@ -763,7 +769,7 @@ impl Engine {
             },
             Ok(all) => {
                 self.signalled.set(self.signalled.get() && !all);
-                Ok(all && far.is_answered())
+                Ok(all && self.networks.is_answered())
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Engine, Far};
+use super::Engine;
 use crate::bootstrap::watch::Watch;
 use crate::error::Loss;
 
@@ -54,7 +54,7 @@ impl Engine {
 
     /// In virtual time there is nothing to wait for. `false` where time is real.
     fn lose_in_virtual_time(&self, rank: usize) -> bool {
-        let Some(pace) = self.far().and_then(Far::pace) else { return false };
+        let Some(pace) = self.pace() else { return false };
         match [self.rank, rank].into_iter().find(|rank| pace.is_dead(*rank)) {
             Some(rank) => self.job.mark_lost(rank, Loss::Unknown),
             None => self.cut.borrow_mut().push(rank),

@@ -7,19 +7,20 @@ mod dispatch;
 mod drive;
 mod far;
 mod liveness;
-mod near;
+mod mapped;
 mod network;
+mod networks;
 mod operation;
 mod others;
 mod pending;
 mod pieces;
+mod routes;
 mod segments;
 mod straight;
 mod wait;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -29,7 +30,9 @@ pub(crate) use self::dispatch::Dispatch;
 pub use self::drive::Background;
 pub(crate) use self::far::{Answer, Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
+pub(crate) use self::networks::Networks;
 pub(crate) use self::operation::{Atomic, Change, Get, HeapRange};
+pub(crate) use self::routes::{Mapping, Routes};
 pub(crate) use self::segments::{ADDRESS, Forgotten};
 pub(crate) use self::straight::Local;
 pub use self::wait::Patience;
@@ -72,13 +75,11 @@ pub struct Engine {
     pub interface: Interface,
     /// What runs the handlers of messages.
     dispatch: OnceCell<std::rc::Weak<dyn Dispatch>>,
-    /// The network, where other ranks' memory is not mapped here, or not all of it.
-    far: Option<Box<dyn Far>>,
-    /// Ranks of the own node are reached directly nevertheless.
-    shares: bool,
-    /// Ranks around this one that can be written to without a word to anybody.
-    near: Range<usize>,
-    /// The network was asked to change a word of a near rank, and may not have.
+    /// How each rank is reached.
+    pub(crate) routes: Routes,
+    /// The networks, where other ranks' memory is not mapped here, or not all of it.
+    pub(crate) networks: Networks,
+    /// A network was asked to change a word of a mapped rank, and may not have.
     signalled: Cell<bool>,
     /// Ranks to which the network has no connection any more, though they may live.
     cut: RefCell<Vec<usize>>,
@@ -136,37 +137,27 @@ impl Drop for Unwound<'_> {
 const FAULTS_MAX: usize = 64;
 
 impl Engine {
-    /// The engine of the rank at `place`, whose slot is committed as its layout says; nobody has arrived yet. Other ranks'
-    /// slots are reached directly, or over `far`: all of them, or if it `shares` those of ranks on other nodes.
+    /// The engine of the rank at `place`, whose slot is committed as its layout says; nobody has arrived yet. Ranks
+    /// that are not `mapped` are reached over `networks`, in which time passes as `pace` says.
     pub(crate) fn new(
         place: shm::Place,
         mut settings: Settings,
         nodes: Nodes,
-        far: Option<Box<dyn Far>>,
-        shares: bool,
+        networks: Vec<Box<dyn Far>>,
+        pace: Option<Box<dyn Pace + Send>>,
+        mapping: Mapping,
     ) -> Engine {
         let shm::Place { rank, job, node, layout, .. } = place.clone();
         let size = job.ranks();
-        if let Some(far) = &far {
-            settings.message_memory = settings.message_memory.min(far.largest_message());
-        }
+        let routes = Routes::new(rank, size, mapping, &nodes, pace.is_some());
+        let networks = Networks::new(networks, routes.clone(), pace);
+        settings.message_memory = settings.message_memory.min(networks.largest_message());
         // As if alone, until all have arrived.
         let patience = Cell::new(Patience::new(size, 1, settings.spin, job.supervised()));
         if !wait::register_membarrier() {
             job.require_full_fence();
         }
-        // Every look for messages is a look at each lane: there are none from elsewhere.
-        let senders: Vec<usize> = match &far {
-            None => (0..size).collect(),
-            Some(_) if shares => near::mates(&nodes, rank, size).collect(),
-            Some(_) => Vec::new(),
-        };
-        let near = match &far {
-            None => 0..size,
-            Some(far) if shares && far.pace().is_none() => near::around(&nodes, rank, size),
-            Some(_) => rank..rank + 1,
-        };
-        let interface = Interface::new(place, senders, far.is_none());
+        let interface = Interface::new(place, routes.senders(), routes.all_mapped());
         Engine {
             rank,
             size,
@@ -179,9 +170,8 @@ impl Engine {
             nodes,
             interface,
             dispatch: OnceCell::new(),
-            far,
-            shares,
-            near,
+            routes,
+            networks,
             signalled: Cell::new(false),
             cut: RefCell::default(),
             doubts: RefCell::default(),
@@ -214,11 +204,16 @@ impl Engine {
         self.patience.get()
     }
 
-    /// Learns what is known when all ranks have arrived: how wakers must fence, and how many cores there are.
-    pub fn note_arrivals(&self) {
+    /// Learns what is known when all ranks have arrived: how wakers must fence, how many cores there are, and which network leads
+    /// to whom.
+    ///
+    /// # Errors
+    /// [`Error::Start`] if no network leads to a rank.
+    pub fn note_arrivals(&self) -> Result<()> {
         self.interface.note_fence_mode();
         let (cores, spin, supervised) = (self.job.cores(), self.settings.spin, self.job.supervised());
         self.patience.set(Patience::new(self.job.ranks_here(), cores, spin, supervised));
+        self.networks.decide()
     }
 
     /// The first line of a rank's slot.
@@ -245,8 +240,8 @@ impl Engine {
     #[inline(always)]
     pub fn turn(&self) -> usize {
         // Most looks find nothing, and a wait looks here between any two of its own: that is kept short.
-        let first = if self.far.is_some() && !self.shares { None } else { self.interface.first_waiting() };
-        let idle = first.is_none() && self.far.is_none() && !self.has_pending.get() && !self.has_background.get();
+        let first = if self.routes.has_lanes() { self.interface.first_waiting() } else { None };
+        let idle = first.is_none() && self.routes.all_mapped() && !self.has_pending.get() && !self.has_background.get();
         if idle { 0 } else { self.turn_busy(first) }
     }
 
@@ -271,8 +266,8 @@ impl Engine {
                 delivered
             }
         };
-        if self.far.is_some() {
-            self.wake_mates();
+        if !self.routes.all_mapped() {
+            self.wake_sleepers();
             done += self.far_turn();
         }
         if self.has_pending.get() {
@@ -296,7 +291,7 @@ impl Engine {
     #[inline]
     pub fn poll_alive(&self, doing: &'static str) -> Result<usize> {
         let done = self.poll()?;
-        if done == 0 && (self.job.any_lost() || self.far.is_some() || !self.is_own()) {
+        if done == 0 && (self.job.any_lost() || !self.routes.all_mapped() || !self.is_own()) {
             self.nothing_came(doing)?;
         }
         Ok(done)
@@ -340,7 +335,7 @@ impl Engine {
     #[inline(always)]
     pub fn send_at_once(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> bool {
         if payload.len() > SHORT_MAX - 8
-            || self.far.is_some()
+            || !self.routes.all_mapped()
             || self.has_pending.get()
             || !self.is_own()
             || self.job.any_lost()
@@ -381,7 +376,7 @@ impl Engine {
 
     #[inline(always)]
     fn transmit(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
-        if self.far.is_some() {
+        if !self.routes.all_mapped() {
             return self.attempt(to, &mut Operation::Message { id, ordered: false, header, payload });
         }
         self.transmit_near(to, id, header, payload)

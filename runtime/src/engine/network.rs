@@ -5,18 +5,17 @@ mod window;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags};
-
 use self::window::{Handled, Load};
 use super::dispatch::Arrival;
-use super::far::{Answer, Apart, Far, Pace, Soon};
+use super::far::{Answer, Apart, Far, Soon};
 use super::operation::Change;
-use super::pieces::{Card, Piece, Place, Table};
+use super::pieces::{Connection, Piece, Place, Table};
 use super::segments::ADDRESS;
 use crate::error::Error;
 use crate::memory::layout::{LINE, SlotLayout};
@@ -54,6 +53,8 @@ pub(crate) struct Surroundings<'a> {
 /// One rank's interface, and its endpoints, made on first use.
 pub(crate) struct Network<D: Domain> {
     rank: usize,
+    /// Its number among this rank's networks.
+    number: usize,
     name: &'static str,
     interface: Rc<D::Interface>,
     peers: RefCell<BTreeMap<usize, Known<D>>>,
@@ -73,9 +74,8 @@ pub(crate) struct Network<D: Domain> {
     lost: Rc<RefCell<Vec<usize>>>,
     /// Operations whose answer is on its way.
     unanswered: Arc<AtomicUsize>,
-    pace: Option<Box<dyn Pace>>,
     layout: SlotLayout,
-    card: Card,
+    record: Connection,
     /// The registered pieces of this rank's slot, which others reach. Given back before the mapping.
     regions: RefCell<Vec<Region>>,
     /// Where the last of them ends.
@@ -134,12 +134,13 @@ where
     Rc<D::Interface>: Confined,
     EndpointOf<D>: Confined,
 {
-    /// Opens an interface, registers the control area of this rank's slot, and shows both in the slot.
+    /// Opens an interface, registers the control area of this rank's slot, and shows both in the slot, as this rank's network
+    /// `number`.
     pub(crate) fn open(
+        number: usize,
         name: &'static str,
         domain: D,
         Surroundings { rank, ranks, node, layout }: Surroundings<'_>,
-        pace: Option<Box<dyn Pace>>,
     ) -> Result<Network<D>, Error> {
         let failed = |error: NotNow| error.at("opening the network", rank);
         let (place, worker) = ((rank, node, layout), Worker::new());
@@ -189,10 +190,10 @@ where
             returned,
             grown,
             windowed: true,
-            ..Network::over(name, Arc::new(domain), interface, place, pace)
+            ..Network::over(number, name, Arc::new(domain), interface, place)
         };
         network.grew(0, layout.control_len).map_err(failed)?;
-        network.card.show_address(&network.interface.address()).map_err(failed)?;
+        network.record.show_address(&network.interface.address()).map_err(failed)?;
         Ok(network)
     }
 }
@@ -200,11 +201,11 @@ where
 impl<D: Domain> Network<D> {
     /// Reaches others through `interface`. Nothing of this rank's is registered or shown for it.
     fn over(
+        number: usize,
         name: &'static str,
         domain: Arc<D>,
         interface: Rc<D::Interface>,
         (rank, node, layout): (usize, &Arc<NodeMemory>, SlotLayout),
-        pace: Option<Box<dyn Pace>>,
     ) -> Network<D> {
         let [lost, owners]: [Rc<RefCell<Vec<usize>>>; 2] = Default::default();
         let (gone, leads_to) = (Rc::clone(&lost), Rc::clone(&owners));
@@ -214,6 +215,7 @@ impl<D: Domain> Network<D> {
         interface.progress_enable(Directions::SEND.and(Directions::RECEIVE));
         Network {
             rank,
+            number,
             name,
             interface,
             peers: RefCell::default(),
@@ -226,9 +228,8 @@ impl<D: Domain> Network<D> {
             windowed: false,
             lost,
             unanswered: Arc::default(),
-            pace,
             layout,
-            card: Card::new(node, layout, rank),
+            record: Connection::new(node, layout, rank, number),
             regions: RefCell::default(),
             grown: Rc::default(),
             domain,
@@ -260,10 +261,10 @@ impl<D: Domain> Network<D> {
 
     #[cold]
     fn connect(&self, rank: usize) -> Result<Peer<EndpointOf<D>>> {
-        let card = Card::new(&self.node, self.layout, rank);
-        let (address, first) = (card.address(), card.first().ok_or(NotNow::NotConnected)?);
+        let record = Connection::new(&self.node, self.layout, rank, self.number);
+        let (address, first) = (record.address(), record.first().ok_or(NotNow::NotConnected)?);
         let endpoint = self.interface.connect(&address)?;
-        let mut table = Table::new(self.layout.pieces(), self.interface.attributes().get.max_bcopy);
+        let mut table = Table::new(self.layout.pieces(self.number), self.interface.attributes().get.max_bcopy);
         table.add(&first, |key| self.unpack(key))?;
         let mut owners = self.owners.borrow_mut();
         let index = endpoint.index() as usize;
@@ -324,7 +325,7 @@ impl<D: Domain> Network<D> {
                 Place::Ask { offset, len } => (offset, len),
             };
             // The table lies in the first piece, which is known from the start.
-            let Place::In(control) = table.find(self.layout.card) else { return Err(NotNow::OutOfRange) };
+            let Place::In(control) = table.find(self.layout.connections) else { return Err(NotNow::OutOfRange) };
             let Some(answer) = self.read(peer, control, from, len)? else { return Ok(false) };
             table.ask();
             *peer.fetch.borrow_mut() = Some(answer);
@@ -477,14 +478,18 @@ where
 {
     fn apart(&self) -> Result<Apart> {
         let interface = self.domain.open_private()?;
-        let (place, pace) = ((self.rank, &self.node, self.layout), self.pace.as_ref().map(|pace| pace.apart()));
-        let pace = pace.map(|pace| pace as Box<dyn Pace>);
-        let network = Network::over(self.name, Arc::clone(&self.domain), interface, place, pace);
+        let place = (self.rank, &self.node, self.layout);
+        let network = Network::over(self.number, self.name, Arc::clone(&self.domain), interface, place);
         // SAFETY:
         // - the interface was opened for it alone, and is confined, as are its endpoints;
         // - what else it holds without a lock is its own: the `Rc`s in the interface's handlers are its own ones;
-        // - the domain is `Sync`, the pace `Send`, and completions hold nothing but an `Arc`.
+        // - the domain is `Sync`, and completions hold nothing but an `Arc`.
         Ok(unsafe { Apart::new(Box::new(network)) })
+    }
+
+    fn reaches(&self, rank: usize) -> bool {
+        let address = Connection::new(&self.node, self.layout, rank, self.number).address();
+        !address.is_empty() && self.interface.is_reachable(&address)
     }
 
     fn order(&self) -> Result<()> {
@@ -684,7 +689,7 @@ where
         // SAFETY: the slot is mapped as long as the region lives: both are in the network. It is only touched through
         // atomics and the runtime's copies.
         let region = unsafe { self.domain.register(start, to - from) }?;
-        self.card.add(from, to, self.domain.pack_key(&region))?;
+        self.record.add(from, to, self.domain.pack_key(&region))?;
         self.regions.borrow_mut().push(region);
         self.grown.set(self.grown.get().max(to));
         Ok(())
@@ -695,8 +700,7 @@ where
     }
 
     fn is_silent(&self) -> bool {
-        // Virtual time knows of every event.
-        self.pace.is_none() && !self.interface.attributes().emulated.has(Capabilities::PUT_BCOPY)
+        !self.interface.attributes().emulated.has(Capabilities::PUT_BCOPY)
     }
 
     fn settled(&self, rank: usize) -> Result<bool> {
@@ -728,14 +732,12 @@ where
         !events.has(Events::DESCRIPTOR) || self.interface.arm(wanted) != Err(NotNow::Busy)
     }
 
-    fn sleep(&self, limit: Duration) {
-        let limit = if self.awaits_unannounced() { limit.min(UNANNOUNCED) } else { limit };
-        let Ok(descriptor) = self.interface.event_descriptor() else {
-            return std::thread::sleep(limit.min(UNANNOUNCED));
-        };
-        let limit = rustix::fs::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
-        // A signal and the end of the limit both mean: look again.
-        let _ = rustix::event::poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit));
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        self.interface.event_descriptor().ok()
+    }
+
+    fn longest_sleep(&self) -> Option<Duration> {
+        (self.awaits_unannounced() || self.event().is_none()).then_some(UNANNOUNCED)
     }
 
     fn largest_message(&self) -> usize {
@@ -748,10 +750,6 @@ where
 
     fn largest_get(&self) -> usize {
         self.interface.attributes().get.max_bcopy
-    }
-
-    fn pace(&self) -> Option<&dyn Pace> {
-        self.pace.as_deref()
     }
 
     fn name(&self) -> &'static str {

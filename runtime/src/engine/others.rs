@@ -21,9 +21,10 @@ impl Engine {
     /// Sends what other worlds of this thread keep, as far as there is room, and delivers nothing there. Whether there may be
     /// more: a network may have taken what it sends only when it is connected, and does not tell.
     pub(super) fn turn_others(&self) -> bool {
-        let is_far = |engine: &Rc<Engine>| engine.far().is_some_and(|far| far.pace().is_none());
-        let waiting =
-            |engine: &Rc<Engine>| !std::ptr::eq(&raw const **engine, self) && (engine.has_pending() || is_far(engine));
+        let has_network = |engine: &Rc<Engine>| !engine.networks.is_empty() && engine.pace().is_none();
+        let waiting = |engine: &Rc<Engine>| {
+            !std::ptr::eq(&raw const **engine, self) && (engine.has_pending() || has_network(engine))
+        };
         // A world may be dropped when its thread ends, and this list before it.
         let others = ENGINES.try_with(|engines| {
             let engines = engines.borrow();
@@ -32,11 +33,9 @@ impl Engine {
         });
         let others = others.unwrap_or_default();
         for engine in others.iter().filter(|engine| !engine.interface.delivering()) {
-            if let Some(far) = engine.far() {
-                far.progress();
-            }
+            engine.networks.progress();
             engine.flush_pending();
         }
-        others.iter().any(|engine| engine.has_pending() || is_far(engine))
+        others.iter().any(|engine| engine.has_pending() || has_network(engine))
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::Engine;
 use super::operation::Operation;
-use super::{Engine, Far};
 use crate::error::{Error, Loss, Result};
 use crate::transport::Sent;
 
@@ -139,14 +139,14 @@ impl Engine {
     /// Attempts it once. A put that is accepted in part knows how much of it was.
     pub(super) fn attempt<B: AsRef<[u8]>>(&self, to: usize, operation: &mut Operation<B>) -> Result<Sent> {
         match *operation {
-            Operation::Message { id, header, ref payload, .. } if self.far.is_none() => {
+            Operation::Message { id, header, ref payload, .. } if self.routes.all_mapped() => {
                 self.transmit_near(to, id, header, payload.as_ref())
             }
-            Operation::Message { id, header, ref payload, .. } if self.has_lane(to) => {
+            Operation::Message { id, header, ref payload, .. } if self.routes.has_lane(to) => {
                 let payload = payload.as_ref();
                 self.check_fits(payload)?;
                 let sent = if self.is_clear(to)? { self.transmit_near(to, id, header, payload)? } else { Sent::NoRoom };
-                self.wake_mates();
+                self.wake_sleepers();
                 Ok(sent)
             }
             Operation::Chime { offset } => self.chime(to, offset),
@@ -206,12 +206,10 @@ impl Engine {
         /// The same in virtual time, which costs nothing: all of the limit passes, since a message in pieces needs credits of a
         /// receiver that has to run for that.
         const VIRTUAL_PAUSE: Duration = Duration::from_millis(1);
-        let pace = self.far().and_then(Far::pace);
+        let pace = self.pace();
         let (begun, mut passed) = (Instant::now(), Duration::ZERO);
         while passed < limit {
-            if let Some(far) = self.far() {
-                far.progress();
-            }
+            self.networks.progress();
             self.flush_pending();
             match pace {
                 Some(pace) => {

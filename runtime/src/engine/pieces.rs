@@ -23,18 +23,20 @@ pub(super) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == PIECE_LEN);
 
-/// What a rank tells in its slot about how to reach it: the address of its interface, and the table of its pieces.
+/// What a rank tells in its slot about how to reach it over one network: the address of its interface, and the table of its
+/// pieces.
 #[derive(Debug)]
-pub(super) struct Card {
+pub(super) struct Connection {
     node: Arc<NodeMemory>,
     layout: SlotLayout,
     rank: usize,
+    network: usize,
 }
 
-impl Card {
-    /// The card in the slot of `rank`, which is committed as `layout` says.
-    pub(super) fn new(node: &Arc<NodeMemory>, layout: SlotLayout, rank: usize) -> Card {
-        Card { node: Arc::clone(node), layout, rank }
+impl Connection {
+    /// The connection record for this network in the slot of `rank`, which is committed as `layout` says.
+    pub(super) fn new(node: &Arc<NodeMemory>, layout: SlotLayout, rank: usize, network: usize) -> Connection {
+        Connection { node: Arc::clone(node), layout, rank, network }
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
@@ -60,19 +62,21 @@ impl Card {
             });
         }
         // SAFETY: our own slot, with room for that many bytes; nobody reads them before the length is there.
-        unsafe { copy::copy(self.at(self.layout.card + LINE), address.as_ptr(), address.len()) };
+        unsafe { copy::copy(self.at(self.layout.connection(self.network) + LINE), address.as_ptr(), address.len()) };
         // Pairs with the Acquire load in `address`.
-        self.word(self.layout.card).store(address.len() as u64, Ordering::Release);
+        self.word(self.layout.connection(self.network)).store(address.len() as u64, Ordering::Release);
         Ok(())
     }
 
     /// The address that the rank shows; empty if it shows none yet.
     pub(super) fn address(&self) -> Vec<u8> {
         // Pairs with the Release store in `show_address`.
-        let len = self.word(self.layout.card).load(Ordering::Acquire) as usize;
+        let len = self.word(self.layout.connection(self.network)).load(Ordering::Acquire) as usize;
         let mut address = vec![0; len.min(ADDRESS_MAX)];
         // SAFETY: inside the control area.
-        unsafe { copy::copy(address.as_mut_ptr(), self.at(self.layout.card + LINE), address.len()) };
+        unsafe {
+            copy::copy(address.as_mut_ptr(), self.at(self.layout.connection(self.network) + LINE), address.len())
+        };
         address
     }
 
@@ -81,7 +85,7 @@ impl Card {
     /// # Errors
     /// [`Error::NoResource`] if the table is full.
     pub(super) fn add(&self, start: usize, end: usize, key: [u8; PACKED_KEY_LEN]) -> Result<()> {
-        let count = self.word(self.layout.pieces());
+        let count = self.word(self.layout.pieces(self.network));
         let known = count.load(Ordering::Relaxed) as usize;
         if known == PIECES_MAX {
             return Err(Error::NoResource);
@@ -89,7 +93,11 @@ impl Card {
         let entry = Entry { start: start as u64, end: end as u64, key };
         // SAFETY: our own table, with room for the entry; nobody reads it before the count says that it is there.
         unsafe {
-            copy::copy(self.at(self.layout.pieces() + LINE + known * PIECE_LEN), (&raw const entry).cast(), PIECE_LEN)
+            copy::copy(
+                self.at(self.layout.pieces(self.network) + LINE + known * PIECE_LEN),
+                (&raw const entry).cast(),
+                PIECE_LEN,
+            )
         };
         // Pairs with the Acquire load in `first`, and with a peer's fetch of the count before that of the entry.
         count.store(known as u64 + 1, Ordering::Release);
@@ -99,12 +107,12 @@ impl Card {
     /// The first entry, where the slot is mapped here: the key to the table itself.
     pub(super) fn first(&self) -> Option<Entry> {
         // Pairs with the Release store in `add`.
-        if self.word(self.layout.pieces()).load(Ordering::Acquire) == 0 {
+        if self.word(self.layout.pieces(self.network)).load(Ordering::Acquire) == 0 {
             return None;
         }
         let mut entry: Entry = bytemuck::Zeroable::zeroed();
         // SAFETY: inside the control area; an entry that is there is not written again.
-        unsafe { copy::copy((&raw mut entry).cast(), self.at(self.layout.pieces() + LINE), PIECE_LEN) };
+        unsafe { copy::copy((&raw mut entry).cast(), self.at(self.layout.pieces(self.network) + LINE), PIECE_LEN) };
         Some(entry)
     }
 }
@@ -316,16 +324,16 @@ mod tests {
     use crate::memory::node::Slots;
     use crate::settings::Settings;
 
-    /// A rank's card, and the layout of its slot.
-    fn card() -> (Card, SlotLayout) {
+    /// A rank's connection record, and the layout of its slot.
+    fn record() -> (Connection, SlotLayout) {
         let settings = Settings { heap_limit: Some(1 << 20), ..Settings::default() };
         let job = JobMemory::create(1, &settings).expect("a job");
         let stride_log2 = job.stride_log2();
         let slots = Slots { offset: job.slots_offset(), count: 1, stride_log2, reserved: false, transparent: false };
         let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
         let layout = SlotLayout::new(1, 1 << stride_log2, None);
-        node.commit(0, 0, layout.control_len.next_multiple_of(node.granule(0)), 1, "a card", "").expect("memory");
-        (Card::new(&node, layout, 0), layout)
+        node.commit(0, 0, layout.control_len.next_multiple_of(node.granule(0)), 1, "a record", "").expect("memory");
+        (Connection::new(&node, layout, 0, 0), layout)
     }
 
     /// A piece's key is its number here.
@@ -338,22 +346,22 @@ mod tests {
     }
 
     /// A peer's table that knows its first piece, fetched by at most `largest` bytes.
-    fn table(card: &Card, layout: &SlotLayout, largest: usize) -> Table<u8> {
-        let mut table = Table::new(layout.pieces(), largest);
-        table.add(&card.first().expect("there is a piece"), number).expect("a table");
+    fn table(record: &Connection, layout: &SlotLayout, largest: usize) -> Table<u8> {
+        let mut table = Table::new(layout.pieces(0), largest);
+        table.add(&record.first().expect("there is a piece"), number).expect("a table");
         table
     }
 
     /// What the slot holds there, as a get would bring it.
-    fn get(card: &Card, offset: usize, len: usize) -> Vec<u8> {
+    fn get(record: &Connection, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         // SAFETY: inside the control area.
-        unsafe { copy::copy(bytes.as_mut_ptr(), card.at(offset), len) };
+        unsafe { copy::copy(bytes.as_mut_ptr(), record.at(offset), len) };
         bytes
     }
 
     /// Looks for `offset` until the answer is final; tells the piece, how far in it and what is left, and the fetches.
-    fn look(table: &mut Table<u8>, card: &Card, offset: usize) -> (Option<(u8, u64, usize)>, usize) {
+    fn look(table: &mut Table<u8>, record: &Connection, offset: usize) -> (Option<(u8, u64, usize)>, usize) {
         for fetches in 0.. {
             let (from, len) = match table.find(offset) {
                 Place::In(piece) => return (Some((piece.key, piece.within(offset), piece.left(offset))), fetches),
@@ -363,120 +371,120 @@ mod tests {
             };
             table.ask();
             assert!(matches!(table.find(offset), Place::Wait), "asked once");
-            table.answer(&get(card, from, len), number).expect("a table");
+            table.answer(&get(record, from, len), number).expect("a table");
         }
         unreachable!("it ends or panics")
     }
 
     #[test]
     fn an_address_is_shown_whole_or_not_at_all() {
-        let (card, _) = card();
-        assert_eq!(card.address(), []);
-        assert!(matches!(card.show_address(&[7; ADDRESS_MAX + 1]), Err(Error::ExceedsLimit { .. })));
-        assert_eq!(card.address(), []);
+        let (record, _) = record();
+        assert_eq!(record.address(), []);
+        assert!(matches!(record.show_address(&[7; ADDRESS_MAX + 1]), Err(Error::ExceedsLimit { .. })));
+        assert_eq!(record.address(), []);
         for len in [ADDRESS_MAX, 5, 0] {
-            card.show_address(&vec![7; len]).expect("fits");
-            assert_eq!(card.address(), vec![7; len]);
+            record.show_address(&vec![7; len]).expect("fits");
+            assert_eq!(record.address(), vec![7; len]);
         }
     }
 
     #[test]
     fn a_table_that_grew_is_fetched_again() {
-        let (card, layout) = card();
-        assert!(card.first().is_none());
-        card.add(0, 100, key(1)).expect("room");
-        let mut table = table(&card, &layout, 1 << 20);
-        assert_eq!(look(&mut table, &card, 99), (Some((1, 99, 1)), 0));
-        card.add(1000, 2000, key(2)).expect("room");
+        let (record, layout) = record();
+        assert!(record.first().is_none());
+        record.add(0, 100, key(1)).expect("room");
+        let mut table = table(&record, &layout, 1 << 20);
+        assert_eq!(look(&mut table, &record, 99), (Some((1, 99, 1)), 0));
+        record.add(1000, 2000, key(2)).expect("room");
         // The count, and then what is new.
-        assert_eq!(look(&mut table, &card, 1000), (Some((2, 0, 1000)), 2));
-        assert_eq!(look(&mut table, &card, 1999), (Some((2, 999, 1)), 0));
-        card.add(2000, 2001, key(3)).expect("room");
-        card.add(2001, 3000, key(4)).expect("room");
-        assert_eq!(look(&mut table, &card, 2001), (Some((4, 0, 999)), 2));
-        assert_eq!(look(&mut table, &card, 2000), (Some((3, 0, 1)), 0));
-        assert_eq!(look(&mut table, &card, 0), (Some((1, 0, 100)), 0));
+        assert_eq!(look(&mut table, &record, 1000), (Some((2, 0, 1000)), 2));
+        assert_eq!(look(&mut table, &record, 1999), (Some((2, 999, 1)), 0));
+        record.add(2000, 2001, key(3)).expect("room");
+        record.add(2001, 3000, key(4)).expect("room");
+        assert_eq!(look(&mut table, &record, 2001), (Some((4, 0, 999)), 2));
+        assert_eq!(look(&mut table, &record, 2000), (Some((3, 0, 1)), 0));
+        assert_eq!(look(&mut table, &record, 0), (Some((1, 0, 100)), 0));
     }
 
     #[test]
     fn an_offset_in_no_piece_is_asked_for_once_each_time() {
-        let (card, layout) = card();
-        card.add(0, 100, key(1)).expect("room");
-        let mut table = table(&card, &layout, 1 << 20);
+        let (record, layout) = record();
+        record.add(0, 100, key(1)).expect("room");
+        let mut table = table(&record, &layout, 1 << 20);
         for _ in 0..2 {
             for nowhere in [100, 999, usize::MAX] {
-                assert_eq!(look(&mut table, &card, nowhere), (None, 1));
+                assert_eq!(look(&mut table, &record, nowhere), (None, 1));
             }
         }
         // Between two pieces, and behind the last.
-        card.add(1000, 2000, key(2)).expect("room");
-        assert_eq!(look(&mut table, &card, 999), (None, 2));
-        assert_eq!(look(&mut table, &card, 2000), (None, 1));
+        record.add(1000, 2000, key(2)).expect("room");
+        assert_eq!(look(&mut table, &record, 999), (None, 2));
+        assert_eq!(look(&mut table, &record, 2000), (None, 1));
         // It may be there later.
-        card.add(2000, 3000, key(3)).expect("room");
-        assert_eq!(look(&mut table, &card, 2000), (Some((3, 0, 1000)), 2));
+        record.add(2000, 3000, key(3)).expect("room");
+        assert_eq!(look(&mut table, &record, 2000), (Some((3, 0, 1000)), 2));
     }
 
     #[test]
     fn who_asks_while_a_fetch_is_under_way_is_not_told_of_an_older_table() {
-        let (card, layout) = card();
-        card.add(0, 100, key(1)).expect("room");
-        let mut table = table(&card, &layout, 1 << 20);
+        let (record, layout) = record();
+        record.add(0, 100, key(1)).expect("room");
+        let mut table = table(&record, &layout, 1 << 20);
         let Place::Ask { offset, len } = table.find(500) else { panic!("not known yet") };
         table.ask();
-        let old = get(&card, offset, len);
-        card.add(100, 200, key(2)).expect("room");
+        let old = get(&record, offset, len);
+        record.add(100, 200, key(2)).expect("room");
         assert!(matches!(table.find(150), Place::Wait));
         table.answer(&old, number).expect("a table");
-        assert_eq!(look(&mut table, &card, 150), (Some((2, 50, 50)), 2));
-        assert_eq!(look(&mut table, &card, 500), (None, 0));
+        assert_eq!(look(&mut table, &record, 150), (Some((2, 50, 50)), 2));
+        assert_eq!(look(&mut table, &record, 500), (None, 0));
     }
 
     #[test]
     fn a_fetch_that_failed_is_made_again() {
-        let (card, layout) = card();
-        card.add(0, 100, key(1)).expect("room");
-        let mut table = table(&card, &layout, 1 << 20);
-        card.add(100, 200, key(2)).expect("room");
+        let (record, layout) = record();
+        record.add(0, 100, key(1)).expect("room");
+        let mut table = table(&record, &layout, 1 << 20);
+        record.add(100, 200, key(2)).expect("room");
         assert!(matches!(table.find(100), Place::Ask { .. }));
         table.ask();
         table.fail();
-        assert_eq!(look(&mut table, &card, 100), (Some((2, 0, 100)), 2));
+        assert_eq!(look(&mut table, &record, 100), (Some((2, 0, 100)), 2));
     }
 
     #[test]
     fn the_table_is_fetched_in_parts_and_has_an_end() {
-        let (card, layout) = card();
+        let (record, layout) = record();
         for n in 0..PIECES_MAX {
-            card.add(10 * n, 10 * n + 10, key(n as u8)).expect("room");
+            record.add(10 * n, 10 * n + 10, key(n as u8)).expect("room");
         }
-        assert_eq!(card.add(10 * PIECES_MAX, 10 * PIECES_MAX + 10, key(0)), Err(Error::NoResource));
+        assert_eq!(record.add(10 * PIECES_MAX, 10 * PIECES_MAX + 10, key(0)), Err(Error::NoResource));
         for (largest, fetches) in [(1, PIECES_MAX), (10 * PIECE_LEN, 21), (1 << 20, 2)] {
-            let mut table = table(&card, &layout, largest);
+            let mut table = table(&record, &layout, largest);
             let last = 10 * PIECES_MAX - 1;
-            assert_eq!(look(&mut table, &card, last), (Some((PIECES_MAX as u8 - 1, 9, 1)), fetches), "{largest}");
+            assert_eq!(look(&mut table, &record, last), (Some((PIECES_MAX as u8 - 1, 9, 1)), fetches), "{largest}");
             for n in 0..PIECES_MAX {
-                assert_eq!(look(&mut table, &card, 10 * n + 3), (Some((n as u8, 3, 7)), 0));
+                assert_eq!(look(&mut table, &record, 10 * n + 3), (Some((n as u8, 3, 7)), 0));
             }
         }
     }
 
     #[test]
     fn bytes_that_are_no_table_are_refused() {
-        let (card, layout) = card();
-        card.add(0, 100, key(1)).expect("room");
+        let (record, layout) = record();
+        record.add(0, 100, key(1)).expect("room");
         let entry = |start: u64, end: u64| bytemuck::bytes_of(&Entry { start, end, key: key(9) }).to_vec();
         let many = (PIECES_MAX as u64 + 1).to_ne_bytes();
         let counts: [&[u8]; 4] = [&many, &u64::MAX.to_ne_bytes(), &0u64.to_ne_bytes(), &[1, 2, 3]];
         for count in counts {
-            let mut table = table(&card, &layout, 1 << 20);
+            let mut table = table(&record, &layout, 1 << 20);
             let _ = table.find(500);
             table.ask();
             assert!(table.answer(count, number).is_err(), "{count:?}");
             assert!(matches!(table.find(500), Place::Ask { .. }), "as if never asked");
         }
         for wrong in [entry(99, 200), entry(200, 200), entry(300, 200), entry(0, 50), vec![0; 63]] {
-            let mut table = table(&card, &layout, 1 << 20);
+            let mut table = table(&record, &layout, 1 << 20);
             let _ = table.find(500);
             table.ask();
             table.answer(&2u64.to_ne_bytes(), number).expect("a count");

@@ -36,7 +36,7 @@ use super::straight::Local;
 use crate::error::{Error, Result};
 use crate::memory::layout::{LINE, SEGMENTS_FIRST, SEGMENTS_MAX};
 use crate::memory::segments::{Entry, HOLDS, KEY_ROOM, Table};
-use crate::transport::{self, Region};
+use crate::transport::{self, PACKED_KEY_LEN, Region};
 
 /// Added to an address of a peer, it is an offset as [`super::Far`] takes them: of the segment in which the address lies.
 pub(crate) const ADDRESS: usize = 1 << 63;
@@ -59,7 +59,7 @@ pub(crate) trait FarSegments {
     ///
     /// # Safety
     /// The memory stays mapped until the region is dropped.
-    unsafe fn register(&self, start: *mut u8, len: usize) -> transport::Result<(Region, [u8; KEY_ROOM])>;
+    unsafe fn register(&self, start: *mut u8, len: usize) -> transport::Result<(Region, [u8; PACKED_KEY_LEN])>;
     /// Whether all `len` bytes at `address` of `rank` lie in segments that are known here.
     fn covers(&self, rank: usize, address: usize, len: usize) -> bool;
     /// The segment of `rank` with this number, if it is known here.
@@ -87,7 +87,7 @@ pub(crate) trait FarSegments {
         at: usize,
         len: usize,
     ) -> transport::Result<Option<(Arc<Answer>, usize)>>;
-    /// Posts a get of at most `len` bytes from `at` so far into the memory of `rank` that `key` names, or of as many as one
+    /// Posts a get of at most `len` bytes from `at` so far into the memory of `rank` that `keys` name, or of as many as one
     /// request takes. The answer is how it ended, and comes with the count; `None`: no room now.
     ///
     /// # Safety
@@ -95,7 +95,7 @@ pub(crate) trait FarSegments {
     unsafe fn fetch(
         &self,
         rank: usize,
-        key: &[u8; KEY_ROOM],
+        keys: &[u8; KEY_ROOM],
         at: usize,
         to: *mut u8,
         region: &Region,
@@ -114,8 +114,8 @@ pub(super) struct Segments {
 
 #[derive(Debug, Default)]
 struct Books {
-    /// The registrations with the network, where there is one. Given back when nobody can use the keys any more.
-    open: BTreeMap<u32, Option<Region>>,
+    /// The registrations, one with each network. Given back when nobody can use the keys any more.
+    open: BTreeMap<u32, Vec<Region>>,
     /// Numbers below the highest one used so far that are free.
     free: BTreeSet<u32>,
     /// One more than that.
@@ -169,8 +169,8 @@ impl Engine {
             )));
         }
         // SAFETY: the caller's.
-        let registered = self.far().map(|far| unsafe { far.register(start, len) }).transpose();
-        let (region, key) = registered.map_err(|error| error.at(NAME, self.rank))?.unzip();
+        let registered = unsafe { self.networks.register(start, len) };
+        let (regions, keys) = registered.map_err(|error| error.at(NAME, self.rank))?;
         let number = self.segments.books.borrow_mut().take(wanted);
         let number = number.ok_or_else(|| match wanted {
             Some(number) => invalid(format!(
@@ -180,7 +180,7 @@ impl Engine {
             None => invalid(format!("this rank has {SEGMENTS_MAX} segments, and can have no more: close some first")),
         })?;
         let found = Found { start: start as usize, len };
-        let generation = self.enter_segment(number, found, region, key).inspect_err(|_| {
+        let generation = self.enter_segment(number, found, regions, keys).inspect_err(|_| {
             self.segments.books.borrow_mut().free.insert(number);
         })?;
         // It is registered and shown, whatever becomes of the telling: who is not told looks the number up, or sends a message.
@@ -193,8 +193,8 @@ impl Engine {
         &self,
         number: u32,
         Found { start, len }: Found,
-        region: Option<Region>,
-        key: Option<[u8; KEY_ROOM]>,
+        regions: Vec<Region>,
+        keys: [u8; KEY_ROOM],
     ) -> Result<u64> {
         let mut backed = self.segments.books.borrow().backed;
         let table = self.table_of(self.rank);
@@ -204,12 +204,8 @@ impl Engine {
         let mut books = self.segments.books.borrow_mut();
         books.backed = backed;
         books.changes += 1;
-        table.write(
-            number as usize,
-            &Entry::new(books.changes, start, len, key.unwrap_or([0; KEY_ROOM])),
-            books.changes,
-        );
-        books.open.insert(number, region);
+        table.write(number as usize, &Entry::new(books.changes, start, len, keys), books.changes);
+        books.open.insert(number, regions);
         Ok(books.changes)
     }
 
@@ -226,12 +222,12 @@ impl Engine {
         // SAFETY: mapped as long as the engine lives, and so as long as its segments.
         let place = unsafe { self.node.slot(self.rank).add(self.layout.statics) };
         // SAFETY: as above; a program that asked for this means its variables to be reached.
-        let registered = self.far().map(|far| unsafe { far.register(place, len) }).transpose();
-        let (region, key) = registered.map_err(|error| error.at("registering static data", self.rank))?.unzip();
-        self.enter_segment(STATICS, Found { start, len }, region, key).map(drop)
+        let registered = unsafe { self.networks.register(place, len) };
+        let (regions, keys) = registered.map_err(|error| error.at("registering static data", self.rank))?;
+        self.enter_segment(STATICS, Found { start, len }, regions, keys).map(drop)
     }
 
-    /// Where `len` bytes at `address` of `rank`, which is near, are in its slot, if they are symmetric static data.
+    /// Where `len` bytes at `address` of `rank`, which is mapped, are in its slot, if they are symmetric static data.
     #[inline]
     pub(crate) fn in_statics(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
         let (start, bytes) = self.statics_of(rank);
@@ -253,12 +249,15 @@ impl Engine {
 
     /// Tells the ranks that hold a copy of this rank's table, over a network, that it has changed.
     fn tell_changes(&self, doing: &'static str) -> Result<()> {
-        let Some(far) = self.far() else { return Ok(()) };
+        if self.networks.is_empty() {
+            return Ok(());
+        }
         fence(Ordering::SeqCst);
         let table = self.table_of(self.rank);
-        let holds = |rank: &usize| table.word(*rank).load(Ordering::Acquire) & HOLDS != 0 && !self.is_near(*rank);
+        let holds =
+            |rank: &usize| table.word(*rank).load(Ordering::Acquire) & HOLDS != 0 && !self.routes.is_mapped(*rank);
         for rank in (0..self.size).filter(holds) {
-            let mut outcome = Ok(false);
+            let (far, mut outcome) = (self.network(rank), Ok(false));
             let waited = self.wait_together(doing, || {
                 outcome = far.show_word(rank, self.own_word(far.holds_of(rank)));
                 !matches!(outcome, Ok(false))
@@ -276,9 +275,9 @@ impl Engine {
         self.segments.books.borrow().changes | if holds { HOLDS } else { 0 }
     }
 
-    /// Whether the network does puts and gets while the target does nothing.
-    pub(crate) fn reaches_idle(&self) -> bool {
-        self.far().is_some_and(|far| far.reaches_idle())
+    /// Whether the network for `rank` does puts and gets while the target does nothing.
+    pub(crate) fn reaches_idle(&self, rank: usize) -> bool {
+        !self.networks.is_empty() && self.network(rank).reaches_idle()
     }
 
     /// Whether all `len` bytes at `address` of `rank`, which is reached over a network, lie in its segments. Waits for the
@@ -289,7 +288,10 @@ impl Engine {
     /// [`Error::PeerLost`].
     pub(crate) fn is_registered(&self, doing: &'static str, rank: usize, address: usize, len: usize) -> Result<bool> {
         self.check_own(doing)?;
-        let Some(far) = self.far() else { return Ok(false) };
+        if self.networks.is_empty() {
+            return Ok(false);
+        }
+        let far = self.network(rank);
         if far.covers(rank, address, len) {
             return Ok(true);
         }
@@ -304,7 +306,7 @@ impl Engine {
     }
 
     fn copy_table(&self, doing: &'static str, rank: usize) -> Result<()> {
-        let far = self.far().expect("only where ranks are reached over a network");
+        let far = self.network(rank);
         let (mut ticket, mut outcome, word) = (None, Ok(false), self.own_word(true));
         self.wait_together(doing, || {
             outcome = far.refresh(rank, word, &mut ticket);
@@ -319,8 +321,8 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`]; [`Error::InsideHandler`] where the table is not known here.
     pub(crate) fn find_segment(&self, doing: &'static str, rank: usize, number: u32) -> Result<Option<Found>> {
-        if !self.is_near(rank) {
-            let far = self.far().expect("a rank that is not mapped is reached over a network");
+        if !self.routes.is_mapped(rank) {
+            let far = self.network(rank);
             if let Some(found) = far.known(rank, number) {
                 return Ok(Some(found));
             }
@@ -389,8 +391,10 @@ impl Engine {
     /// Tells the network that a segment of `rank` is closed; [`Forgotten::Now`] where there is nothing to wait for. See
     /// [`FarSegments::forget`].
     pub(crate) fn forget_segment(&self, rank: usize, number: u32, generation: u64) -> Forgotten {
-        let Some(far) = self.far().filter(|_| !self.is_near(rank)) else { return Forgotten::Now };
-        match far.forget(rank, number, generation) {
+        if self.routes.is_mapped(rank) {
+            return Forgotten::Now;
+        }
+        match self.network(rank).forget(rank, number, generation) {
             Ok(Some(answer)) => Forgotten::Later(answer),
             Ok(None) => Forgotten::Again,
             // The connection is gone, and all that was under way there.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::far::{Answer, Far};
+use super::networks::Networks;
 use crate::error::Result;
 use crate::transport::Region;
 
@@ -36,7 +37,7 @@ impl Local {
 }
 
 /// Waits for the end of a request, whatever else happens: the network uses the caller's memory until then.
-struct Lasting<'a>(&'a dyn Far, Arc<Answer>);
+struct Lasting<'a>(&'a Networks, Arc<Answer>);
 
 impl Drop for Lasting<'_> {
     fn drop(&mut self) {
@@ -68,9 +69,10 @@ impl Engine {
         local: Local,
         len: usize,
     ) -> Result<bool> {
-        let Some(far) = self.far().filter(|_| len >= STRAIGHT && !self.interface.delivering() && self.is_own()) else {
+        if len < STRAIGHT || self.interface.delivering() || !self.is_own() {
             return Ok(false);
-        };
+        }
+        let far = self.network(rank);
         // SAFETY: the caller's; the region ends with this call, and what uses it before.
         let Ok((region, _)) = (unsafe { far.register(local.start(), len) }) else {
             tracing::debug!(rank, len, "memory that cannot be registered: is copied");
@@ -108,7 +110,7 @@ impl Engine {
             !matches!(asked, Ok(None))
         })?;
         let answer = asked?.expect("the wait ends with a request");
-        let lasting = Lasting(far, Arc::clone(&answer));
+        let lasting = Lasting(&self.networks, Arc::clone(&answer));
         let mut outcome = Ok(false);
         self.wait_together(doing, || {
             outcome = self.answered(doing, rank, &answer);

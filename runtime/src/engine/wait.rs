@@ -9,7 +9,7 @@
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use super::{Engine, Far};
+use super::Engine;
 use crate::bootstrap::job::sleep_on;
 use crate::error::{Error, Loss, Result};
 
@@ -105,7 +105,7 @@ impl Engine {
             return Ok(());
         }
         self.check_outside_handler(doing)?;
-        if let Some(pace) = self.far().and_then(Far::pace) {
+        if let Some(pace) = self.pace() {
             return self.wait_virtual::<TELL>(pace, doing, limit, &mut ready);
         }
         let mut begun = None;
@@ -130,7 +130,7 @@ impl Engine {
             // Under a time limit, polls that deliver something count too: only `wait_long` checks the limit, and messages
             // may never stop coming.
             idle = if self.poll_and::<TELL>()? == 0 || limited { idle + 1 } else { 0 };
-            if self.far.is_some() && idle.is_multiple_of(FAR_ROUNDS) {
+            if !self.routes.all_mapped() && idle.is_multiple_of(FAR_ROUNDS) {
                 match since {
                     Some(since) if idle > 0 => {
                         let waited = Instant::elapsed(&since);
@@ -235,28 +235,28 @@ impl Engine {
     fn sleep(&self, left: Duration, ready: &mut dyn FnMut() -> bool) -> bool {
         // Sleep briefly where an event may come without a wake-up. A receiver wakes the sender when it returns credit of a
         // lane, but not when it drops a retained payload. Over a silent network, a put from another host wakes nobody.
-        let unseen = self.far().is_some_and(Far::is_silent) && self.job.ranks_here() < self.size;
+        let unseen = self.networks.is_silent() && self.job.ranks_here() < self.size;
         let others = self.turn_others();
         // What a future of a context waits for comes by that one's interface.
-        let elsewhere = self.far.is_some() && self.has_contexts();
+        let elsewhere = !self.routes.all_mapped() && self.has_contexts();
         let brief = self.has_pending() || self.has_nudges() || self.has_doubts() || unseen || others || elsewhere;
         let nap = if brief { Duration::from_millis(1) } else { self.patience.get().nap };
         let word = self.job.sleep_word(self.rank);
         word.store(1, Ordering::SeqCst);
         // With a network all wakers use a full fence, so this rank's own fence is enough.
-        if self.job.full_fence() || self.far.is_some() {
+        if self.job.full_fence() || !self.routes.all_mapped() {
             fence(Ordering::SeqCst);
         } else {
             membarrier();
         }
-        let armed = self.far().is_none_or(Far::arm);
+        let armed = self.networks.arm();
         let done = ready();
         let moved = (self.has_pending() && self.flush_pending() != 0)
             | (self.has_background.get() && self.turn_background() != 0);
         if armed && !done && !moved && self.interface.first_waiting().is_none() && !self.job.any_lost() {
-            match self.far() {
-                Some(far) => far.sleep(nap.min(left)),
-                None => sleep_on(word, 1, Some(nap.min(left))),
+            match self.networks.is_empty() {
+                false => self.networks.sleep(nap.min(left)),
+                true => sleep_on(word, 1, Some(nap.min(left))),
             }
         }
         word.store(0, Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! Where things lie in a rank's slot. All offsets count from the start of the slot.
 //!
 //! ```text
-//! | status, flags | exchange | handlers | card | segments | credits | lanes | table | statics |  arena  |  heap  |
+//! | status, flags | exchange | handlers | connections | segments | credits | lanes | table | statics |  arena  |  heap  |
 //! 0                                                                  control_len         arena + stride/4 ... stride
 //! ```
 //!
@@ -42,6 +42,10 @@ pub const ADDRESS_MAX: usize = 128;
 pub const PIECES_MAX: usize = 192;
 /// Bytes that describe one of them.
 pub const PIECE_LEN: usize = LINE;
+/// Networks that a rank can have open: an RDMA network, and one for peers that it does not reach.
+pub const NETWORKS_MAX: usize = 2;
+/// Bytes that tell how to reach a rank over one network.
+const CONNECTION_LEN: usize = LINE + ADDRESS_MAX + LINE + PIECES_MAX * PIECE_LEN;
 /// Bytes of the segment table's head: two lines, and the directory. A word for each rank follows.
 pub const SEGMENTS_HEAD: usize = 2 * LINE + SEGMENT_BLOCKS * size_of::<u64>();
 /// Segments a rank can have at a time, beside the symmetric heap and its static data.
@@ -68,9 +72,8 @@ pub struct SlotLayout {
     pub exchange: usize,
     /// Count and entries of the handler table.
     pub handlers: usize,
-    /// How to reach this rank over a network: its address and its length, then the registered pieces of its slot, count
-    /// first.
-    pub card: usize,
+    /// How to reach this rank over each network: a record for each; see [`SlotLayout::connection`].
+    pub connections: usize,
     /// Head of the segment table, then a word for each rank; see [`super::segments`].
     pub segments: usize,
     /// One line a sender: how much of its lane is consumed.
@@ -102,8 +105,8 @@ impl SlotLayout {
     pub fn new(ranks: usize, stride: usize, depth: Option<usize>) -> SlotLayout {
         let exchange = (2 + BARRIER_ROUNDS) * LINE;
         let handlers = exchange + 2 * EXCHANGE_LEN;
-        let card = (handlers + LINE + MAX_HANDLERS * HANDLER_ENTRY).next_multiple_of(LINE);
-        let segments = card + LINE + ADDRESS_MAX + LINE + PIECES_MAX * PIECE_LEN;
+        let connections = (handlers + LINE + MAX_HANDLERS * HANDLER_ENTRY).next_multiple_of(LINE);
+        let segments = connections + NETWORKS_MAX * CONNECTION_LEN;
         let credits = (segments + SEGMENTS_HEAD + ranks * size_of::<u64>()).next_multiple_of(LINE);
         let lanes = credits + ranks * LINE;
         let lane_depth = depth.map(usize::next_power_of_two).unwrap_or_else(|| {
@@ -119,7 +122,7 @@ impl SlotLayout {
         SlotLayout {
             exchange,
             handlers,
-            card,
+            connections,
             segments,
             credits,
             lanes,
@@ -145,9 +148,14 @@ impl SlotLayout {
         (2 + round) * LINE
     }
 
+    /// How to reach this rank over a network: the length of its address, the address, then the registered pieces of its slot.
+    pub fn connection(&self, network: usize) -> usize {
+        self.connections + network * CONNECTION_LEN
+    }
+
     /// The count of registered pieces, on a line of its own; the pieces follow.
-    pub fn pieces(&self) -> usize {
-        self.card + LINE + ADDRESS_MAX
+    pub fn pieces(&self, network: usize) -> usize {
+        self.connection(network) + LINE + ADDRESS_MAX
     }
 
     /// Where the credit line for `sender` lies in the receiver's slot.

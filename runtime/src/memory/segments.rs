@@ -24,8 +24,8 @@ use super::layout::{LINE, SEGMENT_BLOCK, SEGMENT_BLOCKS, SEGMENT_LEN, SlotLayout
 use super::node::NodeMemory;
 use crate::error::Result;
 
-/// Bytes of a key in an entry.
-pub const KEY_ROOM: usize = 88;
+/// Bytes of the keys in an entry, one for each network.
+pub const KEY_ROOM: usize = 96;
 /// The bit of a word by which a rank says that it holds entries of the slot's owner.
 pub const HOLDS: u64 = 1 << 63;
 /// Words of an entry.
@@ -41,8 +41,7 @@ pub struct Entry {
     pub start: u64,
     /// Its bytes.
     pub len: u64,
-    reserved: u64,
-    /// What the network needs to reach it; zeros where there is no network.
+    /// What each network needs to reach it, one after the other; zeros where there is no network.
     pub key: [u8; KEY_ROOM],
     check: u64,
 }
@@ -52,7 +51,7 @@ const _: () = assert!(size_of::<Entry>() == SEGMENT_LEN);
 impl Entry {
     /// An entry whose check sum fits.
     pub fn new(generation: u64, start: usize, len: usize, key: [u8; KEY_ROOM]) -> Entry {
-        let entry = Entry { generation, start: start as u64, len: len as u64, reserved: 0, key, check: 0 };
+        let entry = Entry { generation, start: start as u64, len: len as u64, key, check: 0 };
         Entry { check: entry.sum(), ..entry }
     }
 

@@ -191,7 +191,7 @@ pub(super) struct Landings {
 struct Outgoing {
     to: usize,
     /// Ends before the data.
-    _region: Option<Region>,
+    _regions: Vec<Region>,
     _data: Rc<Vec<u8>>,
 }
 
@@ -232,9 +232,9 @@ impl Drop for Incoming {
             // The device writes until the get ends.
             Way::Gets { posted, .. } => {
                 let Some((answer, _)) = posted else { return };
-                while let Some(far) = self.engine.far().filter(|_| answer.outcome().is_none()) {
-                    if far.progress().0 == 0 {
-                        match far.pace() {
+                while answer.outcome().is_none() {
+                    if self.engine.networks.progress().0 == 0 {
+                        match self.engine.pace() {
                             Some(pace) => pace.pause(PAUSE),
                             None => std::thread::yield_now(),
                         }
@@ -279,16 +279,14 @@ impl Messages {
             engine.wait_until("waiting for a rank to fetch large messages", None, || self.may_announce(to))?;
         }
         let call = self.open_call(to, |_| Ok(()));
-        let (mut way, mut region, mut key) = (BY_ADDRESS, None, None);
+        let (mut way, mut regions, mut keys) = (BY_ADDRESS, Vec::new(), None);
         let (address, len) = (data.as_ptr() as usize, data.len());
         if len <= EAGER && header.len() + len + EAGER / 8 <= engine.largest_message() {
             way = WITH_HEADER;
-        } else if !engine.is_near(to)
-            && let Some(far) = engine.far()
-        {
-            // SAFETY: the data stays where it is until `_region` is dropped, before it. Peers only get from it.
-            match unsafe { far.register(address as *mut u8, len) } {
-                Ok((registered, packed)) => (way, region, key) = (BY_KEY, Some(registered), Some(packed)),
+        } else if !engine.routes.is_mapped(to) {
+            // SAFETY: the data stays where it is until `_regions` are dropped, before it. Peers only get from it.
+            match unsafe { engine.networks.register(address as *mut u8, len) } {
+                Ok((registered, packed)) => (way, regions, keys) = (BY_KEY, registered, Some(packed)),
                 Err(error) => {
                     tracing::debug!(to, len, %error, "data that cannot be registered: is fetched by messages");
                 }
@@ -296,8 +294,8 @@ impl Messages {
         }
         let words = [call.number(), len as u64, way, address as u64, header.len() as u64].map(u64::to_ne_bytes);
         let inline = if way == WITH_HEADER { data.as_slice() } else { &[] };
-        let bytes = [words.as_flattened(), key.as_ref().map_or(&[][..], |key| key), header, inline].concat();
-        let outgoing = Outgoing { to, _region: region, _data: data };
+        let bytes = [words.as_flattened(), keys.as_ref().map_or(&[][..], |keys| keys), header, inline].concat();
+        let outgoing = Outgoing { to, _regions: regions, _data: data };
         self.landings.outgoing.borrow_mut().insert(call.number(), outgoing);
         if let Err(error) = self.send_to_handler(to, handler.0, &bytes) {
             self.landings.outgoing.borrow_mut().remove(&call.number());
@@ -368,7 +366,9 @@ impl Messages {
                 unsafe { crate::memory::copy::put(start, data.as_ptr(), len) };
                 Way::Here
             }
-            Some(key) => self.by_gets(start, len, key, address).unwrap_or_else(|| self.by_messages(&incoming, address)),
+            Some(key) => {
+                self.by_gets(from, start, len, key, address).unwrap_or_else(|| self.by_messages(&incoming, address))
+            }
             None if self.attached(&incoming, address) => Way::Here,
             None => self.by_messages(&incoming, address),
         };
@@ -383,8 +383,8 @@ impl Messages {
     /// Fetches by cross-memory attach; `false` where that is not possible.
     fn attached(&self, incoming: &Incoming, address: usize) -> bool {
         let engine = &self.engine;
-        let is_real = engine.far().is_none_or(|far| far.pace().is_none());
-        if !(engine.settings.cross_memory_attach && is_real && engine.is_near(incoming.from)) {
+        let is_real = engine.pace().is_none();
+        if !(engine.settings.cross_memory_attach && is_real && engine.routes.is_mapped(incoming.from)) {
             return false;
         }
         let pid = engine.job.pid(incoming.from);
@@ -397,9 +397,16 @@ impl Messages {
         moved.is_ok() && engine.job.loss(incoming.from).is_none()
     }
 
-    fn by_gets(&self, start: *mut u8, len: usize, key: Box<[u8; KEY_ROOM]>, address: usize) -> Option<Way> {
+    fn by_gets(
+        &self,
+        from: usize,
+        start: *mut u8,
+        len: usize,
+        key: Box<[u8; KEY_ROOM]>,
+        address: usize,
+    ) -> Option<Way> {
         // SAFETY: the place has `len` bytes at `start`, and stays until the last get has ended: see the drop of `Incoming`.
-        let (region, _) = unsafe { self.engine.far()?.register(start, len) }.ok()?;
+        let (region, _) = unsafe { self.engine.network(from).register(start, len) }.ok()?;
         Some(Way::Gets { key, address, region, done: 0, posted: None })
     }
 
@@ -455,9 +462,10 @@ impl Messages {
                 if *done == len {
                     return Ok(true);
                 }
-                let far = self.engine.far().expect("announced over a network");
                 // SAFETY: inside the place, which the region covers; it stays until the get has ended.
-                match unsafe { far.fetch(from, key, *done, start.add(*done), region, len - *done) } {
+                match unsafe {
+                    self.engine.network(from).fetch(from, key, *done, start.add(*done), region, len - *done)
+                } {
                     Ok(Some(asked)) => *posted = Some(asked),
                     Ok(None) => return Ok(false),
                     Err(error) => return self.get_failed(incoming, error),

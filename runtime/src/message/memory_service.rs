@@ -198,11 +198,11 @@ impl Messages {
 
     /// Most bytes of a piece.
     pub fn piece_len(&self) -> usize {
-        match self.engine.far() {
+        match self.engine.networks.is_empty() {
             // Beside what says where the piece belongs.
-            Some(_) => PIECE.min(self.engine.largest_message() - PIECE_HEAD),
+            false => PIECE.min(self.engine.largest_message() - PIECE_HEAD),
             // A quarter, so that one can be filled while others are under way.
-            None => PIECE.min(self.engine.settings.message_memory.max(MESSAGE_MEMORY_MIN) / 4),
+            true => PIECE.min(self.engine.settings.message_memory.max(MESSAGE_MEMORY_MIN) / 4),
         }
     }
 

@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use super::{Messages, id, words};
-use crate::engine::{Background, Far, Forgotten};
+use crate::engine::{Background, Forgotten};
 use crate::error::{Error, Loss, Result};
 
 /// How often an owner looks, after a rank was lost, for the answers of those that live: they may be about to end, too.
@@ -108,7 +108,7 @@ impl Messages {
                 Err(_) if engine.is_unused(number, generation) => break,
                 Err(Error::PeerLost { .. }) if looks < LOOKS => {
                     looks += 1;
-                    match engine.far().and_then(Far::pace) {
+                    match engine.pace() {
                         Some(pace) => pace.pause(PAUSE),
                         None => std::thread::sleep(PAUSE),
                     }

@@ -30,7 +30,7 @@ impl Barrier {
     pub fn new(engine: &Engine) -> Barrier {
         let central = match engine.settings.barrier {
             // The central counter needs rank 0's slot mapped at every rank.
-            _ if engine.far().is_some() => false,
+            _ if !engine.routes.all_mapped() => false,
             settings::Barrier::Central => true,
             settings::Barrier::Dissemination => false,
             // With ranks that share cores, wake-ups dominate: the central barrier needs one a rank, dissemination log2 n.
@@ -81,7 +81,7 @@ impl Barrier {
         let outcome = match quiet {
             Err(error) => Err(error),
             Ok(()) if self.central => central(engine, epoch),
-            Ok(()) if engine.far().is_some() => far_dissemination(engine, epoch, kind),
+            Ok(()) if !engine.routes.all_mapped() => far_dissemination(engine, epoch, kind),
             Ok(()) => dissemination(engine, epoch),
         };
         if let Err(Error::PeerLost { rank, cause, .. }) = outcome {

@@ -48,7 +48,14 @@ impl Words {
             let mine = engine.node.slot(0).add(offset).cast::<u64>().add(own + engine.rank);
             (mine, engine.node.slot(engine.rank).add(offset).cast())
         };
-        Words { mine, here, stride: 1 << engine.node.stride_log2(), reach: engine.reach(), offset, own }
+        Words {
+            mine,
+            here,
+            stride: 1 << engine.node.stride_log2(),
+            reach: engine.routes.processor_atomics(),
+            offset,
+            own,
+        }
     }
 
     /// Adds one at `rank`. Everything this rank has put there before is visible to who sees the count.
@@ -75,11 +82,11 @@ impl Words {
     pub(crate) fn put_ring_far(self, engine: &Engine, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
         engine.check_rank(rank, "ring")?;
         let word = self.offset + (self.own + engine.rank) * size_of::<u64>();
-        if !engine.is_near(rank) {
+        if !engine.routes.is_mapped(rank) {
             return engine.far_put_ring(rank, offset, bytes, [self.offset, word]);
         }
         engine.far_put(rank, offset, bytes)?;
-        engine.ring_near(rank, word)
+        engine.ring_mapped(rank, word)
     }
 
     /// Offsets, in every slot, of the words that contexts of this rank add to: by the processor, and over a network.

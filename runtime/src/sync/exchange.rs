@@ -157,7 +157,7 @@ impl Exchange {
             copy::copy(at(engine.rank).add(FACTS), (&raw const facts).cast(), size_of::<Facts>());
         }
         barrier.enter_for(engine, asked.kind as u8)?;
-        if engine.far().is_some() {
+        if !engine.routes.all_mapped() {
             return self.all_far(engine, barrier, board, title, &mut see);
         }
         let title_of = |rank| {

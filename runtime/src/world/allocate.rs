@@ -107,7 +107,7 @@ impl Drop for Block {
         }
         // One agent counts: over a network that is the network, for rank 0 too. The memory is not needed before the next allocation,
         // in which all ranks take part, so the network hears of it there.
-        if self.engine.far().is_some() {
+        if !self.engine.routes.all_mapped() {
             return self.engine.release(self.offset - LINE);
         }
         // Release pairs with the Acquire load in `reclaim`: the memory is not reused before this rank is done.
@@ -166,7 +166,7 @@ impl World {
             });
         }
         let start = offset;
-        if self.engine.far().is_some() {
+        if !self.engine.routes.all_mapped() {
             // The last rings of a bell that lay there have come, but may not have been counted.
             self.engine.turn();
         }
@@ -203,10 +203,10 @@ impl World {
                     .commit(engine.rank, heap + used, heap + end, engine.job.ranks_here(), WHAT, SETTING)
                     .map(|()| end)
             };
-            let end = match engine.far() {
+            let end = match engine.routes.all_mapped() {
                 // Each growth is a registration of its own, of which there are to be few.
-                Some(_) => commit(to.max((used + used / 8).min(allocator.limit))).or_else(|_| commit(to))?,
-                None => commit(to)?,
+                false => commit(to.max((used + used / 8).min(allocator.limit))).or_else(|_| commit(to))?,
+                true => commit(to)?,
             };
             engine.grew(heap + used, heap + end)?;
             allocator.committed = end;

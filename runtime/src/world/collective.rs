@@ -55,7 +55,7 @@ impl World {
     /// [`Error::RankOutOfRange`]; as [`World::allgather`].
     pub fn broadcast<T: PlainData>(&self, root: usize, values: &mut [T]) -> Result<()> {
         self.engine.check_rank(root, "broadcast")?;
-        if self.engine.far().is_some() {
+        if !self.engine.routes.all_mapped() {
             return self.broadcast_far(root, values, self.engine.largest_message());
         }
         let mine = values.to_vec();

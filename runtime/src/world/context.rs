@@ -286,7 +286,7 @@ impl ThreadContext {
         const DOING: &str = "get_slice_async";
         let begin = || {
             let offset = array.range(&self.stream, DOING, rank, start, count)?;
-            if self.stream.is_near(rank) {
+            if self.stream.is_mapped(rank) {
                 let mut values = vec![T::zeroed(); count];
                 self.get_slice(array, rank, start, &mut values)?;
                 return Ok(Stage::Done(Ok(values)));

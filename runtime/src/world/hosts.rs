@@ -21,15 +21,17 @@ use crate::bootstrap::nodes::Nodes;
 use crate::bootstrap::watch::Watch;
 use crate::error::{Error, Loss, Result};
 use crate::memory::copy;
-use crate::memory::layout::{ADDRESS_MAX, HANDLER_ENTRY, LINE, MAX_HANDLERS, PIECE_LEN, SlotLayout, Status};
+use crate::memory::layout::{
+    ADDRESS_MAX, HANDLER_ENTRY, LINE, MAX_HANDLERS, NETWORKS_MAX, PIECE_LEN, SlotLayout, Status,
+};
 use crate::memory::node::NodeMemory;
 
 /// How often the roster is looked at.
 const LOOK: rustix::fs::Timespec = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// How long a leader waits for ranks that have not left with it. The thread goes on for them as long as the process is there.
 const LIMIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
-/// The address, and the first registered piece.
-const CARD: usize = LINE + ADDRESS_MAX + LINE + PIECE_LEN;
+/// Of a connection record the address, and the first registered piece.
+const RECORD: usize = LINE + ADDRESS_MAX + LINE + PIECE_LEN;
 const PAGE: usize = 4096;
 
 /// The thread. Dropping it waits a while for the other ranks to leave, if none is lost.
@@ -105,7 +107,8 @@ impl Desk {
         let (job, node) = (Arc::clone(&place.job), Arc::clone(&place.node));
         for rank in (0..job.ranks()).filter(|rank| !job.is_here(*rank)) {
             let pages = |from: usize, len: usize| (from / PAGE * PAGE, (from + len).next_multiple_of(PAGE));
-            for (from, to) in [pages(0, size_of::<Status>()), pages(layout.card, CARD)] {
+            let records = (0..NETWORKS_MAX).map(|network| pages(layout.connection(network), RECORD));
+            for (from, to) in [pages(0, size_of::<Status>())].into_iter().chain(records) {
                 node.commit(rank, from, to, 1, "memory to start", "")?;
             }
         }
@@ -205,17 +208,19 @@ impl Desk {
     }
 
     fn introduction(&self, rank: usize) -> Introduction {
-        let mut card = vec![0; CARD];
-        // SAFETY: inside the control area, or what of it is committed for another host's rank. The rank has arrived, so the
-        // address and the first piece stay as they are.
-        unsafe { copy::copy(card.as_mut_ptr(), self.at(rank, self.layout.card), CARD) };
+        let mut records = vec![0; NETWORKS_MAX * RECORD];
+        for (network, record) in records.chunks_exact_mut(RECORD).enumerate() {
+            // SAFETY: inside the control area, or what of it is committed for another host's rank. The rank has arrived, so the
+            // address and the first piece stay as they are.
+            unsafe { copy::copy(record.as_mut_ptr(), self.at(rank, self.layout.connection(network)), RECORD) };
+        }
         Introduction {
             rank,
             pid: self.job.pid(rank),
             base: self.job.base(rank) as u64,
             build: self.job.build(rank),
             shape: self.job.shape(rank),
-            card,
+            records,
         }
     }
 
@@ -271,11 +276,13 @@ impl Desk {
         match word {
             Word::Table(_, entries) => self.enter_table(rank, &entries)?,
             Word::Here(facts) => {
-                if facts.card.len() != CARD {
-                    return Err(Error::Start(format!("host {host} told no card of rank {rank}")));
+                if facts.records.len() != NETWORKS_MAX * RECORD {
+                    return Err(Error::Start(format!("host {host} sent no connection records of rank {rank}")));
                 }
-                // SAFETY: committed for it; nobody reads it before the rank has arrived.
-                unsafe { copy::copy(self.at(rank, self.layout.card), facts.card.as_ptr(), CARD) };
+                for (network, record) in facts.records.chunks_exact(RECORD).enumerate() {
+                    // SAFETY: committed for it; nobody reads it before the rank has arrived.
+                    unsafe { copy::copy(self.at(rank, self.layout.connection(network)), record.as_ptr(), RECORD) };
+                }
                 let arrival = Arrival { base: facts.base as usize, build: facts.build, shape: facts.shape };
                 self.job.arrive_elsewhere(rank, facts.pid, arrival)?;
             }
@@ -358,9 +365,12 @@ mod tests {
             unsafe { &*self.place.node.slot(rank).cast::<Status>() }
         }
 
-        /// Lets a rank arrive, with a card and two handlers that begin with its number.
+        /// Lets a rank arrive, with connection records and two handlers that begin with its number.
         fn arrive(&self, rank: usize) {
-            self.byte(rank, self.layout.card + LINE).store(rank as u8 + 1, Ordering::Relaxed);
+            for network in 0..NETWORKS_MAX {
+                let first = rank as u8 + 1 + 16 * network as u8;
+                self.byte(rank, self.layout.connection(network) + LINE).store(first, Ordering::Relaxed);
+            }
             self.byte(rank, self.layout.handlers + LINE).store(rank as u8 + 1, Ordering::Relaxed);
             self.status(rank).sealed.store(3, Ordering::Release);
             let facts = Arrival { base: 1000 + rank, build: 2000 + rank as u64, shape: 3000 };
@@ -406,7 +416,10 @@ mod tests {
             for rank in 0..4 {
                 let job = &host.place.job;
                 assert_eq!((job.base(rank), job.build(rank), job.shape(rank)), (1000 + rank, 2000 + rank as u64, 3000));
-                assert_eq!(host.byte(rank, host.layout.card + LINE).load(Ordering::Relaxed), rank as u8 + 1);
+                for network in 0..NETWORKS_MAX {
+                    let first = host.byte(rank, host.layout.connection(network) + LINE).load(Ordering::Relaxed);
+                    assert_eq!(first, rank as u8 + 1 + 16 * network as u8);
+                }
                 assert_eq!(host.byte(rank, host.layout.handlers + LINE).load(Ordering::Relaxed), rank as u8 + 1);
                 assert_eq!(host.status(rank).sealed.load(Ordering::Acquire), 3);
             }

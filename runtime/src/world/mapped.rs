@@ -41,7 +41,7 @@ impl<T: Pod> Symmetric<T> {
     pub fn mapped(&self) -> Option<Mapped<'_, T>> {
         let engine = self.engine();
         let (base, stride) = (self.ptr(0)?, 1 << engine.node.stride_log2());
-        let ranks = engine.reach();
+        let ranks = engine.routes.processor_atomics();
         (ranks > 0).then_some(Mapped { base, stride, ranks, len: self.len(), array: PhantomData })
     }
 
@@ -52,7 +52,9 @@ impl<T: Pod> Symmetric<T> {
     pub fn joined(&self) -> Option<Joined> {
         let (engine, bytes, page) = (self.engine(), self.len() * size_of::<T>(), page_size());
         let whole = bytes.is_multiple_of(page) && self.offset().is_multiple_of(page);
-        (whole && engine.reach() == engine.size).then(|| engine.node.join(self.offset(), bytes)).flatten()
+        (whole && engine.routes.processor_atomics() == engine.size)
+            .then(|| engine.node.join(self.offset(), bytes))
+            .flatten()
     }
 }
 

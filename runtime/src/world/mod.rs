@@ -54,7 +54,7 @@ pub use self::symmetric::Symmetric;
 pub use self::threads::{Threads, threads};
 
 use self::allocate::Allocator;
-use crate::engine::{Engine, Far, Pace};
+use crate::engine::{Engine, Pace};
 use crate::error::{Error, Loss, Result};
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::settings::Settings;
@@ -391,7 +391,7 @@ impl World {
 
     /// What passes the time, where it is virtual.
     fn pace(&self) -> Option<&dyn Pace> {
-        self.engine.far().and_then(Far::pace)
+        self.engine.pace()
     }
 
     pub(crate) fn engine(&self) -> &Rc<Engine> {

@@ -2,22 +2,19 @@
 
 use std::sync::Arc;
 
+use super::start::Opened;
 use crate::bootstrap::job::JobMemory;
-use crate::engine::{Far, Network, Surroundings};
+use crate::engine::{Network, Surroundings};
 use crate::error::{Error, Result};
 use crate::settings::{Settings, Transport};
 use crate::transport::{Transport as _, shm, verbs};
 
-/// Opens the network that the settings ask for; `None` where ranks reach each other by plain loads and stores. Here a
+/// Opens the network that the settings ask for; none where ranks reach each other by plain loads and stores. Here a
 /// device is chosen, and nowhere else.
-pub(super) fn open(
-    settings: &Settings,
-    job: &Arc<JobMemory>,
-    surroundings: Surroundings<'_>,
-) -> Result<Option<Box<dyn Far>>> {
+pub(super) fn open(settings: &Settings, job: &Arc<JobMemory>, surroundings: Surroundings<'_>) -> Result<Opened> {
     let hosts = job.ranks_here() < job.ranks();
     match settings.transport {
-        Transport::Auto if !hosts => Ok(None),
+        Transport::Auto if !hosts => Ok(Opened::default()),
         Transport::ShmContract if hosts => Err(Error::Start(
             "BELLWETHER_TRANSPORT=shm-contract is shared memory, and ranks are on several hosts; set it to auto".into(),
         )),
@@ -32,7 +29,8 @@ pub(super) fn open(
                 cross_memory_attach: settings.cross_memory_attach,
             };
             let domain = shm::SlotDomain::new(place).map_err(|error| error.at("opening the network", rank))?;
-            Ok(Some(Box::new(Network::open("shared memory by the contract", domain, surroundings, None)?)))
+            let network = Network::open(0, "shared memory by the contract", domain, surroundings)?;
+            Ok(Opened { networks: vec![Box::new(network)], pace: None })
         }
         Transport::Auto | Transport::Verbs => {
             let Surroundings { rank, ranks, .. } = surroundings;
@@ -56,7 +54,8 @@ pub(super) fn open(
             let device = verbs::Device::new(rank, ranks, offer).map_err(off)?;
             let resource = device.resources().remove(0);
             let domain = device.open(&resource).map_err(|error| error.at("opening the network", rank))?;
-            Ok(Some(Box::new(Network::open("verbs", domain, surroundings, None)?)))
+            let network = Network::open(0, "verbs", domain, surroundings)?;
+            Ok(Opened { networks: vec![Box::new(network)], pace: None })
         }
     }
 }

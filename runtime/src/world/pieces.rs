@@ -45,7 +45,7 @@ impl<T: Pod> Symmetric<T> {
     pub fn get_pieces(&self, pieces: &[Piece], values: &mut [T]) -> Result<()> {
         const DOING: &str = "get_pieces";
         self.check_pieces(DOING, pieces, Some(values.len()))?;
-        if self.engine().far().is_some() {
+        if !self.engine().routes.all_mapped() {
             return self.engine().far_gather(DOING, self.places(pieces), bytemuck::cast_slice_mut(values));
         }
         self.copy_pieces(pieces, values)
@@ -56,8 +56,8 @@ impl<T: Pod> Symmetric<T> {
         const DOING: &str = "get_pieces_async";
         let post = || {
             let count = self.check_pieces(DOING, pieces, None)?;
-            if self.engine().far().is_some() {
-                let get = Get::new(self.engine().network(), Some(self.claim()), self.places(pieces));
+            if !self.engine().routes.all_mapped() {
+                let get = Get::new(self.engine().networks.largest_get(), Some(self.claim()), self.places(pieces));
                 return Ok(Stage::Get(get, count, vec![0; count * size_of::<T>()], collect));
             }
             let mut values = vec![T::zeroed(); count];
@@ -87,7 +87,7 @@ impl<T: Pod> Symmetric<T> {
     pub fn put_pieces_async(&self, pieces: &[Piece], values: &[T]) -> Posted<()> {
         let post = || {
             self.put_pieces(pieces, values)?;
-            if self.engine().far().is_none() {
+            if self.engine().routes.all_mapped() {
                 return Ok(Stage::Done(Ok(())));
             }
             let mut ranks: Vec<usize> = pieces.iter().map(|piece| piece.rank).collect();

@@ -216,7 +216,7 @@ impl<T: Pod> Symmetric<T> {
     ) -> Result<Stage<R>> {
         let place = HeapRange { rank, offset: self.range(doing, rank, start, count)?, len: count * size_of::<T>() };
         Ok(Stage::Get(
-            Get::new(self.engine().network(), Some(self.claim()), [place]),
+            Get::new(self.engine().networks.largest_get(), Some(self.claim()), [place]),
             count,
             vec![0; place.len],
             convert,

@@ -194,7 +194,7 @@ impl Progress {
 
     /// Whether every rank's memory is a pointer away.
     pub fn is_mapped(&self) -> bool {
-        self.engine.far().is_none()
+        self.engine.routes.all_mapped()
     }
 
     /// Whether there are more ranks than cores.

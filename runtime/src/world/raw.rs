@@ -156,7 +156,7 @@ impl World {
 
     /// Whether memory of `rank` is reached by its messages only.
     fn is_far(&self, rank: usize) -> bool {
-        !self.engine.is_near(rank)
+        !self.engine.routes.is_mapped(rank)
     }
 
     fn check_far(&self, operation: &'static str, rank: usize, address: usize, length: usize) -> Result<()> {
@@ -184,7 +184,7 @@ impl World {
 
     /// As [`World::registered`], where a get may wait for what the network reads.
     fn readable(&self, doing: &'static str, rank: usize, address: usize, len: usize) -> Result<Option<usize>> {
-        if self.engine.interface.delivering() || !self.engine.reaches_idle() {
+        if self.engine.interface.delivering() || !self.engine.reaches_idle(rank) {
             return Ok(None);
         }
         self.registered(doing, rank, address, len)
@@ -194,7 +194,7 @@ impl World {
     pub(super) fn in_segment(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
         let engine = &self.engine;
         if engine.settings.static_data
-            && engine.is_near(rank)
+            && engine.routes.is_mapped(rank)
             && let Some(place) = engine.in_statics(rank, address, len)
         {
             return Some(place);

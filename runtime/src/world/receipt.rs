@@ -1,7 +1,6 @@
 //! What a rank got when it started, for `bellwether info` and for logs.
 
 use super::World;
-use crate::engine::Far;
 use crate::memory::layout::LINE;
 use crate::settings::Transport;
 
@@ -17,27 +16,28 @@ impl World {
             others => format!("{} on this node, {others} on {} others", ranks - others, self.nodes() - 1),
         };
         let crowded = if patience.crowded { "more ranks than cores" } else { "one core for each rank" };
-        let transport = match engine.far() {
-            Some(far) if engine.shares() => {
-                let near = "ranks of one node share memory, except for atomics and signals";
-                format!("{}: all operations to other nodes go over the network; {near}", far.name())
+        let (routes, networks) = (&engine.routes, &engine.networks);
+        let transport = match networks.is_empty() {
+            false if routes.is_mixed() => {
+                let here = "ranks of one node share memory, except for atomics and signals";
+                format!("{}: all operations to other nodes go over the network; {here}", networks.names())
             }
-            Some(far) => format!("{}: all operations go over the network", far.name()),
-            None => "shared memory: put, get, atomics and bells are direct; messages through lanes".into(),
+            false => format!("{}: all operations go over the network", networks.names()),
+            true => "shared memory: put, get, atomics and bells are direct; messages through lanes".into(),
         };
-        let why = match (engine.far().and_then(Far::pace), engine.settings.transport) {
+        let why = match (engine.pace(), engine.settings.transport) {
             (Some(_), _) => "the job is simulated".into(),
             (None, Transport::Auto) if elsewhere > 0 => "ranks are on several hosts".into(),
             (None, Transport::Auto) => "all ranks are on this node, and BELLWETHER_TRANSPORT is auto".into(),
             (None, asked) => format!("BELLWETHER_TRANSPORT is {}", asked.name()),
         };
-        let native = match engine.far() {
-            Some(far) if far.is_silent() && engine.shares() => {
+        let native = match networks.is_empty() {
+            false if networks.is_silent() && routes.is_mixed() => {
                 "put, get, bells, short messages within the node; put, get, atomics, bells between nodes, by the network card"
             }
-            Some(far) if far.is_silent() => "put, get, atomics, bells, by the network card",
-            Some(_) => "own memory only",
-            None => "put, get, atomics, bells in segments; short messages in one cache line",
+            false if networks.is_silent() => "put, get, atomics, bells, by the network card",
+            false => "own memory only",
+            true => "put, get, atomics, bells in segments; short messages in one cache line",
         };
         vec![
             ("ranks", format!("{ranks}, {on}")),
@@ -45,7 +45,7 @@ impl World {
             ("chosen because", why),
             ("native", native.into()),
             ("by a system call", format!("memory outside segments: {}", outside(self.attach_allowed.get()))),
-            ("needs target progress", waits_for_target(engine.far().is_some()).into()),
+            ("needs target progress", waits_for_target(!engine.routes.all_mapped()).into()),
             ("static data", if engine.settings.static_data { "symmetric" } else { "private to each rank" }.into()),
             ("segment pages", engine.node.pages().to_string()),
             ("address space", format!("{} each rank", size(1 << engine.node.stride_log2()))),
@@ -75,7 +75,7 @@ impl World {
                     patience.spins,
                     patience.yields,
                     patience.nap,
-                    if engine.job.full_fence() || engine.far().is_some() {
+                    if engine.job.full_fence() || !engine.routes.all_mapped() {
                         "a waker uses a fence"
                     } else {
                         "a sleeper fences for all wakers (membarrier)"

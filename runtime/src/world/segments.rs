@@ -257,7 +257,7 @@ impl World {
         const NAME: &str = "put to a segment";
         self.engine.poll()?;
         let address = self.find_segment(NAME, rank, number, offset, source.len())?;
-        if !self.engine.is_near(rank) {
+        if !self.engine.routes.is_mapped(rank) {
             // Each request looks the key up anew, so that none uses it after this rank has forgotten it.
             return self.put_registered(NAME, rank, ADDRESS + address, source);
         }
@@ -351,7 +351,7 @@ impl World {
         self.engine.check_outside_handler(NAME)?;
         self.engine.poll()?;
         let address = self.find_segment(NAME, rank, number, offset, into.len())?;
-        if !self.engine.is_near(rank) {
+        if !self.engine.routes.is_mapped(rank) {
             return self.get_registered(NAME, rank, ADDRESS + address, into);
         }
         match self.mapped_here(rank, address, into.len()) {

@@ -48,13 +48,13 @@ impl<T: Pod> Symmetric<T> {
     /// The array for any thread of this rank; see [`World::context`](super::World::context).
     pub fn for_threads(&self) -> ThreadArray<'_, T> {
         let engine = self.engine();
-        let near = engine.near();
+        let near = engine.routes.stores();
         ThreadArray {
             // SAFETY: inside the slot of rank 0.
             base: unsafe { engine.node.slot(0).add(self.offset()) }.cast(),
             stride: 1 << engine.node.stride_log2(),
             near: [near.start, near.len()],
-            reach: engine.reach(),
+            reach: engine.routes.processor_atomics(),
             len: self.len(),
             offset: self.offset(),
             rank: engine.identity(),

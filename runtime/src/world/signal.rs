@@ -70,7 +70,7 @@ impl Symmetric<u64> {
     fn signal_far(&self, rank: usize, index: usize) -> Result<()> {
         let offset = self.range("signal", rank, index, 1)?;
         self.engine().far_ring(rank, offset)?;
-        self.engine().settle_near(rank);
+        self.engine().settle_mapped(rank);
         Ok(())
     }
 

@@ -4,10 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::start::Place;
+use super::start::{Opened, Place};
 use super::{Builder, World};
 use crate::bootstrap::job::JobMemory;
-use crate::engine::{Far, Network, Pace, Surroundings};
+use crate::engine::{Network, Pace, Surroundings};
 use crate::error::{Error, Loss, Result};
 use crate::settings::Settings;
 use crate::transport::{Transport, sim};
@@ -91,8 +91,8 @@ impl Simulated {
                 let open = move |surroundings: Surroundings<'_>| {
                     let failed = |error: crate::transport::Error| error.at("opening the network", rank);
                     let domain = device.resources().first().map(|found| device.open(found)).expect("one card a rank");
-                    let network = Network::open("simulated", domain.map_err(failed)?, surroundings, Some(pace))?;
-                    Ok(Box::new(network) as Box<dyn Far>)
+                    let network = Network::open(0, "simulated", domain.map_err(failed)?, surroundings)?;
+                    Ok(Opened { networks: vec![Box::new(network)], pace: Some(pace) })
                 };
                 program(Builder::at(place, settings.clone()).over(
                     Box::new(open),

@@ -11,7 +11,7 @@ use super::{OneThread, World, network};
 use crate::bootstrap::job::{Arrival, JobMemory};
 use crate::bootstrap::nodes::Nodes;
 use crate::bootstrap::{self, Way};
-use crate::engine::{Engine, Far, Surroundings};
+use crate::engine::{Engine, Far, Mapping, Pace, Surroundings};
 use crate::error::{Error, Loss, Result};
 use crate::memory::layout::SlotLayout;
 use crate::memory::node::{NodeMemory, Slots};
@@ -28,13 +28,13 @@ pub struct Builder {
     handlers: Vec<(String, usize, HandlerFn)>,
     settings: Option<Settings>,
     place: Option<Place>,
-    /// What opens the way to the other ranks, where the settings do not say it.
-    far: Option<Opener>,
+    /// What opens the networks, where the settings do not choose them.
+    networks: Option<Opener>,
     open: bool,
     ranks: Option<usize>,
     start: Option<StartBy>,
     nodes: Nodes,
-    /// Ranks of one node reach each other directly, though there is a way to all.
+    /// Ranks of one node map each other's memory, though the networks reach all.
     shares: bool,
     static_data: bool,
 }
@@ -48,8 +48,15 @@ pub(crate) enum StartBy {
     Mpi,
 }
 
-/// Opens the way to the other ranks.
-pub(super) type Opener = Box<dyn FnOnce(Surroundings<'_>) -> Result<Box<dyn Far>>>;
+/// Opens the networks of a job.
+pub(super) type Opener = Box<dyn FnOnce(Surroundings<'_>) -> Result<Opened>>;
+
+/// The networks of a job, none where all memory is mapped, and what passes the time where that is not the clock.
+#[derive(Default)]
+pub(super) struct Opened {
+    pub(super) networks: Vec<Box<dyn Far>>,
+    pub(super) pace: Option<Box<dyn Pace + Send>>,
+}
 
 /// A rank of a job whose memory is at hand.
 #[derive(Debug, Clone)]
@@ -103,7 +110,7 @@ impl Builder {
             handlers: Vec::new(),
             settings: None,
             place: None,
-            far: None,
+            networks: None,
             open: false,
             ranks: None,
             start: None,
@@ -117,8 +124,8 @@ impl Builder {
         Builder { place: Some(place), settings: Some(settings), ..Builder::new() }
     }
 
-    pub(super) fn over(self, far: Opener, nodes: Nodes, shares: bool) -> Builder {
-        Builder { far: Some(far), nodes, shares, ..self }
+    pub(super) fn over(self, networks: Opener, nodes: Nodes, shares: bool) -> Builder {
+        Builder { networks: Some(networks), nodes, shares, ..self }
     }
 
     #[cfg(feature = "mpi")]
@@ -263,15 +270,20 @@ impl Builder {
             }
         }
         let surroundings = Surroundings { rank, ranks: job.ranks(), node: &node, layout };
-        let far = match self.far {
-            Some(open) => Some(open(surroundings)?),
+        let Opened { networks, pace } = match self.networks {
+            Some(open) => open(surroundings)?,
             None => network::open(&settings, &job, surroundings)?,
         };
         let (open, nodes) = (self.open, self.nodes);
         // Who asks for a network by name gets nothing else.
         let shares = self.shares || job.ranks_here() < job.ranks() && settings.transport == Transport::Auto;
+        let mapping = match networks.is_empty() {
+            true => Mapping::All,
+            false if shares => Mapping::Node,
+            false => Mapping::Own,
+        };
         // Nor is there a system call that takes virtual time.
-        let is_real = far.as_ref().is_none_or(|far| shares && far.pace().is_none());
+        let is_real = mapping != Mapping::Own && pace.is_none();
         let attaches = settings.cross_memory_attach && is_real;
         let place = shm::Place {
             rank,
@@ -281,7 +293,7 @@ impl Builder {
             message_memory: settings.message_memory,
             cross_memory_attach: settings.cross_memory_attach,
         };
-        let engine = Rc::new(Engine::new(place, settings, nodes, far, shares));
+        let engine = Rc::new(Engine::new(place, settings, nodes, networks, pace, mapping));
         engine.join_thread();
         engine.register_statics()?;
         let messages = Messages::new(Rc::clone(&engine));
@@ -317,7 +329,7 @@ impl Builder {
             mpi: OneThread::new(None),
         };
         world.engine.await_all()?;
-        world.engine.note_arrivals();
+        world.engine.note_arrivals()?;
         *world.barrier = Barrier::new(&world.engine);
         world.compare()?;
         if !open {

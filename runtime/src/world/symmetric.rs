@@ -91,7 +91,8 @@ impl<T> Symmetric<T> {
         const { assert!(align_of::<T>() <= LINE, "elements are aligned to at most a cache line") };
         // SAFETY: inside the slot of rank 0.
         let base = unsafe { engine.node.slot(0).add(block.offset) }.cast();
-        let (stride, reach, near) = (1 << engine.node.stride_log2(), engine.reach(), engine.near());
+        let (stride, reach, near) =
+            (1 << engine.node.stride_log2(), engine.routes.processor_atomics(), engine.routes.stores());
         let low = if near.start == 0 { near.len() } else { 0 };
         let near = [near.start, near.len()];
         let elements = PhantomData;
@@ -338,13 +339,13 @@ impl<T: Pod> Symmetric<T> {
     /// network a store there wakes nobody who waits for it.
     pub fn ptr(&self, rank: usize) -> Option<*mut T> {
         // SAFETY: an existing rank.
-        (rank < self.engine.size && self.engine.is_near(rank)).then(|| unsafe { self.at(rank, 0) })
+        (rank < self.engine.size && self.engine.routes.is_mapped(rank)).then(|| unsafe { self.at(rank, 0) })
     }
 
     /// As [`Symmetric::ptr`], where what is stored there needs no word to who waits for it. In virtual time it does.
     #[doc(hidden)]
     pub fn ptr_unannounced(&self, rank: usize) -> Option<*mut T> {
-        let announced = self.engine.far().is_some_and(|far| far.pace().is_some());
+        let announced = self.engine.pace().is_some();
         self.ptr(rank).filter(|_| !announced || rank == self.engine.rank)
     }
 

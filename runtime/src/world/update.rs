@@ -56,11 +56,15 @@ impl<T: Word> Symmetric<T> {
         const DOING: &str = "fetch_update_async";
         let post = || {
             let offset = self.range(DOING, rank, index, 1)?;
-            if self.engine().far().is_none() {
+            if self.engine().routes.all_mapped() {
                 return Ok(Stage::Done(self.fetch_update(rank, index, change)));
             }
             let claim = self.claim();
-            let get = Get::new(self.engine().network(), Some(claim), [HeapRange { rank, offset, len: size_of::<T>() }]);
+            let get = Get::new(
+                self.engine().networks.largest_get(),
+                Some(claim),
+                [HeapRange { rank, offset, len: size_of::<T>() }],
+            );
             Ok(Stage::Steps(Box::new(Update { claim, rank, offset, step: Step::Look(get, T::zeroed()), change })))
         };
         Posted::new(self.engine(), DOING, post())

@@ -61,7 +61,7 @@ pub struct Introduction {
     /// Digest of the settings that shape memory.
     pub shape: u64,
     /// How to reach it over the network, as it stands in its slot.
-    pub card: Vec<u8>,
+    pub records: Vec<u8>,
 }
 
 /// The connections of one leader: at the hub one to each other host, elsewhere one to the hub.

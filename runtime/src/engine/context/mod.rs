@@ -21,10 +21,10 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use super::Engine;
-use super::far::{Apart, Far};
+use super::networks::{ApartNetworks, Networks};
+use super::routes::Routes;
 use super::wait::Patience;
 use crate::bootstrap::job::JobMemory;
-use crate::bootstrap::nodes::Nodes;
 use crate::bootstrap::watch::Watch;
 use crate::error::{Error, Result};
 use crate::memory::node::NodeMemory;
@@ -92,9 +92,7 @@ pub(crate) struct Stream {
     pub(crate) size: usize,
     job: Arc<JobMemory>,
     node: Arc<NodeMemory>,
-    nodes: Nodes,
-    /// Ranks of the own node are reached directly though others are not.
-    shares: bool,
+    routes: Routes,
     /// Whoever wakes a rank passes a full fence first.
     full_fence: bool,
     patience: Patience,
@@ -114,7 +112,7 @@ struct Network {
 
 /// What a context does over the network.
 pub(crate) struct Driven {
-    far: Apart,
+    far: ApartNetworks,
     /// Ranks that may sleep while a ring is on its way to them, and whether they were seen asleep.
     nudges: Vec<(usize, bool)>,
     /// Ranks to which this interface has no connection any more, though they may live.
@@ -128,7 +126,7 @@ pub(crate) struct Driven {
 
 impl std::fmt::Debug for Driven {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Driven({})", self.far.name())
+        write!(f, "Driven({})", self.far.names())
     }
 }
 
@@ -147,8 +145,8 @@ impl Engine {
             limit: 0,
             setting: "how many there can be by dropping contexts that are not in use",
         };
-        let open = |far: &dyn Far| {
-            let apart = far.apart().map_err(|error| match error {
+        let open = |networks: &Networks| {
+            let apart = networks.apart().map_err(|error| match error {
                 transport::Error::Busy | transport::Error::NoMemory => full(error),
                 error => error.at(DOING, self.rank),
             })?;
@@ -160,16 +158,19 @@ impl Engine {
                 faults: VecDeque::new(),
                 watch: None,
             };
-            Ok(Network { driven: Mutex::new(driven), draining: AtomicBool::new(false), paced: far.pace().is_some() })
+            Ok(Network {
+                driven: Mutex::new(driven),
+                draining: AtomicBool::new(false),
+                paced: networks.pace().is_some(),
+            })
         };
-        let network = self.far().map(open).transpose()?;
+        let network = if self.networks.is_empty() { None } else { Some(open(&self.networks)?) };
         let stream = Arc::new(Stream {
             rank: self.rank,
             size: self.size,
             job: Arc::clone(&self.job),
             node: Arc::clone(&self.node),
-            nodes: self.nodes.clone(),
-            shares: self.shares,
+            routes: self.routes.clone(),
             // With a network sleepers leave the fence to those who wake them.
             full_fence: network.is_some() || self.job.full_fence(),
             patience: self.patience(),
@@ -205,7 +206,7 @@ impl Engine {
     /// [`Error::PeerLost`] if a rank died, [`Error::InsideHandler`].
     #[inline]
     pub(crate) fn quiet_contexts(&self, doing: &'static str) -> Result<()> {
-        if self.far().is_some() { self.drain_contexts(doing) } else { Ok(()) }
+        if self.networks.is_empty() { Ok(()) } else { self.drain_contexts(doing) }
     }
 
     #[cold]
@@ -227,7 +228,7 @@ impl Stream {
             return std::mem::forget(network);
         }
         let (job, node, home) = (Arc::clone(&self.job), Arc::clone(&self.node), self.home.clone());
-        let orphan = Stream { job, node, home, network, nodes: self.nodes.clone(), ..*self };
+        let orphan = Stream { job, node, home, network, routes: self.routes.clone(), ..*self };
         self.home.shared.orphans.lock().push(orphan);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 
 use super::super::claim::Claim;
-use super::super::far::{Answer, Far, Soon};
+use super::super::far::{Answer, Soon};
 use super::super::operation::{Atomic, Change, Get, HeapRange, Issuer, Operation, Post};
 use super::{Driven, Stream};
 use crate::error::{Error, Result};
@@ -18,12 +18,12 @@ pub(super) struct Driving<'a> {
 }
 
 impl Issuer for Driving<'_> {
-    fn network(&self) -> &dyn Far {
-        &*self.driven.far
+    fn largest_get(&self) -> usize {
+        self.driven.far.largest_get()
     }
 
     fn mapped(&self, rank: usize) -> Option<*mut u8> {
-        self.stream.is_near(rank).then(|| self.stream.node.slot(rank))
+        self.stream.is_mapped(rank).then(|| self.stream.node.slot(rank))
     }
 
     /// A context's operation ends before its memory's phase does.
@@ -32,7 +32,7 @@ impl Issuer for Driving<'_> {
     }
 
     fn request(&mut self, doing: &'static str, rank: usize, post: Post<'_>) -> Result<Option<Arc<Answer>>> {
-        post(&*self.driven.far).map_err(|error| self.stream.failed(self.driven, error, rank, doing))
+        post(self.driven.far.to(rank)).map_err(|error| self.stream.failed(self.driven, error, rank, doing))
     }
 
     fn is_answered(&mut self, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool> {
@@ -46,7 +46,7 @@ impl Stream {
     /// # Errors
     /// As [`Stream::wait`].
     pub(crate) fn put(&self, doing: &'static str, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
-        if self.is_near(rank) {
+        if self.is_mapped(rank) {
             // SAFETY: a mapped slot; the caller guarantees that the range is inside.
             unsafe { copy::put(self.node.slot(rank).add(offset), bytes.as_ptr(), bytes.len()) };
             self.announce(rank);
@@ -58,7 +58,7 @@ impl Stream {
 
     /// Posts all of an operation.
     fn perform(&self, doing: &'static str, rank: usize, mut operation: Operation<&[u8]>) -> Result<()> {
-        self.wait(doing, |driven| match operation.post(&*driven.far, rank) {
+        self.wait(doing, |driven| match operation.post(driven.far.to(rank), rank) {
             Ok(sent) => Ok(sent == Sent::Done),
             Err(error) => Err(self.failed(driven, error, rank, doing)),
         })
@@ -78,7 +78,7 @@ impl Stream {
     /// # Errors
     /// As [`Stream::wait`].
     pub(crate) fn get(&self, doing: &'static str, rank: usize, offset: usize, into: &mut [u8]) -> Result<()> {
-        if self.is_near(rank) {
+        if self.is_mapped(rank) {
             // SAFETY: a mapped slot; the caller guarantees that the range is inside.
             unsafe { copy::get(into.as_mut_ptr(), self.node.slot(rank).add(offset), into.len()) };
             return Ok(());
@@ -90,7 +90,7 @@ impl Stream {
 
     /// A get of `len` bytes at `offset` of the slot of `rank`, in bounds, which is reached over the network. Nothing is posted yet.
     pub(crate) fn begin_get(&self, rank: usize, offset: usize, len: usize) -> Get {
-        Get::new(&*self.driven().far, None, [HeapRange { rank, offset, len }])
+        Get::new(self.driven().far.largest_get(), None, [HeapRange { rank, offset, len }])
     }
 
     /// As [`Stream::get`], but only goes on with it as far as it can now; tells whether that is all.
@@ -194,7 +194,7 @@ impl Stream {
 
     #[cold]
     fn ring_network(&self, doing: &'static str, rank: usize, mapped: usize, remote: usize) -> Result<()> {
-        if self.is_near(rank) {
+        if self.is_mapped(rank) {
             // What the network does there comes first.
             self.wait(doing, |driven| driven.is_settled(self, doing, rank))?;
             self.ring_mapped(rank, mapped);
@@ -203,7 +203,7 @@ impl Stream {
         self.check_alive(rank, doing)?;
         self.perform(doing, rank, Operation::Ring { offset: remote })?;
         let mut driven = self.driven();
-        if driven.far.is_silent() && self.job.is_here(rank) {
+        if driven.far.is_silent_to(rank) && self.job.is_here(rank) {
             driven.nudges.push((rank, false));
             driven.nudge(self);
         }

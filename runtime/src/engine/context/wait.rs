@@ -27,8 +27,8 @@ impl Stream {
 
     /// Whether the memory of `rank` is mapped here.
     #[inline]
-    pub(crate) fn is_near(&self, rank: usize) -> bool {
-        self.network.is_none() || rank == self.rank || self.shares && self.nodes.of(rank) == self.nodes.of(self.rank)
+    pub(crate) fn is_mapped(&self, rank: usize) -> bool {
+        self.routes.is_mapped(rank)
     }
 
     /// # Errors
@@ -280,7 +280,7 @@ impl Stream {
         self.check_alive(rank, doing)?;
         let mut posted = None;
         self.wait(doing, |driven| {
-            posted = post(&*driven.far).map_err(|error| self.failed(driven, error, rank, doing))?;
+            posted = post(driven.far.to(rank)).map_err(|error| self.failed(driven, error, rank, doing))?;
             Ok(posted.is_some())
         })?;
         Ok(posted.expect("the wait ends with something that was posted"))
@@ -314,7 +314,7 @@ impl Driven {
         nudges.retain_mut(|(rank, due)| {
             if !*due {
                 // A rank that is gone sleeps no more.
-                let Ok(settled) = far.settled(*rank) else { return false };
+                let Ok(settled) = far.to(*rank).settled(*rank) else { return false };
                 fence(Ordering::SeqCst);
                 if stream.job.sleep_word(*rank).load(Ordering::Relaxed) == 0 {
                     return !settled;
@@ -322,12 +322,12 @@ impl Driven {
                 stream.job.wake(*rank);
                 *due = true;
             }
-            matches!(far.wake(*rank), Ok(Sent::NoRoom))
+            matches!(far.to(*rank).wake(*rank), Ok(Sent::NoRoom))
         });
     }
 
     pub(super) fn is_settled(&mut self, stream: &Stream, doing: &'static str, rank: usize) -> Result<bool> {
-        self.far.settled(rank).map_err(|error| stream.failed(self, error, rank, doing))
+        self.far.to(rank).settled(rank).map_err(|error| stream.failed(self, error, rank, doing))
     }
 
     pub(super) fn is_quiet(&mut self, stream: &Stream, doing: &'static str) -> Result<bool> {

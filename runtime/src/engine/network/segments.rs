@@ -12,8 +12,6 @@ use crate::memory::layout::{LINE, SEGMENT_BLOCK, SEGMENT_LEN, SEGMENTS_FIRST, SE
 use crate::memory::segments::{Entry, KEY_ROOM, block_offset, entry_offset, word_offset};
 use crate::transport::{Domain, Endpoint, Flush, Interface as _, Iov, PACKED_KEY_LEN, Region, RemoteKey, Result};
 
-const _: () = assert!(PACKED_KEY_LEN <= KEY_ROOM);
-
 /// What is known of a peer's segments.
 #[derive(Debug, Default)]
 pub(super) struct Known {
@@ -99,13 +97,13 @@ impl Known {
     }
 
     /// Takes in an entry of the table.
-    fn enter(&mut self, number: u32, entry: &Entry, unpack: impl FnOnce(&[u8]) -> Result<RemoteKey>) -> Result<()> {
+    fn enter(&mut self, number: u32, entry: &Entry, unpack: impl FnOnce(&Entry) -> Result<RemoteKey>) -> Result<()> {
         if self.segments.get(&number).is_some_and(|known| known.generation == entry.generation) {
             return Ok(());
         }
         self.remove(number);
         let Some(end) = entry.end() else { return Ok(()) };
-        let (start, key) = (entry.start as usize, unpack(&entry.key[..PACKED_KEY_LEN])?);
+        let (start, key) = (entry.start as usize, unpack(entry)?);
         self.longest = self.longest.max(end - start);
         self.starts.insert((start, number));
         self.segments.insert(number, Segment { generation: entry.generation, start, end, key });
@@ -118,6 +116,11 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
 }
 
 impl<D: Domain> Network<D> {
+    /// This network's key among those of a segment.
+    fn own_key<'a>(&self, keys: &'a [u8; KEY_ROOM]) -> &'a [u8] {
+        &keys[self.number * PACKED_KEY_LEN..][..PACKED_KEY_LEN]
+    }
+
     /// Puts this rank's word into the slot of `rank`, after all words before.
     fn put_word(&self, rank: usize, peer: &Peer<EndpointOf<D>>, word: u64) -> Result<bool> {
         peer.unfenced.set(true);
@@ -220,7 +223,7 @@ impl<D: Domain> Network<D> {
                             break;
                         }
                         let number = left[0].0 * SEGMENT_BLOCK + at;
-                        known.enter(number as u32, &entry, |key| self.unpack(key))?;
+                        known.enter(number as u32, &entry, |entry| self.unpack(self.own_key(&entry.key)))?;
                         at += 1;
                     }
                     let len = |block: usize| (head.top - block * SEGMENT_BLOCK).min(SEGMENT_BLOCK);
@@ -254,11 +257,10 @@ impl<D: Domain> FarSegments for Network<D> {
         !self.interface.attributes().needs_target_progress
     }
 
-    unsafe fn register(&self, start: *mut u8, len: usize) -> Result<(Region, [u8; KEY_ROOM])> {
+    unsafe fn register(&self, start: *mut u8, len: usize) -> Result<(Region, [u8; PACKED_KEY_LEN])> {
         // SAFETY: the caller's.
         let region = unsafe { self.domain.register(start, len) }?;
-        let mut key = [0; KEY_ROOM];
-        key[..PACKED_KEY_LEN].copy_from_slice(&self.domain.pack_key(&region));
+        let key = self.domain.pack_key(&region);
         Ok((region, key))
     }
 
@@ -350,13 +352,13 @@ impl<D: Domain> FarSegments for Network<D> {
     unsafe fn fetch(
         &self,
         rank: usize,
-        key: &[u8; KEY_ROOM],
+        keys: &[u8; KEY_ROOM],
         at: usize,
         to: *mut u8,
         region: &Region,
         len: usize,
     ) -> Result<Option<(Arc<Answer>, usize)>> {
-        let key = self.unpack(&key[..PACKED_KEY_LEN])?;
+        let key = self.unpack(self.own_key(keys))?;
         let most = self.interface.attributes().get.max_zcopy;
         self.with(rank, |peer| {
             peer.fence()?;

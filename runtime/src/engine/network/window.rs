@@ -170,7 +170,7 @@ mod tests {
                 let engine = world.engine();
                 let told = world.alloc::<u64>(1).expect("it fits");
                 world.barrier().expect("all are here");
-                let (mut sent, far) = (0, engine.far().expect("a network"));
+                let (mut sent, far) = (0, engine.network(1 - world.rank()));
                 if world.rank() == 0 {
                     let payload = vec![1; len];
                     // Far longer than what is refused takes to arrive.

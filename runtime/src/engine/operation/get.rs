@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::super::Engine;
 use super::super::claim::Claim;
-use super::super::far::{Answer, Far};
+use super::super::far::Answer;
 use super::Issuer;
 use crate::error::Result;
 use crate::memory::copy;
@@ -45,14 +45,13 @@ struct Request {
 }
 
 impl Get {
-    /// Of what lies in these ranges, one after the other. Nothing is asked for yet.
-    pub(crate) fn new(far: &dyn Far, claim: Option<Claim>, ranges: impl IntoIterator<Item = HeapRange>) -> Get {
-        let step = far.largest_get();
+    /// Of what lies in these ranges, one after the other, in requests of at most `largest` bytes. Nothing is asked for yet.
+    pub(crate) fn new(largest: usize, claim: Option<Claim>, ranges: impl IntoIterator<Item = HeapRange>) -> Get {
         let (mut requests, mut start): (Vec<Request>, _) = (Vec::new(), 0);
         for HeapRange { rank, mut offset, len } in ranges {
             let end = start + len;
             while start < end {
-                let len = step.min(end - start);
+                let len = largest.min(end - start);
                 requests.push(Request { range: HeapRange { rank, offset, len }, start, answer: None });
                 (offset, start) = (offset + len, start + len);
             }
@@ -65,7 +64,7 @@ impl Get {
     /// # Errors
     /// [`Error::PeerLost`]; [`Error::PhaseOver`] if there is more to ask for.
     pub(crate) fn advance(&mut self, mut issuer: impl Issuer, doing: &'static str, into: &mut [u8]) -> Result<bool> {
-        let most = LONGEST * issuer.network().largest_get();
+        let most = LONGEST * issuer.largest_get();
         // Requests and bytes that are under way, and the last rank that has no room.
         let (mut at, mut bytes, mut full) = (0, 0, None);
         while at < self.requests.len().min(WINDOW) && bytes < most {
@@ -138,7 +137,7 @@ impl Engine {
         into: &mut [u8],
     ) -> Result<()> {
         self.check_outside_handler(doing)?;
-        let mut get = Get::new(self.network(), None, ranges);
+        let mut get = Get::new(self.networks.largest_get(), None, ranges);
         let mut outcome = Ok(false);
         self.wait_together(doing, || {
             outcome = get.advance(self, doing, into);

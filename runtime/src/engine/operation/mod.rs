@@ -17,8 +17,8 @@ use crate::transport::{self, AtomicOp, Width};
 
 /// The stream that an operation goes through: a rank's own one, or a context.
 pub(crate) trait Issuer {
-    /// Its network.
-    fn network(&self) -> &dyn Far;
+    /// Most bytes of one request of a get, from whichever rank.
+    fn largest_get(&self) -> usize;
     /// The slot of `rank`, if it is mapped here.
     fn mapped(&self, rank: usize) -> Option<*mut u8>;
     /// # Errors

@@ -1,0 +1,113 @@
+//! What is done at ranks whose memory is mapped here: all of them, or, where the others are reached over a network, those of the
+//! own node (see [`Routes`](super::Routes)).
+//!
+//! The processor writes and reads their memory, and messages to them go through lanes. Signals that this rank has sent to a
+//! mapped rank over the network are in effect before a bell or a message that follows them there.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::Engine;
+use super::far::{Moment, Pace};
+use super::operation::Operation;
+use super::routes::Route;
+use crate::error::Result;
+use crate::transport::Sent;
+
+/// Longest sleep in virtual time while something waits for room: who drops a payload tells nobody.
+const ROOM: Duration = Duration::from_millis(1);
+
+impl Engine {
+    /// Wakes `rank`, which is mapped, if it sleeps; call after what it waits for is stored.
+    pub(crate) fn wake_if_asleep(&self, rank: usize) {
+        self.interface.wake_if_asleep(rank);
+        self.wake_sleepers();
+    }
+
+    /// Wakes mapped ranks that were found asleep on the network.
+    #[inline]
+    pub(super) fn wake_sleepers(&self) {
+        while let Some(rank) = self.interface.take_asleep() {
+            self.wake_sleeper(rank);
+        }
+    }
+
+    #[cold]
+    fn wake_sleeper(&self, rank: usize) {
+        if self.networks.is_empty() {
+            return;
+        }
+        // The first to see it asleep wakes it, for all that write meanwhile.
+        self.job.wake(rank);
+        match self.pace() {
+            Some(pace) => pace.notify(rank),
+            None if matches!(self.network(rank).wake(rank), Ok(Sent::NoRoom)) => self.owe_nudge(rank, true),
+            None => {}
+        }
+    }
+
+    /// Something was stored at a mapped rank. In virtual time that is an event; else a rank that waits for it alone polls again by
+    /// itself.
+    pub(super) fn stored(&self, rank: usize) {
+        if self.routes.has_lanes() && self.pace().is_some() {
+            self.wake_if_asleep(rank);
+        }
+    }
+
+    /// Adds one to the word at `offset` of the slot of `rank`, which is mapped; this rank alone writes that word.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerLost`].
+    pub(crate) fn ring_mapped(&self, rank: usize, offset: usize) -> Result<()> {
+        self.do_or_keep(rank, Operation::Chime { offset })
+    }
+
+    /// One attempt at it.
+    pub(super) fn chime(&self, rank: usize, offset: usize) -> Result<Sent> {
+        if !self.is_clear(rank)? {
+            return Ok(Sent::NoRoom);
+        }
+        // SAFETY: an aligned word of a mapped slot, in bounds by the caller's word.
+        let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(offset).cast()) };
+        // A single writer needs no locked add. Release pairs with the Acquire load of who counts.
+        word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
+        self.wake_if_asleep(rank);
+        Ok(Sent::Done)
+    }
+
+    /// Whether all that the network was to do at `rank`, which is mapped, is in effect.
+    pub(super) fn is_clear(&self, rank: usize) -> Result<bool> {
+        if !self.signalled.get() {
+            return Ok(true);
+        }
+        self.network(rank).settled(rank).map_err(|error| self.far_error(error, rank, "ringing a bell"))
+    }
+
+    /// Waits a moment for a signal to be in effect at `rank`, if this rank could see before that it is not. Delivers no
+    /// message, and does nothing inside a handler.
+    pub(crate) fn settle_mapped(&self, rank: usize) {
+        if self.routes.all_mapped() || self.routes.to(rank) != Route::Mapped {
+            return;
+        }
+        let moment = Moment::new(&self.networks);
+        while !self.interface.delivering()
+            && (self.keeps_write_for(rank) || matches!(self.is_clear(rank), Ok(false)))
+            && moment.goes_on()
+        {
+            self.flush_pending();
+        }
+    }
+
+    /// Sleeps in virtual time, to be woken by mapped ranks too. `false`: nothing can happen any more.
+    pub(super) fn sleep_virtual(&self, pace: &dyn Pace, until: Option<Duration>) -> bool {
+        if !self.routes.is_mixed() {
+            return pace.block(until);
+        }
+        let room = self.has_pending().then(|| pace.now() + ROOM);
+        let word = self.job.sleep_word(self.rank);
+        word.store(1, Ordering::SeqCst);
+        let goes_on = pace.block(until.into_iter().chain(room).min());
+        word.store(0, Ordering::SeqCst);
+        goes_on
+    }
+}

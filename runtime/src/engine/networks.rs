@@ -1,0 +1,193 @@
+//! The networks of a job, and which of them carries an operation.
+//!
+//! [`Far`] is one network. [`Networks`] are those that a rank has open, none where all memory is mapped. What concerns one peer
+//! goes to the network of its [route](super::routes); what concerns all of them, as a flush or a sleep, goes to each.
+
+use std::ops::Deref;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::dispatch::Arrival;
+use super::far::{Apart, Far, Pace};
+use super::routes::Routes;
+use crate::error::Error;
+use crate::memory::segments::KEY_ROOM;
+use crate::transport::{self, PACKED_KEY_LEN, Region, Result};
+
+/// Networks that a rank can have open: so many connection records are in its slot, and so many keys in an entry of its table of
+/// segments.
+pub(crate) const NETWORKS_MAX: usize = crate::memory::layout::NETWORKS_MAX;
+
+const _: () = assert!(NETWORKS_MAX * PACKED_KEY_LEN <= KEY_ROOM);
+
+/// The networks that a rank has open, in the order in which they are preferred.
+pub(crate) struct Networks<N = Box<dyn Far>> {
+    list: Vec<N>,
+    routes: Routes,
+    pace: Option<Box<dyn Pace + Send>>,
+}
+
+/// The networks of a context, which any thread may have.
+pub(crate) type ApartNetworks = Networks<Apart>;
+
+impl Networks {
+    /// These networks, in which time passes as `pace` says.
+    pub(super) fn new(list: Vec<Box<dyn Far>>, routes: Routes, pace: Option<Box<dyn Pace + Send>>) -> Networks {
+        Networks { list, routes, pace }
+    }
+
+    /// Decides which network leads to each rank. All ranks have arrived.
+    ///
+    /// # Errors
+    /// [`Error::Start`] if a rank cannot be reached.
+    pub(super) fn decide(&self) -> Result<(), Error> {
+        // One network needs no choice: whether it reaches a peer its first operation there tells.
+        if self.list.len() < 2 {
+            return Ok(());
+        }
+        let reaches = |network: usize, rank| self.list[network].reaches(rank);
+        self.routes.decide(self.list.len(), reaches).map_err(|rank| {
+            Error::Start(format!("rank {rank} cannot be reached over any network of this rank: {}", self.names()))
+        })
+    }
+
+    /// Makes bytes `from..to` of this rank's slot, which are committed now, reachable. In ascending order.
+    pub(super) fn grew(&self, from: usize, to: usize) -> Result<()> {
+        self.list.iter().try_for_each(|network| network.grew(from, to))
+    }
+
+    /// Registers memory with each network. Gives the keys to it, each network's in its place.
+    ///
+    /// # Safety
+    /// As [`super::segments::FarSegments::register`].
+    pub(crate) unsafe fn register(&self, start: *mut u8, len: usize) -> Result<(Vec<Region>, [u8; KEY_ROOM])> {
+        let (mut regions, mut keys) = (Vec::with_capacity(self.list.len()), [0; KEY_ROOM]);
+        for (network, key) in self.list.iter().zip(keys.chunks_exact_mut(PACKED_KEY_LEN)) {
+            // SAFETY: the caller's.
+            let (region, packed) = unsafe { network.register(start, len) }?;
+            key.copy_from_slice(&packed);
+            regions.push(region);
+        }
+        Ok((regions, keys))
+    }
+
+    /// The same networks through interfaces of their own, which nobody sends to by themselves.
+    pub(super) fn apart(&self) -> Result<ApartNetworks> {
+        let list = self.list.iter().map(|network| network.apart()).collect::<Result<_>>()?;
+        Ok(Networks { list, routes: self.routes.clone(), pace: self.pace.as_ref().map(|pace| pace.apart()) })
+    }
+}
+
+impl<N: Deref<Target = dyn Far>> Networks<N> {
+    /// Whether there is none: all memory is mapped.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The network for `rank`; there is one.
+    #[inline(always)]
+    pub(crate) fn to(&self, rank: usize) -> &dyn Far {
+        match &*self.list {
+            [only] => &**only,
+            list => &*list[self.routes.network(rank)],
+        }
+    }
+
+    /// What passes the time, where that is not the clock.
+    #[inline]
+    pub(crate) fn pace(&self) -> Option<&dyn Pace> {
+        self.pace.as_ref().map(|pace| &**pace as &dyn Pace)
+    }
+
+    /// Makes progress; tells how much was done, and whether there is something for [`Networks::arrival`] or
+    /// [`Networks::take_lost`].
+    pub(crate) fn progress(&self) -> (usize, bool) {
+        let add = |(done, news): (usize, bool), network: &N| {
+            let (more, has_news) = network.progress();
+            (done + more, news | has_news)
+        };
+        self.list.iter().fold((0, false), add)
+    }
+
+    /// The next message that came, and the network that brought it.
+    pub(crate) fn arrival(&self) -> Option<(&dyn Far, Arrival)> {
+        self.list.iter().find_map(|network| Some((&**network as &dyn Far, network.arrival()?)))
+    }
+
+    /// Ranks that can no longer be reached over the network of their route, found since the last call.
+    pub(crate) fn take_lost(&self) -> Vec<usize> {
+        let several = self.list.len() > 1;
+        let lost_to = |(number, network): (usize, &N)| {
+            let mut lost = network.take_lost();
+            lost.retain(|rank| !several || self.routes.network(*rank) == number);
+            lost
+        };
+        self.list.iter().enumerate().flat_map(lost_to).collect()
+    }
+
+    /// What was put to each rank before is in effect there before what is put to it later.
+    pub(crate) fn order(&self) -> Result<()> {
+        self.list.iter().try_for_each(|network| network.order())
+    }
+
+    /// Whether everything that was asked for is answered.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.list.iter().all(|network| network.is_answered())
+    }
+
+    /// Whether all puts and rings are in effect; names the rank where they cannot be.
+    pub(crate) fn flush(&self) -> std::result::Result<bool, (usize, transport::Error)> {
+        self.list.iter().try_fold(true, |all, network| Ok(network.flush()? && all))
+    }
+
+    /// Whether some network puts and rings without a sign to the target's interface. Virtual time knows of every event.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.pace.is_none() && self.list.iter().any(|network| network.is_silent())
+    }
+
+    /// Whether the network for `rank` does.
+    pub(crate) fn is_silent_to(&self, rank: usize) -> bool {
+        self.pace.is_none() && self.to(rank).is_silent()
+    }
+
+    /// Whether some network rings bells by notices; alike on all ranks.
+    pub(crate) fn notifies(&self) -> bool {
+        self.list.iter().any(|network| network.notifies())
+    }
+
+    /// Most bytes of a message, header included, to whichever rank.
+    pub(crate) fn largest_message(&self) -> usize {
+        self.list.iter().map(|network| network.largest_message()).min().unwrap_or(usize::MAX)
+    }
+
+    /// Most bytes of a get, from whichever rank.
+    pub(crate) fn largest_get(&self) -> usize {
+        self.list.iter().map(|network| network.largest_get()).min().unwrap_or(usize::MAX)
+    }
+
+    /// Asks to be woken from [`Networks::sleep`] by what comes from now on. `false`: something waits already.
+    pub(crate) fn arm(&self) -> bool {
+        self.list.iter().all(|network| network.arm())
+    }
+
+    /// Sleeps until something comes, at most so long.
+    pub(crate) fn sleep(&self, limit: Duration) {
+        let limit = self.list.iter().filter_map(|network| network.longest_sleep()).fold(limit, Duration::min);
+        let descriptors: Vec<BorrowedFd<'_>> = self.list.iter().filter_map(|network| network.event()).collect();
+        if descriptors.is_empty() {
+            return std::thread::sleep(limit);
+        }
+        let limit = rustix::fs::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+        let mut polled: Vec<_> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        // A signal and the end of the limit both mean: look again.
+        let _ = rustix::event::poll(&mut polled, Some(&limit));
+    }
+
+    /// Their names, for people.
+    pub(crate) fn names(&self) -> String {
+        self.list.iter().map(|network| network.name()).collect::<Vec<_>>().join(" and ")
+    }
+}

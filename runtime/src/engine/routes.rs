@@ -1,0 +1,194 @@
+//! Routes: how this rank reaches each other one, decided once.
+//!
+//! A peer is mapped, and then a put is a store, or it is reached over one of the job's networks. Where some peers are mapped and
+//! others are not, the mapped ones have a network too: atomics on a word that ranks of other nodes may touch stay with the
+//! network, whose device and the processor are not atomic to each other.
+//!
+//! Who is mapped is known when an engine is made. Which network leads to a peer is known when all ranks have arrived, and have
+//! shown the addresses of their interfaces: the first network that reaches it. An engine and its contexts share the table.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::bootstrap::nodes::Nodes;
+
+/// How a rank is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// It is this rank.
+    Own,
+    /// By loads and stores.
+    Mapped,
+    /// Over the network with this number.
+    Network(usize),
+}
+
+/// Which ranks are reached by loads and stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mapping {
+    /// All.
+    All,
+    /// Those of the own node.
+    Node,
+    /// The own rank alone.
+    Own,
+}
+
+/// In a code: the rank is mapped. The other bits are the number of its network.
+const MAPPED: u8 = 0x80;
+
+/// The routes of one rank. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Routes {
+    rank: usize,
+    ranks: usize,
+    mapping: Mapping,
+    /// Time is virtual, in which a store is an event that has to be announced.
+    is_virtual: bool,
+    /// A code for each rank; none where all are mapped.
+    codes: Arc<[AtomicU8]>,
+    stores: Range<usize>,
+}
+
+impl Routes {
+    /// The routes of `rank`, one of `ranks`.
+    pub(crate) fn new(rank: usize, ranks: usize, mapping: Mapping, nodes: &Nodes, is_virtual: bool) -> Routes {
+        let is_mapped = |other: usize| match mapping {
+            Mapping::All => true,
+            Mapping::Node => nodes.of(other) == nodes.of(rank),
+            Mapping::Own => other == rank,
+        };
+        let code = |other| AtomicU8::new(if is_mapped(other) { MAPPED } else { 0 });
+        let codes = if mapping == Mapping::All { Arc::default() } else { (0..ranks).map(code).collect() };
+        let stores = match is_virtual {
+            true => rank..rank + 1,
+            false => {
+                let before = (0..rank).rev().take_while(|other| is_mapped(*other)).count();
+                let after = (rank + 1..ranks).take_while(|other| is_mapped(*other)).count();
+                rank - before..rank + 1 + after
+            }
+        };
+        Routes { rank, ranks, mapping, is_virtual, codes, stores }
+    }
+
+    /// How `rank` is reached.
+    #[inline]
+    pub(crate) fn to(&self, rank: usize) -> Route {
+        match self.codes.get(rank).map(|code| code.load(Ordering::Relaxed)) {
+            _ if rank == self.rank => Route::Own,
+            None => Route::Mapped,
+            Some(code) if code & MAPPED != 0 => Route::Mapped,
+            Some(code) => Route::Network(usize::from(code)),
+        }
+    }
+
+    /// The network for `rank`: of all operations, or, where it is mapped, of those that loads and stores do not do.
+    #[inline]
+    pub(crate) fn network(&self, rank: usize) -> usize {
+        usize::from(self.codes[rank].load(Ordering::Relaxed) & !MAPPED)
+    }
+
+    /// Whether the memory of `rank` is mapped here, its own included.
+    #[inline]
+    pub(crate) fn is_mapped(&self, rank: usize) -> bool {
+        !matches!(self.to(rank), Route::Network(_))
+    }
+
+    /// Whether all ranks' memory is mapped here. There is no network then.
+    #[inline(always)]
+    pub(crate) fn all_mapped(&self) -> bool {
+        self.mapping == Mapping::All
+    }
+
+    /// Whether ranks of the own node are mapped and those of others are not.
+    #[inline(always)]
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.mapping == Mapping::Node
+    }
+
+    /// Whether messages may come through lanes.
+    #[inline(always)]
+    pub(crate) fn has_lanes(&self) -> bool {
+        self.mapping != Mapping::Own
+    }
+
+    /// Whether messages to `rank` go through a lane. In virtual time a loop of messages to oneself would take none.
+    pub(crate) fn has_lane(&self, rank: usize) -> bool {
+        self.has_lanes() && self.is_mapped(rank) && !(self.is_virtual && rank == self.rank)
+    }
+
+    /// The ranks that messages through lanes come from. Each poll asks every one of these lanes.
+    pub(super) fn senders(&self) -> Vec<usize> {
+        (0..self.ranks).filter(|rank| self.has_lanes() && self.is_mapped(*rank)).collect()
+    }
+
+    /// Ranks around this one, one after the other, at which a put is a store and nothing else.
+    #[inline]
+    pub(crate) fn stores(&self) -> Range<usize> {
+        self.stores.clone()
+    }
+
+    /// Ranks, from 0 on, whose words the processor may change by atomics: all, or none.
+    pub(crate) fn processor_atomics(&self) -> usize {
+        if self.all_mapped() { self.ranks } else { 0 }
+    }
+
+    /// Decides which of `count` networks leads to each rank: the first for which `reaches` holds.
+    ///
+    /// # Errors
+    /// The rank that none of them reaches.
+    pub(super) fn decide(&self, count: usize, reaches: impl Fn(usize, usize) -> bool) -> Result<(), usize> {
+        for (rank, code) in self.codes.iter().enumerate() {
+            let network = (0..count).find(|network| reaches(*network, rank)).ok_or(rank)?;
+            let mapped = code.load(Ordering::Relaxed) & MAPPED;
+            // Contexts of other threads are made later.
+            code.store(mapped | network as u8, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn routes(mapping: Mapping, is_virtual: bool) -> Routes {
+        Routes::new(2, 6, mapping, &Nodes::of_each(vec![0, 1, 1, 1, 0, 1]), is_virtual)
+    }
+
+    #[test]
+    fn ranks_of_the_node_are_mapped_and_the_others_have_a_network() {
+        use Route::{Mapped, Network, Own};
+        let mixed = routes(Mapping::Node, false);
+        assert_eq!(
+            [0, 1, 2, 3, 4, 5].map(|rank| mixed.to(rank)),
+            [Network(0), Mapped, Own, Mapped, Network(0), Mapped]
+        );
+        assert_eq!((mixed.stores(), mixed.senders()), (1..4, vec![1, 2, 3, 5]));
+        assert!(mixed.has_lane(2) && mixed.has_lane(5) && !mixed.has_lane(4));
+        assert_eq!((mixed.processor_atomics(), mixed.all_mapped(), mixed.is_mixed()), (0, false, true));
+
+        let paced = routes(Mapping::Node, true);
+        assert_eq!((paced.stores(), paced.has_lane(2), paced.has_lane(3)), (2..3, false, true));
+
+        let own = routes(Mapping::Own, false);
+        assert_eq!([0, 1, 2, 3].map(|rank| own.to(rank)), [Network(0), Network(0), Own, Network(0)]);
+        assert_eq!((own.stores(), own.senders(), own.has_lane(2)), (2..3, vec![], false));
+
+        let all = routes(Mapping::All, false);
+        assert_eq!([1, 2, 4].map(|rank| all.to(rank)), [Mapped, Own, Mapped]);
+        assert_eq!((all.stores(), all.senders().len(), all.processor_atomics()), (0..6, 6, 6));
+    }
+
+    #[test]
+    fn each_rank_gets_the_first_network_that_reaches_it() {
+        let routes = routes(Mapping::Node, false);
+        let shared = routes.clone();
+        // The first network ends at rank 3, the second at rank 5.
+        assert_eq!(routes.decide(2, |network, rank| rank < [3, 5][network]), Err(5));
+        assert_eq!(routes.decide(2, |network, rank| network == 1 || rank < 3), Ok(()));
+        assert_eq!((routes.to(0), routes.to(4), routes.to(5)), (Route::Network(0), Route::Network(1), Route::Mapped));
+        assert_eq!([1, 2, 3, 4, 5].map(|rank| shared.network(rank)), [0, 0, 1, 1, 1], "also of those that are mapped");
+    }
+}
