@@ -268,4 +268,6 @@ pub struct Resource {
     pub message_rate: f64,
     /// Which peers it reaches.
     pub locality: Locality,
+    /// What it does by itself, and whose atomics it has. What is not here is emulated by the target's processor.
+    pub capabilities: Capabilities,
 }

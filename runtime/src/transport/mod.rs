@@ -44,6 +44,7 @@ mod message;
 pub mod peers;
 mod pending;
 pub mod port;
+pub(crate) mod providers;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod rigs;
 pub mod shm;

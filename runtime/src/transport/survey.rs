@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Attributes, Domain, Interface, InterfaceOptions, Resource, Transport, Worker, shm, sim, verbs};
+use super::providers::{Provider, Setup, for_each_provider};
+use super::{Attributes, Domain, Interface, InterfaceOptions, Resource, Transport, Worker, shm, sim};
 use crate::bootstrap::job::{Arrival, JobMemory};
 use crate::error::Result;
 use crate::memory::layout::SlotLayout;
@@ -28,28 +29,27 @@ pub fn survey(settings: &Settings) -> Result<Vec<(Resource, Attributes)>> {
     job.arrive(0, Arrival { base: node.base() as usize, build: 0, shape: 0 })?;
     let (message_memory, cross_memory_attach) = (settings.message_memory, settings.cross_memory_attach);
     let place = shm::Place { rank: 0, job, node, layout, message_memory, cross_memory_attach };
-    let heap = layout.heap..layout.heap + layout.heap_len;
-    let mut found = describe(&shm::Device::new(place, heap))?;
-    if let Ok(offers) = verbs::offers(settings.verbs_device.as_deref())
-        && let Some(Ok(device)) = offers.first().map(|offer| verbs::Device::new(0, 1, offer))
-    {
-        found.extend(describe(&device)?);
+    let (setup, mut found) = (Setup { settings, place: &place }, Vec::new());
+    let failed = |error: super::Error| error.at("opening a transport", 0);
+    macro_rules! look {
+        ($provider:ty) => {
+            // A transport without a device is none.
+            if let Some((resource, device)) = <$provider>::find(setup).ok().and_then(|found| found.into_iter().next())
+                && let Ok(domain) = <$provider>::open(setup, device)
+            {
+                found.push((resource, attributes_of(&domain).map_err(failed)?));
+            }
+        };
     }
-    found.extend(describe(&sim::Network::new(sim::Config::new(1, 1)).node(0))?);
+    for_each_provider!(look);
+    let simulated = sim::Network::new(sim::Config::new(1, 1)).node(0);
+    for resource in simulated.resources() {
+        let attributes = simulated.open(&resource).and_then(|domain| attributes_of(&domain)).map_err(failed)?;
+        found.push((resource, attributes));
+    }
     Ok(found)
 }
 
-fn describe<T: Transport>(transport: &T) -> Result<Vec<(Resource, Attributes)>> {
-    let attributes_of = |resource: &Resource| {
-        let interface = transport.open(resource)?.open_interface(&Worker::new(), InterfaceOptions::default())?;
-        Ok(*interface.attributes())
-    };
-    let resources = transport.resources().into_iter();
-    resources
-        .map(|resource| {
-            let attributes =
-                attributes_of(&resource).map_err(|error: super::Error| error.at("opening a transport", 0))?;
-            Ok((resource, attributes))
-        })
-        .collect()
+fn attributes_of<D: Domain>(domain: &D) -> super::Result<Attributes> {
+    Ok(*domain.open_interface(&Worker::new(), InterfaceOptions::default())?.attributes())
 }

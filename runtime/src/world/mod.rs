@@ -12,7 +12,6 @@ mod from_mpi;
 mod hosts;
 mod landing;
 mod mapped;
-mod network;
 mod phase;
 mod pieces;
 mod posted;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::allocate::Allocator;
-use super::{OneThread, World, network};
+use super::{OneThread, World};
 use crate::bootstrap::job::{Arrival, JobMemory};
 use crate::bootstrap::nodes::Nodes;
 use crate::bootstrap::{self, Way};
-use crate::engine::{Engine, Far, Mapping, Pace, Surroundings};
+use crate::engine::{Engine, Far, Mapping, Pace, Surroundings, open_networks};
 use crate::error::{Error, Loss, Result};
 use crate::memory::layout::SlotLayout;
 use crate::memory::node::{NodeMemory, Slots};
@@ -21,6 +21,7 @@ use crate::message::{Context, HandlerFn, HandlerId, Messages};
 use crate::settings::{HugePages, Settings, Transport};
 use crate::sync::barrier::Barrier;
 use crate::sync::exchange::Exchange;
+use crate::transport::providers::Setup;
 use crate::transport::shm;
 
 /// A world to be started: its handlers and settings.
@@ -269,10 +270,21 @@ impl Builder {
                 eprintln!("warning: {name} is not a setting of Bellwether; did you mean {near}?");
             }
         }
+        let place = shm::Place {
+            rank,
+            job: Arc::clone(&job),
+            node: Arc::clone(&node),
+            layout,
+            message_memory: settings.message_memory,
+            cross_memory_attach: settings.cross_memory_attach,
+        };
         let surroundings = Surroundings { rank, ranks: job.ranks(), node: &node, layout };
         let Opened { networks, pace } = match self.networks {
             Some(open) => open(surroundings)?,
-            None => network::open(&settings, &job, surroundings)?,
+            None => {
+                let networks = open_networks(Setup { settings: &settings, place: &place }, surroundings)?;
+                Opened { networks, pace: None }
+            }
         };
         let (open, nodes) = (self.open, self.nodes);
         // Who asks for a network by name gets nothing else.
@@ -285,14 +297,6 @@ impl Builder {
         // Nor is there a system call that takes virtual time.
         let is_real = mapping != Mapping::Own && pace.is_none();
         let attaches = settings.cross_memory_attach && is_real;
-        let place = shm::Place {
-            rank,
-            job: Arc::clone(&job),
-            node: Arc::clone(&node),
-            layout,
-            message_memory: settings.message_memory,
-            cross_memory_attach: settings.cross_memory_attach,
-        };
         let engine = Rc::new(Engine::new(place, settings, nodes, networks, pace, mapping));
         engine.join_thread();
         engine.register_statics()?;

@@ -8,7 +8,7 @@ use crate::bootstrap::job::JobMemory;
 use crate::memory::heap::Heap;
 use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::NodeMemory;
-use crate::transport::attributes::{Locality, Resource};
+use crate::transport::attributes::{Capabilities, Locality, Resource};
 use crate::transport::error::{Error, Result};
 use crate::transport::key::{self, RemoteKey};
 use crate::transport::lock::{Guard, Mutex};
@@ -56,6 +56,24 @@ impl Place {
     }
 }
 
+/// The figures of shared memory: estimates for a present-day server.
+pub(super) fn resource() -> Resource {
+    Resource {
+        transport: "shm",
+        device: "memory".into(),
+        bandwidth: 8e9,
+        latency: 120e-9,
+        overhead: 10e-9,
+        message_rate: 50e6,
+        locality: Locality::Node,
+        capabilities: Capabilities::PUT_BCOPY
+            .and(Capabilities::PUT_ZCOPY)
+            .and(Capabilities::GET_BCOPY)
+            .and(Capabilities::GET_ZCOPY)
+            .and(Capabilities::ATOMIC_CPU),
+    }
+}
+
 /// Shared memory between the ranks of a job on one node.
 #[derive(Debug, Clone)]
 pub struct Device(Arc<Inner>);
@@ -98,16 +116,7 @@ impl port::Device for Device {
     type Wire = ShmWire;
 
     fn resource(&self) -> Resource {
-        // Estimates for a present-day server, by which to rank it against other transports.
-        Resource {
-            transport: "shm",
-            device: "memory".into(),
-            bandwidth: 8e9,
-            latency: 120e-9,
-            overhead: 10e-9,
-            message_rate: 50e6,
-            locality: Locality::Node,
-        }
+        resource()
     }
 
     fn owner(&self) -> u32 {

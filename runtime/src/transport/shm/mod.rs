@@ -14,7 +14,7 @@ mod wire;
 pub use self::device::{Device, Place};
 #[cfg(all(any(test, fuzzing), not(loom)))]
 pub use self::line::set_line;
-pub(crate) use self::slot::SlotDomain;
+pub(crate) use self::slot::Slots;
 pub use self::wire::{ShmWire, decode_address};
 
 use std::cell::{Cell, RefCell, UnsafeCell};

@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::device::{Device, Place};
+use super::device::{self, Device, Place};
 use super::wire::ShmWire;
 use crate::transport::memory::{Allocation, Method, Region};
 use crate::transport::port::{self, Device as _};
+use crate::transport::providers::{Provider, Setup};
 use crate::transport::{
-    Domain, DomainAttributes, InterfaceOptions, PACKED_KEY_LEN, RemoteKey, Result, Transport, Worker, key,
+    Domain, DomainAttributes, InterfaceOptions, PACKED_KEY_LEN, RemoteKey, Resource, Result, Transport, Worker, key,
 };
 
 /// A domain that only registers. What lies in the rank's slot peers have mapped, so it is as good as memory that the domain
@@ -32,6 +33,25 @@ impl SlotDomain {
         let device = Device::new(place, 0..0);
         let domain = Transport::open(&device, &device.resource())?;
         Ok(SlotDomain { device, domain, slot })
+    }
+}
+
+/// Shared memory as if it were a network. It reaches ranks of one node only.
+pub(crate) struct Slots;
+
+impl Provider for Slots {
+    type Domain = SlotDomain;
+    type Device = ();
+
+    const NAME: &'static str = "shm-contract";
+    const TITLE: &'static str = "shared memory by the contract";
+
+    fn find(_setup: Setup<'_>) -> std::result::Result<Vec<(Resource, ())>, String> {
+        Ok(vec![(device::resource(), ())])
+    }
+
+    fn open(setup: Setup<'_>, _device: ()) -> std::result::Result<SlotDomain, String> {
+        SlotDomain::new(setup.place.clone()).map_err(|error| error.to_string())
     }
 }
 

@@ -11,7 +11,7 @@ use super::posted::{MAX_PIECES, NOTICES, Post, Posts};
 use super::{Config, Network};
 use crate::memory::copy::copy;
 use crate::transport::atomic::Atomic;
-use crate::transport::attributes::{Events, Locality, Resource};
+use crate::transport::attributes::{Capabilities, Events, Locality, Resource};
 use crate::transport::error::{Error, Result};
 use crate::transport::iov::Piece;
 use crate::transport::key::RemoteKey;
@@ -22,6 +22,8 @@ use crate::transport::wire::{Agent, Arrival, Channel, Completed, Direction, Fact
 
 const ADDRESS_MAGIC: u32 = u32::from_le_bytes(*b"bwsi");
 const ADDRESS_LEN: usize = 8;
+/// Where its cards serve memory by themselves.
+const NATIVE: Capabilities = Capabilities::PUT_BCOPY.and(Capabilities::GET_BCOPY);
 /// Messages taken in one turn.
 const BURST: usize = 64;
 
@@ -67,6 +69,11 @@ impl port::Device for Node {
             overhead: 1e-9,
             message_rate: 1.0 / (64.0 * byte),
             locality: Locality::Network,
+            capabilities: match config.memory {
+                Memory::Emulated => Capabilities::ATOMIC_CPU,
+                Memory::Direct => NATIVE.and(Capabilities::ATOMIC_CPU),
+                Memory::Posted => NATIVE.and(Capabilities::ATOMIC_DEVICE),
+            },
         }
     }
 

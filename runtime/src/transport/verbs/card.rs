@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use rdma_core_sys::*;
 
 use super::locality::is_near;
+use crate::transport::attributes::{Capabilities, Locality, Resource};
 use crate::transport::error::{Error, Result};
 use crate::transport::lock::Mutex;
 use crate::transport::memory::{Pinned, Pinner};
@@ -38,6 +39,33 @@ pub struct Offer {
     rank: u32,
     /// Near the cores of this process.
     is_near: bool,
+}
+
+impl Offer {
+    /// The figures of the device and port: estimates for a present-day adapter.
+    pub(super) fn resource(&self) -> Resource {
+        // A message from a core that is not near the adapter crosses from one socket to the other.
+        let crossing = if self.is_near { 0.0 } else { 0.5e-6 };
+        Resource {
+            transport: "verbs",
+            device: format!("{}:{}", self.device, self.port),
+            bandwidth: self.bandwidth,
+            latency: 1.5e-6 + crossing,
+            overhead: 150e-9,
+            message_rate: 10e6,
+            locality: Locality::Network,
+            capabilities: Capabilities::PUT_BCOPY
+                .and(Capabilities::PUT_ZCOPY)
+                .and(Capabilities::GET_BCOPY)
+                .and(Capabilities::GET_ZCOPY)
+                .and(Capabilities::ATOMIC_DEVICE),
+        }
+    }
+
+    /// How far its GID reaches; less is better.
+    pub(super) fn reach(&self) -> u32 {
+        self.rank
+    }
 }
 
 impl fmt::Display for Offer {

@@ -30,6 +30,7 @@ mod link;
 mod links;
 mod locality;
 mod pool;
+mod ports;
 mod queue;
 mod records;
 mod ring;
@@ -41,11 +42,12 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::card::{Offer, offers};
+pub(crate) use self::ports::Ports;
 pub use self::wire::VerbsWire;
 
 use self::card::{Card, CardPinner};
 use self::interfaces::Interfaces;
-use super::attributes::{Locality, Resource};
+use super::attributes::Resource;
 use super::error::Result;
 use super::memory::Registry;
 use super::port;
@@ -111,16 +113,7 @@ impl port::Device for Device {
     type Wire = VerbsWire;
 
     fn resource(&self) -> Resource {
-        let offer = &self.0.card.offer;
-        Resource {
-            transport: "verbs",
-            device: format!("{}:{}", offer.device, offer.port),
-            bandwidth: offer.bandwidth,
-            latency: 1.5e-6,
-            overhead: 150e-9,
-            message_rate: 10e6,
-            locality: Locality::Network,
-        }
+        self.0.card.offer.resource()
     }
 
     fn owner(&self) -> u32 {

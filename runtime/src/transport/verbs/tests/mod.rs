@@ -4,4 +4,5 @@ mod across;
 mod busy;
 mod credits;
 mod lost;
+mod put_from;
 mod several;

@@ -1,0 +1,29 @@
+//! RDMA as a job finds it: a device for each port that could be used.
+
+use super::{Device, Offer, offers};
+use crate::transport::providers::{Provider, Setup};
+use crate::transport::{Resource, Transport as _, port};
+
+/// The ports of RDMA devices.
+pub(crate) struct Ports;
+
+impl Provider for Ports {
+    type Domain = port::Domain<Device>;
+    type Device = Offer;
+
+    const NAME: &'static str = "verbs";
+    const TITLE: &'static str = "verbs";
+
+    fn find(setup: Setup<'_>) -> Result<Vec<(Resource, Offer)>, String> {
+        let mut found = offers(setup.settings.verbs_device.as_deref())?;
+        // What reaches further comes first, and only that can be chosen: a figure cannot make up for a peer out of reach.
+        let reach = found.first().map(Offer::reach);
+        found.retain(|offer| Some(offer.reach()) == reach);
+        Ok(found.into_iter().map(|offer| (offer.resource(), offer)).collect())
+    }
+
+    fn open(setup: Setup<'_>, offer: Offer) -> Result<Self::Domain, String> {
+        let device = Device::new(setup.place.rank, setup.place.job.ranks(), &offer)?;
+        device.open(&offer.resource()).map_err(|error| error.to_string())
+    }
+}
