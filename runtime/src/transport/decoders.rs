@@ -78,7 +78,14 @@ pub fn feed_machines(bytes: &[u8]) {
 #[cfg(test)]
 fn seeds() -> Vec<Vec<u8>> {
     let atomic = Atomic { op: AtomicOp::Add, width: Width::Eight, value: 1, compare: 2 };
-    let key = RemoteKey { owner: 1, place: key::Place::Allocated, id: 2, address: 4096, len: 64, device: 5 };
+    let key = RemoteKey {
+        owner: 1,
+        place: key::Place::Allocated,
+        id: 2,
+        address: 4096,
+        len: 64,
+        device: key::Opaque::number(5),
+    };
     let request =
         |kind, payload: &[u8]| [&RequestHead { kind, token: 1, key: 0, address: 8 }.encode()[..], payload].concat();
     let reply = |kind, payload: &[u8]| [&Reply { kind, token: 1 }.encode()[..], payload].concat();

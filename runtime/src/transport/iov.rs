@@ -1,6 +1,7 @@
 //! Scatter/gather lists.
 
 use super::error::{Error, Result};
+use super::key::Opaque;
 use super::memory::Region;
 
 /// One entry: `count` blocks of `length` bytes, the starts `stride` bytes apart.
@@ -57,8 +58,8 @@ pub struct Piece {
     pub pointer: *mut u8,
     /// Bytes.
     pub len: usize,
-    /// The local key of the registration that covers it; 0 where none is needed.
-    pub local_key: u32,
+    /// By what the local device knows the registration that covers it.
+    pub descriptor: Opaque,
 }
 
 /// Checks a list against the limits and gives the bytes in it.
@@ -96,8 +97,8 @@ pub fn pieces<'a>(iov: &'a [Iov<'_>]) -> impl Iterator<Item = Piece> + 'a {
     iov.iter().filter(|entry| entry.length > 0).flat_map(|entry| {
         let joined = entry.stride == entry.length || entry.count == 1;
         let (blocks, len) = if joined { (1.min(entry.count), entry.len()) } else { (entry.count, entry.length) };
-        let local_key = entry.region.map_or(0, Region::local_key);
-        (0..blocks).map(move |i| Piece { pointer: entry.pointer.wrapping_add(i * entry.stride), len, local_key })
+        let descriptor = entry.region.map_or(Opaque::NONE, Region::descriptor);
+        (0..blocks).map(move |i| Piece { pointer: entry.pointer.wrapping_add(i * entry.stride), len, descriptor })
     })
 }
 

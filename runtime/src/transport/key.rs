@@ -7,7 +7,37 @@ pub const PACKED_KEY_LEN: usize = 48;
 /// The key of nothing, as UCT numbers it.
 pub const INVALID_KEY: u64 = u64::MAX;
 
-const MAGIC: u32 = u32::from_le_bytes(*b"bwk1");
+const MAGIC: u32 = u32::from_le_bytes(*b"bwk2");
+
+/// By what a device knows registered memory: a number, or the address of a descriptor. Only the transport that made it reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opaque(u64);
+
+impl Opaque {
+    /// Of memory that no device has to know.
+    pub const NONE: Opaque = Opaque(0);
+
+    /// From a number of the device's.
+    pub const fn number(number: u64) -> Opaque {
+        Opaque(number)
+    }
+
+    /// From the address of a descriptor, which means something in this process only.
+    pub fn pointer<T>(descriptor: *const T) -> Opaque {
+        Opaque(descriptor.expose_provenance() as u64)
+    }
+
+    /// The number.
+    #[inline(always)]
+    pub const fn as_number(self) -> u64 {
+        self.0
+    }
+
+    /// The address of the descriptor; null for [`Opaque::NONE`].
+    pub fn as_pointer<T>(self) -> *const T {
+        std::ptr::with_exposed_provenance(self.0 as usize)
+    }
+}
 
 /// Where the memory of a key lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +62,8 @@ pub struct RemoteKey {
     pub(crate) address: u64,
     /// The region's bytes.
     pub(crate) len: u64,
-    /// What the owner's network device knows the region by; 0 where no device is involved.
-    pub(crate) device: u32,
+    /// By what the owner's device knows the region.
+    pub(crate) device: Opaque,
 }
 
 impl RemoteKey {
@@ -48,12 +78,12 @@ impl RemoteKey {
         bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.owner.to_le_bytes());
         bytes[8] = self.place as u8;
-        bytes[12..16].copy_from_slice(&self.device.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.id.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.address.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.len.to_le_bytes());
-        let check = checksum(&bytes[..40]);
-        bytes[40..48].copy_from_slice(&check.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.device.as_number().to_le_bytes());
+        let check = checksum(&bytes);
+        bytes[CHECK].copy_from_slice(&check.to_le_bytes());
         bytes
     }
 
@@ -71,9 +101,10 @@ impl RemoteKey {
             2 => Place::Outside,
             _ => return Err(WRONG),
         };
-        let key = RemoteKey { owner: half(4), place, id: word(16), address: word(24), len: word(32), device: half(12) };
+        let device = Opaque::number(word(40));
+        let key = RemoteKey { owner: half(4), place, id: word(16), address: word(24), len: word(32), device };
         if half(0) != MAGIC
-            || word(40) != checksum(&bytes[..40])
+            || half(CHECK.start) != checksum(bytes)
             || bytes[9..12] != [0; 3]
             || key.id == INVALID_KEY
             || key.len == 0
@@ -95,9 +126,13 @@ impl RemoteKey {
     }
 }
 
+/// Where the checksum is, which does not cover itself.
+const CHECK: std::ops::Range<usize> = 12..16;
+
 /// FNV-1a: tells a mistake from a key; no protection against malice.
-fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+fn checksum(bytes: &[u8; PACKED_KEY_LEN]) -> u32 {
+    let add = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    bytes[..CHECK.start].iter().chain(&bytes[CHECK.end..]).fold(0x811c_9dc5, add)
 }
 
 #[cfg(test)]
@@ -106,8 +141,14 @@ mod tests {
 
     #[test]
     fn a_key_comes_back_and_ranges_are_exact() {
-        let key = RemoteKey { owner: 3, place: Place::Outside, id: 9, address: 1000, len: 16, device: 77 };
+        let device = Opaque::number(0xfedc_ba98_7654_3210);
+        let key = RemoteKey { owner: 3, place: Place::Outside, id: 9, address: 1000, len: 16, device };
         assert_eq!(RemoteKey::decode(&key.pack()), Ok(key));
+        for at in 0..PACKED_KEY_LEN {
+            let mut bytes = key.pack();
+            bytes[at] ^= 4;
+            assert!(RemoteKey::decode(&bytes).is_err(), "byte {at} was changed");
+        }
         assert_eq!(key.offset(1000, 16), Ok(0));
         assert_eq!(key.offset(1016, 0), Ok(16));
         for (address, len) in [(999, 1), (1000, 17), (1016, 1), (0, usize::MAX), (u64::MAX, 1), (1001, usize::MAX)] {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::error::{Error, Result};
-use super::key::{Place, RemoteKey};
+use super::key::{Opaque, Place, RemoteKey};
 use super::lock::{Guard, Mutex};
 
 /// How memory may be had.
@@ -29,9 +29,9 @@ pub enum Method {
 /// Memory that a network device may reach, until this is dropped.
 pub struct Pinned {
     /// What the device wants to hear with local addresses.
-    pub local_key: u32,
+    pub local: Opaque,
     /// What a peer's device wants to hear with remote addresses.
-    pub remote_key: u32,
+    pub remote: Opaque,
     /// Undoes it.
     pub hold: Box<dyn Send>,
 }
@@ -111,7 +111,7 @@ impl Registry {
         let pinned = self.pinner.as_ref().map(|pinner| unsafe { pinner.pin(address, len) }).transpose()?;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(id, (address as usize, len));
-        let device = pinned.as_ref().map_or(0, |pinned| pinned.remote_key);
+        let device = pinned.as_ref().map_or(Opaque::NONE, |pinned| pinned.remote);
         let key = RemoteKey { owner, place, id, address: address as u64, len: len as u64, device };
         Ok(Region { registry: Arc::clone(self), key, pinned })
     }
@@ -126,9 +126,9 @@ pub struct Region {
 }
 
 impl Region {
-    /// What the local device knows it by; 0 where there is none.
-    pub(super) fn local_key(&self) -> u32 {
-        self.pinned.as_ref().map_or(0, |pinned| pinned.local_key)
+    /// By what the local device knows it.
+    pub(super) fn descriptor(&self) -> Opaque {
+        self.pinned.as_ref().map_or(Opaque::NONE, |pinned| pinned.local)
     }
 
     /// The first address.

@@ -66,7 +66,7 @@ pub use self::coarse::{Coarse, Confined};
 pub use self::completion::Completion;
 pub use self::error::{Error, Posted, Result};
 pub use self::iov::Iov;
-pub use self::key::{PACKED_KEY_LEN, RemoteKey};
+pub use self::key::{Opaque, PACKED_KEY_LEN, RemoteKey};
 pub use self::memory::{Allocation, Method, Pinned, Pinner, Region};
 pub(crate) use self::message::Sent;
 pub use self::message::{Keep, Message, MessageHandler, Retained, Table};

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::Time;
+use super::pins::Pins;
 use crate::transport::emulate::Server;
 use crate::transport::error::Error;
 use crate::transport::memory::Registry;
@@ -77,7 +78,7 @@ pub(super) struct Card {
 
 impl Card {
     pub(super) fn new(rank: u32, limits: &FlowLimits) -> Card {
-        let registry = Arc::<Registry>::default();
+        let registry = Arc::new(Registry::with(Pins));
         Card {
             rank,
             server: Server::new(Arc::clone(&registry), limits.message),

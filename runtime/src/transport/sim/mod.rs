@@ -18,6 +18,7 @@ mod config;
 mod machine;
 mod network;
 mod node;
+mod pins;
 mod posted;
 mod scheduler;
 #[cfg(test)]

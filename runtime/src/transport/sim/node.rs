@@ -7,6 +7,7 @@ use std::sync::Arc;
 use once_cell::sync::OnceCell;
 use rustix::event::EventfdFlags;
 
+use super::pins::{check_key, check_pieces};
 use super::posted::{MAX_PIECES, NOTICES, Post, Posts};
 use super::{Config, Network};
 use crate::memory::copy::copy;
@@ -294,6 +295,7 @@ impl Wire for SimWire {
     unsafe fn put(&self, peer: u32, key: &RemoteKey, remote: u64, from: *const u8, len: usize) -> Result<()> {
         let mut state = self.node.network.state();
         state.check(self.card, peer)?;
+        check_key(key)?;
         let to = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
         // SAFETY: registered memory of this process; the caller's bytes.
         unsafe { copy(to, from, len) };
@@ -304,6 +306,7 @@ impl Wire for SimWire {
     unsafe fn get(&self, peer: u32, key: &RemoteKey, remote: u64, to: *mut u8, len: usize) -> Result<()> {
         let state = self.node.network.state();
         state.check(self.card, peer)?;
+        check_key(key)?;
         let from = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
         // SAFETY: registered memory of this process; the caller's room.
         unsafe { copy(to, from, len) };
@@ -314,6 +317,7 @@ impl Wire for SimWire {
         self.check_atomics()?;
         let mut state = self.node.network.state();
         state.check(self.card, peer)?;
+        check_key(key)?;
         let at = state.cards[peer as usize].registry.resolve(key.id, remote, atomic.width as usize)?;
         // SAFETY: registered memory of this process, aligned.
         let before = unsafe { atomic.perform(at) };
@@ -352,6 +356,8 @@ impl Wire for SimWire {
         direction: Direction,
         ticket: u64,
     ) -> Result<()> {
+        // SAFETY: the caller keeps the registrations until the ticket comes back.
+        unsafe { check_pieces(pieces) }?;
         self.post(peer, (key, remote), Post::Pieces(direction, pieces.into()), Some(ticket))
     }
 
@@ -361,6 +367,8 @@ impl Wire for SimWire {
         if !state.has_room(self.card, peer, Channel::Message) {
             return Err(Error::NoResource);
         }
+        // SAFETY: the caller keeps the registrations until the ticket comes back.
+        unsafe { check_pieces(pieces) }?;
         self.posts.note(peer, ticket)?;
         let mut bytes = header.to_vec();
         for piece in pieces {

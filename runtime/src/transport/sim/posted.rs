@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use super::network::State;
+use super::pins::check_key;
 use crate::memory::copy::copy;
 use crate::transport::atomic::Atomic;
 use crate::transport::error::{Error, Result};
@@ -120,6 +121,7 @@ fn perform(state: &mut State, peer: u32, key: &RemoteKey, remote: u64, post: &Po
         Post::Pieces(_, pieces) => pieces.iter().map(|piece| piece.len).sum(),
         Post::Atomic(atomic) => atomic.width as usize,
     };
+    check_key(key)?;
     let at = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
     let mut offset = 0;
     // SAFETY: registered memory of this process, as just resolved; the pieces are the user's, by the word given to

@@ -11,8 +11,21 @@ use rdma_core_sys::*;
 use super::locality::is_near;
 use crate::transport::attributes::{Capabilities, Locality, Resource};
 use crate::transport::error::{Error, Result};
+use crate::transport::key::{Opaque, RemoteKey};
 use crate::transport::lock::Mutex;
 use crate::transport::memory::{Pinned, Pinner};
+
+/// The device's key in a key of its making.
+#[inline(always)]
+pub(super) fn rkey(key: &RemoteKey) -> u32 {
+    key.device.as_number() as u32
+}
+
+/// The device's key in a descriptor of its making.
+#[inline(always)]
+pub(super) fn lkey(descriptor: Opaque) -> u32 {
+    descriptor.as_number() as u32
+}
 
 /// A port of a device that could be used, and the GID to use it by.
 #[derive(Debug, Clone, PartialEq)]
@@ -391,6 +404,7 @@ impl Pinner for CardPinner {
                 region
             }
         };
-        Ok(Pinned { local_key: region.local_key(), remote_key: region.remote_key(), hold: Box::new(region) })
+        let [local, remote] = [region.local_key(), region.remote_key()].map(|key| Opaque::number(key.into()));
+        Ok(Pinned { local, remote, hold: Box::new(region) })
     }
 }

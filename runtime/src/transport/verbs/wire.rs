@@ -23,6 +23,7 @@ use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 use super::Device;
 use super::address::{self, Address};
 use super::attempt::Attempts;
+use super::card::{lkey, rkey};
 use super::connect::{self, Connector, PIECES};
 use super::footprint;
 #[cfg(test)]
@@ -570,7 +571,7 @@ impl Wire for VerbsWire {
     ) -> Result<usize> {
         let link = self.ready(peer, 1)?;
         if max > self.connector.board.inline.min(INSIDE) {
-            return self.post_copied(peer, link, (key.device, remote), max, fill);
+            return self.post_copied(peer, link, (rkey(key), remote), max, fill);
         }
         // Most are a word, and no more is cleared than that needs.
         let (mut word, mut more);
@@ -584,7 +585,7 @@ impl Wire for VerbsWire {
         let len = fill(inside).min(max);
         let mut sge = ibv_sge { addr: inside.as_ptr() as u64, length: len as u32, lkey: 0 };
         let mut wr = request(IBV_WR_RDMA_WRITE, std::slice::from_mut(&mut sge));
-        wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key.device };
+        wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: rkey(key) };
         wr.send_flags |= IBV_SEND_INLINE;
         let posted = self.post(peer, link, &mut wr, Then::Nothing, false);
         link.note_put();
@@ -596,7 +597,7 @@ impl Wire for VerbsWire {
         let large = self.take(&self.large)?;
         let mut sge = ibv_sge { addr: self.large.at(large) as u64, length: len as u32, lkey: self.large.key() };
         let mut wr = request(IBV_WR_RDMA_READ, std::slice::from_mut(&mut sge));
-        wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key.device };
+        wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: rkey(key) };
         if let Err(error) = self.post(peer, link, &mut wr, Then::Fetched { large, len: len as u32, ticket }, true) {
             self.large.give_back(large);
             return Err(error);
@@ -617,14 +618,14 @@ impl Wire for VerbsWire {
         let link = self.ready(peer, 1)?;
         let mut sges = [ibv_sge::default(); PIECES];
         for (sge, piece) in sges.iter_mut().zip(pieces) {
-            *sge = ibv_sge { addr: piece.pointer as u64, length: piece.len as u32, lkey: piece.local_key };
+            *sge = ibv_sge { addr: piece.pointer as u64, length: piece.len as u32, lkey: lkey(piece.descriptor) };
         }
         let (opcode, then) = match direction {
             Direction::Put => (IBV_WR_RDMA_WRITE, Then::Ticket(ticket)),
             Direction::Get => (IBV_WR_RDMA_READ, Then::Read(ticket)),
         };
         let mut wr = request(opcode, &mut sges[..pieces.len()]);
-        wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key.device };
+        wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: rkey(key) };
         self.post(peer, link, &mut wr, then, true)?;
         match direction {
             Direction::Put => link.note_put(),
@@ -642,7 +643,7 @@ impl Wire for VerbsWire {
         if link.notices.get() == 0 {
             return Err(Error::NoResource);
         }
-        self.notify(peer, link, (key.device, remote, bytes), notice)?;
+        self.notify(peer, link, (rkey(key), remote, bytes), notice)?;
         link.note_put();
         link.notices.set(link.notices.get() - 1);
         Ok(())

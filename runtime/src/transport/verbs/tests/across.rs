@@ -12,7 +12,7 @@ use crate::transport::conformance::wait;
 use crate::transport::verbs::{Device, Offer, offers};
 use crate::transport::{
     Allocation, AtomicOp, Completion, Directions, Domain as _, Endpoint as _, Error, Flush, Interface as _,
-    InterfaceOptions, Iov, Method, Posted, RemoteKey, Result, Transport, Word, Worker,
+    InterfaceOptions, Iov, Method, Opaque, Posted, RemoteKey, Result, Transport, Word, Worker,
 };
 
 type Step = (&'static str, fn(&mut Pair));
@@ -511,7 +511,7 @@ fn a_refused_access_ends_one_connection_and_no_other() {
     let trio = Trio::meet();
     // A key that the target's device never gave out.
     let key = trio.others[0].1;
-    let wrong = RemoteKey { device: key.device ^ 0x5a_5a00, ..key };
+    let wrong = RemoteKey { device: Opaque::number(key.device.as_number() ^ 0x5a_5a00), ..key };
     trio.put_with(1, &wrong, 9).expect("only the target knows");
     trio.first_is_lost();
 }
@@ -522,7 +522,7 @@ fn a_flood_of_puts_that_are_refused_ends_in_an_error() {
     for large in [false, true] {
         let trio = Trio::meet();
         let (end, key) = &trio.others[0];
-        let wrong = RemoteKey { device: key.device ^ 0x5a_5a00, ..*key };
+        let wrong = RemoteKey { device: Opaque::number(key.device.as_number() ^ 0x5a_5a00), ..*key };
         let start = Instant::now();
         let error = loop {
             assert!(start.elapsed().as_secs() < 20, "still no error");

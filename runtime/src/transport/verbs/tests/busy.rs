@@ -9,7 +9,7 @@ use super::across::offer;
 use super::credits::{End, ends, send};
 use crate::transport::attributes::Events;
 use crate::transport::conformance::{join, wait};
-use crate::transport::key::Place;
+use crate::transport::key::{Opaque, Place};
 use crate::transport::verbs::link::Lent;
 use crate::transport::verbs::ring::{HEAD, Head, RINGS, Remote, seal};
 use crate::transport::verbs::wire::{BUSY, FLOW};
@@ -162,7 +162,8 @@ fn a_message_behind_a_put_is_sent() {
     let ring = link.ring.get().expect("a ring");
     // Into a slot that is empty, and stays so.
     let (address, len) = (ring.address, 32 * 256);
-    let key = RemoteKey { owner: 1, place: Place::Outside, id: 0, address, len, device: ring.key };
+    let key =
+        RemoteKey { owner: 1, place: Place::Outside, id: 0, address, len, device: Opaque::number(ring.key.into()) };
     let slot = Remote { written: ring.written + 20, ..ring }.next();
     near.wire.post_packed(near.peer, &key, slot, 8, |bytes| bytes.len()).expect("is posted");
     near.send(Channel::Message, b"behind it").expect("room");

@@ -8,7 +8,7 @@ use super::across::offer;
 use super::credits::send;
 use crate::transport::attributes::Events;
 use crate::transport::conformance::wait;
-use crate::transport::key::Place;
+use crate::transport::key::{Opaque, Place};
 use crate::transport::verbs::address::Address;
 use crate::transport::verbs::wire::FLOW;
 use crate::transport::verbs::{Device, VerbsWire};
@@ -179,7 +179,14 @@ fn a_put_that_finds_the_loss_is_an_error() {
     let (_devices, [_far, near], [peer, _]) = two();
     say(&near, peer, b"hello");
     acknowledged(&near, peer);
-    let key = RemoteKey { owner: 0, place: Place::Outside, id: 0, address: 4096, len: 1 << 20, device: 0x0bad_0bad };
+    let key = RemoteKey {
+        owner: 0,
+        place: Place::Outside,
+        id: 0,
+        address: 4096,
+        len: 1 << 20,
+        device: Opaque::number(0x0bad_0bad),
+    };
     let mut posted = 0;
     let lost = || match near.post_packed(peer, &key, 4096, 10_000, |bytes| bytes.len()) {
         Ok(_) => {

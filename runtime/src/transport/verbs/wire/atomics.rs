@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use rdma_core_sys::*;
 
 use super::requests::number;
-use super::{VerbsWire, request};
+use super::{VerbsWire, request, rkey};
 use crate::transport::atomic::{Atomic, AtomicOp, Width};
 use crate::transport::error::{Error, Result};
 use crate::transport::key::RemoteKey;
@@ -31,7 +31,7 @@ impl VerbsWire {
     #[inline(always)]
     fn atomic_request(&self, key: &RemoteKey, remote: u64, compare: Option<u64>, value: u64) -> ibv_send_wr {
         let mut wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, &mut []);
-        let mut atomic = ibv_send_wr_atomic { remote_addr: remote, compare_add: value, swap: 0, rkey: key.device };
+        let mut atomic = ibv_send_wr_atomic { remote_addr: remote, compare_add: value, swap: 0, rkey: rkey(key) };
         if let Some(compare) = compare {
             wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
             (atomic.compare_add, atomic.swap) = (compare, value);

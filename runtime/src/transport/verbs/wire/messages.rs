@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use rdma_core_sys::*;
 
-use super::{FRAME, Kept, SharedBytes, VerbsWire, request};
+use super::{FRAME, Kept, SharedBytes, VerbsWire, lkey, request};
 use crate::transport::error::{Error, Result};
 use crate::transport::iov::Piece;
 use crate::transport::message::Retained;
@@ -155,7 +155,7 @@ impl VerbsWire {
         let mut sges = [ibv_sge::default(); PIECES];
         sges[0] = ibv_sge { addr: at as u64, length: buffer.len() as u32, lkey: self.small.key() };
         for (sge, piece) in sges[1..].iter_mut().zip(pieces) {
-            *sge = ibv_sge { addr: piece.pointer as u64, length: piece.len as u32, lkey: piece.local_key };
+            *sge = ibv_sge { addr: piece.pointer as u64, length: piece.len as u32, lkey: lkey(piece.descriptor) };
         }
         let mut wr = request(IBV_WR_SEND, &mut sges[..1 + pieces.len()]);
         wr.send_flags |= IBV_SEND_SOLICITED;
