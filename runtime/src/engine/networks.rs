@@ -176,18 +176,42 @@ impl<N: Deref<Target = dyn Far>> Networks<N> {
     /// Sleeps until something comes, at most so long.
     pub(crate) fn sleep(&self, limit: Duration) {
         let limit = self.list.iter().filter_map(|network| network.longest_sleep()).fold(limit, Duration::min);
-        let descriptors: Vec<BorrowedFd<'_>> = self.list.iter().filter_map(|network| network.event()).collect();
-        if descriptors.is_empty() {
-            return std::thread::sleep(limit);
+        match self.list.iter().map(|network| network.event()).collect::<Option<Vec<_>>>() {
+            Some(events) => _ = await_any(&events, limit),
+            None => std::thread::sleep(limit),
         }
-        let limit = rustix::fs::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
-        let mut polled: Vec<_> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        // A signal and the end of the limit both mean: look again.
-        let _ = rustix::event::poll(&mut polled, Some(&limit));
     }
 
     /// Their names, for people.
     pub(crate) fn names(&self) -> String {
         self.list.iter().map(|network| network.name()).collect::<Vec<_>>().join(" and ")
+    }
+}
+
+/// Waits until one of these is readable, at most so long; whether one is. A signal ends it, too.
+fn await_any(events: &[BorrowedFd<'_>], limit: Duration) -> bool {
+    let limit = rustix::fs::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+    let mut polled: Vec<_> = events.iter().map(|event| PollFd::new(event, PollFlags::IN)).collect();
+    rustix::event::poll(&mut polled, Some(&limit)).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    #[test]
+    fn any_network_ends_a_sleep() {
+        let events = [(); 3].map(|()| eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor"));
+        let borrowed = events.each_ref().map(|event| event.as_fd());
+        assert!(!await_any(&borrowed, Duration::ZERO));
+        for event in &events {
+            rustix::io::write(event, &1u64.to_ne_bytes()).expect("writes");
+            assert!(await_any(&borrowed, Duration::from_secs(60)));
+            rustix::io::read(event, &mut [0; 8]).expect("reads");
+        }
     }
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use super::start::{Opened, Place};
 use super::{Builder, World};
 use crate::bootstrap::job::JobMemory;
-use crate::engine::{Network, Pace, Surroundings};
+use crate::engine::{Far, Network, Pace, Surroundings};
 use crate::error::{Error, Loss, Result};
 use crate::settings::Settings;
+use crate::transport::providers::choose;
 use crate::transport::{Transport, sim};
 
 /// A job whose ranks reach each other over a simulated network only.
@@ -86,13 +87,19 @@ impl Simulated {
             let place = Place { rank, ..first.clone() };
             let job = Arc::clone(&place.job);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
-                let device = self.network.node(rank);
+                let devices: Vec<_> =
+                    self.network.island_node(rank).into_iter().chain([self.network.node(rank)]).collect();
                 let pace = Box::new(VirtualTime(turn.clone()));
                 let open = move |surroundings: Surroundings<'_>| {
                     let failed = |error: crate::transport::Error| error.at("opening the network", rank);
-                    let domain = device.resources().first().map(|found| device.open(found)).expect("one card a rank");
-                    let network = Network::open(0, "simulated", domain.map_err(failed)?, surroundings)?;
-                    Ok(Opened { networks: vec![Box::new(network)], pace: Some(pace) })
+                    let resources: Vec<_> = devices.iter().flat_map(|device| device.resources()).collect();
+                    let chosen = choose(&resources.iter().collect::<Vec<_>>(), true, devices.len());
+                    let open = |(number, index): (usize, usize)| {
+                        let domain = devices[index].open(&resources[index]).map_err(failed)?;
+                        Ok(Box::new(Network::open(number, "simulated", domain, surroundings)?) as Box<dyn Far>)
+                    };
+                    let networks = chosen.into_iter().enumerate().map(open).collect::<Result<_>>()?;
+                    Ok(Opened { networks, pace: Some(pace) })
                 };
                 program(Builder::at(place, settings.clone()).over(
                     Box::new(open),

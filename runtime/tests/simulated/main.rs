@@ -1,5 +1,7 @@
 //! Worlds on a simulated network: the same programs, with delays, reordering, few credits, partitions and deaths.
 
+mod islands;
+
 use std::time::Duration;
 
 use bellwether_runtime::transport::sim::{Config, check};

@@ -54,8 +54,8 @@ impl Link {
 
 #[derive(Debug)]
 pub(super) struct Card {
-    /// Whose it is. Cards 0 to the number of ranks are the ranks' own, in order; the others are of interfaces that nobody
-    /// sends to by themselves.
+    /// Whose it is. Cards 0 to the number of ranks are the ranks' own, in order; as many follow on the networks of islands, where
+    /// there are any; the others are of interfaces that nobody sends to by themselves.
     pub(super) rank: u32,
     pub(super) registry: Arc<Registry>,
     pub(super) server: Server,

@@ -26,6 +26,9 @@ pub struct Config {
     pub near_latency: Time,
     /// Nodes that ranks are dealt out to one by one, in place of [`Config::nodes`](field@Config::nodes). 0: none.
     pub dealt: usize,
+    /// Ranks on each island, one after the other. Ranks of an island have a further network among themselves, ten times as quick,
+    /// and a simulated job uses it for them. 0: none. It has no effect with [`Memory::Posted`], whose atomics are of one device.
+    pub islands: usize,
     /// In a simulated job, ranks of a node reach each other's memory directly, and only atomics by the network.
     pub shares: bool,
     /// Picoseconds that a byte keeps a sender's card busy.
@@ -62,6 +65,7 @@ impl Config {
             nodes: Vec::new(),
             near_latency: 100,
             dealt: 0,
+            islands: 0,
             shares: false,
             picoseconds_per_byte: 100,
             jitter: 0,
@@ -95,6 +99,16 @@ impl Config {
     /// As [`Config::nodes()`], where ranks of a node share memory, as on a cluster with several ranks on each of its nodes.
     pub fn shared_nodes(self, sizes: &[usize]) -> Config {
         Config { shares: true, ..self.nodes(sizes) }
+    }
+
+    /// Whether some ranks have a network of their own.
+    pub(crate) fn has_islands(&self) -> bool {
+        self.islands > 0 && self.memory != Memory::Posted
+    }
+
+    /// Latency and most further delay on the network of an island.
+    pub(super) fn island_delays(&self) -> (Time, Time) {
+        (self.latency / 10, self.jitter / 10)
     }
 
     /// Latency and most further delay between ranks, of one node or of two.

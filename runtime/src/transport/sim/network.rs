@@ -54,6 +54,7 @@ pub(super) struct State {
     pub(super) cards: Vec<Card>,
     nodes: Nodes,
     crossed: Crossed,
+    on_islands: Crossed,
     random: Random,
     now: Time,
     serial: u64,
@@ -76,12 +77,13 @@ impl Network {
     /// A network of cards that nobody uses yet.
     pub fn new(config: Config) -> Network {
         Network(Arc::new(Mutex::new(State {
-            cards: (0..config.ranks).map(|rank| Card::new(rank as u32, &config.flow)).collect(),
+            cards: (0..own_cards(&config)).map(|card| Card::new((card % config.ranks) as u32, &config.flow)).collect(),
             nodes: match config.dealt {
                 0 => Nodes::in_turn(config.ranks, &config.nodes),
                 nodes => Nodes::of_each((0..config.ranks).map(|rank| (rank % nodes) as u32).collect()),
             },
             crossed: Crossed::default(),
+            on_islands: Crossed::default(),
             random: Random::new(config.seed),
             now: 0,
             serial: 0,
@@ -109,7 +111,16 @@ impl Network {
     pub fn node(&self, rank: usize) -> Node {
         let state = self.state();
         assert!(rank < state.config.ranks, "rank {rank} of {}", state.config.ranks);
-        Node::new(self.clone(), rank as u32, Arc::clone(&state.cards[rank].registry), &state.config)
+        Node::new(self.clone(), rank as u32, rank as u32, Arc::clone(&state.cards[rank].registry), &state.config)
+    }
+
+    /// The place of `rank` on the network of its island, if there are islands.
+    pub(crate) fn island_node(&self, rank: usize) -> Option<Node> {
+        let state = self.state();
+        let card = state.config.ranks + rank;
+        let registry =
+            state.cards.get(card).filter(|_| state.config.has_islands()).map(|card| Arc::clone(&card.registry))?;
+        Some(Node::new(self.clone(), rank as u32, card as u32, registry, &state.config))
     }
 
     /// Ranks there are.
@@ -130,6 +141,11 @@ impl Network {
     /// What was sent from one node to another so far.
     pub fn crossed(&self) -> Crossed {
         self.state().crossed
+    }
+
+    /// What was sent on the networks of islands so far.
+    pub fn on_islands(&self) -> Crossed {
+        self.state().on_islands
     }
 
     /// The time.
@@ -239,6 +255,11 @@ impl Network {
     }
 }
 
+/// Cards that peers send to.
+fn own_cards(config: &Config) -> usize {
+    if config.has_islands() { 2 * config.ranks } else { config.ranks }
+}
+
 impl State {
     fn schedule(&mut self, at: Time, event: Event) {
         self.serial += 1;
@@ -260,7 +281,7 @@ impl State {
     }
 
     /// Whose card it is.
-    fn rank_of(&self, card: u32) -> u32 {
+    pub(super) fn rank_of(&self, card: u32) -> u32 {
         self.cards[card as usize].rank
     }
 
@@ -273,7 +294,7 @@ impl State {
     /// way, or a new one.
     pub(super) fn open_private(&mut self, rank: u32) -> u32 {
         let is_free = |card: &Card| card.rank == rank && !card.open && card.lost.is_empty() && card.inbox.is_empty();
-        let found = (self.config.ranks..self.cards.len()).find(|card| is_free(&self.cards[*card]));
+        let found = (own_cards(&self.config)..self.cards.len()).find(|card| is_free(&self.cards[*card]));
         let number = found.unwrap_or(self.cards.len());
         if number == self.cards.len() {
             self.cards.push(Card::new(rank, &self.config.flow));
@@ -313,15 +334,19 @@ impl State {
     fn post(&mut self, from: u32, to: u32, channel: Channel, bytes: Vec<u8>, fenced: bool) {
         let busy = self.config.busy(bytes.len());
         let near = self.nodes.of(self.rank_of(from) as usize) == self.nodes.of(self.rank_of(to) as usize);
-        let (latency, jitter) = self.config.delays(near);
+        // Cards that nobody sends to by themselves talk to the others.
+        let is_island = |card: u32| (self.config.ranks..own_cards(&self.config)).contains(&(card as usize));
+        let on_island = is_island(from) || is_island(to);
+        let (latency, jitter) = if on_island { self.config.island_delays() } else { self.config.delays(near) };
         let mut jitter = self.random.below(jitter + 1);
         let stragglers = self.config.stragglers;
         if stragglers > 0 && self.random.below(stragglers) == 0 {
             jitter += STRAGGLE * (self.config.latency + self.config.jitter);
         }
-        if !near {
-            self.crossed.frames += 1;
-            self.crossed.bytes += bytes.len() as u64;
+        let counts = [(!near).then_some(&mut self.crossed), on_island.then_some(&mut self.on_islands)];
+        for count in counts.into_iter().flatten() {
+            count.frames += 1;
+            count.bytes += bytes.len() as u64;
         }
         let in_order = self.config.order == crate::transport::Order::Posted;
         let now = self.now;

@@ -22,6 +22,8 @@ use crate::transport::port;
 use crate::transport::wire::{Agent, Arrival, Channel, Completed, Direction, Facts, Memory, Straight, Wire};
 
 const ADDRESS_MAGIC: u32 = u32::from_le_bytes(*b"bwsi");
+/// Of an address on the network of an island.
+const ISLAND_MAGIC: u32 = u32::from_le_bytes(*b"bwsl");
 const ADDRESS_LEN: usize = 8;
 /// Where its cards serve memory by themselves.
 const NATIVE: Capabilities = Capabilities::PUT_BCOPY.and(Capabilities::GET_BCOPY);
@@ -30,10 +32,14 @@ const BURST: usize = 64;
 
 /// The rank in an address; `None` for bytes that are none.
 pub fn decode_address(bytes: &[u8], ranks: usize) -> Option<u32> {
+    decode(bytes, ADDRESS_MAGIC, ranks)
+}
+
+fn decode(bytes: &[u8], expected: u32, ranks: usize) -> Option<u32> {
     let bytes: &[u8; ADDRESS_LEN] = bytes.try_into().ok()?;
     let (magic, rank) = bytes.split_first_chunk::<4>()?;
     let rank = u32::from_le_bytes(rank.try_into().ok()?);
-    (u32::from_le_bytes(*magic) == ADDRESS_MAGIC && (rank as usize) < ranks).then_some(rank)
+    (u32::from_le_bytes(*magic) == expected && (rank as usize) < ranks).then_some(rank)
 }
 
 /// One rank of a simulated network, as a device.
@@ -41,18 +47,25 @@ pub fn decode_address(bytes: &[u8], ranks: usize) -> Option<u32> {
 pub struct Node {
     network: Network,
     rank: u32,
+    /// The card that peers send to.
+    card: u32,
     registry: Arc<Registry>,
     config: Arc<Config>,
 }
 
 impl Node {
-    pub(super) fn new(network: Network, rank: u32, registry: Arc<Registry>, config: &Config) -> Node {
-        Node { network, rank, registry, config: Arc::new(config.clone()) }
+    pub(super) fn new(network: Network, rank: u32, card: u32, registry: Arc<Registry>, config: &Config) -> Node {
+        Node { network, rank, card, registry, config: Arc::new(config.clone()) }
     }
 
     /// The network.
     pub fn network(&self) -> &Network {
         &self.network
+    }
+
+    /// Whether it is on the network of an island.
+    fn is_on_island(&self) -> bool {
+        self.card != self.rank
     }
 }
 
@@ -63,10 +76,10 @@ impl port::Device for Node {
         let config = &self.config;
         let byte = config.picoseconds_per_byte.max(1) as f64 * 1e-12;
         Resource {
-            transport: "sim",
-            device: "sim0".into(),
+            transport: if self.is_on_island() { "sim-island" } else { "sim" },
+            device: if self.is_on_island() { "sim1" } else { "sim0" }.into(),
             bandwidth: 1.0 / byte,
-            latency: config.latency as f64 * 1e-9,
+            latency: if self.is_on_island() { config.island_delays().0 } else { config.latency } as f64 * 1e-9,
             overhead: 1e-9,
             message_rate: 1.0 / (64.0 * byte),
             locality: Locality::Network,
@@ -96,11 +109,11 @@ impl port::Device for Node {
 
     fn open(&self) -> Result<SimWire> {
         let mut state = self.network.state();
-        if std::mem::replace(&mut state.cards[self.rank as usize].open, true) {
+        if std::mem::replace(&mut state.cards[self.card as usize].open, true) {
             return Err(Error::Busy);
         }
         drop(state);
-        Ok(SimWire { node: self.clone(), card: self.rank, event: OnceCell::new(), posts: Posts::default() })
+        Ok(SimWire { node: self.clone(), card: self.card, event: OnceCell::new(), posts: Posts::default() })
     }
 
     fn open_private(&self) -> Result<SimWire> {
@@ -184,11 +197,25 @@ impl Wire for SimWire {
     }
 
     fn address(&self) -> Vec<u8> {
-        [ADDRESS_MAGIC.to_le_bytes(), self.card.to_le_bytes()].concat()
+        let (magic, number) = match self.node.is_on_island() {
+            true => (ISLAND_MAGIC, self.node.rank),
+            false => (ADDRESS_MAGIC, self.card),
+        };
+        [magic.to_le_bytes(), number.to_le_bytes()].concat()
     }
 
     fn resolve(&self, address: &[u8]) -> Result<u32> {
-        decode_address(address, self.node.config.ranks).ok_or(Error::Unreachable)
+        let config = &self.node.config;
+        if !self.node.is_on_island() {
+            return decode_address(address, config.ranks).ok_or(Error::Unreachable);
+        }
+        let island = |rank: u32| rank as usize / config.islands;
+        let rank = decode(address, ISLAND_MAGIC, config.ranks).filter(|rank| island(*rank) == island(self.node.rank));
+        rank.map(|rank| config.ranks as u32 + rank).ok_or(Error::Unreachable)
+    }
+
+    fn owner(&self, peer: u32) -> u32 {
+        self.node.network.state().rank_of(peer)
     }
 
     fn has_room(&self, peer: u32, channel: Channel) -> bool {
