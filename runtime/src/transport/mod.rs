@@ -18,7 +18,8 @@
 //! A new transport implements [`Wire`]: addresses, active messages, and what it does better than messages. [`port`]
 //! makes the whole contract of it, and emulates puts, gets and atomics over messages. It then starts with every test of the
 //! conformance suite, by one line of macro. A transport whose hardware does everything may implement the traits here
-//! itself.
+//! itself. For jobs to use it, its folder has a `Provider`, which finds and opens its devices, and `providers.rs` has one line
+//! for it; nothing else names it, unless users are to choose it by `BELLWETHER_TRANSPORT`.
 //!
 //! None of this is thread-safe by itself: one thread drives an interface and its endpoints, and interfaces are
 //! independent of each other. [`Coarse`] puts one lock around a group of them.

@@ -1,4 +1,5 @@
-//! RDMA over InfiniBand or Ethernet, by libibverbs, which is loaded when it is asked for.
+//! RDMA over InfiniBand or Ethernet, by libibverbs, which is loaded when it is asked for. `README.md` in this folder has the
+//! states and races of connections, links, rings, credits and notices.
 //!
 //! One reliable connection for each peer, made on first use by datagrams (`connect.rs`): its requests are RDMA writes,
 //! reads and atomics, and sends into receive buffers that all peers share. Atomics are the device's, all of them, also
