@@ -77,8 +77,9 @@ pub(super) struct Card {
 }
 
 impl Card {
-    pub(super) fn new(rank: u32, limits: &FlowLimits) -> Card {
-        let registry = Arc::new(Registry::with(Pins));
+    /// Card `number`, of `rank`.
+    pub(super) fn new(number: u32, rank: u32, limits: &FlowLimits) -> Card {
+        let registry = Arc::new(Registry::with(Pins(number)));
         Card {
             rank,
             server: Server::new(Arc::clone(&registry), limits.message),

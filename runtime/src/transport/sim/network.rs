@@ -77,7 +77,9 @@ impl Network {
     /// A network of cards that nobody uses yet.
     pub fn new(config: Config) -> Network {
         Network(Arc::new(Mutex::new(State {
-            cards: (0..own_cards(&config)).map(|card| Card::new((card % config.ranks) as u32, &config.flow)).collect(),
+            cards: (0..own_cards(&config))
+                .map(|card| Card::new(card as u32, (card % config.ranks) as u32, &config.flow))
+                .collect(),
             nodes: match config.dealt {
                 0 => Nodes::in_turn(config.ranks, &config.nodes),
                 nodes => Nodes::of_each((0..config.ranks).map(|rank| (rank % nodes) as u32).collect()),
@@ -297,7 +299,7 @@ impl State {
         let found = (own_cards(&self.config)..self.cards.len()).find(|card| is_free(&self.cards[*card]));
         let number = found.unwrap_or(self.cards.len());
         if number == self.cards.len() {
-            self.cards.push(Card::new(rank, &self.config.flow));
+            self.cards.push(Card::new(number as u32, rank, &self.config.flow));
         }
         let lost = self.cards[rank as usize].lost.clone();
         let card = &mut self.cards[number];

@@ -322,7 +322,7 @@ impl Wire for SimWire {
     unsafe fn put(&self, peer: u32, key: &RemoteKey, remote: u64, from: *const u8, len: usize) -> Result<()> {
         let mut state = self.node.network.state();
         state.check(self.card, peer)?;
-        check_key(key)?;
+        check_key(key, peer)?;
         let to = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
         // SAFETY: registered memory of this process; the caller's bytes.
         unsafe { copy(to, from, len) };
@@ -333,7 +333,7 @@ impl Wire for SimWire {
     unsafe fn get(&self, peer: u32, key: &RemoteKey, remote: u64, to: *mut u8, len: usize) -> Result<()> {
         let state = self.node.network.state();
         state.check(self.card, peer)?;
-        check_key(key)?;
+        check_key(key, peer)?;
         let from = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
         // SAFETY: registered memory of this process; the caller's room.
         unsafe { copy(to, from, len) };
@@ -344,7 +344,7 @@ impl Wire for SimWire {
         self.check_atomics()?;
         let mut state = self.node.network.state();
         state.check(self.card, peer)?;
-        check_key(key)?;
+        check_key(key, peer)?;
         let at = state.cards[peer as usize].registry.resolve(key.id, remote, atomic.width as usize)?;
         // SAFETY: registered memory of this process, aligned.
         let before = unsafe { atomic.perform(at) };

@@ -12,29 +12,29 @@ struct Descriptor {
     len: usize,
 }
 
-/// Makes memory known to a card.
+/// Makes memory known to the card with this number.
 #[derive(Debug)]
-pub(super) struct Pins;
+pub(super) struct Pins(pub(super) u32);
 
 impl Pinner for Pins {
     unsafe fn pin(&self, address: *mut u8, len: usize) -> Result<Pinned> {
         let descriptor = Box::new(Descriptor { start: address as usize, len });
-        let remote = Opaque::number(number(address as u64, len as u64));
+        let remote = Opaque::number(number(self.0, address as u64, len as u64));
         Ok(Pinned { local: Opaque::pointer(&raw const *descriptor), remote, hold: descriptor })
     }
 }
 
-/// The number of a registration: all of its bits count.
-fn number(address: u64, len: u64) -> u64 {
-    (address ^ len.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 << 63 | 1
+/// The number of a registration with a card: all of its bits count.
+fn number(card: u32, address: u64, len: u64) -> u64 {
+    (address ^ len.rotate_left(32) ^ u64::from(card).rotate_left(48)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 << 63 | 1
 }
 
-/// As a device does before it touches memory of a peer's.
+/// As a device does before it touches memory that is registered with `card`.
 ///
 /// # Errors
-/// [`Error::Rejected`] for a key that no card gave out.
-pub(super) fn check_key(key: &RemoteKey) -> Result<()> {
-    if key.device.as_number() == number(key.address, key.len) { Ok(()) } else { Err(Error::Rejected) }
+/// [`Error::Rejected`] for a key that this card did not give out.
+pub(super) fn check_key(key: &RemoteKey, card: u32) -> Result<()> {
+    if key.device.as_number() == number(card, key.address, key.len) { Ok(()) } else { Err(Error::Rejected) }
 }
 
 /// As a device does before it touches memory of the user's. A block without a descriptor is not looked at: whether it needs one is
@@ -64,14 +64,14 @@ mod tests {
 
     #[test]
     fn keys_of_64_bits_and_descriptors_that_are_pointers_pass_through_the_contract() {
-        let registry = Arc::new(Registry::with(Pins));
+        let registry = Arc::new(Registry::with(Pins(7)));
         let mut memory = [0u8; 64];
         // SAFETY: the memory outlives the region.
         let region = unsafe { registry.register(3, Place::Outside, memory.as_mut_ptr(), 64) }.expect("registers");
         let key = RemoteKey::decode(&region.key().pack()).expect("a key");
-        assert_eq!(check_key(&key), Ok(()));
+        assert_eq!((check_key(&key, 7), check_key(&key, 8)), (Ok(()), Err(Error::Rejected)));
         let cut = RemoteKey { device: Opaque::number(key.device.as_number() & u64::from(u32::MAX)), ..key };
-        assert_eq!(check_key(&cut), Err(Error::Rejected), "half of a key is none");
+        assert_eq!(check_key(&cut, 7), Err(Error::Rejected), "half of a key is none");
 
         let entry = Iov { pointer: memory.as_mut_ptr(), length: 16, stride: 24, count: 2, region: Some(&region) };
         let blocks: Vec<Piece> = iov::pieces(&[entry]).collect();

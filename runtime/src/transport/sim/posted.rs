@@ -121,7 +121,7 @@ fn perform(state: &mut State, peer: u32, key: &RemoteKey, remote: u64, post: &Po
         Post::Pieces(_, pieces) => pieces.iter().map(|piece| piece.len).sum(),
         Post::Atomic(atomic) => atomic.width as usize,
     };
-    check_key(key)?;
+    check_key(key, peer)?;
     let at = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
     let mut offset = 0;
     // SAFETY: registered memory of this process, as just resolved; the pieces are the user's, by the word given to
