@@ -86,7 +86,12 @@ impl Messages {
         if let Err(error) = self.ready_for(from) {
             return self.engine.set_fault(error);
         }
-        let (number, digest) = (header as u32 & !ASKS, (header >> 32) as u32);
+        // A number that its sender has not registered may be any, and does not ask.
+        let digest = (header >> 32) as u32;
+        let (number, asks) = match digest {
+            0 => (header as u32, false),
+            _ => (header as u32 & !ASKS, header as u32 & ASKS != 0),
+        };
         if number as usize >= self.handlers() && digest != 0 {
             tracing::warn!(
                 from,
@@ -96,7 +101,7 @@ impl Messages {
             let early = Early { from, number, digest, payload: payload.into() };
             return self.table.open.early.borrow_mut().push_back(early);
         }
-        if header as u32 & ASKS != 0 {
+        if asks {
             self.confirm_to(from);
         }
         self.run_function(from, number, digest, payload);
@@ -173,7 +178,12 @@ impl Messages {
     /// for that.
     fn may_call(&self, to: usize, function: HandlerId, payload: &[u8]) -> bool {
         let confirmed = &self.table.open.confirmed;
-        confirmed.has(to, function.0) || confirmed.has_room(payload.len(), self.engine.settings.message_memory)
+        self.is_confirmed(to, function) || confirmed.has_room(payload.len(), self.engine.settings.message_memory)
+    }
+
+    fn is_confirmed(&self, to: usize, function: HandlerId) -> bool {
+        let is_own = to == self.engine.rank && (function.0 as usize) < self.handlers();
+        is_own || self.table.open.confirmed.has(to, function.0)
     }
 
     /// Sends a call with `send`, which gets the header and tells whether the message was taken.
@@ -186,7 +196,7 @@ impl Messages {
     ) -> Result<Sent> {
         let header = self.header(function);
         // A number that nobody has registered is an error there, and needs no confirmation.
-        if header >> 32 == 0 || self.table.open.confirmed.has(to, function.0) {
+        if header >> 32 == 0 || self.is_confirmed(to, function) {
             return send(header);
         }
         let sent = send(header | u64::from(ASKS))?;
