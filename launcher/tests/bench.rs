@@ -21,6 +21,7 @@ fn all_figures_have_all_fields() {
     for name in [
         "put",
         "put-random",
+        "put-address",
         "get",
         "put-poll",
         "put-bell",
@@ -50,7 +51,7 @@ fn all_figures_have_all_fields() {
             assert_eq!(line[field].is_number(), name != "footprint", "{field} of {line}");
         }
         // What is no limit is not called one.
-        let has_beside = ["transpose", "histogram", "indexgather"].contains(&name);
+        let has_beside = ["put-address", "transpose", "histogram", "indexgather"].contains(&name);
         for field in ["beside", "beside_ratio"] {
             assert_eq!(line[field].is_number(), has_beside, "{field} of {line}");
         }
@@ -94,6 +95,37 @@ fn bars_are_for_those_who_ask() {
 }
 
 #[test]
+fn help_names_what_has_something_beside() {
+    let help = bench(&["--help"]);
+    assert_eq!(help.code(), 0, "{help:?}");
+    // What stands before the usage says what the columns are.
+    let about = help.out.split("Usage:").next().expect("always one").to_lowercase();
+    let words: Vec<&str> = about.split(|c: char| !c.is_ascii_lowercase() && c != '-').collect();
+    let done = bench(&["put", "put-address", "transpose", "histogram", "indexgather", "exchange", "--json", "--quick"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    for line in lines(&done).iter().filter(|line| line["beside"].is_number()) {
+        let name = line["bench"].as_str().expect("a name");
+        assert!(words.contains(&name), "--help does not tell of what stands beside {name}: {about}");
+    }
+    for promise in ["without this library", "on the same mapping", "memory bandwidth"] {
+        assert!(about.split_whitespace().collect::<Vec<_>>().join(" ").contains(promise), "{about}");
+    }
+}
+
+#[test]
+fn a_noisy_machine_is_told_of_and_nothing_is_missed_for_it() {
+    // More ranks than any machine has cores for: their figures are bad, and say nothing.
+    let ranks = (std::thread::available_parallelism().map_or(1, usize::from) + 1).to_string();
+    let done = bench(&["put", "atomic", "footprint", "-n", &ranks, "--quick"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    assert!(done.err.contains("warning: too noisy to believe: ") && done.err.contains("ranks share"), "{done:?}");
+    assert!(
+        !["MISSED", "missed", ": met", "≤"].iter().any(|word| (done.out.clone() + &done.err).contains(word)),
+        "{done:?}"
+    );
+}
+
+#[test]
 fn over_the_contract_there_is_no_limit_by_pointer() {
     let done = bench(&["all", "--transport", "shm-contract", "--json", "--quick"]);
     assert_eq!(done.code(), 0, "{done:?}");
@@ -103,8 +135,8 @@ fn over_the_contract_there_is_no_limit_by_pointer() {
         assert_eq!(line["transport"], "shm-contract");
         assert!(line["value"].as_f64().is_some_and(|value| value > 0.0), "{line}");
         assert_eq!(line["limit"].is_number(), line["bench"] == "startup", "{line}");
-        // Beside aggregation stands one operation for each element.
-        let beside = ["histogram", "indexgather"];
+        // Beside aggregation stands one operation for each element, and beside a put to an address one to an element.
+        let beside = ["put-address", "histogram", "indexgather"];
         assert_eq!(line["beside"].is_number(), beside.iter().any(|bench| line["bench"] == *bench), "{line}");
     }
     let done = bench(&["put", "--transport", "shm-contract", "--quick"]);

@@ -21,6 +21,8 @@ pub enum Kind {
     Call,
     /// A put to a random rank and index
     PutRandom,
+    /// A put to an address of another rank
+    PutAddress,
     /// Fetch-and-add on a word of another rank
     Atomic,
     /// Two threads of a rank, each with a context, over one
@@ -54,9 +56,10 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 22] = [
+pub const ALL: [Kind; 23] = [
     Put,
     PutRandom,
+    PutAddress,
     Get,
     PutPoll,
     PutBell,
@@ -128,6 +131,7 @@ impl Kind {
         match self {
             Put => "put",
             PutRandom => "put-random",
+            PutAddress => "put-address",
             Get => "get",
             PutPoll => "put-poll",
             PutBell => "put-bell",
@@ -156,6 +160,7 @@ impl Kind {
         match self {
             Put => "Blocking put",
             PutRandom => "Put to a random rank and index",
+            PutAddress => "Put to an address",
             Get => "Blocking get",
             PutPoll => "Put polled on its data, one way",
             PutBell => "Put and bell, one way",
@@ -183,6 +188,7 @@ impl Kind {
     pub fn limit(self) -> &'static str {
         match self {
             Put => "bare stores, memcpy above 8 B",
+            PutAddress => "bare stores",
             PutRandom => "bare stores, rank and index checked, through a table of addresses",
             Get => "bare loads, memcpy above 8 B",
             PutPoll => "bare stores to a data line",
@@ -210,6 +216,7 @@ impl Kind {
     /// What else stands beside the figure, which may be above or below it.
     pub fn beside(self, mapped: bool) -> Option<&'static str> {
         match self {
+            PutAddress => Some("put"),
             Transpose if mapped => Some("transposing private memory by tiles"),
             Histogram if mapped => Some("bare locked adds, one by one"),
             Indexgather if mapped => Some("bare loads, one by one"),
@@ -237,7 +244,7 @@ impl Kind {
 
     /// Whether it is a stream of puts, whose figure over a network is the average of a whole run.
     pub fn is_stream(self) -> bool {
-        matches!(self, Put | Bandwidth)
+        matches!(self, Put | PutAddress | Bandwidth)
     }
 
     /// Whether `--size` means something to it.
@@ -254,7 +261,7 @@ impl Kind {
             Put | Get | PutPoll | PutBell | Am if plotted => {
                 vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB]
             }
-            Put | PutRandom | Get | PutPoll | PutBell | Am | AmRate | Call | Atomic | Threads => vec![8],
+            Put | PutRandom | PutAddress | Get | PutPoll | PutBell | Am | AmRate | Call | Atomic | Threads => vec![8],
             Allreduce if plotted => (0..10).map(|step| 8 << (2 * step)).collect(),
             Allreduce if quick => vec![8, 16 * KIB],
             Allreduce => vec![8, KIB, 32 * KIB, KIB * KIB],
@@ -280,6 +287,7 @@ impl Kind {
             _ if ranks != 2 => none,
             Put | Get if small => Bar { ratio: Some(2.5), value: Some(3.0), ..none },
             PutRandom => ratio(1.1),
+            PutAddress => beside(1.5),
             PutBell if small => ratio(1.25),
             Am if small => ratio(1.4),
             AmRate if small => Bar { value: Some(25.0), ..none },
@@ -310,6 +318,9 @@ impl Kind {
     pub fn verbs_bar(self, ranks: usize, size: usize) -> Bar {
         if matches!(self, Histogram | Indexgather) && ranks == 2 {
             return Bar { beside: Some(0.1), ..Bar::default() };
+        }
+        if self == PutAddress && ranks == 2 {
+            return Bar { beside: Some(1.1), ..Bar::default() };
         }
         let most = match self {
             _ if ranks != 2 => None,

@@ -21,6 +21,8 @@ pub const EMPTY: &str = "bench-empty-rank";
 pub const NOTHING: &str = "bench-nothing";
 /// Puts to itself, as many times as the argument says: for counting instructions.
 pub const PUTS: &str = "bench-puts";
+/// The same to an address.
+pub const ADDRESS_PUTS: &str = "bench-address-puts";
 /// Sends messages to itself, as many as the argument says: for counting instructions.
 pub const MESSAGES: &str = "bench-messages";
 /// Compares ways of copying.
@@ -35,7 +37,8 @@ pub fn hidden() -> Option<anyhow::Result<ExitCode>> {
         NOTHING => Ok(()),
         EMPTY => World::start().and_then(World::finish).context("starting an empty rank"),
         RANK => rank(arguments.collect()),
-        PUTS => puts(arguments.next()),
+        PUTS => puts(kernels::memory::puts, arguments.next()),
+        ADDRESS_PUTS => puts(kernels::address::puts, arguments.next()),
         MESSAGES => messages(arguments.next()),
         COPIES => super::copies::print(),
         _ => return None,
@@ -56,10 +59,10 @@ fn rank(arguments: Vec<OsString>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn puts(count: Option<OsString>) -> anyhow::Result<()> {
+fn puts(way: fn(&World, usize) -> Result<()>, count: Option<OsString>) -> anyhow::Result<()> {
     let count = count.and_then(|count| count.to_str()?.parse().ok()).context("how many puts?")?;
     let world = World::start()?;
-    kernels::memory::puts(&world, count)?;
+    way(&world, count)?;
     Ok(())
 }
 

@@ -185,6 +185,8 @@ impl World {
             backed?;
             return Err(Error::Agreed { rank, why: format!("{operation}: no memory for {bytes} bytes") });
         }
+        // Every rank has backed as much, as all have just said.
+        self.heaps.backed(start + LINE + bytes);
         let (engine, offset) = (Rc::clone(&self.engine), self.engine.layout.heap + start + LINE);
         Ok(Block { engine: OneThread::new(engine), offset, number, bytes, allocation: answer[3] })
     }

@@ -8,6 +8,7 @@ mod collective;
 mod context;
 #[cfg(feature = "mpi")]
 mod from_mpi;
+mod heaps;
 #[cfg(any(feature = "mpi", all(test, not(loom))))]
 mod hosts;
 mod landing;
@@ -53,6 +54,7 @@ pub use self::symmetric::Symmetric;
 pub use self::threads::{Threads, threads};
 
 use self::allocate::Allocator;
+use self::heaps::Heaps;
 use crate::engine::{Engine, Pace};
 use crate::error::{Error, Loss, Result};
 use crate::message::{Call, Context, HandlerId, Messages};
@@ -95,14 +97,17 @@ use crate::sync::exchange::{Asked, Exchange, Kind};
 pub struct World {
     engine: OneThread<Rc<Engine>, World>,
     messages: OneThread<Rc<Messages>, World>,
-    barrier: OneThread<Barrier, World>,
-    exchange: OneThread<Exchange, World>,
-    allocator: OneThread<RefCell<Allocator>, World>,
+    // What changes behind a shared reference is boxed: the compiler then knows that a store to another rank's memory changes no field
+    // of a world, and a loop of `put_address` keeps what it needs of `heaps` in registers.
+    heaps: OneThread<Heaps, World>,
+    barrier: OneThread<Box<Barrier>, World>,
+    exchange: OneThread<Box<Exchange>, World>,
+    allocator: OneThread<Box<RefCell<Allocator>>, World>,
     /// Whether the kernel lets us reach memory outside segments, as far as we know.
-    attach_allowed: OneThread<Cell<bool>, World>,
+    attach_allowed: OneThread<Box<Cell<bool>>, World>,
     started: Instant,
     /// Pieces of broadcasts over a network so far.
-    broadcasts: OneThread<Cell<u64>, World>,
+    broadcasts: OneThread<Box<Cell<u64>>, World>,
     /// Tells other hosts, if there are any, of the ranks of this one.
     #[cfg(feature = "mpi")]
     hosts: OneThread<Option<hosts::Agent>, World>,

@@ -33,6 +33,10 @@ impl World {
     /// needs no progress at the target. Never waits for the target; over a network it waits for that if the target's table of
     /// segments is not known here yet. `source` may be changed on return. A remote bell over a network is a message.
     ///
+    /// A put to registered memory does not poll, as [`Symmetric::put`](super::Symmetric::put) does not: a loop of such puts that also
+    /// waits for messages calls [`World::poll`]. A put by a system call or a message polls. Quickest is an aligned word (8 bytes)
+    /// to a symmetric heap that is mapped here.
+    ///
     /// # Safety
     /// `to` and the remote bell are memory of `rank` that this program means to be written: from anything else the
     /// target may crash. Addresses that are not mapped there are an error, not a crash. `source` is not part of it.
@@ -40,7 +44,49 @@ impl World {
     /// # Errors
     /// [`Error::RankOutOfRange`]; [`Error::BadAddress`]; [`Error::Misaligned`] for the remote bell;
     /// [`Error::PeerLost`]. Where a message does the work, a bad address is an error of a later call.
+    #[inline]
     pub unsafe fn put_address(&self, rank: usize, to: usize, source: &[u8], bells: RawBells<'_>) -> Result<()> {
+        if let (Ok(bytes), None) = (<[u8; 8]>::try_from(source), bells.remote) {
+            let value = u64::from_ne_bytes(bytes);
+            let Some(word) = self.heaps.word(rank, to) else {
+                // SAFETY: the caller's guarantees are the same.
+                return unsafe { self.put_word_by_route(rank, to, value, bells.local) }
+                    .map_or(Ok(()), |error| Err(*error));
+            };
+            // What may be a flag comes after all that was put before. Pairs with the Acquire load of who waits for it.
+            word.store(value, Ordering::Release);
+            ring(bells.local);
+            return Ok(());
+        }
+        // SAFETY: the caller's guarantees are the same.
+        unsafe { self.put_by_route(rank, to, source, bells) }
+    }
+
+    /// A put of a word to any other memory. All that it takes and gives fits in registers: a loop of puts keeps nothing on the stack
+    /// for it.
+    ///
+    /// # Safety
+    /// As [`World::put_address`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn put_word_by_route(
+        &self,
+        rank: usize,
+        to: usize,
+        value: u64,
+        local: Option<&AtomicI32>,
+    ) -> Option<Box<Error>> {
+        // SAFETY: the caller's guarantees are the same.
+        unsafe { self.put_by_route(rank, to, &value.to_ne_bytes(), RawBells { local, remote: None }) }
+            .err()
+            .map(Box::new)
+    }
+
+    /// As [`World::put_address`], whatever the memory.
+    ///
+    /// # Safety
+    /// As [`World::put_address`].
+    unsafe fn put_by_route(&self, rank: usize, to: usize, source: &[u8], bells: RawBells<'_>) -> Result<()> {
         const NAME: &str = "put to an address";
         self.check_transfer(NAME, rank, to, source.len(), bells)?;
         let len = source.len();
@@ -51,6 +97,7 @@ impl World {
             match self.registered(NAME, rank, to, len)? {
                 Some(offset) => self.put_registered(NAME, rank, offset, source)?,
                 None => {
+                    self.engine.poll()?;
                     carried = true;
                     self.messages.write_outside(rank, to, source, bells.remote.unwrap_or(0))?;
                 }
@@ -59,6 +106,7 @@ impl World {
             // SAFETY: backed segment memory, as just found; the caller means it to be written.
             unsafe { copy::copy(target, source.as_ptr(), len) };
         } else {
+            self.engine.poll()?;
             let source_start = source.as_ptr().cast_mut();
             // SAFETY: only read when putting; the kernel checks the address at the target.
             carried = !unsafe { self.attach(NAME, Direction::Put, rank, source_start, to, len) }?;
@@ -106,6 +154,7 @@ impl World {
                 ring(bells.local);
                 return Ok(());
             }
+            self.engine.poll()?;
             let local = bells.local.map_or(0, |bell| std::ptr::from_ref(bell) as usize);
             // SAFETY: `here` and the local bell are the caller's word.
             return unsafe {
@@ -117,6 +166,7 @@ impl World {
             // Before the remote bell says that the memory there may be changed, the copy is done.
             std::sync::atomic::fence(Ordering::SeqCst);
         } else {
+            self.engine.poll()?;
             // SAFETY: `here` is the caller's word; the kernel checks the address at the target.
             let done = unsafe { self.attach(NAME, Direction::Get, rank, here, from, len) }?;
             if !done {
@@ -141,7 +191,6 @@ impl World {
         length: usize,
         bells: RawBells<'_>,
     ) -> Result<()> {
-        self.engine.poll()?;
         self.engine.check_rank(rank, operation)?;
         if length > 0 && (address == 0 || address.checked_add(length).is_none()) {
             return Err(Error::BadAddress { operation, rank, address, length });

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::allocate::Allocator;
+use super::heaps::Heaps;
 use super::{OneThread, World};
 use crate::bootstrap::job::{Arrival, JobMemory};
 use crate::bootstrap::nodes::Nodes;
@@ -20,7 +21,6 @@ use crate::message::code::{build_digest, fnv};
 use crate::message::{Context, HandlerFn, HandlerId, Messages};
 use crate::settings::{HugePages, Settings, Transport};
 use crate::sync::barrier::Barrier;
-use crate::sync::exchange::Exchange;
 use crate::transport::providers::Setup;
 use crate::transport::shm;
 
@@ -319,12 +319,13 @@ impl Builder {
         let arrival = Arrival { base: node.base() as usize, build: build_digest(), shape };
         job.arrive(rank, arrival)?;
         let mut world = World {
-            barrier: OneThread::new(Barrier::new(&engine)),
-            exchange: OneThread::new(Exchange::default()),
-            allocator: OneThread::new(RefCell::new(Allocator::new(&engine))),
-            attach_allowed: OneThread::new(Cell::new(attaches)),
+            heaps: OneThread::new(Heaps::new(&engine)),
+            barrier: OneThread::new(Box::new(Barrier::new(&engine))),
+            exchange: OneThread::new(Box::default()),
+            allocator: OneThread::new(Box::new(RefCell::new(Allocator::new(&engine)))),
+            attach_allowed: OneThread::new(Box::new(Cell::new(attaches))),
             started: Instant::now(),
-            broadcasts: OneThread::new(Cell::new(0)),
+            broadcasts: OneThread::new(Box::default()),
             engine: OneThread::new(engine),
             messages: OneThread::new(messages),
             #[cfg(feature = "mpi")]
@@ -334,7 +335,8 @@ impl Builder {
         };
         world.engine.await_all()?;
         world.engine.note_arrivals()?;
-        *world.barrier = Barrier::new(&world.engine);
+        *world.heaps = Heaps::new(&world.engine);
+        **world.barrier = Barrier::new(&world.engine);
         world.compare()?;
         if !open {
             (0..world.size()).try_for_each(|rank| world.messages.verify(rank))?;

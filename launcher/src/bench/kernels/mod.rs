@@ -1,5 +1,6 @@
 //! The loops that are measured: ours, and beside each what bare loads and stores do on the same mapping.
 
+pub mod address;
 mod aggregate;
 mod allreduce;
 mod array;
@@ -29,6 +30,7 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
     let kernel = match session.task.kind {
         Kind::Put => memory::put,
         Kind::PutRandom => random::put,
+        Kind::PutAddress => address::put,
         Kind::Get => memory::get,
         Kind::Atomic => memory::atomic,
         Kind::Threads => threads::threads,

@@ -194,6 +194,11 @@ impl Controller {
         self.inner(operation)?.world.borrow().clone().ok_or_else(|| unusable(operation))
     }
 
+    /// The world, after a poll: puts and gets of the world itself do not poll where they need no message.
+    fn polled(&self, operation: &'static str) -> Result<Rc<World>> {
+        self.world(operation).and_then(|world| world.engine().poll().map(|_| world))
+    }
+
     /// The world underneath, for everything that Cheetah does not have.
     ///
     /// # Errors
@@ -237,7 +242,7 @@ impl Controller {
     ) -> Result<()> {
         let bells = RawBells { local: local_bell.map(|bell| &bell.0), remote: remote_bell };
         // SAFETY: the caller's word.
-        unsafe { self.world("put")?.put_address(context, remote, source, bells) }
+        unsafe { self.polled("put")?.put_address(context, remote, source, bells) }
     }
 
     /// Copies `length` bytes at address `remote` of `context` to `local`. The remote bell rings when the memory there
@@ -259,7 +264,7 @@ impl Controller {
     ) -> Result<()> {
         let bells = RawBells { local: local_bell.map(|bell| &bell.0), remote: remote_bell };
         // SAFETY: the caller's word.
-        unsafe { self.world("get")?.get_address(context, remote, local, length, bells) }
+        unsafe { self.polled("get")?.get_address(context, remote, local, length, bells) }
     }
 
     /// Gives `function` the next number. Every context registers the same functions in the same order, each at any time: also
