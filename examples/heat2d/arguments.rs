@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bellwether_examples::heat::plate::{Hold, Plate};
-use bellwether_examples::heat::stencil;
+use bellwether_examples::heat::{floor, stencil};
 use clap::Parser;
 
 /// Heat conduction on a plate that is given by a picture.
@@ -41,17 +41,29 @@ pub struct Arguments {
     #[arg(long, value_name = "K", requires = "frames", value_parser = clap::value_parser!(u64).range(1..))]
     pub every: Option<u64>,
 
-    /// The size of the built-in floor plan
+    /// The size of the built-in plate
     #[arg(long, value_name = "WxH", default_value = "768x512", value_parser = size, conflicts_with = "plate")]
     pub size: [usize; 2],
 
-    /// Write the built-in floor plan as a PNG file to paint on, and end
+    /// In place of the floor plan a plate without walls: its upper edge is held at 100 degrees, the other edges at 0
+    #[arg(long, conflicts_with = "plate")]
+    pub open: bool,
+
+    /// Write the built-in plate as a PNG file to paint on, and end
     #[arg(long, value_name = "FILE", conflicts_with = "plate")]
     pub save_plate: Option<PathBuf>,
 
     /// Compute the plate again on one rank and compare every bit
     #[arg(long)]
     pub check: bool,
+}
+
+impl Arguments {
+    /// The built-in plate, as pixels.
+    pub fn pixels(&self) -> Vec<floor::Pixel> {
+        let [width, height] = self.size;
+        if self.open { floor::open_pixels(width, height) } else { floor::pixels(width, height) }
+    }
 }
 
 const HELP: &str = "\

@@ -12,9 +12,9 @@ use std::time::Instant;
 use anyhow::Context;
 use bellwether::World;
 use bellwether_examples::heat::parallel::SharedPlate;
+use bellwether_examples::heat::picture;
 use bellwether_examples::heat::plate::Plate;
 use bellwether_examples::heat::serial::Stop;
-use bellwether_examples::heat::{floor, picture};
 use bellwether_examples::job::{self, Failure};
 use bellwether_examples::output::Output;
 use bellwether_examples::progress::Progress;
@@ -35,7 +35,7 @@ struct Root {
 
 fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.save_plate {
-        job::on_root(world, || save_plate(path, arguments.size).map_err(Failure::Input))?;
+        job::on_root(world, || save_plate(path, &arguments).map_err(Failure::Input))?;
         return Ok(());
     }
     let mut root = job::on_root(world, || prepare(&arguments).map_err(Failure::Input))?;
@@ -78,7 +78,7 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<Root> {
     let [width, height] = arguments.size;
     let plate = match &arguments.plate {
         Some(path) => picture::read_plate(path, arguments.hold)?,
-        None => floor::plate(width, height, arguments.hold),
+        None => Plate::from_pixels(width, height, arguments.pixels().into_iter(), arguments.hold),
     };
     if plate.free_cells() == 0 {
         let name = arguments.plate.as_ref().map_or("the plate".into(), |path| path.display().to_string());
@@ -91,8 +91,9 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<Root> {
     Ok(Root { plate, output: Output::claim(&arguments.output)?, frames: arguments.frames.clone() })
 }
 
-fn save_plate(path: &Path, [width, height]: [usize; 2]) -> anyhow::Result<()> {
-    Output::claim(path)?.write(&picture::encode_pixels(width, &floor::pixels(width, height))?)?;
+fn save_plate(path: &Path, arguments: &Arguments) -> anyhow::Result<()> {
+    let [width, height] = arguments.size;
+    Output::claim(path)?.write(&picture::encode_pixels(width, &arguments.pixels())?)?;
     say!("wrote {}: {width} x {height} pixels; white heats, black cools, blue insulates", path.display());
     Ok(())
 }

@@ -41,7 +41,7 @@ pub fn finish(world: &World, root: Root, temperatures: &[f64], steps: u64, time:
     let ranks = world.size();
     say!("plate     {width} x {height}, {free} cells that change, {ranks} rank{}", if ranks == 1 { "" } else { "s" });
     say!("steps     {steps} in {}, {rate:.0} million cell updates per second", seconds(time));
-    say!("degrees   lowest {low:.2}, highest {high:.2}, mean {mean:.3}");
+    say!("degrees   lowest {low:.2}, highest {high:.2}, mean {mean:.6}");
     if let Some(folder) = &root.frames {
         say!("frames    {}", folder.display());
     }

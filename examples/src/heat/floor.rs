@@ -1,4 +1,4 @@
-//! The plate that is used when none is given: the floor plan of a house in winter.
+//! The plates that are used when none is given: the floor plan of a house in winter, and an open plate.
 
 use super::plate::Plate;
 
@@ -119,6 +119,16 @@ fn radiators(canvas: &mut Canvas) {
             [83., 46., 84., 56.],
         ],
     );
+}
+
+/// Draws a plate without walls: the upper edge is held hot and the other three cold, all between starts as air.
+pub fn open_pixels(width: usize, height: usize) -> Vec<Pixel> {
+    let pixel = |x, y| match (x, y) {
+        (_, 0) => RADIATOR,
+        (x, y) if x == 0 || x + 1 == width || y + 1 == height => WINDOW,
+        _ => AIR,
+    };
+    (0..height).flat_map(|y| (0..width).map(move |x| pixel(x, y))).collect()
 }
 
 /// The plan as a plate.

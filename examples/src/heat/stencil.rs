@@ -28,7 +28,7 @@ const VECTOR: usize = 8;
 
 /// Free cells side by side, at least [`LONG`], with the same neighbours: the loop that the compiler vectorises. A neighbour that takes
 /// no part is replaced by the cell itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Run {
     columns: Range<u32>,
     neighbours: u8,
@@ -47,6 +47,8 @@ struct Edge {
 struct RowPlan {
     runs: Vec<Run>,
     edges: Vec<Edge>,
+    /// Whether the row below has the same runs. All of their cells then have all neighbours.
+    has_twin: bool,
 }
 
 /// How the rows of a band change in a step. The temperatures that it works on have one more row on each side of the
@@ -72,7 +74,11 @@ impl Stencil {
     pub fn new(width: usize, alpha: f64, cells: &[Cell]) -> Stencil {
         assert!(width > 0 && cells.len().is_multiple_of(width) && cells.len() >= 2 * width, "two more rows at least");
         let rows = cells.len() / width - 2;
-        let plan = (1..=rows).map(|row| plan_row(width, &cells[(row - 1) * width..(row + 2) * width])).collect();
+        let mut plan: Vec<RowPlan> =
+            (1..=rows).map(|row| plan_row(width, &cells[(row - 1) * width..(row + 2) * width])).collect();
+        for row in 1..rows {
+            plan[row - 1].has_twin = plan[row - 1].runs == plan[row].runs;
+        }
         Stencil { width, alpha, plan }
     }
 
@@ -89,31 +95,75 @@ impl Stencil {
     /// Computes `steps` steps of rows that need fewer rows with each step: in step k, from 1, those of `rows` without k - 1 on either
     /// side. Odd steps are from `even` to `odd`, even ones back.
     ///
-    /// All steps go down the band together, each a row behind the one before, so that rows are read from memory once for all steps
-    /// (time skewing: Wonnacott, 2000). A step writes a row of temperatures of two steps ago, which no cell needs any more.
+    /// All steps go down the band together, two rows at a time and each a row behind the one before, so that rows are read from memory
+    /// once for all steps (time skewing: Wonnacott, 2000). A step writes rows of temperatures of two steps ago, which no cell needs
+    /// any more.
     pub fn sweep(&self, rows: Range<usize>, steps: usize, even: &mut [f64], odd: &mut [f64]) {
         cpu::run(Sweep { stencil: self, rows, steps, even, odd });
+    }
+
+    /// Computes these rows, two at a time where that can be.
+    #[inline(always)]
+    fn relax_rows(&self, rows: Range<usize>, now: &[f64], next: &mut [f64]) {
+        let mut row = rows.start;
+        while row < rows.end {
+            if row + 1 < rows.end && self.plan[row].has_twin {
+                self.relax_twins(row, now, next);
+                row += 2;
+            } else {
+                self.relax_row(row, now, next);
+                row += 1;
+            }
+        }
     }
 
     #[inline(always)]
     fn relax_row(&self, row: usize, now: &[f64], next: &mut [f64]) {
         let (alpha, plan) = (self.alpha, &self.plan[row]);
         let three_rows = &now[row * self.width..(row + 3) * self.width];
-        let next = &mut next[(row + 1) * self.width..(row + 2) * self.width];
         let (above, rest) = three_rows.split_at(self.width);
         let (own, below) = rest.split_at(self.width);
+        let out = &mut next[(row + 1) * self.width..(row + 2) * self.width];
         for run in &plan.runs {
             let (start, end) = (run.columns.start as usize, run.columns.end as usize);
             let row_of = |side: u8, row| if run.neighbours & side == 0 { own } else { row };
             let (north, south) = (&row_of(NORTH, above)[start..end], &row_of(SOUTH, below)[start..end]);
             let (west, east) = (&own[start - 1..end - 1], &own[start + 1..end + 1]);
             let five = Five { alpha, own: &own[start..end], north, south, west, east };
-            five.relax(start, &mut next[start..end]);
+            five.relax(start, &mut out[start..end]);
         }
-        for edge in &plan.edges {
+        self.relax_edges(row, now, next);
+    }
+
+    /// Computes a row and its twin below.
+    #[inline(always)]
+    fn relax_twins(&self, row: usize, now: &[f64], next: &mut [f64]) {
+        let width = self.width;
+        let four_rows = &now[row * width..(row + 4) * width];
+        let (out, out_below) = next[(row + 1) * width..(row + 3) * width].split_at_mut(width);
+        for run in &self.plan[row].runs {
+            let (start, end) = (run.columns.start as usize, run.columns.end as usize);
+            let cells =
+                |row: usize, shift: usize| &four_rows[row * width + start + shift - 1..row * width + end + shift - 1];
+            let five = |row: usize| {
+                let (north, south, west, east) = (cells(row - 1, 1), cells(row + 1, 1), cells(row, 0), cells(row, 2));
+                Five { alpha: self.alpha, own: cells(row, 1), north, south, west, east }
+            };
+            Five::relax_both([five(1), five(2)], start, &mut out[start..end], &mut out_below[start..end]);
+        }
+        self.relax_edges(row, now, next);
+        self.relax_edges(row + 1, now, next);
+    }
+
+    #[inline(always)]
+    fn relax_edges(&self, row: usize, now: &[f64], next: &mut [f64]) {
+        let three_rows = &now[row * self.width..(row + 3) * self.width];
+        let next = &mut next[(row + 1) * self.width..(row + 2) * self.width];
+        for edge in &self.plan[row].edges {
             let at = |index: u32| three_rows[index as usize];
             let [north, south, west, east] = edge.neighbours;
-            next[edge.own as usize - self.width] = relax(alpha, at(edge.own), at(north), at(south), at(west), at(east));
+            let cell = relax(self.alpha, at(edge.own), at(north), at(south), at(west), at(east));
+            next[edge.own as usize - self.width] = cell;
         }
     }
 
@@ -147,24 +197,44 @@ impl Five<'_> {
             return;
         }
         self.chunk::<VECTOR>(0, next);
-        // Whole vectors start in columns that are multiples of a cache line's: in a plate of such a width few loads touch two lines.
-        let start = VECTOR - column % VECTOR;
-        let end = start + (len - start) / VECTOR * VECTOR;
-        if start < end {
-            self.vectors(start..end, &mut next[start..end]);
-        }
+        let vectors = whole_vectors(column, len);
+        let cells = [self.own, self.north, self.south, self.west, self.east].map(|row| &row[vectors.clone()]);
+        let [own, north, south, west, east] = cells;
+        relax_vectors(self.alpha, own, north, south, west, east, &mut next[vectors]);
         self.chunk::<VECTOR>(len - VECTOR, next);
     }
 
-    /// Computes these cells, in a loop over single ones: the form that the compiler vectorises. From an outer loop over chunks of a fixed
-    /// length it makes gathers, which take four times as long.
+    /// As [`Five::relax`], for cells with all neighbours and those below them: each is the other's neighbour.
     #[inline(always)]
-    fn vectors(&self, cells: Range<usize>, next: &mut [f64]) {
-        let (own, north, south) = (&self.own[cells.clone()], &self.north[cells.clone()], &self.south[cells.clone()]);
-        let (west, east) = (&self.west[cells.clone()], &self.east[cells]);
-        for i in 0..next.len() {
-            next[i] = relax(self.alpha, own[i], north[i], south[i], west[i], east[i]);
+    fn relax_both([upper, lower]: [Five<'_>; 2], column: usize, next: &mut [f64], next_below: &mut [f64]) {
+        let len = next.len();
+        if len < 2 * VECTOR {
+            upper.relax(column, next);
+            lower.relax(column, next_below);
+            return;
         }
+        upper.chunk::<VECTOR>(0, next);
+        lower.chunk::<VECTOR>(0, next_below);
+        let vectors = whole_vectors(column, len);
+        let vertical = [upper.north, upper.own, lower.own, lower.south].map(|row| &row[vectors.clone()]);
+        let horizontal = [upper.west, upper.east, lower.west, lower.east].map(|row| &row[vectors.clone()]);
+        let ([north, own, own_below, south], [west, east, west_below, east_below]) = (vertical, horizontal);
+        let (cells, cells_below) = (&mut next[vectors.clone()], &mut next_below[vectors]);
+        relax_vectors_of_both(
+            upper.alpha,
+            north,
+            own,
+            own_below,
+            south,
+            west,
+            east,
+            west_below,
+            east_below,
+            cells,
+            cells_below,
+        );
+        upper.chunk::<VECTOR>(len - VECTOR, next);
+        lower.chunk::<VECTOR>(len - VECTOR, next_below);
     }
 
     /// Computes `N` cells, from `at` on.
@@ -180,6 +250,60 @@ impl Five<'_> {
     }
 }
 
+// The slices of these loops are arguments, each by itself: only so the compiler knows, without a check before each run, that what is
+// written is none of what is read.
+
+/// Computes cells side by side in a loop over single ones: the form that the compiler vectorises. From an outer loop over chunks of a
+/// fixed length it makes gathers, which take four times as long.
+#[inline(always)]
+fn relax_vectors(alpha: f64, own: &[f64], north: &[f64], south: &[f64], west: &[f64], east: &[f64], next: &mut [f64]) {
+    let len = next.len();
+    let (own, north, south, west, east) = (&own[..len], &north[..len], &south[..len], &west[..len], &east[..len]);
+    for i in 0..len {
+        next[i] = relax(alpha, own[i], north[i], south[i], west[i], east[i]);
+    }
+}
+
+/// As [`relax_vectors`], of two rows. Each cell is loaded once for both, and the difference between the two is taken once: with the
+/// other sign it has the same bits, and its sum with another has the bits of that one's difference with it.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "as said above")]
+fn relax_vectors_of_both(
+    alpha: f64,
+    north: &[f64],
+    own: &[f64],
+    own_below: &[f64],
+    south: &[f64],
+    west: &[f64],
+    east: &[f64],
+    west_below: &[f64],
+    east_below: &[f64],
+    next: &mut [f64],
+    next_below: &mut [f64],
+) {
+    let len = next.len();
+    let (north, own, own_below, south) = (&north[..len], &own[..len], &own_below[..len], &south[..len]);
+    let (west, east, west_below, east_below) = (&west[..len], &east[..len], &west_below[..len], &east_below[..len]);
+    let next_below = &mut next_below[..len];
+    for i in 0..len {
+        let between = own_below[i] - own[i];
+        let vertical = (north[i] - own[i]) + between;
+        let vertical_below = (south[i] - own_below[i]) - between;
+        let horizontal = (west[i] - own[i]) + (east[i] - own[i]);
+        let horizontal_below = (west_below[i] - own_below[i]) + (east_below[i] - own_below[i]);
+        next[i] = own[i] + alpha * (vertical + horizontal);
+        next_below[i] = own_below[i] + alpha * (vertical_below + horizontal_below);
+    }
+}
+
+/// Of `len` cells, at least [`VECTOR`], the first of which is in this column: those in whole vectors that start in columns which are
+/// multiples of a cache line's. In a plate of such a width few loads touch two lines.
+#[inline(always)]
+fn whole_vectors(column: usize, len: usize) -> Range<usize> {
+    let start = VECTOR - column % VECTOR;
+    start..start + (len - start) / VECTOR * VECTOR
+}
+
 /// [`Stencil::relax`], for the processor that it runs on.
 struct Step<'a> {
     stencil: &'a Stencil,
@@ -193,9 +317,7 @@ impl Kernel for Step<'_> {
 
     #[inline(always)]
     fn run(self) {
-        for row in self.rows {
-            self.stencil.relax_row(row, self.now, self.next);
-        }
+        self.stencil.relax_rows(self.rows, self.now, self.next);
     }
 }
 
@@ -214,15 +336,13 @@ impl Kernel for Sweep<'_> {
     #[inline(always)]
     fn run(self) {
         let Sweep { stencil, rows, steps, even, odd } = self;
-        for first in rows.start..rows.end {
+        for first in rows.clone().step_by(2) {
             for step in 0..steps {
-                // The row that the step before has just made possible.
-                let Some(row) = first.checked_sub(step) else { break };
-                if row < rows.start + step || row + step >= rows.end {
-                    continue;
-                }
+                // The rows that the step before has just made possible, of those that this step computes.
+                let (from, to) = (first.saturating_sub(step), (first + 2).saturating_sub(step));
+                let (from, to) = (from.max(rows.start + step), to.min(rows.end.saturating_sub(step)));
                 let (now, next) = if step % 2 == 0 { (&*even, &mut *odd) } else { (&*odd, &mut *even) };
-                stencil.relax_row(row, now, next);
+                stencil.relax_rows(from..to, now, next);
             }
         }
     }
@@ -260,7 +380,7 @@ fn plan_row(width: usize, three_rows: &[Cell]) -> RowPlan {
     };
     let edges =
         short.into_iter().flat_map(|Run { columns, neighbours }| columns.map(move |column| edge(column, neighbours)));
-    RowPlan { runs, edges: edges.collect() }
+    RowPlan { runs, edges: edges.collect(), has_twin: false }
 }
 
 #[cfg(test)]
@@ -338,7 +458,10 @@ mod tests {
         // Stretches of every length between walls, and neighbours of every kind.
         for width in (1..70).chain([131]) {
             let cells: Vec<Cell> = (0..width * 12)
-                .map(|i| match i * i * 13 % (7 + i / width * 5) {
+                // The last rows are alike, with longer stretches.
+                .map(|i| if i / width < 7 { i * i * 13 % (7 + i / width * 5) } else { i % width * 11 % 43 })
+                .enumerate()
+                .map(|(i, kind)| match kind {
                     // A wall along a row too.
                     _ if i / width == 5 && i % width < width / 2 => INSULATED,
                     0 if width > 3 => INSULATED,

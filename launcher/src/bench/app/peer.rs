@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::ValueEnum;
 
-use super::work::Work;
+use super::work::{Outcome, Work};
 use crate::bench::child::{in_path, mpirun, run};
 use crate::bench::folder::Folder;
 
@@ -107,15 +107,16 @@ impl Program {
         self.peer
     }
 
-    /// Runs it, bound to cores where there are enough, and gives seconds for a unit of work.
+    /// Runs it, bound to cores where there are enough.
     ///
     /// # Errors
     /// If it fails, does not end, or finds its own result wrong.
-    pub fn measure(&self, ranks: usize, quick: bool) -> anyhow::Result<f64> {
+    pub fn measure(&self, ranks: usize, quick: bool) -> anyhow::Result<Outcome> {
         let mut command = mpirun(ranks, true);
         command.arg(&self.file).args(self.work.problem(quick));
         let output = run(command, RUNNING)?;
         let value = output.lines().find_map(|line| line.strip_prefix(RESULT)?.trim().parse::<f64>().ok());
-        value.context("its program printed no result: it found it wrong, or there was no work")
+        let seconds = value.context("its program printed no result: it found it wrong, or there was no work")?;
+        Ok(Outcome { seconds, result: self.work.result(&output) })
     }
 }

@@ -15,6 +15,31 @@ use crate::bench::folder::Folder;
 /// Longer than any of them takes, however crowded the machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
+/// What a program told of its run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Seconds for a unit of work.
+    pub seconds: f64,
+    /// What it found, by which two programs show that they solve the same problem.
+    pub result: Option<f64>,
+}
+
+impl Outcome {
+    /// Whether both found the same, as far as both tell. Their last digits may differ: a C compiler contracts operations.
+    ///
+    /// # Errors
+    /// Both results, if they differ.
+    pub fn agrees_with(self, other: Outcome) -> anyhow::Result<()> {
+        /// Of the result itself.
+        const TOLERANCE: f64 = 1e-6;
+        if let (Some(one), Some(other)) = (self.result, other.result) {
+            let is_same = (one - other).abs() <= TOLERANCE * one.abs();
+            anyhow::ensure!(is_same, "it found {one}, the other program {other}: they did not solve the same problem");
+        }
+        Ok(())
+    }
+}
+
 /// An example that has peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Work {
@@ -93,7 +118,7 @@ impl Work {
         match self {
             Work::Heat2d => {
                 let size = format!("{}x{}", problem[0], problem[1]);
-                [texts(&["--steps", problem[2], "--size", &size]), output("heat2d.png").to_vec()].concat()
+                [texts(&["--open", "--steps", problem[2], "--size", &size]), output("heat2d.png").to_vec()].concat()
             }
             Work::Cg => {
                 let options = texts(&["--grid", problem[0], "--iterations", problem[1], "--every", "1000000"]);
@@ -105,15 +130,25 @@ impl Work {
         }
     }
 
-    /// Runs the example, as `bellwether run` does, and gives seconds for a unit of work.
+    /// Runs the example, as `bellwether run` does.
     ///
     /// # Errors
     /// If it fails, does not end, or says nothing to read.
-    pub fn measure(self, file: &Path, ranks: usize, quick: bool, folder: &Folder) -> anyhow::Result<f64> {
+    pub fn measure(self, file: &Path, ranks: usize, quick: bool, folder: &Folder) -> anyhow::Result<Outcome> {
         let mut command = Command::new(std::env::current_exe().context("finding this program's own file")?);
         command.args(["run", "-n", &ranks.to_string()]).arg(file).args(self.arguments(quick, folder));
         let output = run(command, LIMIT)?;
-        self.read(&output).with_context(|| format!("{} printed nothing to read: {output}", self.name()))
+        let seconds = self.read(&output);
+        let seconds = seconds.with_context(|| format!("{} printed nothing to read: {output}", self.name()))?;
+        Ok(Outcome { seconds, result: self.result(&output) })
+    }
+
+    /// What a program found, ours or a peer's, if it tells.
+    pub fn result(self, output: &str) -> Option<f64> {
+        match self {
+            Work::Heat2d => output.lines().find_map(|line| line.split_once("mean ")?.1.trim().parse().ok()),
+            _ => None,
+        }
     }
 
     /// Seconds for a unit of work, from what the example printed.
@@ -155,6 +190,12 @@ mod tests {
     fn times_are_read_from_what_the_examples_print() {
         let near = |found: Option<f64>, expected: f64| assert!((found.expect("read") / expected - 1.0).abs() < 1e-9);
         near(Work::Heat2d.read("plate  x\nsteps     1001 in 0.27 s, 1250 million cell updates per second\n"), 0.8e-9);
+        let heat = "degrees   lowest 0.00, highest 100.00, mean 20.125000\n";
+        assert_eq!(
+            [heat, "mean 20.125000001\n"].map(|text| Work::Heat2d.result(text)),
+            [Some(20.125), Some(20.125000001)]
+        );
+        assert_eq!(Work::Bfs.result(heat), None);
         near(Work::Cg.read("solved    60 iterations in 0.80 s, 13.308 ms each, 1.58 GFLOP/s, 1 rank\n"), 13.308e-3);
         near(Work::Bfs.read("searched  9 edges in 0.00 s: 200.0 million edges per second\n"), 5e-9);
         let rounds = "  round        time   transpose\n      1    10.00 ms  1 GB/s\n      2    30.00 ms  1\n      3    11.50 ms  1\n";
@@ -164,5 +205,14 @@ mod tests {
             99.5e-3,
         );
         assert!(Work::ALL.into_iter().all(|work| work.read("solved nothing\nsteps 5\nsearched\n").is_none()));
+    }
+
+    #[test]
+    fn results_that_differ_are_told() {
+        let outcome = |result| Outcome { seconds: 1.0, result };
+        assert!(outcome(Some(20.125)).agrees_with(outcome(Some(20.125_000_1))).is_ok());
+        assert!(outcome(Some(20.125)).agrees_with(outcome(None)).is_ok());
+        let error = outcome(Some(20.125)).agrees_with(outcome(Some(20.126))).expect_err("another plate").to_string();
+        assert!(error.contains("20.125,") && error.contains("20.126:"), "{error}");
     }
 }
