@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use bellwether_runtime::{Error, RawBells, Result, Segment, Threads, World};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use super::{everywhere, settings};
+use super::{everywhere, settings, watchdog};
 
 /// Everyone's number, or 0, and address.
 fn shown(world: &World, own: Option<&Segment>) -> Result<Vec<[u64; 2]>> {
@@ -75,8 +77,12 @@ fn one_rank_alone_makes_a_segment_and_all_reach_it() {
 fn all_make_a_segment_under_one_number() {
     everywhere(|world| {
         let (me, n) = (world.rank(), world.size());
-        // Each has taken other numbers before.
-        let before: Vec<Segment> = (0..me).map(|_| world.segment(8)).collect::<Result<_>>()?;
+        // Each has taken other numbers before, and rank 0 those that are free at others: all but its first.
+        let many = if me == 0 { n + 1 } else { me };
+        let mut before: Vec<Segment> = (0..many).map(|_| world.segment(8)).collect::<Result<_>>()?;
+        if me == 0 {
+            before.remove(0).close()?;
+        }
         let own = world.segment_all(n * 8)?;
         let numbers = shown(world, Some(&own))?;
         assert!(numbers.iter().all(|[number, _]| *number == u64::from(own.number())), "{numbers:?}");
@@ -207,4 +213,118 @@ fn many_segments_have_numbers_of_their_own_and_give_them_back() {
         world.barrier()
     };
     ranks.run(program).expect("starts").into_iter().collect::<Result<()>>().expect("runs");
+}
+
+/// Address space in which a small file is mapped again and again, except at some windows with pages of their own: gibibytes to
+/// copy, in few pages of memory.
+struct Vast {
+    start: *mut u8,
+    len: usize,
+}
+
+impl Vast {
+    /// Bytes of the file.
+    const FILE: usize = 16 << 20;
+    /// Bytes of a window: one around each place where a count of bytes does not fit a smaller integer, and the last one.
+    const WINDOW: usize = 1 << 20;
+    const LEN: usize = (4 << 30) + 3 * Vast::FILE;
+    const WINDOWS: [usize; 5] = [
+        0,
+        (1 << 30) - Vast::WINDOW / 2,
+        (2 << 30) - Vast::WINDOW / 2,
+        (4 << 30) - Vast::WINDOW / 2,
+        Vast::LEN - Vast::WINDOW,
+    ];
+
+    fn new() -> Vast {
+        let (len, access) = (Vast::LEN, ProtFlags::READ | ProtFlags::WRITE);
+        let file = memfd_create("vast", MemfdFlags::CLOEXEC).expect("a file in memory");
+        ftruncate(&file, Vast::FILE as u64).expect("grows");
+        // SAFETY: a range that the kernel chooses.
+        let start = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+        };
+        let start = start.expect("address space").cast::<u8>();
+        for at in (0..len).step_by(Vast::FILE) {
+            // SAFETY: inside the range that was just reserved.
+            let mapped =
+                unsafe { mmap(start.add(at).cast(), Vast::FILE, access, MapFlags::SHARED | MapFlags::FIXED, &file, 0) };
+            mapped.expect("maps");
+        }
+        for at in Vast::WINDOWS {
+            // SAFETY: as above.
+            let mapped = unsafe {
+                mmap_anonymous(start.add(at).cast(), Vast::WINDOW, access, MapFlags::PRIVATE | MapFlags::FIXED)
+            };
+            mapped.expect("maps");
+        }
+        Vast { start, len }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: all mapped, and this process's own; the file's pages are written and read by copies only.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+
+    /// Each window's bytes are its own.
+    fn fill(&mut self, seed: usize) {
+        for at in Vast::WINDOWS {
+            self.bytes()[at..at + Vast::WINDOW].copy_from_slice(&pattern(seed + at / Vast::WINDOW, Vast::WINDOW));
+        }
+    }
+
+    /// Bytes of windows, but for the first and the last one, that differ from those of `fill`.
+    fn differing(&mut self, seed: usize) -> usize {
+        let differs = |at: usize| {
+            let expected = pattern(seed + at / Vast::WINDOW, Vast::WINDOW);
+            let (there, end) = (&self.bytes()[at..at + Vast::WINDOW], Vast::LEN - 1);
+            there.iter().zip(&expected).zip(at..).filter(|((a, b), at)| *at != 0 && *at != end && a != b).count()
+        };
+        Vast::WINDOWS.map(differs).iter().sum()
+    }
+}
+
+impl Drop for Vast {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; nobody uses it any more.
+        unsafe { munmap(self.start.cast(), self.len) }.expect("unmaps");
+    }
+}
+
+#[test]
+fn more_than_four_gibibytes_go_in_one_call() {
+    watchdog();
+    let program = |world: &World| -> Result<()> {
+        let mut memory = Vast::new();
+        let owner = world.rank() == 1;
+        // SAFETY: mapped until the segment is closed; looked at only between barriers, while the other puts and gets nothing.
+        let own = if owner { Some(unsafe { world.segment_at(None, memory.start, memory.len) }?) } else { None };
+        let number = shown(world, own.as_ref())?[1][0] as u32;
+        if !owner {
+            memory.fill(3);
+            // All but the first and the last byte.
+            let all = Vast::LEN - 1;
+            world.put_segment(1, number, 1, &memory.bytes()[1..all])?;
+            world.fence();
+        }
+        world.barrier()?;
+        if owner {
+            assert_eq!(memory.differing(3), 0, "what was put");
+            assert_eq!([memory.bytes()[0], memory.bytes()[Vast::LEN - 1]], [0, 0], "beyond what was put");
+            memory.fill(90);
+        }
+        world.barrier()?;
+        if !owner {
+            let ends = [memory.bytes()[0], memory.bytes()[Vast::LEN - 1]];
+            let all = Vast::LEN - 1;
+            world.get_segment(1, number, 1, &mut memory.bytes()[1..all])?;
+            assert_eq!(memory.differing(90), 0, "what was got");
+            assert_eq!([memory.bytes()[0], memory.bytes()[Vast::LEN - 1]], ends, "beyond what was got");
+        }
+        world.barrier()?;
+        own.map_or(Ok(()), Segment::close)?;
+        world.barrier()
+    };
+    let outcomes = Threads::new(2).settings(settings()).run(program);
+    outcomes.expect("starts").into_iter().collect::<Result<()>>().expect("runs");
 }

@@ -1,6 +1,7 @@
 //! Worlds on a simulated network: the same programs, with delays, reordering, few credits, partitions and deaths.
 
 mod islands;
+mod segments;
 
 use std::time::Duration;
 
@@ -687,39 +688,4 @@ fn a_call_whose_closure_panics_is_answered_before_its_rank_is_lost() {
             assert!(told.into_inner());
         }
     }
-}
-
-/// Buffers of this length are not copied on their way.
-#[test]
-fn long_buffers_come_and_go_whole() {
-    check("long_buffers_come_and_go_whole", 2, |seed| {
-        let of = |memory| Config { memory, ..Config::new(2, seed).wild() };
-        for config in [of(Memory::Posted), of(Memory::Direct), of(Memory::Emulated)] {
-            let results = job(config).run(|world| {
-                const LEN: usize = 300_000;
-                let own = world.segment_all(LEN + 100)?;
-                let heap = world.alloc::<u8>(LEN)?;
-                let all = world.allgather(&[heap.as_ptr_range().start as usize])?;
-                let (me, other) = (world.rank(), 1 - world.rank());
-                let bytes = |seed: usize| (0..LEN).map(|i| (i * 7 + i / 1000 + seed) as u8).collect::<Vec<_>>();
-                world.put_segment(other, own.number(), 99, &bytes(me))?;
-                // SAFETY: the other's symmetric memory, of which nothing is borrowed.
-                unsafe {
-                    world.put_address(other, all[other], &bytes(me + 5), bellwether_runtime::RawBells::default())
-                }?;
-                world.fence();
-                world.barrier()?;
-                let (mut came, mut here) = (vec![0; LEN], vec![0; LEN]);
-                own.read(99, &mut here)?;
-                assert!(here == bytes(other), "what was put");
-                world.get_segment(other, own.number(), 99, &mut came)?;
-                assert!(came == bytes(me), "what was got");
-                heap.read(0, &mut here);
-                assert!(here == bytes(other + 5), "what was put by address");
-                world.barrier()?;
-                own.close()
-            });
-            results.expect("the job runs").into_iter().for_each(|result| result.expect("runs"));
-        }
-    });
 }
