@@ -42,9 +42,9 @@ impl Builder {
     ///     sent.wait()?;
     ///     let sum = data.borrow().iter().map(|byte| u32::from(*byte)).sum();
     ///     world.finish()?;
-    ///     bellwether::Result::Ok(sum)
+    ///     Ok::<u32, bellwether::Error>(sum)
     /// })?;
-    /// assert!(sums.into_iter().all(|sum| sum.is_ok_and(|sum: u32| sum == 300_000)));
+    /// assert!(sums.into_iter().all(|sum| sum.is_ok_and(|sum| sum == 300_000)));
     /// # Ok::<(), bellwether::Error>(())
     /// ```
     pub fn landing_handler<P, L>(&mut self, name: &str, place: P, landed: L) -> LandingId
