@@ -449,6 +449,52 @@ fn a_global_array_is_written_by_two_threads() {
 }
 
 #[test]
+fn a_fence_of_a_context_orders_its_puts() {
+    const ROUNDS: u64 = 60;
+    on_networks(&[2, 3], |world| {
+        let words = world.alloc::<u64>(2)?;
+        let (array, context, next) = (words.for_threads(), world.context()?, (world.rank() + 1) % world.size());
+        world.barrier()?;
+        let check = || {
+            let later = words.load(1);
+            assert!(words.load(0) >= later, "round {later} came before what was put before it");
+            later
+        };
+        for round in 1..=ROUNDS {
+            context.put(&array, next, 0, round)?;
+            context.fence()?;
+            context.put(&array, next, 1, round)?;
+            check();
+        }
+        while check() < ROUNDS {
+            context.poll()?;
+            world.poll()?;
+        }
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_put_of_a_context_ends_a_wait() {
+    on_networks(&[2, 3], |world| {
+        let words = world.alloc::<u64>(1)?;
+        let (array, context, next) = (words.for_threads(), world.context()?, (world.rank() + 1) % world.size());
+        world.barrier()?;
+        // From rank to rank: while one puts, all others wait, and nothing else comes there.
+        for round in 1..=6 {
+            if world.rank() != 0 {
+                world.wait_until(|| words.load(0) == round)?;
+            }
+            context.put(&array, next, 0, round)?;
+            if world.rank() == 0 {
+                world.wait_until(|| words.load(0) == round)?;
+            }
+        }
+        world.barrier()
+    });
+}
+
+#[test]
 fn in_virtual_time_a_context_stays_on_its_thread() {
     let _guard = watchdog::guard("another thread", LIMIT);
     let outcomes = Simulated::new(Config::new(2, 1)).run(|world| {

@@ -296,6 +296,41 @@ fn no_future_of_plain_memory_outlives_it() {
 }
 
 #[test]
+fn the_rest_of_a_long_get_is_not_read_from_what_is_another_arrays() {
+    /// Requests that an endpoint has room for. Twice as many are as many as a get has in flight.
+    const WINDOW: usize = 64;
+    let program = |world: &World| -> Result<()> {
+        for _ in 0..3 {
+            let plain = world.alloc::<u64>(ELEMENTS)?;
+            // The network learns of the memory at either rank.
+            (2..4).try_for_each(|rank| plain.get(rank, 0).map(drop))?;
+            // In flight when the memory is given back, and only behind them elements of a rank of this node.
+            let pieces: Vec<Piece> = [2, 3, 1]
+                .into_iter()
+                .flat_map(|rank| (0..WINDOW).map(move |i| Piece { rank, start: 2 * i, count: 1 }))
+                .collect();
+            let get = (world.rank() == 0).then(|| plain.get_pieces_async(&pieces));
+            let array = in_place_of(world, plain)?;
+            if let Some(get) = get {
+                match get.wait() {
+                    Ok(values) => assert!(values.iter().all(|value| *value == 0), "it read what is another array's"),
+                    Err(error) => drop(over(error)?),
+                }
+            }
+            is_left_alone(world, "a long get", &array)?;
+        }
+        Ok(())
+    };
+    let _guard = watchdog::guard("a long get of memory that is gone", LIMIT);
+    sim::check("the_rest_of_a_long_get_is_not_read_from_what_is_another_arrays", 5, |seed| {
+        for config in [Config::new(4, seed), Config::new(4, seed).wild()] {
+            let outcomes = Simulated::new(config.shared_nodes(&[2])).run(program).expect("runs");
+            outcomes.into_iter().collect::<Result<()>>().expect("runs");
+        }
+    });
+}
+
+#[test]
 fn a_barrier_waits_for_what_nobody_waits_for() {
     on_all("a barrier after what nobody waits for", 5, |world| {
         let (rank, last) = (world.rank(), world.size() - 1);
