@@ -70,10 +70,11 @@ pub use self::team::{And, Max, Min, Operator, Or, Pending, Product, Sum, Team, X
 pub use bellwether_runtime::transport::sim;
 pub use bellwether_runtime::vocabulary::cheetah;
 pub use bellwether_runtime::{
-    Allgather, Allreduce, Alltoall, Announced, AtomicElement, Barrier, Bell, Broadcast, Builder, Call, Collectives,
-    Context, Doing, Error, Gather, HandlerId, HugePages, Landed, Landing, LandingId, Loss, Piece, PlainData, Pod,
-    Posted, Progress, RawBells, Reduce, Result, Scan, Scatter, Settings, Signalled, Simulated, Symmetric, TeamBarrier,
-    ThreadArray, ThreadBell, ThreadContext, ThreadPosted, Threads, Word, World, Zeroable, threads,
+    Allgather, Allreduce, Alltoall, Announced, AtomicElement, AtomicOp, Barrier, Bell, Broadcast, Builder, Call,
+    Collectives, Completion, Context, Counter, Doing, Error, Event, Fetched, Gather, HandlerId, HugePages, Landed,
+    Landing, LandingId, Loss, Operation, Piece, PlainData, Pod, Posted, Progress, RawBells, Reduce, Result, Scan,
+    Scatter, Settings, Signalled, Simulated, Symmetric, TeamBarrier, ThreadArray, ThreadBell, ThreadContext,
+    ThreadOperation, ThreadPosted, Threads, Word, World, Zeroable, threads,
 };
 /// What [`Pool`] runs: parallel iterators, `join` and `scope`.
 pub use rayon;

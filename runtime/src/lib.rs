@@ -29,9 +29,11 @@ pub use crate::settings::{
     Allgather, Allreduce, Alltoall, Barrier, Broadcast, Collectives, Gather, HugePages, KNOWN as KNOWN_SETTINGS,
     Known as KnownSetting, Reduce, Scan, Scatter, Settings, TEAMS_MAX, TeamBarrier, Transport, Values as SettingValues,
 };
+pub use crate::transport::AtomicOp;
 pub use crate::world::{
-    AtomicElement, Bell, Builder, Mapped, Piece, PlainData, Posted, Progress, RawBells, Segment, Signalled, Simulated,
-    Symmetric, ThreadArray, ThreadBell, ThreadContext, ThreadPosted, Threads, Word, World, threads,
+    AtomicElement, Bell, Builder, Completion, Counter, Event, Fetched, Mapped, Operation, Piece, PlainData, Posted,
+    Progress, RawBells, Segment, Signalled, Simulated, Symmetric, ThreadArray, ThreadBell, ThreadContext,
+    ThreadOperation, ThreadPosted, Threads, Word, World, threads,
 };
 #[doc(hidden)]
 pub use crate::world::{Lent, OneThread, Reach};

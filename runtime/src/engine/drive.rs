@@ -56,7 +56,9 @@ impl Drop for Tasks<'_> {
         let mut added = self.engine.background.borrow_mut();
         self.list.append(&mut added);
         *added = std::mem::take(&mut self.list);
-        self.engine.has_background.set(!added.is_empty());
+        let rest = !added.is_empty();
+        drop(added);
+        self.engine.has_background.set(rest || self.engine.has_tracked());
     }
 }
 
@@ -73,13 +75,14 @@ impl Engine {
         if self.interface.delivering() {
             return 0;
         }
+        let tracked = self.advance_tracked();
         let within = self.driving.get();
         // Out of its place meanwhile: what goes on may add to it.
         let mut tasks = Tasks { engine: self, list: self.background.take() };
         let before = tasks.list.len();
         let _driving = Driving::new(self);
         tasks.list.retain(|task| task.upgrade().is_some_and(|task| within && !task.is_owed() || task.advance()));
-        before - tasks.list.len()
+        before - tasks.list.len() + tracked
     }
 
     /// Polls `future` until it is ready, with this rank's progress and waiting.

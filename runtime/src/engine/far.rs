@@ -77,6 +77,9 @@ pub(crate) trait Far: FarSegments {
     fn atomic_now(&self, rank: usize, offset: usize, atomic: Change) -> transport::Result<Option<Soon>>;
     /// Whether nothing that was asked for is unanswered: every get has read, and every atomic with an answer is in effect.
     fn is_answered(&self) -> bool;
+    /// Asks to be told when all that was posted to `rank` so far is in effect there, or, without `effect`, when its sources may be
+    /// reused.
+    fn flush_connection(&self, rank: usize, effect: bool) -> transport::Result<Option<Arc<Answer>>>;
     /// Whether all puts and rings are in effect; names the rank where they cannot be.
     fn flush(&self) -> std::result::Result<bool, (usize, transport::Error)>;
     /// Lets others reach bytes `from..to` of this rank's slot, which are committed now. In ascending order.
@@ -231,6 +234,19 @@ impl Issuer for &Engine {
 
     fn is_answered(&mut self, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool> {
         self.answered(doing, rank, answer)
+    }
+
+    fn keeps(&self, rank: usize) -> bool {
+        self.keeps_for(rank)
+    }
+
+    fn has_lane(&self, rank: usize) -> bool {
+        self.far.is_none() || Engine::has_lane(self, rank)
+    }
+
+    fn store(&self, offset: usize, bytes: &[u8]) {
+        // SAFETY: our own slot; the caller guarantees the bounds.
+        unsafe { crate::memory::copy::put(self.node.slot(self.rank).add(offset), bytes.as_ptr(), bytes.len()) };
     }
 }
 

@@ -18,6 +18,7 @@ mod pieces;
 mod routes;
 mod segments;
 mod straight;
+mod track;
 mod wait;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -33,7 +34,9 @@ pub(crate) use self::far::{Answer, Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
 pub(crate) use self::networks::Networks;
 pub(crate) use self::open::open_networks;
-pub(crate) use self::operation::{Atomic, Change, Get, HeapRange};
+pub(crate) use self::operation::{
+    Atomic, Change, Event, Events, Found, Get, Group, HeapRange, Member, RECEIPT, Ring, Step,
+};
 pub(crate) use self::routes::{Mapping, Routes};
 pub(crate) use self::segments::{ADDRESS, Forgotten};
 pub(crate) use self::straight::Local;
@@ -110,6 +113,8 @@ pub struct Engine {
     outside: Cell<bool>,
     /// A wait of this engine polls a future now, and turns the crank for it.
     driving: Cell<bool>,
+    /// Operations with events.
+    tracking: RefCell<track::Tracking>,
     /// What goes on at every poll.
     background: RefCell<Vec<std::rc::Weak<dyn Background>>>,
     has_background: Cell<bool>,
@@ -190,6 +195,7 @@ impl Engine {
             call: Cell::new(None),
             outside: Cell::new(false),
             driving: Cell::new(false),
+            tracking: RefCell::default(),
             background: RefCell::default(),
             has_background: Cell::new(false),
             answers: Cell::new(0),

@@ -661,6 +661,11 @@ where
         self.unanswered.load(Ordering::Relaxed) == 0
     }
 
+    fn flush_connection(&self, rank: usize, effect: bool) -> Result<Option<Arc<Answer>>> {
+        let flags = if effect { Flush::REMOTE } else { Flush::LOCAL };
+        self.with(rank, |peer| self.asked(|_, completion| peer.endpoint.flush(flags, Some(completion))))
+    }
+
     fn flush(&self) -> std::result::Result<bool, (usize, NotNow)> {
         let peers = self.peers.borrow();
         let mut failed = None;

@@ -22,7 +22,8 @@ struct Slots {
 }
 
 struct Slot {
-    /// Calls that had this slot before: the upper half of a call's number. The lower half is the slot's place.
+    /// Calls that had this slot before: the upper half of a call's number, without its first bit, which only receipts have set. The
+    /// lower half is the slot's place.
     uses: u32,
     state: State,
 }
@@ -42,7 +43,7 @@ impl Slots {
 
     fn close(&mut self, number: u64) -> Option<State> {
         let slot = self.of(number)?;
-        slot.uses = slot.uses.wrapping_add(1);
+        slot.uses = (slot.uses + 1) & (u32::MAX >> 1);
         let state = replace(&mut slot.state, State::Free);
         self.free.push(number as u32);
         Some(state)

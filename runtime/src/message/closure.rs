@@ -19,6 +19,7 @@ use super::code::CodeOffset;
 use super::encoding::{Encoding, Plain, Postcard};
 use super::panic::{Caller, Panicked};
 use super::{Context, Messages, id, words};
+use crate::engine::RECEIPT;
 use crate::error::{Error, Result};
 
 /// Takes the encoded arguments and appends the encoded result to the last argument. An error says why the arguments could not be
@@ -70,6 +71,16 @@ fn place_of(shim: Shim) -> Result<u64> {
     })
 }
 
+/// The place of a closure without answer whose arguments travel by serde.
+pub(super) fn place_of_postcard<A, F>(function: F) -> Result<u64>
+where
+    A: Serialize + DeserializeOwned,
+    F: Fn(&Context<'_>, A) + Copy,
+{
+    let _ = function;
+    place_of(shim::<Postcard, A, (), F>)
+}
+
 fn find(bits: u64) -> std::result::Result<Shim, String> {
     let address = CodeOffset::from_bits(bits).address().ok_or("a remote call to a place where no code is")?;
     // SAFETY: `address` is inside this executable's code. The sender made `bits` by `place_of`, and every rank runs the same
@@ -108,6 +119,9 @@ pub(super) fn install(messages: &Rc<Messages>) {
         let Some(([number], answer)) = words(message.data()) else {
             return messages.fault(message.from, "an answer without a number");
         };
+        if number & RECEIPT != 0 {
+            return messages.take_receipt(message.from, number, answer);
+        }
         messages.calls.answer(number, answer);
         messages.end_outgoing(number);
     });

@@ -11,6 +11,7 @@ mod landing;
 mod memory_service;
 mod open;
 mod panic;
+mod receipt;
 mod segment_service;
 mod table;
 
@@ -71,6 +72,8 @@ pub(crate) mod id {
     pub const FUNCTION: u8 = 15;
     /// Says how many functions of an open table the sender has; the header is their number.
     pub const CONFIRMED: u8 = 16;
+    /// As `HANDLER_AND_DIGEST`, and the payload begins with the number of the receipt that is sent back when the handler has run.
+    pub const HANDLER_AND_RECEIPT: u8 = 17;
 }
 
 /// The messages of one rank: their handlers, its open calls, and what handlers share.
@@ -118,6 +121,7 @@ impl Messages {
         );
         closure::install(&messages);
         panic::install(&messages);
+        messages.install_receipts();
         memory_service::install(&messages);
         segment_service::install(&messages);
         messages.install_broadcast();

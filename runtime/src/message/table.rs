@@ -93,14 +93,20 @@ impl Messages {
         let Some(([word], payload)) = words(data) else {
             return self.fault(from, "a message without a handler's number");
         };
+        match self.check_digest(from, word) {
+            Ok(number) => self.run_known(from, number, payload),
+            Err(error) => self.engine.set_fault(error),
+        }
+    }
+
+    /// The handler's number in a word that has a digest too, if the sender's table equals this rank's.
+    pub(super) fn check_digest(&self, from: usize, word: u64) -> Result<u64> {
         let (number, theirs) = (word & u64::from(u32::MAX), (word >> 32) as u32);
         // With the names of what differs, if they are here.
-        if let Err(error) = self.get_ready_for(from) {
-            return self.engine.set_fault(error);
-        }
+        self.get_ready_for(from)?;
         let ours = self.table.digest.get();
         if theirs != ours {
-            return self.engine.set_fault(Error::RanksDiffer {
+            return Err(Error::RanksDiffer {
                 what: "the handler table",
                 rank: from,
                 reference: self.engine.rank,
@@ -110,19 +116,27 @@ impl Messages {
             });
         }
         self.verified.set(from, true);
-        self.run_known(from, number, payload);
+        Ok(number)
     }
 
     /// Runs the handler of this number. The table is sealed.
     fn run_known(&self, from: usize, number: u64, payload: &[u8]) {
-        let handlers = self.table.sealed.get().expect("ready_for seals the table");
-        match handlers.get(number as usize) {
-            Some(handler) => self.run(from, number, handler, payload),
-            None => {
-                let (rank, known) = (self.engine.rank, handlers.len());
-                self.engine.set_fault(Error::UnknownHandler { from, rank, id: number, known });
-            }
+        if let Err(error) = self.run_numbered(from, Caller::Nothing, number, payload) {
+            self.engine.set_fault(error);
         }
+    }
+
+    /// As [`Messages::run_known`]; `caller` hears of a panic.
+    ///
+    /// # Errors
+    /// [`Error::UnknownHandler`].
+    pub(super) fn run_numbered(&self, from: usize, caller: Caller, number: u64, payload: &[u8]) -> Result<()> {
+        let handlers = self.table.sealed.get().expect("ready_for seals the table");
+        let unknown = || Error::UnknownHandler { from, rank: self.engine.rank, id: number, known: handlers.len() };
+        let handler = handlers.get(number as usize).ok_or_else(unknown)?;
+        let name = || self.entry(self.engine.rank, number as usize).name;
+        self.run_for(from, caller, name, || handler(&self.context(from), payload));
+        Ok(())
     }
 
     /// Handlers registered here.
@@ -271,8 +285,20 @@ impl Messages {
         if self.verified.get(to) || self.engine.job.is_here(to) || self.table.open.is_open.get() {
             return Ok((id::HANDLER, handler.0.into()));
         }
-        let digest = u64::from(self.table.digest.get());
-        Ok((id::HANDLER_AND_DIGEST, digest << 32 | u64::from(handler.0)))
+        Ok((id::HANDLER_AND_DIGEST, self.header_with_digest(to, handler)?))
+    }
+
+    /// A handler's number, and this rank's digest above it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the table is open; as [`Messages::send_to_handler`].
+    pub(super) fn header_with_digest(&self, to: usize, handler: HandlerId) -> Result<u64> {
+        if self.table.open.is_open.get() {
+            let why = "functions of an open table send no receipt".into();
+            return Err(Error::InvalidArgument { operation: "sending a message", why });
+        }
+        self.get_ready_for(to)?;
+        Ok(u64::from(self.table.digest.get()) << 32 | u64::from(handler.0))
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::allocate::Block;
 use super::{OneThread, World};
-use crate::engine::Engine;
+use crate::engine::{Claim, Engine};
 use crate::error::Result;
 use crate::sync::bell::{Words, words_len};
 
@@ -20,7 +20,6 @@ use crate::sync::bell::{Words, words_len};
 pub struct Bell {
     pub(super) words: OneThread<Words, Bell>,
     engine: OneThread<Rc<Engine>, Bell>,
-    #[expect(dead_code, reason = "gives the memory back")]
     block: Block,
 }
 
@@ -40,6 +39,11 @@ impl World {
 impl Bell {
     pub(super) fn engine(&self) -> &Rc<Engine> {
         &self.engine
+    }
+
+    /// Its memory as it is now, for an event that happens after this.
+    pub(super) fn claim(&self) -> Claim {
+        self.engine.claim(self.block.number)
     }
 
     /// Adds one to the count at `rank`. Never blocks; nothing is needed from the target, who counts when it looks.

@@ -98,6 +98,10 @@ impl ThreadContext {
         self.stream.size
     }
 
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
     /// Makes progress without waiting; tells how much was done. Nothing needs it to be called: every wait of the context makes
     /// progress. Where memory is mapped there is nothing to do.
     ///

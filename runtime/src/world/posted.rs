@@ -79,9 +79,9 @@ impl<R> Posted<R> {
                 _ => panic!("a future was polled after it was ready"),
             },
             Stage::Get(get, count, bytes, convert) => {
-                Ok(get.advance(&**self.engine, self.doing, bytes)?.then(|| convert(std::mem::take(bytes), *count)))
+                Ok(get.advance(&mut &**self.engine, self.doing, bytes)?.then(|| convert(std::mem::take(bytes), *count)))
             }
-            Stage::Atomic(atomic, convert) => Ok(atomic.advance(&**self.engine, self.doing)?.map(*convert)),
+            Stage::Atomic(atomic, convert) => Ok(atomic.advance(&mut &**self.engine, self.doing)?.map(*convert)),
             Stage::Steps(steps) => steps.advance(&self.engine, self.doing),
             Stage::Puts(ranks, convert) => {
                 while let Some(rank) = ranks.last()

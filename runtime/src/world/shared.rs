@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use bytemuck::Pod;
 
 use super::{Bell, Symmetric};
-use crate::engine::{Shared, Stream};
+use crate::engine::{Claim, Ring, Shared, Stream};
 use crate::error::{Error, Result};
 
 /// A [`Symmetric`] array for any thread of its rank, each with a [context](super::World::context) of its own. Copies are the same
@@ -122,6 +122,8 @@ fn foreign(operation: &'static str) -> Error {
 pub struct ThreadBell<'a> {
     /// Offsets in every slot of the words that contexts add to: by the processor, and over a network.
     words: [usize; 2],
+    claim: Claim,
+    own: usize,
     rank: *const Shared,
     bell: PhantomData<&'a Bell>,
 }
@@ -136,11 +138,17 @@ impl Bell {
     /// the world's thread.
     pub fn for_threads(&self) -> ThreadBell<'_> {
         let engine = self.engine();
-        ThreadBell { words: self.words.for_contexts(engine), rank: engine.identity(), bell: PhantomData }
+        let words = self.words.for_contexts(engine);
+        ThreadBell { words, claim: self.claim(), own: engine.rank, rank: engine.identity(), bell: PhantomData }
     }
 }
 
 impl ThreadBell<'_> {
+    /// A ring of this rank, and of which rank and world the bell is.
+    pub(super) fn for_event(&self) -> (Ring, *const Shared) {
+        (Ring { rank: self.own, words: self.words, claim: self.claim }, self.rank)
+    }
+
     /// Rings at `rank`.
     #[inline]
     pub(super) fn ring(&self, stream: &Stream, operation: &'static str, rank: usize) -> Result<()> {

@@ -92,13 +92,13 @@ impl<T: Word, F: FnMut(T) -> T> Steps<T> for Update<T, F> {
         loop {
             let found: T::Bits = match &mut self.step {
                 Step::Look(get, element) => {
-                    if !get.advance(engine, doing, bytemuck::bytes_of_mut(element))? {
+                    if !get.advance(&mut &*engine, doing, bytemuck::bytes_of_mut(element))? {
                         return Ok(None);
                     }
                     bytemuck::cast(*element)
                 }
                 Step::Swap(expected, swap) => {
-                    let Some(word) = swap.advance(engine, doing)? else { return Ok(None) };
+                    let Some(word) = swap.advance(&mut &*engine, doing)? else { return Ok(None) };
                     let found = T::Bits::narrow(word);
                     if found == *expected {
                         return Ok(Some(bytemuck::cast(found)));

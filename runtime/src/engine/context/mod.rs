@@ -10,6 +10,7 @@
 //! borrows the allocation in its phase.
 
 mod operations;
+mod track;
 mod wait;
 
 use std::cell::RefCell;
@@ -23,6 +24,8 @@ use std::time::Instant;
 use super::Engine;
 use super::networks::{ApartNetworks, Networks};
 use super::routes::Routes;
+use super::operation::Receipts;
+use super::track::Tracking;
 use super::wait::Patience;
 use crate::bootstrap::job::JobMemory;
 use crate::bootstrap::watch::Watch;
@@ -43,8 +46,16 @@ pub(super) struct Contexts {
 pub(crate) struct Shared {
     /// The engine is gone.
     over: AtomicBool,
+    /// What handlers of other ranks owe this one.
+    receipts: Receipts,
     /// Contexts that were dropped where nobody could wait for what they had in flight.
     orphans: Mutex<Vec<Stream>>,
+}
+
+impl Contexts {
+    pub(super) fn receipts(&self) -> &Receipts {
+        &self.shared.receipts
+    }
 }
 
 impl Drop for Contexts {
@@ -122,6 +133,8 @@ pub(crate) struct Driven {
     /// Errors that the rank's own thread met here, for the context's next flush.
     faults: VecDeque<Error>,
     watch: Option<Watch>,
+    /// Operations with events.
+    tracking: Tracking,
 }
 
 impl std::fmt::Debug for Driven {
@@ -157,6 +170,7 @@ impl Engine {
                 doubts: Vec::new(),
                 faults: VecDeque::new(),
                 watch: None,
+                tracking: Tracking::default(),
             };
             Ok(Network {
                 driven: Mutex::new(driven),

@@ -13,8 +13,8 @@ use crate::transport::Sent;
 
 /// A context while its thread makes progress there.
 pub(super) struct Driving<'a> {
-    stream: &'a Stream,
-    driven: &'a mut Driven,
+    pub(super) stream: &'a Stream,
+    pub(super) driven: &'a mut Driven,
 }
 
 impl Issuer for Driving<'_> {
@@ -37,6 +37,19 @@ impl Issuer for Driving<'_> {
 
     fn is_answered(&mut self, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool> {
         self.stream.answered(self.driven, doing, rank, answer)
+    }
+
+    fn keeps(&self, _: usize) -> bool {
+        false
+    }
+
+    fn has_lane(&self, _: usize) -> bool {
+        false
+    }
+
+    fn store(&self, offset: usize, bytes: &[u8]) {
+        // SAFETY: our own slot; the caller guarantees the bounds.
+        unsafe { copy::put(self.stream.node.slot(self.stream.rank).add(offset), bytes.as_ptr(), bytes.len()) };
     }
 }
 
@@ -85,7 +98,7 @@ impl Stream {
         }
         self.check_alive(rank, doing)?;
         let mut get = self.begin_get(rank, offset, into.len());
-        self.wait(doing, |driven| get.advance(Driving { stream: self, driven }, doing, into))
+        self.wait(doing, |driven| get.advance(&mut Driving { stream: self, driven }, doing, into))
     }
 
     /// A get of `len` bytes at `offset` of the slot of `rank`, in bounds, which is reached over the network. Nothing is posted yet.
@@ -101,7 +114,7 @@ impl Stream {
         self.check_own(doing)?;
         let mut driven = self.driven();
         driven.turn(self);
-        let done = get.advance(Driving { stream: self, driven: &mut driven }, doing, into)?;
+        let done = get.advance(&mut Driving { stream: self, driven: &mut driven }, doing, into)?;
         if !done {
             self.check_none_lost(&driven, doing)?
         }
@@ -154,7 +167,7 @@ impl Stream {
         self.check_own(doing)?;
         let mut driven = self.driven();
         driven.turn(self);
-        match atomic.advance(Driving { stream: self, driven: &mut driven }, doing)? {
+        match atomic.advance(&mut Driving { stream: self, driven: &mut driven }, doing)? {
             None => self.check_none_lost(&driven, doing).map(|()| None),
             found => Ok(found),
         }

@@ -81,7 +81,11 @@ impl Stream {
     /// As [`Stream::check_own`].
     pub(crate) fn poll(&self, doing: &'static str) -> Result<usize> {
         self.check_own(doing)?;
-        let done = if self.network.is_some() { self.driven().turn(self) } else { 0 };
+        let mut done = 0;
+        if self.network.is_some() {
+            done = self.driven().turn(self);
+            self.happen_due();
+        }
         if done == 0 {
             self.idle_poll();
         }
@@ -124,6 +128,7 @@ impl Stream {
         let mut idle = 0;
         while !ready() {
             let done = self.driven().turn(self);
+            self.happen_due();
             // Without the lock: handlers may use contexts.
             let came = home.as_ref().map_or(0, |engine| engine.turn());
             if done + came != 0 {
@@ -150,10 +155,12 @@ impl Stream {
         loop {
             let mut driven = self.driven();
             let done = driven.turn(self);
-            if ready(&mut driven)? {
+            let is_ready = ready(&mut driven);
+            drop(driven);
+            self.happen_due();
+            if is_ready? {
                 return Ok(());
             }
-            drop(driven);
             // Without the lock: handlers may use contexts.
             let came = home.as_ref().map_or(0, |engine| engine.turn());
             if done + came != 0 {
@@ -305,7 +312,7 @@ impl Driven {
         if !self.nudges.is_empty() {
             self.nudge(stream);
         }
-        done
+        done + self.advance_tracked(stream)
     }
 
     /// Wakes ranks that sleep although something was rung there.
@@ -332,7 +339,7 @@ impl Driven {
 
     pub(super) fn is_quiet(&mut self, stream: &Stream, doing: &'static str) -> Result<bool> {
         match self.far.flush() {
-            Ok(all) => Ok(all && self.far.is_answered()),
+            Ok(all) => Ok(all && self.far.is_answered() && self.tracking.is_empty()),
             // Nobody misses what was put to a rank that left.
             Err((rank, _)) if stream.job.loss(rank) == Some(Loss::Left) => Ok(false),
             Err((rank, error)) => match stream.failed(self, error, rank, doing) {

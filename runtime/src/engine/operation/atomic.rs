@@ -35,7 +35,7 @@ impl Atomic {
     ///
     /// # Errors
     /// [`crate::Error::PeerLost`]; [`crate::Error::PhaseOver`] if it was not posted yet.
-    pub(crate) fn advance(&mut self, mut issuer: impl Issuer, doing: &'static str) -> Result<Option<u64>> {
+    pub(crate) fn advance(&mut self, issuer: &mut impl Issuer, doing: &'static str) -> Result<Option<u64>> {
         if self.answer.is_none() {
             issuer.check_claim(self.claim, doing, self.rank)?;
             let Atomic { rank, offset, change, .. } = *self;

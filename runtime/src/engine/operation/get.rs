@@ -63,13 +63,13 @@ impl Get {
     ///
     /// # Errors
     /// [`Error::PeerLost`]; [`Error::PhaseOver`] if there is more to ask for.
-    pub(crate) fn advance(&mut self, mut issuer: impl Issuer, doing: &'static str, into: &mut [u8]) -> Result<bool> {
+    pub(crate) fn advance(&mut self, issuer: &mut impl Issuer, doing: &'static str, into: &mut [u8]) -> Result<bool> {
         let most = LONGEST * issuer.largest_get();
         // Requests and bytes that are under way, and the last rank that has no room.
         let (mut at, mut bytes, mut full) = (0, 0, None);
         while at < self.requests.len().min(WINDOW) && bytes < most {
             let request = &mut self.requests[at];
-            match request.came(&mut issuer, doing, self.claim, into, &mut full)? {
+            match request.came(issuer, doing, self.claim, into, &mut full)? {
                 0 => {
                     bytes += request.range.len;
                     at += 1;
@@ -140,7 +140,7 @@ impl Engine {
         let mut get = Get::new(self.networks.largest_get(), None, ranges);
         let mut outcome = Ok(false);
         self.wait_together(doing, || {
-            outcome = get.advance(self, doing, into);
+            outcome = get.advance(&mut &*self, doing, into);
             !matches!(outcome, Ok(false))
         })?;
         outcome.map(drop)

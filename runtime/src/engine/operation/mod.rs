@@ -2,11 +2,14 @@
 //! its contexts carry the same type.
 
 mod atomic;
+mod event;
 mod get;
 
 use std::sync::Arc;
 
 pub(crate) use self::atomic::Atomic;
+pub(super) use self::event::{Due, Tracked, happened};
+pub(crate) use self::event::{Event, Events, Found, Group, Member, RECEIPT, Receipts, Ring, Step};
 pub(crate) use self::get::{Get, HeapRange};
 
 use super::claim::Claim;
@@ -34,6 +37,12 @@ pub(crate) trait Issuer {
     /// # Errors
     /// [`crate::Error::PeerLost`], if it never will.
     fn is_answered(&mut self, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool>;
+    /// Whether a message to `rank` may wait in a queue of this stream.
+    fn keeps(&self, rank: usize) -> bool;
+    /// Whether messages to `rank` go through mapped memory.
+    fn has_lane(&self, rank: usize) -> bool;
+    /// Writes bytes at `offset` of the own slot, in bounds.
+    fn store(&self, offset: usize, bytes: &[u8]);
 }
 
 /// Posts what gives an answer.

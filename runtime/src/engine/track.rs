@@ -1,0 +1,120 @@
+//! Operations of a rank's own stream that are waited for by nobody but their events.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Engine;
+use super::operation::{Due, Event, Events, Operation, Receipts, Ring, Step, Tracked, happened};
+use crate::error::Result;
+
+/// What a stream tracks.
+#[derive(Debug, Default)]
+pub(super) struct Tracking {
+    pub(super) operations: Vec<Tracked>,
+    /// Events that have happened, for the next turn that may call a program's functions.
+    pub(super) due: Vec<Due>,
+}
+
+impl Tracking {
+    pub(super) fn is_empty(&self) -> bool {
+        self.operations.is_empty() && self.due.is_empty()
+    }
+}
+
+impl Engine {
+    /// The receipts that are owed to this rank.
+    pub(crate) fn receipts(&self) -> &Receipts {
+        self.contexts.receipts()
+    }
+
+    /// Does at `events` what is to be done, once `step` has ended at `rank`.
+    pub(crate) fn track(&self, rank: usize, doing: &'static str, step: Step, events: Vec<Event>) {
+        if !events.is_empty() || !matches!(step, Step::Flush { .. } | Step::Message) {
+            self.tracking.borrow_mut().operations.push(Tracked::new(rank, doing, step, events));
+            self.has_background.set(true);
+        }
+    }
+
+    /// The events of a put to `rank` that this rank has begun, whose source was copied.
+    pub(crate) fn track_put(&self, rank: usize, doing: &'static str, events: Events) {
+        let Events { source, mut effect, handled } = events;
+        self.happened(source, Ok(()));
+        // The target's program has no part in it.
+        effect.extend(handled);
+        if self.is_near(rank) {
+            self.happened(effect, Ok(()));
+        } else {
+            self.track(rank, doing, Step::Flush { effect: true }, effect);
+        }
+    }
+
+    /// The events of a message that this rank has sent to `rank`, or keeps for it.
+    pub(crate) fn track_message(&self, rank: usize, effect: Vec<Event>) {
+        self.track(rank, "sending a message", Step::Message, effect);
+        if self.far.is_none() && !self.keeps_for(rank) && !self.interface.delivering() {
+            self.advance_tracked();
+        }
+    }
+
+    /// The number of a receipt that `rank` is to send.
+    pub(crate) fn open_receipt(&self, rank: usize, events: Vec<Event>) -> u64 {
+        self.has_background.set(true);
+        self.receipts().open(rank, events)
+    }
+
+    /// Does what is to be done at events that have happened: now, or after the handler in which this is.
+    pub(crate) fn happened(&self, events: Vec<Event>, outcome: Result<()>) {
+        if events.is_empty() {
+            return;
+        }
+        let mut due = Vec::new();
+        happened(events, outcome, &mut due);
+        if self.interface.delivering() {
+            self.tracking.borrow_mut().due.append(&mut due);
+            self.has_background.set(true);
+        } else {
+            due.into_iter().for_each(|due| self.happen(due));
+        }
+    }
+
+    fn happen(&self, (event, outcome): Due) {
+        if let Err(error) = event.happen(outcome, |bell| self.ring_for_event(bell)) {
+            self.set_fault(error);
+        }
+    }
+
+    fn ring_for_event(&self, Ring { rank, words: [mapped, remote], claim }: Ring) -> Result<()> {
+        if self.check_claim(Some(claim), "", rank).is_err() {
+            return Ok(());
+        }
+        if !self.is_near(rank) {
+            self.do_unasked(rank, Operation::Ring { offset: remote });
+            return Ok(());
+        }
+        // SAFETY: an aligned word of a live bell in a mapped slot, as the claim says; only touched as this atomic.
+        let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(mapped).cast()) };
+        // Contexts add to it too. Release pairs with the Acquire load of whoever counts.
+        word.fetch_add(1, Ordering::Release);
+        self.wake_if_asleep(rank);
+        Ok(())
+    }
+
+    /// Whether events are still to happen.
+    pub(super) fn has_tracked(&self) -> bool {
+        !self.tracking.borrow().is_empty() || self.receipts().are_open()
+    }
+
+    /// Goes on with what is tracked, and does what is due. Tells how many operations and events that were.
+    #[cold]
+    pub(super) fn advance_tracked(&self) -> usize {
+        // Out of their place meanwhile: what is done may begin others.
+        let Tracking { mut operations, mut due } = self.tracking.take();
+        let done = Tracked::advance_all(&mut operations, &mut &*self, &mut due);
+        if self.job.any_lost() || self.job.any_left() {
+            self.receipts().take_lost(|rank| self.check_alive(rank, "a message").err(), &mut due);
+        }
+        self.tracking.borrow_mut().operations.append(&mut operations);
+        let done = done + due.len();
+        due.into_iter().for_each(|due| self.happen(due));
+        done
+    }
+}

@@ -1,0 +1,489 @@
+//! Operations with events: what a program asks to be told of a put, get, atomic or message.
+
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context as TaskContext, Poll};
+
+use bytemuck::Pod;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{AtomicElement, Bell, PlainData, Symmetric, ThreadBell, World};
+use crate::engine::{self, Atomic, Change, Events, Found, Get, Group, HeapRange, Member, Ring, Shared, Step};
+use crate::error::{Error, Result};
+use crate::memory::copy;
+use crate::message::{Context, HandlerId};
+use crate::transport::AtomicOp;
+
+/// What is done when an event of an [`Operation`] happens. Made of a reference to a [`Counter`], a [`Bell`] or a [`Completion`], or of a
+/// function by [`Event::call`].
+#[derive(Debug)]
+pub struct Event {
+    kind: engine::Event,
+    /// Of a bell: the rank and world that it is of.
+    of: Option<*const Shared>,
+}
+
+// SAFETY: the address is compared and never followed; all else is `Send`.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// Calls `function` with the outcome, in a call of this rank that makes progress, or before the operation returns: never
+    /// inside a handler. Only a callback hears of an operation's error itself. Of a [`ThreadContext`](super::ThreadContext)
+    /// it runs on whichever thread makes progress there.
+    pub fn call(function: impl FnOnce(Result<()>) + Send + 'static) -> Event {
+        Event { kind: engine::Event::Call(Box::new(function)), of: None }
+    }
+
+    /// Rings `bell` at `rank`, which is this rank or another one. A bell that this rank has dropped by then is not rung.
+    ///
+    /// # Panics
+    /// If the world has no such rank.
+    pub fn ring(bell: &Bell, rank: usize) -> Event {
+        assert!(rank < bell.engine().size, "a bell is rung at rank {rank} of {}", bell.engine().size);
+        let ring = Ring { rank, words: bell.words.for_contexts(bell.engine()), claim: bell.claim() };
+        Event { kind: engine::Event::Ring(ring), of: Some(bell.engine().identity()) }
+    }
+
+    /// What the engine does, if the event may happen at an operation of this rank.
+    pub(super) fn check(self, identity: *const Shared) -> Result<engine::Event> {
+        match self.of {
+            Some(of) if !std::ptr::eq(of, identity) => {
+                let why = "the bell of an event is of another world, or of another rank".into();
+                Err(Error::InvalidArgument { operation: "an operation with events", why })
+            }
+            _ => Ok(self.kind),
+        }
+    }
+}
+
+/// Counts the operations at which the event has happened without an error.
+impl From<&Counter> for Event {
+    fn from(counter: &Counter) -> Event {
+        Event { kind: engine::Event::Count(Arc::clone(&counter.count)), of: None }
+    }
+}
+
+/// Rings the bell at this rank.
+impl From<&Bell> for Event {
+    fn from(bell: &Bell) -> Event {
+        Event::ring(bell, bell.engine().rank)
+    }
+}
+
+/// Rings the bell at this rank.
+impl From<&ThreadBell<'_>> for Event {
+    fn from(bell: &ThreadBell<'_>) -> Event {
+        let (ring, of) = bell.for_event();
+        Event { kind: engine::Event::Ring(ring), of: Some(of) }
+    }
+}
+
+/// Makes the operation one of those that the future waits for.
+impl From<&Completion> for Event {
+    fn from(completion: &Completion) -> Event {
+        Event { kind: engine::Event::End(Member::new(&completion.group)), of: None }
+    }
+}
+
+/// A number in this process, which events add to: of one operation, or of as many as you like. Copies are the same counter.
+///
+/// [`World::wait_counter`] waits for it. Any thread may look.
+#[derive(Debug, Clone, Default)]
+pub struct Counter {
+    count: Arc<AtomicU64>,
+}
+
+impl Counter {
+    /// A counter of 0.
+    pub fn new() -> Counter {
+        Counter::default()
+    }
+
+    /// Adds by hand, as events add.
+    pub fn add(&self, more: u64) {
+        // Pairs with the Acquire load in `value`.
+        self.count.fetch_add(more, Ordering::Release);
+    }
+
+    /// How many events it has counted. It makes no progress: whoever saw an effect counted sees what the operation got.
+    pub fn value(&self) -> u64 {
+        // Pairs with the Release of `Event::happen`.
+        self.count.load(Ordering::Acquire)
+    }
+}
+
+/// A future of operations: ready when the event has happened at each of those that were given it, with the first of their errors. One
+/// that was given to none is ready.
+///
+/// It makes no progress by itself: await it in [`World::block_on`], or wait by [`World::wait_completion`] or
+/// [`ThreadContext::wait_completion`](super::ThreadContext::wait_completion). Dropping it takes nothing back.
+#[derive(Debug, Default)]
+pub struct Completion {
+    group: Arc<Group>,
+}
+
+impl Completion {
+    /// A future of no operation so far.
+    pub fn new() -> Completion {
+        Completion::default()
+    }
+
+    /// How they ended, if all have. An error is told once.
+    pub fn outcome(&self) -> Option<Result<()>> {
+        self.group.outcome()
+    }
+}
+
+impl Future for Completion {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Result<()>> {
+        match self.outcome() {
+            Some(outcome) => Poll::Ready(outcome),
+            None => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// What an atomic of an [`Operation`] found, once it is in effect.
+#[derive(Debug)]
+pub struct Fetched<T> {
+    pub(super) found: Arc<Found>,
+    pub(super) narrow: fn(u64) -> T,
+}
+
+impl<T> Fetched<T> {
+    /// The element's former value, if the atomic is in effect and its answer is here. Makes no progress.
+    pub fn value(&self) -> Option<T> {
+        self.found.get().map(self.narrow)
+    }
+}
+
+/// A put, get, atomic or message of this rank to be, with what is done at its events. Made by [`World::operation`].
+///
+/// # Events
+/// Each event can be had as nothing, which costs nothing, or as any number of counters, bells, functions and futures. A counter,
+/// or a future, serves for a group: give it to several operations.
+///
+/// | event | of a put | of a get | of an atomic | of a message |
+/// | --- | --- | --- | --- | --- |
+/// | [source](Operation::source) | the source may be changed | – (with effect) | at once | the payload may be changed |
+/// | [effect](Operation::effect) | it is visible at the target | the elements are here | its result is here | it is in the target's memory, or the network has delivered it to the target |
+/// | [handled](Operation::handled) | with effect | with effect | with effect | its handler has run |
+///
+/// On mapped memory the first two happen before the call returns, but for a message that had to be queued. On a network they happen when
+/// the network has acknowledged the operation. Verbs' device at the target does that alone; where a network does not serve
+/// puts, gets and atomics (`bellwether info`), and on a simulated one without such devices, the target has to make progress. A
+/// handler needs the target's progress everywhere.
+///
+/// This rank learns of an event in a call that makes progress: [`World::poll`], and every wait. An operation that fails, since its
+/// target died, is told to the functions and futures among its events; of counters and bells the next [`World::poll`] has the error.
+///
+/// # Buffers
+/// `put`, `send` and `invoke` copy what is not delivered at once, so their slices are borrowed for the call alone. `put_from` and
+/// `get_into` use this rank's part of an array until the event, and atomics a cell of their own ([`Fetched`]): nothing
+/// of the caller's is in flight, and forgetting any of these values is safe.
+///
+/// # Examples
+/// ```
+/// # use bellwether_runtime as bellwether;
+/// use bellwether::{Completion, Counter, Event};
+/// bellwether::threads(2, |world| {
+///     let (numbers, bell) = (world.alloc::<u64>(4)?, world.bell()?);
+///     let other = 1 - world.rank();
+///     // A group of puts, by a counter.
+///     let arrived = Counter::new();
+///     for i in 0..4 {
+///         world.operation().effect(&arrived).put(&numbers, other, i, &[i as u64])?;
+///     }
+///     world.wait_counter(&arrived, 4)?;
+///     // A message: its handler's end rings a bell here, and ends a future.
+///     let done = Completion::new();
+///     world.operation().handled(&bell).handled(&done).invoke(other, 5u64, |_, x| assert_eq!(x, 5))?;
+///     bell.wait(1)?;
+///     world.block_on(done)?;
+///     world.barrier()
+/// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+/// # Ok::<(), bellwether::Error>(())
+/// ```
+#[must_use = "nothing is done before `put`, `get_into`, `fetch`, `send` or `invoke`"]
+#[derive(Debug)]
+pub struct Operation<'w> {
+    world: &'w World,
+    source: Vec<Event>,
+    effect: Vec<Event>,
+    handled: Vec<Event>,
+}
+
+/// The events of an operation, checked.
+pub(super) fn checked(lists: [Vec<Event>; 3], identity: *const Shared) -> Result<Events> {
+    let check = |list: Vec<Event>| list.into_iter().map(|event| event.check(identity)).collect::<Result<Vec<_>>>();
+    let [source, effect, handled] = lists.map(check);
+    Ok(Events { source: source?, effect: effect?, handled: handled? })
+}
+
+impl World {
+    /// An operation with events; see [`Operation`].
+    pub fn operation(&self) -> Operation<'_> {
+        Operation { world: self, source: Vec::new(), effect: Vec::new(), handled: Vec::new() }
+    }
+
+    /// Waits until `counter` has counted `target` events at least, and tells how many it has. Delivers messages meanwhile.
+    ///
+    /// # Errors
+    /// As [`World::wait_for_peers`]; so that of an operation that the counter was to count.
+    pub fn wait_counter(&self, counter: &Counter, target: u64) -> Result<u64> {
+        self.engine().wait_until("waiting for a counter", None, || counter.value() >= target)?;
+        Ok(counter.value())
+    }
+
+    /// Waits until all operations of a future have ended. Delivers messages meanwhile.
+    ///
+    /// # Errors
+    /// The first of theirs; as [`World::wait_for_peers`].
+    pub fn wait_completion(&self, completion: &Completion) -> Result<()> {
+        let mut outcome = None;
+        self.engine().wait_until("waiting for operations", None, || {
+            outcome = completion.outcome();
+            outcome.is_some()
+        })?;
+        outcome.expect("the wait ends with an outcome")
+    }
+}
+
+impl Operation<'_> {
+    /// At the event that the source may be changed.
+    pub fn source(mut self, event: impl Into<Event>) -> Self {
+        self.source.push(event.into());
+        self
+    }
+
+    /// At the event that it is in effect.
+    pub fn effect(mut self, event: impl Into<Event>) -> Self {
+        self.effect.push(event.into());
+        self
+    }
+
+    /// At the event that the target's program has handled it.
+    pub fn handled(mut self, event: impl Into<Event>) -> Self {
+        self.handled.push(event.into());
+        self
+    }
+
+    fn events(self, identity: *const Shared) -> Result<Events> {
+        checked([self.source, self.effect, self.handled], identity)
+    }
+
+    /// Writes `values` at `rank`, from element `start`.
+    ///
+    /// # Errors
+    /// As [`Symmetric::put_slice`]; [`Error::InvalidArgument`] if the array or a bell is of another world. Then no event happens.
+    pub fn put<T: PlainData>(self, array: &Symmetric<T>, rank: usize, start: usize, values: &[T]) -> Result<()> {
+        let engine = self.world.engine();
+        array.check_of(engine)?;
+        let events = self.events(engine.identity())?;
+        array.put_slice(rank, start, values)?;
+        engine.track_put(rank, "put", events);
+        Ok(())
+    }
+
+    /// Writes elements `from` of this rank's part of `source` at `rank`, from element `start`. Over a network long ones are not copied
+    /// first: what arrives if they are changed before the source event may be of before or after the change.
+    ///
+    /// # Errors
+    /// As [`Symmetric::put_from`]; as [`Operation::put`].
+    pub fn put_from<T: PlainData>(
+        self,
+        array: &Symmetric<T>,
+        rank: usize,
+        start: usize,
+        source: &Symmetric<T>,
+        from: Range<usize>,
+    ) -> Result<()> {
+        let engine = self.world.engine();
+        array.check_of(engine)?;
+        let mut events = self.events(engine.identity())?;
+        array.put_from(rank, start, source, from)?;
+        if !engine.is_near(rank) {
+            engine.track(rank, "put", Step::Flush { effect: false }, std::mem::take(&mut events.source));
+        }
+        engine.track_put(rank, "put", events);
+        Ok(())
+    }
+
+    /// Reads elements of `rank`, from `start`, into elements `to` of this rank's part of `into`. They are there at the effect event.
+    ///
+    /// # Errors
+    /// As [`Symmetric::get_slice`]; as [`Operation::put`].
+    pub fn get_into<T: PlainData>(
+        self,
+        array: &Symmetric<T>,
+        rank: usize,
+        start: usize,
+        into: &Symmetric<T>,
+        to: Range<usize>,
+    ) -> Result<()> {
+        const DOING: &str = "get";
+        let engine = self.world.engine();
+        array.check_of(engine)?;
+        into.check_of(engine)?;
+        let (count, len) = (to.len(), to.len() * size_of::<T>());
+        let own = into.range(DOING, engine.rank, to.start, count)?;
+        let offset = array.range(DOING, rank, start, count)?;
+        let events = self.events(engine.identity())?;
+        let mut all = events.source;
+        all.extend(events.effect);
+        all.extend(events.handled);
+        if engine.is_near(rank) {
+            let mut bytes = vec![0; len];
+            // SAFETY: two ranges of mapped slots, in bounds as just checked. They may overlap, so the bytes go by a buffer.
+            unsafe {
+                copy::get(bytes.as_mut_ptr(), engine.node.slot(rank).add(offset), len);
+                copy::put(engine.node.slot(engine.rank).add(own), bytes.as_ptr(), len);
+            }
+            engine.happened(all, Ok(()));
+            return Ok(());
+        }
+        let get = Get::new(engine.network(), Some(array.claim()), [HeapRange { rank, offset, len }]);
+        let step = Step::Get { get, bytes: vec![0; len], offset: own, claim: into.claim() };
+        engine.track(rank, DOING, step, all);
+        // In flight now, if there is room.
+        engine.turn();
+        Ok(())
+    }
+
+    /// Does an atomic with `value` on element `index` of `rank`; not [`AtomicOp::CompareSwap`]. What was there before is in the result at
+    /// the effect event.
+    ///
+    /// # Errors
+    /// As [`Symmetric::fetch_add`]; [`Error::InvalidArgument`] for a compare-and-swap; as [`Operation::put`].
+    pub fn fetch<T: AtomicElement>(
+        self,
+        op: AtomicOp,
+        array: &Symmetric<T>,
+        rank: usize,
+        index: usize,
+        value: T,
+    ) -> Result<Fetched<T>> {
+        if op == AtomicOp::CompareSwap {
+            let why = "a compare-and-swap has two values: use `compare_swap`".into();
+            return Err(Error::InvalidArgument { operation: "an atomic", why });
+        }
+        self.change(op, array, rank, index, [value, T::zeroed()])
+    }
+
+    /// Stores `new` in element `index` of `rank` if it is `expected`; as [`Operation::fetch`].
+    ///
+    /// # Errors
+    /// As [`Operation::fetch`].
+    pub fn compare_swap<T: AtomicElement>(
+        self,
+        array: &Symmetric<T>,
+        rank: usize,
+        index: usize,
+        expected: T,
+        new: T,
+    ) -> Result<Fetched<T>> {
+        self.change(AtomicOp::CompareSwap, array, rank, index, [new, expected])
+    }
+
+    fn change<T: AtomicElement>(
+        self,
+        op: AtomicOp,
+        array: &Symmetric<T>,
+        rank: usize,
+        index: usize,
+        [value, compare]: [T; 2],
+    ) -> Result<Fetched<T>> {
+        const DOING: &str = "an atomic";
+        let engine = self.world.engine();
+        array.check_of(engine)?;
+        let offset = array.range(DOING, rank, index, 1)?;
+        let mut events = self.events(engine.identity())?;
+        let mut effect = std::mem::take(&mut events.effect);
+        effect.append(&mut events.handled);
+        let found: Arc<Found> = Arc::default();
+        let fetched = Fetched { found: Arc::clone(&found), narrow: T::narrow };
+        match array.element(rank, index) {
+            Some(at) => {
+                // SAFETY: an element in mapped memory, only touched atomically.
+                let before = unsafe { apply(op, at, value, compare) };
+                found.set(before.widen());
+                events.source.append(&mut effect);
+                engine.happened(events.source, Ok(()));
+            }
+            None => {
+                let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
+                let atomic = Atomic::new(array.claim(), rank, offset, change);
+                engine.track(rank, DOING, Step::Atomic { atomic, found }, effect);
+                engine.happened(events.source, Ok(()));
+                engine.turn();
+            }
+        }
+        Ok(fetched)
+    }
+
+    /// Sends `payload` to a registered handler of `rank`.
+    ///
+    /// # Errors
+    /// As [`World::send`]; as [`Operation::put`].
+    pub fn send(self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
+        let (engine, messages) = (self.world.engine(), self.world.messages());
+        let Events { source, effect, handled } = self.events(engine.identity())?;
+        messages.send_to_handler_with(rank, handler, payload, handled)?;
+        engine.happened(source, Ok(()));
+        engine.track_message(rank, effect);
+        Ok(())
+    }
+
+    /// Runs a closure that captures nothing at `rank`, with `arguments` by serde.
+    ///
+    /// # Errors
+    /// As [`World::invoke`]; as [`Operation::put`].
+    pub fn invoke<A, F>(self, rank: usize, arguments: A, function: F) -> Result<()>
+    where
+        A: Serialize + DeserializeOwned,
+        F: Fn(&Context<'_>, A) + Copy + Send + 'static,
+    {
+        let (engine, messages) = (self.world.engine(), self.world.messages());
+        let Events { source, effect, handled } = self.events(engine.identity())?;
+        messages.invoke_with(rank, arguments, function, handled)?;
+        engine.happened(source, Ok(()));
+        engine.track_message(rank, effect);
+        Ok(())
+    }
+}
+
+/// # Safety
+/// `at` is valid, aligned and only touched atomically.
+pub(super) unsafe fn apply<T: AtomicElement>(op: AtomicOp, at: *mut T, value: T, compare: T) -> T {
+    // SAFETY: the caller's.
+    unsafe {
+        match op {
+            AtomicOp::Add => T::fetch_add(at, value),
+            AtomicOp::And => T::fetch_and(at, value),
+            AtomicOp::Or => T::fetch_or(at, value),
+            AtomicOp::Xor => T::fetch_xor(at, value),
+            AtomicOp::Swap => T::swap(at, value),
+            AtomicOp::CompareSwap => T::compare_swap(at, compare, value),
+        }
+    }
+}
+
+impl<T: Pod> Symmetric<T> {
+    /// # Errors
+    /// [`Error::InvalidArgument`] if it is another world's or rank's.
+    fn check_of(&self, engine: &engine::Engine) -> Result<()> {
+        if std::ptr::eq(self.engine().identity(), engine.identity()) {
+            return Ok(());
+        }
+        let why = "the array is of another world".into();
+        Err(Error::InvalidArgument { operation: "an operation with events", why })
+    }
+}

@@ -1,0 +1,359 @@
+//! The three events of operations: on mapped memory, over the transport contract, on simulated networks and between processes.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bellwether_runtime::transport::sim::{Config, check};
+use bellwether_runtime::transport::{AtomicOp, Memory};
+use bellwether_runtime::{Completion, Counter, Error, Event, Result, Settings, Simulated, Threads, Transport, World};
+
+const DEADLINE: Duration = Duration::from_secs(120);
+
+fn threads(ranks: usize, transport: Transport) -> Threads {
+    let mut settings = Settings::default();
+    settings.transport = transport;
+    Threads::new(ranks).settings(settings).deadline(DEADLINE)
+}
+
+/// Runs `program` on threads with mapped memory and without, and on simulated networks: late, reordering, with few credits, with
+/// targets that serve nothing while they compute, with several ranks on a node. What ranks of one run share is made for each run.
+fn everywhere<S>(name: &str, shared: impl Fn() -> S + Sync, program: impl Fn(&World, &S) -> Result<()> + Sync)
+where
+    S: Send + Sync + 'static,
+{
+    let all_well = |place: &str, results: Vec<Result<()>>| {
+        for (rank, result) in results.into_iter().enumerate() {
+            result.unwrap_or_else(|error| panic!("{place}, rank {rank}: {error}"));
+        }
+    };
+    for (ranks, transport) in [(1, Transport::Auto), (3, Transport::Auto), (3, Transport::ShmContract)] {
+        let shared = shared();
+        all_well("threads", threads(ranks, transport).run(|world| program(world, &shared)).expect("ranks start"));
+    }
+    check(name, 2, |seed| {
+        let wild = Config::new(3, seed).wild();
+        let mut narrow = wild.clone();
+        (narrow.flow.slots, narrow.flow.credits, narrow.flow.fragment) = (1, 1, 8);
+        let networks = [
+            ("narrow", narrow),
+            ("unserved", Config { served_asleep: false, ..wild.clone() }),
+            ("native", Config { memory: Memory::Direct, ..wild.clone() }),
+            ("posted", Config { memory: Memory::Posted, ..wild.clone() }),
+            ("shared nodes", wild.shared_nodes(&[2])),
+        ];
+        for (network, config) in networks {
+            let shared = shared();
+            all_well(network, Simulated::new(config).run(|world| program(world, &shared)).expect("the job runs"));
+        }
+    });
+}
+
+/// Ranks that are through with a step, outside of anything that the job orders.
+#[derive(Default)]
+struct Through([AtomicU64; 8]);
+
+impl Through {
+    fn pass(&self, step: usize) {
+        self.0[step].fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Waits until so many ranks are through, by polls alone.
+    fn await_all(&self, world: &World, step: usize, ranks: usize) -> Result<()> {
+        while self.0[step].load(Ordering::SeqCst) < ranks as u64 {
+            world.poll()?;
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+const LEN: usize = 3000;
+
+/// Puts, gets and atomics, and each way to hear of their events.
+fn one_sided(world: &World, through: &Through) -> Result<()> {
+    let (me, size) = (world.rank(), world.size());
+    let (next, before) = ((me + 1) % size, (me + size - 1) % size);
+    let (numbers, bell) = (world.alloc::<u64>(LEN)?, world.bell()?);
+    let mine: Vec<u64> = (0..LEN as u64).map(|i| 1000 * (me as u64 + 1) + i).collect();
+    let theirs: Vec<u64> = (0..LEN as u64).map(|i| 1000 * (before as u64 + 1) + i).collect();
+    let (source, effect, called, done) = (Counter::new(), Counter::new(), Counter::new(), Completion::new());
+    for (i, part) in mine.chunks(LEN / 10).enumerate() {
+        let mut part = part.to_vec();
+        let put = world.operation().source(&source).effect(&effect).handled(&bell).effect(&done);
+        let count = called.clone();
+        let hear = Event::call(move |outcome| outcome.map_or((), |()| count.add(1)));
+        put.effect(hear).put(&numbers, next, i * (LEN / 10), &part)?;
+        part.fill(0);
+        assert_eq!(source.value(), i as u64 + 1, "copied, so the source may be changed at once");
+    }
+    world.wait_counter(&effect, 10)?;
+    // Nothing but the events says that it is in effect.
+    through.pass(0);
+    through.await_all(world, 0, size)?;
+    let mut came = vec![0; LEN];
+    numbers.read(0, &mut came);
+    assert!(came == theirs, "rank {me}: {} of {LEN} elements are there", came.iter().filter(|x| **x != 0).count());
+    assert!(bell.wait(10)? == 10);
+    world.wait_completion(&done)?;
+    assert!(done.outcome().is_some_and(|outcome| outcome.is_ok()));
+    world.wait_counter(&called, 10)?;
+    assert_eq!([source.value(), effect.value(), called.value(), bell.count()?], [10; 4]);
+    world.barrier()?;
+
+    // Out of this rank's own part, and into it.
+    let (copy, back) = (world.alloc::<u64>(LEN)?, world.alloc::<u64>(LEN)?);
+    let (source, effect, got) = (Counter::new(), Counter::new(), Completion::new());
+    world.operation().source(&source).effect(&effect).put_from(&copy, next, 5, &numbers, 5..LEN)?;
+    world.wait_counter(&source, 1)?;
+    numbers.store(LEN - 1, 0);
+    world.wait_counter(&effect, 1)?;
+    through.pass(1);
+    through.await_all(world, 1, size)?;
+    world.operation().effect(&got).get_into(&copy, me, 5, &back, 5..LEN)?;
+    world.operation().effect(&got).get_into(&copy, next, 0, &back, 0..5)?;
+    world.block_on(got)?;
+    let (mut came, theirs) = (vec![0; LEN], (before + size - 1) % size);
+    back.read(0, &mut came);
+    let expected = |i: usize| if i < 5 { 0 } else { 1000 * (theirs as u64 + 1) + i as u64 };
+    assert!(came.iter().enumerate().all(|(i, x)| *x == expected(i)));
+    let got = Completion::new();
+    world.operation().effect(&got).get_into(&copy, next, 5, &back, 0..LEN - 5)?;
+    world.wait_completion(&got)?;
+    assert_eq!(
+        back.load(LEN - 6),
+        1000 * (before as u64 + 1) + LEN as u64 - 1,
+        "what was put there from here, before it was changed"
+    );
+    world.barrier()?;
+
+    // Atomics: the former values of all ranks' adds are all different.
+    let words = world.alloc::<u64>(size + 1)?;
+    let found = Counter::new();
+    let add = world.operation().effect(&found).fetch(AtomicOp::Add, &words, 0, size, 1)?;
+    let swap = world.operation().handled(&found).compare_swap(&words, next, me, 0, 7)?;
+    world.wait_counter(&found, 2)?;
+    assert_eq!(swap.value(), Some(0));
+    let was = add.value().expect("in effect");
+    let all = world.allgather(&[was])?;
+    assert!((0..size as u64).all(|i| all.contains(&i)), "{all:?}");
+    world.barrier()?;
+    assert_eq!(words.load(before), 7);
+    assert!(matches!(
+        world.operation().fetch(AtomicOp::CompareSwap, &words, 0, 0, 1),
+        Err(Error::InvalidArgument { .. })
+    ));
+    assert!(matches!(world.operation().effect(&found).put(&words, size, 0, &[1]), Err(Error::RankOutOfRange { .. })));
+    assert_eq!(found.value(), 2, "no event of what was not done");
+    world.barrier()
+}
+
+#[test]
+fn puts_gets_and_atomics_tell_of_their_events() {
+    everywhere("events of puts", Through::default, one_sided);
+}
+
+/// A message's handler has run when that is told, and not before.
+fn messages(world: &World, ran: &Through) -> Result<()> {
+    let (me, size) = (world.rank(), world.size());
+    let next = (me + 1) % size;
+    world.set_state(Counter::new());
+    world.barrier()?;
+    let (source, effect, handled, done) = (Counter::new(), Counter::new(), Counter::new(), Completion::new());
+    let bell = world.bell()?;
+    for i in 0..20u64 {
+        let message = world.operation().source(&source).effect(&effect).handled(&handled).handled(&bell).handled(&done);
+        message.invoke(next, (i, vec![i; i as usize * 50]), |context, (i, list)| {
+            assert!(list.len() as u64 == i * 50 && list.iter().all(|x| *x == i));
+            context.state::<Counter>().expect("was set").add(1);
+        })?;
+        assert_eq!(source.value(), i + 1);
+    }
+    world.wait_counter(&effect, 20)?;
+    world.wait_counter(&handled, 20)?;
+    // Each of mine has run at the next rank, though nothing but the events says so.
+    ran.pass(0);
+    ran.await_all(world, 0, size)?;
+    assert_eq!(world.state::<Counter>().expect("was set").value(), 20);
+    world.wait_completion(&done)?;
+    assert_eq!([bell.wait(20)?, handled.value(), effect.value()], [20; 3]);
+    world.barrier()
+}
+
+#[test]
+fn a_message_tells_when_its_handler_has_run() {
+    everywhere("events of messages", Through::default, messages);
+}
+
+#[test]
+fn a_handlers_end_comes_after_the_handler_and_needs_the_targets_progress() {
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let (asleep, ran) = (AtomicBool::new(true), Arc::new(AtomicBool::new(false)));
+        let results = threads(2, transport).build(|mut builder| {
+            let mark = Arc::clone(&ran);
+            let handler = builder.handler("mark", move |_, bytes| mark.store(bytes == b"now", Ordering::SeqCst));
+            let world = builder.start()?;
+            if world.rank() == 1 {
+                while asleep.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                return world.finish();
+            }
+            let (seen, mark) = (Arc::new(Mutex::new(Vec::new())), Arc::clone(&ran));
+            let told = Arc::clone(&seen);
+            let hear = Event::call(move |outcome| {
+                told.lock().expect("no panic").push((outcome.is_ok(), mark.load(Ordering::SeqCst)));
+            });
+            let effect = Counter::new();
+            world.operation().effect(&effect).handled(hear).send(1, handler, b"now")?;
+            for _ in 0..1000 {
+                world.poll()?;
+            }
+            assert!(seen.lock().expect("no panic").is_empty(), "the target has not polled");
+            asleep.store(false, Ordering::SeqCst);
+            world.wait_until(|| !seen.lock().expect("no panic").is_empty())?;
+            assert_eq!(*seen.lock().expect("no panic"), [(true, true)], "once, after the handler");
+            world.wait_counter(&effect, 1)?;
+            world.finish()
+        });
+        results.expect("ranks start").into_iter().for_each(|result| result.expect("runs"));
+    }
+}
+
+#[test]
+fn who_is_gone_is_told_to_functions_and_futures() {
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let sent = AtomicBool::new(false);
+        let results = threads(2, transport).run(|world| {
+            if world.rank() == 1 {
+                while !sent.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                // It leaves without a look at the message.
+                return;
+            }
+            let seen = Arc::new(Mutex::new(None));
+            let (told, done, counter) = (Arc::clone(&seen), Completion::new(), Counter::new());
+            let hear = Event::call(move |outcome| *told.lock().expect("no panic") = Some(outcome));
+            let message = world.operation().handled(hear).handled(&done).handled(&counter);
+            message.invoke(1, (), |_, ()| ()).expect("is sent");
+            sent.store(true, Ordering::SeqCst);
+            while seen.lock().expect("no panic").is_none() {
+                let _ = world.poll();
+                std::thread::yield_now();
+            }
+            let outcome = seen.lock().expect("no panic").take();
+            assert!(matches!(outcome, Some(Err(Error::PeerLost { rank: 1, .. }))), "{outcome:?}");
+            assert!(matches!(done.outcome(), Some(Err(Error::PeerLost { rank: 1, .. }))));
+            assert_eq!(counter.value(), 0, "it counts what was handled");
+        });
+        results.expect("ranks start");
+    }
+}
+
+#[test]
+fn a_bell_that_was_dropped_is_not_rung() {
+    everywhere(
+        "events at dropped bells",
+        || (),
+        |world, ()| {
+            let next = (world.rank() + 1) % world.size();
+            let bell = world.bell()?;
+            let late = Event::ring(&bell, world.rank());
+            drop(bell);
+            world.barrier()?;
+            // In the memory that the bell had.
+            let numbers = world.alloc::<u64>(8)?;
+            let handled = Counter::new();
+            world.operation().handled(late).handled(&handled).invoke(next, (), |_, ()| ())?;
+            world.wait_counter(&handled, 1)?;
+            world.barrier()?;
+            assert!((0..8).all(|i| numbers.load(i) == 0), "somebody else's memory is not counted in");
+            world.barrier()
+        },
+    );
+}
+
+/// As [`one_sided`], by a context.
+fn by_context(world: &World, through: &Through, elsewhere: bool) -> Result<()> {
+    let (me, size) = (world.rank(), world.size());
+    let (next, before) = ((me + 1) % size, (me + size - 1) % size);
+    let (numbers, bell) = (world.alloc::<u64>(LEN + 1)?, world.bell()?);
+    let context = world.context()?;
+    let (array, chime) = (numbers.for_threads(), bell.for_threads());
+    let mine: Vec<u64> = (0..LEN as u64).map(|i| 1000 * (me as u64 + 1) + i).collect();
+    let work = move || {
+        let (source, effect, done) = (Counter::new(), Counter::new(), Completion::new());
+        for (i, part) in mine.chunks(LEN / 10).enumerate() {
+            let put = context.operation().source(&source).effect(&effect).handled(&done).effect(&chime);
+            put.put(&array, next, i * (LEN / 10), part)?;
+            assert_eq!(source.value(), i as u64 + 1);
+        }
+        let add = context.operation().effect(&effect).fetch(AtomicOp::Add, &array, next, LEN, 3)?;
+        context.wait_counter(&effect, 11)?;
+        context.wait_completion(&done)?;
+        assert_eq!(add.value(), Some(0));
+        let swap = context.operation().handled(&effect).compare_swap(&array, next, LEN, 3, 4)?;
+        context.wait_counter(&effect, 12)?;
+        assert_eq!((swap.value(), effect.value()), (Some(3), 12));
+        through.pass(0);
+        Ok(())
+    };
+    match elsewhere {
+        true => std::thread::scope(|scope| scope.spawn(work).join().expect("does not panic"))?,
+        false => work()?,
+    }
+    through.await_all(world, 0, size)?;
+    let mut came = vec![0; LEN + 1];
+    numbers.read(0, &mut came);
+    assert!(came[..LEN].iter().enumerate().all(|(i, x)| *x == 1000 * (before as u64 + 1) + i as u64));
+    assert_eq!((came[LEN], bell.wait(10)?), (4, 10));
+    world.barrier()
+}
+
+#[test]
+fn a_context_tells_of_its_operations_events() {
+    everywhere("events of contexts", Through::default, |world, through| by_context(world, through, false));
+}
+
+#[test]
+fn a_context_of_another_thread_tells_of_its_operations_events() {
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let through = Through::default();
+        // Nobody polls on the thread of the world meanwhile: over the contract only a target that makes progress serves puts.
+        let results = threads(1, transport).run(|world| by_context(world, &through, true));
+        results.expect("ranks start").into_iter().for_each(|result| result.expect("runs"));
+    }
+}
+
+#[test]
+fn ranks_that_are_processes_tell_of_events() {
+    let program = std::env::current_exe().expect("this program");
+    let ranks = std::process::Command::new(program)
+        .args(["--exact", "one_of_several_processes", "--ignored", "--nocapture", "--test-threads", "1"])
+        .env("BELLWETHER_RANKS", "3")
+        .output()
+        .expect("starts");
+    let told = String::from_utf8_lossy(&ranks.stderr);
+    assert!(ranks.status.success(), "{told}");
+    assert_eq!(String::from_utf8_lossy(&ranks.stdout).matches("told of all events").count(), 3, "{told}");
+}
+
+#[test]
+#[ignore = "started by ranks_that_are_processes_tell_of_events"]
+fn one_of_several_processes() {
+    let world = World::start().expect("starts");
+    let (me, size) = (world.rank(), world.size());
+    let (next, before) = ((me + 1) % size, (me + size - 1) % size);
+    let numbers = world.alloc::<u64>(1).expect("allocates");
+    let (effect, handled) = (Counter::new(), Completion::new());
+    world.operation().effect(&effect).put(&numbers, next, 0, &[me as u64 + 1]).expect("puts");
+    let check = |context: &bellwether_runtime::Context<'_>, from: usize| assert_eq!(context.from(), from);
+    world.operation().handled(&handled).invoke(next, me, check).expect("sends");
+    world.wait_counter(&effect, 1).expect("is in effect");
+    world.wait_completion(&handled).expect("is handled");
+    world.barrier().expect("meets");
+    assert_eq!(numbers.load(0), before as u64 + 1);
+    println!("told of all events");
+    world.finish().expect("finishes");
+}
