@@ -241,7 +241,7 @@ impl Issuer for &Engine {
     }
 
     fn has_lane(&self, rank: usize) -> bool {
-        self.far.is_none() || Engine::has_lane(self, rank)
+        self.routes.has_lane(rank)
     }
 
     fn store(&self, offset: usize, bytes: &[u8]) {
@@ -274,27 +274,6 @@ impl Engine {
         }
     }
 
-    pub(super) fn far_error(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
-        match error.at(doing, rank) {
-            Error::PeerLost { cause, .. } => {
-                self.lose(rank);
-                let known = self.job.loss(rank).map(|cause| (rank, cause));
-                let (rank, cause) = self.first_lost().or(known).unwrap_or((rank, cause));
-                Error::PeerLost { rank, cause, doing: doing.into() }
-            }
-            // Its memory is taken away when a rank leaves.
-            other => match self.job.loss(rank) {
-                Some(cause) => Error::PeerLost { rank, cause, doing: doing.into() },
-                None => other,
-            },
-        }
-    }
-
-    /// The rank that died first, or to which the connection is lost.
-    pub(super) fn first_lost(&self) -> Option<(usize, Loss)> {
-        self.job.first_lost().or_else(|| self.cut.borrow().first().map(|rank| (*rank, Loss::Disconnected)))
-    }
-
     /// Lets all ranks look up, after a change in the roster.
     pub(crate) fn notify_all(&self) {
         // In real time the roster wakes them itself.
@@ -320,10 +299,10 @@ impl Engine {
                 }
                 done += 1;
             }
-            self.networks.take_lost().into_iter().for_each(|rank| self.doubt(rank));
+            self.networks.take_lost().into_iter().for_each(|rank| self.losses.borrow_mut().doubt(&self.view(), rank));
         }
-        if self.has_doubts() {
-            self.look_at_doubts();
+        if self.losses.borrow().has_doubts() {
+            self.losses.borrow_mut().review(&self.view());
         }
         if self.has_nudges.get() {
             self.nudges.borrow_mut().retain_mut(|(rank, due)| !self.try_nudge(*rank, due));

@@ -24,7 +24,6 @@ mod wait;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
 
 pub(crate) use self::claim::Claim;
 pub(crate) use self::context::{Shared, Stream};
@@ -47,7 +46,6 @@ use self::pending::Queue;
 
 use crate::bootstrap::job::JobMemory;
 use crate::bootstrap::nodes::Nodes;
-use crate::bootstrap::watch::Watch;
 use crate::error::{Error, Loss, Result};
 use crate::memory::blocks::Blocks;
 use crate::memory::layout::{SlotLayout, Status};
@@ -86,10 +84,8 @@ pub struct Engine {
     pub(crate) networks: Networks,
     /// A network was asked to change a word of a mapped rank, and may not have.
     signalled: Cell<bool>,
-    /// Ranks to which the network has no connection any more, though they may live.
-    cut: RefCell<Vec<usize>>,
-    /// Ranks that the network cannot reach, and since when: the roster may be about to tell why.
-    doubts: RefCell<Vec<(usize, Instant)>>,
+    /// Ranks that its network cannot reach.
+    losses: RefCell<liveness::Losses>,
     /// Ranks that may sleep while something that was written to them is on its way, and whether they are to be woken for
     /// certain.
     nudges: RefCell<Vec<(usize, bool)>>,
@@ -122,7 +118,6 @@ pub struct Engine {
     answers: Cell<u64>,
     /// Messages sent and delivered, to know when all have arrived.
     traffic: Cell<[u64; 2]>,
-    watch: OnceCell<RefCell<Watch>>,
     /// Errors of messages, to be told one a poll.
     faults: RefCell<VecDeque<Error>>,
     has_fault: Cell<bool>,
@@ -180,8 +175,7 @@ impl Engine {
             routes,
             networks,
             signalled: Cell::new(false),
-            cut: RefCell::default(),
-            doubts: RefCell::default(),
+            losses: RefCell::default(),
             nudges: RefCell::default(),
             has_nudges: Cell::new(false),
             atomics: Cell::new(0),
@@ -200,7 +194,6 @@ impl Engine {
             has_background: Cell::new(false),
             answers: Cell::new(0),
             traffic: Cell::new([0; 2]),
-            watch: OnceCell::new(),
             faults: RefCell::default(),
             has_fault: Cell::new(false),
             contexts: context::Contexts::default(),

@@ -40,7 +40,7 @@ impl Engine {
         self.happened(source, Ok(()));
         // The target's program has no part in it.
         effect.extend(handled);
-        if self.is_near(rank) {
+        if self.routes.is_mapped(rank) {
             self.happened(effect, Ok(()));
         } else {
             self.track(rank, doing, Step::Flush { effect: true }, effect);
@@ -50,7 +50,7 @@ impl Engine {
     /// The events of a message that this rank has sent to `rank`, or keeps for it.
     pub(crate) fn track_message(&self, rank: usize, effect: Vec<Event>) {
         self.track(rank, "sending a message", Step::Message, effect);
-        if self.far.is_none() && !self.keeps_for(rank) && !self.interface.delivering() {
+        if self.routes.all_mapped() && !self.keeps_for(rank) && !self.interface.delivering() {
             self.advance_tracked();
         }
     }
@@ -86,7 +86,7 @@ impl Engine {
         if self.check_claim(Some(claim), "", rank).is_err() {
             return Ok(());
         }
-        if !self.is_near(rank) {
+        if !self.routes.is_mapped(rank) {
             self.do_unasked(rank, Operation::Ring { offset: remote });
             return Ok(());
         }

@@ -239,7 +239,12 @@ impl Engine {
         let others = self.turn_others();
         // What a future of a context waits for comes by that one's interface.
         let elsewhere = !self.routes.all_mapped() && self.has_contexts();
-        let brief = self.has_pending() || self.has_nudges() || self.has_doubts() || unseen || others || elsewhere;
+        let brief = self.has_pending()
+            || self.has_nudges()
+            || self.losses.borrow().has_doubts()
+            || unseen
+            || others
+            || elsewhere;
         let nap = if brief { Duration::from_millis(1) } else { self.patience.get().nap };
         let word = self.job.sleep_word(self.rank);
         word.store(1, Ordering::SeqCst);

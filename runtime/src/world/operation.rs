@@ -310,7 +310,7 @@ impl Operation<'_> {
         array.check_of(engine)?;
         let mut events = self.events(engine.identity())?;
         array.put_from(rank, start, source, from)?;
-        if !engine.is_near(rank) {
+        if !engine.routes.is_mapped(rank) {
             engine.track(rank, "put", Step::Flush { effect: false }, std::mem::take(&mut events.source));
         }
         engine.track_put(rank, "put", events);
@@ -340,7 +340,7 @@ impl Operation<'_> {
         let mut all = events.source;
         all.extend(events.effect);
         all.extend(events.handled);
-        if engine.is_near(rank) {
+        if engine.routes.is_mapped(rank) {
             let mut bytes = vec![0; len];
             // SAFETY: two ranges of mapped slots, in bounds as just checked. They may overlap, so the bytes go by a buffer.
             unsafe {
@@ -350,7 +350,7 @@ impl Operation<'_> {
             engine.happened(all, Ok(()));
             return Ok(());
         }
-        let get = Get::new(engine.network(), Some(array.claim()), [HeapRange { rank, offset, len }]);
+        let get = Get::new(engine.networks.largest_get(), Some(array.claim()), [HeapRange { rank, offset, len }]);
         let step = Step::Get { get, bytes: vec![0; len], offset: own, claim: into.claim() };
         engine.track(rank, DOING, step, all);
         // In flight now, if there is room.

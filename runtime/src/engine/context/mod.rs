@@ -19,16 +19,15 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
-use std::time::Instant;
 
 use super::Engine;
+use super::liveness::Losses;
 use super::networks::{ApartNetworks, Networks};
-use super::routes::Routes;
 use super::operation::Receipts;
+use super::routes::Routes;
 use super::track::Tracking;
 use super::wait::Patience;
 use crate::bootstrap::job::JobMemory;
-use crate::bootstrap::watch::Watch;
 use crate::error::{Error, Result};
 use crate::memory::node::NodeMemory;
 use crate::transport;
@@ -126,13 +125,10 @@ pub(crate) struct Driven {
     far: ApartNetworks,
     /// Ranks that may sleep while a ring is on its way to them, and whether they were seen asleep.
     nudges: Vec<(usize, bool)>,
-    /// Ranks to which this interface has no connection any more, though they may live.
-    cut: Vec<usize>,
-    /// Ranks that the network cannot reach, since when, and of which the roster has not told.
-    doubts: Vec<(usize, Instant)>,
+    /// Ranks that its interface cannot reach.
+    losses: Losses,
     /// Errors that the rank's own thread met here, for the context's next flush.
     faults: VecDeque<Error>,
-    watch: Option<Watch>,
     /// Operations with events.
     tracking: Tracking,
 }
@@ -166,10 +162,8 @@ impl Engine {
             let driven = Driven {
                 far: apart,
                 nudges: Vec::new(),
-                cut: self.cut.borrow().clone(),
-                doubts: Vec::new(),
+                losses: self.losses.borrow().for_another(),
                 faults: VecDeque::new(),
-                watch: None,
                 tracking: Tracking::default(),
             };
             Ok(Network {

@@ -23,7 +23,7 @@ impl Stream {
         let Events { source, mut effect, handled } = events;
         self.happened(source);
         effect.extend(handled);
-        if self.is_near(rank) {
+        if self.is_mapped(rank) {
             self.happened(effect);
         } else if !effect.is_empty() {
             self.track(rank, doing, Step::Flush { effect: true }, effect);

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::super::Engine;
 use super::super::far::Far;
-use super::super::liveness::GRACE;
+use super::super::liveness::View;
 use super::super::wait::Patience;
-use super::{Driven, Shared, Stream};
-use crate::bootstrap::watch::Watch;
+use super::{ApartNetworks, Driven, Shared, Stream};
 use crate::error::{Error, Loss, Result};
 use crate::transport;
 use crate::transport::Sent;
@@ -196,7 +195,8 @@ impl Stream {
                 return Err(Error::MemoryLost { doing: doing.into() });
             }
             if !self.job.supervised() {
-                self.look_for_dead(&mut driven);
+                let Driven { far, losses, .. } = &mut *driven;
+                losses.look_for_dead(&self.view(far));
             }
             if driven.far.arm() {
                 driven.far.sleep(NAP);
@@ -205,76 +205,24 @@ impl Stream {
         Ok(())
     }
 
+    pub(super) fn view<'a>(&'a self, far: &'a ApartNetworks) -> View<'a> {
+        View { job: &self.job, pace: far.pace(), rank: self.rank, size: self.size }
+    }
+
     /// The rank that died first, or to which the connection is lost.
     pub(super) fn first_lost(&self, driven: &Driven) -> Option<(usize, Loss)> {
-        self.job.first_lost().or_else(|| driven.cut.first().map(|rank| (*rank, Loss::Disconnected)))
-    }
-
-    /// Marks ranks of this host whose process has ended, where no supervisor does.
-    pub(super) fn look_for_dead(&self, driven: &mut Driven) {
-        let watch = driven.watch.get_or_insert_with(|| {
-            let mut watch = Watch::default();
-            let here = (0..self.size).filter(|rank| *rank != self.rank && self.job.is_here(*rank));
-            here.for_each(|rank| watch.add(&self.job, rank));
-            watch
-        });
-        watch.look(&self.job);
-    }
-
-    /// The network says that `rank` cannot be reached, which an operation on it has met. Waits for what the roster knows of it.
-    #[cold]
-    pub(super) fn lose(&self, driven: &mut Driven, rank: usize) {
-        let start = Instant::now();
-        while !self.is_decided(driven, rank, start) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// Whether it is known what became of `rank`. The roster has a while to tell: it knows more than a network can. Then the
-    /// connection counts as lost, though to others the rank may be well.
-    pub(super) fn is_decided(&self, driven: &mut Driven, rank: usize, since: Instant) -> bool {
-        if let Some(pace) = driven.far.pace() {
-            match [self.rank, rank].into_iter().find(|rank| pace.is_dead(*rank)) {
-                Some(dead) => self.job.mark_lost(dead, Loss::Unknown),
-                None => driven.cut.push(rank),
-            }
-            (0..self.size).filter(|other| *other != self.rank).for_each(|other| pace.notify(other));
-            return true;
-        }
-        if !self.job.supervised() {
-            self.look_for_dead(driven);
-        }
-        if self.job.loss(rank).is_some() {
-            return true;
-        }
-        let is_over = since.elapsed() > GRACE;
-        if is_over {
-            driven.cut.push(rank);
-        }
-        is_over
+        driven.losses.first(&self.job)
     }
 
     #[cold]
     pub(super) fn failed(
         &self,
-        driven: &mut Driven,
+        Driven { far, losses, .. }: &mut Driven,
         error: transport::Error,
         rank: usize,
         doing: &'static str,
     ) -> Error {
-        match error.at(doing, rank) {
-            Error::PeerLost { cause, .. } => {
-                self.lose(driven, rank);
-                let known = self.job.loss(rank).map(|cause| (rank, cause));
-                let (rank, cause) = self.first_lost(driven).or(known).unwrap_or((rank, cause));
-                Error::PeerLost { rank, cause, doing: doing.into() }
-            }
-            // Its memory is taken away when a rank leaves.
-            other => match self.job.loss(rank) {
-                Some(cause) => Error::PeerLost { rank, cause, doing: doing.into() },
-                None => other,
-            },
-        }
+        losses.error(&self.view(far), error, rank, doing)
     }
 
     /// Posts something at `rank` as soon as there is room.
@@ -301,13 +249,12 @@ impl Driven {
         if has_news {
             // Nobody sends here.
             while self.far.arrival().is_some() {}
-            let now = Instant::now();
-            self.doubts.extend(self.far.take_lost().into_iter().map(|rank| (rank, now)));
+            let Driven { far, losses, .. } = self;
+            far.take_lost().into_iter().for_each(|rank| losses.doubt(&stream.view(far), rank));
         }
-        if !self.doubts.is_empty() {
-            let doubts = std::mem::take(&mut self.doubts);
-            let open = doubts.into_iter().filter(|(rank, since)| !stream.is_decided(self, *rank, *since)).collect();
-            self.doubts = open;
+        if self.losses.has_doubts() {
+            let Driven { far, losses, .. } = self;
+            losses.review(&stream.view(far));
         }
         if !self.nudges.is_empty() {
             self.nudge(stream);
