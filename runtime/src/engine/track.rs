@@ -50,7 +50,14 @@ impl Engine {
     /// The events of a message that this rank has sent to `rank`, or keeps for it.
     pub(crate) fn track_message(&self, rank: usize, effect: Vec<Event>) {
         self.track(rank, "sending a message", Step::Message, effect);
-        if self.routes.all_mapped() && !self.keeps_for(rank) && !self.interface.delivering() {
+        if self.routes.all_mapped() && !self.keeps_for(rank) {
+            self.begin_tracked();
+        }
+    }
+
+    /// Posts what was tracked last, if there is room and this is not inside a handler.
+    pub(crate) fn begin_tracked(&self) {
+        if !self.interface.delivering() {
             self.advance_tracked();
         }
     }

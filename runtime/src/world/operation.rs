@@ -354,7 +354,7 @@ impl Operation<'_> {
         let step = Step::Get { get, bytes: vec![0; len], offset: own, claim: into.claim() };
         engine.track(rank, DOING, step, all);
         // In flight now, if there is room.
-        engine.turn();
+        engine.begin_tracked();
         Ok(())
     }
 
@@ -423,7 +423,7 @@ impl Operation<'_> {
                 let atomic = Atomic::new(array.claim(), rank, offset, change);
                 engine.track(rank, DOING, Step::Atomic { atomic, found }, effect);
                 engine.happened(events.source, Ok(()));
-                engine.turn();
+                engine.begin_tracked();
             }
         }
         Ok(fetched)
