@@ -299,7 +299,7 @@ fn ended(outcome: Result<bool>) -> Option<Result<()>> {
 /// The same error for another listener.
 pub(crate) fn again(error: &Error) -> Error {
     match error {
-        Error::PeerLost { rank, cause, doing } => Error::PeerLost { rank: *rank, cause: *cause, doing: doing.clone() },
+        Error::PeerLost { rank, cause, doing } => Error::PeerLost { rank: *rank, cause: *cause, doing: *doing },
         Error::PhaseOver { operation, rank } => Error::PhaseOver { operation, rank: *rank },
         Error::HandlerPanicked { rank, handler, why, place } => {
             Error::HandlerPanicked { rank: *rank, handler: handler.clone(), why: why.clone(), place: place.clone() }
