@@ -291,7 +291,7 @@ fn no_room(controller: &Controller) {
         while (n == 1 && sent < 100) || (n > 1 && ready()) {
             sent += 1;
             if n == 1 {
-                ready().then_some(()).expect("room");
+                poll_until(controller, "room", ready);
             }
             assert!(sent < 1_000_000, "there is always room");
         }
