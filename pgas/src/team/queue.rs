@@ -79,20 +79,27 @@ impl Shared {
 
     /// Waits for `body`, after all collectives that were begun before.
     pub(super) fn run<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
-        let body = caught(&*self.context, doing, body);
-        let outcome = self.context.hub.progress.block_on(doing, async {
-            let earlier = self.begun.get();
-            if self.done.get() < earlier {
-                std::future::poll_fn(|cx| if self.advance(earlier, cx) { Poll::Ready(()) } else { Poll::Pending })
-                    .await;
-            }
-            Ok(body.await)
-        });
+        let result = Cell::new(None);
+        let body = pin!(async { result.set(Some(caught(&*self.context, doing, body).await)) });
+        let outcome = self.run_any(doing, body).map(|()| result.take().expect("the body has ended"));
         let outcome = flatten(outcome);
         if let Err(error) = &outcome {
             self.context.note(error);
         }
         outcome
+    }
+
+    /// Waits for `body`, after all collectives that were begun before. Once for all of them, whatever their elements.
+    fn run_any(&self, doing: &'static str, body: Pin<&mut dyn Future<Output = ()>>) -> Result<()> {
+        self.context.hub.progress.block_on(doing, async {
+            let earlier = self.begun.get();
+            if self.done.get() < earlier {
+                std::future::poll_fn(|cx| if self.advance(earlier, cx) { Poll::Ready(()) } else { Poll::Pending })
+                    .await;
+            }
+            body.await;
+            Ok(())
+        })
     }
 
     /// Begins `body`, which goes on whenever this rank polls or waits, whatever for.

@@ -91,19 +91,30 @@ impl Engine {
     /// As [`Engine::wait_together`]; what the future gives.
     #[inline]
     pub(crate) fn block_on<T>(&self, doing: &'static str, future: impl Future<Output = Result<T>>) -> Result<T> {
-        // The first look at the future may send.
-        self.check_own(doing)?;
         let mut future = pin!(future);
-        let mut context = Context::from_waker(Waker::noop());
         let mut output = None;
-        self.wait_together(doing, || {
-            let _driving = Driving::new(self);
-            if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+        self.drive(doing, &mut |context| {
+            if let Poll::Ready(value) = future.as_mut().poll(context) {
                 output = Some(value);
             }
             output.is_some()
         })?;
         output.expect("the wait ends with an output")
+    }
+
+    /// Calls `poll` with a context for futures until it tells that they are ready. Not generic: test programs had a copy of the
+    /// wait for each of hundreds of futures.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_together`].
+    fn drive(&self, doing: &'static str, poll: &mut dyn FnMut(&mut Context<'_>) -> bool) -> Result<()> {
+        // The first poll may send.
+        self.check_own(doing)?;
+        let mut context = Context::from_waker(Waker::noop());
+        self.wait_together(doing, || {
+            let _driving = Driving::new(self);
+            poll(&mut context)
+        })
     }
 
     /// Polls `futures` until all are ready, and returns their outcomes in the same order. An error of one does not end the wait.
@@ -114,16 +125,14 @@ impl Engine {
     where
         F: Future<Output = Result<T>> + Unpin,
     {
-        let mut context = Context::from_waker(Waker::noop());
         let mut outcomes: Vec<Option<Result<T>>> = futures.iter().map(|_| None).collect();
         // All before `done` are ready.
         let mut done = 0;
-        self.wait_together(doing, || {
-            let _driving = Driving::new(self);
+        self.drive(doing, &mut |context| {
             let mut polled = 0;
             let waiting = futures.iter_mut().zip(&mut outcomes).skip(done).filter(|(_, outcome)| outcome.is_none());
             for (future, outcome) in waiting {
-                match Pin::new(future).poll(&mut context) {
+                match Pin::new(future).poll(context) {
                     Poll::Ready(value) => *outcome = Some(value),
                     Poll::Pending => polled += 1,
                 }
@@ -145,11 +154,9 @@ impl Engine {
     where
         F: Future<Output = Result<T>> + Unpin,
     {
-        let mut context = Context::from_waker(Waker::noop());
         let mut first = None;
-        self.wait_together(doing, || {
-            let _driving = Driving::new(self);
-            first = futures.iter_mut().enumerate().find_map(|(at, future)| match Pin::new(future).poll(&mut context) {
+        self.drive(doing, &mut |context| {
+            first = futures.iter_mut().enumerate().find_map(|(at, future)| match Pin::new(future).poll(context) {
                 Poll::Ready(outcome) => Some((at, outcome)),
                 Poll::Pending => None,
             });

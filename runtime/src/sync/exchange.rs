@@ -139,10 +139,21 @@ impl Exchange {
         bytes: &[u8],
         mut see: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
+        self.all_of(engine, barrier, asked.into(), bytes, &mut see)
+    }
+
+    /// As [`Exchange::all`], once for all callers.
+    fn all_of(
+        &self,
+        engine: &Engine,
+        barrier: &Barrier,
+        asked: Asked,
+        bytes: &[u8],
+        see: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<()> {
         assert!(bytes.len() <= BOARD, "{} bytes in one exchange", bytes.len());
         engine.check_outside_handler("a collective call")?;
         let board = engine.layout.exchange + usize::from(self.turn.replace(!self.turn.get())) * EXCHANGE_LEN;
-        let asked = asked.into();
         // The number of elements is compared too: arrays of different lengths may show equally long first pieces.
         let kind = asked.kind as u64 | (asked.elements as u64) << KIND_BITS;
         let title = Title { epoch: barrier.next_epoch(), kind, len: bytes.len() as u64 };
@@ -158,7 +169,7 @@ impl Exchange {
         }
         barrier.enter_for(engine, asked.kind as u8)?;
         if !engine.routes.all_mapped() {
-            return self.all_far(engine, barrier, board, title, &mut see);
+            return self.all_far(engine, barrier, board, title, see);
         }
         let title_of = |rank| {
             let mut title: Title = bytemuck::Zeroable::zeroed();

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::start::Place;
@@ -76,15 +76,22 @@ impl Threads {
     /// [`crate::Error::InvalidArgument`] for 0 ranks; if the memory cannot be made; [`crate::Error::Start`] if the system gives
     /// a rank no thread: then those that have one have been ended.
     pub fn build<R: Send>(&self, program: impl Fn(Builder) -> R + Sync) -> Result<Vec<R>> {
+        let results = Results::new(self.ranks);
+        self.run_each(&|rank, builder| results.put(rank, program(builder)))?;
+        Ok(results.into_iter().map(|result| result.expect("every rank returned")).collect())
+    }
+
+    /// As [`Threads::build`]. Not generic: a copy for each program made test programs a fifth longer.
+    fn run_each(&self, program: &(dyn Fn(usize, Builder) + Sync)) -> Result<()> {
         let first = Place::of(0, JobMemory::create(self.ranks, &self.settings)?, &self.settings)?;
         first.job.set_supervised();
         let outcomes = std::thread::scope(|scope| -> Result<Vec<_>> {
             let rank = |rank| {
                 let place = Place { rank, ..first.clone() };
-                let (settings, program) = (self.settings.clone(), &program);
+                let settings = self.settings.clone();
                 move || {
                     let job = place.job.clone();
-                    let outcome = catch_unwind(AssertUnwindSafe(|| program(Builder::at(place, settings))));
+                    let outcome = catch_unwind(AssertUnwindSafe(|| program(rank, Builder::at(place, settings))));
                     // A rank that never started, or whose world is gone already, must not be waited for.
                     job.mark_lost(rank, if outcome.is_err() { Loss::Panicked } else { Loss::Exited(0) });
                     outcome
@@ -114,18 +121,28 @@ impl Threads {
                 _ => Ok(outcomes),
             }
         })?;
-        let mut results = Vec::with_capacity(self.ranks);
-        let mut panics = Vec::new();
-        for outcome in outcomes {
-            match outcome {
-                Ok(result) => results.push(result),
-                Err(panic) => panics.push(panic),
-            }
-        }
-        match panics.into_iter().next() {
+        match outcomes.into_iter().find_map(std::result::Result::err) {
             Some(panic) => resume_unwind(panic),
-            None => Ok(results),
+            None => Ok(()),
         }
+    }
+}
+
+/// What each rank returned.
+pub(super) struct Results<R>(Vec<Mutex<Option<R>>>);
+
+impl<R> Results<R> {
+    pub(super) fn new(ranks: usize) -> Results<R> {
+        Results((0..ranks).map(|_| Mutex::default()).collect())
+    }
+
+    pub(super) fn put(&self, rank: usize, result: R) {
+        *self.0[rank].lock().expect("nothing panics while it is locked") = Some(result);
+    }
+
+    /// In order of ranks; `None` for one that did not return.
+    pub(super) fn into_iter(self) -> impl Iterator<Item = Option<R>> {
+        self.0.into_iter().map(|result| result.into_inner().expect("nothing panics while it is locked"))
     }
 }
 

@@ -1,6 +1,5 @@
 //! What tests need of a transport, and a pair of connected ends.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::rc::Rc;
@@ -77,6 +76,11 @@ pub trait Rig: Sized + Sync {
 /// # Panics
 /// After 60 seconds, saying what was waited for.
 pub fn wait(what: &str, mut ready: impl FnMut() -> bool, mut turn: impl FnMut()) {
+    wait_for(what, &mut ready, &mut turn);
+}
+
+/// As [`wait`], once for all callers: copies for each took much of the time to compile the suite.
+fn wait_for(what: &str, ready: &mut dyn FnMut() -> bool, turn: &mut dyn FnMut()) {
     let start = Instant::now();
     let mut rounds = 0u32;
     while !ready() {
@@ -209,8 +213,12 @@ impl<R: Rig> Duo<R> {
     }
 
     /// Lets everything move until `ready`.
-    pub fn until(&self, what: &str, ready: impl FnMut() -> bool) {
-        wait(what, ready, || self.turn());
+    pub fn until(&self, what: &str, mut ready: impl FnMut() -> bool) {
+        self.until_ready(what, &mut ready);
+    }
+
+    fn until_ready(&self, what: &str, ready: &mut dyn FnMut() -> bool) {
+        wait_for(what, ready, &mut || self.turn());
     }
 
     /// Lets everything move for a while.
@@ -224,15 +232,12 @@ impl<R: Rig> Duo<R> {
 
     /// Calls `send` until there is room.
     pub fn insist<T>(&self, mut send: impl FnMut() -> Result<T>) -> T {
-        let result = Cell::new(None);
-        self.until("room to send", || match send() {
-            Err(Error::NoResource) => false,
-            other => {
-                result.set(Some(other.expect("sends")));
-                true
-            }
+        let mut result = Err(Error::NoResource);
+        self.until_ready("room to send", &mut || {
+            result = send();
+            !matches!(result, Err(Error::NoResource))
         });
-        result.take().expect("set when ready")
+        result.expect("sends")
     }
 
     /// Waits until everything from `a` is in effect at `b`.

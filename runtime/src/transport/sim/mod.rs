@@ -28,7 +28,7 @@ pub use self::config::{Config, SEED_VARIABLE, check, seeds};
 pub use self::machine::{Machine, Step, drive};
 pub use self::network::{Crossed, Network, Stalled};
 pub use self::node::{Node, SimWire, decode_address};
-pub(crate) use self::scheduler::run_all;
+pub(crate) use self::scheduler::run_each;
 pub use self::scheduler::{Turn, run};
 pub use super::stream::FlowLimits;
 
