@@ -21,24 +21,24 @@ impl Engine {
     /// Those of `body`, as errors of the call; [`crate::error::Error::Forked`].
     #[inline]
     pub fn within<R>(&self, call: &'static str, body: impl FnOnce() -> Result<R>) -> Result<R> {
-        if self.call.get().is_some() {
+        if self.waiting.call.get().is_some() {
             return body();
         }
         self.check_own(call)?;
-        self.call.set(Some(call));
-        let _entered = Entered(&self.call);
+        self.waiting.call.set(Some(call));
+        let _entered = Entered(&self.waiting.call);
         body().map_err(|error| error.within(call))
     }
 
     /// The name of the call under way, if it has one.
     pub(crate) fn call(&self) -> Option<&'static str> {
-        self.call.get()
+        self.waiting.call.get()
     }
 
     /// Says what this rank waits in.
     #[cold]
     pub(super) fn tell_doing(&self, step: &str) {
-        match self.call.get() {
+        match self.waiting.call.get() {
             Some(call) if call != step => self.job.set_doing(self.rank, &format!("{call}: {step}")),
             _ => self.job.set_doing(self.rank, step),
         }

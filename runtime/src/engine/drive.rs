@@ -1,5 +1,6 @@
 //! Futures: what is posted now and looked at later, and the wait that looks at them.
 
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Weak;
@@ -26,6 +27,16 @@ pub trait Background {
     }
 }
 
+/// What goes on while its rank polls or waits.
+#[derive(Default)]
+pub(super) struct Tasks {
+    list: RefCell<Vec<Weak<dyn Background>>>,
+    /// Whether there is one, or an operation with events: every poll reads this.
+    pub(super) any: Cell<bool>,
+    /// A wait of this engine polls a future now, and makes progress for it.
+    driving: Cell<bool>,
+}
+
 /// Somebody drives futures as long as this lives, also through a panic of one.
 struct Driving<'a> {
     engine: &'a Engine,
@@ -35,38 +46,38 @@ struct Driving<'a> {
 impl<'a> Driving<'a> {
     #[inline]
     fn new(engine: &'a Engine) -> Driving<'a> {
-        Driving { engine, outer: engine.driving.replace(true) }
+        Driving { engine, outer: engine.tasks.driving.replace(true) }
     }
 }
 
 impl Drop for Driving<'_> {
     fn drop(&mut self) {
-        self.engine.driving.set(self.outer);
+        self.engine.tasks.driving.set(self.outer);
     }
 }
 
-/// Tasks that go on now. Dropping it puts them back, also when one of them panics.
-struct Tasks<'a> {
+/// Running that go on now. Dropping it puts them back, also when one of them panics.
+struct Running<'a> {
     engine: &'a Engine,
     list: Vec<Weak<dyn Background>>,
 }
 
-impl Drop for Tasks<'_> {
+impl Drop for Running<'_> {
     fn drop(&mut self) {
-        let mut added = self.engine.background.borrow_mut();
+        let mut added = self.engine.tasks.list.borrow_mut();
         self.list.append(&mut added);
         *added = std::mem::take(&mut self.list);
         let rest = !added.is_empty();
         drop(added);
-        self.engine.has_background.set(rest || self.engine.has_tracked());
+        self.engine.tasks.any.set(rest || self.engine.has_tracked());
     }
 }
 
 impl Engine {
     /// Lets `task` go on at every poll, until it has nothing more to do or is dropped.
     pub(crate) fn add_background(&self, task: Weak<dyn Background>) {
-        self.background.borrow_mut().push(task);
-        self.has_background.set(true);
+        self.tasks.list.borrow_mut().push(task);
+        self.tasks.any.set(true);
     }
 
     /// Lets what goes on in the background go on; tells how much of it came to its end.
@@ -76,9 +87,9 @@ impl Engine {
             return 0;
         }
         let tracked = self.advance_tracked();
-        let within = self.driving.get();
+        let within = self.tasks.driving.get();
         // Out of its place meanwhile: what goes on may add to it.
-        let mut tasks = Tasks { engine: self, list: self.background.take() };
+        let mut tasks = Running { engine: self, list: self.tasks.list.take() };
         let before = tasks.list.len();
         let _driving = Driving::new(self);
         tasks.list.retain(|task| task.upgrade().is_some_and(|task| within && !task.is_owed() || task.advance()));
@@ -180,7 +191,7 @@ impl Engine {
         match ready() {
             Ok(Some(value)) => return Poll::Ready(Ok(value)),
             Err(error) => return Poll::Ready(Err(error)),
-            Ok(None) if self.driving.get() => {
+            Ok(None) if self.tasks.driving.get() => {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }

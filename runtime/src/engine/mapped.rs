@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Engine;
-use super::far::{Moment, Pace};
+use super::far::Pace;
+use super::networks::Moment;
 use super::operation::Operation;
 use super::routes::Route;
 use crate::error::Result;
@@ -77,7 +78,7 @@ impl Engine {
 
     /// Whether all that the network was to do at `rank`, which is mapped, is in effect.
     pub(super) fn is_clear(&self, rank: usize) -> Result<bool> {
-        if !self.signalled.get() {
+        if !self.remote.signalled.get() {
             return Ok(true);
         }
         self.network(rank).settled(rank).map_err(|error| self.far_error(error, rank, "ringing a bell"))

@@ -1,4 +1,4 @@
-//! Progress and waiting: what turns the crank while a rank waits for something.
+//! Operations, progress and waiting of one rank: what polls, posts and sleeps while the rank waits for something.
 
 mod call;
 mod claim;
@@ -6,6 +6,7 @@ mod context;
 mod dispatch;
 mod drive;
 mod far;
+mod faults;
 mod liveness;
 mod mapped;
 mod network;
@@ -15,6 +16,7 @@ mod operation;
 mod others;
 mod pending;
 mod pieces;
+mod remote;
 mod routes;
 mod segments;
 mod straight;
@@ -22,7 +24,6 @@ mod track;
 mod wait;
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 pub(crate) use self::claim::Claim;
@@ -42,7 +43,6 @@ pub(crate) use self::straight::Local;
 pub use self::wait::Patience;
 
 use self::operation::Operation;
-use self::pending::Queue;
 
 use crate::bootstrap::job::JobMemory;
 use crate::bootstrap::nodes::Nodes;
@@ -82,45 +82,24 @@ pub struct Engine {
     pub(crate) routes: Routes,
     /// The networks, where other ranks' memory is not mapped here, or not all of it.
     pub(crate) networks: Networks,
-    /// A network was asked to change a word of a mapped rank, and may not have.
-    signalled: Cell<bool>,
+    /// What this rank has to remember of operations over networks.
+    remote: remote::Remote,
     /// Ranks that its network cannot reach.
     losses: RefCell<liveness::Losses>,
-    /// Ranks that may sleep while something that was written to them is on its way, and whether they are to be woken for
-    /// certain.
-    nudges: RefCell<Vec<(usize, bool)>>,
-    has_nudges: Cell<bool>,
-    /// Atomics done over the network.
-    atomics: Cell<u32>,
-    /// Polls in turn that found nothing on the network.
-    idle_polls: Cell<u32>,
-    patience: Cell<Patience>,
-    /// What found no room, by target, in order. No queue is empty.
-    pending: RefCell<BTreeMap<usize, Queue>>,
-    has_pending: Cell<bool>,
-    /// Bytes of them.
-    pending_bytes: Cell<usize>,
+    /// The wait under way, and how this rank waits.
+    waiting: wait::Waiting,
+    /// Operations that met backpressure.
+    outbox: pending::Outbox,
     /// Words at rank 0 that count who has dropped a block, to be rung when this rank has nothing under way.
     releases: RefCell<Vec<usize>>,
-    waits: Cell<u64>,
-    /// The collective call that the program is in, where it is made of others.
-    call: Cell<Option<&'static str>>,
-    /// The wait under way may be ended by something outside the job.
-    outside: Cell<bool>,
-    /// A wait of this engine polls a future now, and turns the crank for it.
-    driving: Cell<bool>,
     /// Operations with events.
     tracking: RefCell<track::Tracking>,
     /// What goes on at every poll.
-    background: RefCell<Vec<std::rc::Weak<dyn Background>>>,
-    has_background: Cell<bool>,
-    /// Kinds of message that are answers, a bit each.
-    answers: Cell<u64>,
+    tasks: drive::Tasks,
     /// Messages sent and delivered, to know when all have arrived.
     traffic: Cell<[u64; 2]>,
     /// Errors of messages, to be told one a poll.
-    faults: RefCell<VecDeque<Error>>,
-    has_fault: Cell<bool>,
+    faults: faults::Faults,
     /// Streams of operations beside this one.
     contexts: context::Contexts,
 }
@@ -134,9 +113,6 @@ impl Drop for Unwound<'_> {
         self.0.count(0, self.0.interface.take_unwound());
     }
 }
-
-/// Most errors that wait to be told.
-const FAULTS_MAX: usize = 64;
 
 impl Engine {
     /// The engine of the rank at `place`, whose slot is committed as its layout says; nobody has arrived yet. Ranks
@@ -155,7 +131,7 @@ impl Engine {
         let networks = Networks::new(networks, routes.clone(), pace);
         settings.message_memory = settings.message_memory.min(networks.largest_message());
         // As if alone, until all have arrived.
-        let patience = Cell::new(Patience::new(size, 1, settings.spin, job.supervised()));
+        let waiting = wait::Waiting::new(Patience::new(size, 1, settings.spin, job.supervised()));
         if !wait::register_membarrier() {
             job.require_full_fence();
         }
@@ -174,35 +150,22 @@ impl Engine {
             dispatch: OnceCell::new(),
             routes,
             networks,
-            signalled: Cell::new(false),
+            remote: remote::Remote::default(),
             losses: RefCell::default(),
-            nudges: RefCell::default(),
-            has_nudges: Cell::new(false),
-            atomics: Cell::new(0),
-            idle_polls: Cell::new(0),
-            patience,
-            pending: RefCell::default(),
-            has_pending: Cell::new(false),
-            pending_bytes: Cell::new(0),
+            waiting,
+            outbox: pending::Outbox::default(),
             releases: RefCell::default(),
-            waits: Cell::new(0),
-            call: Cell::new(None),
-            outside: Cell::new(false),
-            driving: Cell::new(false),
             tracking: RefCell::default(),
-            background: RefCell::default(),
-            has_background: Cell::new(false),
-            answers: Cell::new(0),
+            tasks: drive::Tasks::default(),
             traffic: Cell::new([0; 2]),
-            faults: RefCell::default(),
-            has_fault: Cell::new(false),
+            faults: faults::Faults::default(),
             contexts: context::Contexts::default(),
         }
     }
 
     /// How this rank waits.
     pub fn patience(&self) -> Patience {
-        self.patience.get()
+        self.waiting.patience.get()
     }
 
     /// Learns what is known when all ranks have arrived: how wakers must fence, how many cores there are, and which network leads
@@ -213,7 +176,7 @@ impl Engine {
     pub fn note_arrivals(&self) -> Result<()> {
         self.interface.note_fence_mode();
         let (cores, spin, supervised) = (self.job.cores(), self.settings.spin, self.job.supervised());
-        self.patience.set(Patience::new(self.job.ranks_here(), cores, spin, supervised));
+        self.waiting.patience.set(Patience::new(self.job.ranks_here(), cores, spin, supervised));
         self.networks.decide()
     }
 
@@ -230,7 +193,7 @@ impl Engine {
     #[inline(always)]
     pub fn poll(&self) -> Result<usize> {
         let done = self.turn();
-        if self.has_fault.get() {
+        if self.faults.any.get() {
             return self.take_fault().map(|()| done);
         }
         Ok(done)
@@ -242,7 +205,7 @@ impl Engine {
     pub fn turn(&self) -> usize {
         // Most looks find nothing, and a wait looks here between any two of its own: that is kept short.
         let first = if self.routes.has_lanes() { self.interface.first_waiting() } else { None };
-        let idle = first.is_none() && self.routes.all_mapped() && !self.has_pending.get() && !self.has_background.get();
+        let idle = first.is_none() && self.routes.all_mapped() && !self.outbox.any.get() && !self.tasks.any.get();
         if idle { 0 } else { self.turn_busy(first) }
     }
 
@@ -271,10 +234,10 @@ impl Engine {
             self.wake_sleepers();
             done += self.far_turn();
         }
-        if self.has_pending.get() {
+        if self.outbox.any.get() {
             done += self.flush_pending();
         }
-        if self.has_background.get() {
+        if self.tasks.any.get() {
             done += self.turn_background();
         }
         if done != 0
@@ -308,36 +271,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells the oldest error that was kept.
-    ///
-    /// # Errors
-    /// That one.
-    pub fn take_fault(&self) -> Result<()> {
-        if !self.has_fault.get() {
-            return Ok(());
-        }
-        let mut faults = self.faults.borrow_mut();
-        let first = faults.pop_front();
-        self.has_fault.set(!faults.is_empty());
-        first.map_or(Ok(()), Err)
-    }
-
-    /// Remembers an error that a handler met, for the next [`Engine::poll`]. Of a flood of them the first are kept.
-    #[cold]
-    pub fn set_fault(&self, error: Error) {
-        let mut faults = self.faults.borrow_mut();
-        if faults.len() < FAULTS_MAX {
-            faults.push_back(error);
-        }
-        self.has_fault.set(true);
-    }
-
     /// Sends what fits in a line, where nothing stands in the way. `false`: nothing was sent, take [`Engine::send`].
     #[inline(always)]
     pub fn send_at_once(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> bool {
         if payload.len() > SHORT_MAX - 8
             || !self.routes.all_mapped()
-            || self.has_pending.get()
+            || self.outbox.any.get()
             || !self.is_own()
             || self.job.any_lost()
             || self.job.any_left()

@@ -5,7 +5,7 @@
 
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
@@ -21,6 +21,9 @@ use crate::transport::{self, PACKED_KEY_LEN, Region, Result};
 pub(crate) const NETWORKS_MAX: usize = crate::memory::layout::NETWORKS_MAX;
 
 const _: () = assert!(NETWORKS_MAX * PACKED_KEY_LEN <= KEY_ROOM);
+
+/// How long a put is retried before it is queued. Chosen: several times what soft-RoCE takes to acknowledge.
+const MOMENT: Duration = Duration::from_millis(10);
 
 /// The networks that a rank has open, in the order in which they are preferred.
 pub(crate) struct Networks<N = Box<dyn Far>> {
@@ -193,6 +196,39 @@ fn await_any(events: &[BorrowedFd<'_>], limit: Duration) -> bool {
     let limit = rustix::fs::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
     let mut polled: Vec<_> = events.iter().map(|event| PollFd::new(event, PollFlags::IN)).collect();
     rustix::event::poll(&mut polled, Some(&limit)).is_ok_and(|ready| ready > 0)
+}
+
+/// A short time in which the networks make progress, and no message is delivered.
+pub(super) struct Moment<'a> {
+    networks: &'a Networks,
+    start: Instant,
+    end: Duration,
+}
+
+impl<'a> Moment<'a> {
+    pub(super) fn new(networks: &'a Networks) -> Moment<'a> {
+        let mut moment = Moment { networks, start: Instant::now(), end: Duration::ZERO };
+        moment.end = moment.now() + MOMENT;
+        moment
+    }
+
+    fn now(&self) -> Duration {
+        self.networks.pace().map_or_else(|| self.start.elapsed(), Pace::now)
+    }
+
+    /// Makes progress, or lets others run. Returns whether there was time for that.
+    pub(super) fn goes_on(&self) -> bool {
+        if self.now() >= self.end {
+            return false;
+        }
+        if self.networks.progress().0 == 0 {
+            match self.networks.pace() {
+                Some(pace) => drop(pace.block(Some(self.end))),
+                None => rustix::thread::sched_yield(),
+            }
+        }
+        true
+    }
 }
 
 #[cfg(all(test, not(loom)))]

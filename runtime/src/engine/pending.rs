@@ -1,6 +1,7 @@
 //! Operations that met backpressure: queued for each target, in order, and retried by later polls.
 
-use std::collections::VecDeque;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::Engine;
@@ -10,10 +11,23 @@ use crate::transport::Sent;
 
 /// What is kept for one target, in the order in which it is sent.
 #[derive(Default)]
-pub(super) struct Queue {
+struct Queue {
     operations: VecDeque<Operation<Box<[u8]>>>,
     /// Number of `operations` that are not messages.
     writes: usize,
+}
+
+/// Operations of this rank that met backpressure.
+#[derive(Default)]
+pub(super) struct Outbox {
+    /// By target. No queue is empty.
+    queues: RefCell<BTreeMap<usize, Queue>>,
+    /// Whether there is one: every poll reads this.
+    pub(super) any: Cell<bool>,
+    /// Their bytes.
+    bytes: Cell<usize>,
+    /// Kinds of message that are answers, one bit each.
+    answers: Cell<u64>,
 }
 
 impl Queue {
@@ -62,7 +76,7 @@ impl Engine {
     /// Sets which message ids are answers, one bit each. Dropping an answer is no error if its target has left in good
     /// order, since that rank no longer waits for it.
     pub fn set_answers(&self, kinds: u64) {
-        self.answers.set(kinds);
+        self.outbox.answers.set(kinds);
     }
 
     /// Answers `to` with `send`, and keeps an error of that for the next [`Engine::poll`]. A rank that has left waits for no
@@ -96,7 +110,7 @@ impl Engine {
     #[cold]
     fn keep(&self, to: usize, operation: &Operation<&[u8]>) -> Result<()> {
         let (limit, asked) = (self.settings.message_memory, operation.len());
-        let room = || self.pending_bytes.get() == 0 || self.pending_bytes.get() + asked <= limit;
+        let room = || self.outbox.bytes.get() == 0 || self.outbox.bytes.get() + asked <= limit;
         if !room() && !self.interface.delivering() {
             self.wait_together("waiting for room to send a message", room)?;
         }
@@ -106,9 +120,9 @@ impl Engine {
 
     fn keep_now(&self, to: usize, operation: &Operation<&[u8]>) {
         let kept = operation.keep();
-        self.pending_bytes.set(self.pending_bytes.get() + kept.len());
-        self.pending.borrow_mut().entry(to).or_default().push(kept);
-        self.has_pending.set(true);
+        self.outbox.bytes.set(self.outbox.bytes.get() + kept.len());
+        self.outbox.queues.borrow_mut().entry(to).or_default().push(kept);
+        self.outbox.any.set(true);
     }
 
     /// Sends a message now or in a later poll, after everything sent there before. Never waits; dropped if the target is gone.
@@ -128,12 +142,12 @@ impl Engine {
     /// Whether anything is kept for `to`. A new operation, except a put, must queue behind it.
     #[inline]
     pub(super) fn keeps_for(&self, to: usize) -> bool {
-        self.has_pending.get() && self.pending.borrow().contains_key(&to)
+        self.outbox.any.get() && self.outbox.queues.borrow().contains_key(&to)
     }
 
     /// Whether a put, bell or atomic is kept for `to`. A later put or read of its memory must not overtake it.
     pub(super) fn keeps_write_for(&self, to: usize) -> bool {
-        self.has_pending.get() && self.pending.borrow().get(&to).is_some_and(|queue| queue.writes > 0)
+        self.outbox.any.get() && self.outbox.queues.borrow().get(&to).is_some_and(|queue| queue.writes > 0)
     }
 
     /// Attempts it once. A put that is accepted in part knows how much of it was.
@@ -167,10 +181,11 @@ impl Engine {
             return 0;
         }
         let mut done = 0;
-        let mut pending = self.pending.borrow_mut();
+        let mut pending = self.outbox.queues.borrow_mut();
         pending.retain(|to, queue| {
             if let Some(cause) = self.job.loss(*to) {
-                if cause != Loss::Left || !queue.operations.iter().all(|kept| kept.is_one_of(self.answers.get())) {
+                if cause != Loss::Left || !queue.operations.iter().all(|kept| kept.is_one_of(self.outbox.answers.get()))
+                {
                     self.set_fault(Error::PeerLost {
                         rank: *to,
                         cause,
@@ -178,7 +193,7 @@ impl Engine {
                     });
                 }
                 let dropped: usize = queue.operations.iter().map(Operation::len).sum();
-                self.pending_bytes.set(self.pending_bytes.get() - dropped);
+                self.outbox.bytes.set(self.outbox.bytes.get() - dropped);
                 return false;
             }
             while let Some(kept) = queue.operations.front_mut() {
@@ -187,13 +202,13 @@ impl Engine {
                     Ok(Sent::NoRoom) => return true,
                     Err(error) => self.set_fault(error),
                 }
-                self.pending_bytes.set(self.pending_bytes.get() - kept.len());
+                self.outbox.bytes.set(self.outbox.bytes.get() - kept.len());
                 queue.pop();
                 done += 1;
             }
             false
         });
-        self.has_pending.set(!pending.is_empty());
+        self.outbox.any.set(!pending.is_empty());
         done
     }
 
@@ -227,7 +242,7 @@ impl Engine {
 
     /// Whether anything is kept for any target.
     pub fn has_pending(&self) -> bool {
-        self.has_pending.get()
+        self.outbox.any.get()
     }
 }
 

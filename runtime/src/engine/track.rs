@@ -30,7 +30,7 @@ impl Engine {
     pub(crate) fn track(&self, rank: usize, doing: &'static str, step: Step, events: Vec<Event>) {
         if !events.is_empty() || !matches!(step, Step::Flush { .. } | Step::Message) {
             self.tracking.borrow_mut().operations.push(Tracked::new(rank, doing, step, events));
-            self.has_background.set(true);
+            self.tasks.any.set(true);
         }
     }
 
@@ -64,7 +64,7 @@ impl Engine {
 
     /// The number of a receipt that `rank` is to send.
     pub(crate) fn open_receipt(&self, rank: usize, events: Vec<Event>) -> u64 {
-        self.has_background.set(true);
+        self.tasks.any.set(true);
         self.receipts().open(rank, events)
     }
 
@@ -77,7 +77,7 @@ impl Engine {
         happened(events, outcome, &mut due);
         if self.interface.delivering() {
             self.tracking.borrow_mut().due.append(&mut due);
-            self.has_background.set(true);
+            self.tasks.any.set(true);
         } else {
             due.into_iter().for_each(|due| self.happen(due));
         }

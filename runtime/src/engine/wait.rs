@@ -6,12 +6,35 @@
 //! (asymmetric Dekker; membarrier(2), GLOBAL_EXPEDITED). Over a network, or if one rank's kernel has no expedited
 //! membarrier, sleeper and waker both use a full fence instead.
 
+use std::cell::Cell;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use super::Engine;
 use crate::bootstrap::job::sleep_on;
 use crate::error::{Error, Loss, Result};
+
+/// How a rank waits, and the wait that it is in.
+pub(super) struct Waiting {
+    pub(super) patience: Cell<Patience>,
+    /// Number of the last wait without limit, from 1.
+    pub(super) number: Cell<u64>,
+    /// The collective call that the program is in, where it is made of others.
+    pub(super) call: Cell<Option<&'static str>>,
+    /// Something outside the job may end the wait.
+    outside: Cell<bool>,
+}
+
+impl Waiting {
+    pub(super) fn new(patience: Patience) -> Waiting {
+        Waiting {
+            patience: Cell::new(patience),
+            number: Cell::new(0),
+            call: Cell::new(None),
+            outside: Cell::new(false),
+        }
+    }
+}
 
 /// How long a wait polls before it yields, and yields before it sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +149,7 @@ impl Engine {
     fn wait_awake<const TELL: bool>(&self, limited: bool, ready: &mut impl FnMut() -> bool) -> Result<bool> {
         let mut idle = 0;
         let (mut since, mut yielded) = (None, Duration::ZERO);
-        while idle < self.patience.get().spins {
+        while idle < self.waiting.patience.get().spins {
             // Under a time limit, polls that deliver something count too: only `wait_long` checks the limit, and messages
             // may never stop coming.
             idle = if self.poll_and::<TELL>()? == 0 || limited { idle + 1 } else { 0 };
@@ -134,7 +157,7 @@ impl Engine {
                 match since {
                     Some(since) if idle > 0 => {
                         let waited = Instant::elapsed(&since);
-                        if waited > self.patience.get().far_spin {
+                        if waited > self.waiting.patience.get().far_spin {
                             break;
                         }
                         if waited > yielded + FAR_TURN {
@@ -163,9 +186,9 @@ impl Engine {
     /// # Errors
     /// As [`Engine::wait_until`], except for a rank that left.
     pub fn wait_outside(&self, doing: &'static str, ready: impl FnMut() -> bool) -> Result<()> {
-        let outer = self.outside.replace(true);
+        let outer = self.waiting.outside.replace(true);
         let result = self.wait_until(doing, None, ready);
-        self.outside.set(outer);
+        self.waiting.outside.set(outer);
         result
     }
 
@@ -180,7 +203,7 @@ impl Engine {
     ) -> Result<bool> {
         let mut idle = 0;
         let mut standstill = None;
-        let mut waiting = Waiting { engine: self, told: false, published: false };
+        let mut waiting = Shown { engine: self, told: false, published: false };
         loop {
             let progressed = self.poll_and::<TELL>()? != 0;
             if ready() {
@@ -212,13 +235,13 @@ impl Engine {
                 return Ok(false);
             }
             idle += 1;
-            if idle <= self.patience.get().yields {
+            if idle <= self.waiting.patience.get().yields {
                 rustix::thread::sched_yield();
                 continue;
             }
             waiting.tell(doing);
             // Threads that have contexts may end waits, of this rank and of others.
-            if limit.is_none() && !self.outside.get() && !self.has_contexts() {
+            if limit.is_none() && !self.waiting.outside.get() && !self.has_contexts() {
                 waiting.publish();
                 if self.job.any_left() || self.others_leaving() {
                     self.check_standstill(doing, &mut standstill)?;
@@ -245,7 +268,7 @@ impl Engine {
             || unseen
             || others
             || elsewhere;
-        let nap = if brief { Duration::from_millis(1) } else { self.patience.get().nap };
+        let nap = if brief { Duration::from_millis(1) } else { self.waiting.patience.get().nap };
         let word = self.job.sleep_word(self.rank);
         word.store(1, Ordering::SeqCst);
         // With a network all wakers use a full fence, so this rank's own fence is enough.
@@ -256,8 +279,8 @@ impl Engine {
         }
         let armed = self.networks.arm();
         let done = ready();
-        let moved = (self.has_pending() && self.flush_pending() != 0)
-            | (self.has_background.get() && self.turn_background() != 0);
+        let moved =
+            (self.has_pending() && self.flush_pending() != 0) | (self.tasks.any.get() && self.turn_background() != 0);
         if armed && !done && !moved && self.interface.first_waiting().is_none() && !self.job.any_lost() {
             match self.networks.is_empty() {
                 false => self.networks.sleep(nap.min(left)),
@@ -288,7 +311,7 @@ impl Engine {
         if self.job.ranks_here() < self.size {
             // This rank cannot see how ranks on other hosts wait. The hosts' services detect this case together and name
             // the wait that is hopeless.
-            let is_hopeless = self.job.hopeless(self.rank) == self.waits.get();
+            let is_hopeless = self.job.hopeless(self.rank) == self.waiting.number.get();
             return if is_hopeless { Err(self.lost(gone(), Loss::Left, doing)) } else { Ok(()) };
         }
         let others = || (0..self.size).filter(|rank| *rank != self.rank && self.job.loss(*rank).is_none());
@@ -318,13 +341,13 @@ impl Engine {
 
 /// Shows the other ranks what this rank waits for (`told`), and the number of its current wait without limit (`published`).
 /// Cleared on drop.
-struct Waiting<'a> {
+struct Shown<'a> {
     engine: &'a Engine,
     told: bool,
     published: bool,
 }
 
-impl Waiting<'_> {
+impl Shown<'_> {
     fn tell(&mut self, doing: &str) {
         if !self.told {
             self.engine.tell_doing(doing);
@@ -334,8 +357,8 @@ impl Waiting<'_> {
 
     fn publish(&mut self) {
         if !self.published {
-            let number = self.engine.waits.get() + 1;
-            self.engine.waits.set(number);
+            let number = self.engine.waiting.number.get() + 1;
+            self.engine.waiting.number.set(number);
             self.engine.status(self.engine.rank).waiting.store(number, Ordering::Release);
             self.published = true;
         }
@@ -349,7 +372,7 @@ impl Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Shown<'_> {
     fn drop(&mut self) {
         self.clear();
         if self.told {

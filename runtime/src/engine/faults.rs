@@ -1,0 +1,44 @@
+//! Errors that a rank meets while it delivers messages: the program hears of them from its next polls.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use super::Engine;
+use crate::error::{Error, Result};
+
+/// Most errors that wait to be told. Chosen: of a flood the first ones tell the cause.
+const MOST: usize = 64;
+
+/// Errors that wait to be told.
+#[derive(Default)]
+pub(super) struct Faults {
+    queue: RefCell<VecDeque<Error>>,
+    /// Whether there is one: every poll reads this.
+    pub(super) any: Cell<bool>,
+}
+
+impl Engine {
+    /// Tells the oldest error that was kept.
+    ///
+    /// # Errors
+    /// That one.
+    pub fn take_fault(&self) -> Result<()> {
+        if !self.faults.any.get() {
+            return Ok(());
+        }
+        let mut queue = self.faults.queue.borrow_mut();
+        let first = queue.pop_front();
+        self.faults.any.set(!queue.is_empty());
+        first.map_or(Ok(()), Err)
+    }
+
+    /// Remembers an error that a handler met, for the next [`Engine::poll`]. Of a flood of them the first are kept.
+    #[cold]
+    pub fn set_fault(&self, error: Error) {
+        let mut queue = self.faults.queue.borrow_mut();
+        if queue.len() < MOST {
+            queue.push_back(error);
+        }
+        self.faults.any.set(true);
+    }
+}

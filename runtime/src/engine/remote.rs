@@ -1,0 +1,601 @@
+//! Operations of a rank on ranks that are reached over a network.
+//!
+//! A put is packed and on its way when the call returns. It is in effect before a bell or a message that follows it to
+//! the same rank (a fence on that endpoint), and everywhere after [`Engine::quiet`], which a barrier begins with.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use super::Engine;
+use super::claim::Claim;
+use super::far::{Answer, Far, Pace, Soon};
+use super::networks::Moment;
+use super::operation::{Change, Issuer, Operation, Post};
+use crate::error::{Error, Loss, Result};
+use crate::transport::{self, Sent};
+
+/// Virtual time of a poll that finds nothing. It doubles with each in a row, IDLE_DOUBLINGS times at most. Chosen.
+const IDLE_POLL: Duration = Duration::from_nanos(200);
+const IDLE_DOUBLINGS: u32 = 7;
+
+/// Largest put, in bytes, that is attempted before all checks. Chosen: a cache line.
+/// What the end of a registration cuts short is put again.
+const SMALL_PUT: usize = 64;
+
+/// Puts of at least so many bytes out of this rank's slot are sent from there, not copied first. Chosen.
+const STRAIGHT: usize = 8 << 10;
+
+/// Every how many atomics a rank makes progress, so that one that does nothing else does, too. Chosen: a poll costs about 350
+/// instructions over verbs, so 11 for each atomic.
+const ATOMICS: u32 = 32;
+
+impl Issuer for &Engine {
+    fn largest_get(&self) -> usize {
+        self.networks.largest_get()
+    }
+
+    fn mapped(&self, rank: usize) -> Option<*mut u8> {
+        self.routes.is_mapped(rank).then(|| self.node.slot(rank))
+    }
+
+    fn check_claim(&self, claim: Option<Claim>, doing: &'static str, rank: usize) -> Result<()> {
+        Engine::check_claim(self, claim, doing, rank)
+    }
+
+    fn request(&mut self, doing: &'static str, rank: usize, post: Post<'_>) -> Result<Option<Arc<Answer>>> {
+        self.try_ask(doing, rank, || post(self.network(rank)))
+    }
+
+    fn is_answered(&mut self, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool> {
+        self.answered(doing, rank, answer)
+    }
+
+    fn keeps(&self, rank: usize) -> bool {
+        self.keeps_for(rank)
+    }
+
+    fn has_lane(&self, rank: usize) -> bool {
+        self.routes.has_lane(rank)
+    }
+
+    fn store(&self, offset: usize, bytes: &[u8]) {
+        // SAFETY: our own slot; the caller guarantees the bounds.
+        unsafe { crate::memory::copy::put(self.node.slot(self.rank).add(offset), bytes.as_ptr(), bytes.len()) };
+    }
+}
+
+/// What a rank has to remember of its operations over networks, beside what the networks keep.
+#[derive(Default)]
+pub(super) struct Remote {
+    /// A network was asked to change a word of a mapped rank, and may not have.
+    pub(super) signalled: Cell<bool>,
+    /// Ranks that may sleep while something that was written to them is on its way, and whether they must be woken.
+    nudges: RefCell<Vec<(usize, bool)>>,
+    has_nudges: Cell<bool>,
+    /// Atomics done over a network.
+    atomics: Cell<u32>,
+    /// Polls in turn that found nothing on the networks.
+    idle_polls: Cell<u32>,
+}
+
+impl Engine {
+    /// The network for `rank`. There is one where [not all](super::Routes::all_mapped) ranks are mapped.
+    #[inline(always)]
+    pub(crate) fn network(&self, rank: usize) -> &dyn Far {
+        self.networks.to(rank)
+    }
+
+    /// What passes the time, where that is not the clock.
+    #[inline]
+    pub(crate) fn pace(&self) -> Option<&dyn Pace> {
+        self.networks.pace()
+    }
+
+    /// Most bytes of a message, header included, whichever rank it is for.
+    pub(crate) fn largest_message(&self) -> usize {
+        let lanes = || self.interface.largest_message();
+        match self.networks.is_empty() {
+            true => lanes(),
+            // So long that two of them fit.
+            false if self.routes.is_mixed() => self.networks.largest_message().min(lanes() / 2),
+            false => self.networks.largest_message(),
+        }
+    }
+
+    /// Lets all ranks look up, after a change in the roster.
+    pub(crate) fn notify_all(&self) {
+        // In real time the roster wakes them itself.
+        if let Some(pace) = self.pace() {
+            (0..self.size).filter(|rank| *rank != self.rank).for_each(|rank| pace.notify(rank));
+        }
+    }
+
+    #[inline]
+    pub(super) fn far_turn(&self) -> usize {
+        let (mut done, has_news) = self.networks.progress();
+        if done != 0 {
+            self.remote.idle_polls.set(0);
+        }
+        if has_news {
+            while !self.interface.delivering() {
+                let Some((far, arrival)) = self.networks.arrival() else { break };
+                // Before the handler, which may panic.
+                self.count(0, 1);
+                self.deliver(arrival.from, arrival.id, &transport::Message::new(arrival.data(), None));
+                if let Some(room) = arrival.room {
+                    far.handled(arrival.from, room);
+                }
+                done += 1;
+            }
+            self.networks.take_lost().into_iter().for_each(|rank| self.losses.borrow_mut().doubt(&self.view(), rank));
+        }
+        if self.losses.borrow().has_doubts() {
+            self.losses.borrow_mut().review(&self.view());
+        }
+        if self.remote.has_nudges.get() {
+            self.remote.nudges.borrow_mut().retain_mut(|(rank, due)| !self.try_nudge(*rank, due));
+            self.remote.has_nudges.set(!self.remote.nudges.borrow().is_empty());
+        }
+        done
+    }
+
+    pub(super) fn has_nudges(&self) -> bool {
+        self.remote.has_nudges.get()
+    }
+
+    /// Something was written to `rank` that it may wait for: if it sleeps it is to look up.
+    fn nudge(&self, rank: usize) {
+        let mut due = false;
+        // Whether a rank of another host sleeps cannot be seen: it looks up by itself every now and then.
+        let is_seen = rank != self.rank && self.networks.is_silent_to(rank) && self.job.is_here(rank);
+        if !is_seen || self.try_nudge(rank, &mut due) {
+            return;
+        }
+        self.owe_nudge(rank, due);
+    }
+
+    pub(super) fn owe_nudge(&self, rank: usize, due: bool) {
+        let mut nudges = self.remote.nudges.borrow_mut();
+        match nudges.iter_mut().find(|nudge| nudge.0 == rank) {
+            Some(nudge) => nudge.1 |= due,
+            None => nudges.push((rank, due)),
+        }
+        self.remote.has_nudges.set(true);
+    }
+
+    /// Whether `rank` has been woken, or need not be. A rank that is awake now may still fall asleep before what was
+    /// written gets there: then it must be looked at again. `due`: it was seen asleep, and has no message yet.
+    fn try_nudge(&self, rank: usize, due: &mut bool) -> bool {
+        let far = self.network(rank);
+        if !*due {
+            // A rank that is gone sleeps no more; whoever waits for it hears of it elsewhere.
+            let Ok(settled) = far.settled(rank) else { return true };
+            // Either we see that it sleeps, or it sees what was written: pairs with the fence in `Engine::sleep`.
+            fence(Ordering::SeqCst);
+            if self.job.sleep_word(rank).load(Ordering::Relaxed) == 0 {
+                return settled;
+            }
+            // The first to see it asleep wakes it, for all that write meanwhile.
+            self.job.wake(rank);
+            *due = true;
+        }
+        !matches!(far.wake(rank), Ok(Sent::NoRoom))
+    }
+
+    /// A poll that found nothing takes a little time, so that a loop of them lets others go on.
+    #[cold]
+    pub(crate) fn idle_poll(&self) {
+        if let Some(pace) = self.pace() {
+            let before = self.remote.idle_polls.get();
+            self.remote.idle_polls.set((before + 1).min(IDLE_DOUBLINGS));
+            pace.pause(IDLE_POLL * (1 << before));
+        }
+    }
+
+    /// Waits where time is virtual.
+    #[cold]
+    pub(super) fn wait_virtual<const TELL: bool>(
+        &self,
+        pace: &dyn Pace,
+        doing: &'static str,
+        limit: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
+        let end = limit.and_then(|limit| pace.now().checked_add(limit));
+        loop {
+            let progressed = self.poll_and::<TELL>()? != 0;
+            if ready() {
+                return Ok(());
+            }
+            if progressed {
+                continue;
+            }
+            if let Some((rank, cause)) = self.first_lost() {
+                return Err(Error::PeerLost { rank, cause, doing: doing.into() });
+            }
+            if let (Some(end), Some(after)) = (end, limit)
+                && pace.now() >= end
+            {
+                return Err(Error::TimedOut { doing: doing.into(), after });
+            }
+            if !self.sleep_virtual(pace, end) {
+                return Err(match self.job.any_left().then(|| self.job.first_to_leave(|_| true)).flatten() {
+                    Some(rank) => self.lost(rank, Loss::Left, doing),
+                    None => Error::Standstill { doing: doing.into() },
+                });
+            }
+        }
+    }
+
+    /// Whether a message is not too long, for whichever rank it is.
+    pub(super) fn check_fits(&self, payload: &[u8]) -> Result<()> {
+        let (asked, limit) = (payload.len() + 8, self.largest_message());
+        if asked > limit {
+            let setting = match limit < self.networks.largest_message() {
+                true => "BELLWETHER_MESSAGE_MEMORY",
+                false => "the network's largest message, or send less at a time",
+            };
+            return Err(Error::OutOfMemory { what: "message memory", asked, free: limit, limit, setting });
+        }
+        Ok(())
+    }
+
+    /// One attempt at an operation over the network. A put knows how much of it was posted.
+    pub(super) fn attempt_far<B: AsRef<[u8]>>(&self, to: usize, operation: &mut Operation<B>) -> Result<Sent> {
+        if let Operation::Message { payload, .. } = operation {
+            self.check_fits(payload.as_ref())?;
+        }
+        let sent =
+            operation.post(self.network(to), to).map_err(|error| self.far_error(error, to, operation.doing()))?;
+        if sent == Sent::Done {
+            match operation {
+                Operation::Put { tell: true, .. } => self.nudge(to),
+                Operation::Ring { .. } => {
+                    self.remote.signalled.set(true);
+                    self.nudge(to);
+                }
+                _ => {}
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Further attempts at a put or ring, for a moment, without a look at messages, where it only waits for the network
+    /// and not for the target: who puts and then computes does not turn the crank, and what is kept is copied.
+    pub(super) fn attempt_for_a_moment(&self, to: usize, operation: &mut Operation<&[u8]>) -> Result<Sent> {
+        if self.networks.is_empty() || matches!(operation, Operation::Message { .. }) || self.interface.delivering() {
+            return Ok(Sent::NoRoom);
+        }
+        let (far, moment) = (self.network(to), Moment::new(&self.networks));
+        while (far.learns(to) || self.networks.is_silent_to(to)) && moment.goes_on() {
+            if self.attempt(to, operation)? == Sent::Done {
+                return Ok(Sent::Done);
+            }
+        }
+        Ok(Sent::NoRoom)
+    }
+
+    /// Writes `bytes` at `offset` of the slot of `rank`, which exists.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    #[inline]
+    pub(crate) fn far_put(&self, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
+        // Nearly always there is room.
+        if bytes.len() <= SMALL_PUT
+            && !(self.routes.is_mapped(rank)
+                || self.has_pending()
+                || !self.is_own()
+                || self.job.any_lost()
+                || self.job.any_left())
+            && matches!(self.network(rank).put(rank, offset, bytes), Ok(done) if done == bytes.len())
+        {
+            return Ok(());
+        }
+        self.put_far(rank, offset, bytes, false)
+    }
+
+    /// As [`Engine::far_put`], for what the target waits for.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn far_put_flag(&self, rank: usize, offset: usize, flag: u64) -> Result<()> {
+        if self.routes.is_mapped(rank) {
+            // SAFETY: an aligned word of a mapped slot, by the caller's word, which this rank alone writes.
+            let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(offset).cast()) };
+            // Pairs with the Acquire load of who waits for it.
+            word.store(flag, Ordering::Release);
+            self.wake_if_asleep(rank);
+            return Ok(());
+        }
+        self.put_far(rank, offset, &flag.to_ne_bytes(), true)
+    }
+
+    /// Waits until the network has what was put to `rank`: who waits there may depend on it while this rank computes, or waits
+    /// in another world.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn far_hand_over(&self, doing: &'static str, rank: usize) -> Result<()> {
+        if !self.keeps_write_for(rank) {
+            return Ok(());
+        }
+        self.wait_together(doing, || !self.keeps_write_for(rank))
+    }
+
+    #[inline(never)]
+    fn put_far(&self, rank: usize, offset: usize, bytes: &[u8], tell: bool) -> Result<()> {
+        if self.routes.is_mapped(rank) {
+            // SAFETY: a mapped slot, in bounds by the caller's word.
+            unsafe { crate::memory::copy::put(self.node.slot(rank).add(offset), bytes.as_ptr(), bytes.len()) };
+            self.stored(rank);
+            return Ok(());
+        }
+        let step = self.network(rank).largest_put();
+        let mut pieces = bytes.chunks(step).enumerate();
+        pieces.try_for_each(|(n, bytes)| {
+            self.do_or_keep(rank, Operation::Put { offset: offset + n * step, bytes, done: 0, tell })
+        })
+    }
+
+    /// As [`Engine::far_put`], of `len` bytes at `own` of this rank's slot, which exist. Where they are many they are not
+    /// copied first: they stay unchanged until the put is in effect. It waits while there is no room.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn far_put_own(&self, rank: usize, offset: usize, own: usize, len: usize) -> Result<()> {
+        if len < STRAIGHT || self.routes.is_mapped(rank) || self.interface.delivering() {
+            let mut bytes = vec![0; len];
+            // SAFETY: our own slot, in bounds by the caller's word.
+            unsafe { crate::memory::copy::get(bytes.as_mut_ptr(), self.node.slot(self.rank).add(own), len) };
+            return self.far_put(rank, offset, &bytes);
+        }
+        let far = self.network(rank);
+        let mut done = 0;
+        while done < len {
+            let post = || match far.put_own(rank, offset + done, own + done, len - done) {
+                Ok(0) => Ok(None),
+                posted => posted.map(Some),
+            };
+            done += self.insist("put", rank, post)?;
+        }
+        Ok(())
+    }
+
+    /// Adds one to the word at `offset` of the slot of `rank`, which exists, after what was put there before.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn far_ring(&self, rank: usize, offset: usize) -> Result<()> {
+        self.do_or_keep(rank, Operation::Ring { offset })
+    }
+
+    /// Whether bells are rung with notices, and have a word for them.
+    pub(crate) fn rings_by_notice(&self) -> bool {
+        self.networks.notifies()
+    }
+
+    /// Writes `bytes`, if any, at `offset` of the slot of `rank`, which is another one and exists, and adds one to either of
+    /// the words `bell`: the first is the target's own, for notices, the second is the network's.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn far_put_ring(&self, rank: usize, offset: usize, bytes: &[u8], bell: [usize; 2]) -> Result<()> {
+        let far = self.network(rank);
+        self.check_own("ringing a bell")?;
+        if self.job.any_lost() || self.job.any_left() {
+            self.check_alive(rank, "ringing a bell")?;
+        }
+        if far.notifies() && !self.keeps_for(rank) {
+            let sent = far.notify(rank, offset, bytes, bell[0]);
+            if sent.map_err(|error| self.far_error(error, rank, "ringing a bell"))? == Sent::Done {
+                return Ok(());
+            }
+        }
+        if !bytes.is_empty() {
+            self.far_put(rank, offset, bytes)?;
+        }
+        self.far_ring(rank, bell[1])
+    }
+
+    /// Reads bytes at `offset` of the slot of `rank`, which exists. Waits for the network.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], [`Error::InsideHandler`].
+    pub(crate) fn far_get(&self, doing: &'static str, rank: usize, offset: usize, to: &mut [u8]) -> Result<()> {
+        if self.routes.is_mapped(rank) {
+            // SAFETY: a mapped slot, in bounds by the caller's word.
+            unsafe { crate::memory::copy::get(to.as_mut_ptr(), self.node.slot(rank).add(offset), to.len()) };
+            return Ok(());
+        }
+        let far = self.network(rank);
+        let step = far.largest_get();
+        let mut done = 0;
+        while done < to.len() {
+            let len = step.min(to.len() - done);
+            let answer = self.ask(doing, rank, || far.get(rank, offset + done, len))?;
+            let bytes = answer.bytes().expect("data comes before its completion");
+            to[done..done + bytes.len()].copy_from_slice(bytes);
+            done += bytes.len();
+        }
+        Ok(())
+    }
+
+    /// Does an atomic at `offset` of the slot of `rank`, which exists; tells what was there before. Waits for it.
+    ///
+    /// # Errors
+    /// As [`Engine::far_get`].
+    pub(crate) fn far_atomic(&self, doing: &'static str, rank: usize, offset: usize, asked: Change) -> Result<u64> {
+        let far = self.network(rank);
+        self.check_own(doing)?;
+        let turns = self.remote.atomics.get();
+        self.remote.atomics.set(turns.wrapping_add(1));
+        if turns.is_multiple_of(ATOMICS) && !self.interface.delivering() {
+            self.turn();
+        }
+        // Nearly always there is room, and it is done in a moment.
+        let clear = !(self.interface.delivering() || self.has_pending() || self.job.any_lost() || self.job.any_left());
+        let tried = if clear { far.atomic_now(rank, offset, asked) } else { Ok(None) };
+        if let Ok(Some(Soon::Now(word))) = tried {
+            return Ok(word);
+        }
+        self.await_atomic(doing, rank, tried, || far.atomic_now(rank, offset, asked))
+    }
+
+    #[cold]
+    fn await_atomic(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        tried: transport::Result<Option<Soon>>,
+        post: impl FnMut() -> transport::Result<Option<Soon>>,
+    ) -> Result<u64> {
+        let soon = match tried {
+            Ok(Some(soon)) => soon,
+            Ok(None) => self.insist(doing, rank, post)?,
+            Err(error) => return Err(self.far_error(error, rank, doing)),
+        };
+        match soon {
+            Soon::Now(word) => Ok(word),
+            Soon::Later(answer) => {
+                self.await_answer(doing, rank, &answer)?;
+                Ok(answer.word.load(Ordering::Relaxed))
+            }
+        }
+    }
+
+    /// Posts what gives an answer, and waits for that.
+    fn ask(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        post: impl FnMut() -> transport::Result<Option<Arc<Answer>>>,
+    ) -> Result<Arc<Answer>> {
+        let answer = self.insist(doing, rank, post)?;
+        self.await_answer(doing, rank, &answer)?;
+        Ok(answer)
+    }
+
+    /// Posts something after what was put there before, when there is room.
+    #[inline]
+    fn insist<T>(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        mut post: impl FnMut() -> transport::Result<Option<T>>,
+    ) -> Result<T> {
+        self.check_outside_handler(doing)?;
+        if self.job.any_lost() || self.job.any_left() {
+            self.check_alive(rank, doing)?;
+        }
+        let mut posted = Ok(None);
+        self.wait_together(doing, || {
+            // What was put there before goes first.
+            if !self.keeps_write_for(rank) {
+                posted = post();
+            }
+            !matches!(posted, Ok(None))
+        })?;
+        let posted = posted.map_err(|error| self.far_error(error, rank, doing))?;
+        Ok(posted.expect("the wait ends with something that was posted"))
+    }
+
+    fn await_answer(&self, doing: &'static str, rank: usize, answer: &Answer) -> Result<()> {
+        let mut outcome = Ok(false);
+        self.wait_together(doing, || {
+            outcome = self.answered(doing, rank, answer);
+            !matches!(outcome, Ok(false))
+        })?;
+        outcome.map(drop)
+    }
+
+    /// Whether nothing of this rank waits for room, or for the network to take it.
+    pub(crate) fn has_sent_all(&self) -> bool {
+        // A peer that is gone takes nothing more, and is told of once.
+        let flushed = || loop {
+            if let Ok(all) = self.networks.flush() {
+                break all;
+            }
+        };
+        !self.has_pending() && flushed()
+    }
+
+    /// Waits until every rank has arrived.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] if one died before.
+    pub(crate) fn await_all(&self) -> Result<()> {
+        let Some(pace) = self.pace() else { return self.job.await_all() };
+        while !self.job.all_arrived() {
+            if let Some((rank, cause)) = self.job.first_lost() {
+                return Err(Error::PeerLost { rank, cause, doing: "starting".into() });
+            }
+            pace.pause(IDLE_POLL);
+        }
+        Ok(())
+    }
+
+    /// Lets others reach bytes `from..to` of this rank's slot, which are committed now.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if the network has no room for them.
+    pub(crate) fn grew(&self, from: usize, to: usize) -> Result<()> {
+        let full = |what, setting| Error::OutOfMemory { what, asked: to - from, free: 0, limit: 0, setting };
+        self.networks.grew(from, to).map_err(|error| match error {
+            transport::Error::NoMemory => {
+                full("memory that the network may pin", "the limit on locked memory (ulimit -l)")
+            }
+            transport::Error::NoResource => full("room in the table of registered memory", "the size of allocations"),
+            other => other.at("registering memory", self.rank),
+        })
+    }
+
+    /// Waits until this rank has nothing under way: all that it has put and rung is in effect, everywhere, and all that it has
+    /// asked for is answered, whether anybody still waits for that or not. At once where puts are stores.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], [`Error::InsideHandler`].
+    #[inline]
+    pub(crate) fn quiet(&self, doing: &'static str) -> Result<()> {
+        if self.networks.is_empty() { Ok(()) } else { self.far_quiet(doing) }
+    }
+
+    #[cold]
+    fn far_quiet(&self, doing: &'static str) -> Result<()> {
+        let mut outcome = Ok(false);
+        self.wait_together(doing, || {
+            outcome = self.try_quiet(doing);
+            !matches!(outcome, Ok(false))
+        })?;
+        outcome.map(drop)
+    }
+
+    /// Whether this rank has nothing under way; see [`Engine::quiet`].
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn try_quiet(&self, doing: &'static str) -> Result<bool> {
+        if self.networks.is_empty() {
+            return Ok(true);
+        }
+        self.check_own(doing)?;
+        if self.has_pending() {
+            return Ok(false);
+        }
+        match self.networks.flush() {
+            // Nobody misses what was put to a rank that left.
+            Err((rank, _)) if self.job.loss(rank) == Some(Loss::Left) => Ok(false),
+            Err((rank, error)) => match self.far_error(error, rank, doing) {
+                // From another host the network's news come first, the roster's later.
+                Error::PeerLost { rank, cause: Loss::Left, .. } if self.job.loss(rank) == Some(Loss::Left) => Ok(false),
+                error => Err(error),
+            },
+            Ok(all) => {
+                self.remote.signalled.set(self.remote.signalled.get() && !all);
+                Ok(all && self.networks.is_answered())
+            }
+        }
+    }
+}
