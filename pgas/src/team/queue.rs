@@ -79,9 +79,12 @@ impl Shared {
 
     /// Waits for `body`, after all collectives that were begun before.
     pub(super) fn run<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
-        let result = Cell::new(None);
-        let body = pin!(async { result.set(Some(caught(&*self.context, doing, body).await)) });
-        let outcome = self.run_any(doing, body).map(|()| result.take().expect("the body has ended"));
+        let outcome = {
+            let result = Cell::new(None);
+            let body = pin!(async { result.set(Some(caught(&*self.context, doing, body).await)) });
+            // The body is dropped with this block: `note` replaces what its drop has recorded.
+            self.run_any(doing, body).map(|()| result.take().expect("the body has ended"))
+        };
         let outcome = flatten(outcome);
         if let Err(error) = &outcome {
             self.context.note(error);

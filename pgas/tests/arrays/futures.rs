@@ -1,7 +1,7 @@
 //! Futures that are still there when their phase or their array ends: they change nothing and read nothing from then on,
 //! whether they are waited for, dropped or forgotten.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -554,6 +554,29 @@ fn futures_outlive_their_world_without_harm() {
             let outcomes = Simulated::new(config).build(|builder| program(builder.start()?)).expect("runs");
             outcomes.into_iter().collect::<Result<()>>().expect("runs");
         }
+    });
+}
+
+#[test]
+fn no_pointer_reaches_a_table_while_it_is_updated() {
+    on_all("pointers in an aggregated update", 2, |world| {
+        let (n, own) = (world.size(), world.rank());
+        let mut by = Aggregator::new(world, &Options::new(world))?;
+        let mut table = world.alloc::<u64>(10)?;
+        let pointer = GlobalPtr::to(&table, own, 3)?;
+        assert_eq!(pointer.get(world)?, 0);
+        world.barrier()?;
+        let (calls, reached) = (Cell::new(0), Cell::new(0));
+        let indices: Vec<usize> = (0..10 * n).collect();
+        by.scatter_with(&mut table, &Blocks::new(10 * n, n), &indices, &vec![1; 10 * n], |there, value| {
+            calls.set(calls.get() + 1);
+            reached.set(reached.get() + usize::from(!matches!(pointer.get(world), Err(Error::Stale { .. }))));
+            there + value
+        })?;
+        assert_eq!((calls.get() > 0, reached.get()), (true, 0), "calls that reached the table");
+        assert!(matches!(pointer.get(world), Err(Error::Stale { .. })));
+        assert_eq!(GlobalPtr::to(&table, own, 3)?.get(world)?, n as u64);
+        world.barrier()
     });
 }
 
