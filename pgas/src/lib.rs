@@ -10,7 +10,11 @@
 //! | spread one array over all ranks | [`GlobalArray`], in the module [`mod@array`] |
 //! | keep and send the address of any element | [`GlobalPtr`], [`GlobalSlice`] |
 //! | tell a rank that data has arrived | a [`Bell`]: [`Symmetric::put_bell`], [`Bell::wait`] |
+//! | learn when a put, get, atomic or message is complete | [`World::operation`], with a [`Counter`], a bell, a function or a [`Completion`] |
+//! | share memory of one rank alone | [`World::segment`], [`World::put_segment`], [`World::get_segment`] |
 //! | run code at another rank | [`World::call`] and [`World::invoke`] with a closure, [`World::send`] with a registered handler |
+//! | send large messages to a place that the receiver names | [`World::send_large`], [`Builder::landing_handler`] |
+//! | communicate from several threads of a rank | [`World::context`] |
 //! | read and update many elements anywhere, a few nanoseconds each | [`aggregate`] |
 //! | look up by key, or share work, over all ranks | [`DistHashMap`], [`DistQueue`] |
 //! | use all cores of a rank | a [`Pool`]: [`GlobalArray::par_iter`], and [`rayon`] |

@@ -33,7 +33,7 @@ pub(super) struct Tasks {
     list: RefCell<Vec<Weak<dyn Background>>>,
     /// Whether there is one, or an operation with events: every poll reads this.
     pub(super) any: Cell<bool>,
-    /// A wait of this engine polls a future now, and makes progress for it.
+    /// A wait of this engine is polling a future now, and makes progress for it.
     driving: Cell<bool>,
 }
 

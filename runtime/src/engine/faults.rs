@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::Engine;
 use crate::error::{Error, Result};
 
-/// Most errors that wait to be told. Chosen: of a flood the first ones tell the cause.
+/// Most errors that are kept for later polls. Chosen: of a flood the first ones tell the cause.
 const MOST: usize = 64;
 
 /// Errors that wait to be told.
@@ -18,10 +18,10 @@ pub(super) struct Faults {
 }
 
 impl Engine {
-    /// Tells the oldest error that was kept.
+    /// Returns the oldest error that was kept, if there is one.
     ///
     /// # Errors
-    /// That one.
+    /// That error.
     pub fn take_fault(&self) -> Result<()> {
         if !self.faults.any.get() {
             return Ok(());
@@ -32,7 +32,7 @@ impl Engine {
         first.map_or(Ok(()), Err)
     }
 
-    /// Remembers an error that a handler met, for the next [`Engine::poll`]. Of a flood of them the first are kept.
+    /// Keeps an error of a handler for the next [`Engine::poll`]. If there are too many, the first ones are kept.
     #[cold]
     pub fn set_fault(&self, error: Error) {
         let mut queue = self.faults.queue.borrow_mut();

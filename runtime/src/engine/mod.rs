@@ -1,4 +1,9 @@
-//! Operations, progress and waiting of one rank: what polls, posts and sleeps while the rank waits for something.
+//! The engine of a rank: it makes progress, waits, and drives the rank's memory, networks and messages.
+//!
+//! [`Engine::poll`] makes progress once: it delivers messages that came through lanes of mapped memory (`dispatch.rs`) or over
+//! networks (`remote.rs`, `network.rs`), retries operations that met backpressure (`pending.rs`), and advances background tasks
+//! and operations with events (`drive.rs`, `track.rs`). A wait (`wait.rs`) polls, yields the core, and sleeps. `routes.rs` says how
+//! each peer is reached, `networks.rs` holds the open networks, and `context/` the streams of operations of other threads.
 
 mod call;
 mod claim;
@@ -60,17 +65,17 @@ pub struct Engine {
     pub rank: usize,
     /// Ranks in the world.
     pub size: usize,
-    /// The roster.
+    /// The job's shared memory with the roster: which ranks have arrived, left or failed.
     pub job: Arc<JobMemory>,
-    /// The mapped slots.
+    /// The slots of the ranks whose memory is mapped here.
     pub node: Arc<NodeMemory>,
     /// The blocks of the symmetric heap that this rank holds.
     pub blocks: Blocks,
     /// The segments of this rank, beside the symmetric heap.
     segments: segments::Segments,
-    /// Where things lie in a slot.
+    /// The layout of a slot.
     pub layout: SlotLayout,
-    /// What was set.
+    /// The settings of the job.
     pub settings: Settings,
     /// Which rank is on which node.
     pub nodes: Nodes,
@@ -84,27 +89,28 @@ pub struct Engine {
     pub(crate) networks: Networks,
     /// What this rank has to remember of operations over networks.
     remote: remote::Remote,
-    /// Ranks that its network cannot reach.
+    /// Ranks that this rank can no longer reach over their network.
     losses: RefCell<liveness::Losses>,
     /// The wait under way, and how this rank waits.
     waiting: wait::Waiting,
     /// Operations that met backpressure.
     outbox: pending::Outbox,
-    /// Words at rank 0 that count who has dropped a block, to be rung when this rank has nothing under way.
+    /// Offsets of words at rank 0 that count the ranks that dropped a block; [`Engine::hand_back`] rings them.
     releases: RefCell<Vec<usize>>,
     /// Operations with events.
     tracking: RefCell<track::Tracking>,
-    /// What goes on at every poll.
+    /// Tasks that every poll advances.
     tasks: drive::Tasks,
     /// Messages sent and delivered, to know when all have arrived.
     traffic: Cell<[u64; 2]>,
-    /// Errors of messages, to be told one a poll.
+    /// Errors of delivered messages. Each poll returns one.
     faults: faults::Faults,
     /// Streams of operations beside this one.
     contexts: context::Contexts,
 }
 
-/// Counts what was delivered when a handler has panicked: finishing waits until as much was delivered as was sent.
+/// Counts the messages that were delivered before a handler panicked: the end of a world waits until as many messages are
+/// delivered as were sent.
 struct Unwound<'a>(&'a Engine);
 
 impl Drop for Unwound<'_> {
@@ -115,8 +121,8 @@ impl Drop for Unwound<'_> {
 }
 
 impl Engine {
-    /// The engine of the rank at `place`, whose slot is committed as its layout says; nobody has arrived yet. Ranks
-    /// that are not `mapped` are reached over `networks`, in which time passes as `pace` says.
+    /// The engine of the rank at `place`, whose slot is committed as its layout says; no rank has arrived yet. `mapping` says
+    /// which ranks are mapped; the others are reached over `networks`. `pace` is the clock of a job in virtual time.
     pub(crate) fn new(
         place: shm::Place,
         mut settings: Settings,
@@ -130,7 +136,7 @@ impl Engine {
         let routes = Routes::new(rank, size, mapping, &nodes, pace.is_some());
         let networks = Networks::new(networks, routes.clone(), pace);
         settings.message_memory = settings.message_memory.min(networks.largest_message());
-        // As if alone, until all have arrived.
+        // Assumes one core until all ranks have arrived and tell how many there are.
         let waiting = wait::Waiting::new(Patience::new(size, 1, settings.spin, job.supervised()));
         if !wait::register_membarrier() {
             job.require_full_fence();
@@ -168,11 +174,11 @@ impl Engine {
         self.waiting.patience.get()
     }
 
-    /// Learns what is known when all ranks have arrived: how wakers must fence, how many cores there are, and which network leads
-    /// to whom.
+    /// Called when all ranks have arrived: sets how wakers fence, how long waits poll (by the number of cores), and which network
+    /// reaches each rank.
     ///
     /// # Errors
-    /// [`Error::Start`] if no network leads to a rank.
+    /// [`Error::Start`] if no network reaches a rank.
     pub fn note_arrivals(&self) -> Result<()> {
         self.interface.note_fence_mode();
         let (cores, spin, supervised) = (self.job.cores(), self.settings.spin, self.job.supervised());
@@ -186,10 +192,10 @@ impl Engine {
         unsafe { &*self.node.slot(rank).cast::<Status>() }
     }
 
-    /// Delivers what has come, sends what had to wait, and tells how much it did. Never blocks.
+    /// Delivers messages, retries pending operations, and returns how much it did. Never blocks.
     ///
     /// # Errors
-    /// What was wrong with a message that came in, once.
+    /// The oldest error of a delivered message, once.
     #[inline(always)]
     pub fn poll(&self) -> Result<usize> {
         let done = self.turn();
@@ -199,11 +205,11 @@ impl Engine {
         Ok(done)
     }
 
-    /// As [`Engine::poll`], but an error waits for the next poll: a collective must not end on one rank alone because
-    /// of a message that has nothing to do with it.
+    /// As [`Engine::poll`], but errors are kept for the next poll: a collective must not end on one rank alone because of a
+    /// message that has nothing to do with it.
     #[inline(always)]
     pub fn turn(&self) -> usize {
-        // Most looks find nothing, and a wait looks here between any two of its own: that is kept short.
+        // Most polls find nothing, and a wait calls this in every round: the path that finds nothing is short.
         let first = if self.routes.has_lanes() { self.interface.first_waiting() } else { None };
         let idle = first.is_none() && self.routes.all_mapped() && !self.outbox.any.get() && !self.tasks.any.get();
         if idle { 0 } else { self.turn_busy(first) }
@@ -211,7 +217,7 @@ impl Engine {
 
     #[inline(never)]
     fn turn_busy(&self, first: Option<usize>) -> usize {
-        // What came is the parent's.
+        // In a forked child messages are the parent's.
         if !self.is_own() {
             return 0;
         }
@@ -251,7 +257,7 @@ impl Engine {
     /// As [`Engine::poll`], for calls that programs make in loops of their own.
     ///
     /// # Errors
-    /// As [`Engine::poll`]; [`Error::PeerLost`] if a rank died and nothing came.
+    /// As [`Engine::poll`]; [`Error::PeerLost`] if a rank has failed and this poll delivered nothing.
     #[inline]
     pub fn poll_alive(&self, doing: &'static str) -> Result<usize> {
         let done = self.poll()?;
@@ -271,7 +277,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Sends what fits in a line, where nothing stands in the way. `false`: nothing was sent, take [`Engine::send`].
+    /// The fast path of [`Engine::send`]: a message that fits in a line, where all ranks are mapped, nothing is pending and no
+    /// rank is lost. `false`: nothing was sent, call [`Engine::send`].
     #[inline(always)]
     pub fn send_at_once(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> bool {
         if payload.len() > SHORT_MAX - 8
@@ -288,7 +295,7 @@ impl Engine {
         true
     }
 
-    /// Sends `header` and `payload`, in a line if they fit, else in a block. [`Sent::NoRoom`] is back-pressure.
+    /// Sends `header` and `payload`, in a line if they fit, else in a block. [`Sent::NoRoom`] is backpressure.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] for a message that can never fit, [`Error::PeerLost`] if the target is gone.
@@ -343,7 +350,7 @@ impl Engine {
         })
     }
 
-    /// The error for a peer that is gone, which the launcher is to know of.
+    /// The error for a peer that failed or left. If it left, this also notes for the launcher that this rank missed it.
     #[cold]
     pub(crate) fn lost(&self, rank: usize, cause: Loss, doing: &'static str) -> Error {
         if cause == Loss::Left {
@@ -356,7 +363,7 @@ impl Engine {
     pub(crate) fn check_alive(&self, rank: usize, doing: &'static str) -> Result<()> {
         match self.job.loss(rank) {
             None => Ok(()),
-            // It may have left because another died, which is then what there is to tell.
+            // If it left because another rank died, the error names that rank.
             Some(cause) => {
                 let (rank, cause) = self.first_lost().filter(|_| cause == Loss::Left).unwrap_or((rank, cause));
                 Err(self.lost(rank, cause, doing))

@@ -1,7 +1,7 @@
 //! The networks of a job, and which of them carries an operation.
 //!
-//! [`Far`] is one network. [`Networks`] are those that a rank has open, none where all memory is mapped. What concerns one peer
-//! goes to the network of its [route](super::routes); what concerns all of them, as a flush or a sleep, goes to each.
+//! [`Far`] is one network. [`Networks`] are those that a rank has open; there are none if all memory is mapped. An operation on
+//! one peer uses the network of that peer's [route](super::routes). A poll, a flush or a sleep uses all of them.
 
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::memory::segments::KEY_ROOM;
 use crate::transport::{self, PACKED_KEY_LEN, Region, Result};
 
-/// Networks that a rank can have open: so many connection records are in its slot, and so many keys in an entry of its table of
-/// segments.
+/// Most networks that a rank can have open. A slot has room for this many connection records, and an entry of the table of
+/// segments for this many keys.
 pub(crate) const NETWORKS_MAX: usize = crate::memory::layout::NETWORKS_MAX;
 
 const _: () = assert!(NETWORKS_MAX * PACKED_KEY_LEN <= KEY_ROOM);
@@ -25,18 +25,18 @@ const _: () = assert!(NETWORKS_MAX * PACKED_KEY_LEN <= KEY_ROOM);
 /// How long a put is retried before it is queued. Chosen: several times what soft-RoCE takes to acknowledge.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// The networks that a rank has open, in the order in which they are preferred.
+/// The networks that a rank has open, in order of preference.
 pub(crate) struct Networks<N = Box<dyn Far>> {
     list: Vec<N>,
     routes: Routes,
     pace: Option<Box<dyn Pace + Send>>,
 }
 
-/// The networks of a context, which any thread may have.
+/// The networks of a context. Any thread may own them.
 pub(crate) type ApartNetworks = Networks<Apart>;
 
 impl Networks {
-    /// These networks, in which time passes as `pace` says.
+    /// These networks. `pace` is the clock where time is virtual.
     pub(super) fn new(list: Vec<Box<dyn Far>>, routes: Routes, pace: Option<Box<dyn Pace + Send>>) -> Networks {
         Networks { list, routes, pace }
     }
@@ -46,7 +46,7 @@ impl Networks {
     /// # Errors
     /// [`Error::Start`] if a rank cannot be reached.
     pub(super) fn decide(&self) -> Result<(), Error> {
-        // One network needs no choice: whether it reaches a peer its first operation there tells.
+        // A single network needs no choice: the first operation on a peer tells whether the network reaches it.
         if self.list.len() < 2 {
             return Ok(());
         }
@@ -56,19 +56,19 @@ impl Networks {
         })
     }
 
-    /// Makes bytes `from..to` of this rank's slot, which are committed now, reachable. In ascending order.
+    /// Makes bytes `from..to` of this rank's slot, which were just committed, reachable for peers. Called in ascending order.
     pub(super) fn grew(&self, from: usize, to: usize) -> Result<()> {
         self.list.iter().try_for_each(|network| network.grew(from, to))
     }
 
-    /// Registers memory with each network. Gives the keys to it, each network's in its place.
+    /// Registers memory with each network. Returns the keys in the order of the networks.
     ///
     /// # Safety
     /// As [`super::segments::FarSegments::register`].
     pub(crate) unsafe fn register(&self, start: *mut u8, len: usize) -> Result<(Vec<Region>, [u8; KEY_ROOM])> {
         let (mut regions, mut keys) = (Vec::with_capacity(self.list.len()), [0; KEY_ROOM]);
         for (network, key) in self.list.iter().zip(keys.chunks_exact_mut(PACKED_KEY_LEN)) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees that the memory stays mapped until the region is dropped.
             let (region, packed) = unsafe { network.register(start, len) }?;
             key.copy_from_slice(&packed);
             regions.push(region);
@@ -76,7 +76,7 @@ impl Networks {
         Ok((regions, keys))
     }
 
-    /// The same networks through interfaces of their own, which nobody sends to by themselves.
+    /// The same networks through further interfaces, to which no rank sends on its own initiative: only answers arrive there.
     pub(super) fn apart(&self) -> Result<ApartNetworks> {
         let list = self.list.iter().map(|network| network.apart()).collect::<Result<_>>()?;
         Ok(Networks { list, routes: self.routes.clone(), pace: self.pace.as_ref().map(|pace| pace.apart()) })
@@ -99,14 +99,13 @@ impl<N: Deref<Target = dyn Far>> Networks<N> {
         }
     }
 
-    /// What passes the time, where that is not the clock.
+    /// The clock of a job in virtual time.
     #[inline]
     pub(crate) fn pace(&self) -> Option<&dyn Pace> {
         self.pace.as_ref().map(|pace| &**pace as &dyn Pace)
     }
 
-    /// Makes progress; tells how much was done, and whether there is something for [`Networks::arrival`] or
-    /// [`Networks::take_lost`].
+    /// Makes progress. Returns how much was done, and whether [`Networks::arrival`] or [`Networks::take_lost`] has something.
     pub(crate) fn progress(&self) -> (usize, bool) {
         let add = |(done, news): (usize, bool), network: &N| {
             let (more, has_news) = network.progress();
@@ -131,52 +130,53 @@ impl<N: Deref<Target = dyn Far>> Networks<N> {
         self.list.iter().enumerate().flat_map(lost_to).collect()
     }
 
-    /// What was put to each rank before is in effect there before what is put to it later.
+    /// Orders puts: those made so far take effect at each rank before later ones.
     pub(crate) fn order(&self) -> Result<()> {
         self.list.iter().try_for_each(|network| network.order())
     }
 
-    /// Whether everything that was asked for is answered.
+    /// Whether all gets and atomics are answered.
     pub(crate) fn is_answered(&self) -> bool {
         self.list.iter().all(|network| network.is_answered())
     }
 
-    /// Whether all puts and rings are in effect; names the rank where they cannot be.
+    /// Whether all puts and rings are in effect. An error names the rank where they never will be.
     pub(crate) fn flush(&self) -> std::result::Result<bool, (usize, transport::Error)> {
         self.list.iter().try_fold(true, |all, network| Ok(network.flush()? && all))
     }
 
-    /// Whether some network puts and rings without a sign to the target's interface. Virtual time knows of every event.
+    /// Whether some network puts and rings without an event at the target's interface, so that a sleeping target has to be
+    /// woken. Not in virtual time: the simulator sees every event.
     pub(crate) fn is_silent(&self) -> bool {
         self.pace.is_none() && self.list.iter().any(|network| network.is_silent())
     }
 
-    /// Whether the network for `rank` does.
+    /// As [`Networks::is_silent`], of the network for `rank`.
     pub(crate) fn is_silent_to(&self, rank: usize) -> bool {
         self.pace.is_none() && self.to(rank).is_silent()
     }
 
-    /// Whether some network rings bells by notices; alike on all ranks.
+    /// Whether some network rings bells by notices. The same on all ranks.
     pub(crate) fn notifies(&self) -> bool {
         self.list.iter().any(|network| network.notifies())
     }
 
-    /// Most bytes of a message, header included, to whichever rank.
+    /// Most bytes of a message to any rank, header included.
     pub(crate) fn largest_message(&self) -> usize {
         self.list.iter().map(|network| network.largest_message()).min().unwrap_or(usize::MAX)
     }
 
-    /// Most bytes of a get, from whichever rank.
+    /// Most bytes of one get from any rank.
     pub(crate) fn largest_get(&self) -> usize {
         self.list.iter().map(|network| network.largest_get()).min().unwrap_or(usize::MAX)
     }
 
-    /// Asks to be woken from [`Networks::sleep`] by what comes from now on. `false`: something waits already.
+    /// Arms the events that end [`Networks::sleep`]. `false`: something has arrived already.
     pub(crate) fn arm(&self) -> bool {
         self.list.iter().all(|network| network.arm())
     }
 
-    /// Sleeps until something comes, at most so long.
+    /// Sleeps until something arrives, for at most `limit`.
     pub(crate) fn sleep(&self, limit: Duration) {
         let limit = self.list.iter().filter_map(|network| network.longest_sleep()).fold(limit, Duration::min);
         match self.list.iter().map(|network| network.event()).collect::<Option<Vec<_>>>() {
@@ -191,7 +191,7 @@ impl<N: Deref<Target = dyn Far>> Networks<N> {
     }
 }
 
-/// Waits until one of these is readable, at most so long; whether one is. A signal ends it, too.
+/// Blocks until one of these is readable, for at most `limit`, and returns whether one is. A signal also ends the wait.
 fn await_any(events: &[BorrowedFd<'_>], limit: Duration) -> bool {
     let limit = rustix::fs::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
     let mut polled: Vec<_> = events.iter().map(|event| PollFd::new(event, PollFlags::IN)).collect();

@@ -26,7 +26,7 @@ pub(super) struct Outbox {
     pub(super) any: Cell<bool>,
     /// Their bytes.
     bytes: Cell<usize>,
-    /// Kinds of message that are answers, one bit each.
+    /// Message ids that are answers, one bit each.
     answers: Cell<u64>,
 }
 

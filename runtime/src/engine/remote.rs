@@ -1,7 +1,8 @@
 //! Operations of a rank on ranks that are reached over a network.
 //!
-//! A put is packed and on its way when the call returns. It is in effect before a bell or a message that follows it to
-//! the same rank (a fence on that endpoint), and everywhere after [`Engine::quiet`], which a barrier begins with.
+//! A put is copied when the call returns, and posted, or queued if there is no room. It takes effect before a bell or a message
+//! that follows it to the same rank (a fence on that endpoint). After [`Engine::quiet`], with which a barrier begins, all puts
+//! of this rank are in effect.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -16,18 +17,18 @@ use super::operation::{Change, Issuer, Operation, Post};
 use crate::error::{Error, Loss, Result};
 use crate::transport::{self, Sent};
 
-/// Virtual time of a poll that finds nothing. It doubles with each in a row, IDLE_DOUBLINGS times at most. Chosen.
+/// Virtual time of a poll that finds nothing. It doubles with each such poll in a row, at most IDLE_DOUBLINGS times. Chosen.
 const IDLE_POLL: Duration = Duration::from_nanos(200);
 const IDLE_DOUBLINGS: u32 = 7;
 
-/// Largest put, in bytes, that is attempted before all checks. Chosen: a cache line.
-/// What the end of a registration cuts short is put again.
+/// Largest put, in bytes, that is posted on the fast path. If the end of a registration cuts it short, the slow path puts all
+/// of it again. Chosen: a cache line.
 const SMALL_PUT: usize = 64;
 
-/// Puts of at least so many bytes out of this rank's slot are sent from there, not copied first. Chosen.
+/// Bytes from which on a put out of this rank's slot is sent from there, without a copy. Chosen.
 const STRAIGHT: usize = 8 << 10;
 
-/// Every how many atomics a rank makes progress, so that one that does nothing else does, too. Chosen: a poll costs about 350
+/// A rank makes progress once in this many atomics, so that a loop of atomics makes progress too. Chosen: a poll costs about 350
 /// instructions over verbs, so 11 for each atomic.
 const ATOMICS: u32 = 32;
 
@@ -69,14 +70,15 @@ impl Issuer for &Engine {
 /// What a rank has to remember of its operations over networks, beside what the networks keep.
 #[derive(Default)]
 pub(super) struct Remote {
-    /// A network was asked to change a word of a mapped rank, and may not have.
+    /// A ring over a network may still be in flight.
     pub(super) signalled: Cell<bool>,
-    /// Ranks that may sleep while something that was written to them is on its way, and whether they must be woken.
+    /// Ranks that may be asleep while a write to them is in flight. `true`: the rank was seen asleep, and the message that wakes
+    /// it is still to be sent.
     nudges: RefCell<Vec<(usize, bool)>>,
     has_nudges: Cell<bool>,
-    /// Atomics done over a network.
+    /// Atomics over a network so far; every few of them make progress.
     atomics: Cell<u32>,
-    /// Polls in turn that found nothing on the networks.
+    /// Consecutive polls that found nothing, where time is virtual.
     idle_polls: Cell<u32>,
 }
 
@@ -87,24 +89,24 @@ impl Engine {
         self.networks.to(rank)
     }
 
-    /// What passes the time, where that is not the clock.
+    /// The clock of a job in virtual time.
     #[inline]
     pub(crate) fn pace(&self) -> Option<&dyn Pace> {
         self.networks.pace()
     }
 
-    /// Most bytes of a message, header included, whichever rank it is for.
+    /// Most bytes of a message to any rank, header included.
     pub(crate) fn largest_message(&self) -> usize {
         let lanes = || self.interface.largest_message();
         match self.networks.is_empty() {
             true => lanes(),
-            // So long that two of them fit.
+            // At most half of what lanes hold, so that two messages fit there.
             false if self.routes.is_mixed() => self.networks.largest_message().min(lanes() / 2),
             false => self.networks.largest_message(),
         }
     }
 
-    /// Lets all ranks look up, after a change in the roster.
+    /// Wakes all ranks after a change in the roster.
     pub(crate) fn notify_all(&self) {
         // In real time the roster wakes them itself.
         if let Some(pace) = self.pace() {
@@ -121,7 +123,7 @@ impl Engine {
         if has_news {
             while !self.interface.delivering() {
                 let Some((far, arrival)) = self.networks.arrival() else { break };
-                // Before the handler, which may panic.
+                // Counted before the handler runs, since that may panic.
                 self.count(0, 1);
                 self.deliver(arrival.from, arrival.id, &transport::Message::new(arrival.data(), None));
                 if let Some(room) = arrival.room {
@@ -145,10 +147,10 @@ impl Engine {
         self.remote.has_nudges.get()
     }
 
-    /// Something was written to `rank` that it may wait for: if it sleeps it is to look up.
+    /// Wakes `rank` if it sleeps: something was written there that it may wait for.
     fn nudge(&self, rank: usize) {
         let mut due = false;
-        // Whether a rank of another host sleeps cannot be seen: it looks up by itself every now and then.
+        // This rank cannot see whether a rank of another host sleeps. Such a rank wakes and polls by itself now and then.
         let is_seen = rank != self.rank && self.networks.is_silent_to(rank) && self.job.is_here(rank);
         if !is_seen || self.try_nudge(rank, &mut due) {
             return;
@@ -165,26 +167,28 @@ impl Engine {
         self.remote.has_nudges.set(true);
     }
 
-    /// Whether `rank` has been woken, or need not be. A rank that is awake now may still fall asleep before what was
-    /// written gets there: then it must be looked at again. `due`: it was seen asleep, and has no message yet.
+    /// Whether `rank` has been woken, or need not be. A rank that is awake now may fall asleep before the write gets there, so
+    /// the check is repeated until the write is in effect. `due`: the rank was seen asleep, and the message that wakes it is
+    /// not sent yet.
     fn try_nudge(&self, rank: usize, due: &mut bool) -> bool {
         let far = self.network(rank);
         if !*due {
-            // A rank that is gone sleeps no more; whoever waits for it hears of it elsewhere.
+            // A failed rank needs no wake-up; its peers learn of the failure elsewhere.
             let Ok(settled) = far.settled(rank) else { return true };
-            // Either we see that it sleeps, or it sees what was written: pairs with the fence in `Engine::sleep`.
+            // Pairs with the fence in `Engine::sleep`: either this rank sees that the target sleeps, or the target sees the
+            // write.
             fence(Ordering::SeqCst);
             if self.job.sleep_word(rank).load(Ordering::Relaxed) == 0 {
                 return settled;
             }
-            // The first to see it asleep wakes it, for all that write meanwhile.
+            // The first rank that sees it asleep wakes it, for all ranks that have written meanwhile.
             self.job.wake(rank);
             *due = true;
         }
         !matches!(far.wake(rank), Ok(Sent::NoRoom))
     }
 
-    /// A poll that found nothing takes a little time, so that a loop of them lets others go on.
+    /// In virtual time a poll that found nothing takes a little time, so that other ranks run while this one polls in a loop.
     #[cold]
     pub(crate) fn idle_poll(&self) {
         if let Some(pace) = self.pace() {
@@ -194,7 +198,7 @@ impl Engine {
         }
     }
 
-    /// Waits where time is virtual.
+    /// A wait in virtual time.
     #[cold]
     pub(super) fn wait_virtual<const TELL: bool>(
         &self,
@@ -229,7 +233,7 @@ impl Engine {
         }
     }
 
-    /// Whether a message is not too long, for whichever rank it is.
+    /// Checks that a message is not too long, whichever rank it is for.
     pub(super) fn check_fits(&self, payload: &[u8]) -> Result<()> {
         let (asked, limit) = (payload.len() + 8, self.largest_message());
         if asked > limit {
@@ -242,7 +246,7 @@ impl Engine {
         Ok(())
     }
 
-    /// One attempt at an operation over the network. A put knows how much of it was posted.
+    /// One attempt to post an operation over the network. A put records how much of it was posted.
     pub(super) fn attempt_far<B: AsRef<[u8]>>(&self, to: usize, operation: &mut Operation<B>) -> Result<Sent> {
         if let Operation::Message { payload, .. } = operation {
             self.check_fits(payload.as_ref())?;
@@ -262,8 +266,9 @@ impl Engine {
         Ok(sent)
     }
 
-    /// Further attempts at a put or ring, for a moment, without a look at messages, where it only waits for the network
-    /// and not for the target: who puts and then computes does not turn the crank, and what is kept is copied.
+    /// Retries a put or ring for a short time, without delivering messages, if it waits for the network only and not for the
+    /// target's program. The alternative is the queue: that copies the bytes, and a rank that puts and then computes does not
+    /// poll, so a queued put would leave late.
     pub(super) fn attempt_for_a_moment(&self, to: usize, operation: &mut Operation<&[u8]>) -> Result<Sent> {
         if self.networks.is_empty() || matches!(operation, Operation::Message { .. }) || self.interface.delivering() {
             return Ok(Sent::NoRoom);
@@ -303,9 +308,9 @@ impl Engine {
     /// [`Error::PeerLost`].
     pub(crate) fn far_put_flag(&self, rank: usize, offset: usize, flag: u64) -> Result<()> {
         if self.routes.is_mapped(rank) {
-            // SAFETY: an aligned word of a mapped slot, by the caller's word, which this rank alone writes.
+            // SAFETY: the caller guarantees an aligned word of a mapped slot, which only this rank writes.
             let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(offset).cast()) };
-            // Pairs with the Acquire load of who waits for it.
+            // Pairs with the Acquire load of the rank that waits for it.
             word.store(flag, Ordering::Release);
             self.wake_if_asleep(rank);
             return Ok(());
@@ -313,8 +318,8 @@ impl Engine {
         self.put_far(rank, offset, &flag.to_ne_bytes(), true)
     }
 
-    /// Waits until the network has what was put to `rank`: who waits there may depend on it while this rank computes, or waits
-    /// in another world.
+    /// Blocks until the network has taken everything put to `rank`. Ranks may wait for these puts while this rank computes, or
+    /// waits in another world.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
@@ -328,7 +333,7 @@ impl Engine {
     #[inline(never)]
     fn put_far(&self, rank: usize, offset: usize, bytes: &[u8], tell: bool) -> Result<()> {
         if self.routes.is_mapped(rank) {
-            // SAFETY: a mapped slot, in bounds by the caller's word.
+            // SAFETY: a mapped slot; the caller guarantees the bounds.
             unsafe { crate::memory::copy::put(self.node.slot(rank).add(offset), bytes.as_ptr(), bytes.len()) };
             self.stored(rank);
             return Ok(());
@@ -340,15 +345,15 @@ impl Engine {
         })
     }
 
-    /// As [`Engine::far_put`], of `len` bytes at `own` of this rank's slot, which exist. Where they are many they are not
-    /// copied first: they stay unchanged until the put is in effect. It waits while there is no room.
+    /// As [`Engine::far_put`], of `len` bytes at `own` of this rank's slot, which exist. From [`STRAIGHT`] bytes on they are not
+    /// copied: the caller leaves them unchanged until the put is in effect. Blocks until there is room.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn far_put_own(&self, rank: usize, offset: usize, own: usize, len: usize) -> Result<()> {
         if len < STRAIGHT || self.routes.is_mapped(rank) || self.interface.delivering() {
             let mut bytes = vec![0; len];
-            // SAFETY: our own slot, in bounds by the caller's word.
+            // SAFETY: our own slot; the caller guarantees the bounds.
             unsafe { crate::memory::copy::get(bytes.as_mut_ptr(), self.node.slot(self.rank).add(own), len) };
             return self.far_put(rank, offset, &bytes);
         }
@@ -372,13 +377,13 @@ impl Engine {
         self.do_or_keep(rank, Operation::Ring { offset })
     }
 
-    /// Whether bells are rung with notices, and have a word for them.
+    /// Whether bells are rung by notices, and have a word for them.
     pub(crate) fn rings_by_notice(&self) -> bool {
         self.networks.notifies()
     }
 
-    /// Writes `bytes`, if any, at `offset` of the slot of `rank`, which is another one and exists, and adds one to either of
-    /// the words `bell`: the first is the target's own, for notices, the second is the network's.
+    /// Writes `bytes`, if any, at `offset` of the slot of `rank`, which exists and is not this rank, and adds one to one of the
+    /// two words at `bell`: the target itself adds to the first when it takes a notice, the network adds to the second.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
@@ -406,7 +411,7 @@ impl Engine {
     /// [`Error::PeerLost`], [`Error::InsideHandler`].
     pub(crate) fn far_get(&self, doing: &'static str, rank: usize, offset: usize, to: &mut [u8]) -> Result<()> {
         if self.routes.is_mapped(rank) {
-            // SAFETY: a mapped slot, in bounds by the caller's word.
+            // SAFETY: a mapped slot; the caller guarantees the bounds.
             unsafe { crate::memory::copy::get(to.as_mut_ptr(), self.node.slot(rank).add(offset), to.len()) };
             return Ok(());
         }
@@ -423,7 +428,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Does an atomic at `offset` of the slot of `rank`, which exists; tells what was there before. Waits for it.
+    /// Does an atomic at `offset` of the slot of `rank`, which exists, and returns the former value. Waits for it.
     ///
     /// # Errors
     /// As [`Engine::far_get`].
@@ -435,7 +440,7 @@ impl Engine {
         if turns.is_multiple_of(ATOMICS) && !self.interface.delivering() {
             self.turn();
         }
-        // Nearly always there is room, and it is done in a moment.
+        // Nearly always there is room, and the result comes at once.
         let clear = !(self.interface.delivering() || self.has_pending() || self.job.any_lost() || self.job.any_left());
         let tried = if clear { far.atomic_now(rank, offset, asked) } else { Ok(None) };
         if let Ok(Some(Soon::Now(word))) = tried {
@@ -466,7 +471,7 @@ impl Engine {
         }
     }
 
-    /// Posts what gives an answer, and waits for that.
+    /// Posts an operation that is answered, and waits for the answer.
     fn ask(
         &self,
         doing: &'static str,
@@ -478,7 +483,7 @@ impl Engine {
         Ok(answer)
     }
 
-    /// Posts something after what was put there before, when there is room.
+    /// Posts an operation, after everything put there before, as soon as there is room.
     #[inline]
     fn insist<T>(
         &self,
@@ -492,7 +497,7 @@ impl Engine {
         }
         let mut posted = Ok(None);
         self.wait_together(doing, || {
-            // What was put there before goes first.
+            // Queued writes to that rank go first.
             if !self.keeps_write_for(rank) {
                 posted = post();
             }
@@ -511,9 +516,9 @@ impl Engine {
         outcome.map(drop)
     }
 
-    /// Whether nothing of this rank waits for room, or for the network to take it.
+    /// Whether this rank has no pending operation, and all its puts and rings are in effect.
     pub(crate) fn has_sent_all(&self) -> bool {
-        // A peer that is gone takes nothing more, and is told of once.
+        // A flush reports each failed peer once. Nothing can arrive there any more: go on with the others.
         let flushed = || loop {
             if let Ok(all) = self.networks.flush() {
                 break all;
@@ -537,7 +542,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets others reach bytes `from..to` of this rank's slot, which are committed now.
+    /// Makes bytes `from..to` of this rank's slot, which were just committed, reachable for peers.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if the network has no room for them.
@@ -552,8 +557,8 @@ impl Engine {
         })
     }
 
-    /// Waits until this rank has nothing under way: all that it has put and rung is in effect, everywhere, and all that it has
-    /// asked for is answered, whether anybody still waits for that or not. At once where puts are stores.
+    /// Blocks until this rank has nothing in flight: all its puts and rings are in effect, and all its gets and atomics are
+    /// answered, also those whose callers have stopped waiting. Returns at once where puts are stores.
     ///
     /// # Errors
     /// [`Error::PeerLost`], [`Error::InsideHandler`].
@@ -572,7 +577,7 @@ impl Engine {
         outcome.map(drop)
     }
 
-    /// Whether this rank has nothing under way; see [`Engine::quiet`].
+    /// Whether this rank has nothing in flight; see [`Engine::quiet`].
     ///
     /// # Errors
     /// [`Error::PeerLost`].
@@ -585,10 +590,10 @@ impl Engine {
             return Ok(false);
         }
         match self.networks.flush() {
-            // Nobody misses what was put to a rank that left.
+            // Puts to a rank that has left are dropped without an error: that rank needs them no more.
             Err((rank, _)) if self.job.loss(rank) == Some(Loss::Left) => Ok(false),
             Err((rank, error)) => match self.far_error(error, rank, doing) {
-                // From another host the network's news come first, the roster's later.
+                // For a rank of another host the network reports the loss before the roster does.
                 Error::PeerLost { rank, cause: Loss::Left, .. } if self.job.loss(rank) == Some(Loss::Left) => Ok(false),
                 error => Err(error),
             },

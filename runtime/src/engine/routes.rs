@@ -1,11 +1,12 @@
-//! Routes: how this rank reaches each other one, decided once.
+//! Routes: how this rank reaches each peer. Decided once.
 //!
-//! A peer is mapped, and then a put is a store, or it is reached over one of the job's networks. Where some peers are mapped and
-//! others are not, the mapped ones have a network too: atomics on a word that ranks of other nodes may touch stay with the
-//! network, whose device and the processor are not atomic to each other.
+//! A peer whose memory is mapped is reached by loads and stores, any other peer over one of the job's networks. If only some
+//! peers are mapped, the mapped ones have a network too, for atomics: ranks of other nodes change the same words through a
+//! network device, and the atomics of a device and of the processor are not atomic to each other.
 //!
-//! Who is mapped is known when an engine is made. Which network leads to a peer is known when all ranks have arrived, and have
-//! shown the addresses of their interfaces: the first network that reaches it. An engine and its contexts share the table.
+//! Which peers are mapped is known when the engine is made. The network of a peer is known when all ranks have arrived and have
+//! published the addresses of their interfaces: it is the first network that reaches the peer. An engine and its contexts share
+//! the table.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::bootstrap::nodes::Nodes;
 /// How a rank is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// It is this rank.
+    /// The peer is this rank itself.
     Own,
     /// By loads and stores.
     Mapped,
@@ -29,22 +30,22 @@ pub(crate) enum Route {
 pub(crate) enum Mapping {
     /// All.
     All,
-    /// Those of the own node.
+    /// The ranks of this rank's node.
     Node,
-    /// The own rank alone.
+    /// This rank only.
     Own,
 }
 
-/// In a code: the rank is mapped. The other bits are the number of its network.
+/// Bit of a code: the rank is mapped. The other bits are the number of its network.
 const MAPPED: u8 = 0x80;
 
-/// The routes of one rank. Clones are the same.
+/// The routes of one rank. Clones share the table.
 #[derive(Debug, Clone)]
 pub(crate) struct Routes {
     rank: usize,
     ranks: usize,
     mapping: Mapping,
-    /// Time is virtual, in which a store is an event that has to be announced.
+    /// Time is virtual: a store to another rank's memory is an event that the simulator has to hear of.
     is_virtual: bool,
     /// A code for each rank; none where all are mapped.
     codes: Arc<[AtomicU8]>,
@@ -83,7 +84,7 @@ impl Routes {
         }
     }
 
-    /// The network for `rank`: of all operations, or, where it is mapped, of those that loads and stores do not do.
+    /// The network for `rank`. If the rank is mapped, it carries only what loads and stores cannot do.
     #[inline]
     pub(crate) fn network(&self, rank: usize) -> usize {
         usize::from(self.codes[rank].load(Ordering::Relaxed) & !MAPPED)
@@ -101,7 +102,7 @@ impl Routes {
         self.mapping == Mapping::All
     }
 
-    /// Whether ranks of the own node are mapped and those of others are not.
+    /// Whether the ranks of this node are mapped and those of other nodes are not.
     #[inline(always)]
     pub(crate) fn is_mixed(&self) -> bool {
         self.mapping == Mapping::Node
@@ -113,36 +114,37 @@ impl Routes {
         self.mapping != Mapping::Own
     }
 
-    /// Whether messages to `rank` go through a lane. In virtual time a loop of messages to oneself would take none.
+    /// Whether messages to `rank` go through a lane. In virtual time messages of a rank to itself do not: a loop of them would
+    /// take no time.
     pub(crate) fn has_lane(&self, rank: usize) -> bool {
         self.has_lanes() && self.is_mapped(rank) && !(self.is_virtual && rank == self.rank)
     }
 
-    /// The ranks that messages through lanes come from. Each poll asks every one of these lanes.
+    /// The ranks whose lanes to this rank each poll checks.
     pub(super) fn senders(&self) -> Vec<usize> {
         (0..self.ranks).filter(|rank| self.has_lanes() && self.is_mapped(*rank)).collect()
     }
 
-    /// Ranks around this one, one after the other, at which a put is a store and nothing else.
+    /// The contiguous range of ranks around this one at which a put is a plain store.
     #[inline]
     pub(crate) fn stores(&self) -> Range<usize> {
         self.stores.clone()
     }
 
-    /// Ranks, from 0 on, whose words the processor may change by atomics: all, or none.
+    /// How many ranks, from 0 on, have words that the processor's atomics may change: all or none.
     pub(crate) fn processor_atomics(&self) -> usize {
         if self.all_mapped() { self.ranks } else { 0 }
     }
 
-    /// Decides which of `count` networks leads to each rank: the first for which `reaches` holds.
+    /// Sets the network of each rank: the first of `count` networks for which `reaches(network, rank)` holds.
     ///
     /// # Errors
-    /// The rank that none of them reaches.
+    /// The first rank that no network reaches.
     pub(super) fn decide(&self, count: usize, reaches: impl Fn(usize, usize) -> bool) -> Result<(), usize> {
         for (rank, code) in self.codes.iter().enumerate() {
             let network = (0..count).find(|network| reaches(*network, rank)).ok_or(rank)?;
             let mapped = code.load(Ordering::Relaxed) & MAPPED;
-            // Contexts of other threads are made later.
+            // Relaxed: contexts, which other threads read this in, are made later.
             code.store(mapped | network as u8, Ordering::Relaxed);
         }
         Ok(())

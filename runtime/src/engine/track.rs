@@ -1,4 +1,4 @@
-//! Operations of a rank's own stream that are waited for by nobody but their events.
+//! Operations with events of a rank's own stream. No call waits for them: each poll advances them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,11 +6,12 @@ use super::Engine;
 use super::operation::{Due, Event, Events, Operation, Receipts, Ring, Step, Tracked, happened};
 use crate::error::Result;
 
-/// What a stream tracks.
+/// The operations with events of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Tracking {
     pub(super) operations: Vec<Tracked>,
-    /// Events that have happened, for the next turn that may call a program's functions.
+    /// Events that have happened where a program's functions must not run: inside a handler, or under a context's lock. A later
+    /// poll runs their actions.
     pub(super) due: Vec<Due>,
 }
 
@@ -21,12 +22,12 @@ impl Tracking {
 }
 
 impl Engine {
-    /// The receipts that are owed to this rank.
+    /// The receipts that peers still have to send to this rank.
     pub(crate) fn receipts(&self) -> &Receipts {
         self.contexts.receipts()
     }
 
-    /// Does at `events` what is to be done, once `step` has ended at `rank`.
+    /// Tracks `step`, which concerns `rank`. When it ends, `events` happen.
     pub(crate) fn track(&self, rank: usize, doing: &'static str, step: Step, events: Vec<Event>) {
         if !events.is_empty() || !matches!(step, Step::Flush { .. } | Step::Message) {
             self.tracking.borrow_mut().operations.push(Tracked::new(rank, doing, step, events));
@@ -34,11 +35,11 @@ impl Engine {
         }
     }
 
-    /// The events of a put to `rank` that this rank has begun, whose source was copied.
+    /// Tracks the events of a put to `rank`. Its source was copied, so the source event happens at once.
     pub(crate) fn track_put(&self, rank: usize, doing: &'static str, events: Events) {
         let Events { source, mut effect, handled } = events;
         self.happened(source, Ok(()));
-        // The target's program has no part in it.
+        // No handler runs for a put: it is handled when it is in effect.
         effect.extend(handled);
         if self.routes.is_mapped(rank) {
             self.happened(effect, Ok(()));
@@ -47,7 +48,7 @@ impl Engine {
         }
     }
 
-    /// The events of a message that this rank has sent to `rank`, or keeps for it.
+    /// Tracks the effect of a message to `rank` that was sent or queued.
     pub(crate) fn track_message(&self, rank: usize, effect: Vec<Event>) {
         self.track(rank, "sending a message", Step::Message, effect);
         if self.routes.all_mapped() && !self.keeps_for(rank) {
@@ -55,20 +56,20 @@ impl Engine {
         }
     }
 
-    /// Posts what was tracked last, if there is room and this is not inside a handler.
+    /// Posts tracked operations, as far as there is room. Does nothing inside a handler.
     pub(crate) fn begin_tracked(&self) {
         if !self.interface.delivering() {
             self.advance_tracked();
         }
     }
 
-    /// The number of a receipt that `rank` is to send.
+    /// Opens a receipt that `rank` has to send, and returns its number.
     pub(crate) fn open_receipt(&self, rank: usize, events: Vec<Event>) -> u64 {
         self.tasks.any.set(true);
         self.receipts().open(rank, events)
     }
 
-    /// Does what is to be done at events that have happened: now, or after the handler in which this is.
+    /// Runs the actions of events that have happened: now, or, inside a handler, at a later poll.
     pub(crate) fn happened(&self, events: Vec<Event>, outcome: Result<()>) {
         if events.is_empty() {
             return;
@@ -99,7 +100,7 @@ impl Engine {
         }
         // SAFETY: an aligned word of a live bell in a mapped slot, as the claim says; only touched as this atomic.
         let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(mapped).cast()) };
-        // Contexts add to it too. Release pairs with the Acquire load of whoever counts.
+        // An atomic add, since contexts ring the same word. Release pairs with the Acquire load in `Words::count`.
         word.fetch_add(1, Ordering::Release);
         self.wake_if_asleep(rank);
         Ok(())
@@ -110,10 +111,10 @@ impl Engine {
         !self.tracking.borrow().is_empty() || self.receipts().are_open()
     }
 
-    /// Goes on with what is tracked, and does what is due. Tells how many operations and events that were.
+    /// Advances the tracked operations and runs the actions that are due. Returns how many operations and events.
     #[cold]
     pub(super) fn advance_tracked(&self) -> usize {
-        // Out of their place meanwhile: what is done may begin others.
+        // Taken out: an action may start further operations, which are added to the list.
         let Tracking { mut operations, mut due } = self.tracking.take();
         let done = Tracked::advance_all(&mut operations, &mut &*self, &mut due);
         if self.job.any_lost() || self.job.any_left() {

@@ -19,9 +19,9 @@ pub(super) struct Waiting {
     pub(super) patience: Cell<Patience>,
     /// Number of the last wait without limit, from 1.
     pub(super) number: Cell<u64>,
-    /// The collective call that the program is in, where it is made of others.
+    /// The collective that the program is in, if it is composed of others: errors name both.
     pub(super) call: Cell<Option<&'static str>>,
-    /// Something outside the job may end the wait.
+    /// The current wait may be ended by something outside the job.
     outside: Cell<bool>,
 }
 

@@ -1,18 +1,17 @@
-//! Which functions of an open table each peer has registered, as far as it said so, and how much may be under way to functions that
-//! a peer may not have.
+//! Limits the calls of functions that the called rank may not have registered yet (`open.rs`).
 //!
-//! A call of a function that is not registered where it arrives stays there in memory until it is. So a caller counts the calls for
-//! which the called rank has not confirmed the function, and has at most so many bytes of them as it may keep of messages that find
-//! no room. The first calls ask for the confirmation. It says how many functions the called rank has, so that one
-//! confirmation serves for all of them.
+//! The called rank keeps such a call in memory until the function is registered. So the caller counts the bytes of calls whose
+//! functions the called rank has not confirmed, and blocks beyond the limit on queued messages (`BELLWETHER_MESSAGE_MEMORY`).
+//! The first such calls ask for a confirmation. A confirmation carries the number of functions that the called rank has
+//! registered, so one confirmation serves for all of them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-/// Bytes that a waiting call takes beside its payload, about.
+/// Approximate bytes that a waiting call takes in addition to its payload.
 const CALL: usize = 64;
 
-/// Entries are made for peers that were called, or have called.
+/// The confirmations of one rank, given and received. Only peers that called this rank, or that it called, have entries.
 #[derive(Default)]
 pub(super) struct Confirmed {
     /// How many functions a peer has confirmed.
@@ -30,18 +29,18 @@ impl Confirmed {
         self.functions.borrow().get(&peer).is_some_and(|functions| function < *functions)
     }
 
-    /// Whether a call with `len` bytes leaves no more than `limit` bytes unconfirmed, or is the only one.
+    /// Whether a call of `len` bytes may be sent: no more than `limit` bytes are then unconfirmed, or it is the only such call.
     pub(super) fn has_room(&self, len: usize, limit: usize) -> bool {
         self.bytes.get() == 0 || self.bytes.get() + CALL + len <= limit
     }
 
-    /// Notes a call that asks for a confirmation.
+    /// Counts a call of a function that is not confirmed.
     pub(super) fn called(&self, peer: usize, function: u32, len: usize) {
         *self.calls.borrow_mut().entry((peer, function)).or_default() += CALL + len;
         self.bytes.set(self.bytes.get() + CALL + len);
     }
 
-    /// Notes that `peer` has registered so many functions.
+    /// Notes that `peer` has registered this many functions, and stops counting the calls of these.
     pub(super) fn confirm(&self, peer: usize, functions: u32) {
         let mut all = self.functions.borrow_mut();
         let known = all.entry(peer).or_default();
@@ -54,7 +53,7 @@ impl Confirmed {
         }
     }
 
-    /// Whether `peer` is to be told that this rank has so many functions now. Notes that it is.
+    /// Whether to tell `peer` that this rank has this many functions now: it was told fewer. Notes that it is told.
     pub(super) fn must_tell(&self, peer: usize, functions: u32) -> bool {
         let mut told = self.told.borrow_mut();
         let before = told.entry(peer).or_default();

@@ -6,7 +6,8 @@
 //! network (none), and by messages in pieces where neither is possible. When the data is there the second function runs, and the
 //! sender gets the answer that ends its call and gives up the data.
 //!
-//! A sender has at most [`MOST`] announced messages at one receiver, so a slow receiver holds up its senders.
+//! A sender has at most [`MOST`] announced messages at one receiver and blocks until one of them has landed, so a slow receiver
+//! slows its senders down.
 
 use std::any::Any;
 use std::cell::{OnceCell, RefCell};
@@ -25,15 +26,15 @@ use crate::memory::outside::{self, Direction, Refused};
 use crate::memory::segments::KEY_ROOM;
 use crate::transport::Region;
 
-/// Bytes of data up to which it goes with its header. Chosen: below this a copy costs less than the round trip.
+/// Data of up to this many bytes travels with its header. Chosen: below this a copy costs less than the round trip.
 const EAGER: usize = 8 << 10;
-/// Announced messages of one sender at one receiver. Chosen: enough that one is fetched while the next is announced.
+/// Most announced messages of one sender at one receiver. Chosen: enough that one is fetched while the next is announced.
 const MOST: usize = 16;
-/// Between two looks at a get that must end, where time is virtual.
+/// Virtual time between two polls of a get that has to end. Chosen.
 const PAUSE: Duration = Duration::from_micros(10);
 const DOING: &str = "receiving a large message";
 
-/// How the data is fetched.
+/// The third word of an announcement: how the data is fetched.
 const WITH_HEADER: u64 = 0;
 const BY_ADDRESS: u64 = 1;
 const BY_KEY: u64 = 2;
@@ -90,13 +91,15 @@ impl Landing {
         Landing(Place::Vec(vec))
     }
 
-    /// Nowhere: the data is not fetched, the second function does not run, and the sender's call ends.
+    /// Nowhere: the data is not fetched, the second function does not run, and the sender's call ends without an error.
     pub fn discard() -> Landing {
         Landing(Place::Nowhere)
     }
 
+    /// In the `room` bytes at `start`.
+    ///
     /// # Safety
-    /// `room` bytes at `start` are valid as long as `keep` lives, and no reference to them exists that excludes writes of peers.
+    /// The bytes are valid as long as `keep` lives, and no reference to them exists that excludes writes of peers.
     pub(crate) unsafe fn memory(start: *mut u8, room: usize, keep: Rc<dyn Any>) -> Landing {
         Landing(Place::Memory { start, room, keep })
     }
@@ -113,7 +116,7 @@ impl std::fmt::Debug for Landing {
 }
 
 impl Place {
-    /// Makes room for `len` bytes, and tells where.
+    /// Makes room for `len` bytes, and returns the address.
     fn prepare(&mut self, len: usize) -> std::result::Result<*mut u8, String> {
         match self {
             Place::Vec(vec) => {
@@ -157,9 +160,9 @@ impl Landed {
     }
 }
 
-/// Names the place.
+/// The first function of a handler: names the place.
 type Places = dyn Fn(&Context<'_>, &Announced<'_>) -> Landing;
-/// Runs when the data is there.
+/// The second function: runs when the data is there.
 type Lands = dyn Fn(&Context<'_>, Landed);
 
 /// The two functions of a handler of large messages.
@@ -169,7 +172,7 @@ struct Functions {
     landed: Box<Lands>,
 }
 
-/// What the handler table has for such a handler.
+/// The entry of the handler table for a handler of large messages.
 pub(crate) fn handler(
     name: &str,
     place: impl Fn(&Context<'_>, &Announced<'_>) -> Landing + 'static,
@@ -182,7 +185,7 @@ pub(crate) fn handler(
 /// Large messages in flight.
 #[derive(Default)]
 pub(super) struct Landings {
-    /// Data of this rank that was announced, by the number of the call.
+    /// Data that this rank has announced, by the number of the call.
     outgoing: RefCell<BTreeMap<u64, Outgoing>>,
     incoming: RefCell<VecDeque<Incoming>>,
     task: OnceCell<Rc<Task>>,
@@ -190,12 +193,12 @@ pub(super) struct Landings {
 
 struct Outgoing {
     to: usize,
-    /// Ends before the data.
+    /// Declared before the data, so that it is deregistered before the data is freed.
     _regions: Vec<Region>,
     _data: Rc<Vec<u8>>,
 }
 
-/// Data that is fetched.
+/// A large message whose data is being fetched.
 struct Incoming {
     from: usize,
     number: u64,
@@ -213,7 +216,7 @@ enum Way {
     Here,
     /// By pieces in messages, which ring the bell after the last one.
     Messages { bell: Box<AtomicI32> },
-    /// By gets from the memory that the key is of; the next is posted when one has come.
+    /// By gets with the key of the sender's memory. Each is posted when the one before has ended.
     Gets { key: Box<[u8; KEY_ROOM]>, address: usize, region: Region, done: usize, posted: Option<(Arc<Answer>, usize)> },
 }
 
@@ -221,7 +224,7 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         match &self.way {
             Way::Here => {}
-            // A piece may still come, and is written where it was asked for.
+            // Pieces may still arrive, and are written to the place: place and bell are leaked.
             Way::Messages { bell } if bell.load(Ordering::Acquire) == 0 => {
                 std::mem::forget(std::mem::replace(&mut self.place, Place::Nowhere));
                 if let Way::Messages { bell } = std::mem::replace(&mut self.way, Way::Here) {
@@ -229,7 +232,7 @@ impl Drop for Incoming {
                 }
             }
             Way::Messages { .. } => {}
-            // The device writes until the get ends.
+            // The device may write to the place until the get has ended.
             Way::Gets { posted, .. } => {
                 let Some((answer, _)) = posted else { return };
                 while answer.outcome().is_none() {
@@ -245,7 +248,7 @@ impl Drop for Incoming {
     }
 }
 
-/// Fetches go on at every poll.
+/// Advances the fetches at every poll.
 struct Task(Weak<Messages>);
 
 impl Background for Task {
@@ -310,7 +313,7 @@ impl Messages {
         self.landings.outgoing.borrow().values().filter(|outgoing| outgoing.to == to).count() < MOST
     }
 
-    /// A rank that is gone fetches nothing.
+    /// Drops the data announced to failed peers, which fetch nothing any more.
     fn forget_lost(&self) {
         let job = &self.engine.job;
         if job.any_lost() || job.any_left() {
@@ -318,7 +321,7 @@ impl Messages {
         }
     }
 
-    /// Gives up the data of a call that is answered.
+    /// Drops the data of a call that is answered.
     pub(super) fn end_outgoing(&self, number: u64) {
         if !self.landings.outgoing.borrow().is_empty() {
             self.landings.outgoing.borrow_mut().remove(&number);
@@ -393,7 +396,7 @@ impl Messages {
         if moved == Err(Refused::NotPermitted) {
             tracing::debug!(from = incoming.from, "no cross-memory attach here: data is fetched by messages");
         }
-        // The memory of a rank that is gone may have been given back before it was read.
+        // The memory of a failed peer may have been freed before it was read.
         moved.is_ok() && engine.job.loss(incoming.from).is_none()
     }
 
@@ -421,13 +424,13 @@ impl Messages {
         Way::Messages { bell }
     }
 
-    /// Lets fetches go on, and runs the functions of those that have ended. Whether some are left.
+    /// Advances the fetches, and runs the second functions of those that have ended. Returns whether fetches are left.
     fn advance_landings(&self) -> bool {
-        // The functions are handlers, and nothing here may wait.
+        // The second functions are handlers: while this lives, a call that would wait is an error.
         let _running = self.engine.interface.begin_handler();
         let count = self.landings.incoming.borrow().len();
         for _ in 0..count {
-            // Out of its place: the function may panic.
+            // Taken out of the list first: the function may panic.
             let Some(mut incoming) = self.landings.incoming.borrow_mut().pop_front() else { break };
             match self.advance_landing(&mut incoming) {
                 Ok(true) => self.landed(incoming),
@@ -443,7 +446,7 @@ impl Messages {
         let (from, len, start) = (incoming.from, incoming.len, incoming.start);
         match &mut incoming.way {
             Way::Here => Ok(true),
-            // Its memory may have been given back before it was read.
+            // The memory of a failed peer may have been freed before it was read.
             Way::Messages { bell } => match self.engine.job.loss(from) {
                 Some(cause) => Err(self.engine.lost(from, cause, DOING)),
                 None => Ok(bell.load(Ordering::Acquire) > 0),
@@ -474,7 +477,7 @@ impl Messages {
         }
     }
 
-    /// The network has no gets, or not of this memory: messages fetch the data, if its rank lives.
+    /// The network cannot get this memory: messages fetch the data instead, if the sender has not failed.
     #[cold]
     fn get_failed(&self, incoming: &mut Incoming, error: crate::transport::Error) -> Result<bool> {
         if let Some(cause) = self.engine.job.loss(incoming.from) {

@@ -69,8 +69,8 @@ use crate::sync::exchange::{Asked, Exchange, Kind};
 /// A rank's place in a running job, and its way to all other ranks.
 ///
 /// A world is a value: ranks may be processes or threads, and a process may hold several thread-ranked worlds at a
-/// time. A world belongs to one thread; other threads of the rank communicate by [contexts](World::context). Dropping it leaves the job; ranks that still wait for this one then get
-/// [`Error::PeerLost`]. Dropping it in a panic tells them so.
+/// time. A world belongs to one thread; other threads of the rank communicate by [contexts](World::context). Dropping it leaves
+/// the job; ranks that still wait for this one then get [`Error::PeerLost`]. Dropping it in a panic tells them so.
 ///
 /// # Forked children
 /// A child made by `fork` has copies of the world and of all handles, but only the parent is the rank. In the child every call

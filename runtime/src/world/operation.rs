@@ -1,4 +1,4 @@
-//! Operations with events: what a program asks to be told of a put, get, atomic or message.
+//! Operations with events: puts, gets, atomics and messages with actions for when they are complete.
 
 use std::future::Future;
 use std::ops::Range;
@@ -17,12 +17,12 @@ use crate::memory::copy;
 use crate::message::{Context, HandlerId};
 use crate::transport::AtomicOp;
 
-/// What is done when an event of an [`Operation`] happens. Made of a reference to a [`Counter`], a [`Bell`] or a [`Completion`], or of a
-/// function by [`Event::call`].
+/// The action for an event of an [`Operation`]: what is done when the event happens. Made from a reference to a [`Counter`], a
+/// [`Bell`] or a [`Completion`], by [`Event::ring`], or from a function by [`Event::call`].
 #[derive(Debug)]
 pub struct Event {
     kind: engine::Event,
-    /// Of a bell: the rank and world that it is of.
+    /// Of a bell: identifies the rank and world that it belongs to.
     of: Option<*const Shared>,
 }
 
@@ -30,14 +30,15 @@ pub struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// Calls `function` with the outcome, in a call of this rank that makes progress, or before the operation returns: never
-    /// inside a handler. Only a callback hears of an operation's error itself. Of a [`ThreadContext`](super::ThreadContext)
-    /// it runs on whichever thread makes progress there.
+    /// Calls `function` with the outcome, in a call of this rank that makes progress or before the operation returns, never
+    /// inside a handler. Functions and [`Completion`]s get the error of an operation; counters and bells do not. With a
+    /// [`ThreadContext`](super::ThreadContext) the function runs on the thread that makes progress for the context: its own, or
+    /// the world's.
     pub fn call(function: impl FnOnce(Result<()>) + Send + 'static) -> Event {
         Event { kind: engine::Event::Call(Box::new(function)), of: None }
     }
 
-    /// Rings `bell` at `rank`, which is this rank or another one. A bell that this rank has dropped by then is not rung.
+    /// Rings `bell` at `rank`, which is this rank or another one. If this rank has dropped the bell by then, nothing is rung.
     ///
     /// # Panics
     /// If the world has no such rank.
@@ -47,7 +48,7 @@ impl Event {
         Event { kind: engine::Event::Ring(ring), of: Some(bell.engine().identity()) }
     }
 
-    /// What the engine does, if the event may happen at an operation of this rank.
+    /// The engine's form of the event, if it may be used for an operation of this rank.
     pub(super) fn check(self, identity: *const Shared) -> Result<engine::Event> {
         match self.of {
             Some(of) if !std::ptr::eq(of, identity) => {
@@ -81,16 +82,16 @@ impl From<&ThreadBell<'_>> for Event {
     }
 }
 
-/// Makes the operation one of those that the future waits for.
+/// Makes the future wait for this operation too.
 impl From<&Completion> for Event {
     fn from(completion: &Completion) -> Event {
         Event { kind: engine::Event::End(Member::new(&completion.group)), of: None }
     }
 }
 
-/// A number in this process, which events add to: of one operation, or of as many as you like. Copies are the same counter.
+/// A counter in this process that events add to, those of one operation or of many. Clones are the same counter.
 ///
-/// [`World::wait_counter`] waits for it. Any thread may look.
+/// [`World::wait_counter`] waits for it. Any thread may read it.
 #[derive(Debug, Clone, Default)]
 pub struct Counter {
     count: Arc<AtomicU64>,
@@ -102,36 +103,37 @@ impl Counter {
         Counter::default()
     }
 
-    /// Adds by hand, as events add.
+    /// Adds to it, as events do.
     pub fn add(&self, more: u64) {
         // Pairs with the Acquire load in `value`.
         self.count.fetch_add(more, Ordering::Release);
     }
 
-    /// How many events it has counted. It makes no progress: whoever saw an effect counted sees what the operation got.
+    /// How many events it has counted. Makes no progress. A caller that sees an effect counted also sees the data of that get
+    /// or atomic.
     pub fn value(&self) -> u64 {
         // Pairs with the Release of `Event::happen`.
         self.count.load(Ordering::Acquire)
     }
 }
 
-/// A future of operations: ready when the event has happened at each of those that were given it, with the first of their errors. One
-/// that was given to none is ready.
+/// A future of operations: ready when the event has happened for every operation that it was given to, with the first of their
+/// errors. If it was given to none, it is ready at once.
 ///
 /// It makes no progress by itself: await it in [`World::block_on`], or wait by [`World::wait_completion`] or
-/// [`ThreadContext::wait_completion`](super::ThreadContext::wait_completion). Dropping it takes nothing back.
+/// [`ThreadContext::wait_completion`](super::ThreadContext::wait_completion). Dropping it cancels nothing.
 #[derive(Debug, Default)]
 pub struct Completion {
     group: Arc<Group>,
 }
 
 impl Completion {
-    /// A future of no operation so far.
+    /// A future that was given to no operation so far.
     pub fn new() -> Completion {
         Completion::default()
     }
 
-    /// How they ended, if all have. An error is told once.
+    /// The outcome, if all operations have ended. An error is returned once.
     pub fn outcome(&self) -> Option<Result<()>> {
         self.group.outcome()
     }
@@ -151,7 +153,7 @@ impl Future for Completion {
     }
 }
 
-/// What an atomic of an [`Operation`] found, once it is in effect.
+/// The result of an atomic of an [`Operation`], once it is here.
 #[derive(Debug)]
 pub struct Fetched<T> {
     pub(super) found: Arc<Found>,
@@ -159,17 +161,18 @@ pub struct Fetched<T> {
 }
 
 impl<T> Fetched<T> {
-    /// The element's former value, if the atomic is in effect and its answer is here. Makes no progress.
+    /// The element's former value, if the atomic is in effect and its result is here. Makes no progress.
     pub fn value(&self) -> Option<T> {
         self.found.get().map(self.narrow)
     }
 }
 
-/// A put, get, atomic or message of this rank to be, with what is done at its events. Made by [`World::operation`].
+/// Builds a put, get, atomic or message with actions for its events. Made by [`World::operation`]; the last call (`put`,
+/// `get_into`, `fetch`, `send` and so on) starts the operation.
 ///
 /// # Events
-/// Each event can be had as nothing, which costs nothing, or as any number of counters, bells, functions and futures. A counter,
-/// or a future, serves for a group: give it to several operations.
+/// Each event can have no action, which costs nothing, or any number of them: counters, bells, functions and futures. To wait
+/// for a group of operations, give the same counter or future to each of them.
 ///
 /// | event | of a put | of a get | of an atomic | of a message |
 /// | --- | --- | --- | --- | --- |
@@ -177,18 +180,20 @@ impl<T> Fetched<T> {
 /// | [effect](Operation::effect) | it is visible at the target | the elements are here | its result is here | it is in the target's memory, or the network has delivered it to the target |
 /// | [handled](Operation::handled) | with effect | with effect | with effect | its handler has run |
 ///
-/// On mapped memory the first two happen before the call returns, but for a message that had to be queued. On a network they happen when
-/// the network has acknowledged the operation. Verbs' device at the target does that alone; where a network does not serve
-/// puts, gets and atomics (`bellwether info`), and on a simulated one without such devices, the target has to make progress. A
-/// handler needs the target's progress everywhere.
+/// On mapped memory source and effect happen before the call returns, except that the effect of a message comes later if the
+/// message was queued. Over a network the source event of `put`, `send`, `invoke` and of atomics happens before the call
+/// returns too, since these copy; the source event of `put_from` and all effect events happen when the network has acknowledged
+/// the operation. Over verbs the device at the target acknowledges, without progress of the target's program. Where a network
+/// has no puts, gets and atomics of its own (`bellwether info`), and on a simulated network without such devices, the target
+/// has to make progress. Handlers always need the target's progress.
 ///
-/// This rank learns of an event in a call that makes progress: [`World::poll`], and every wait. An operation that fails, since its
-/// target died, is told to the functions and futures among its events; of counters and bells the next [`World::poll`] has the error.
+/// This rank's actions run in a call that makes progress: [`World::poll`], and every wait. If an operation fails because its
+/// target died, functions and futures get the error; for counters and bells the next [`World::poll`] returns it.
 ///
 /// # Buffers
-/// `put`, `send` and `invoke` copy what is not delivered at once, so their slices are borrowed for the call alone. `put_from` and
-/// `get_into` use this rank's part of an array until the event, and atomics a cell of their own ([`Fetched`]): nothing
-/// of the caller's is in flight, and forgetting any of these values is safe.
+/// `put`, `send` and `invoke` copy what is not delivered at once, so they borrow their slices only during the call. `put_from`
+/// and `get_into` use this rank's part of an array until the event, and atomics a cell of their own ([`Fetched`]). So no memory
+/// of the caller is in flight, and forgetting any of these values is safe.
 ///
 /// # Examples
 /// ```
@@ -234,19 +239,19 @@ impl World {
         Operation { world: self, source: Vec::new(), effect: Vec::new(), handled: Vec::new() }
     }
 
-    /// Waits until `counter` has counted `target` events at least, and tells how many it has. Delivers messages meanwhile.
+    /// Blocks until `counter` has counted at least `target` events, and returns its value. Delivers messages meanwhile.
     ///
     /// # Errors
-    /// As [`World::wait_for_peers`]; so that of an operation that the counter was to count.
+    /// As [`World::wait_for_peers`]; also the error of an operation that the counter was to count.
     pub fn wait_counter(&self, counter: &Counter, target: u64) -> Result<u64> {
         self.engine().wait_until("waiting for a counter", None, || counter.value() >= target)?;
         Ok(counter.value())
     }
 
-    /// Waits until all operations of a future have ended. Delivers messages meanwhile.
+    /// Blocks until all operations of a future have ended. Delivers messages meanwhile.
     ///
     /// # Errors
-    /// The first of theirs; as [`World::wait_for_peers`].
+    /// The first error of these operations; as [`World::wait_for_peers`].
     pub fn wait_completion(&self, completion: &Completion) -> Result<()> {
         let mut outcome = None;
         self.engine().wait_until("waiting for operations", None, || {
@@ -258,19 +263,19 @@ impl World {
 }
 
 impl Operation<'_> {
-    /// At the event that the source may be changed.
+    /// Adds an action for the source event: the source may be changed.
     pub fn source(mut self, event: impl Into<Event>) -> Self {
         self.source.push(event.into());
         self
     }
 
-    /// At the event that it is in effect.
+    /// Adds an action for the effect event: the operation is in effect.
     pub fn effect(mut self, event: impl Into<Event>) -> Self {
         self.effect.push(event.into());
         self
     }
 
-    /// At the event that the target's program has handled it.
+    /// Adds an action for the event that the target's program has handled the operation.
     pub fn handled(mut self, event: impl Into<Event>) -> Self {
         self.handled.push(event.into());
         self
@@ -293,8 +298,8 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// Writes elements `from` of this rank's part of `source` at `rank`, from element `start`. Over a network long ones are not copied
-    /// first: what arrives if they are changed before the source event may be of before or after the change.
+    /// Writes elements `from` of this rank's part of `source` at `rank`, from element `start`. Over a network long ranges are not
+    /// copied: if they are changed before the source event, bytes from before or after the change arrive.
     ///
     /// # Errors
     /// As [`Symmetric::put_from`]; as [`Operation::put`].
@@ -342,7 +347,8 @@ impl Operation<'_> {
         all.extend(events.handled);
         if engine.routes.is_mapped(rank) {
             let mut bytes = vec![0; len];
-            // SAFETY: two ranges of mapped slots, in bounds as just checked. They may overlap, so the bytes go by a buffer.
+            // SAFETY: two ranges of mapped slots, in bounds as just checked. They may overlap, so they are copied through a
+            // buffer.
             unsafe {
                 copy::get(bytes.as_mut_ptr(), engine.node.slot(rank).add(offset), len);
                 copy::put(engine.node.slot(engine.rank).add(own), bytes.as_ptr(), len);
@@ -353,13 +359,13 @@ impl Operation<'_> {
         let get = Get::new(engine.networks.largest_get(), Some(array.claim()), [HeapRange { rank, offset, len }]);
         let step = Step::Get { get, bytes: vec![0; len], offset: own, claim: into.claim() };
         engine.track(rank, DOING, step, all);
-        // In flight now, if there is room.
+        // Posts it now, if there is room.
         engine.begin_tracked();
         Ok(())
     }
 
-    /// Does an atomic with `value` on element `index` of `rank`; not [`AtomicOp::CompareSwap`]. What was there before is in the result at
-    /// the effect event.
+    /// Does an atomic with `value` on element `index` of `rank`; not [`AtomicOp::CompareSwap`]. At the effect event the result
+    /// has the former value.
     ///
     /// # Errors
     /// As [`Symmetric::fetch_add`]; [`Error::InvalidArgument`] for a compare-and-swap; as [`Operation::put`].
@@ -378,7 +384,7 @@ impl Operation<'_> {
         self.change(op, array, rank, index, [value, T::zeroed()])
     }
 
-    /// Stores `new` in element `index` of `rank` if it is `expected`; as [`Operation::fetch`].
+    /// Stores `new` in element `index` of `rank` if the element is `expected`. The result is that of [`Operation::fetch`].
     ///
     /// # Errors
     /// As [`Operation::fetch`].
@@ -442,7 +448,7 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// Runs a closure that captures nothing at `rank`, with `arguments` by serde.
+    /// Runs a closure that captures nothing at `rank`. `arguments` travel in serde's form.
     ///
     /// # Errors
     /// As [`World::invoke`]; as [`Operation::put`].
@@ -460,6 +466,8 @@ impl Operation<'_> {
     }
 }
 
+/// Does `op` at `at` and returns the former value.
+///
 /// # Safety
 /// `at` is valid, aligned and only touched atomically.
 pub(super) unsafe fn apply<T: AtomicElement>(op: AtomicOp, at: *mut T, value: T, compare: T) -> T {

@@ -8,7 +8,7 @@ use crate::engine::{Background, Engine};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
 
-/// Turns the crank of one rank. Cheap to copy; belongs to the thread of its world, and works as long as that lives.
+/// Makes progress for one rank. Cheap to copy; belongs to the thread of its world, and works as long as that lives.
 #[derive(Clone)]
 pub struct Progress {
     engine: OneThread<Rc<Engine>, World>,

@@ -6,7 +6,7 @@
 //! | another segment ([`World::segment`]) | cross-memory attach | the network's put or get |
 //! | any other | cross-memory attach | a message, which the target serves when it makes progress |
 //!
-//! Where the kernel allows no cross-memory attach a message takes its place. The network's puts and gets need no progress
+//! Where the kernel allows no cross-memory attach, a message takes its place. The network's puts and gets need no progress
 //! at the target, if [`crate::transport::Attributes::needs_target_progress`] does not say otherwise. A message is told in the
 //! log, at level debug.
 

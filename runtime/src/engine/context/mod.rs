@@ -1,12 +1,13 @@
 //! Contexts: independent streams of operations of one rank, each for one thread at a time.
 //!
-//! A context shares with its rank's own stream ([`Engine`]) the mapped slots and the roster, and nothing else: on a network it
-//! has an interface of its own, to which nobody sends. Messages, bells' counts and collectives stay with the engine.
+//! A context shares the mapped slots, the routes and the roster with its rank's own stream ([`Engine`]), and nothing else. On a
+//! network it has an interface of its own, to which no rank sends messages. Messages, the counts of bells and collectives stay
+//! with the engine.
 //!
 //! The interface is under a lock. The context's thread takes it for each operation and for each turn of a wait. The rank's own
 //! thread takes it only where a phase or an allocation ends ([`Engine::quiet_contexts`]): it then drives the context until
-//! nothing of it is in flight; the context's thread posts nothing meanwhile. So memory that is freed, or becomes its owner's
-//! alone, is not written by what a context has posted before. What a context posts later is posted through a handle that
+//! nothing of it is in flight; the context's thread posts nothing meanwhile. So no operation that a context posted before writes
+//! memory that has been freed, or that only its owner may access in the next phase. Later operations go through a handle, which
 //! borrows the allocation in its phase.
 
 mod operations;
@@ -40,14 +41,14 @@ pub(super) struct Contexts {
     open: RefCell<Vec<Weak<Stream>>>,
 }
 
-/// What an engine and its contexts share. Its address tells the rank from all others.
+/// State that an engine and its contexts share. Its address identifies the rank among those of all worlds of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// The engine is gone.
     over: AtomicBool,
-    /// What handlers of other ranks owe this one.
+    /// Receipts that peers still have to send to this rank.
     receipts: Receipts,
-    /// Contexts that were dropped where nobody could wait for what they had in flight.
+    /// Contexts with operations in flight whose drop could not wait: inside a handler, or, in virtual time, on another thread.
     orphans: Mutex<Vec<Stream>>,
 }
 
@@ -60,13 +61,13 @@ impl Contexts {
 impl Drop for Contexts {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
-        // Each holds what it is in.
+        // Each orphan holds an `Arc` of the state that holds it. Taken out, they and the state are freed.
         let orphans = std::mem::take(&mut *self.shared.orphans.lock());
         drop(orphans);
     }
 }
 
-/// The engine of a context's rank, for whoever is on its thread.
+/// The engine of a context's rank. Only the engine's own thread can use it.
 #[derive(Debug, Clone)]
 struct Home {
     thread: ThreadId,
@@ -80,7 +81,7 @@ unsafe impl Send for Home {}
 unsafe impl Sync for Home {}
 
 impl Home {
-    /// The engine, on its own thread.
+    /// The engine. `None` on any thread but its own, and when it is gone.
     fn engine(&self) -> Option<Rc<Engine>> {
         if std::thread::current().id() != self.thread || self.shared.over.load(Ordering::Relaxed) {
             return None;
@@ -103,27 +104,27 @@ pub(crate) struct Stream {
     job: Arc<JobMemory>,
     node: Arc<NodeMemory>,
     routes: Routes,
-    /// Whoever wakes a rank passes a full fence first.
+    /// A wake-up needs a full fence before it.
     full_fence: bool,
     patience: Patience,
     home: Home,
-    /// Where other ranks' memory is not mapped here, or not all of it.
+    /// `None` if the memory of all ranks is mapped.
     network: Option<Network>,
 }
 
 #[derive(Debug)]
 struct Network {
     driven: Mutex<Driven>,
-    /// The rank's own thread waits until nothing is in flight: others post nothing meanwhile.
+    /// The rank's own thread is draining this context: the context's thread posts nothing meanwhile.
     draining: AtomicBool,
     /// Time is virtual.
     paced: bool,
 }
 
-/// What a context does over the network.
+/// The state of a context on its networks; see the module for its lock.
 pub(crate) struct Driven {
     far: ApartNetworks,
-    /// Ranks that may sleep while a ring is on its way to them, and whether they were seen asleep.
+    /// Ranks that may be asleep while a ring to them is in flight, and whether they were seen asleep.
     nudges: Vec<(usize, bool)>,
     /// Ranks that its interface cannot reach.
     losses: Losses,
@@ -140,7 +141,7 @@ impl std::fmt::Debug for Driven {
 }
 
 impl Engine {
-    /// Opens a context. Nothing is told to other ranks.
+    /// Opens a context. Other ranks do not learn of it.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if the network has no further interface; [`Error::Forked`].
@@ -179,7 +180,7 @@ impl Engine {
             job: Arc::clone(&self.job),
             node: Arc::clone(&self.node),
             routes: self.routes.clone(),
-            // With a network sleepers leave the fence to those who wake them.
+            // With a network, sleepers and wakers use full fences in place of membarrier; see `wait.rs`.
             full_fence: network.is_some() || self.job.full_fence(),
             patience: self.patience(),
             home: Home {
@@ -199,11 +200,11 @@ impl Engine {
 
     /// Whether this rank has contexts, also on mapped memory.
     pub(super) fn has_contexts(&self) -> bool {
-        // Each holds it.
+        // Each context holds an `Arc` of it.
         Arc::strong_count(&self.contexts.shared) > 1
     }
 
-    /// What tells this rank of this world from all others, as long as its engine lives.
+    /// Identifies this rank of this world among all engines that live.
     pub(crate) fn identity(&self) -> *const Shared {
         Arc::as_ptr(&self.contexts.shared)
     }
@@ -246,7 +247,7 @@ impl Drop for Stream {
         if self.network.is_none() {
             return;
         }
-        // What is in flight ends before the interface does. What cannot be done any more is not told to anybody.
+        // Operations in flight end before the interface closes. Errors are dropped: no call is left that could return them.
         let outcome = loop {
             match self.flush_all("dropping a context") {
                 Err(Error::PeerLost { .. }) if !self.driven().faults.is_empty() => {}
@@ -254,7 +255,7 @@ impl Drop for Stream {
             }
         };
         match outcome {
-            // The parent's interface stays as it is.
+            // In a forked child: the interface is the parent's, and stays as it is.
             Err(Error::Forked { .. }) => std::mem::forget(self.network.take()),
             Err(Error::InvalidArgument { .. } | Error::InsideHandler { .. }) => self.abandon(),
             _ => {}

@@ -1,7 +1,7 @@
 //! The three events of an operation: its source may be reused, it is in effect at the target, the target's program has handled it.
 //!
-//! An operation without events costs nothing. One with events is [`Tracked`] from the moment that the network has it: each turn of
-//! its stream's progress looks whether the next event has happened. Over a network that is a flush of the connection with a
+//! An operation without events costs nothing. One with events is [`Tracked`] once it is handed to the network: each poll of its
+//! stream advances its [`Step`], and when the step ends the events happen. The step of a put is a flush of the connection with a
 //! completion of its own, so later operations do not delay it.
 
 use std::collections::HashMap;
@@ -37,26 +37,27 @@ impl std::fmt::Debug for Event {
     }
 }
 
-/// A ring of the bell in a block of the symmetric heap, at `rank`.
+/// A ring at `rank` of a bell, which lies in a block of the symmetric heap.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ring {
     pub(crate) rank: usize,
-    /// Offsets in every slot of the words that processors and that the network add to; see `Words::for_contexts`.
+    /// Offsets in a slot of two words of the bell: processors add to the first, networks to the second. See
+    /// `Words::for_contexts`.
     pub(crate) words: [usize; 2],
-    /// A bell that was dropped meanwhile is not rung: its memory may be somebody else's.
+    /// A bell that was dropped in the meantime is not rung: its memory may have been allocated again.
     pub(crate) claim: Claim,
 }
 
-/// Operations that end together.
+/// Operations that one `Completion` waits for.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     open: AtomicU64,
-    /// The first error of one.
+    /// The first error.
     error: Mutex<Option<Error>>,
 }
 
 impl Group {
-    /// Whether all have ended; the first error of one, once.
+    /// `None` while an operation has not ended. Then the first error, once; after that `Ok`.
     pub(crate) fn outcome(&self) -> Option<Result<()>> {
         // Pairs with the Release in the drop of a member.
         if self.open.load(Ordering::Acquire) != 0 {
@@ -85,12 +86,13 @@ impl Drop for Member {
 }
 
 impl Event {
-    /// Does what is to be done. An error that nobody else hears of comes back, as does that of `ring`.
+    /// Runs the action. Returns the operation's error if the action has no way to report it (counters and bells), and the error
+    /// of `ring`.
     pub(in super::super) fn happen(self, outcome: Result<()>, ring: impl FnOnce(Ring) -> Result<()>) -> Result<()> {
         match self {
             Event::Count(count) => {
                 outcome?;
-                // Pairs with the Acquire load of whoever looks at the counter.
+                // Pairs with the Acquire load in `Counter::value`.
                 count.fetch_add(1, Ordering::Release);
             }
             Event::Ring(bell) => {
@@ -108,7 +110,7 @@ impl Event {
     }
 }
 
-/// The events that somebody asked for, of one operation.
+/// The requested events of one operation.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     /// The source may be reused.
@@ -119,8 +121,8 @@ pub(crate) struct Events {
     pub(crate) handled: Vec<Event>,
 }
 
-/// The messages whose handlers other ranks are to run, by the number that comes back when one has. Contexts' too: the rank's own
-/// thread gets what comes back, and does what is to be done then.
+/// The messages of a rank whose handlers have not run yet, by the number that the target sends back when one has. Answers
+/// arrive at the rank's own thread, which runs the actions.
 #[derive(Debug, Default)]
 pub(crate) struct Receipts {
     last: AtomicU64,
@@ -131,35 +133,37 @@ pub(crate) struct Receipts {
 struct Owed {
     rank: usize,
     events: Vec<Event>,
-    /// Its rank was found lost once, and may have answered before.
+    /// The rank was found lost by one poll. Its answer may have arrived before and wait in a queue, so only the next poll gives
+    /// up.
     lost: bool,
 }
 
-/// Set in the number of a receipt, and not in that of a call.
+/// Bit that is set in the number of a receipt and not in that of a call. Both come back as answers.
 pub(crate) const RECEIPT: u64 = 1 << 63;
 
 impl Receipts {
-    /// The number of one that `rank` owes.
+    /// Adds a receipt that `rank` has to send, and returns its number.
     pub(crate) fn open(&self, rank: usize, events: Vec<Event>) -> u64 {
-        // Only unique, so no order is needed.
+        // Relaxed: the number only has to be unique.
         let number = self.last.fetch_add(1, Ordering::Relaxed) | RECEIPT;
         self.open.lock().insert(number, Owed { rank, events, lost: false });
         number
     }
 
-    /// Takes the events of one that `rank` owed, if it did.
+    /// Removes a receipt that `rank` had to send, and returns its events. `None`: there is no such receipt.
     pub(crate) fn close(&self, number: u64, rank: usize) -> Option<Vec<Event>> {
         let mut open = self.open.lock();
         open.get(&number).filter(|owed| owed.rank == rank)?;
         open.remove(&number).map(|owed| owed.events)
     }
 
-    /// Whether any is owed.
+    /// Whether a receipt is still to come.
     pub(in super::super) fn are_open(&self) -> bool {
         !self.open.lock().is_empty()
     }
 
-    /// Takes those that never come: of ranks for which `lost` has an error two times in turn.
+    /// Removes the receipts that will never come: those of ranks for which `lost` returns an error in two consecutive calls.
+    /// Moves their events to `due`.
     pub(in super::super) fn take_lost(&self, lost: impl Fn(usize) -> Option<Error>, due: &mut Vec<Due>) {
         self.open.lock().retain(|_, owed| {
             let Some(error) = lost(owed.rank) else { return true };
@@ -184,19 +188,21 @@ pub(crate) struct Tracked {
 
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// The connection is to be flushed: `effect`, until all is in effect at the target, else until sources may be reused.
+    /// A flush of the connection that is not posted yet. `effect`: until all is in effect at the target; else until sources may
+    /// be reused.
     Flush { effect: bool },
-    /// It is being flushed.
+    /// A flush that is posted.
     Flushing(Arc<Answer>),
-    /// A message that may be in a queue of this rank; then a flush.
+    /// A message that may wait in a queue of this rank. After that it is in the target's memory if it went through a lane; over
+    /// a network a flush follows.
     Message,
-    /// A get is to fill bytes of this rank's own slot.
+    /// A get into this rank's own slot.
     Get { get: Get, bytes: Vec<u8>, offset: usize, claim: Claim },
-    /// An atomic is to find a word.
+    /// An atomic whose result goes to `found`.
     Atomic { atomic: Atomic, found: Arc<Found> },
 }
 
-/// What an atomic has found.
+/// The result of an atomic: the former value of its word, once it is here.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     word: AtomicU64,
@@ -224,7 +230,7 @@ impl Tracked {
         Tracked { rank, doing, step, events }
     }
 
-    /// Goes on as far as it can. `Some` when the step has ended.
+    /// Advances as far as possible without waiting. `Some` when the step has ended.
     fn advance(&mut self, issuer: &mut impl Issuer) -> Option<Result<()>> {
         let Tracked { rank, doing, step, .. } = self;
         let (rank, doing) = (*rank, *doing);
@@ -262,7 +268,7 @@ impl Tracked {
         }
     }
 
-    /// Goes on with all of `tracked`, and moves the events of those that have ended to `due`. Tells how many ended.
+    /// Advances all of `tracked`, and moves the events of those that have ended to `due`. Returns how many ended.
     pub(in super::super) fn advance_all(
         tracked: &mut Vec<Tracked>,
         issuer: &mut impl Issuer,
@@ -280,7 +286,7 @@ impl Tracked {
     }
 }
 
-/// Adds events that have happened.
+/// Adds events that have happened to `due`, each with the outcome.
 pub(in super::super) fn happened(events: Vec<Event>, outcome: Result<()>, due: &mut Vec<Due>) {
     let mut events = events.into_iter();
     let Some(last) = events.next_back() else { return };
@@ -296,7 +302,7 @@ fn ended(outcome: Result<bool>) -> Option<Result<()>> {
     }
 }
 
-/// The same error for another listener.
+/// A copy of an error for a further event. Kinds that are not listed here become [`Error::InvalidArgument`] with the same text.
 pub(crate) fn again(error: &Error) -> Error {
     match error {
         Error::PeerLost { rank, cause, doing } => Error::PeerLost { rank: *rank, cause: *cause, doing: *doing },

@@ -1,4 +1,4 @@
-//! An interface over a wire: what comes in, what is under way, and the turns of the crank.
+//! An interface over a wire: arrivals, operations in flight, and progress.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -47,7 +47,8 @@ pub use self::rings::ToSay;
 
 /// Bytes of a receive buffer, and of a small buffer to send from.
 const FRAME: usize = 4096;
-/// Receive buffers for all peers together. If they run out, the sending device retries. Chosen: 4 MiB, the credits of 32 peers.
+/// Receive buffers for all peers together. If they run out, the sending device retries. Chosen: 4 MiB, the credits of 32 peers
+/// on one channel.
 const RECEIVES: usize = 1024;
 const SMALL: usize = 512;
 /// Bytes of a packed put or get.
@@ -59,7 +60,7 @@ const COMPLETIONS: usize = 33 << 10;
 const RECEIVED: u64 = 1 << 63;
 /// Most bytes that are put inside a request, where the device takes so many.
 const INSIDE: usize = 256;
-/// Most requests in a row without a completion. Chosen: half of those that a connection has in flight.
+/// At least one of this many requests in a row reports. Chosen: half of those that a connection has in flight.
 const SILENT: u32 = 32;
 /// What a rank allows its peers, which allow as much.
 pub(super) const FLOW: FlowLimits =
