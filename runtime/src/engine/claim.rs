@@ -2,12 +2,20 @@
 
 use super::Engine;
 use crate::error::{Error, Result};
+use crate::memory::blocks::Changes;
 
 /// A block of the symmetric heap, in the phase that it was in when a future was made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim {
     block: usize,
     changes: u64,
+}
+
+impl Claim {
+    /// Runs `act` if the block is in the phase that was claimed; it stays there until `act` has returned. For any thread.
+    pub(super) fn hold<R>(self, changes: &Changes, act: impl FnOnce() -> R) -> Option<R> {
+        changes.while_at(self.block, self.changes, act)
+    }
 }
 
 impl Engine {

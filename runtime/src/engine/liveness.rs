@@ -104,9 +104,17 @@ impl Losses {
         }
     }
 
+    /// Whether the connection to `rank` counts as lost, though to others the rank may be well.
+    pub(super) fn is_cut(&self, rank: usize) -> bool {
+        self.cut.contains(&rank)
+    }
+
     /// Whether the roster knows what became of `rank`, or has had its time: then the connection counts as lost, though to others the
     /// rank may be well. In virtual time there is nothing to wait for.
     fn is_decided(&mut self, view: &View<'_>, rank: usize, since: Instant) -> bool {
+        if self.is_cut(rank) {
+            return true;
+        }
         if let Some(pace) = view.pace {
             match [view.rank, rank].into_iter().find(|rank| pace.is_dead(*rank)) {
                 Some(dead) => view.job.mark_lost(dead, Loss::Unknown),

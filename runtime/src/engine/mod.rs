@@ -32,7 +32,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 
 pub(crate) use self::claim::Claim;
-pub(crate) use self::context::{Shared, Stream};
+pub(crate) use self::context::{Identity, Stream};
 pub(crate) use self::dispatch::Dispatch;
 pub use self::drive::Background;
 pub(crate) use self::far::{Answer, Far, Pace};
@@ -245,6 +245,9 @@ impl Engine {
         }
         if self.tasks.any.get() {
             done += self.turn_background();
+            if done == 0 {
+                done += self.end_lost_receipts();
+            }
         }
         if done != 0
             && let Some(error) = self.interface.take_error()
@@ -407,5 +410,13 @@ impl Engine {
     fn forked(&self, operation: &'static str) -> Error {
         let (parent, child) = (self.node.owner().pid(), std::process::id());
         Error::Forked { operation, rank: self.rank, parent, child }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Before any field: a function of an event may own a context, whose drop asks for the engine.
+        self.contexts.end();
+        self.give_up_tracked();
     }
 }

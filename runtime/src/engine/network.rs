@@ -439,8 +439,8 @@ impl<D: Domain> Network<D> {
                 16
             })
         });
-        // A peer that is gone needs none.
-        !matches!(sent, Err(NotNow::NoResource))
+        // A peer that is gone needs none. Whatever else fails is tried again: the sender may be waiting for this room.
+        matches!(sent, Ok(_) | Err(NotNow::ConnectionReset))
     }
 
     /// Notes that something was put at `rank`.

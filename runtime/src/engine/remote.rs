@@ -82,6 +82,19 @@ pub(super) struct Remote {
     idle_polls: Cell<u32>,
 }
 
+/// Room of a message that is being handled. Its sender gets it back when this is dropped, also when the handler panics.
+struct Room<'a> {
+    far: &'a dyn Far,
+    from: usize,
+    room: usize,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.far.handled(self.from, self.room);
+    }
+}
+
 impl Engine {
     /// The network for `rank`. There is one where [not all](super::Routes::all_mapped) ranks are mapped.
     #[inline(always)]
@@ -125,10 +138,8 @@ impl Engine {
                 let Some((far, arrival)) = self.networks.arrival() else { break };
                 // Counted before the handler runs, since that may panic.
                 self.count(0, 1);
+                let _room = arrival.room.map(|room| Room { far, from: arrival.from, room });
                 self.deliver(arrival.from, arrival.id, &transport::Message::new(arrival.data(), None));
-                if let Some(room) = arrival.room {
-                    far.handled(arrival.from, room);
-                }
                 done += 1;
             }
             self.networks.take_lost().into_iter().for_each(|rank| self.losses.borrow_mut().doubt(&self.view(), rank));
@@ -524,7 +535,7 @@ impl Engine {
                 break all;
             }
         };
-        !self.has_pending() && flushed()
+        !self.has_pending() && !self.has_unposted() && flushed()
     }
 
     /// Waits until every rank has arrived.
@@ -571,7 +582,8 @@ impl Engine {
     fn far_quiet(&self, doing: &'static str) -> Result<()> {
         let mut outcome = Ok(false);
         self.wait_together(doing, || {
-            outcome = self.try_quiet(doing);
+            // Inside a handler nothing that is tracked advances, so `try_quiet` itself does not look.
+            outcome = if self.has_unposted() { Ok(false) } else { self.try_quiet(doing) };
             !matches!(outcome, Ok(false))
         })?;
         outcome.map(drop)

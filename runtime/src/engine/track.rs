@@ -1,23 +1,39 @@
 //! Operations with events of a rank's own stream. No call waits for them: each poll advances them.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Engine;
-use super::operation::{Due, Event, Events, Operation, Receipts, Ring, Step, Tracked, happened};
-use crate::error::Result;
+use super::operation::{Due, Event, Events, Operation, Receipts, Ring, Step, Tracked, give_up, happened};
+use crate::error::{Error, Loss, Result};
 
 /// The operations with events of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Tracking {
     pub(super) operations: Vec<Tracked>,
     /// Events that have happened where a program's functions must not run: inside a handler, or under a context's lock. A later
-    /// poll runs their actions.
-    pub(super) due: Vec<Due>,
+    /// poll runs their actions, in order.
+    pub(super) due: VecDeque<Due>,
 }
 
 impl Tracking {
     pub(super) fn is_empty(&self) -> bool {
         self.operations.is_empty() && self.due.is_empty()
+    }
+
+    /// Whether a get or an atomic waits for room: nothing of it is in flight.
+    pub(super) fn has_unposted(&self) -> bool {
+        self.operations.iter().any(Tracked::is_unposted)
+    }
+
+    /// Tells futures that their operations have not ended. Functions are dropped, not called.
+    pub(super) fn give_up(&mut self) {
+        self.operations.drain(..).for_each(|tracked| give_up(tracked.into_events()));
+        for (event, outcome) in self.due.drain(..) {
+            if let Event::End(member) = event {
+                member.end(outcome);
+            }
+        }
     }
 }
 
@@ -37,14 +53,18 @@ impl Engine {
 
     /// Tracks the events of a put to `rank`. Its source was copied, so the source event happens at once.
     pub(crate) fn track_put(&self, rank: usize, doing: &'static str, events: Events) {
-        let Events { source, mut effect, handled } = events;
-        self.happened(source, Ok(()));
+        let Events { mut source, mut effect, handled } = events;
         // No handler runs for a put: it is handled when it is in effect.
         effect.extend(handled);
         if self.routes.is_mapped(rank) {
-            self.happened(effect, Ok(()));
+            source.extend(effect);
+            self.happened(source, Ok(()));
         } else {
+            // The flush is posted with the put: later operations do not delay it.
             self.track(rank, doing, Step::Flush { effect: true }, effect);
+            // First: an action may panic.
+            self.begin_tracked();
+            self.happened(source, Ok(()));
         }
     }
 
@@ -56,10 +76,15 @@ impl Engine {
         }
     }
 
-    /// Posts tracked operations, as far as there is room. Does nothing inside a handler.
+    /// Posts the operation that was tracked last, if there is room. Does nothing inside a handler.
     pub(crate) fn begin_tracked(&self) {
-        if !self.interface.delivering() {
-            self.advance_tracked();
+        if self.interface.delivering() {
+            return;
+        }
+        let Some(mut last) = self.tracking.borrow_mut().operations.pop() else { return };
+        match last.advance(&mut &*self) {
+            None => self.tracking.borrow_mut().operations.push(last),
+            Some(outcome) => self.happened(last.into_events(), outcome),
         }
     }
 
@@ -74,13 +99,22 @@ impl Engine {
         if events.is_empty() {
             return;
         }
-        let mut due = Vec::new();
-        happened(events, outcome, &mut due);
-        if self.interface.delivering() {
-            self.tracking.borrow_mut().due.append(&mut due);
-            self.tasks.any.set(true);
-        } else {
-            due.into_iter().for_each(|due| self.happen(due));
+        happened(events, outcome, &mut self.tracking.borrow_mut().due);
+        self.tasks.any.set(true);
+        if !self.interface.delivering() {
+            self.happen_due();
+        }
+    }
+
+    /// Runs the actions that are due, one by one: if one panics, the others run at the next poll. Returns how many there were.
+    fn happen_due(&self) -> usize {
+        let mut done = 0;
+        loop {
+            // Not borrowed while it runs: it may start further operations.
+            let next = self.tracking.borrow_mut().due.pop_front();
+            let Some(due) = next else { return done };
+            done += 1;
+            self.happen(due);
         }
     }
 
@@ -106,6 +140,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether a get or an atomic with events waits for room.
+    pub(super) fn has_unposted(&self) -> bool {
+        self.tracking.borrow().has_unposted()
+    }
+
     /// Whether events are still to happen.
     pub(super) fn has_tracked(&self) -> bool {
         !self.tracking.borrow().is_empty() || self.receipts().are_open()
@@ -117,12 +156,35 @@ impl Engine {
         // Taken out: an action may start further operations, which are added to the list.
         let Tracking { mut operations, mut due } = self.tracking.take();
         let done = Tracked::advance_all(&mut operations, &mut &*self, &mut due);
-        if self.job.any_lost() || self.job.any_left() {
-            self.receipts().take_lost(|rank| self.check_alive(rank, "a message").err(), &mut due);
+        let mut tracking = self.tracking.borrow_mut();
+        tracking.operations.append(&mut operations);
+        tracking.due.append(&mut due);
+        drop(tracking);
+        done + self.happen_due()
+    }
+
+    /// Ends what waits for receipts of ranks that are gone. Call it when a poll has found nothing: a receipt may have come before
+    /// its rank left. Returns how many events that were.
+    #[cold]
+    pub(super) fn end_lost_receipts(&self) -> usize {
+        if self.interface.delivering() || !self.receipts().are_open() {
+            return 0;
         }
-        self.tracking.borrow_mut().operations.append(&mut operations);
-        let done = done + due.len();
-        due.into_iter().for_each(|due| self.happen(due));
-        done
+        let is_lost = |rank| self.job.loss(rank).is_some() || self.losses.borrow().is_cut(rank);
+        let error = |rank| {
+            let doing = "a message";
+            let cut = Error::PeerLost { rank, cause: Loss::Disconnected, doing: doing.into() };
+            self.check_alive(rank, doing).err().unwrap_or(cut)
+        };
+        let mut due = VecDeque::new();
+        self.receipts().take_lost(is_lost, error, &mut due);
+        self.tracking.borrow_mut().due.append(&mut due);
+        self.happen_due()
+    }
+
+    /// Ends the operations with events of this rank, of which nothing will be heard any more.
+    pub(super) fn give_up_tracked(&self) {
+        self.tracking.take().give_up();
+        self.receipts().give_up();
     }
 }

@@ -1,6 +1,7 @@
 //! Which blocks of the symmetric heap this rank holds: what tells a live global pointer from an old one.
 
 use std::cell::UnsafeCell;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A block as this rank knows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,6 +22,27 @@ pub struct Entry {
 pub struct Blocks {
     /// No reference to what is inside leaves a method.
     places: UnsafeCell<Vec<Place>>,
+    changes: Arc<Changes>,
+}
+
+/// How often each block was shown or hidden, for other threads of the rank.
+#[derive(Debug, Default)]
+pub struct Changes(Mutex<Vec<u64>>);
+
+impl Changes {
+    /// Runs `act` if the block was changed so often and not since. It does not change before `act` has returned.
+    pub fn while_at<R>(&self, block: usize, changes: u64, act: impl FnOnce() -> R) -> Option<R> {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (counts.get(block).copied().unwrap_or(0) == changes).then(act)
+    }
+
+    fn set(&self, block: usize, changes: u64) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if counts.len() <= block {
+            counts.resize(block + 1, 0);
+        }
+        counts[block] = changes;
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,6 +69,11 @@ impl Blocks {
         unsafe { &*self.places.get() }.get(block).map_or(0, |place| place.changes)
     }
 
+    /// The counts of [`Blocks::changes`], for other threads of the rank.
+    pub fn counts(&self) -> Arc<Changes> {
+        Arc::clone(&self.changes)
+    }
+
     /// Says what this number stands for from now on: `bytes` at `offset`, given out as the allocation of that number. Each
     /// call begins a new generation, which all ranks count alike.
     pub fn show(&self, block: usize, allocation: u64, offset: usize, bytes: usize) {
@@ -70,6 +97,7 @@ impl Blocks {
         let place = &mut places[block];
         place.changes += 1;
         change(place);
+        self.changes.set(block, place.changes);
     }
 }
 

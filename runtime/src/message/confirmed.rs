@@ -53,6 +53,17 @@ impl Confirmed {
         }
     }
 
+    /// Gives up calls in flight to peers that are gone: they confirm nothing any more.
+    pub(super) fn forget(&self, is_gone: impl Fn(usize) -> bool) {
+        let mut left = self.bytes.get();
+        self.calls.borrow_mut().retain(|(peer, _), bytes| {
+            let gone = is_gone(*peer);
+            left -= if gone { *bytes } else { 0 };
+            !gone
+        });
+        self.bytes.set(left);
+    }
+
     /// Whether to tell `peer` that this rank has this many functions now: it was told fewer. Notes that it is told.
     pub(super) fn must_tell(&self, peer: usize, functions: u32) -> bool {
         let mut told = self.told.borrow_mut();

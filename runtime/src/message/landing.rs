@@ -10,7 +10,7 @@
 //! slows its senders down.
 
 use std::any::Any;
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::engine::{Answer, Background, Engine};
 use crate::error::{Error, Result};
 use crate::memory::outside::{self, Direction, Refused};
 use crate::memory::segments::KEY_ROOM;
-use crate::transport::Region;
+use crate::transport::{Region, Sent};
 
 /// Data of up to this many bytes travels with its header. Chosen: below this a copy costs less than the round trip.
 const EAGER: usize = 8 << 10;
@@ -32,6 +32,9 @@ const EAGER: usize = 8 << 10;
 const MOST: usize = 16;
 /// Virtual time between two polls of a get that has to end. Chosen.
 const PAUSE: Duration = Duration::from_micros(10);
+/// Pieces of one message that are asked for at a time. Chosen: the sender copies each when it answers, also where it has no room
+/// to send the copy, so few.
+const PIECES: usize = 4;
 const DOING: &str = "receiving a large message";
 
 /// The third word of an announcement: how the data is fetched.
@@ -189,6 +192,15 @@ pub(super) struct Landings {
     outgoing: RefCell<BTreeMap<u64, Outgoing>>,
     incoming: RefCell<VecDeque<Incoming>>,
     task: OnceCell<Rc<Task>>,
+    /// The number of the call whose place is being named.
+    announced: Cell<Option<u64>>,
+}
+
+impl Landings {
+    /// The number of the call whose place was being named, once: that function has panicked.
+    pub(super) fn take_announced(&self) -> Option<u64> {
+        self.announced.take()
+    }
 }
 
 struct Outgoing {
@@ -214,8 +226,8 @@ struct Incoming {
 enum Way {
     /// The data is in its place.
     Here,
-    /// By pieces in messages, which ring the bell after the last one.
-    Messages { bell: Box<AtomicI32> },
+    /// By pieces in messages, each of which rings the bell. So many are asked for.
+    Messages { bell: Box<AtomicI32>, address: usize, asked: usize },
     /// By gets with the key of the sender's memory. Each is posted when the one before has ended.
     Gets { key: Box<[u8; KEY_ROOM]>, address: usize, region: Region, done: usize, posted: Option<(Arc<Answer>, usize)> },
 }
@@ -225,9 +237,9 @@ impl Drop for Incoming {
         match &self.way {
             Way::Here => {}
             // Pieces may still arrive, and are written to the place: place and bell are leaked.
-            Way::Messages { bell } if bell.load(Ordering::Acquire) == 0 => {
+            Way::Messages { bell, asked, .. } if (bell.load(Ordering::Acquire) as usize) < *asked => {
                 std::mem::forget(std::mem::replace(&mut self.place, Place::Nowhere));
-                if let Way::Messages { bell } = std::mem::replace(&mut self.way, Way::Here) {
+                if let Way::Messages { bell, .. } = std::mem::replace(&mut self.way, Way::Here) {
                     std::mem::forget(bell);
                 }
             }
@@ -259,6 +271,11 @@ impl Background for Task {
     fn is_owed(&self) -> bool {
         true
     }
+}
+
+/// By pieces in messages, none of which is asked for yet.
+fn by_messages(address: usize) -> Way {
+    Way::Messages { bell: Box::new(AtomicI32::new(0)), address, asked: 0 }
 }
 
 impl Messages {
@@ -348,7 +365,9 @@ impl Messages {
         if kind == WITH_HEADER && data.len() != len {
             return wrong();
         }
+        self.landings.announced.set(Some(number));
         let Landing(mut place) = (functions.place)(context, &Announced { from, header, len });
+        self.landings.announced.set(None);
         if let Place::Nowhere = place {
             return self.answer_landing(from, number, &[DONE]);
         }
@@ -369,11 +388,9 @@ impl Messages {
                 unsafe { crate::memory::copy::put(start, data.as_ptr(), len) };
                 Way::Here
             }
-            Some(key) => {
-                self.by_gets(from, start, len, key, address).unwrap_or_else(|| self.by_messages(&incoming, address))
-            }
+            Some(key) => self.by_gets(from, start, len, key, address).unwrap_or_else(|| by_messages(address)),
             None if self.attached(&incoming, address) => Way::Here,
-            None => self.by_messages(&incoming, address),
+            None => by_messages(address),
         };
         let mut list = self.landings.incoming.borrow_mut();
         if list.is_empty() {
@@ -413,17 +430,6 @@ impl Messages {
         Some(Way::Gets { key, address, region, done: 0, posted: None })
     }
 
-    fn by_messages(&self, incoming: &Incoming, address: usize) -> Way {
-        let bell = Box::new(AtomicI32::new(0));
-        let (here, ring) = (incoming.start as usize, (&raw const *bell) as usize);
-        // SAFETY: the place and the bell stay until the bell has rung: see the drop of `Incoming`.
-        let asked = unsafe { self.read_outside(incoming.from, address, incoming.len, here, ring, 0) };
-        if let Err(error) = asked {
-            self.engine.set_fault(error);
-        }
-        Way::Messages { bell }
-    }
-
     /// Advances the fetches, and runs the second functions of those that have ended. Returns whether fetches are left.
     fn advance_landings(&self) -> bool {
         // The second functions are handlers: while this lives, a call that would wait is an error.
@@ -447,10 +453,22 @@ impl Messages {
         match &mut incoming.way {
             Way::Here => Ok(true),
             // The memory of a failed peer may have been freed before it was read.
-            Way::Messages { bell } => match self.engine.job.loss(from) {
-                Some(cause) => Err(self.engine.lost(from, cause, DOING)),
-                None => Ok(bell.load(Ordering::Acquire) > 0),
-            },
+            Way::Messages { bell, address, asked } => {
+                if let Some(cause) = self.engine.job.loss(from) {
+                    return Err(self.engine.lost(from, cause, DOING));
+                }
+                let (piece, came) = (self.piece_len(), bell.load(Ordering::Acquire) as usize);
+                while *asked * piece < len && *asked - came < PIECES {
+                    let at = *asked * piece;
+                    let (here, ring) = (start as usize + at, (&raw const **bell) as usize);
+                    // SAFETY: the place and the bell stay until the bell has rung for each piece: see the drop of `Incoming`.
+                    match unsafe { self.read_piece(from, *address + at, piece.min(len - at), here, ring) }? {
+                        Sent::Done => *asked += 1,
+                        Sent::NoRoom => break,
+                    }
+                }
+                Ok(came == len.div_ceil(piece))
+            }
             Way::Gets { key, region, done, posted, .. } => loop {
                 if let Some((answer, count)) = posted {
                     match answer.outcome() {
@@ -486,7 +504,7 @@ impl Messages {
         let (from, len) = (incoming.from, incoming.len);
         tracing::debug!(from, len, %error, "no get: the data of a large message is fetched by messages");
         if let Way::Gets { address, .. } = std::mem::replace(&mut incoming.way, Way::Here) {
-            incoming.way = self.by_messages(incoming, address);
+            incoming.way = by_messages(address);
         }
         Ok(false)
     }

@@ -104,6 +104,10 @@ impl Messages {
         if asks {
             self.confirm_to(from);
         }
+        // Calls that came before go first. Some are left if one of them has panicked.
+        if !self.table.open.early.borrow().is_empty() {
+            self.run_early();
+        }
         self.run_function(from, number, digest, payload);
     }
 
@@ -177,8 +181,15 @@ impl Messages {
     /// Whether a call of this function may go to `to` now: it is registered there, or there is room for calls that may have to wait
     /// for that.
     fn may_call(&self, to: usize, function: HandlerId, payload: &[u8]) -> bool {
-        let confirmed = &self.table.open.confirmed;
-        self.is_confirmed(to, function) || confirmed.has_room(payload.len(), self.engine.settings.message_memory)
+        let (confirmed, limit) = (&self.table.open.confirmed, self.engine.settings.message_memory);
+        if self.is_confirmed(to, function) || confirmed.has_room(payload.len(), limit) {
+            return true;
+        }
+        let job = &self.engine.job;
+        if job.any_lost() || job.any_left() {
+            confirmed.forget(|peer| job.loss(peer).is_some());
+        }
+        confirmed.has_room(payload.len(), limit)
     }
 
     fn is_confirmed(&self, to: usize, function: HandlerId) -> bool {
@@ -200,7 +211,8 @@ impl Messages {
             return send(header);
         }
         let sent = send(header | u64::from(ASKS))?;
-        if sent == Sent::Done {
+        // The confirmation may have come while the call waited for room.
+        if sent == Sent::Done && !self.is_confirmed(to, function) {
             self.table.open.confirmed.called(to, function.0, payload.len());
         }
         Ok(sent)

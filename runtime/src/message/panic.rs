@@ -96,6 +96,11 @@ impl Messages {
         let words = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
         let panicked = Panicked { handler, why: words.unwrap_or("in no words").to_owned(), place: PLACE.take() };
         let bytes = postcard::to_stdvec(&panicked).unwrap_or_default();
+        // The sender of a large message waits for an answer.
+        let caller = match (caller, self.landings.take_announced()) {
+            (Caller::Nothing, Some(number)) => Caller::Call(number),
+            (caller, _) => caller,
+        };
         self.engine.answer(from, || match caller {
             Caller::Call(number) => self.engine.send_or_keep(
                 from,

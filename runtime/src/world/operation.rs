@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{AtomicElement, Bell, PlainData, Symmetric, ThreadBell, World};
-use crate::engine::{self, Atomic, Change, Events, Found, Get, Group, HeapRange, Member, Ring, Shared, Step};
+use crate::engine::{self, Atomic, Change, Events, Found, Get, Group, HeapRange, Identity, Member, Ring, Step};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::message::{Context, HandlerId};
@@ -23,11 +23,8 @@ use crate::transport::AtomicOp;
 pub struct Event {
     kind: engine::Event,
     /// Of a bell: identifies the rank and world that it belongs to.
-    of: Option<*const Shared>,
+    of: Option<Identity>,
 }
-
-// SAFETY: the address is compared and never followed; all else is `Send`.
-unsafe impl Send for Event {}
 
 impl Event {
     /// Calls `function` with the outcome, in a call of this rank that makes progress or before the operation returns, never
@@ -49,9 +46,9 @@ impl Event {
     }
 
     /// The engine's form of the event, if it may be used for an operation of this rank.
-    pub(super) fn check(self, identity: *const Shared) -> Result<engine::Event> {
+    pub(super) fn check(self, identity: Identity) -> Result<engine::Event> {
         match self.of {
-            Some(of) if !std::ptr::eq(of, identity) => {
+            Some(of) if of != identity => {
                 let why = "the bell of an event is of another world, or of another rank".into();
                 Err(Error::InvalidArgument { operation: "an operation with events", why })
             }
@@ -227,7 +224,7 @@ pub struct Operation<'w> {
 }
 
 /// The events of an operation, checked.
-pub(super) fn checked(lists: [Vec<Event>; 3], identity: *const Shared) -> Result<Events> {
+pub(super) fn checked(lists: [Vec<Event>; 3], identity: Identity) -> Result<Events> {
     let check = |list: Vec<Event>| list.into_iter().map(|event| event.check(identity)).collect::<Result<Vec<_>>>();
     let [source, effect, handled] = lists.map(check);
     Ok(Events { source: source?, effect: effect?, handled: handled? })
@@ -281,7 +278,7 @@ impl Operation<'_> {
         self
     }
 
-    fn events(self, identity: *const Shared) -> Result<Events> {
+    fn events(self, identity: Identity) -> Result<Events> {
         checked([self.source, self.effect, self.handled], identity)
     }
 
@@ -488,7 +485,7 @@ impl<T: Pod> Symmetric<T> {
     /// # Errors
     /// [`Error::InvalidArgument`] if it is another world's or rank's.
     fn check_of(&self, engine: &engine::Engine) -> Result<()> {
-        if std::ptr::eq(self.engine().identity(), engine.identity()) {
+        if self.engine().identity() == engine.identity() {
             return Ok(());
         }
         let why = "the array is of another world".into();

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use bytemuck::Pod;
 
 use super::{Bell, Symmetric};
-use crate::engine::{Claim, Ring, Shared, Stream};
+use crate::engine::{Claim, Identity, Ring, Stream};
 use crate::error::{Error, Result};
 
 /// A [`Symmetric`] array for any thread of its rank, each with a [context](super::World::context) of its own. Copies are the same
@@ -24,7 +24,7 @@ pub struct ThreadArray<'a, T> {
     len: usize,
     /// Offset in every slot.
     offset: usize,
-    rank: *const Shared,
+    rank: Identity,
     array: PhantomData<&'a Symmetric<T>>,
 }
 
@@ -38,8 +38,7 @@ impl<T> Copy for ThreadArray<'_, T> {}
 
 // SAFETY:
 // - the addresses are of memory that outlives the borrow, touched through atomics and the runtime's copies alone, which any
-//   thread may do; elements are plain data;
-// - `rank` is compared and never followed.
+//   thread may do; elements are plain data.
 unsafe impl<T: Pod> Send for ThreadArray<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Pod> Sync for ThreadArray<'_, T> {}
@@ -124,11 +123,11 @@ pub struct ThreadBell<'a> {
     words: [usize; 2],
     claim: Claim,
     own: usize,
-    rank: *const Shared,
+    rank: Identity,
     bell: PhantomData<&'a Bell>,
 }
 
-// SAFETY: offsets, and an address that is compared and never followed; rings are atomic.
+// SAFETY: offsets and numbers; rings are atomic. The bell itself is not touched.
 unsafe impl Send for ThreadBell<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for ThreadBell<'_> {}
@@ -145,7 +144,7 @@ impl Bell {
 
 impl ThreadBell<'_> {
     /// A ring of this rank, and of which rank and world the bell is.
-    pub(super) fn for_event(&self) -> (Ring, *const Shared) {
+    pub(super) fn for_event(&self) -> (Ring, Identity) {
         (Ring { rank: self.own, words: self.words, claim: self.claim }, self.rank)
     }
 

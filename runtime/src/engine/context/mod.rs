@@ -17,7 +17,7 @@ mod wait;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
@@ -30,9 +30,14 @@ use super::track::Tracking;
 use super::wait::Patience;
 use crate::bootstrap::job::JobMemory;
 use crate::error::{Error, Result};
+use crate::memory::blocks::Changes;
 use crate::memory::node::NodeMemory;
 use crate::transport;
 use crate::transport::lock::Mutex;
+
+/// Identifies a rank of a world among those of all worlds of this process, also of worlds that are gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity(u64);
 
 /// The contexts of a rank, as its engine knows them.
 #[derive(Debug, Default)]
@@ -41,9 +46,10 @@ pub(super) struct Contexts {
     open: RefCell<Vec<Weak<Stream>>>,
 }
 
-/// State that an engine and its contexts share. Its address identifies the rank among those of all worlds of the process.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
+/// State that an engine and its contexts share.
+#[derive(Debug)]
+struct Shared {
+    identity: Identity,
     /// The engine is gone.
     over: AtomicBool,
     /// Receipts that peers still have to send to this rank.
@@ -52,14 +58,22 @@ pub(crate) struct Shared {
     orphans: Mutex<Vec<Stream>>,
 }
 
+impl Default for Shared {
+    fn default() -> Shared {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: the number only has to be unique.
+        let identity = Identity(LAST.fetch_add(1, Ordering::Relaxed));
+        Shared { identity, over: AtomicBool::new(false), receipts: Receipts::default(), orphans: Mutex::default() }
+    }
+}
+
 impl Contexts {
     pub(super) fn receipts(&self) -> &Receipts {
         &self.shared.receipts
     }
-}
 
-impl Drop for Contexts {
-    fn drop(&mut self) {
+    /// Tells contexts that the engine is gone.
+    pub(super) fn end(&self) {
         self.shared.over.store(true, Ordering::Relaxed);
         // Each orphan holds an `Arc` of the state that holds it. Taken out, they and the state are freed.
         let orphans = std::mem::take(&mut *self.shared.orphans.lock());
@@ -107,6 +121,8 @@ pub(crate) struct Stream {
     /// A wake-up needs a full fence before it.
     full_fence: bool,
     patience: Patience,
+    /// The phases of the rank's blocks.
+    changes: Arc<Changes>,
     home: Home,
     /// `None` if the memory of all ranks is mapped.
     network: Option<Network>,
@@ -183,6 +199,7 @@ impl Engine {
             // With a network, sleepers and wakers use full fences in place of membarrier; see `wait.rs`.
             full_fence: network.is_some() || self.job.full_fence(),
             patience: self.patience(),
+            changes: self.blocks.counts(),
             home: Home {
                 thread: std::thread::current().id(),
                 engine: Rc::as_ptr(self),
@@ -204,9 +221,8 @@ impl Engine {
         Arc::strong_count(&self.contexts.shared) > 1
     }
 
-    /// Identifies this rank of this world among all engines that live.
-    pub(crate) fn identity(&self) -> *const Shared {
-        Arc::as_ptr(&self.contexts.shared)
+    pub(crate) fn identity(&self) -> Identity {
+        self.contexts.shared.identity
     }
 
     /// Waits until nothing that a context of this rank has posted is in flight. An error of a context is for its own next flush.
@@ -237,7 +253,8 @@ impl Stream {
             return std::mem::forget(network);
         }
         let (job, node, home) = (Arc::clone(&self.job), Arc::clone(&self.node), self.home.clone());
-        let orphan = Stream { job, node, home, network, routes: self.routes.clone(), ..*self };
+        let (changes, routes) = (Arc::clone(&self.changes), self.routes.clone());
+        let orphan = Stream { job, node, home, network, routes, changes, ..*self };
         self.home.shared.orphans.lock().push(orphan);
     }
 }
@@ -248,17 +265,19 @@ impl Drop for Stream {
             return;
         }
         // Operations in flight end before the interface closes. Errors are dropped: no call is left that could return them.
-        let outcome = loop {
-            match self.flush_all("dropping a context") {
-                Err(Error::PeerLost { .. }) if !self.driven().faults.is_empty() => {}
-                outcome => break outcome,
+        let outcome = self.wait("dropping a context", |driven| {
+            driven.faults.clear();
+            match driven.is_quiet(self, "dropping a context") {
+                // The network tells each loss once. Operations on other ranks go on.
+                Err(Error::PeerLost { .. }) => Ok(false),
+                outcome => outcome,
             }
-        };
+        });
         match outcome {
             // In a forked child: the interface is the parent's, and stays as it is.
             Err(Error::Forked { .. }) => std::mem::forget(self.network.take()),
             Err(Error::InvalidArgument { .. } | Error::InsideHandler { .. }) => self.abandon(),
-            _ => {}
+            _ => self.driven().tracking.give_up(),
         }
     }
 }

@@ -195,7 +195,7 @@ impl Stream {
     }
 
     #[inline(always)]
-    fn ring_mapped(&self, rank: usize, offset: usize) {
+    pub(super) fn ring_mapped(&self, rank: usize, offset: usize) {
         // SAFETY: an aligned word of a mapped slot, which the caller guarantees to be inside; only touched as this atomic.
         let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(offset).cast()) };
         // Other contexts add to it too. Release pairs with the Acquire load of whoever counts.
@@ -215,12 +215,17 @@ impl Stream {
         }
         self.check_alive(rank, doing)?;
         self.perform(doing, rank, Operation::Ring { offset: remote })?;
+        self.nudge_after_ring(rank);
+        Ok(())
+    }
+
+    /// A rank that sleeps may have to be woken after a ring.
+    pub(super) fn nudge_after_ring(&self, rank: usize) {
         let mut driven = self.driven();
         if driven.far.is_silent_to(rank) && self.job.is_here(rank) {
             driven.nudges.push((rank, false));
             driven.nudge(self);
         }
-        Ok(())
     }
 
     /// Whether `rank` is asleep, or about to be; asked after what it may wait for is stored.

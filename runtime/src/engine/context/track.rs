@@ -1,21 +1,24 @@
 //! Operations of a context that are waited for by nobody but their events.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 
-use super::super::operation::{Event, Events, Ring, Step, Tracked};
+use super::super::operation::{Event, Events, Operation, Ring, Step, Tracked};
 use super::operations::Driving;
-use super::{Driven, Shared, Stream};
+use super::{Driven, Identity, Stream};
 use crate::error::{Error, Result};
+use crate::transport::Sent;
 
 impl Stream {
-    /// What tells the rank and world from all others.
-    pub(crate) fn identity(&self) -> *const Shared {
-        Arc::as_ptr(&self.home.shared)
+    pub(crate) fn identity(&self) -> Identity {
+        self.home.shared.identity
     }
 
     /// Does at `events` what is to be done, once `step` has ended at `rank`, which is reached over the network.
     pub(crate) fn track(&self, rank: usize, doing: &'static str, step: Step, events: Vec<Event>) {
-        self.driven().tracking.operations.push(Tracked::new(rank, doing, step, events));
+        let mut driven = self.driven();
+        driven.tracking.operations.push(Tracked::new(rank, doing, step, events));
+        // Posted now, if there is room: later operations do not delay it.
+        driven.advance_tracked(self);
     }
 
     /// The events of a put to `rank` that this context has begun, whose source was copied.
@@ -36,7 +39,7 @@ impl Stream {
     }
 
     fn happen(&self, event: Event, outcome: Result<()>) {
-        let ring = |Ring { rank, words: [mapped, remote], .. }| self.ring("ringing a bell", rank, mapped, remote);
+        let ring = |ring| self.ring_for_event(ring);
         if let Err(error) = event.happen(outcome, ring)
             && self.network.is_some()
         {
@@ -44,23 +47,60 @@ impl Stream {
         }
     }
 
+    /// Rings a bell of an event, unless it was dropped meanwhile: its memory may be somebody else's.
+    fn ring_for_event(&self, Ring { rank, words: [mapped, remote], claim }: Ring) -> Result<()> {
+        const DOING: &str = "ringing a bell";
+        if self.is_mapped(rank) {
+            if self.network.is_some() {
+                // What the network does there comes first.
+                self.wait(DOING, |driven| driven.is_settled(self, DOING, rank))?;
+            }
+            claim.hold(&self.changes, || self.ring_mapped(rank, mapped));
+            return Ok(());
+        }
+        self.check_alive(rank, DOING)?;
+        self.wait(DOING, |driven| {
+            // Held while it is posted, not while it waits for room. What is in flight when the bell is dropped is waited for.
+            let ring = &mut Operation::<&[u8]>::Ring { offset: remote };
+            match claim.hold(&self.changes, || ring.post(driven.far.to(rank), rank)) {
+                None => Ok(true),
+                Some(Ok(sent)) => Ok(sent == Sent::Done),
+                Some(Err(error)) => Err(self.failed(driven, error, rank, DOING)),
+            }
+        })?;
+        self.nudge_after_ring(rank);
+        Ok(())
+    }
+
     /// Does what is due, without the lock: it may use the context.
     pub(super) fn happen_due(&self) {
-        let due = std::mem::take(&mut self.driven().tracking.due);
-        due.into_iter().for_each(|(event, outcome)| self.happen(event, outcome));
+        loop {
+            let next = self.driven().tracking.due.pop_front();
+            let Some((event, outcome)) = next else { return };
+            self.happen(event, outcome);
+        }
     }
 
     /// Makes progress until `ready` holds, which events of this context make it do.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if a rank died; [`Error::InsideHandler`]; as [`Stream::check_own`].
+    /// [`Error::PeerLost`] if a rank died; that of an operation of this context that failed; [`Error::InsideHandler`]; as
+    /// [`Stream::check_own`].
     pub(crate) fn wait_events(&self, doing: &'static str, mut ready: impl FnMut() -> bool) -> Result<()> {
         self.check_own(doing)?;
         if ready() {
             return Ok(());
         }
         if self.network.is_some() {
-            return self.wait_for(doing, ready);
+            // Else the error of an operation that was counted would wait for a flush, which does not come.
+            let mut fault = None;
+            self.wait_for(doing, || {
+                ready() || {
+                    fault = self.driven().faults.pop_front();
+                    fault.is_some()
+                }
+            })?;
+            return fault.map_or(Ok(()), Err);
         }
         let home = self.home.engine();
         if let Some(engine) = &home {
@@ -84,7 +124,7 @@ impl Driven {
         if self.tracking.operations.is_empty() {
             return 0;
         }
-        let (mut operations, mut due) = (std::mem::take(&mut self.tracking.operations), Vec::new());
+        let (mut operations, mut due) = (std::mem::take(&mut self.tracking.operations), VecDeque::new());
         let done = Tracked::advance_all(&mut operations, &mut Driving { stream, driven: self }, &mut due);
         self.tracking.operations.append(&mut operations);
         self.tracking.due.append(&mut due);

@@ -1,6 +1,5 @@
 //! Progress and waits of a context, and ranks that are lost to it.
 
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use super::super::Engine;
 use super::super::far::Far;
 use super::super::liveness::View;
 use super::super::wait::Patience;
-use super::{ApartNetworks, Driven, Shared, Stream};
+use super::{ApartNetworks, Driven, Identity, Stream};
 use crate::error::{Error, Loss, Result};
 use crate::transport;
 use crate::transport::Sent;
@@ -20,8 +19,8 @@ const NAP: Duration = Duration::from_millis(1);
 impl Stream {
     /// Whether this is a context of the rank with that [identity](Engine::identity).
     #[inline]
-    pub(crate) fn is_of(&self, identity: *const Shared) -> bool {
-        std::ptr::eq(Arc::as_ptr(&self.home.shared), identity)
+    pub(crate) fn is_of(&self, identity: Identity) -> bool {
+        self.home.shared.identity == identity
     }
 
     /// Whether the memory of `rank` is mapped here.

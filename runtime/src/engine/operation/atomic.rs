@@ -49,6 +49,11 @@ impl Atomic {
         }
     }
 
+    /// Whether it waits for room.
+    pub(super) fn is_unposted(&self) -> bool {
+        self.answer.is_none()
+    }
+
     /// Nobody waits for it any more: it happens nevertheless, as soon as there is room, if its phase lasts.
     pub(crate) fn let_go(&self, engine: &Engine) {
         // A forked child has a copy of this value, but its parent asks.

@@ -4,7 +4,7 @@
 //! stream advances its [`Step`], and when the step ends the events happen. The step of a put is a flush of the connection with a
 //! completion of its own, so later operations do not delay it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -78,6 +78,15 @@ impl Member {
     }
 }
 
+impl Member {
+    /// Ends the operation with this outcome.
+    pub(in super::super) fn end(self, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            self.0.error.lock().get_or_insert(error);
+        }
+    }
+}
+
 impl Drop for Member {
     fn drop(&mut self) {
         // Pairs with the Acquire load in `Group::outcome`.
@@ -100,11 +109,7 @@ impl Event {
                 ring(bell)?;
             }
             Event::Call(call) => call(outcome),
-            Event::End(member) => {
-                if let Err(error) = outcome {
-                    member.0.error.lock().get_or_insert(error);
-                }
-            }
+            Event::End(member) => member.end(outcome),
         }
         Ok(())
     }
@@ -162,17 +167,27 @@ impl Receipts {
         !self.open.lock().is_empty()
     }
 
-    /// Removes the receipts that will never come: those of ranks for which `lost` returns an error in two consecutive calls.
-    /// Moves their events to `due`.
-    pub(in super::super) fn take_lost(&self, lost: impl Fn(usize) -> Option<Error>, due: &mut Vec<Due>) {
+    /// Removes the receipts that will never come: those of ranks that `is_lost` in two consecutive calls. Moves their events to
+    /// `due`, with what `error` says of the rank.
+    pub(in super::super) fn take_lost(
+        &self,
+        is_lost: impl Fn(usize) -> bool,
+        error: impl Fn(usize) -> Error,
+        due: &mut VecDeque<Due>,
+    ) {
         self.open.lock().retain(|_, owed| {
-            let Some(error) = lost(owed.rank) else { return true };
-            if !std::mem::replace(&mut owed.lost, true) {
+            if !is_lost(owed.rank) || !std::mem::replace(&mut owed.lost, true) {
                 return true;
             }
-            happened(std::mem::take(&mut owed.events), Err(error), due);
+            happened(std::mem::take(&mut owed.events), Err(error(owed.rank)), due);
             false
         });
+    }
+
+    /// Ends those that are open without their receipt.
+    pub(in super::super) fn give_up(&self) {
+        let open = std::mem::take(&mut *self.open.lock());
+        open.into_values().for_each(|owed| give_up(owed.events));
     }
 }
 
@@ -230,8 +245,21 @@ impl Tracked {
         Tracked { rank, doing, step, events }
     }
 
+    pub(in super::super) fn into_events(self) -> Vec<Event> {
+        self.events
+    }
+
+    /// Whether it is a get or an atomic of which a part waits for room.
+    pub(in super::super) fn is_unposted(&self) -> bool {
+        match &self.step {
+            Step::Get { get, .. } => get.is_unposted(),
+            Step::Atomic { atomic, .. } => atomic.is_unposted(),
+            _ => false,
+        }
+    }
+
     /// Advances as far as possible without waiting. `Some` when the step has ended.
-    fn advance(&mut self, issuer: &mut impl Issuer) -> Option<Result<()>> {
+    pub(in super::super) fn advance(&mut self, issuer: &mut impl Issuer) -> Option<Result<()>> {
         let Tracked { rank, doing, step, .. } = self;
         let (rank, doing) = (*rank, *doing);
         loop {
@@ -272,7 +300,7 @@ impl Tracked {
     pub(in super::super) fn advance_all(
         tracked: &mut Vec<Tracked>,
         issuer: &mut impl Issuer,
-        due: &mut Vec<Due>,
+        due: &mut VecDeque<Due>,
     ) -> usize {
         let before = tracked.len();
         tracked.retain_mut(|one| match one.advance(issuer) {
@@ -287,11 +315,21 @@ impl Tracked {
 }
 
 /// Adds events that have happened to `due`, each with the outcome.
-pub(in super::super) fn happened(events: Vec<Event>, outcome: Result<()>, due: &mut Vec<Due>) {
+pub(in super::super) fn happened(events: Vec<Event>, outcome: Result<()>, due: &mut VecDeque<Due>) {
     let mut events = events.into_iter();
     let Some(last) = events.next_back() else { return };
     due.extend(events.map(|event| (event, outcome.as_ref().map_or_else(|error| Err(again(error)), |()| Ok(())))));
-    due.push((last, outcome));
+    due.push_back((last, outcome));
+}
+
+/// Tells futures that their operation has not ended. Functions are dropped, not called.
+pub(in super::super) fn give_up(events: Vec<Event>) {
+    for event in events {
+        if let Event::End(member) = event {
+            let why = "its world or its context ended before it did".into();
+            member.end(Err(Error::InvalidArgument { operation: "an operation with events", why }));
+        }
+    }
 }
 
 fn ended(outcome: Result<bool>) -> Option<Result<()>> {
@@ -307,6 +345,7 @@ pub(crate) fn again(error: &Error) -> Error {
     match error {
         Error::PeerLost { rank, cause, doing } => Error::PeerLost { rank: *rank, cause: *cause, doing: *doing },
         Error::PhaseOver { operation, rank } => Error::PhaseOver { operation, rank: *rank },
+        Error::BadMessage { from, why } => Error::BadMessage { from: *from, why: why.clone() },
         Error::HandlerPanicked { rank, handler, why, place } => {
             Error::HandlerPanicked { rank: *rank, handler: handler.clone(), why: why.clone(), place: place.clone() }
         }
