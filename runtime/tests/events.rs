@@ -268,10 +268,86 @@ fn a_bell_that_was_dropped_is_not_rung() {
             world.operation().handled(late).handled(&handled).invoke(next, (), |_, ()| ())?;
             world.wait_counter(&handled, 1)?;
             world.barrier()?;
+            // The same by a context, which looks at the bell's phase from whatever thread it is on.
+            let others = world.alloc::<u64>(1)?;
+            let bell = world.bell()?;
+            let late = Event::ring(&bell, world.rank());
+            drop(bell);
+            world.barrier()?;
+            let more = world.alloc::<u64>(8)?;
+            let (context, effect) = (world.context()?, Counter::new());
+            context.operation().effect(late).effect(&effect).put(&others.for_threads(), next, 0, &[1])?;
+            context.wait_counter(&effect, 1)?;
+            drop(context);
+            world.barrier()?;
+            assert!((0..8).all(|i| more.load(i) == 0), "a context counts in somebody else's memory");
             assert!((0..8).all(|i| numbers.load(i) == 0), "somebody else's memory is not counted in");
             world.barrier()
         },
     );
+}
+
+#[test]
+fn a_panic_in_a_function_of_an_event_keeps_the_others() {
+    everywhere(
+        "a panic between events",
+        || (),
+        |world, ()| {
+            let next = (world.rank() + 1) % world.size();
+            let numbers = world.alloc::<u64>(1)?;
+            let (source, effect, done) = (Counter::new(), Counter::new(), Completion::new());
+            let panics = || Event::call(|_| std::panic::resume_unwind(Box::new("an event")));
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| -> Result<()> {
+                let put = world.operation().source(panics()).source(&source).effect(&effect).effect(&done);
+                put.put(&numbers, next, 0, &[7])
+            }));
+            assert!(caught.is_err_and(|panic| panic.downcast_ref() == Some(&"an event")));
+            world.wait_counter(&source, 1)?;
+            world.wait_counter(&effect, 1)?;
+            world.wait_completion(&done)?;
+            world.barrier()?;
+            assert_eq!(numbers.load(0), 7);
+            world.barrier()
+        },
+    );
+}
+
+#[test]
+fn a_future_of_an_operation_that_outlives_its_world_is_an_error() {
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let results = threads(2, transport).run(|world| -> Result<Completion> {
+            let done = Completion::new();
+            if world.rank() == 0 {
+                // Rank 1 does not poll before this rank has left: nobody handles it.
+                world.operation().handled(&done).invoke(1, (), |_, ()| ())?;
+            }
+            Ok(done)
+        });
+        let done = results.expect("ranks start").into_iter().next().expect("two ranks").expect("sends");
+        // Rank 1 may have handled it while it ended.
+        match done.outcome() {
+            Some(Err(Error::InvalidArgument { why, .. })) => assert!(why.contains("ended before"), "{why}"),
+            Some(Err(Error::PeerLost { rank: 1, .. }) | Ok(())) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_event_of_a_world_that_is_gone_is_an_error() {
+    for _ in 0..20 {
+        let event =
+            threads(1, Transport::Auto).run(|world| Mutex::new(Some(world.bell().map(|bell| Event::from(&bell)))));
+        let event = event.expect("starts").remove(0).into_inner().expect("no panic").expect("made").expect("a bell");
+        let event = Mutex::new(Some(event));
+        let outcome = threads(1, Transport::Auto).run(|world| {
+            let numbers = world.alloc::<u64>(8)?;
+            let event = event.lock().expect("no panic").take().expect("one rank");
+            world.operation().effect(event).put(&numbers, 0, 0, &[1])
+        });
+        let error = outcome.expect("starts").remove(0).expect_err("a bell of another world");
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+    }
 }
 
 /// As [`one_sided`], by a context.

@@ -342,6 +342,33 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_of_the_first_function_is_the_senders_error() {
+        let job = Threads::new(2).deadline(Duration::from_secs(60));
+        let ranks = job.build(|mut builder| -> Result<()> {
+            let place = |_: &Context<'_>, announced: &Announced<'_>| {
+                assert!(announced.len() != 20_000, "no place for this");
+                Landing::discard()
+            };
+            let handler = builder.landing_handler("names no place", place, |_, _| {});
+            let world = builder.start()?;
+            // The message may come while rank 1 is still in the barrier.
+            let meets = || world.barrier();
+            if world.rank() == 0 {
+                meets()?;
+                let call = world.send_large(1, handler, b"", vec![1; 20_000])?;
+                let error = call.wait().expect_err("it panics");
+                assert!(matches!(&error, Error::HandlerPanicked { rank: 1, .. }), "{error}");
+                world.send_large(1, handler, b"", vec![1; 30_000])?.wait()?;
+            } else {
+                let waits = || meets().and_then(|()| world.wait_until(|| false));
+                assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(waits)).is_err());
+            }
+            world.finish()
+        });
+        ranks.expect("starts").into_iter().collect::<Result<()>>().expect("runs");
+    }
+
+    #[test]
     fn a_panic_of_the_second_function_is_the_senders_error_and_others_land() {
         let job = Threads::new(2).deadline(Duration::from_secs(60));
         let ranks = job.build(|mut builder| -> Result<()> {

@@ -207,4 +207,32 @@ mod tests {
             assert!(sent > 1 && sent <= most && (sent - 1) * len as u64 <= bytes, "{sent} messages of {len} bytes");
         }
     }
+
+    /// Rank 1 catches the panics of its handlers, and goes on: the room of those messages goes back, too.
+    #[test]
+    fn room_of_messages_whose_handlers_panic_goes_back() {
+        const MANY: u64 = 4 * MESSAGES as u64;
+        for seed in 0..3 {
+            let job = Simulated::new(Config::new(2, seed));
+            let outcomes = job.run(|world| -> crate::Result<()> {
+                world.barrier()?;
+                if world.rank() == 0 {
+                    let panics =
+                        |_: &crate::Context<'_>, ()| -> u8 { std::panic::resume_unwind(Box::new("a handler")) };
+                    for _ in 0..MANY {
+                        let outcome = world.call(1, (), panics)?.wait();
+                        assert!(matches!(outcome, Err(crate::Error::HandlerPanicked { .. })), "{outcome:?}");
+                    }
+                } else {
+                    let wait = || world.wait_until(|| false);
+                    for _ in 0..MANY {
+                        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait));
+                        assert!(outcome.is_err(), "{outcome:?}");
+                    }
+                }
+                Ok(())
+            });
+            outcomes.expect("starts").into_iter().collect::<crate::Result<()>>().expect("runs");
+        }
+    }
 }
