@@ -110,6 +110,7 @@ impl<T: PlainData> Symmetric<T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::cell::{Cell, OnceCell, RefCell};
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     use super::*;
@@ -343,6 +344,8 @@ mod tests {
 
     #[test]
     fn a_panic_of_the_first_function_is_the_senders_error() {
+        // A panic while rank 1 is still in the barrier would be the barrier's.
+        let met = AtomicBool::new(false);
         let job = Threads::new(2).deadline(Duration::from_secs(60));
         let ranks = job.build(|mut builder| -> Result<()> {
             let place = |_: &Context<'_>, announced: &Announced<'_>| {
@@ -351,16 +354,18 @@ mod tests {
             };
             let handler = builder.landing_handler("names no place", place, |_, _| {});
             let world = builder.start()?;
-            // The message may come while rank 1 is still in the barrier.
-            let meets = || world.barrier();
+            world.barrier()?;
             if world.rank() == 0 {
-                meets()?;
+                while !met.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
                 let call = world.send_large(1, handler, b"", vec![1; 20_000])?;
                 let error = call.wait().expect_err("it panics");
                 assert!(matches!(&error, Error::HandlerPanicked { rank: 1, .. }), "{error}");
                 world.send_large(1, handler, b"", vec![1; 30_000])?.wait()?;
             } else {
-                let waits = || meets().and_then(|()| world.wait_until(|| false));
+                met.store(true, Ordering::Relaxed);
+                let waits = || world.wait_until(|| false);
                 assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(waits)).is_err());
             }
             world.finish()
@@ -370,6 +375,8 @@ mod tests {
 
     #[test]
     fn a_panic_of_the_second_function_is_the_senders_error_and_others_land() {
+        // A panic while rank 1 is still in the barrier would be the barrier's.
+        let met = AtomicBool::new(false);
         let job = Threads::new(2).deadline(Duration::from_secs(60));
         let ranks = job.build(|mut builder| -> Result<()> {
             let came = Rc::new(RefCell::new(Vec::new()));
@@ -382,6 +389,9 @@ mod tests {
             let world = builder.start()?;
             world.barrier()?;
             if world.rank() == 0 {
+                while !met.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
                 let calls = [20_000, 20_001, 20_002].map(|len| world.send_large(1, handler, b"", vec![1; len]));
                 for (number, call) in calls.into_iter().enumerate() {
                     match call?.wait() {
@@ -393,6 +403,7 @@ mod tests {
                     }
                 }
             } else {
+                met.store(true, Ordering::Relaxed);
                 let wait = || world.wait_until(|| came.borrow().len() == 3);
                 let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait));
                 assert!(panicked.is_err(), "the panic goes on");
