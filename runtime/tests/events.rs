@@ -428,7 +428,7 @@ fn ranks_that_are_processes_tell_of_events() {
         .expect("starts");
     let told = String::from_utf8_lossy(&ranks.stderr);
     assert!(ranks.status.success(), "{told}");
-    assert_eq!(String::from_utf8_lossy(&ranks.stdout).matches("told of all events").count(), 3, "{told}");
+    assert_eq!(String::from_utf8_lossy(&ranks.stdout).matches("all events have happened").count(), 3, "{told}");
 }
 
 #[test]
@@ -446,6 +446,6 @@ fn one_of_several_processes() {
     world.wait_completion(&handled).expect("is handled");
     world.barrier().expect("meets");
     assert_eq!(numbers.load(0), before as u64 + 1);
-    println!("told of all events");
+    println!("all events have happened");
     world.finish().expect("finishes");
 }

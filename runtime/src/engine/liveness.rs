@@ -104,6 +104,11 @@ impl Losses {
         }
     }
 
+    /// Whether some connection counts as lost, though its rank may be well.
+    pub(super) fn is_any_cut(&self) -> bool {
+        !self.cut.is_empty()
+    }
+
     /// Whether the connection to `rank` counts as lost, though to others the rank may be well.
     pub(super) fn is_cut(&self, rank: usize) -> bool {
         self.cut.contains(&rank)

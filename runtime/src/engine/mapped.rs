@@ -68,7 +68,7 @@ impl Engine {
         if !self.is_clear(rank)? {
             return Ok(Sent::NoRoom);
         }
-        // SAFETY: an aligned word of a mapped slot, in bounds by the caller's word.
+        // SAFETY: an aligned word of a mapped slot, in bounds, as the caller guarantees.
         let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(offset).cast()) };
         // A single writer needs no locked add. Release pairs with the Acquire load of who counts.
         word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);

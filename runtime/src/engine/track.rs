@@ -167,7 +167,8 @@ impl Engine {
     /// its rank left. Returns how many events that were.
     #[cold]
     pub(super) fn end_lost_receipts(&self) -> usize {
-        if self.interface.delivering() || !self.receipts().are_open() {
+        let is_any_lost = self.job.any_lost() || self.job.any_left() || self.losses.borrow().is_any_cut();
+        if !is_any_lost || self.interface.delivering() || !self.receipts().are_open() {
             return 0;
         }
         let is_lost = |rank| self.job.loss(rank).is_some() || self.losses.borrow().is_cut(rank);

@@ -206,7 +206,7 @@ impl Messages {
         send: impl FnOnce(u64) -> Result<Sent>,
     ) -> Result<Sent> {
         let header = self.header(function);
-        // A number that nobody has registered is an error there, and needs no confirmation.
+        // The target rejects a number that this rank has not registered either. Such a call needs no confirmation.
         if header >> 32 == 0 || self.is_confirmed(to, function) {
             return send(header);
         }

@@ -268,6 +268,7 @@ pub struct Resource {
     pub message_rate: f64,
     /// Which peers it reaches.
     pub locality: Locality,
-    /// What it does by itself, and whose atomics it has. What is not here is emulated by the target's processor.
+    /// Operations that the device executes itself, and which processor its atomics are atomic with. The target's processor emulates
+    /// all others.
     pub capabilities: Capabilities,
 }

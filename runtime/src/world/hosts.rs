@@ -280,7 +280,7 @@ impl Desk {
                     return Err(Error::Start(format!("host {host} sent no connection records of rank {rank}")));
                 }
                 for (network, record) in facts.records.chunks_exact(RECORD).enumerate() {
-                    // SAFETY: committed for it; nobody reads it before the rank has arrived.
+                    // SAFETY: the record's memory is committed, and no rank reads it before its owner has arrived.
                     unsafe { copy::copy(self.at(rank, self.layout.connection(network)), record.as_ptr(), RECORD) };
                 }
                 let arrival = Arrival { base: facts.base as usize, build: facts.build, shape: facts.shape };

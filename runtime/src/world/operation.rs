@@ -27,10 +27,12 @@ pub struct Event {
 }
 
 impl Event {
-    /// Calls `function` with the outcome, in a call of this rank that makes progress or before the operation returns, never
-    /// inside a handler. Functions and [`Completion`]s get the error of an operation; counters and bells do not. With a
-    /// [`ThreadContext`](super::ThreadContext) the function runs on the thread that makes progress for the context: its own, or
-    /// the world's.
+    /// Calls `function` with the outcome, in a call of this rank that makes progress or before the operation returns. Functions and
+    /// [`Completion`]s get the error of an operation; counters and bells do not. If a function panics, the actions that are due
+    /// after it run at the next poll. A function whose world or context ends before its operation is dropped and not called.
+    ///
+    /// For an operation of the world it never runs inside a handler. With a [`ThreadContext`](super::ThreadContext) it runs on the
+    /// thread that makes progress for the context, its own or the world's, and inside a handler if that handler uses the context.
     pub fn call(function: impl FnOnce(Result<()>) + Send + 'static) -> Event {
         Event { kind: engine::Event::Call(Box::new(function)), of: None }
     }
@@ -115,7 +117,8 @@ impl Counter {
 }
 
 /// A future of operations: ready when the event has happened for every operation that it was given to, with the first of their
-/// errors. If it was given to none, it is ready at once.
+/// errors. If it was given to none, it is ready at once. If the world or the context of an operation ends before it, that is
+/// [`Error::InvalidArgument`].
 ///
 /// It makes no progress by itself: await it in [`World::block_on`], or wait by [`World::wait_completion`] or
 /// [`ThreadContext::wait_completion`](super::ThreadContext::wait_completion). Dropping it cancels nothing.
@@ -374,10 +377,7 @@ impl Operation<'_> {
         index: usize,
         value: T,
     ) -> Result<Fetched<T>> {
-        if op == AtomicOp::CompareSwap {
-            let why = "a compare-and-swap has two values: use `compare_swap`".into();
-            return Err(Error::InvalidArgument { operation: "an atomic", why });
-        }
+        check_one_value(op)?;
         self.change(op, array, rank, index, [value, T::zeroed()])
     }
 
@@ -465,6 +465,16 @@ impl Operation<'_> {
 
 /// Does `op` at `at` and returns the former value.
 ///
+/// # Errors
+/// [`Error::InvalidArgument`] for an atomic that takes two values.
+pub(super) fn check_one_value(op: AtomicOp) -> Result<()> {
+    if op == AtomicOp::CompareSwap {
+        let why = "a compare-and-swap has two values: use `compare_swap`".into();
+        return Err(Error::InvalidArgument { operation: "an atomic", why });
+    }
+    Ok(())
+}
+
 /// # Safety
 /// `at` is valid, aligned and only touched atomically.
 pub(super) unsafe fn apply<T: AtomicElement>(op: AtomicOp, at: *mut T, value: T, compare: T) -> T {

@@ -287,7 +287,7 @@ impl Builder {
             }
         };
         let (open, nodes) = (self.open, self.nodes);
-        // Who asks for a network by name gets nothing else.
+        // A setting that names a network excludes mapped memory.
         let shares = self.shares || job.ranks_here() < job.ranks() && settings.transport == Transport::Auto;
         let mapping = match networks.is_empty() {
             true => Mapping::All,

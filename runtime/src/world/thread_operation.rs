@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::operation::{apply, checked};
+use super::operation::{apply, check_one_value, checked};
 use super::{AtomicElement, Completion, Counter, Event, Fetched, PlainData, ThreadArray, ThreadContext};
 use crate::engine::{Change, Found, Step};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::transport::AtomicOp;
 
 /// A put or atomic of a [`ThreadContext`] to be, with what is done at its events: as [`Operation`](super::Operation), whose events these
@@ -52,7 +52,7 @@ impl ThreadContext {
     /// Waits until `counter` has counted `target` events at least, and tells how many it has.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if a rank died; [`Error::InsideHandler`].
+    /// [`Error::PeerLost`] if a rank died; that of an operation of this context that failed; [`Error::InsideHandler`].
     pub fn wait_counter(&self, counter: &Counter, target: u64) -> Result<u64> {
         self.stream().wait_events("waiting for a counter", || counter.value() >= target)?;
         Ok(counter.value())
@@ -120,10 +120,7 @@ impl ThreadOperation<'_> {
         index: usize,
         value: T,
     ) -> Result<Fetched<T>> {
-        if op == AtomicOp::CompareSwap {
-            let why = "a compare-and-swap has two values: use `compare_swap`".into();
-            return Err(Error::InvalidArgument { operation: "an atomic", why });
-        }
+        check_one_value(op)?;
         self.change(op, array, rank, index, [value, T::zeroed()])
     }
 

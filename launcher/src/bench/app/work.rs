@@ -15,12 +15,12 @@ use crate::bench::folder::Folder;
 /// Longer than any of them takes, however crowded the machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What a program told of its run.
+/// The figures that a program prints of its run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// Seconds for a unit of work.
     pub seconds: f64,
-    /// What it found, by which two programs show that they solve the same problem.
+    /// The program's result, where it prints one. Two programs that solve the same problem print the same.
     pub result: Option<f64>,
 }
 

@@ -3,8 +3,8 @@
 //! receiver's queue, so without this a receiver that does not run handlers would queue without limit.
 //!
 //! Both ends count. The receiver returns room when half of a window is handled, by a message of its own that is not counted.
-//! What it has handled and not returned is then always less than half a window, so a sender without room can rely on
-//! something that is not handled yet, and no further message is needed to get that room back.
+//! So the receiver always holds back less than half a window. A sender without room has more than that in flight: the receiver still
+//! has to handle some of it, and then returns the room. The sender need not ask for it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
