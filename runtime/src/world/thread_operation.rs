@@ -52,7 +52,8 @@ impl ThreadContext {
     /// Waits until `counter` has counted `target` events at least, and tells how many it has.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if a rank died; that of an operation of this context that failed; [`Error::InsideHandler`].
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a rank died; that of an operation of this context that failed;
+    /// [`Error::InsideHandler`](crate::Error::InsideHandler).
     pub fn wait_counter(&self, counter: &Counter, target: u64) -> Result<u64> {
         self.stream().wait_events("waiting for a counter", || counter.value() >= target)?;
         Ok(counter.value())
@@ -96,7 +97,8 @@ impl ThreadOperation<'_> {
     /// Writes `values` at `rank`, from element `start`.
     ///
     /// # Errors
-    /// As [`ThreadContext::put_slice`]; [`Error::InvalidArgument`] if a bell is of another world or rank. Then no event happens.
+    /// As [`ThreadContext::put_slice`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a bell is of another world or
+    /// rank. Then no event happens.
     pub fn put<T: PlainData>(self, array: &ThreadArray<'_, T>, rank: usize, start: usize, values: &[T]) -> Result<()> {
         const DOING: &str = "put";
         let stream = self.context.stream();
@@ -111,7 +113,8 @@ impl ThreadOperation<'_> {
     /// the effect event.
     ///
     /// # Errors
-    /// As [`ThreadContext::fetch_add`]; [`Error::InvalidArgument`] for a compare-and-swap; as [`ThreadOperation::put`].
+    /// As [`ThreadContext::fetch_add`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a compare-and-swap; as
+    /// [`ThreadOperation::put`].
     pub fn fetch<T: AtomicElement>(
         self,
         op: AtomicOp,
