@@ -83,14 +83,45 @@ pub struct Flow {
     pub waiting: VecDeque<u64>,
 }
 
-/// A peer.
+/// Whether a peer is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// No connection was asked for, or none was made yet.
+    Unconnected,
+    /// By this queue pair, which is that of [`Link::pair`].
+    Connected(*mut rdma_core_sys::ibv_qp),
+    /// The connection is lost, and what was under way on this queue pair has not ended yet.
+    Ending(*mut rdma_core_sys::ibv_qp, Error),
+    /// The connection is lost.
+    Lost(Error),
+}
+
+impl State {
+    /// The queue pair to post to; null if there is none.
+    #[inline(always)]
+    pub fn raw(self) -> *mut rdma_core_sys::ibv_qp {
+        match self {
+            State::Connected(raw) | State::Ending(raw, _) => raw,
+            State::Unconnected | State::Lost(_) => std::ptr::null_mut(),
+        }
+    }
+
+    /// Why the peer cannot be reached any more.
+    #[inline(always)]
+    pub fn error(self) -> Option<Error> {
+        match self {
+            State::Ending(_, error) | State::Lost(error) => Some(error),
+            State::Unconnected | State::Connected(_) => None,
+        }
+    }
+}
+
+/// A peer. `README.md` has its states and what leads from one to another.
 #[derive(Debug)]
 pub struct Link {
+    pub state: Cell<State>,
     /// Set while the connection stands.
     pub pair: RefCell<Option<Arc<Pair>>>,
-    /// The same, to post to.
-    pub raw: Cell<*mut rdma_core_sys::ibv_qp>,
-    pub lost: Cell<Option<Error>>,
     pub records: Records,
     /// Requests since the last that reports.
     pub silent: Cell<u32>,
@@ -136,7 +167,7 @@ pub struct Lent {
     pub used: bool,
 }
 
-// SAFETY: the pointer is that of `pair`, and verbs may be called from any thread.
+// SAFETY: the pointer in the state is that of `pair`, and verbs may be called from any thread.
 unsafe impl Send for Link {}
 
 fn flows(limits: &FlowLimits) -> [Flow; 3] {
@@ -150,9 +181,8 @@ fn flows(limits: &FlowLimits) -> [Flow; 3] {
 impl Link {
     pub fn new(limits: &FlowLimits) -> Link {
         Link {
+            state: Cell::new(State::Unconnected),
             pair: RefCell::default(),
-            raw: Cell::new(std::ptr::null_mut()),
-            lost: Cell::default(),
             records: Records::default(),
             silent: Cell::default(),
             issued: Cell::default(),
@@ -173,9 +203,28 @@ impl Link {
         }
     }
 
+    /// The connection is lost; what is under way has not ended yet.
+    pub fn fail(&self, error: Error) {
+        self.state.set(match self.state.get() {
+            State::Connected(raw) | State::Ending(raw, _) => State::Ending(raw, error),
+            State::Unconnected | State::Lost(_) => State::Lost(error),
+        });
+    }
+
+    /// Forgets that a connection was lost, of which nothing is left: another interface has the peer's number.
+    pub fn forget_loss(&self) {
+        if let State::Lost(_) = self.state.get() {
+            self.state.set(State::Unconnected);
+        }
+    }
+
     /// Begins anew on another queue pair, or on none yet. A ring that was lent has been taken back.
     pub fn renew(&self, pair: Option<Arc<Pair>>, limits: &FlowLimits) {
-        self.raw.set(pair.as_ref().map_or(std::ptr::null_mut(), |pair| pair.raw));
+        self.state.set(match (&pair, self.state.get().error()) {
+            (Some(pair), _) => State::Connected(pair.raw),
+            (None, Some(error)) => State::Lost(error),
+            (None, None) => State::Unconnected,
+        });
         *self.pair.borrow_mut() = pair;
         *self.flows.borrow_mut() = flows(limits);
         self.silent.set(0);

@@ -339,7 +339,7 @@ impl Wire for VerbsWire {
         {
             // Another interface with that number, after the one we knew.
             self.end(peer, link, Error::ConnectionReset);
-            link.lost.set(None);
+            link.forget_loss();
         }
         Ok(peer)
     }
@@ -370,7 +370,7 @@ impl Wire for VerbsWire {
         if self.ring_of(link, channel, 0).is_some() {
             // The peer may want it back.
             self.look();
-            link.lost.get().map_or(Ok(()), Err)?;
+            link.state.get().error().map_or(Ok(()), Err)?;
         }
         // Only what is longer than a frame waits here: the rest is with the device when it is taken, so that it arrives
         // though its sender makes no progress.
@@ -481,7 +481,7 @@ impl Wire for VerbsWire {
         let Some(link) = self.link_or_none(peer) else { return true };
         let waits = link.flows.borrow().iter().any(|flow| flow.waiting.front().is_some_and(|issue| *issue < count));
         // Of a peer that is lost nobody knows; progress tells of the loss, and ends what waits here.
-        let lost = || link.lost.get().is_some();
+        let lost = || link.state.get().error().is_some();
         if waits || link.attempts.get() > 0 || lost() {
             return false;
         }
@@ -503,7 +503,7 @@ impl Wire for VerbsWire {
     }
 
     fn loss(&self, peer: u32) -> Option<Error> {
-        self.link_or_none(peer).and_then(|link| link.lost.get())
+        self.link_or_none(peer).and_then(|link| link.state.get().error())
     }
 
     fn push(&self) -> usize {

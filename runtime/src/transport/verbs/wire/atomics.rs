@@ -112,6 +112,6 @@ impl VerbsWire {
     pub(super) fn ready_for_attempt(&self, peer: u32) -> Result<&Link> {
         let link = self.link(peer);
         let full = link.records.len() >= DEPTH;
-        if link.raw.get().is_null() || full { Err(Error::NoResource) } else { Ok(link) }
+        if link.state.get().raw().is_null() || full { Err(Error::NoResource) } else { Ok(link) }
     }
 }

@@ -27,17 +27,17 @@ impl VerbsWire {
     /// Sends what waits to this peer, as far as there is room; whether something still waits.
     pub(super) fn drain(&self, peer: u32) -> bool {
         let Some(link) = self.link_or_none(peer) else { return false };
-        if link.lost.get().is_some() {
+        if link.state.get().error().is_some() {
             return false;
         }
-        if link.raw.get().is_null() {
+        if link.state.get().raw().is_null() {
             return true;
         }
         if link.records.len() >= DEPTH {
             return true;
         }
         if self.give_notices_back(peer, link).and_then(|()| self.say_of_rings(peer, link)).is_err() {
-            return link.lost.get().is_none();
+            return link.state.get().error().is_none();
         }
         let mut waits = false;
         for channel in [Channel::Reply, Channel::Request, Channel::Message] {

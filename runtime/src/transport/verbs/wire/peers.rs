@@ -7,7 +7,7 @@ use super::{CARE, Data, PARTING, VerbsWire};
 use crate::transport::error::{Error, Result};
 use crate::transport::verbs::address::{interface_of, rank_of};
 use crate::transport::verbs::connect::{DEPTH, Stage};
-use crate::transport::verbs::link::{Link, Record, Then};
+use crate::transport::verbs::link::{Link, Record, State, Then};
 
 impl VerbsWire {
     #[inline(always)]
@@ -29,15 +29,16 @@ impl VerbsWire {
     #[inline(always)]
     pub(super) fn ready(&self, peer: u32, requests: usize) -> Result<&Link> {
         let link = self.link(peer);
-        if let Some(error) = link.lost.get() {
-            return Err(error);
-        }
-        if link.raw.get().is_null() {
-            self.ask(peer)?;
-            // One to this interface itself is there at once.
-            self.refresh(peer, link);
-            if link.raw.get().is_null() {
-                return Err(Error::NoResource);
+        match link.state.get() {
+            State::Connected(_) => {}
+            State::Ending(_, error) | State::Lost(error) => return Err(error),
+            State::Unconnected => {
+                self.ask(peer)?;
+                // One to this interface itself is there at once.
+                self.refresh(peer, link);
+                if link.state.get().raw().is_null() {
+                    return Err(Error::NoResource);
+                }
             }
         }
         if link.records.len() + requests > DEPTH {
@@ -85,21 +86,21 @@ impl VerbsWire {
         let Some((stage, pair, mirror)) = known else { return };
         match stage {
             Stage::Asking => {}
-            Stage::Failed if link.lost.get().is_none() => self.lose(peer, "asking for a connection"),
+            Stage::Failed if link.state.get().error().is_none() => self.lose(peer, "asking for a connection"),
             Stage::Failed => {}
-            Stage::Ready if link.raw.get() == pair.raw => {}
-            // It counts as lost here, and learns of that. The numbers of a rank's other interfaces go round: when one that was
-            // closed, and whose connection has ended here, comes again, it is another interface.
-            Stage::Ready if link.lost.get().is_some() && (interface_of(peer) == 0 || !link.raw.get().is_null()) => {
+            Stage::Ready if link.state.get().raw() == pair.raw => {}
+            // It counts as lost here, and is told. The numbers of a rank's other interfaces go round: if one of them comes again
+            // whose connection has ended here, it is another interface.
+            Stage::Ready if matches!(link.state.get(), State::Ending(..)) || is_final(peer, link) => {
                 pair.break_off();
                 board.forget(peer);
             }
             Stage::Ready => {
-                link.lost.set(None);
+                link.forget_loss();
                 if !self.looking.get() {
                     // What came by the connection before.
                     self.look();
-                    if link.raw.get() == pair.raw || link.lost.get().is_some() {
+                    if link.state.get().raw() == pair.raw || link.state.get().error().is_some() {
                         return;
                     }
                 }
@@ -123,9 +124,10 @@ impl VerbsWire {
     pub(super) fn lose(&self, peer: u32, why: &str) {
         let link = self.link_or_none(peer);
         let Some(link) = link else { return };
-        if link.lost.replace(Some(Error::ConnectionReset)).is_some() {
+        if link.state.get().error().is_some() {
             return;
         }
+        link.fail(Error::ConnectionReset);
         let host = self.addresses.borrow().get(&peer).map(|address| std::net::Ipv6Addr::from(address.gid));
         let (rank, interface) = (rank_of(peer), interface_of(peer));
         tracing::error!(rank, interface, ?host, why, "the connection to a rank is lost");
@@ -145,7 +147,7 @@ impl VerbsWire {
 
     /// Takes the connection apart; what is under way ends with `error`.
     pub(super) fn end(&self, peer: u32, link: &Link, error: Error) {
-        link.lost.set(Some(error));
+        link.fail(error);
         if let Some(pair) = link.pair.borrow().as_ref() {
             pair.break_off();
         }
@@ -192,7 +194,7 @@ impl VerbsWire {
         self.looked.set(Instant::now());
         let links = self.links.iter();
         for (peer, link) in links {
-            if !link.raw.get().is_null() && (link.records.is_empty() || link.silent.get() > 0) {
+            if !link.state.get().raw().is_null() && (link.records.is_empty() || link.silent.get() > 0) {
                 link.silent.set(link.silent.get().max(1));
                 self.ask_for_report(peer, link);
             }
@@ -209,4 +211,9 @@ impl VerbsWire {
         self.refresh(peer, link);
         self.leads.borrow().get(&number).copied()
     }
+}
+
+/// Whether the peer was lost, and stays so: a rank has its first interface as long as it lives.
+fn is_final(peer: u32, link: &Link) -> bool {
+    interface_of(peer) == 0 && link.state.get().error().is_some()
 }

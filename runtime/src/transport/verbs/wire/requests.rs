@@ -144,8 +144,9 @@ impl VerbsWire {
     #[inline(always)]
     pub(super) fn post(&self, peer: u32, link: &Link, wr: &mut ibv_send_wr, then: Then, reports: bool) -> Result<u64> {
         // A loss may have been found since there was room.
-        if link.raw.get().is_null() {
-            return Err(link.lost.get().unwrap_or(Error::NoResource));
+        let raw = link.state.get().raw();
+        if raw.is_null() {
+            return Err(link.state.get().error().unwrap_or(Error::NoResource));
         }
         wr.wr_id = number(peer, link.records.next());
         let silent = link.silent.get() + 1;
@@ -162,7 +163,7 @@ impl VerbsWire {
         let mut bad = std::ptr::null_mut();
         // SAFETY: a live queue pair; the list is read before the call returns, and its buffers are kept until the
         // request is done.
-        let failed = unsafe { ibv_post_send(link.raw.get(), wr, &raw mut bad) };
+        let failed = unsafe { ibv_post_send(raw, wr, &raw mut bad) };
         if failed != 0 {
             link.fence.set(fence);
             return Err(self.refused(peer, failed));
@@ -219,7 +220,7 @@ impl VerbsWire {
 
     /// A request that does nothing but report for those before it.
     pub(super) fn ask_for_report(&self, peer: u32, link: &Link) {
-        if link.silent.get() > 0 && !link.raw.get().is_null() && link.records.len() < DEPTH {
+        if link.silent.get() > 0 && !link.state.get().raw().is_null() && link.records.len() < DEPTH {
             let mut wr = request(IBV_WR_RDMA_WRITE, &mut []);
             let _posted = self.post(peer, link, &mut wr, Then::Idle, true);
         }
