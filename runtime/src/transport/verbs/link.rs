@@ -1,13 +1,21 @@
-//! What the wire keeps of a peer: the requests under way on its queue pair, and its flows of messages.
+//! What an interface keeps of a peer: the state of its connection, the requests in flight, the flows of messages, and the
+//! credits and rings of both directions.
+
+mod notice_credits;
+mod ring_ends;
+mod send_queue;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+pub use self::notice_credits::{NOTICES, NoticeCredits};
+#[cfg(test)]
+pub use self::ring_ends::BUSY;
+pub use self::ring_ends::{RingEnds, RingFrame};
+pub use self::send_queue::{Record, SendQueue, Then};
+
 use super::queue::Pair;
-use super::records::Records;
-use super::ring::Remote;
-use super::wire::ToSay;
 use crate::transport::error::Error;
 use crate::transport::stream::{FlowLimits, Inflow, Outflow};
 use crate::transport::wire::Channel;
@@ -33,45 +41,6 @@ impl std::hash::Hasher for Spread {
     fn finish(&self) -> u64 {
         self.0
     }
-}
-
-/// Notices of a peer that may wait to be taken. Each holds a receive buffer, which all peers share.
-/// Chosen: the 1024 buffers suffice for 32 peers.
-pub const NOTICES: u32 = 32;
-
-/// What becomes of a request's buffer when it is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
-    /// It had none.
-    Nothing,
-    /// It had none, and nobody misses it.
-    Idle,
-    /// Goes back to the small ones.
-    Small(u32),
-    /// Goes back to the large ones.
-    Large(u32),
-    /// It was the user's; the ticket says so.
-    Ticket(u64),
-    /// Its head goes back to the small ones. The rest was the user's; the ticket says so.
-    Message { small: u32, ticket: u64 },
-    /// It was the user's, to read into; the ticket says so.
-    Read(u64),
-    /// Holds what was read.
-    Fetched { large: u32, len: u32, ticket: u64 },
-    /// Holds the word that an atomic found, for the ticket if there is one.
-    Found { small: u32, ticket: Option<u64> },
-    /// Holds the word that an atomic found, for who waits in [`super::wire::VerbsWire`] itself.
-    Awaited { small: u32 },
-    /// Holds the word that one attempt of an atomic found.
-    Attempted { small: u32, attempt: u32 },
-}
-
-/// A request under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record {
-    /// Its number among all that was asked of this peer.
-    pub issue: u64,
-    pub then: Then,
 }
 
 /// One direction each of a channel.
@@ -116,58 +85,21 @@ impl State {
     }
 }
 
-/// A peer. `README.md` has its states and what leads from one to another.
+/// What an interface keeps of a peer. `README.md` has the states and what leads from one to another.
 #[derive(Debug)]
 pub struct Link {
-    pub state: Cell<State>,
+    state: Cell<State>,
     /// Set while the connection stands.
-    pub pair: RefCell<Option<Arc<Pair>>>,
-    pub records: Records,
-    /// Requests since the last that reports.
-    pub silent: Cell<u32>,
-    /// What was asked so far.
-    pub issued: Cell<u64>,
-    /// The next request waits for reads and atomics before it.
-    pub fence: Cell<bool>,
-    /// Reads and atomics under way.
-    pub reads: Cell<u32>,
-    /// Atomics that take several requests.
-    pub attempts: Cell<u32>,
+    pair: RefCell<Option<Arc<Pair>>>,
+    pub requests: SendQueue,
     pub flows: RefCell<[Flow; 3]>,
-    /// Notices that the peer has room for.
-    pub notices: Cell<u32>,
-    /// Notices taken of the peer since it was told of that.
-    pub noticed: Cell<u32>,
-    /// What was asked up to the last request that writes at the peer and is no message.
-    pub put: Cell<u64>,
-    /// The peer's ring, lent to this rank.
-    pub ring: Cell<Option<Remote>>,
-    /// This rank's ring, lent to the peer.
-    pub lent: Cell<Option<Lent>>,
-    /// What the peer is to be told about either.
-    pub to_say: Cell<ToSay>,
-    /// Frames sent to the peer, and frames of it that were handled.
-    pub went: Cell<u32>,
-    pub came: Cell<u32>,
-    /// Small messages of the peer since this rank slept.
-    pub small_messages: Cell<u32>,
-    /// Rings in a row that came back as they went.
-    pub unused: Cell<u32>,
+    pub notices: NoticeCredits,
+    pub rings: RingEnds,
 }
 
-/// A ring that the peer writes into.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lent {
-    /// Which of this rank's rings.
-    pub ring: u32,
-    /// Messages taken out of it.
-    pub taken: u32,
-    pub wanted_back: bool,
-    /// Something came since all rings were lent and one was looked for.
-    pub used: bool,
-}
-
-// SAFETY: the pointer in the state is that of `pair`, and verbs may be called from any thread.
+// SAFETY:
+// - The pointer in the state is that of `pair`, which lives as long as the state holds it.
+// - libibverbs may be called from any thread.
 unsafe impl Send for Link {}
 
 fn flows(limits: &FlowLimits) -> [Flow; 3] {
@@ -183,27 +115,43 @@ impl Link {
         Link {
             state: Cell::new(State::Unconnected),
             pair: RefCell::default(),
-            records: Records::default(),
-            silent: Cell::default(),
-            issued: Cell::default(),
-            fence: Cell::default(),
-            reads: Cell::default(),
-            attempts: Cell::default(),
+            requests: SendQueue::default(),
             flows: RefCell::new(flows(limits)),
-            notices: Cell::new(NOTICES),
-            noticed: Cell::default(),
-            put: Cell::default(),
-            ring: Cell::default(),
-            lent: Cell::default(),
-            to_say: Cell::default(),
-            went: Cell::default(),
-            came: Cell::default(),
-            small_messages: Cell::default(),
-            unused: Cell::default(),
+            notices: NoticeCredits::default(),
+            rings: RingEnds::default(),
         }
     }
 
-    /// The connection is lost; what is under way has not ended yet.
+    #[inline(always)]
+    pub fn state(&self) -> State {
+        self.state.get()
+    }
+
+    /// The queue pair to post to; null if there is none.
+    #[inline(always)]
+    pub fn raw(&self) -> *mut rdma_core_sys::ibv_qp {
+        self.state.get().raw()
+    }
+
+    /// Why the peer cannot be reached any more.
+    #[inline(always)]
+    pub fn error(&self) -> Option<Error> {
+        self.state.get().error()
+    }
+
+    /// Whether the connection is that of queue pair `number`.
+    pub fn is_over(&self, number: u32) -> bool {
+        self.pair.borrow().as_ref().is_some_and(|pair| pair.number() == number)
+    }
+
+    /// Ends everything in flight: the device touches no memory of this side afterwards.
+    pub fn break_off(&self) {
+        if let Some(pair) = self.pair.borrow().as_ref() {
+            pair.break_off();
+        }
+    }
+
+    /// The connection failed; what is in flight has not ended yet.
     pub fn fail(&self, error: Error) {
         self.state.set(match self.state.get() {
             State::Connected(raw) | State::Ending(raw, _) => State::Ending(raw, error),
@@ -211,7 +159,7 @@ impl Link {
         });
     }
 
-    /// Forgets that a connection was lost, of which nothing is left: another interface has the peer's number.
+    /// Forgets a loss of which nothing is left: another interface has the peer's number.
     pub fn forget_loss(&self) {
         if let State::Lost(_) = self.state.get() {
             self.state.set(State::Unconnected);
@@ -227,37 +175,53 @@ impl Link {
         });
         *self.pair.borrow_mut() = pair;
         *self.flows.borrow_mut() = flows(limits);
-        self.silent.set(0);
-        self.fence.set(false);
-        self.reads.set(0);
-        self.attempts.set(0);
-        self.notices.set(NOTICES);
-        self.noticed.set(0);
-        self.ring.set(None);
-        self.to_say.take();
-        self.went.set(0);
-        self.came.set(0);
-        self.small_messages.set(0);
-        self.unused.set(0);
+        self.requests.restart();
+        self.notices.restart();
+        self.rings.restart();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::FLOW;
+    use super::*;
+
+    #[test]
+    fn a_loss_ends_in_the_error_and_is_forgotten_only_when_nothing_is_left() {
+        let link = Link::new(&FLOW);
+        let pair = std::ptr::dangling_mut();
+        assert_eq!((link.raw(), link.error()), (std::ptr::null_mut(), None));
+        link.state.set(State::Connected(pair));
+        link.forget_loss();
+        assert_eq!(link.state(), State::Connected(pair));
+        link.fail(Error::ConnectionReset);
+        assert_eq!((link.state(), link.raw()), (State::Ending(pair, Error::ConnectionReset), pair));
+        link.forget_loss();
+        assert_eq!(link.error(), Some(Error::ConnectionReset), "completions of it are still being read");
+        link.renew(None, &FLOW);
+        assert_eq!((link.state(), link.raw()), (State::Lost(Error::ConnectionReset), std::ptr::null_mut()));
+        link.fail(Error::Unreachable);
+        assert_eq!(link.state(), State::Lost(Error::Unreachable));
+        link.forget_loss();
+        assert_eq!(link.state(), State::Unconnected);
+        link.fail(Error::Unreachable);
+        assert_eq!(link.state(), State::Lost(Error::Unreachable), "nobody answered");
     }
 
-    /// Whether all that was put at the peer is acknowledged, as far as is known here.
-    #[inline(always)]
-    pub fn puts_acknowledged(&self) -> bool {
-        self.records.front().is_none_or(|record| record.issue >= self.put.get())
-    }
-
-    /// What was posted last writes at the peer.
-    #[inline(always)]
-    pub fn note_put(&self) {
-        self.put.set(self.issued.get());
-    }
-
-    /// Takes the records up to number `upto`, and shows those that leave something to do.
-    #[inline(always)]
-    pub fn settle(&self, upto: u32, mut each: impl FnMut(Then)) {
-        while let Some(then) = self.records.settle(upto) {
-            each(then);
+    #[test]
+    fn a_new_connection_begins_with_all_credits() {
+        let link = Link::new(&FLOW);
+        let out = |link: &Link| link.flows.borrow()[0].out.can_pass();
+        while out(&link) {
+            link.flows.borrow_mut()[0].out.pass(0, 1, 0);
         }
+        while link.notices.has_room() {
+            link.notices.spend();
+        }
+        link.rings.frame_sent();
+        link.requests.issue();
+        link.renew(None, &FLOW);
+        assert!(out(&link) && link.notices.has_room());
+        assert_eq!((link.rings.frames_sent(), link.requests.issued()), (0, 1));
     }
 }

@@ -77,16 +77,16 @@ mod tests {
     fn links_stay_while_others_come() {
         let links = Links::default();
         assert!(links.get(3).is_none());
-        let first = links.add(3, Link::new(&FLOW));
-        for peer in 4..100 {
-            links.add(peer, Link::new(&FLOW)).issued.set(peer.into());
-        }
-        first.issued.set(3);
+        let first: *const Link = links.add(3, Link::new(&FLOW));
+        let all: Vec<*const Link> =
+            (4..100).map(|peer| std::ptr::from_ref(links.add(peer, Link::new(&FLOW)))).collect();
+        let known = |peer| links.get(peer).map(std::ptr::from_ref);
         for _ in 0..2 {
-            assert!((3..100).all(|peer| links.get(peer).is_some_and(|link| link.issued.get() == u64::from(peer))));
+            assert_eq!(known(3), Some(first));
+            assert!((4..).zip(&all).all(|(peer, link)| known(peer) == Some(*link)));
         }
         assert!(links.get(100).is_none());
-        let numbers = links.iter().map(|(peer, link)| (peer, link.issued.get()));
-        assert!(numbers.eq((3..100).map(|peer| (peer, u64::from(peer)))));
+        let them = (3..).zip([first].into_iter().chain(all));
+        assert!(links.iter().map(|(peer, link)| (peer, std::ptr::from_ref(link))).eq(them));
     }
 }

@@ -30,6 +30,7 @@ mod interfaces;
 mod link;
 mod links;
 mod locality;
+mod peers;
 mod pool;
 mod ports;
 mod queue;

@@ -52,11 +52,6 @@ impl Pool {
         Ok(Pool { region, memory, size, free })
     }
 
-    /// Bytes of a buffer.
-    pub fn size(&self) -> usize {
-        self.size
-    }
-
     /// Takes a buffer.
     #[inline(always)]
     pub fn take(&self) -> Option<u32> {

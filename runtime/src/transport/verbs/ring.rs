@@ -108,31 +108,47 @@ impl Taken {
 pub struct Rings {
     rings: [OnceCell<Pool>; RINGS],
     free: RefCell<Vec<u32>>,
+    /// Peers that have one, the oldest first.
+    borrowers: RefCell<Vec<u32>>,
 }
 
 impl Default for Rings {
     fn default() -> Rings {
         // Reversed: `lend` takes from the end, so a rank with few busy peers allocates few rings.
-        Rings { rings: Default::default(), free: RefCell::new((0..RINGS as u32).rev().collect()) }
+        let free = RefCell::new((0..RINGS as u32).rev().collect());
+        Rings { rings: Default::default(), free, borrowers: RefCell::default() }
     }
 }
 
 impl Rings {
-    /// Lends an empty ring: its number here, and what the peer needs to write it. `None` if all are lent.
+    /// Lends `peer` an empty ring: its number here, and what the peer needs to write it. `None` if all are lent.
     ///
     /// # Errors
     /// If a further ring cannot be allocated or registered.
-    pub fn lend(&self, card: &Arc<Card>) -> Result<Option<(u32, Remote)>> {
+    pub fn lend(&self, card: &Arc<Card>, peer: u32) -> Result<Option<(u32, Remote)>> {
         let Some(ring) = self.free.borrow().last().copied() else { return Ok(None) };
         let pool = self.rings[ring as usize].get_or_try_init(|| Pool::new(card, 1, RING))?;
         self.free.borrow_mut().pop();
+        self.borrowers.borrow_mut().push(peer);
         (0..SLOTS).flat_map(|slot| self.slot(ring, slot)).for_each(|word| word.store(0, Ordering::Relaxed));
         Ok(Some((ring, Remote { address: pool.at(0) as u64, key: pool.remote_key(), written: 0 })))
     }
 
-    /// Takes a ring back. Its peer must have stopped writing into it.
-    pub fn give_back(&self, ring: u32) {
+    /// Takes the ring of `peer` back, which must have stopped writing into it.
+    pub fn give_back(&self, ring: u32, peer: u32) {
+        self.borrowers.borrow_mut().retain(|to| *to != peer);
         self.free.borrow_mut().push(ring);
+    }
+
+    /// The peers that have a ring.
+    pub fn borrowers(&self) -> Vec<u32> {
+        self.borrowers.borrow().clone()
+    }
+
+    /// The peer at this place among those that have a ring.
+    #[inline(always)]
+    pub fn borrower(&self, place: usize) -> Option<u32> {
+        self.borrowers.borrow().get(place).copied()
     }
 
     /// The slot of the `number`-th message.

@@ -3,22 +3,34 @@
 //! A connection's requests are done in order by the target, but for reads and atomics, whose answers a later request
 //! may overtake: a fence makes it wait. Most requests do not report; the next that does reports for them.
 
+mod arrivals;
 mod atomics;
+mod backlog;
+mod buffers;
+mod care;
+mod connections;
+mod errors;
+mod losses;
 mod messages;
 mod notices;
-mod peers;
+mod outcomes;
 mod requests;
 mod rings;
+mod sleep;
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rdma_core_sys::*;
-use rustix::event::epoll;
-use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+
+use self::arrivals::Arrivals;
+use self::backlog::Backlog;
+use self::buffers::{FRAME, LARGE_BYTES, ReceiveBuffers, SendBuffers};
+use self::care::Care;
+use self::errors::io;
+use self::losses::Losses;
+use self::outcomes::{Data, Done, Outcomes};
+use self::sleep::Sleep;
 
 use super::Device;
 use super::address::{self, Address};
@@ -28,10 +40,9 @@ use super::connect::{self, Connector, PIECES};
 use super::footprint;
 #[cfg(test)]
 use super::link::Link;
-use super::link::{Flow, Numbered, Then};
-use super::links::Links;
-use super::pool::Pool;
-use super::queue::{Completions, Events, GIVEN, Shared};
+use super::link::{Flow, Then};
+use super::peers::Peers;
+use super::queue::{Completions, Events, Shared};
 use super::ring::{self, Rings};
 use crate::transport::atomic::Atomic;
 use crate::transport::attributes::{Events as Reports, Order};
@@ -41,132 +52,46 @@ use crate::transport::key::RemoteKey;
 use crate::transport::stream::{FRAME_HEADER, FlowLimits};
 use crate::transport::wire::{Agent, Arrival, Channel, Completed, Direction, Facts, Memory, Straight, Wire};
 
-#[cfg(test)]
-pub use self::rings::BUSY;
-pub use self::rings::ToSay;
-
-/// Bytes of a receive buffer, and of a small buffer to send from.
-const FRAME: usize = 4096;
 /// Receive buffers for all peers together. If they run out, the sending device retries. Chosen: 4 MiB, the credits of 32 peers
 /// on one channel.
 const RECEIVES: usize = 1024;
-const SMALL: usize = 512;
-/// Bytes of a packed put or get.
-const LARGE_BYTES: usize = 64 << 10;
-const LARGE: usize = 32;
 /// Requests and messages that are done, and not looked at.
 const COMPLETIONS: usize = 33 << 10;
-/// Marks the numbers of receive buffers among those of requests.
-const RECEIVED: u64 = 1 << 63;
 /// Most bytes that are put inside a request, where the device takes so many.
 const INSIDE: usize = 256;
-/// At least one of this many requests in a row reports. Chosen: half of those that a connection has in flight.
-const SILENT: u32 = 32;
 /// What a rank allows its peers, which allow as much.
 pub(super) const FLOW: FlowLimits =
     FlowLimits { slots: 16, credits: 32, fragment: FRAME - FRAME_HEADER, message: 4 << 20 };
-/// Polls without result before the clock is read. Chosen: the clock is wanted once a second only.
-const IDLE_TURNS: u32 = 1000;
-/// How often a request is sent to a peer that this rank waits for: the device reports a failed peer for requests only. Chosen.
-const CARE: Duration = Duration::from_secs(1);
 /// How long an endpoint that is dropped waits for its last operations: longer than the device asks a peer that is gone.
 const PARTING: Duration = Duration::from_secs(3);
 /// Most messages that one poll delivers, so that other work gets its turn. Chosen.
 const BURST: usize = 64;
 const _: () = assert!(FRAME_HEADER == ring::HEAD);
 
-/// Something that is done, to be told.
-struct Done {
-    ticket: u64,
-    outcome: Result<()>,
-    data: Data,
-}
-
-/// A message, in memory of its own.
-struct Kept {
-    from: u32,
-    channel: Channel,
-    id: u8,
-    data: Box<[u8]>,
-}
-
-enum Data {
-    Word(u64),
-    Large { buffer: u32, len: u32 },
-}
-
 /// One interface's access to an RDMA device. Its peers are interfaces, numbered by rank and interface.
 pub struct VerbsWire {
     flow: FlowLimits,
-    // Queue pairs go first, and the connector's hold of them with it; then what they use.
-    links: Links,
-    /// Which peer a queue pair of ours leads to.
-    leads: RefCell<Numbered<u32>>,
+    // Queue pairs are dropped first, and the connector's hold of them with it; then what they use.
+    peers: Peers,
     connector: Connector,
-    attempts: Attempts,
-    done: RefCell<VecDeque<Done>>,
-    /// What the word held that somebody waits for.
-    awaited: Cell<Option<Result<u64>>>,
-    /// Completions of receives that were looked at, but not handled.
-    arrived: RefCell<VecDeque<ibv_wc>>,
-    /// Messages of peers that were lost before anybody looked for messages.
-    kept: RefCell<VecDeque<Kept>>,
-    /// Receive buffers that were handled, and are to be given to the device again.
-    spent: RefCell<Vec<u64>>,
-    /// Completions are being looked at: what comes later must not be looked at before them.
-    looking: Cell<bool>,
-    /// Peers that were lost by one of them.
-    ending: RefCell<Vec<u32>>,
-    /// Notices that came, for [`Wire::notices`].
-    noticed: RefCell<Vec<u32>>,
-    /// Peers with messages or credits to send.
-    backlog: RefCell<Vec<u32>>,
-    small: Pool,
-    large: Pool,
-    frames: Pool,
-    /// Rings for busy peers.
+    receives: ReceiveBuffers,
+    buffers: SendBuffers,
+    /// Rings lent to busy peers.
     rings: Rings,
-    /// Who has one.
-    lent: RefCell<Vec<u32>>,
-    /// Naps in a row, and what ends one.
-    naps: Cell<u32>,
-    alarm: OwnedFd,
-    alarmed: Cell<bool>,
-    /// Addresses of peers, for when they are first used.
-    addresses: RefCell<Numbered<Address>>,
-    seen: Cell<u64>,
-    losses: Cell<u64>,
-    events: Events,
-    poll: OwnedFd,
-    /// Turns in which nothing came.
-    idle: Cell<u32>,
-    looked: Cell<Instant>,
+    /// Atomics that take several requests.
+    attempts: Attempts,
+    arrivals: Arrivals,
+    outcomes: Outcomes,
+    backlog: Backlog,
+    losses: Losses,
+    care: Care,
+    sleep: Sleep,
 }
 
-// SAFETY: verbs may be called from any thread, and everything else is inside.
+// SAFETY:
+// - libibverbs may be called from any thread.
+// - Everything else that is not `Send` by itself is reached through this value alone.
 unsafe impl Send for VerbsWire {}
-
-struct SharedBytes(Rc<Vec<u8>>);
-
-impl std::ops::Deref for SharedBytes {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// What the system said when something of the device's was to be made, and what to do about it.
-fn io(error: std::io::Error) -> Error {
-    Error::Io(match error.raw_os_error() {
-        Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => {
-            "no room for the network device's queues; raise `ulimit -l`, or start fewer ranks on this host"
-        }
-        Some(libc::ENOSPC) => "the network device has no more queues; start fewer ranks on this host",
-        Some(libc::EMFILE | libc::ENFILE) => "too many open files for the network device's queues; raise `ulimit -n`",
-        Some(libc::ENODEV | libc::EIO) => "the network device is gone or broken; see `bellwether info`",
-        _ => "the network device cannot be opened; the log names the call, `bellwether info` the devices",
-    })
-}
 
 impl VerbsWire {
     /// Peers must have the same `flow`.
@@ -184,49 +109,23 @@ impl VerbsWire {
         let done = Completions::new(card, COMPLETIONS.min(limit), &events).map_err(told("a completion queue"))?;
         let count = RECEIVES.min(card.attributes.max_srq_wr.max(64) as usize);
         let shared = Shared::new(card, count).map_err(told("a shared receive queue"))?;
-        let frames = Pool::new(card, count, FRAME)?;
-        for first in (0..count).step_by(GIVEN) {
-            let numbers = first..count.min(first + GIVEN);
-            messages::give(&shared, &frames, numbers.map(|number| RECEIVED | number as u64)).map_err(io)?;
-        }
+        let receives = ReceiveBuffers::new(card, &shared, count)?;
         let connector = Connector::start(card, device.rank(), seat, done, shared).map_err(told("a queue pair"))?;
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| io(error.into()))?;
-        let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
-            .map_err(|error| io(error.into()))?;
-        for fd in [events.descriptor(), connector.board.notice.as_fd(), alarm.as_fd()] {
-            epoll::add(&poll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
-                .map_err(|error| io(error.into()))?;
-        }
+        let sleep = Sleep::new(events, connector.board.notice.as_fd())?;
         Ok(VerbsWire {
             flow,
-            links: Links::default(),
-            leads: RefCell::default(),
-            attempts: Attempts::default(),
-            done: RefCell::default(),
-            awaited: Cell::new(None),
-            arrived: RefCell::default(),
-            kept: RefCell::default(),
-            looking: Cell::new(false),
-            ending: RefCell::default(),
-            spent: RefCell::new(Vec::with_capacity(GIVEN)),
-            noticed: RefCell::default(),
-            backlog: RefCell::default(),
-            small: Pool::new(card, SMALL, FRAME)?,
-            large: Pool::new(card, LARGE, LARGE_BYTES)?,
-            frames,
-            rings: Rings::default(),
-            lent: RefCell::default(),
-            naps: Cell::new(0),
-            alarm,
-            alarmed: Cell::new(false),
-            addresses: RefCell::default(),
-            seen: Cell::new(0),
-            losses: Cell::new(0),
-            events,
-            poll,
+            peers: Peers::default(),
             connector,
-            idle: Cell::new(0),
-            looked: Cell::new(Instant::now()),
+            receives,
+            buffers: SendBuffers::new(card)?,
+            rings: Rings::default(),
+            attempts: Attempts::default(),
+            arrivals: Arrivals::default(),
+            outcomes: Outcomes::default(),
+            backlog: Backlog::default(),
+            losses: Losses::default(),
+            care: Care::new(Instant::now()),
+            sleep,
         })
     }
 }
@@ -235,12 +134,12 @@ impl VerbsWire {
 impl VerbsWire {
     /// Peers of which something is kept.
     pub(super) fn peers_in_use(&self) -> usize {
-        self.links.len()
+        self.peers.used()
     }
 
     /// Messages written into the ring that this peer has lent, if it has.
     pub(super) fn written(&self, peer: u32) -> Option<u32> {
-        self.link(peer).ring.get().map(|ring| ring.written)
+        self.link(peer).rings.remote().map(|ring| ring.written)
     }
 
     /// What is kept of this peer.
@@ -250,12 +149,12 @@ impl VerbsWire {
 
     /// Rings that are lent to others.
     pub(super) fn rings_lent(&self) -> usize {
-        self.lent.borrow().len()
+        self.rings.borrowers().len()
     }
 
     /// The numbers of its queue pairs.
     pub(super) fn queue_pairs(&self) -> Vec<u32> {
-        self.leads.borrow().keys().copied().collect()
+        self.peers.pairs()
     }
 
     /// The number of its completion queue's and of its shared receive queue's handle.
@@ -269,27 +168,11 @@ fn request(opcode: ibv_wr_opcode, pieces: &mut [ibv_sge]) -> ibv_send_wr {
     ibv_send_wr { sg_list: pieces.as_mut_ptr(), num_sge: pieces.len() as i32, opcode, ..Default::default() }
 }
 
-fn status(status: ibv_wc_status) -> &'static str {
-    match status {
-        IBV_WC_RETRY_EXC_ERR => "it did not answer, however often it was asked (retry exceeded)",
-        IBV_WC_RNR_RETRY_EXC_ERR => "it has no buffers for messages",
-        IBV_WC_REM_ACCESS_ERR => "an access that it did not allow (remote access error)",
-        IBV_WC_REM_INV_REQ_ERR => "a request that it did not understand",
-        IBV_WC_REM_OP_ERR => "it failed to do what was asked",
-        IBV_WC_LOC_PROT_ERR => "memory of this rank that is not registered",
-        IBV_WC_LOC_LEN_ERR => "a message longer than its buffer",
-        IBV_WC_WR_FLUSH_ERR => "its queue pair had failed before",
-        _ => "the device reported an error",
-    }
-}
-
 impl Drop for VerbsWire {
     fn drop(&mut self) {
         // Nothing may touch the buffers below after this.
-        for (_, link) in self.links.iter() {
-            if let Some(pair) = link.pair.borrow_mut().take() {
-                pair.break_off();
-            }
+        for (_, link) in self.peers.iter() {
+            link.break_off();
         }
     }
 }
@@ -333,8 +216,7 @@ impl Wire for VerbsWire {
             return Err(Error::Unreachable);
         }
         let peer = address.peer();
-        let known = self.addresses.borrow_mut().insert(peer, address);
-        if known.is_some_and(|known| known != address)
+        if self.peers.know(peer, address)
             && let Some(link) = self.link_or_none(peer)
         {
             // Another interface with that number, after the one we knew.
@@ -369,8 +251,8 @@ impl Wire for VerbsWire {
         let inline = self.connector.board.inline.min(INSIDE);
         if self.ring_of(link, channel, 0).is_some() {
             // The peer may want it back.
-            self.look();
-            link.state.get().error().map_or(Ok(()), Err)?;
+            self.read_completions();
+            link.error().map_or(Ok(()), Err)?;
         }
         // Only what is longer than a frame waits here: the rest is with the device when it is taken, so that it arrives
         // though its sender makes no progress.
@@ -381,11 +263,11 @@ impl Wire for VerbsWire {
             let mut frame = [0u8; INSIDE];
             let whole = FRAME_HEADER + max;
             // What travels inside the request needs no buffer.
-            let small = if whole <= inline { None } else { Some(self.take(&self.small)?) };
+            let small = if whole <= inline { None } else { Some(self.take(&self.buffers.small)?) };
             let buffer: &mut [u8] = match small {
                 None => &mut frame[..whole],
                 // SAFETY: a buffer of ours with room for a frame.
-                Some(small) => unsafe { std::slice::from_raw_parts_mut(self.small.at(small), whole) },
+                Some(small) => unsafe { std::slice::from_raw_parts_mut(self.buffers.small.at(small), whole) },
             };
             // Nobody else can take the turn: what `fill` sends finds the queue as it is, or waits in it.
             let len = fill(&mut buffer[FRAME_HEADER..]).min(max);
@@ -397,7 +279,7 @@ impl Wire for VerbsWire {
                 let frame = &mut buffer[..FRAME_HEADER + len];
                 let ring = self.ring_of(link, channel, frame.len()).filter(|_| small.is_none());
                 let posted = if let Some(ring) = ring {
-                    ring::seal(frame, ring.written, ring::Head { id, credits, after: link.went.get() });
+                    ring::seal(frame, ring.written, ring::Head { id, credits, after: link.rings.frames_sent() });
                     self.write_to_ring(peer, link, ring, frame)
                 } else {
                     frame[..FRAME_HEADER].copy_from_slice(&head);
@@ -412,7 +294,7 @@ impl Wire for VerbsWire {
                 return posted.map(|_| len);
             }
             let bytes = buffer[FRAME_HEADER..FRAME_HEADER + len].to_vec();
-            small.into_iter().for_each(|small| self.small.give_back(small));
+            small.into_iter().for_each(|small| self.buffers.small.give_back(small));
             return self.queue(peer, link, channel, id, bytes);
         }
         let mut bytes = vec![0; max];
@@ -422,98 +304,86 @@ impl Wire for VerbsWire {
     }
 
     fn receive(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        let changes = self.connector.board.changes();
-        if changes != self.seen.get() {
-            self.look_for_changes(changes);
+        if self.peers.have_changed(self.connector.board.changes()) {
+            self.take_over_changes();
         }
-        self.look();
-        let mut count = self.deliver_kept(sink);
+        self.read_completions();
+        let mut count = self.arrivals.deliver_kept(sink);
         for _ in 0..BURST {
-            // Not borrowed while the sink runs.
-            let first = || self.arrived.borrow().front().copied();
-            let Some(wc) = first() else { break };
+            let Some(wc) = self.arrivals.first() else { break };
             let peer = if wc.status == IBV_WC_SUCCESS { self.peer_of(wc.qp_num) } else { None };
             if let Some(peer) = peer {
                 // What was written before this was sent can be seen.
                 count += self.take_from_ring(peer, self.link(peer), sink);
             }
             // If the peer was lost meanwhile it has been kept.
-            if first().is_some_and(|first| (first.wr_id, first.qp_num) == (wc.wr_id, wc.qp_num)) {
-                self.arrived.borrow_mut().pop_front();
+            if self.arrivals.remove(&wc) {
                 if let Some(peer) = peer {
                     self.deliver(peer, self.link(peer), &wc, sink);
                     count += 1;
                 }
-                self.offer(wc.wr_id);
+                self.offer(&wc);
             }
         }
         count += self.receive_from_rings(sink);
-        if count > 0 {
-            self.idle.set(0);
-        } else {
-            self.idle.set(self.idle.get() + 1);
-            if self.idle.get() >= IDLE_TURNS {
-                self.idle.set(0);
-                self.look_after_peers();
-            }
+        if self.care.polled(count) {
+            self.look_after_peers();
         }
         count
     }
 
     fn has_arrivals(&self) -> bool {
-        self.look();
-        let waits = !self.arrived.borrow().is_empty() || !self.kept.borrow().is_empty();
-        waits || !self.noticed.borrow().is_empty() || self.rings_have_begun()
+        self.read_completions();
+        !self.arrivals.is_empty() || self.rings_have_begun()
     }
 
     fn fence(&self, peer: u32) {
         if let Some(link) = self.link_or_none(peer) {
-            link.fence.set(link.reads.get() > 0 || link.attempts.get() > 0);
+            link.requests.fence();
         }
     }
 
     #[inline(always)]
     fn sent(&self, peer: u32) -> u64 {
-        self.links.get(peer).map_or(0, |link| link.issued.get())
+        self.peers.get(peer).map_or(0, |link| link.requests.issued())
     }
 
     fn arrived(&self, peer: u32, count: u64) -> bool {
         let Some(link) = self.link_or_none(peer) else { return true };
         let waits = link.flows.borrow().iter().any(|flow| flow.waiting.front().is_some_and(|issue| *issue < count));
         // Of a peer that is lost nobody knows; progress tells of the loss, and ends what waits here.
-        let lost = || link.state.get().error().is_some();
-        if waits || link.attempts.get() > 0 || lost() {
+        let lost = || link.error().is_some();
+        if waits || link.requests.has_attempts() || lost() {
             return false;
         }
-        let open = || link.records.iter().any(|record| record.issue < count);
+        let open = || link.requests.holds_before(count);
         if !open() {
             return true;
         }
         // What has reported may not have been looked at, and what does not report is asked to.
-        self.look();
+        self.read_completions();
         if open() {
             self.ask_for_report(peer, link);
-            self.look();
+            self.read_completions();
         }
         !open() && !lost()
     }
 
     fn losses(&self) -> u64 {
-        self.losses.get()
+        self.losses.count()
     }
 
     fn loss(&self, peer: u32) -> Option<Error> {
-        self.link_or_none(peer).and_then(|link| link.state.get().error())
+        self.link_or_none(peer).and_then(|link| link.error())
     }
 
     fn push(&self) -> usize {
         let mut done = if self.attempts.is_idle() { 0 } else { self.go_on_with_attempts() };
-        if !self.backlog.borrow().is_empty() {
-            let peers = std::mem::take(&mut *self.backlog.borrow_mut());
-            for peer in peers {
+        if !self.backlog.is_empty() {
+            for peer in self.backlog.take() {
                 let before = self.sent(peer);
                 if self.drain(peer) {
-                    self.note_backlog(peer);
+                    self.backlog.note(peer);
                 }
                 done += (self.sent(peer) - before) as usize;
             }
@@ -523,20 +393,20 @@ impl Wire for VerbsWire {
 
     #[inline]
     fn is_idle(&self) -> bool {
-        self.done.borrow().is_empty() && self.backlog.borrow().is_empty() && self.attempts.is_idle()
+        self.outcomes.is_empty() && self.backlog.is_empty() && self.attempts.is_idle()
     }
 
     fn event_descriptor(&self) -> Result<BorrowedFd<'_>> {
-        Ok(self.poll.as_fd())
+        Ok(self.sleep.descriptor())
     }
 
     fn arm(&self, events: Reports) -> Result<()> {
         let (send, receive) = (events.has(Reports::SEND_COMPLETION), events.has(Reports::RECEIVE));
         self.look_after_peers();
         let board = &self.connector.board;
-        self.events.drain();
+        self.sleep.drain();
         connect::quiet(&board.notice);
-        let losses = self.losses.get();
+        let losses = self.losses.count();
         if receive && self.has_arrivals() {
             return Err(Error::Busy);
         }
@@ -544,21 +414,20 @@ impl Wire for VerbsWire {
         let nap = if receive { self.nap() } else { None };
         if send {
             // Completions of what is silent would not be announced.
-            self.links.iter().for_each(|(peer, link)| self.ask_for_report(peer, link));
+            self.peers.iter().for_each(|(peer, link)| self.ask_for_report(peer, link));
         }
         board.done.notify(!send);
-        let changes = board.changes();
-        if changes != self.seen.get() {
-            self.look_for_changes(changes);
+        if self.peers.have_changed(board.changes()) {
+            self.take_over_changes();
         }
-        let reports = self.look();
+        let reports = self.read_completions();
         // A report may be room for what waits.
-        let room = reports > 0 && !self.backlog.borrow().is_empty();
-        let sent = room || !self.done.borrow().is_empty();
-        if receive && self.has_arrivals() || send && sent || losses != self.losses.get() {
+        let room = reports > 0 && !self.backlog.is_empty();
+        let sent = room || !self.outcomes.is_empty();
+        if receive && self.has_arrivals() || send && sent || losses != self.losses.count() {
             return Err(Error::Busy);
         }
-        self.set_alarm(nap)
+        self.sleep.alarm.set(nap)
     }
 
     #[inline(always)]
@@ -589,21 +458,22 @@ impl Wire for VerbsWire {
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: rkey(key) };
         wr.send_flags |= IBV_SEND_INLINE;
         let posted = self.post(peer, link, &mut wr, Then::Nothing, false);
-        link.note_put();
+        link.requests.note_put();
         posted.map(|_| len)
     }
 
     fn post_fetch(&self, peer: u32, key: &RemoteKey, remote: u64, len: usize, ticket: u64) -> Result<()> {
         let link = self.ready(peer, 1)?;
-        let large = self.take(&self.large)?;
-        let mut sge = ibv_sge { addr: self.large.at(large) as u64, length: len as u32, lkey: self.large.key() };
+        let large = self.take(&self.buffers.large)?;
+        let mut sge =
+            ibv_sge { addr: self.buffers.large.at(large) as u64, length: len as u32, lkey: self.buffers.large.key() };
         let mut wr = request(IBV_WR_RDMA_READ, std::slice::from_mut(&mut sge));
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: rkey(key) };
         if let Err(error) = self.post(peer, link, &mut wr, Then::Fetched { large, len: len as u32, ticket }, true) {
-            self.large.give_back(large);
+            self.buffers.large.give_back(large);
             return Err(error);
         }
-        link.reads.set(link.reads.get() + 1);
+        link.requests.read_posted();
         Ok(())
     }
 
@@ -629,8 +499,8 @@ impl Wire for VerbsWire {
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: rkey(key) };
         self.post(peer, link, &mut wr, then, true)?;
         match direction {
-            Direction::Put => link.note_put(),
-            Direction::Get => link.reads.set(link.reads.get() + 1),
+            Direction::Put => link.requests.note_put(),
+            Direction::Get => link.requests.read_posted(),
         }
         Ok(())
     }
@@ -641,26 +511,24 @@ impl Wire for VerbsWire {
 
     fn post_notified(&self, peer: u32, key: &RemoteKey, remote: u64, bytes: &[u8], notice: u32) -> Result<()> {
         let link = self.ready(peer, 1)?;
-        if link.notices.get() == 0 {
+        if !link.notices.has_room() {
             return Err(Error::NoResource);
         }
         self.notify(peer, link, (rkey(key), remote, bytes), notice)?;
-        link.note_put();
-        link.notices.set(link.notices.get() - 1);
+        link.requests.note_put();
+        link.notices.spend();
         Ok(())
     }
 
     fn notices(&self, sink: &mut dyn FnMut(u32)) -> usize {
-        let mut noticed = self.noticed.borrow_mut();
-        noticed.drain(..).map(sink).count()
+        self.arrivals.take_notices(sink)
     }
 
     fn post_atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic, ticket: Option<u64>) -> Result<()> {
         let link = self.ready(peer, 1)?;
         let Some(wr) = self.device_atomic(key, remote, atomic) else {
             self.attempts.start(peer, key, remote, atomic, ticket);
-            link.attempts.set(link.attempts.get() + 1);
-            link.issued.set(link.issued.get() + 1);
+            link.requests.attempt_begun();
             self.go_on_with_attempts();
             return Ok(());
         };
@@ -684,16 +552,16 @@ impl Wire for VerbsWire {
     fn completed(&self, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
         let mut count = 0;
         loop {
-            let Some(done) = self.done.borrow_mut().pop_front() else { return count };
+            let Some(done) = self.outcomes.next() else { return count };
             count += 1;
             let Done { ticket, outcome, data } = done;
             match data {
                 Data::Word(word) => sink(Completed { ticket, outcome, data: &word.to_le_bytes() }),
                 Data::Large { buffer, len } => {
                     // SAFETY: a buffer of ours that the device is done with.
-                    let bytes = unsafe { std::slice::from_raw_parts(self.large.at(buffer), len as usize) };
+                    let bytes = unsafe { std::slice::from_raw_parts(self.buffers.large.at(buffer), len as usize) };
                     sink(Completed { ticket, outcome, data: bytes });
-                    self.large.give_back(buffer);
+                    self.buffers.large.give_back(buffer);
                 }
             }
         }
@@ -701,18 +569,5 @@ impl Wire for VerbsWire {
 
     fn abandon(&self, peer: u32, tickets: &[u64]) {
         self.await_blocks(peer, tickets);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_system_refuses_says_what_to_do() {
-        for (number, advice) in [(libc::ENOMEM, "ulimit -l"), (libc::EMFILE, "ulimit -n"), (libc::EINVAL, "info")] {
-            let told = io(std::io::Error::from_raw_os_error(number)).to_string();
-            assert!(told.contains(advice), "{told}");
-        }
     }
 }

@@ -10,9 +10,9 @@ use super::credits::{End, ends, send};
 use crate::transport::attributes::Events;
 use crate::transport::conformance::{join, wait};
 use crate::transport::key::{Opaque, Place};
-use crate::transport::verbs::link::Lent;
+use crate::transport::verbs::link::{BUSY, RingEnds};
 use crate::transport::verbs::ring::{HEAD, Head, RINGS, Remote, seal};
-use crate::transport::verbs::wire::{BUSY, FLOW};
+use crate::transport::verbs::wire::FLOW;
 use crate::transport::verbs::{Device, VerbsWire};
 use crate::transport::wire::{Channel, Wire};
 use crate::transport::{Error, RemoteKey};
@@ -118,13 +118,8 @@ fn a_message_waits_for_frames_that_were_sent_before_it() {
     // All counts wrap on the way.
     wait("acknowledgement", || near.wire.arrived(near.peer, near.wire.sent(near.peer)), || {});
     let (here, there) = (near.wire.link_to(near.peer), far.wire.link_to(far.peer));
-    let (ring, lent) = (here.ring.get().expect("a ring"), there.lent.get().expect("a ring"));
     let shift = (u32::MAX - 150) / 32 * 32;
-    here.ring.set(Some(Remote { written: ring.written + shift, ..ring }));
-    there.lent.set(Some(Lent { taken: lent.taken + shift, ..lent }));
-    assert_eq!(here.went.get(), there.came.get());
-    here.went.set(here.went.get() + shift);
-    there.came.set(there.came.get() + shift);
+    RingEnds::pass(&here.rings, &there.rings, shift);
     for turn in 0..200u32 {
         // Of other channels, so that only the count of frames keeps the order.
         for (channel, number) in
@@ -159,7 +154,7 @@ fn a_message_behind_a_put_is_sent() {
     let acknowledged = || wait("acknowledgement", || near.wire.arrived(near.peer, near.wire.sent(near.peer)), || {});
     acknowledged();
     let link = near.wire.link_to(near.peer);
-    let ring = link.ring.get().expect("a ring");
+    let ring = link.rings.remote().expect("a ring");
     // Into a slot that is empty, and stays so.
     let (address, len) = (ring.address, 32 * 256);
     let key =
@@ -229,12 +224,12 @@ fn who_sleeps_has_its_ring_back_and_is_woken() {
 fn what_crosses_the_question_is_found_after_a_nap() {
     let [near, mut far] = busy_ends();
     let link = near.wire.link_to(near.peer);
-    let ring = link.ring.get().expect("a ring");
+    let ring = link.rings.remote().expect("a ring");
     arm(&mut far);
     let before = far.came[0].len();
     // As if it had looked just before the question came.
     let mut slot = [[0; HEAD], *b"crossed the word"].concat();
-    seal(&mut slot, ring.written, Head { id: 7, credits: 0, after: link.went.get() });
+    seal(&mut slot, ring.written, Head { id: 7, credits: 0, after: link.rings.frames_sent() });
     near.wire.write_to_ring(near.peer, link, ring, &slot).expect("is posted");
     let start = std::time::Instant::now();
     while far.came[0].len() == before {

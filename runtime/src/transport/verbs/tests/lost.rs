@@ -111,7 +111,7 @@ fn a_peer_that_is_lost_leaves_its_ring() {
     wait("the loss", || far.loss(back).is_some() && near.loss(peer).is_some(), turn);
     assert_eq!((far.rings_lent(), near.written(peer)), (0, None));
     assert_eq!(send(&near, peer, Channel::Message, b"more"), Err(Error::ConnectionReset));
-    assert!([near.link_to(peer), far.link_to(back)].iter().all(|link| link.lent.get().is_none()));
+    assert!([near.link_to(peer), far.link_to(back)].iter().all(|link| link.rings.lent().is_none()));
 }
 
 #[test]

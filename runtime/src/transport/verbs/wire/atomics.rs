@@ -9,8 +9,7 @@ use super::{VerbsWire, request, rkey};
 use crate::transport::atomic::{Atomic, AtomicOp, Width};
 use crate::transport::error::{Error, Result};
 use crate::transport::key::RemoteKey;
-use crate::transport::verbs::connect::DEPTH;
-use crate::transport::verbs::link::{Link, Record, Then};
+use crate::transport::verbs::link::{Link, Then};
 
 /// Polls for the result of an atomic before the call waits as for any other answer. Chosen: about
 /// one round trip.
@@ -50,30 +49,24 @@ impl VerbsWire {
         ticket: impl FnOnce() -> u64,
     ) -> Result<Option<u64>> {
         let issue = self.post_word(peer, link, wr, |small| Then::Awaited { small }, true)?;
-        let last = link.records.next() - 1;
+        let last = link.requests.last();
         let mut room = [MaybeUninit::uninit(); 1];
         for _ in 0..LOOKS {
             for wc in self.connector.board.done.poll(&mut room) {
                 if wc.status == IBV_WC_SUCCESS && wc.wr_id == number(peer, last) {
-                    link.settle(wc.wr_id as u32, |then| match then {
-                        Then::Awaited { small } => self.awaited.set(Some(Ok(self.take_word(link, small)))),
+                    link.requests.settle(wc.wr_id as u32, |then| match then {
+                        Then::Awaited { small } => self.outcomes.answer(Ok(self.take_word(link, small))),
                         then => self.finish(link, then, Ok(())),
                     });
                 } else {
                     self.take_completion(wc);
                 }
             }
-            if let Some(found) = self.awaited.take() {
+            if let Some(found) = self.outcomes.take_answer() {
                 return found.map(Some);
             }
         }
-        let ticket = ticket();
-        link.records.update(|record| match record.then {
-            Then::Awaited { small } if record.issue == issue => {
-                Record { then: Then::Found { small, ticket: Some(ticket) }, ..record }
-            }
-            _ => record,
-        });
+        link.requests.stop_awaiting(issue, ticket());
         Ok(None)
     }
 
@@ -86,16 +79,16 @@ impl VerbsWire {
         then: impl FnOnce(u32) -> Then,
         reports: bool,
     ) -> Result<u64> {
-        let small = self.take(&self.small)?;
-        let mut sge = ibv_sge { addr: self.small.at(small) as u64, length: 8, lkey: self.small.key() };
+        let small = self.take(&self.buffers.small)?;
+        let mut sge = ibv_sge { addr: self.buffers.small.at(small) as u64, length: 8, lkey: self.buffers.small.key() };
         (wr.sg_list, wr.num_sge) = (&raw mut sge, 1);
         let posted = self.post(peer, link, &mut wr, then(small), reports);
         match posted {
             Ok(_) => {
-                link.reads.set(link.reads.get() + 1);
-                link.note_put();
+                link.requests.read_posted();
+                link.requests.note_put();
             }
-            Err(_) => self.small.give_back(small),
+            Err(_) => self.buffers.small.give_back(small),
         }
         posted
     }
@@ -111,7 +104,7 @@ impl VerbsWire {
 
     pub(super) fn ready_for_attempt(&self, peer: u32) -> Result<&Link> {
         let link = self.link(peer);
-        let full = link.records.len() >= DEPTH;
-        if link.state.get().raw().is_null() || full { Err(Error::NoResource) } else { Ok(link) }
+        let is_full = !link.requests.has_room(1);
+        if link.raw().is_null() || is_full { Err(Error::NoResource) } else { Ok(link) }
     }
 }

@@ -1,60 +1,61 @@
 //! Messages: frames with credits, over sends into buffers that all peers share.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use rdma_core_sys::*;
 
-use super::{FRAME, Kept, SharedBytes, VerbsWire, lkey, request};
+use super::{VerbsWire, lkey, request};
 use crate::transport::error::{Error, Result};
 use crate::transport::iov::Piece;
 use crate::transport::message::Retained;
 use crate::transport::stream::{FRAME_HEADER, Frame};
-use crate::transport::verbs::connect::{DEPTH, PIECES};
-use crate::transport::verbs::link::{Flow, Link, Record, Then};
-use crate::transport::verbs::pool::Pool;
-use crate::transport::verbs::queue::{GIVEN, Shared};
+use crate::transport::verbs::connect::PIECES;
+use crate::transport::verbs::link::{Flow, Link, RingFrame, Then};
 use crate::transport::verbs::ring;
 use crate::transport::wire::{Arrival, Channel};
 
-/// Gives receive buffers, by their numbers, to whoever sends next.
-pub(super) fn give(shared: &Shared, frames: &Pool, numbers: impl Iterator<Item = u64>) -> std::io::Result<()> {
-    let place = |number| ibv_sge { addr: frames.at(number as u32) as u64, length: FRAME as u32, lkey: frames.key() };
-    shared.post(numbers.map(|number| (number, place(number))))
+/// A message that was whole, for handlers that keep it.
+struct SharedBytes(Rc<Vec<u8>>);
+
+impl std::ops::Deref for SharedBytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl VerbsWire {
     /// Sends what waits to this peer, as far as there is room; whether something still waits.
     pub(super) fn drain(&self, peer: u32) -> bool {
         let Some(link) = self.link_or_none(peer) else { return false };
-        if link.state.get().error().is_some() {
+        if link.error().is_some() {
             return false;
         }
-        if link.state.get().raw().is_null() {
+        if link.raw().is_null() {
             return true;
         }
-        if link.records.len() >= DEPTH {
+        if !link.requests.has_room(1) {
             return true;
         }
         if self.give_notices_back(peer, link).and_then(|()| self.say_of_rings(peer, link)).is_err() {
-            return link.state.get().error().is_none();
+            return link.error().is_none();
         }
         let mut waits = false;
         for channel in [Channel::Reply, Channel::Request, Channel::Message] {
             loop {
-                if link.records.len() >= DEPTH {
+                if !link.requests.has_room(1) {
                     return true;
                 }
                 let credits = link.flows.borrow_mut()[channel as usize].inward.credits_due(&self.flow);
                 let (frame, issue, small) = if let Some(count) = credits {
                     (Frame::Credit { channel, count }.encode(), None, None)
                 } else if link.flows.borrow()[channel as usize].out.can_go_on() {
-                    let Ok(small) = self.take(&self.small) else { return true };
+                    let Ok(small) = self.take(&self.buffers.small) else { return true };
                     let mut flows = link.flows.borrow_mut();
                     let flow = &mut flows[channel as usize];
                     let before = flow.out.waiting();
                     let Some((frame, _)) = flow.out.poll(&self.flow) else {
-                        self.small.give_back(small);
+                        self.buffers.small.give_back(small);
                         break;
                     };
                     let issue = if flow.out.waiting() < before {
@@ -90,17 +91,17 @@ impl VerbsWire {
         let unmissed = if issue.is_some() { Then::Nothing } else { Then::Idle };
         let mut bytes = frame;
         if frame.len() <= self.connector.board.inline {
-            small.take().into_iter().for_each(|small| self.small.give_back(small));
+            small.take().into_iter().for_each(|small| self.buffers.small.give_back(small));
         } else {
-            let buffer = small.map_or_else(|| self.take(&self.small), Ok)?;
+            let buffer = small.map_or_else(|| self.take(&self.buffers.small), Ok)?;
             // SAFETY: a buffer of ours with room for a frame.
-            let copy = unsafe { std::slice::from_raw_parts_mut(self.small.at(buffer), frame.len()) };
+            let copy = unsafe { std::slice::from_raw_parts_mut(self.buffers.small.at(buffer), frame.len()) };
             copy.copy_from_slice(frame);
             (bytes, small) = (copy, Some(buffer));
         }
         self.post_frame(peer, link, bytes, small, unmissed)?;
         if let Some(issue) = issue {
-            link.records.update_last(|record| Record { issue, ..record });
+            link.requests.last_belongs_to(issue);
         }
         Ok(())
     }
@@ -114,7 +115,7 @@ impl VerbsWire {
         small: Option<u32>,
         unmissed: Then,
     ) -> Result<u64> {
-        let key = if small.is_none() { 0 } else { self.small.key() };
+        let key = if small.is_none() { 0 } else { self.buffers.small.key() };
         let mut sge = ibv_sge { addr: frame.as_ptr() as u64, length: frame.len() as u32, lkey: key };
         let mut wr = request(IBV_WR_SEND, std::slice::from_mut(&mut sge));
         wr.send_flags |= IBV_SEND_SOLICITED;
@@ -123,8 +124,8 @@ impl VerbsWire {
         }
         let posted = self.post(peer, link, &mut wr, small.map_or(unmissed, Then::Small), false);
         match posted {
-            Ok(_) => link.went.set(link.went.get().wrapping_add(1)),
-            Err(_) => small.into_iter().for_each(|small| self.small.give_back(small)),
+            Ok(_) => link.rings.frame_sent(),
+            Err(_) => small.into_iter().for_each(|small| self.buffers.small.give_back(small)),
         }
         posted
     }
@@ -137,23 +138,23 @@ impl VerbsWire {
         if !link.flows.borrow()[channel].out.can_pass() {
             return Err(Error::NoResource);
         }
-        let small = self.take(&self.small)?;
+        let small = self.take(&self.buffers.small)?;
         let len = header.len() + pieces.iter().map(|piece| piece.len).sum::<usize>();
         let (credits, head) = {
             let Flow { out, inward, .. } = &mut link.flows.borrow_mut()[channel];
             (inward.due(), out.pass(id, len, inward.due()))
         };
         let Some(head) = head else {
-            self.small.give_back(small);
+            self.buffers.small.give_back(small);
             return Err(Error::NoResource);
         };
-        let at = self.small.at(small);
+        let at = self.buffers.small.at(small);
         // SAFETY: a buffer of ours with room for a frame.
         let buffer = unsafe { std::slice::from_raw_parts_mut(at, FRAME_HEADER + header.len()) };
         buffer[..FRAME_HEADER].copy_from_slice(&head);
         buffer[FRAME_HEADER..].copy_from_slice(header);
         let mut sges = [ibv_sge::default(); PIECES];
-        sges[0] = ibv_sge { addr: at as u64, length: buffer.len() as u32, lkey: self.small.key() };
+        sges[0] = ibv_sge { addr: at as u64, length: buffer.len() as u32, lkey: self.buffers.small.key() };
         for (sge, piece) in sges[1..].iter_mut().zip(pieces) {
             *sge = ibv_sge { addr: piece.pointer as u64, length: piece.len as u32, lkey: lkey(piece.descriptor) };
         }
@@ -163,78 +164,46 @@ impl VerbsWire {
         let Flow { out, inward, .. } = &mut link.flows.borrow_mut()[channel];
         match posted {
             Ok(_) => {
-                link.went.set(link.went.get().wrapping_add(1));
+                link.rings.frame_sent();
                 inward.gave(credits);
                 return Ok(());
             }
             Err(Error::NoResource) => out.unpass(),
             Err(_) => {}
         }
-        self.small.give_back(small);
+        self.buffers.small.give_back(small);
         posted.map(drop)
     }
 
-    /// Gives a receive buffer to whoever sends next, when there are several: the device has many more.
+    /// Gives a receive buffer that was handled to the device.
     #[inline]
-    pub(super) fn offer(&self, number: u64) {
-        let mut spent = self.spent.borrow_mut();
-        spent.push(number);
-        if spent.len() == GIVEN {
-            // Buffers less only mean that senders wait sooner.
-            let _ = give(&self.connector.board.shared, &self.frames, spent.drain(..));
-        }
-    }
-
-    pub(super) fn note_backlog(&self, peer: u32) {
-        let mut backlog = self.backlog.borrow_mut();
-        if !backlog.contains(&peer) {
-            backlog.push(peer);
-        }
-    }
-
-    /// Hands over what came from peers that are lost since; gives how many messages.
-    pub(super) fn deliver_kept(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        let mut count = 0;
-        loop {
-            // Not borrowed while the sink runs.
-            let Some(Kept { from, channel, id, data }) = self.kept.borrow_mut().pop_front() else { return count };
-            let keep = || Retained::new(data.clone());
-            sink(Arrival { from, channel, id, data: &data, keep: Some(&keep) });
-            count += 1;
-        }
+    pub(super) fn offer(&self, wc: &ibv_wc) {
+        self.receives.offer(&self.connector.board.shared, wc.wr_id);
     }
 
     /// Takes what has come from this peer, before all that is known of its connection goes: the peer may have been told
     /// that it arrived.
     pub(super) fn keep_what_came(&self, peer: u32, link: &Link) {
-        let its: VecDeque<_> = {
-            let (mut arrived, leads) = (self.arrived.borrow_mut(), self.leads.borrow());
-            let (its, others) = arrived.drain(..).partition(|wc| leads.get(&wc.qp_num) == Some(&peer));
-            *arrived = others;
-            its
-        };
-        let mut keep = |arrival: Arrival<'_>| {
-            let Arrival { from, channel, id, data, .. } = arrival;
-            self.kept.borrow_mut().push_back(Kept { from, channel, id, data: data.into() });
-        };
+        let its = self.arrivals.remove_all(|pair| self.peers.behind(pair) == Some(peer));
+        let mut keep = |arrival: Arrival<'_>| self.arrivals.keep(arrival);
         for wc in its {
             if wc.status == IBV_WC_SUCCESS {
                 self.take_from_ring(peer, link, &mut keep);
                 self.deliver(peer, link, &wc, &mut keep);
             }
-            self.offer(wc.wr_id);
+            self.offer(&wc);
         }
         self.take_from_ring(peer, link, &mut keep);
     }
 
     /// Handles one received frame; what was written before it was sent has been taken.
     pub(super) fn deliver(&self, peer: u32, link: &Link, wc: &ibv_wc, sink: &mut dyn FnMut(Arrival<'_>)) {
-        link.came.set(link.came.get().wrapping_add(1));
-        let bytes = self.frame(wc);
+        link.rings.frame_handled();
+        let bytes = self.receives.frame(wc);
         match Frame::decode(bytes) {
             Some(Frame::Credit { channel, count }) => {
                 link.flows.borrow_mut()[channel as usize].out.grant(count, &self.flow);
-                self.note_backlog(peer);
+                self.backlog.note(peer);
             }
             Some(Frame::Fragment { channel, id, total, credits, bytes, .. }) if bytes.len() == total as usize => {
                 self.granted(peer, link, channel, credits);
@@ -257,28 +226,21 @@ impl VerbsWire {
                         self.consumed(peer, link, channel);
                     }
                     Ok(None) => {
-                        self.note_backlog(peer);
+                        self.backlog.note(peer);
                     }
                     Err(_) => {
                         self.lose(peer, "a fragment that does not fit its message");
                     }
                 }
             }
-            None if self.hear_of_rings(peer, link, bytes) => {}
-            None => {
-                self.lose(peer, "bytes that no rank of this job sends");
-            }
+            None => match RingFrame::decode(bytes) {
+                Some(frame) => self.hear_of_rings(peer, link, frame),
+                None => self.lose(peer, "bytes that no rank of this job sends"),
+            },
         }
     }
 
-    /// A frame that came.
-    pub(super) fn frame(&self, wc: &ibv_wc) -> &[u8] {
-        let buffer = self.frames.at(wc.wr_id as u32);
-        // SAFETY: the device has filled so many bytes of this buffer, and does not touch it before it is posted again.
-        unsafe { std::slice::from_raw_parts(buffer, (wc.byte_len as usize).min(FRAME)) }
-    }
-
-    /// The peer gives leave to send more.
+    /// The peer returns credits.
     pub(super) fn granted(&self, peer: u32, link: &Link, channel: Channel, credits: u8) {
         let waits = {
             let out = &mut link.flows.borrow_mut()[channel as usize].out;
@@ -286,7 +248,7 @@ impl VerbsWire {
             out.waiting() > 0
         };
         if waits {
-            self.note_backlog(peer);
+            self.backlog.note(peer);
         }
     }
 
@@ -297,7 +259,7 @@ impl VerbsWire {
             inward.owes(&self.flow)
         };
         if owes {
-            self.note_backlog(peer);
+            self.backlog.note(peer);
         }
     }
 
@@ -309,13 +271,11 @@ impl VerbsWire {
             if !flow.out.has_room(&self.flow) {
                 return Err(Error::NoResource);
             }
-            let issue = link.issued.get();
-            link.issued.set(issue + 1);
-            flow.waiting.push_back(issue);
+            flow.waiting.push_back(link.requests.issue());
             flow.out.push(id, bytes);
         }
         if self.drain(peer) {
-            self.note_backlog(peer);
+            self.backlog.note(peer);
         }
         Ok(len)
     }

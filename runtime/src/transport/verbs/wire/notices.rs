@@ -24,10 +24,10 @@ impl VerbsWire {
         wr.num_sge = i32::from(!bytes.is_empty());
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr, rkey };
         wr.send_flags |= IBV_SEND_INLINE | IBV_SEND_SOLICITED;
-        wr.imm_data = (notice | link.noticed.get() << BITS).to_be();
+        wr.imm_data = (notice | link.notices.owed() << BITS).to_be();
         let then = if notice == NONE { Then::Idle } else { Then::Nothing };
         self.post(peer, link, &mut wr, then, false)?;
-        link.noticed.set(0);
+        link.notices.told();
         Ok(())
     }
 
@@ -36,22 +36,17 @@ impl VerbsWire {
         let Some(peer) = self.peer_of(wc.qp_num) else { return };
         let link = self.link(peer);
         let word = u32::from_be(wc.imm_data);
-        link.notices.set((link.notices.get() + (word >> BITS)).min(NOTICES));
+        link.notices.grant(word >> BITS);
         if word & NONE != NONE {
-            self.noticed.borrow_mut().push(word & NONE);
-            link.noticed.set((link.noticed.get() + 1).min(NOTICES));
-            if owes(link) {
-                self.note_backlog(peer);
+            self.arrivals.note(word & NONE);
+            if link.notices.take() {
+                self.backlog.note(peer);
             }
         }
     }
 
     /// Tells the peer how many of its notices were taken, if it is time.
     pub(super) fn give_notices_back(&self, peer: u32, link: &Link) -> Result<()> {
-        if owes(link) { self.notify(peer, link, (0, 0, &[]), NONE) } else { Ok(()) }
+        if link.notices.is_due() { self.notify(peer, link, (0, 0, &[]), NONE) } else { Ok(()) }
     }
-}
-
-fn owes(link: &Link) -> bool {
-    link.noticed.get() >= NOTICES / 2
 }

@@ -25,57 +25,21 @@
 use std::time::Duration;
 
 use rdma_core_sys::*;
-use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
-use super::{VerbsWire, io, request};
+use super::{VerbsWire, request};
 use crate::transport::error::{Error, Result};
 use crate::transport::message::Retained;
-use crate::transport::verbs::connect::DEPTH;
-use crate::transport::verbs::link::{Lent, Link, Then};
+use crate::transport::verbs::link::{Link, RingFrame, Then};
 use crate::transport::verbs::ring::{self, Remote};
 use crate::transport::wire::{Arrival, Channel};
-
-/// Messages from one peer between two sleeps after which we lend it a ring. Lower in tests, which send few.
-/// Chosen: lending costs one message and a registration.
-pub const BUSY: u32 = if cfg!(test) { 4 } else { 64 };
-/// Length of the first sleep while a ring is not back; it doubles up to 12.8 ms. Chosen: a few writes over
-/// soft-RoCE, 20 to 80 us each.
-const NAP: Duration = Duration::from_micros(200);
-/// Each further nap is twice as long; this is how many times the length doubles.
-const DOUBLED: u32 = 6;
-/// Each ring in a row that came back unused doubles [`BUSY`] for that peer, at most this many times.
-const UNUSED: u32 = 10;
-
-/// Kinds of frames, in addition to those of [`crate::transport::stream::Frame`].
-const OFFER: u8 = 3;
-pub(super) const CLOSE: u8 = 4;
-const CLOSED: u8 = 5;
-/// Bytes of such a frame: kind at 0, key at 4, address at 8.
-const TOLD: usize = 16;
-
-/// Frames about rings that are still to be sent to a peer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ToSay {
-    offer: Option<Remote>,
-    close: bool,
-    closed: bool,
-}
-
-fn frame(kind: u8, ring: Option<Remote>) -> [u8; TOLD] {
-    let mut frame = [0; TOLD];
-    frame[0] = kind;
-    if let Some(ring) = ring {
-        frame[4..8].copy_from_slice(&ring.key.to_le_bytes());
-        frame[8..].copy_from_slice(&ring.address.to_le_bytes());
-    }
-    frame
-}
 
 impl VerbsWire {
     /// The ring that the peer has lent to this rank, if a message of `bytes` bytes, head included, may be written there now.
     #[inline(always)]
     pub(super) fn ring_of(&self, link: &Link, channel: Channel, bytes: usize) -> Option<Remote> {
-        link.ring.get().filter(|_| channel == Channel::Message && ring::fits(bytes) && link.puts_acknowledged())
+        link.rings
+            .remote()
+            .filter(|_| channel == Channel::Message && ring::fits(bytes) && link.requests.puts_acknowledged())
     }
 
     /// Writes a sealed message into the peer's ring.
@@ -91,182 +55,136 @@ impl VerbsWire {
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr: to.next(), rkey: to.key };
         wr.send_flags |= IBV_SEND_INLINE;
         let posted = self.post(peer, link, &mut wr, Then::Nothing, false)?;
-        link.ring.set(Some(Remote { written: to.written.wrapping_add(1), ..to }));
+        link.rings.wrote(to);
         Ok(posted)
     }
 
     /// Counts a small message that this peer sent, and lends it a ring when it becomes busy.
     #[inline]
     pub(super) fn count_towards_ring(&self, peer: u32, link: &Link) {
-        let count = link.small_messages.get() + 1;
-        link.small_messages.set(count);
-        if count == BUSY << link.unused.get() {
+        if link.rings.count_small_message() {
             self.lend_ring(peer, link);
         }
     }
 
     #[cold]
     fn lend_ring(&self, peer: u32, link: &Link) {
-        link.small_messages.set(0);
-        if link.lent.get().is_some() || self.flow.credits > ring::SLOTS {
+        if link.rings.lent().is_some() || self.flow.credits > ring::SLOTS {
             return;
         }
-        let (number, offer) = match self.rings.lend(&self.connector.board.card) {
-            Ok(Some(ring)) => ring,
-            Ok(None) => return self.reclaim_one(),
+        match self.rings.lend(&self.connector.board.card, peer) {
+            Ok(Some((number, remote))) => {
+                link.rings.lend(number, remote);
+                self.backlog.note(peer);
+            }
+            Ok(None) => self.reclaim_one(),
             // No memory for a ring: the peer goes on with sends, and this is tried again after many more.
-            Err(_) => return link.unused.set(UNUSED),
-        };
-        link.lent.set(Some(Lent { ring: number, taken: 0, wanted_back: false, used: true }));
-        self.lent.borrow_mut().push(peer);
-        link.to_say.set(ToSay { offer: Some(offer), ..link.to_say.get() });
-        self.note_backlog(peer);
+            Err(_) => link.rings.lend_later(),
+        }
     }
 
     /// All rings are lent: asks one back that got no message since this function was called last.
     fn reclaim_one(&self) {
         let mut found = false;
-        for peer in self.lent.borrow().iter() {
-            let link = self.link(*peer);
-            let Some(lent) = link.lent.get().filter(|lent| !lent.wanted_back) else { continue };
-            if found || lent.used {
-                link.lent.set(Some(Lent { used: false, ..lent }));
-            } else {
-                found = true;
-                self.want_back(*peer, link, lent);
+        for (peer, link) in self.borrowers() {
+            // All are asked, so that each begins a new count.
+            if link.rings.is_idle() && !found {
+                found = link.rings.want_back();
+                self.backlog.note(peer);
             }
         }
     }
 
-    fn want_back(&self, peer: u32, link: &Link, lent: Lent) {
-        link.lent.set(Some(Lent { wanted_back: true, ..lent }));
-        link.to_say.set(ToSay { close: true, ..link.to_say.get() });
-        self.note_backlog(peer);
+    /// The peers that have a ring of this rank, also those that get one meanwhile. A handler may give one back.
+    fn borrowers(&self) -> impl Iterator<Item = (u32, &Link)> {
+        (0..).map_while(|place| self.rings.borrower(place)).map(|peer| (peer, self.link(peer)))
     }
 
     /// Before a sleep: asks all rings back. Returns how long this rank may sleep meanwhile; `None`, no limit, if none is
     /// lent.
     pub(super) fn nap(&self) -> Option<Duration> {
-        self.links.iter().for_each(|(_, link)| link.small_messages.set(0));
-        let lent = self.lent.borrow().clone();
-        if lent.is_empty() {
-            self.naps.set(0);
+        self.peers.iter().for_each(|(_, link)| link.rings.forget_small_messages());
+        let borrowers = self.rings.borrowers();
+        if borrowers.is_empty() {
+            self.sleep.alarm.begin_anew();
             return None;
         }
-        for peer in lent {
-            let link = self.link(peer);
-            if let Some(lent) = link.lent.get().filter(|lent| !lent.wanted_back) {
-                self.want_back(peer, link, lent);
+        for peer in borrowers {
+            if self.link(peer).rings.want_back() {
+                self.backlog.note(peer);
                 self.drain(peer);
             }
         }
-        Some(NAP * (1 << self.naps.get()))
-    }
-
-    /// Sets the timer that ends the next sleep after `nap`, or disarms it.
-    pub(super) fn set_alarm(&self, nap: Option<Duration>) -> Result<()> {
-        if self.alarmed.replace(nap.is_some()) || nap.is_some() {
-            // Setting the timer also clears an earlier expiry. A time of zero disarms it.
-            let value = Timespec { tv_sec: 0, tv_nsec: nap.unwrap_or_default().subsec_nanos().into() };
-            let setting = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-            timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &setting).map_err(|error| io(error.into()))?;
-            self.naps.set((self.naps.get() + 1).min(DOUBLED));
-        }
-        Ok(())
+        Some(self.sleep.alarm.nap())
     }
 
     /// Sends the frames about rings that are due.
     pub(super) fn say_of_rings(&self, peer: u32, link: &Link) -> Result<()> {
-        loop {
-            let say = link.to_say.get();
-            let (frame, then) = match say {
-                ToSay { offer: Some(ring), .. } => (frame(OFFER, Some(ring)), ToSay { offer: None, ..say }),
-                ToSay { close: true, .. } => (frame(CLOSE, None), ToSay { close: false, ..say }),
-                ToSay { closed: true, .. } => (frame(CLOSED, None), ToSay { closed: false, ..say }),
-                _ => return Ok(()),
-            };
-            if link.records.len() >= DEPTH {
+        while let Some(frame) = link.rings.to_say() {
+            if !link.requests.has_room(1) {
                 return Err(Error::NoResource);
             }
-            self.send_frame(peer, link, &frame, None, None)?;
-            link.to_say.set(then);
+            self.send_frame(peer, link, &frame.encode(), None, None)?;
+            link.rings.said(frame);
         }
+        Ok(())
     }
 
     /// A CLOSE of this peer was received: stops writing at once, before earlier frames are handled.
     #[cold]
     pub(super) fn leave_ring(&self, pair: u32) {
         if let Some(link) = self.peer_of(pair).and_then(|peer| self.link_or_none(peer)) {
-            link.ring.set(None);
+            link.rings.stop_writing();
         }
     }
 
-    /// Handles `frame` if it is about rings, and returns whether it is.
-    pub(super) fn hear_of_rings(&self, peer: u32, link: &Link, frame: &[u8]) -> bool {
-        let Ok(frame) = <&[u8; TOLD]>::try_from(frame) else { return false };
-        let [kind, _, _, _, a, b, c, d, address @ ..] = *frame;
-        match kind {
-            OFFER => {
-                let (key, address) = (u32::from_le_bytes([a, b, c, d]), u64::from_le_bytes(address));
-                link.ring.set(Some(Remote { address, key, written: 0 }));
-            }
-            CLOSE => {
-                link.ring.set(None);
-                link.to_say.set(ToSay { closed: true, ..link.to_say.get() });
-                self.note_backlog(peer);
-            }
-            CLOSED => {
-                if link.lent.get().is_some_and(|lent| self.rings.has_begun(lent.ring, lent.taken)) {
+    /// Handles a frame about rings.
+    pub(super) fn hear_of_rings(&self, peer: u32, link: &Link, frame: RingFrame) {
+        link.rings.hear(frame);
+        match frame {
+            RingFrame::Offer(_) => {}
+            // The answer is due.
+            RingFrame::Close => self.backlog.note(peer),
+            RingFrame::Closed => {
+                if link.rings.lent().is_some_and(|lent| self.rings.has_begun(lent.ring, lent.taken)) {
                     self.lose(peer, "a ring that it gave back with something in it that is no message");
                 }
                 self.take_back(peer, link);
             }
-            _ => return false,
         }
-        true
     }
 
     /// Takes back the peer's ring; the peer no longer writes into it.
     pub(super) fn take_back(&self, peer: u32, link: &Link) {
-        let Some(lent) = link.lent.take() else { return };
-        self.lent.borrow_mut().retain(|to| *to != peer);
-        self.rings.give_back(lent.ring);
-        link.small_messages.set(0);
-        // A peer that puts before each message cannot use a ring: its puts are not acknowledged in time.
-        link.unused.set(if lent.taken == 0 { (link.unused.get() + 1).min(UNUSED) } else { 0 });
+        if let Some(ring) = link.rings.take_back() {
+            self.rings.give_back(ring, peer);
+        }
     }
 
     /// Whether a message has begun to arrive in a ring.
     pub(super) fn rings_have_begun(&self) -> bool {
-        let lent = self.lent.borrow();
-        lent.iter()
-            .any(|peer| self.link(*peer).lent.get().is_some_and(|lent| self.rings.has_begun(lent.ring, lent.taken)))
+        self.borrowers()
+            .any(|(_, link)| link.rings.lent().is_some_and(|lent| self.rings.has_begun(lent.ring, lent.taken)))
     }
 
     /// Handles the messages in all rings. Returns how many.
     #[inline]
     pub(super) fn receive_from_rings(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        let mut count = 0;
-        for place in 0.. {
-            // Not borrowed while the sink runs: it may find that a peer failed, which takes its ring back.
-            let Some(peer) = self.lent.borrow().get(place).copied() else { return count };
-            count += self.take_from_ring(peer, self.link(peer), sink);
-        }
-        count
+        self.borrowers().map(|(peer, link)| self.take_from_ring(peer, link, sink)).sum()
     }
 
     /// Handles the messages in this peer's ring, up to the first that follows a frame not yet handled.
     pub(super) fn take_from_ring(&self, peer: u32, link: &Link, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let mut count = 0;
         // No more were in flight when this loop began; later ones are left to the next poll.
-        while let Some(lent) = link.lent.get().filter(|_| count < ring::SLOTS as usize) {
+        while let Some(lent) = link.rings.lent().filter(|_| count < ring::SLOTS as usize) {
             let Some(message) = self.rings.look(lent.ring, lent.taken) else { return count };
-            if (link.came.get().wrapping_sub(message.head.after) as i32) < 0 {
+            if !link.rings.may_handle_after(message.head.after) {
                 return count;
             }
             self.rings.clear(lent.ring, lent.taken);
-            link.lent.set(Some(Lent { taken: lent.taken.wrapping_add(1), used: true, ..lent }));
-            self.naps.set(0);
+            link.rings.took(lent);
+            self.sleep.alarm.begin_anew();
             let data = message.bytes();
             self.granted(peer, link, Channel::Message, message.head.credits);
             let keep = || Retained::new(Box::<[u8]>::from(data));

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{CARE, Data, PARTING, VerbsWire};
+use super::outcomes::Data;
+use super::{PARTING, VerbsWire};
 use crate::transport::error::{Error, Result};
 use crate::transport::verbs::address::{interface_of, rank_of};
-use crate::transport::verbs::connect::{DEPTH, Stage};
-use crate::transport::verbs::link::{Link, Record, State, Then};
+use crate::transport::verbs::connect::Stage;
+use crate::transport::verbs::link::{Link, State, Then};
 
 impl VerbsWire {
     #[inline(always)]
@@ -20,7 +21,7 @@ impl VerbsWire {
 
     #[cold]
     fn add_link(&self, peer: u32) -> &Link {
-        let link = self.links.add(peer, Link::new(&self.flow));
+        let link = self.peers.add(peer, Link::new(&self.flow));
         self.refresh(peer, link);
         link
     }
@@ -29,25 +30,27 @@ impl VerbsWire {
     #[inline(always)]
     pub(super) fn ready(&self, peer: u32, requests: usize) -> Result<&Link> {
         let link = self.link(peer);
-        match link.state.get() {
+        match link.state() {
             State::Connected(_) => {}
             State::Ending(_, error) | State::Lost(error) => return Err(error),
             State::Unconnected => {
                 self.ask(peer)?;
                 // One to this interface itself is there at once.
                 self.refresh(peer, link);
-                if link.state.get().raw().is_null() {
-                    return Err(Error::NoResource);
+                match link.state() {
+                    State::Connected(_) => {}
+                    State::Unconnected => return Err(Error::NoResource),
+                    State::Ending(_, error) | State::Lost(error) => return Err(error),
                 }
             }
         }
-        if link.records.len() + requests > DEPTH {
-            self.look();
-            if link.records.len() + requests > DEPTH {
+        if !link.requests.has_room(requests) {
+            self.read_completions();
+            if !link.requests.has_room(requests) {
                 return Err(Error::NoResource);
             }
         }
-        if link.fence.get() && link.attempts.get() > 0 {
+        if link.requests.is_held_back() {
             return Err(Error::NoResource);
         }
         Ok(link)
@@ -55,7 +58,7 @@ impl VerbsWire {
 
     #[cold]
     pub(super) fn ask(&self, peer: u32) -> Result<()> {
-        let address = self.addresses.borrow().get(&peer).copied();
+        let address = self.peers.address(peer);
         let Some(address) = address else { return Err(Error::NotConnected) };
         if let Err(error) = self.connector.board.ask(&address) {
             tracing::error!(%error, rank = rank_of(peer), interface = interface_of(peer), "a connection cannot be made");
@@ -67,9 +70,8 @@ impl VerbsWire {
 
     /// Takes over what the connecting thread has done.
     #[cold]
-    pub(super) fn look_for_changes(&self, changes: u64) {
-        self.seen.set(changes);
-        let links = self.links.iter();
+    pub(super) fn take_over_changes(&self) {
+        let links = self.peers.iter();
         for (peer, link) in links {
             self.refresh(peer, link);
         }
@@ -86,31 +88,34 @@ impl VerbsWire {
         let Some((stage, pair, mirror)) = known else { return };
         match stage {
             Stage::Asking => {}
-            Stage::Failed if link.state.get().error().is_none() => self.lose(peer, "asking for a connection"),
+            Stage::Failed if link.error().is_none() => self.lose(peer, "asking for a connection"),
             Stage::Failed => {}
-            Stage::Ready if link.state.get().raw() == pair.raw => {}
+            Stage::Ready if link.raw() == pair.raw => {}
             // It counts as lost here, and is told. The numbers of a rank's other interfaces go round: if one of them comes again
             // whose connection has ended here, it is another interface.
-            Stage::Ready if matches!(link.state.get(), State::Ending(..)) || is_final(peer, link) => {
+            Stage::Ready if matches!(link.state(), State::Ending(..)) || is_final(peer, link) => {
                 pair.break_off();
                 board.forget(peer);
             }
             Stage::Ready => {
                 link.forget_loss();
-                if !self.looking.get() {
+                if !self.losses.are_being_read() {
                     // What came by the connection before.
-                    self.look();
-                    if link.state.get().raw() == pair.raw || link.state.get().error().is_some() {
+                    self.read_completions();
+                    if link.raw() == pair.raw || link.error().is_some() {
                         return;
                     }
                 }
                 // What was under way on a connection that the peer has given up will not be done.
-                if link.records.iter().all(|record| record.then == Then::Idle) {
+                if !link.requests.holds(|then| then != Then::Idle) {
                     self.keep_what_came(peer, link);
-                    link.records.drain();
-                    let mut leads = self.leads.borrow_mut();
-                    leads.retain(|_, to| *to != peer);
-                    leads.extend([Some(&pair), mirror.as_ref()].into_iter().flatten().map(|p| (p.number(), peer)));
+                    if link.error().is_some() {
+                        // It sent what no rank sends.
+                        return;
+                    }
+                    link.requests.drain();
+                    let pairs = [Some(&pair), mirror.as_ref()].into_iter().flatten();
+                    self.peers.lead(peer, pairs.map(|pair| pair.number()));
                     self.take_back(peer, link);
                     link.renew(Some(pair), &self.flow);
                 } else {
@@ -124,43 +129,37 @@ impl VerbsWire {
     pub(super) fn lose(&self, peer: u32, why: &str) {
         let link = self.link_or_none(peer);
         let Some(link) = link else { return };
-        if link.state.get().error().is_some() {
+        if link.error().is_some() {
             return;
         }
         link.fail(Error::ConnectionReset);
-        let host = self.addresses.borrow().get(&peer).map(|address| std::net::Ipv6Addr::from(address.gid));
+        let host = self.peers.address(peer).map(|address| std::net::Ipv6Addr::from(address.gid));
         let (rank, interface) = (rank_of(peer), interface_of(peer));
         tracing::error!(rank, interface, ?host, why, "the connection to a rank is lost");
-        self.losses.set(self.losses.get() + 1);
-        if self.looking.get() {
-            // More of it may be among the completions.
-            self.ending.borrow_mut().push(peer);
-        } else {
+        if self.losses.note(peer) {
             self.end(peer, link, Error::ConnectionReset);
         }
     }
 
     #[inline(always)]
     pub(super) fn link_or_none(&self, peer: u32) -> Option<&Link> {
-        self.links.get(peer)
+        self.peers.get(peer)
     }
 
     /// Takes the connection apart; what is under way ends with `error`.
     pub(super) fn end(&self, peer: u32, link: &Link, error: Error) {
         link.fail(error);
-        if let Some(pair) = link.pair.borrow().as_ref() {
-            pair.break_off();
-        }
-        if !self.looking.get() {
-            self.look();
+        link.break_off();
+        if !self.losses.are_being_read() {
+            self.read_completions();
         }
         self.keep_what_came(peer, link);
         self.connector.board.forget(peer);
-        self.leads.borrow_mut().retain(|_, to| *to != peer);
-        for record in link.records.drain() {
+        self.peers.lead(peer, std::iter::empty());
+        for record in link.requests.drain() {
             self.finish(link, record.then, Err(error));
         }
-        self.attempts.forget(peer, |ticket| self.tell(ticket, Err(error), Data::Word(0)));
+        self.attempts.forget(peer, |ticket| self.outcomes.tell(ticket, Err(error), Data::Word(0)));
         self.take_back(peer, link);
         link.renew(None, &self.flow);
     }
@@ -170,16 +169,16 @@ impl VerbsWire {
     #[cold]
     pub(super) fn await_blocks(&self, peer: u32, tickets: &[u64]) {
         let Some(link) = self.link_or_none(peer) else { return };
-        let is_theirs = |record: Record| match record.then {
+        let is_theirs = |then| match then {
             Then::Ticket(ticket) | Then::Read(ticket) | Then::Message { ticket, .. } => tickets.contains(&ticket),
             _ => false,
         };
         let begin = Instant::now();
-        while link.records.iter().any(is_theirs) {
+        while link.requests.holds(is_theirs) {
             if begin.elapsed() > PARTING {
                 return self.lose(peer, "it did not end operations whose memory is wanted back");
             }
-            if self.look() == 0 {
+            if self.read_completions() == 0 {
                 rustix::thread::sched_yield();
             }
         }
@@ -188,32 +187,30 @@ impl VerbsWire {
     /// Lets the device ask peers that nothing is asked of, now and then.
     #[cold]
     pub(super) fn look_after_peers(&self) {
-        if self.looked.get().elapsed() < CARE {
+        if !self.care.is_due(Instant::now()) {
             return;
         }
-        self.looked.set(Instant::now());
-        let links = self.links.iter();
+        let links = self.peers.iter();
         for (peer, link) in links {
-            if !link.state.get().raw().is_null() && (link.records.is_empty() || link.silent.get() > 0) {
-                link.silent.set(link.silent.get().max(1));
+            if !link.raw().is_null() && link.requests.probe_if_silent() {
                 self.ask_for_report(peer, link);
             }
         }
     }
 
     pub(super) fn peer_of(&self, number: u32) -> Option<u32> {
-        if let Some(peer) = self.leads.borrow().get(&number) {
-            return Some(*peer);
+        if let Some(peer) = self.peers.behind(number) {
+            return Some(peer);
         }
         // The peer asked, and nobody here has looked since.
         let peer = self.connector.board.peer_of(number)?;
         let link = self.link(peer);
         self.refresh(peer, link);
-        self.leads.borrow().get(&number).copied()
+        self.peers.behind(number)
     }
 }
 
 /// Whether the peer was lost, and stays so: a rank has its first interface as long as it lives.
 fn is_final(peer: u32, link: &Link) -> bool {
-    interface_of(peer) == 0 && link.state.get().error().is_some()
+    interface_of(peer) == 0 && link.error().is_some()
 }
