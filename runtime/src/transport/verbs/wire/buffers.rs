@@ -8,7 +8,6 @@ use rdma_core_sys::{ibv_sge, ibv_wc};
 use super::errors::io;
 use crate::transport::error::{Error, Result};
 use crate::transport::verbs::card::Card;
-use crate::transport::verbs::link::Then;
 use crate::transport::verbs::pool::Pool;
 use crate::transport::verbs::queue::{GIVEN, Shared};
 
@@ -100,16 +99,15 @@ impl SendBuffers {
         Ok(SendBuffers { small: Pool::new(card, SMALL, FRAME)?, large: Pool::new(card, LARGE, LARGE_BYTES)? })
     }
 
-    /// The pool for a copy of `bytes` bytes, and what to do with such a buffer when its request is done.
+    /// The pool for a copy of `bytes` bytes.
     ///
     /// # Errors
     /// [`Error::ExceedsLimit`]: no buffer has so many.
-    pub fn for_copy(&self, bytes: usize) -> Result<(&Pool, fn(u32) -> Then)> {
-        match bytes {
-            ..=FRAME => Ok((&self.small, Then::Small)),
-            ..=LARGE_BYTES => Ok((&self.large, Then::Large)),
-            _ => Err(Error::ExceedsLimit { what: "a packed put", length: bytes, limit: LARGE_BYTES }),
+    pub fn for_copy(&self, bytes: usize) -> Result<&Pool> {
+        if bytes > LARGE_BYTES {
+            return Err(Error::ExceedsLimit { what: "a packed put", length: bytes, limit: LARGE_BYTES });
         }
+        Ok(if bytes <= FRAME { &self.small } else { &self.large })
     }
 
     /// The word that an atomic has brought; its buffer is free afterwards.

@@ -169,8 +169,7 @@ impl VerbsWire {
         max: usize,
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<usize> {
-        let (pool, then) = self.buffers.for_copy(max)?;
-        let is_small = max <= FRAME;
+        let (pool, is_small) = (self.buffers.for_copy(max)?, max <= FRAME);
         if !is_small {
             // The buffer that came back last is still in the caches.
             self.read_completions();
@@ -182,7 +181,8 @@ impl VerbsWire {
         let mut sge = ibv_sge { addr: at as u64, length: len as u32, lkey: pool.key() };
         let mut wr = request(IBV_WR_RDMA_WRITE, std::slice::from_mut(&mut sge));
         wr.wr.rdma = ibv_send_wr_rdma { remote_addr, rkey };
-        let posted = self.post(peer, link, &mut wr, then(buffer), !is_small);
+        let then = if is_small { Then::Small(buffer) } else { Then::Large(buffer) };
+        let posted = self.post(peer, link, &mut wr, then, !is_small);
         link.requests.note_put();
         if posted.is_err() {
             pool.give_back(buffer);
