@@ -1,5 +1,6 @@
 //! [`Far`] over any transport, by the contract alone.
 
+mod room;
 mod segments;
 mod window;
 
@@ -96,6 +97,8 @@ struct Peer<E> {
     segments: RefCell<segments::Known>,
     /// Messages sent there for which no room has come back.
     load: Cell<Load>,
+    /// It was asked for room and has not returned any since.
+    asked: Cell<bool>,
     /// Something was put there since the last fence.
     unfenced: Cell<bool>,
     /// Something was put there since the last flush.
@@ -273,10 +276,10 @@ impl<D: Domain> Network<D> {
         }
         owners[index] = rank;
         let (table, fetch) = (RefCell::new(table), RefCell::default());
-        let [unfenced, unflushed, listed] = [false; 3].map(Cell::new);
+        let [asked, unfenced, unflushed, listed] = [false; 4].map(Cell::new);
         let segments = RefCell::default();
         let load = Cell::default();
-        Ok(Peer { endpoint, table, fetch, segments, load, unfenced, unflushed, listed })
+        Ok(Peer { endpoint, table, fetch, segments, load, asked, unfenced, unflushed, listed })
     }
 
     fn unpack(&self, key: &[u8]) -> Result<RemoteKey> {
@@ -415,32 +418,6 @@ impl<D: Domain> Network<D> {
             self.written.borrow().iter().all(|rank| !matches!(peers[rank].settled(), Ok(false)))
         };
         !events.has(Events::SEND_COMPLETION) && (self.unanswered.load(Ordering::Relaxed) > 0 || !settled())
-    }
-
-    /// Notes room that peers have returned.
-    fn take_room(&self) {
-        if self.returned.borrow().is_empty() {
-            return;
-        }
-        let peers = self.peers.borrow();
-        for (from, load) in self.returned.borrow_mut().drain(..) {
-            if let Some(peer) = peers.get(&from) {
-                peer.load.set(peer.load.get().without(load));
-            }
-        }
-    }
-
-    /// Returns room to a sender. `false`: the network takes no message now.
-    fn return_room(&self, to: usize, load: Load) -> bool {
-        let sent = self.with(to, |peer| {
-            peer.endpoint.am_bcopy(ROOM, 16, |room| {
-                room[..8].copy_from_slice(&(self.rank as u64).to_ne_bytes());
-                room[8..16].copy_from_slice(&load.to_word().to_ne_bytes());
-                16
-            })
-        });
-        // A peer that is gone needs none. Whatever else fails is tried again: the sender may be waiting for this room.
-        matches!(sent, Ok(_) | Err(NotNow::ConnectionReset))
     }
 
     /// Notes that something was put at `rank`.
@@ -600,7 +577,8 @@ where
     fn send(&self, to: usize, id: u8, ordered: bool, header: u64, payload: &[u8]) -> Result<Sent> {
         debug_assert!(id < ROOM, "the last two ids are the network's own");
         self.with(to, |peer| {
-            if self.windowed && !peer.load.get().leaves_room() {
+            if self.windowed && !peer.load.get().leaves_room(8 + payload.len()) {
+                self.ask_for_room(peer);
                 return Ok(Sent::NoRoom);
             }
             if ordered {

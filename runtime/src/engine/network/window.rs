@@ -3,16 +3,19 @@
 //! receiver's queue, so without this a receiver that does not run handlers would queue without limit.
 //!
 //! Both ends count. The receiver returns room when half of a window is handled, by a message of its own that is not counted.
-//! So the receiver always holds back less than half a window. A sender without room has more than that in flight: the receiver still
-//! has to handle some of it, and then returns the room. The sender need not ask for it.
+//! So the receiver always holds back less than half a window. A sender that has as much in flight need not ask for room: the
+//! receiver still has to handle some of it, and then returns it. A sender with less in flight has to ask if its next message does
+//! not fit into the rest: the receiver may have handled everything, and returns room at once when it is asked.
+//!
+//! The messages in flight never have more bytes than a window. A message longer than a window goes alone.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// Messages of one sender that a receiver queues. Chosen: as many as lanes of mapped memory have by default.
 pub(super) const MESSAGES: u32 = 64;
-/// Bytes of one sender's messages after which it waits. The last message may exceed it. Chosen: some long messages.
-pub(super) const BYTES: u32 = 256 << 10;
+/// Bytes of one sender's messages that a receiver queues, unless it is one message that is longer. Chosen: two messages of 256 KiB.
+pub(super) const BYTES: u32 = 512 << 10;
 
 /// Messages, and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,10 +25,13 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Whether a sender with so much in flight may send another message.
+    /// Asks the receiver to return room as soon as it has handled something. Nobody returns so little.
+    pub(super) const QUESTION: Load = Load { messages: 0, bytes: 0 };
+
+    /// Whether a sender with so much in flight may send a message of `len` bytes.
     #[inline]
-    pub(super) fn leaves_room(self) -> bool {
-        self.messages < MESSAGES && self.bytes < BYTES
+    pub(super) fn leaves_room(self, len: usize) -> bool {
+        self.messages < MESSAGES && (self.bytes == 0 || self.bytes as usize + len <= BYTES as usize)
     }
 
     #[inline]
@@ -42,7 +48,8 @@ impl Load {
         }
     }
 
-    fn is_due(self) -> bool {
+    /// Whether a receiver that has handled so much returns it without being asked.
+    pub(super) fn is_due(self) -> bool {
         self.messages >= MESSAGES / 2 || self.bytes >= BYTES / 2
     }
 
@@ -62,6 +69,8 @@ pub(super) struct Handled {
     loads: RefCell<BTreeMap<usize, Load>>,
     /// Senders to which room is due.
     due: RefCell<Vec<usize>>,
+    /// Senders that asked for room when nothing of them was handled.
+    asked: RefCell<Vec<usize>>,
 }
 
 impl Handled {
@@ -69,12 +78,20 @@ impl Handled {
     pub(super) fn note(&self, from: usize, len: usize) -> bool {
         let mut loads = self.loads.borrow_mut();
         let load = loads.entry(from).or_default();
-        let was_due = load.is_due();
         *load = load.with(len);
-        if load.is_due() && !was_due {
+        let is_due = load.is_due() || self.asked.borrow().contains(&from);
+        if is_due && !self.due.borrow().contains(&from) {
             self.due.borrow_mut().push(from);
         }
-        load.is_due()
+        is_due
+    }
+
+    /// The sender asks for room: it is due now or, if nothing is handled, with its next message.
+    pub(super) fn ask(&self, from: usize) {
+        let list = if self.loads.borrow().contains_key(&from) { &self.due } else { &self.asked };
+        if !list.borrow().contains(&from) {
+            list.borrow_mut().push(from);
+        }
     }
 
     /// Returns room that is due: `send` tells whether it went, else it is tried again later.
@@ -88,6 +105,7 @@ impl Handled {
             let sent = send(*from, load);
             if sent {
                 loads.remove(from);
+                self.asked.borrow_mut().retain(|asked| asked != from);
             }
             !sent
         });
@@ -106,16 +124,21 @@ mod tests {
     /// A sender and a receiver that handles everything, with messages of these lengths in turn.
     fn all_go(lengths: &[usize]) -> u32 {
         let (mut out, handled) = (Load::default(), Handled::default());
-        let (mut sent, mut most) = (0, 0);
+        let (mut sent, mut most, mut questions) = (0, 0, 0);
         while sent < 10_000 {
             let mut queue = Vec::new();
-            while out.leaves_room() && sent < 10_000 {
+            while sent < 10_000 && out.leaves_room(lengths[sent % lengths.len()]) {
                 let len = lengths[sent % lengths.len()];
                 out = out.with(len);
                 queue.push(len);
                 sent += 1;
             }
-            assert!(!queue.is_empty(), "the sender has no room though all is handled, after {sent} messages");
+            if queue.is_empty() {
+                assert!(!out.is_due(), "all was handled and so much never came back, after {sent} messages");
+                handled.ask(3);
+                questions += 1;
+                assert!(questions <= sent, "a question brought no room");
+            }
             most = most.max(out.bytes);
             for len in queue {
                 handled.note(3, len);
@@ -131,13 +154,42 @@ mod tests {
 
     #[test]
     fn room_comes_back_whatever_the_lengths() {
-        for lengths in
-            [&[0][..], &[8], &[BYTES as usize], &[120 << 10, 200 << 10], &[1, 4000, 1 << 20], &[BYTES as usize / 2 - 1]]
-        {
-            let most = all_go(lengths);
+        const WINDOW: usize = BYTES as usize;
+        for lengths in [
+            &[0][..],
+            &[8],
+            &[WINDOW],
+            &[120 << 10, 200 << 10, 450 << 10],
+            &[1, 4000, 4 << 20],
+            &[WINDOW / 2 - 1, WINDOW / 2 + 2],
+            &[WINDOW + 1, 8],
+        ] {
+            let most = all_go(lengths) as usize;
             let longest = lengths.iter().max().copied().unwrap_or_default();
-            assert!((most as usize) < BYTES as usize + longest, "{most} bytes in flight with {lengths:?}");
+            assert!(most <= WINDOW.max(longest), "{most} bytes in flight with {lengths:?}");
         }
+    }
+
+    #[test]
+    fn a_question_is_answered_with_the_next_message_if_nothing_is_handled() {
+        let handled = Handled::default();
+        let given = || {
+            let mut given = Vec::new();
+            handled.give_back(|from, load| {
+                given.push((from, load.messages));
+                true
+            });
+            given
+        };
+        handled.ask(1);
+        handled.ask(1);
+        assert_eq!(given(), []);
+        assert!(!handled.note(2, 8), "another one asked");
+        assert!(handled.note(1, 8));
+        assert_eq!(given(), [(1, 1)]);
+        assert!(!handled.note(1, 8), "the question was answered");
+        handled.ask(1);
+        assert_eq!((given(), given()), (vec![(1, 1)], vec![]));
     }
 
     #[test]
@@ -159,12 +211,24 @@ mod tests {
     /// Rank 1 makes progress and runs no handler, as a rank that waits for the network alone does.
     #[test]
     fn a_receiver_that_runs_no_handler_queues_a_window() {
-        const MANY: u64 = 1000;
         /// As `message::id` has it: a kind of message whose payload is kept by its header.
         const BROADCAST: u8 = 10;
         let plain = Config::new(2, 5);
         let posted = Config { memory: Memory::Posted, ..plain.clone() };
-        for (config, len) in [(plain.clone(), 8), (posted, 8), (plain.clone(), 30_000), (plain.tiny(), 100)] {
+        let mut long = plain.clone();
+        long.flow.message = 1 << 20;
+        let alone = [BYTES as usize + 8; 2];
+        for (config, lens) in [
+            (plain.clone(), [8, 8]),
+            (posted, [8, 8]),
+            (plain.clone(), [30_000, 30_000]),
+            (plain.tiny(), [100, 100]),
+            // The second does not fit beside the first, which no receiver returns unasked.
+            (long.clone(), [200_000, 400_000]),
+            (long, alone),
+        ] {
+            let len = |number: u64| lens[number as usize % 2];
+            let many = if lens[1] > 100_000 { 8 } else { 1000 };
             let job = Simulated::new(config);
             let sent = job.run(|world| {
                 let engine = world.engine();
@@ -172,39 +236,44 @@ mod tests {
                 world.barrier().expect("all are here");
                 let (mut sent, far) = (0, engine.network(1 - world.rank()));
                 if world.rank() == 0 {
-                    let payload = vec![1; len];
+                    let payload = |number| vec![1; len(number)];
                     // Far longer than what is refused takes to arrive.
                     for _ in 0..5000 {
-                        if sent < MANY && engine.send(1, BROADCAST, sent, &payload).expect("alive") == Sent::Done {
+                        if sent < many && engine.send(1, BROADCAST, sent, &payload(sent)).expect("alive") == Sent::Done
+                        {
                             sent += 1;
                         }
                         engine.turn();
                         world.sleep(Duration::from_micros(1));
                     }
                     told.put(1, 0, 1).expect("in range");
-                    for number in sent..MANY {
-                        world.messages().pass_broadcast(1, number, &payload).expect("alive");
+                    for number in sent..many {
+                        world.messages().pass_broadcast(1, number, &payload(number)).expect("alive");
                     }
                 } else {
                     while told.load(0) == 0 {
                         far.progress();
                         world.sleep(Duration::from_micros(1));
                     }
-                    for number in 0..MANY {
+                    for number in 0..many {
                         let mut bytes = None;
                         let came = || {
                             bytes = world.messages().take_broadcast(number);
                             bytes.is_some()
                         };
                         world.wait_until(came).expect("comes");
-                        assert_eq!(bytes.map(|bytes| bytes.len()), Some(len));
+                        assert_eq!(bytes.map(|bytes| bytes.len()), Some(len(number)));
                     }
                 }
                 sent
             });
             let sent = sent.expect("runs")[0];
-            let (most, bytes) = (u64::from(MESSAGES), u64::from(BYTES));
-            assert!(sent > 1 && sent <= most && (sent - 1) * len as u64 <= bytes, "{sent} messages of {len} bytes");
+            let bytes = (0..sent).map(len).sum::<usize>();
+            let most = (BYTES as usize).max(lens[0]);
+            assert!(
+                (1..=u64::from(MESSAGES)).contains(&sent) && bytes <= most,
+                "{sent} messages of {lens:?} bytes, {bytes} bytes in all"
+            );
         }
     }
 
