@@ -121,8 +121,9 @@ mod tests {
     use crate::transport::sim::Config;
     use crate::transport::{Memory, Sent};
 
-    /// A sender and a receiver that handles everything, with messages of these lengths in turn.
-    fn all_go(lengths: &[usize]) -> u32 {
+    /// A sender and a receiver that handles everything, with messages of these lengths in turn. Returns the most bytes in flight, and
+    /// how often the sender had to ask for room.
+    fn all_go(lengths: &[usize]) -> (u32, usize) {
         let (mut out, handled) = (Load::default(), Handled::default());
         let (mut sent, mut most, mut questions) = (0, 0, 0);
         while sent < 10_000 {
@@ -149,7 +150,7 @@ mod tests {
                 true
             });
         }
-        most
+        (most, questions)
     }
 
     #[test]
@@ -158,15 +159,18 @@ mod tests {
         for lengths in [
             &[0][..],
             &[8],
+            &[100 << 10],
+            &[WINDOW / 2],
             &[WINDOW],
             &[120 << 10, 200 << 10, 450 << 10],
             &[1, 4000, 4 << 20],
             &[WINDOW / 2 - 1, WINDOW / 2 + 2],
             &[WINDOW + 1, 8],
         ] {
-            let most = all_go(lengths) as usize;
+            let (most, questions) = all_go(lengths);
             let longest = lengths.iter().max().copied().unwrap_or_default();
-            assert!(most <= WINDOW.max(longest), "{most} bytes in flight with {lengths:?}");
+            assert!(most as usize <= WINDOW.max(longest), "{most} bytes in flight with {lengths:?}");
+            assert!(questions == 0 || longest > WINDOW / 2, "{lengths:?}: enough was handled, and did not come back");
         }
     }
 
