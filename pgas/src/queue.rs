@@ -252,6 +252,7 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     ///
     /// # Errors
     /// As [`DistQueue::with_options`].
+    #[track_caller]
     pub fn new(world: &'w World) -> Result<DistQueue<'w, T>> {
         world.within("DistQueue::new", || DistQueue::with_options(world, &Options::new(world)))
     }
@@ -261,6 +262,7 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     /// # Errors
     /// [`Error::RanksDiffer`] on all ranks if these differ; [`Error::InvalidArgument`] if messages have no room for any item;
     /// as [`World::allgather`].
+    #[track_caller]
     pub fn with_options(world: &'w World, options: &Options) -> Result<DistQueue<'w, T>> {
         world.within("DistQueue::with_options", || {
             let mut room = [world.largest_message().saturating_sub(OVERHEAD).min(MESSAGE)];
@@ -313,6 +315,7 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     ///
     /// # Errors
     /// [`Error::Agreed`] if a rank has not been told yet; as [`World::barrier`].
+    #[track_caller]
     pub fn restart(&mut self) -> Result<()> {
         self.world.within("DistQueue::restart", || {
             let ended = self.part.object.ended.get();

@@ -128,8 +128,8 @@ fn a_failing_test_says_where_each_rank_is() {
     for name in ["one_rank_does_not_come::ranks_3", "one_process_does_not_come::ranks_2"] {
         let (status, said) = run(name);
         assert!(!status.success(), "{name}: {said}");
-        assert!(said.contains("rank 0 waits: barrier"), "{name}: {said}");
-        assert!(said.contains("rank 1 waits: waiting for a bell"), "{name}: {said}");
+        assert!(said.contains("rank 0 waits: barrier (attribute.rs:"), "{name}: {said}");
+        assert!(said.contains("rank 1 waits: waiting for a bell (attribute.rs:"), "{name}: {said}");
         // Ranks that are processes are ended by their launcher.
         assert!(name.contains("process") || said.contains("the job has passed its deadline"), "{name}: {said}");
     }
@@ -144,7 +144,10 @@ fn a_deadline_that_nobody_hears_ends_the_process() {
     let last = said.lines().find(|line| line.contains("this process is aborted")).unwrap_or_else(|| panic!("{said}"));
     assert!(last.starts_with(&format!("{NAME}: ")), "{said}");
     assert!(last.contains("deadline of 500ms"), "{said}");
-    assert!(last.contains("rank 0 waits: GlobalArray::new: barrier; rank 1 computes"), "{said}");
+    assert!(
+        last.contains("rank 0 waits: GlobalArray::new: barrier (attribute.rs:") && last.contains("; rank 1 computes"),
+        "{said}"
+    );
 }
 
 /// Each rank's own words, once, under its number; and nothing of the harness that each process has.

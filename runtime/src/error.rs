@@ -1,10 +1,13 @@
 //! The one error type. Every variant says what happened, where, and what to do about it.
 
+use std::panic::Location;
 use std::time::Duration;
 
 /// What has happened when the roster of a job is not there any more.
 pub(crate) const MEMORY_LOST: &str = "the memory of this job was cut or cleared from outside the job (its file, \
      /memfd:bellwether under /proc/PID/fd, was truncated or had holes punched into it)";
+/// What stands before the place of a call in a message.
+pub(crate) const CALLED_AT: &str = "called at ";
 
 /// What a Bellwether call returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -129,7 +132,7 @@ pub enum Error {
         setting: &'static str,
     },
     /// A rank died, panicked or left while this one still needed it.
-    #[error("{doing}: rank {rank} is gone: {cause}")]
+    #[error("{doing}: rank {rank} is gone: {cause}{}", .doing.called())]
     PeerLost {
         /// The rank that is gone.
         rank: usize,
@@ -139,7 +142,7 @@ pub enum Error {
         doing: Doing,
     },
     /// The memory that ranks of this machine have in common was cleared by somebody who is not part of the job.
-    #[error("{doing}: {MEMORY_LOST}; start it again")]
+    #[error("{doing}: {MEMORY_LOST}; start it again{}", .doing.called())]
     MemoryLost {
         /// What this rank was doing.
         doing: Doing,
@@ -161,7 +164,7 @@ pub enum Error {
         advice: &'static str,
     },
     /// A wait with a time limit ended without what it waited for.
-    #[error("{doing}: not done after {after:?}")]
+    #[error("{doing}: not done after {after:?}{}", .doing.called())]
     TimedOut {
         /// What this rank was doing.
         doing: Doing,
@@ -169,7 +172,7 @@ pub enum Error {
         after: Duration,
     },
     /// Every rank waits, nothing is under way, and so nothing can end the wait. Only the simulator can know.
-    #[error("{doing}: deadlock: every rank waits, and no message or operation is in flight")]
+    #[error("{doing}: deadlock: every rank waits, and no message or operation is in flight{}", .doing.called())]
     Standstill {
         /// What this rank was doing.
         doing: Doing,
@@ -313,6 +316,7 @@ pub enum Error {
 pub struct Doing {
     call: Option<&'static str>,
     step: &'static str,
+    place: Option<&'static Location<'static>>,
 }
 
 impl Doing {
@@ -326,15 +330,26 @@ impl Doing {
         self.step
     }
 
-    /// The same as a part of `call`, unless it is known to be part of another one.
-    fn within(self, call: &'static str) -> Doing {
-        Doing { call: self.call.or((call != self.step).then_some(call)), ..self }
+    /// Where the program made the call, if that is known.
+    pub fn place(self) -> Option<&'static Location<'static>> {
+        self.place
+    }
+
+    /// The same as a part of `call`, made at `place`, unless it is known to be part of another one.
+    fn within(self, call: Option<&'static str>, place: &'static Location<'static>) -> Doing {
+        let call = self.call.or(call.filter(|call| *call != self.step));
+        Doing { call, place: self.place.or(Some(place)), ..self }
+    }
+
+    /// The place of the call, for the end of a message.
+    fn called(self) -> String {
+        self.place.map_or_else(String::new, |place| format!(" ({CALLED_AT}{}:{})", place.file(), place.line()))
     }
 }
 
 impl From<&'static str> for Doing {
     fn from(step: &'static str) -> Doing {
-        Doing { call: None, step }
+        Doing { call: None, step, place: None }
     }
 }
 
@@ -389,28 +404,40 @@ impl std::fmt::Debug for Error {
 }
 
 impl Error {
-    /// The same error, of something that was done for `call`: that is the name which the program knows.
+    /// The same error, of something that was done for `call`, the name which the program knows, made at `place`.
     #[cold]
-    pub(crate) fn within(self, call: &'static str) -> Error {
-        let longer = |operation, why: String| if operation == call { why } else { format!("{operation}: {why}") };
+    pub(crate) fn within(self, call: Option<&'static str>, place: &'static Location<'static>) -> Error {
         match self {
-            Error::PeerLost { rank, cause, doing } => Error::PeerLost { rank, cause, doing: doing.within(call) },
-            Error::TimedOut { doing, after } => Error::TimedOut { doing: doing.within(call), after },
-            Error::MemoryLost { doing } => Error::MemoryLost { doing: doing.within(call) },
-            Error::Standstill { doing } => Error::Standstill { doing: doing.within(call) },
-            Error::InsideHandler { .. } => Error::InsideHandler { operation: call },
-            Error::Forked { rank, parent, child, .. } => Error::Forked { operation: call, rank, parent, child },
-            Error::InvalidArgument { operation, why } => {
-                Error::InvalidArgument { operation: call, why: longer(operation, why) }
-            }
-            Error::Agreed { rank, why } => Error::Agreed { rank, why: format!("in `{call}`: {why}") },
+            Error::PeerLost { rank, cause, doing } => Error::PeerLost { rank, cause, doing: doing.within(call, place) },
+            Error::TimedOut { doing, after } => Error::TimedOut { doing: doing.within(call, place), after },
+            Error::MemoryLost { doing } => Error::MemoryLost { doing: doing.within(call, place) },
+            Error::Standstill { doing } => Error::Standstill { doing: doing.within(call, place) },
             Error::RanksDiffer { what, rank, reference, theirs, mut ours, advice } => {
-                let mark = format!("`{call}`");
-                if !theirs.contains(&mark) && !ours.contains(&mark) {
-                    ours += &format!(" (this rank is in {mark})");
+                // What the ranks have shown each other has the places already.
+                if !ours.contains(CALLED_AT) && !theirs.contains(CALLED_AT) {
+                    let name = call.map_or(String::new(), |call| format!("this rank is in `{call}`, "));
+                    ours += &format!(" ({name}{CALLED_AT}{}:{})", place.file(), place.line());
                 }
                 Error::RanksDiffer { what, rank, reference, theirs, ours, advice }
             }
+            error => match call {
+                Some(call) => error.named(call),
+                None => error,
+            },
+        }
+    }
+
+    /// An error without a place, as one of `call`.
+    #[cold]
+    fn named(self, call: &'static str) -> Error {
+        match self {
+            Error::InsideHandler { .. } => Error::InsideHandler { operation: call },
+            Error::Forked { rank, parent, child, .. } => Error::Forked { operation: call, rank, parent, child },
+            Error::InvalidArgument { operation, why } => {
+                let why = if operation == call { why } else { format!("{operation}: {why}") };
+                Error::InvalidArgument { operation: call, why }
+            }
+            Error::Agreed { rank, why } => Error::Agreed { rank, why: format!("in `{call}`: {why}") },
             other => other,
         }
     }

@@ -101,6 +101,7 @@ impl<I: Pod> Push<'_, I> {
     ///
     /// # Errors
     /// As [`World::barrier`].
+    #[track_caller]
     pub fn finish(&mut self) -> Result<()> {
         self.world.within("Push::finish", || self.port.finish())
     }

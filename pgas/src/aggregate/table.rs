@@ -99,6 +99,7 @@ impl<T: Pod> Aggregator<'_, T> {
     /// [`crate::Error::InvalidArgument`] on all ranks, before anything is changed, if an index is out of range or the
     /// lists differ in length; [`crate::Error::RanksDiffer`], likewise, if ranks are in different calls, or describe
     /// different layouts; [`crate::Error::PeerLost`].
+    #[track_caller]
     pub fn scatter_add<P: Places>(
         &mut self,
         table: &mut Symmetric<T>,
@@ -117,6 +118,7 @@ impl<T: Pod> Aggregator<'_, T> {
     ///
     /// # Errors
     /// As [`Aggregator::scatter_add`].
+    #[track_caller]
     pub fn scatter_with<P: Places>(
         &mut self,
         table: &mut Symmetric<T>,
@@ -133,6 +135,7 @@ impl<T: Pod> Aggregator<'_, T> {
     ///
     /// # Errors
     /// As [`Aggregator::scatter_add`].
+    #[track_caller]
     pub fn fetch_add<P: Places>(
         &mut self,
         table: &mut Symmetric<T>,
@@ -162,6 +165,7 @@ impl<T: Pod> Aggregator<'_, T> {
     ///
     /// # Errors
     /// As [`Aggregator::scatter_add`]; an error of arguments leaves `values` as they were.
+    #[track_caller]
     pub fn gather_into<P: Places>(
         &mut self,
         table: &Symmetric<T>,
@@ -182,6 +186,7 @@ impl<T: Pod> Aggregator<'_, T> {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the one place where all updates meet")]
+    #[track_caller]
     fn update<P: Places>(
         &mut self,
         operation: &'static str,

@@ -21,6 +21,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::new`].
+    #[track_caller]
     pub fn map<U: Element>(&self, world: &World, mut function: impl FnMut(T) -> U) -> Result<GlobalArray<U, D>> {
         world.within("map", || {
             let mut result = GlobalArray::new(world, self.layout.clone())?;
@@ -36,6 +37,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the layouts are not equal; as [`GlobalArray::new`].
+    #[track_caller]
     pub fn zip_map<U: Element, V: Element>(
         &self,
         world: &World,
@@ -72,6 +74,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`World::allreduce`].
+    #[track_caller]
     pub fn reduce<U: Element>(
         &self,
         world: &World,
@@ -102,6 +105,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`World::allreduce`].
+    #[track_caller]
     pub fn sum(&self, world: &World) -> Result<T>
     where
         T: Add<Output = T>,
@@ -114,6 +118,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the layouts are not equal; as [`World::allreduce`].
+    #[track_caller]
     pub fn dot(&self, world: &World, other: &GlobalArray<T, D>) -> Result<T>
     where
         T: Add<Output = T> + Mul<Output = T>,

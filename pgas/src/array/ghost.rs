@@ -117,6 +117,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// # world.barrier()
     /// # })?.into_iter().collect() }
     /// ```
+    #[track_caller]
     pub fn with_ghosts(world: &World, layout: Layout<D>, ghosts: Ghosts<D>) -> Result<Self> {
         world.within("with_ghosts", || {
         for (d, &width) in ghosts.width.iter().enumerate().filter(|(_, width)| **width > 0) {
@@ -154,6 +155,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`Symmetric::put_slice`] and [`Bell::ring`]. If an earlier exchange was not finished that is done first.
+    #[track_caller]
     pub fn start_exchange(&mut self) -> Result<Pending<'_, T, D>> {
         self.finish_exchange()?;
         if let Some(mut halo) = self.halo.take() {
@@ -168,10 +170,12 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::start_exchange`] and [`Pending::finish`].
+    #[track_caller]
     pub fn exchange(&mut self) -> Result<()> {
         self.memory.progress().within("exchange", || self.start_exchange()?.finish())
     }
 
+    #[track_caller]
     fn finish_exchange(&mut self) -> Result<()> {
         let Some(mut halo) = self.halo.take() else { return Ok(()) };
         let received = match halo.started > halo.finished {

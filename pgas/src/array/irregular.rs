@@ -48,6 +48,7 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
     ///
     /// # Errors
     /// As [`Aggregator::gather`].
+    #[track_caller]
     pub fn gather(&self, by: &mut Aggregator<'_, T>, numbers: &[usize]) -> Result<Vec<T>> {
         self.memory.progress().within("gather", || {
             by.gather(&self.memory, &Numbered { layout: &self.layout, ghost: self.ghost }, numbers)
@@ -75,6 +76,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`Aggregator::scatter_add`].
+    #[track_caller]
     pub fn scatter_add(&mut self, by: &mut Aggregator<'_, T>, numbers: &[usize], values: &[T]) -> Result<()>
     where
         T: Addend,
@@ -89,6 +91,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`Aggregator::scatter_add`].
+    #[track_caller]
     pub fn scatter_with(
         &mut self,
         by: &mut Aggregator<'_, T>,
@@ -106,6 +109,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`Aggregator::scatter_add`].
+    #[track_caller]
     pub fn fetch_add_all(&mut self, by: &mut Aggregator<'_, T>, numbers: &[usize], values: &[T]) -> Result<Vec<T>>
     where
         T: Addend,

@@ -185,6 +185,7 @@ impl<T, const D: usize> GlobalArray<T, D> {
     /// # Errors
     /// [`Error::InvalidArgument`] if the layout is not for as many ranks as the world has; [`Error::RanksDiffer`] if it
     /// is not the same everywhere; as [`World::alloc`].
+    #[track_caller]
     pub fn new(world: &World, layout: Layout<D>) -> Result<Self>
     where
         T: Element,
@@ -197,6 +198,7 @@ impl<T, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// As [`GlobalArray::new`].
+    #[track_caller]
     pub fn from_fn(world: &World, layout: Layout<D>, mut value: impl FnMut([usize; D]) -> T) -> Result<Self>
     where
         T: Element,

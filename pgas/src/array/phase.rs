@@ -73,6 +73,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// # Errors
     /// Then the array is gone. [`Error::RanksDiffer`](crate::Error::RanksDiffer) if a rank is in another collective call or
     /// shares another array; as [`World::barrier`].
+    #[track_caller]
     pub fn share(mut self, world: &World) -> Result<GlobalArray<T, D, Shared>> {
         world.within("share", || {
             if D > 1 && self.tables.is_none() {
@@ -95,6 +96,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     ///
     /// # Errors
     /// As [`GlobalArray::share`].
+    #[track_caller]
     pub fn localize(self, world: &World) -> Result<GlobalArray<T, D, Local>> {
         world.within("localize", || {
             world.change_reach(&self.memory, Reach::Handle)?;

@@ -22,6 +22,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the extents are not the same; as [`GlobalArray::new`].
+    #[track_caller]
     pub fn relayout(&self, world: &World, layout: Layout<D>) -> Result<GlobalArray<T, D>> {
         world.within("relayout", || {
             self.check_extents("relayout", layout.extents(), self.extents())?;
@@ -35,6 +36,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::relayout`]; then the other array is gone.
+    #[track_caller]
     pub fn copy_into(&self, world: &World, to: GlobalArray<T, D>) -> Result<GlobalArray<T, D>> {
         world.within("copy_into", || {
             self.check_extents("copy_into", to.extents(), self.extents())?;

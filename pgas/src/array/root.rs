@@ -28,6 +28,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// # Errors
     /// [`Error::InvalidArgument`], on all ranks, for a root that is none, or that gives another number of elements; as
     /// [`GlobalArray::new`].
+    #[track_caller]
     pub fn from_root(world: &World, layout: Layout<D>, root: usize, values: Option<&[T]>) -> Result<Self> {
         world.within("from_root", || {
             const OPERATION: &str = "from_root";
@@ -55,6 +56,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a root that is none; as [`Team::alltoallv`].
+    #[track_caller]
     pub fn to_root(&self, world: &World, root: usize) -> Result<Option<Vec<T>>> {
         world.within("to_root", || {
             check_root(world, "to_root", root)?;

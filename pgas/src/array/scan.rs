@@ -17,6 +17,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::new`] and [`Team::alltoallv`].
+    #[track_caller]
     pub fn scan(&self, world: &World, combine: impl Fn(T, T) -> T) -> Result<GlobalArray<T, 1>> {
         world.within("scan", || self.scan_with(world, 0, None, combine))
     }
@@ -25,6 +26,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::scan`].
+    #[track_caller]
     pub fn exclusive_scan(&self, world: &World, start: T, combine: impl Fn(T, T) -> T) -> Result<GlobalArray<T, 1>> {
         world.within("exclusive_scan", || self.scan_with(world, 0, Some(start), combine))
     }
@@ -33,6 +35,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::scan`].
+    #[track_caller]
     pub fn prefix_sum(&self, world: &World) -> Result<GlobalArray<T, 1>>
     where
         T: Add<Output = T>,
@@ -44,6 +47,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::scan`].
+    #[track_caller]
     pub fn exclusive_prefix_sum(&self, world: &World) -> Result<GlobalArray<T, 1>>
     where
         T: Add<Output = T>,
@@ -81,6 +85,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// assert!(highest.to_root(world, 0)?.is_none_or(|all| all[..5] == [0, 3, 3, 4, 4]));
     /// # Ok(()) })?.into_iter().collect() }
     /// ```
+    #[track_caller]
     pub fn scan_along(&self, world: &World, axis: usize, combine: impl Fn(T, T) -> T) -> Result<GlobalArray<T, D>> {
         world.within("scan_along", || {
             self.check_axis(world, "scan_along", axis)?;
@@ -93,6 +98,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::scan_along`].
+    #[track_caller]
     pub fn exclusive_scan_along(
         &self,
         world: &World,
@@ -123,6 +129,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// assert!(areas.iter().all(|([i, j], area)| *area == (i + 1) * (j + 1)));
     /// # Ok(()) })?.into_iter().collect() }
     /// ```
+    #[track_caller]
     pub fn prefix_sum_along(&self, world: &World, axis: usize) -> Result<GlobalArray<T, D>>
     where
         T: Add<Output = T>,
@@ -134,6 +141,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::scan_along`].
+    #[track_caller]
     pub fn exclusive_prefix_sum_along(&self, world: &World, axis: usize) -> Result<GlobalArray<T, D>>
     where
         T: Add<Output = T>,

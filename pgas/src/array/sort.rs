@@ -19,6 +19,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::sort_by`].
+    #[track_caller]
     pub fn sort(&self, world: &World) -> Result<GlobalArray<T, 1>>
     where
         T: Ord,
@@ -30,6 +31,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::sort_by`].
+    #[track_caller]
     pub fn sort_by_key<K: Ord>(&self, world: &World, key: impl Fn(&T) -> K) -> Result<GlobalArray<T, 1>> {
         world.within("sort_by_key", || self.sort_by(world, |a, b| key(a).cmp(&key(b))))
     }
@@ -44,6 +46,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::new`] and [`World::allgather`].
+    #[track_caller]
     pub fn sort_by(&self, world: &World, compare: impl Fn(&T, &T) -> Ordering) -> Result<GlobalArray<T, 1>> {
         world.within("sort_by", || self.sort_line(world, compare))
     }
@@ -69,6 +72,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// assert_eq!(*sorted.layout(), layout);
     /// # Ok(()) })?.into_iter().collect() }
     /// ```
+    #[track_caller]
     pub fn sort_along(&self, world: &World, axis: usize) -> Result<GlobalArray<T, D>>
     where
         T: Ord,
@@ -81,6 +85,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::sort_along_by`].
+    #[track_caller]
     pub fn sort_along_by_key<K: Ord>(
         &self,
         world: &World,
@@ -101,6 +106,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// [`InvalidArgument`](crate::Error::InvalidArgument), with both numbers, for an axis that the array does not have, and
     /// [`RanksDiffer`](crate::Error::RanksDiffer) for ranks that give different ones, on all ranks; as
     /// [`GlobalArray::relayout`].
+    #[track_caller]
     pub fn sort_along_by(
         &self,
         world: &World,

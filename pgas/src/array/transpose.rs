@@ -15,6 +15,7 @@ impl<T: Pod> GlobalArray<T, 2, Local> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the extents do not fit; as [`GlobalArray::new`].
+    #[track_caller]
     pub fn transpose(&self, world: &World, layout: Layout<2>) -> Result<GlobalArray<T, 2>> {
         world.within("transpose", || {
             self.check_transposed(layout.extents())?;
@@ -30,6 +31,7 @@ impl<T: Pod> GlobalArray<T, 2, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::transpose`]; then the other array is gone.
+    #[track_caller]
     pub fn transpose_into(&self, world: &World, to: GlobalArray<T, 2>) -> Result<GlobalArray<T, 2>> {
         world.within("transpose_into", || {
             self.check_transposed(to.extents())?;

@@ -92,6 +92,7 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
     /// assert!(corner.iter().all(|([i, j], element)| *element == (10 * (i + 7) + j + 5) as u64));
     /// # Ok(()) })?.into_iter().collect() }
     /// ```
+    #[track_caller]
     pub fn to_array(&self, world: &World, layout: Layout<D>) -> Result<GlobalArray<T, D>> {
         world.within("to_array", || {
             world.check_own(&self.array.memory, "to_array")?;
@@ -243,6 +244,7 @@ impl<T: Pod, const D: usize> ViewMut<'_, T, D> {
     /// assert_eq!(large.sum(world)?, (1 + 2 + 3) * (1 + 2 + 3));
     /// # Ok(()) })?.into_iter().collect() }
     /// ```
+    #[track_caller]
     pub fn assign<P: Phase>(&mut self, world: &World, from: &View<'_, T, D, P>) -> Result<()> {
         world.within("assign", || {
             world.check_own(&from.array.memory, "assign")?;
@@ -284,6 +286,7 @@ impl<'a, T: Pod, const D: usize> View<'a, T, D, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::reduce`].
+    #[track_caller]
     pub fn reduce<U: Element>(
         &self,
         world: &World,

@@ -64,6 +64,7 @@ where
     ///
     /// # Errors
     /// As [`DistHashMap::with_options`].
+    #[track_caller]
     pub fn new(world: &'w World) -> Result<DistHashMap<'w, K, V>> {
         world.within("DistHashMap::new", || DistHashMap::with_options(world, &Options::new(world)))
     }
@@ -73,6 +74,7 @@ where
     /// # Errors
     /// [`Error::RanksDiffer`] on all ranks if these differ; [`Error::InvalidArgument`] if messages have no room for any key;
     /// as [`World::allgather`].
+    #[track_caller]
     pub fn with_options(world: &'w World, options: &Options) -> Result<DistHashMap<'w, K, V>> {
         world.within("DistHashMap::with_options", || {
             let mut room = [world.largest_message().saturating_sub(OVERHEAD)];
@@ -237,6 +239,7 @@ where
     ///
     /// # Errors
     /// As [`World::barrier`].
+    #[track_caller]
     pub fn len(&self) -> Result<usize> {
         self.world.within("DistHashMap::len", || {
             let mut sum = [self.local_len()];
@@ -249,6 +252,7 @@ where
     ///
     /// # Errors
     /// As [`World::barrier`].
+    #[track_caller]
     pub fn is_empty(&self) -> Result<bool> {
         self.world.within("DistHashMap::is_empty", || Ok(self.len()? == 0))
     }

@@ -20,6 +20,7 @@ impl Team {
     ///
     /// # Errors
     /// See above.
+    #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         self.shared.run(Kind::Barrier.doing(), checked::barrier(self.context()))
     }
@@ -34,6 +35,7 @@ impl Team {
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) for a root outside the team; see above.
+    #[track_caller]
     pub fn broadcast<T: PlainData>(&self, root: usize, values: &mut [T]) -> Result<()> {
         self.shared.run(Kind::Broadcast.doing(), checked::broadcast(self.context(), root, values))
     }
@@ -51,6 +53,7 @@ impl Team {
     ///
     /// # Errors
     /// As [`Team::broadcast`].
+    #[track_caller]
     pub fn reduce<T: PlainData>(&self, root: usize, values: &mut [T], operator: impl Operator<T>) -> Result<()> {
         self.shared.run(Kind::Reduce.doing(), checked::reduce(self.context(), root, values, &operator))
     }
@@ -74,6 +77,7 @@ impl Team {
     ///
     /// # Errors
     /// See above.
+    #[track_caller]
     pub fn allreduce<T: PlainData>(&self, values: &mut [T], operator: impl Operator<T>) -> Result<()> {
         self.shared.run(Kind::Allreduce.doing(), checked::allreduce(self.context(), values, &operator))
     }
@@ -95,6 +99,7 @@ impl Team {
     ///
     /// # Errors
     /// As [`Team::broadcast`].
+    #[track_caller]
     pub fn gather<T: PlainData>(&self, root: usize, mine: &[T]) -> Result<Option<Vec<T>>> {
         self.shared.run(Kind::Gather.doing(), checked::gather(self.context(), root, mine))
     }
@@ -109,6 +114,7 @@ impl Team {
     ///
     /// # Errors
     /// See above.
+    #[track_caller]
     pub fn allgather<T: PlainData>(&self, mine: &[T]) -> Result<Vec<T>> {
         self.shared.run(Kind::Allgather.doing(), checked::allgather(self.context(), mine))
     }
@@ -125,6 +131,7 @@ impl Team {
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) at a root whose values are not as many as all `mine` together;
     /// as [`Team::broadcast`].
+    #[track_caller]
     pub fn scatter<T: PlainData>(&self, root: usize, values: &[T], mine: &mut [T]) -> Result<()> {
         self.shared.run(Kind::Scatter.doing(), checked::scatter(self.context(), root, values, mine))
     }
@@ -140,6 +147,7 @@ impl Team {
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) for a length that is no multiple of the members; see above.
+    #[track_caller]
     pub fn alltoall<T: PlainData>(&self, values: &[T]) -> Result<Vec<T>> {
         self.shared.run(Kind::Alltoall.doing(), checked::alltoall(self.context(), values))
     }
@@ -156,6 +164,7 @@ impl Team {
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) unless there is a count for each member and they sum to the
     /// number of values; see above.
+    #[track_caller]
     pub fn alltoallv<T: PlainData>(&self, values: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>)> {
         self.shared.run(Kind::Alltoallv.doing(), checked::alltoallv(self.context(), values, counts))
     }
@@ -171,6 +180,7 @@ impl Team {
     ///
     /// # Errors
     /// See above.
+    #[track_caller]
     pub fn scan<T: PlainData>(&self, values: &mut [T], operator: impl Operator<T>) -> Result<()> {
         self.shared.run(Kind::Scan.doing(), checked::scan(self.context(), values, None, &operator))
     }
@@ -192,6 +202,7 @@ impl Team {
     ///
     /// # Errors
     /// See above.
+    #[track_caller]
     pub fn exclusive_scan<T: PlainData>(&self, values: &mut [T], initial: T, operator: impl Operator<T>) -> Result<()> {
         let body = checked::scan(self.context(), values, Some(initial), &operator);
         self.shared.run(Kind::ExclusiveScan.doing(), body)

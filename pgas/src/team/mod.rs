@@ -83,6 +83,7 @@ impl Team {
     ///
     /// # Errors
     /// As [`World::alloc`].
+    #[track_caller]
     pub fn world(world: &World) -> Result<Team> {
         world.within("Team::world", || {
             if let Some(everyone) = world.state::<Everyone>() {
@@ -141,6 +142,7 @@ impl Team {
     /// # Errors
     /// [`Error::OutOfMemory`], on all members of a new team, if one of them is in as many teams as there are slots; as
     /// [`Team::barrier`].
+    #[track_caller]
     pub fn split(&self, colour: Option<u64>, key: i64) -> Result<Option<Team>> {
         self.part(Head::new::<()>(Kind::Split, 0), colour, key)
     }
@@ -149,6 +151,7 @@ impl Team {
     ///
     /// # Errors
     /// As [`Team::split`].
+    #[track_caller]
     pub fn split_by_node(&self) -> Result<Team> {
         let team = self.part(Head::new::<()>(Kind::Split, 1), Some(self.context().node() as u64), 0)?;
         Ok(team.expect("this rank has a colour"))
@@ -160,6 +163,7 @@ impl Team {
     /// # Errors
     /// [`Error::InvalidArgument`] for an empty list, a rank outside the team, or one that comes twice; as
     /// [`Team::split`].
+    #[track_caller]
     pub fn subset(&self, ranks: &[usize]) -> Result<Option<Team>> {
         let kind = Kind::Subset;
         let places = match self.places(ranks) {
@@ -177,6 +181,7 @@ impl Team {
 
     /// Agrees on the new teams, and on a slot for each: the lowest that all its members have free, as MPI libraries agree
     /// on context ids.
+    #[track_caller]
     fn part(&self, head: Head, colour: Option<u64>, key: i64) -> Result<Option<Team>> {
         let context = self.context();
         let hub = &context.hub;

@@ -77,8 +77,13 @@ impl Shared {
         true
     }
 
-    /// Waits for `body`, after all collectives that were begun before.
+    /// Waits for `body`, after all collectives that were begun before. Its errors name the place of the caller.
+    #[track_caller]
     pub(super) fn run<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
+        self.context.hub.progress.within(doing, || self.run_here(doing, body))
+    }
+
+    fn run_here<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
         let outcome = {
             let result = Cell::new(None);
             let body = pin!(async { result.set(Some(caught(&*self.context, doing, body).await)) });
@@ -171,9 +176,11 @@ impl<R> Pending<R> {
     ///
     /// # Panics
     /// If something that the collective called has, such as its operator, whoever drove it then.
+    #[track_caller]
     pub fn wait(self) -> Result<R> {
+        let progress = &self.shared.context.hub.progress;
         let outcome = std::future::poll_fn(|cx| self.outcome(cx).map(Ok));
-        flatten(self.shared.context.hub.progress.block_on(self.doing, outcome))
+        progress.within(self.doing, || flatten(progress.block_on(self.doing, outcome)))
     }
 
     fn outcome(&self, cx: &mut task::Context<'_>) -> Poll<Outcome<R>> {

@@ -1,46 +1,82 @@
-//! The collective call that the program has made, where it is made of others: what errors and the roll call name.
+//! The call that the program has made, and where: what errors, other ranks and the roll call name.
 
 use std::cell::Cell;
+use std::panic::Location;
 
 use super::Engine;
 use crate::error::Result;
 
-/// Takes the name away again, also in a panic.
-struct Entered<'a>(&'a Cell<Option<&'static str>>);
+/// A call of the program that may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// Its name, where it is composed of others. `None`: the step that waits says what it is.
+    pub(crate) name: Option<&'static str>,
+    /// The place in the user's source.
+    pub(crate) place: &'static Location<'static>,
+}
+
+/// Puts the call before back, also in a panic.
+struct Entered<'a>(&'a Cell<Option<Call>>, Option<Call>);
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        self.0.set(None);
+        self.0.set(self.1);
     }
 }
 
 impl Engine {
-    /// Runs `body` as the call of this name. Within another call that one's name stays, which the program knows.
+    /// Runs `body` as the call of this name, made by the caller. Within another call that one stays, which the program knows.
     ///
     /// # Errors
     /// Those of `body`, as errors of the call; [`crate::error::Error::Forked`].
     #[inline]
-    pub fn within<R>(&self, call: &'static str, body: impl FnOnce() -> Result<R>) -> Result<R> {
+    #[track_caller]
+    pub fn within<R>(&self, name: &'static str, body: impl FnOnce() -> Result<R>) -> Result<R> {
+        if self.waiting.call.get().is_some_and(|call| call.name.is_some()) {
+            return body();
+        }
+        self.check_own(name)?;
+        self.enter_call(Call { name: Some(name), place: Location::caller() }, body)
+    }
+
+    /// As [`Engine::within`], for a call that is one step: its errors have that one's name already.
+    ///
+    /// # Errors
+    /// Those of `body`, with the place of the call.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn at<R>(&self, body: impl FnOnce() -> Result<R>) -> Result<R> {
         if self.waiting.call.get().is_some() {
             return body();
         }
-        self.check_own(call)?;
-        self.waiting.call.set(Some(call));
-        let _entered = Entered(&self.waiting.call);
-        body().map_err(|error| error.within(call))
+        self.enter_call(Call { name: None, place: Location::caller() }, body)
     }
 
-    /// The name of the call under way, if it has one.
-    pub(crate) fn call(&self) -> Option<&'static str> {
+    #[inline]
+    fn enter_call<R>(&self, call: Call, body: impl FnOnce() -> Result<R>) -> Result<R> {
+        let _entered = Entered(&self.waiting.call, self.waiting.call.replace(Some(call)));
+        body().map_err(|error| error.within(call.name, call.place))
+    }
+
+    /// The call under way, if there is one.
+    pub(crate) fn call(&self) -> Option<Call> {
         self.waiting.call.get()
     }
 
     /// Says what this rank waits in.
     #[cold]
     pub(super) fn tell_doing(&self, step: &str) {
+        let name = |call: Call| {
+            call.name.filter(|name| *name != step).map_or(step.to_owned(), |name| format!("{name}: {step}"))
+        };
         match self.waiting.call.get() {
-            Some(call) if call != step => self.job.set_doing(self.rank, &format!("{call}: {step}")),
-            _ => self.job.set_doing(self.rank, step),
+            // The end of the path, since there is little room.
+            Some(call) => {
+                let place = call.place;
+                let file = place.file().rsplit('/').next().unwrap_or_default();
+                self.job.set_doing(self.rank, &format!("{} ({file}:{})", name(call), place.line()));
+            }
+            None => self.job.set_doing(self.rank, step),
         }
     }
 }

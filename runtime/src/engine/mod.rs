@@ -31,6 +31,7 @@ mod wait;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 
+pub(crate) use self::call::Call;
 pub(crate) use self::claim::Claim;
 pub(crate) use self::context::{Identity, Stream};
 pub(crate) use self::dispatch::Dispatch;

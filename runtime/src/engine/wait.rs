@@ -11,6 +11,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use super::Engine;
+use super::call::Call;
 use crate::bootstrap::job::sleep_on;
 use crate::error::{Error, Loss, Result};
 
@@ -19,8 +20,8 @@ pub(super) struct Waiting {
     pub(super) patience: Cell<Patience>,
     /// Number of the last wait without limit, from 1.
     pub(super) number: Cell<u64>,
-    /// The collective that the program is in, if it is composed of others: errors name both.
-    pub(super) call: Cell<Option<&'static str>>,
+    /// The call that the program is in: errors name it, and its place.
+    pub(super) call: Cell<Option<Call>>,
     /// The current wait may be ended by something outside the job.
     outside: Cell<bool>,
 }

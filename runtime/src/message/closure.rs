@@ -297,13 +297,17 @@ impl<R> Call<R> {
     /// # Errors
     /// [`Error::HandlerPanicked`] if the closure panicked; [`Error::PeerLost`] if the target is gone; [`Error::BadMessage`] if the
     /// target could not decode the arguments or send the result, or this rank cannot decode it.
+    #[track_caller]
     pub fn wait(self) -> Result<R> {
-        let mut outcome = None;
-        self.messages.engine.wait_until(WAITING, None, || {
-            outcome = self.outcome().transpose();
-            outcome.is_some()
-        })?;
-        outcome.expect("the wait ends with an outcome")
+        let engine = &self.messages.engine;
+        engine.at(|| {
+            let mut outcome = None;
+            engine.wait_until(WAITING, None, || {
+                outcome = self.outcome().transpose();
+                outcome.is_some()
+            })?;
+            outcome.expect("the wait ends with an outcome")
+        })
     }
 
     /// The result or error of the call, if it is known. Must not be called again after that.

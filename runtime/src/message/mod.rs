@@ -1,5 +1,6 @@
 //! Active messages: code that runs at another rank, named by a handler number or by a closure.
 
+mod broadcast;
 mod calls;
 mod closure;
 pub mod code;
@@ -17,7 +18,6 @@ mod table;
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 pub use self::closure::Call;
@@ -28,6 +28,7 @@ pub(crate) use self::landing::handler as landing;
 pub use self::landing::{Announced, Landed, Landing, LandingId};
 pub use self::table::{HandlerFn, HandlerId};
 
+use self::broadcast::Broadcasts;
 use self::calls::Calls;
 use self::dispatch::Handlers;
 use self::table::Table;
@@ -87,8 +88,7 @@ pub struct Messages {
     landings: landing::Landings,
     /// Transfers to memory outside segments so far that went by message.
     transfers: Cell<u64>,
-    /// Pieces of broadcasts that came before this rank asked for them, by number.
-    broadcasts: RefCell<HashMap<u64, Vec<u8>>>,
+    broadcasts: Broadcasts,
     /// Few, so a search from the front is the quickest.
     state: RefCell<Vec<(TypeId, Rc<dyn Any>)>>,
 }
@@ -105,7 +105,7 @@ impl Messages {
             calls: Calls::default(),
             landings: landing::Landings::default(),
             transfers: Cell::new(0),
-            broadcasts: RefCell::default(),
+            broadcasts: Broadcasts::default(),
             state: RefCell::default(),
         });
         let weak: std::rc::Weak<dyn Dispatch> = Rc::<Messages>::downgrade(&messages);
@@ -127,23 +127,6 @@ impl Messages {
         messages.install_broadcast();
         messages.install_landings();
         messages
-    }
-
-    fn install_broadcast(&self) {
-        self.set_handler(id::BROADCAST, |messages, message| match words::<1>(message.data()) {
-            Some(([number], bytes)) => drop(messages.broadcasts.borrow_mut().insert(number, bytes.to_vec())),
-            None => messages.fault(message.from, "a broadcast without a number"),
-        });
-    }
-
-    /// Takes a piece of a broadcast, if it has come.
-    pub fn take_broadcast(&self, number: u64) -> Option<Vec<u8>> {
-        self.broadcasts.borrow_mut().remove(&number)
-    }
-
-    /// Sends a piece of a broadcast on to `to`.
-    pub fn pass_broadcast(&self, to: usize, number: u64, bytes: &[u8]) -> Result<()> {
-        self.engine.send_or_keep(to, id::BROADCAST, number, bytes)
     }
 
     /// A context for code that runs outside a handler, as if `from` had called.

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::exchange::Kind;
+use super::title::Kind;
 use crate::engine::Engine;
 use crate::error::{Error, Loss, Result};
 use crate::settings;

@@ -1,128 +1,49 @@
 //! Small all-to-all exchanges: each rank writes a few bytes to a board in its own slot, and reads all other ranks' boards.
 
 use std::cell::Cell;
+use std::panic::Location;
 
 use super::barrier::Barrier;
+use super::title::{Asked, Facts, Noted, Title, Written, differ, digest, mix};
 use crate::engine::{Engine, HeapRange};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory::copy;
 use crate::memory::layout::EXCHANGE_LEN;
-
-/// Which collective call an exchange belongs to. All ranks must be in the same one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// An allocation: requests, then outcomes.
-    Allocate = 1,
-    /// An allgather.
-    Gather,
-    /// An agreement on a common outcome.
-    Agree,
-    /// The last exchanges before a rank leaves.
-    Finish,
-    /// A change of who may reach an allocation: all ranks, or each owner its own part.
-    Phase,
-    /// An allreduce.
-    Reduce,
-    /// A broadcast.
-    Broadcast,
-}
-
-impl Kind {
-    pub(super) fn name(number: u8) -> &'static str {
-        match number {
-            0 => "a barrier",
-            1 => "an allocation",
-            2 => "an allgather",
-            3 => "an agreement",
-            4 => "finish",
-            5 => "a change of phase",
-            6 => "an allreduce",
-            7 => "a broadcast",
-            _ => "no exchange",
-        }
-    }
-}
-
-/// Bits of the kind in [`Title::kind`]; the number of elements is above them.
-const KIND_BITS: u32 = 8;
-
-/// The start of a board, before the bytes. All ranks' titles must be equal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C)]
-struct Title {
-    /// The epoch of this exchange's barrier. It distinguishes a board from the one that was there before.
-    epoch: u64,
-    /// [`Kind`], and above [`KIND_BITS`] the number of elements.
-    kind: u64,
-    /// Bytes shown.
-    len: u64,
-}
-
-/// Details for the error message if ranks are in different calls. At the end of a board; only read in that case.
-#[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C)]
-struct Facts {
-    /// Number of elements.
-    elements: u64,
-    /// The end of the name of their type; empty if the call has no elements.
-    of: [u8; 24],
-    /// The call that the program made, if this exchange is only a part of it.
-    call: [u8; 32],
-}
 
 /// Bytes one rank can show in one exchange.
 pub const BOARD: usize = FACTS - size_of::<Title>();
 /// Offset of the [`Facts`] in a board.
 const FACTS: usize = EXCHANGE_LEN - size_of::<Facts>();
 
-/// The call that an exchange belongs to. Kind and number of elements must be equal on all ranks; the type's name is only for
-/// the error message.
-#[derive(Debug, Clone, Copy)]
-pub struct Asked {
-    kind: Kind,
-    elements: usize,
-    of: &'static str,
-}
-
-impl Asked {
-    /// A call on `elements` elements of type `T`.
-    pub fn data<T>(kind: Kind, elements: usize) -> Asked {
-        Asked { kind, elements, of: std::any::type_name::<T>() }
-    }
-
-    fn facts(self, call: Option<&'static str>) -> Facts {
-        let mut facts = Facts { elements: self.elements as u64, of: [0; 24], call: [0; 32] };
-        let (of, call) = (self.of.as_bytes(), call.unwrap_or("").as_bytes());
-        let end = &of[of.len() - of.len().min(facts.of.len())..];
-        facts.of[..end.len()].copy_from_slice(end);
-        let start = &call[..call.len().min(facts.call.len())];
-        facts.call[..start.len()].copy_from_slice(start);
-        facts
-    }
-}
-
-impl From<Kind> for Asked {
-    fn from(kind: Kind) -> Asked {
-        Asked { kind, elements: 0, of: "" }
-    }
-}
-
-/// The text in a field of fixed length, up to the first zero.
-fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
-    String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or(bytes))
-}
-
 /// This rank's part in all exchanges of its world.
 ///
 /// Exchanges alternate between two boards. Before a rank writes a board again, it has passed the barrier of the exchange in
 /// between, which every rank enters only after it has read the board's last contents.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Exchange {
     turn: Cell<bool>,
+    /// See [`Title::history`].
+    history: Cell<u64>,
+    /// What went into it last, and the place of that call.
+    noted: Cell<(Noted, Option<&'static Location<'static>>)>,
+    /// What [`Facts`] either board has: a call that is made again need not write them again.
+    written: [Cell<Option<Written>>; 2],
+}
+
+impl Default for Exchange {
+    fn default() -> Exchange {
+        let noted = Cell::new((Noted::Nothing, None));
+        Exchange { turn: Cell::default(), history: Cell::default(), noted, written: Default::default() }
+    }
 }
 
 impl Exchange {
+    /// Notes what a call did or gave, which must be the same on all ranks: the next exchange tells of a difference.
+    pub fn note(&self, engine: &Engine, what: Noted, bytes: &[u8]) {
+        self.history.set(mix(self.history.get(), digest(bytes)));
+        self.noted.set((what, engine.call().map(|call| call.place)));
+    }
+
     /// Shows `bytes` to all ranks and calls `see` with each rank and its bytes, in rank order. Collective.
     ///
     /// # Errors
@@ -153,11 +74,11 @@ impl Exchange {
     ) -> Result<()> {
         assert!(bytes.len() <= BOARD, "{} bytes in one exchange", bytes.len());
         engine.check_outside_handler("a collective call")?;
-        let board = engine.layout.exchange + usize::from(self.turn.replace(!self.turn.get())) * EXCHANGE_LEN;
-        // The number of elements is compared too: arrays of different lengths may show equally long first pieces.
-        let kind = asked.kind as u64 | (asked.elements as u64) << KIND_BITS;
-        let title = Title { epoch: barrier.next_epoch(), kind, len: bytes.len() as u64 };
-        let facts = asked.facts(engine.call());
+        let half = usize::from(self.turn.replace(!self.turn.get()));
+        let board = engine.layout.exchange + half * EXCHANGE_LEN;
+        let title = asked.title(barrier.next_epoch(), bytes.len(), self.history.get());
+        let (call, noted) = (engine.call(), self.noted.get());
+        let written = Some(Written { asked, call, noted });
         // SAFETY: every slot is mapped and has a committed board there. Only our own is used over a network.
         let at = |rank| unsafe { engine.node.slot(rank).add(board) };
         const DATA: usize = size_of::<Title>();
@@ -165,9 +86,12 @@ impl Exchange {
         unsafe {
             copy::copy(at(engine.rank), (&raw const title).cast(), DATA);
             copy::copy(at(engine.rank).add(DATA), bytes.as_ptr(), bytes.len());
-            copy::copy(at(engine.rank).add(FACTS), (&raw const facts).cast(), size_of::<Facts>());
+            if self.written[half].replace(written) != written {
+                let facts = asked.facts(call, noted);
+                copy::copy(at(engine.rank).add(FACTS), (&raw const facts).cast(), size_of::<Facts>());
+            }
         }
-        barrier.enter_for(engine, asked.kind as u8)?;
+        barrier.enter_for(engine, asked.kind())?;
         if !engine.routes.all_mapped() {
             return self.all_far(engine, barrier, board, title, see);
         }
@@ -231,33 +155,5 @@ impl Exchange {
         closed?;
         boards.chunks_exact(len).enumerate().for_each(|(rank, bytes)| see(rank, &bytes[size_of::<Title>()..]));
         Ok(())
-    }
-}
-
-#[cold]
-fn differ(theirs: (usize, Title, Facts), ours: (usize, Title, Facts), epoch: u64) -> Error {
-    let show = |(_, title, facts): (usize, Title, Facts)| {
-        if title.epoch != epoch {
-            return "a barrier, or nothing".into();
-        }
-        let mut shown = Kind::name(title.kind as u8).to_owned();
-        if facts.of[0] != 0 {
-            // If the field is full, the start of a long name may be cut off.
-            let of = text(&facts.of);
-            let of = if facts.of[facts.of.len() - 1] == 0 { of } else { format!("...{of}").into() };
-            shown += &format!(" of {} elements of type {of}", facts.elements);
-        }
-        if facts.call[0] != 0 {
-            shown += &format!(" in `{}`", text(&facts.call));
-        }
-        shown
-    };
-    Error::RanksDiffer {
-        what: "the collective call",
-        rank: theirs.0,
-        reference: ours.0,
-        theirs: show(theirs),
-        ours: show(ours),
-        advice: "every rank must make the same collective calls, in the same order and of the same size",
     }
 }

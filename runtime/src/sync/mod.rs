@@ -3,3 +3,4 @@
 pub mod barrier;
 pub mod bell;
 pub mod exchange;
+pub mod title;

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::memory::blocks::{Entry, Numbers};
 use crate::memory::heap::Heap;
 use crate::memory::layout::LINE;
-use crate::sync::exchange::Kind;
+use crate::sync::title::{Asked, Kind};
 
 const SETTING: &str = "BELLWETHER_HEAP_LIMIT";
 const WHAT: &str = "symmetric heap";
@@ -118,16 +118,28 @@ impl Drop for Block {
 impl World {
     /// Takes `bytes` zeroed bytes, aligned to a cache line, at the same offset in every slot. Collective. No global pointer
     /// reaches them before [`Block::show`].
+    #[track_caller]
     pub(crate) fn allocate(&self, bytes: usize, operation: &'static str) -> Result<Block> {
-        self.allocate_aligned(bytes, LINE, operation)
+        self.allocate_aligned(Kind::Allocate.into(), bytes, LINE, operation)
     }
 
-    /// The same, aligned to `align` bytes: a multiple of a cache line, at most a page.
-    pub(super) fn allocate_aligned(&self, bytes: usize, align: usize, operation: &'static str) -> Result<Block> {
+    /// The same for what is `asked`, aligned to `align` bytes: a multiple of a cache line, at most a page.
+    #[track_caller]
+    pub(super) fn allocate_aligned(
+        &self,
+        asked: Asked,
+        bytes: usize,
+        align: usize,
+        operation: &'static str,
+    ) -> Result<Block> {
+        self.engine.at(|| self.allocate_together(asked, bytes, align, operation))
+    }
+
+    fn allocate_together(&self, asked: Asked, bytes: usize, align: usize, operation: &'static str) -> Result<Block> {
         self.engine.check_outside_handler(operation)?;
         self.engine.hand_back()?;
         let mut requests = Vec::with_capacity(self.size());
-        self.exchange(Kind::Allocate, bytemuck::bytes_of(&[bytes as u64, align as u64]), |_, theirs| {
+        self.exchange(asked, bytemuck::bytes_of(&[bytes as u64, align as u64]), |_, theirs| {
             requests.push(bytemuck::pod_read_unaligned::<[u64; 2]>(theirs));
         })?;
         for (what, which) in [("the size in bytes of an allocation", 0), ("the alignment of an allocation", 1)] {

@@ -72,16 +72,18 @@ impl Bell {
     /// [`crate::Error::PeerLost`] if a rank died, or if one has left and all others wait;
     /// [`crate::Error::InsideHandler`].
     #[inline]
+    #[track_caller]
     pub fn wait(&self, target: u64) -> Result<u64> {
-        self.words.wait(&self.engine, target, None)
+        self.engine.at(|| self.words.wait(&self.engine, target, None))
     }
 
     /// As [`Bell::wait`], for at most `limit`.
     ///
     /// # Errors
     /// As [`Bell::wait`], and [`crate::Error::TimedOut`].
+    #[track_caller]
     pub fn wait_timeout(&self, target: u64, limit: Duration) -> Result<u64> {
-        self.words.wait(&self.engine, target, Some(limit))
+        self.engine.at(|| self.words.wait(&self.engine, target, Some(limit)))
     }
 }
 

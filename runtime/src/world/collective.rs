@@ -5,11 +5,11 @@ use bytemuck::Pod;
 
 use super::{PlainData, World};
 use crate::error::{Error, Result};
-use crate::sync::exchange::{Asked, BOARD, Kind};
+use crate::sync::exchange::BOARD;
+use crate::sync::title::{Asked, Kind, Noted};
 
 /// Room for words behind their length.
 const WORDS: usize = BOARD - 8;
-const ADVICE: &str = "every rank must take part with the same length";
 
 impl World {
     /// Shows `mine` to all ranks and returns everyone's, in the order of the ranks. Collective; same length on every
@@ -17,26 +17,37 @@ impl World {
     ///
     /// # Errors
     /// [`Error::RanksDiffer`] for other lengths; as [`World::barrier`].
+    #[track_caller]
     pub fn allgather<T: PlainData>(&self, mine: &[T]) -> Result<Vec<T>> {
         let mut all = vec![T::zeroed(); mine.len() * self.size()];
-        self.rounds(mine, Kind::Gather, |rank, start, part| {
-            let at = rank * mine.len() + start;
-            all[at..at + part.len()].copy_from_slice(part);
+        self.engine.at(|| {
+            self.rounds(mine, Asked::data::<T>(Kind::Gather, mine.len()), |rank, start, part| {
+                let at = rank * mine.len() + start;
+                all[at..at + part.len()].copy_from_slice(part);
+            })
         })?;
         Ok(all)
     }
 
     /// Combines `values` of all ranks element by element, in the order of the ranks; the result replaces `values`
-    /// everywhere. Collective; same length on every rank.
+    /// everywhere. Collective; same length, type and operator on every rank.
+    ///
+    /// Ranks that combine differently are told so by their next collective call but a barrier, [`World::finish`] at the latest, which compares
+    /// the results: [`Error::RanksDiffer`]. Of more than 512 bytes it compares both ends.
     ///
     /// # Errors
     /// As [`World::allgather`].
+    #[track_caller]
     pub fn allreduce<T: PlainData>(&self, values: &mut [T], combine: impl Fn(T, T) -> T) -> Result<()> {
         let mine = values.to_vec();
-        self.rounds(&mine, Kind::Reduce, |rank, start, part| {
-            for (value, theirs) in values[start..].iter_mut().zip(part) {
-                *value = if rank == 0 { *theirs } else { combine(*value, *theirs) };
-            }
+        self.engine.at(|| {
+            self.rounds(&mine, Asked::data::<T>(Kind::Reduce, mine.len()), |rank, start, part| {
+                for (value, theirs) in values[start..].iter_mut().zip(part) {
+                    *value = if rank == 0 { *theirs } else { combine(*value, *theirs) };
+                }
+            })?;
+            self.exchange.note(&self.engine, Noted::Result, bytemuck::cast_slice(values));
+            Ok(())
         })
     }
 
@@ -44,100 +55,37 @@ impl World {
     ///
     /// # Errors
     /// As [`World::allgather`].
+    #[track_caller]
     pub fn allreduce_sum<T: PlainData + std::ops::Add<Output = T>>(&self, values: &mut [T]) -> Result<()> {
         self.allreduce(values, |a, b| a + b)
     }
 
-    /// Copies `values` of rank `root` to all ranks. Collective; same length on every rank. Over a network down a
-    /// binomial tree: at most log2 n messages one after the other, and no rank waits for those below it.
+    /// Copies `values` of rank `root` to all ranks. Collective; same root, length and type on every rank. Over a network down a
+    /// binomial tree: at most log2 n messages one after the other, and no rank waits for those below it; a difference that shows
+    /// in none of them is told by the next collective call but a barrier, [`World::finish`] at the latest.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`]; as [`World::allgather`].
+    #[track_caller]
     pub fn broadcast<T: PlainData>(&self, root: usize, values: &mut [T]) -> Result<()> {
         self.engine.check_rank(root, "broadcast")?;
+        let asked = Asked::data::<T>(Kind::Broadcast, values.len()).root(root);
         if !self.engine.routes.all_mapped() {
-            return self.broadcast_far(root, values, self.engine.largest_message());
+            return self.engine.at(|| self.broadcast_by_messages(asked, root, bytemuck::cast_slice_mut(values)));
         }
         let mine = values.to_vec();
-        self.rounds(&mine, Kind::Broadcast, |rank, start, part| {
-            if rank == root {
-                values[start..start + part.len()].copy_from_slice(part);
-            }
-        })
-    }
-
-    fn broadcast_far<T: Pod>(&self, root: usize, values: &mut [T], largest: usize) -> Result<()> {
-        const DOING: &str = "broadcast";
-        self.engine.check_outside_handler(DOING)?;
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(values);
-        let (n, len) = (self.size(), bytes.len() as u64);
-        // Numbered from the root, rank v hears from v without its lowest bit, and tells those that add a lower one.
-        let place = (self.rank() + n - root) % n;
-        let lowest = if place == 0 { n.next_power_of_two() } else { 1 << place.trailing_zeros() };
-        let step = largest - 16;
-        let (mut done, mut different) = (0, None);
-        // No elements are one piece without any: others may have some, which is to be told. The root's length says how many pieces
-        // there are. A rank with another length takes and passes on all of them too: its place in later broadcasts, and the ranks
-        // below it, depend on that.
-        loop {
-            let number = self.broadcasts.get();
-            self.broadcasts.set(number + 1);
-            let mut message = Vec::new();
-            if place == 0 {
-                message.extend_from_slice(&len.to_ne_bytes());
-                message.extend_from_slice(&bytes[done..bytes.len().min(done + step)]);
-            } else {
-                self.engine.wait_together(DOING, || match self.messages.take_broadcast(number) {
-                    Some(bytes) => {
-                        message = bytes;
-                        true
-                    }
-                    None => false,
-                })?;
-            }
-            let mut below = lowest >> 1;
-            while below > 0 {
-                if place + below < n {
-                    self.messages.pass_broadcast((place + below + root) % n, number, &message)?;
+        self.engine.at(|| {
+            self.rounds(&mine, asked, |rank, start, part| {
+                if rank == root {
+                    values[start..start + part.len()].copy_from_slice(part);
                 }
-                below >>= 1;
-            }
-            let bad = |why: &str| Error::BadMessage { from: root, why: why.into() };
-            let Some((theirs, data)) = message.split_first_chunk() else {
-                return Err(bad("a broadcast without a length"));
-            };
-            let theirs = u64::from_ne_bytes(*theirs);
-            match bytes.get_mut(done..done + data.len()) {
-                Some(piece) if theirs == len => piece.copy_from_slice(data),
-                _ => different = Some(theirs),
-            }
-            done += data.len();
-            if done as u64 >= theirs {
-                break;
-            }
-            if data.is_empty() {
-                return Err(bad("a broadcast that ends before its length"));
-            }
-        }
-        let Some(theirs) = different else { return Ok(()) };
-        let show = |bytes: u64| {
-            let (elements, of) = (bytes / size_of::<T>() as u64, std::any::type_name::<T>());
-            format!("a broadcast of {elements} elements of type {of}, {bytes} bytes")
-        };
-        Err(Error::RanksDiffer {
-            what: "the collective call",
-            rank: root,
-            reference: self.rank(),
-            theirs: show(theirs),
-            ours: show(len),
-            advice: ADVICE,
+            })
         })
     }
 
     /// Passes `mine` through the boards, as many elements at a time as fit; `see` gets rank, first index and part.
-    fn rounds<T: Pod>(&self, mine: &[T], kind: Kind, mut see: impl FnMut(usize, usize, &[T])) -> Result<()> {
+    fn rounds<T: Pod>(&self, mine: &[T], asked: Asked, mut see: impl FnMut(usize, usize, &[T])) -> Result<()> {
         const { assert!(size_of::<T>() <= BOARD && size_of::<T>() > 0, "an element fits in an exchange") };
-        let asked = Asked::data::<T>(kind, mine.len());
         let mut scratch = vec![T::zeroed(); mine.len().min(BOARD / size_of::<T>())];
         let mut start = 0;
         loop {
@@ -159,6 +107,7 @@ impl World {
     ///
     /// # Errors
     /// As [`World::barrier`].
+    #[track_caller]
     pub fn exchange_addresses<T>(&self, address: *const T) -> Result<Vec<usize>> {
         self.allgather(&[address as usize])
     }
@@ -168,6 +117,7 @@ impl World {
     ///
     /// # Errors
     /// [`Error::Agreed`] on every rank, with the first failure's rank and text; as [`World::barrier`].
+    #[track_caller]
     pub fn agree(&self, mine: std::result::Result<(), String>) -> Result<()> {
         let mut board = [0u8; BOARD];
         if let Err(why) = mine {
@@ -176,7 +126,8 @@ impl World {
             board[8..8 + shown].copy_from_slice(&why.as_bytes()[..shown]);
         }
         let mut first = None;
-        self.exchange(Kind::Agree, &board, |rank, theirs| {
+        let exchange = |see: &mut dyn FnMut(usize, &[u8])| self.engine.at(|| self.exchange(Kind::Agree, &board, see));
+        exchange(&mut |rank, theirs: &[u8]| {
             let word = u64::from_ne_bytes(theirs[..8].try_into().expect("eight bytes")) as usize;
             if word != 0 && first.is_none() {
                 let end = 8 + (word - 1).min(WORDS);

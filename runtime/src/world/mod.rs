@@ -4,6 +4,7 @@ mod allocate;
 mod atomics;
 mod bell;
 mod bounds;
+mod broadcast;
 mod collective;
 mod context;
 #[cfg(feature = "mpi")]
@@ -64,7 +65,8 @@ use crate::error::{Error, Loss, Result};
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::settings::Settings;
 use crate::sync::barrier::Barrier;
-use crate::sync::exchange::{Asked, Exchange, Kind};
+use crate::sync::exchange::Exchange;
+use crate::sync::title::{Asked, Kind};
 
 /// A rank's place in a running job, and its way to all other ranks.
 ///
@@ -110,8 +112,6 @@ pub struct World {
     /// Whether the kernel lets us reach memory outside segments, as far as we know.
     attach_allowed: OneThread<Box<Cell<bool>>, World>,
     started: Instant,
-    /// Pieces of broadcasts over a network so far.
-    broadcasts: OneThread<Box<Cell<u64>>, World>,
     /// Tells other hosts, if there are any, of the ranks of this one.
     #[cfg(feature = "mpi")]
     hosts: OneThread<Option<hosts::Agent>, World>,
@@ -191,9 +191,13 @@ impl World {
     /// # Errors
     /// [`Error::PeerLost`] if a rank died, or left without calling this; [`Error::InsideHandler`]. What was wrong with
     /// a message that came in is told when the barrier is done, so that no rank is left behind in it.
+    #[track_caller]
     pub fn barrier(&self) -> Result<()> {
-        self.barrier.enter(&self.engine)?;
-        self.engine.take_fault()
+        self.engine.at(|| {
+            self.messages.before_barrier();
+            self.barrier.enter(&self.engine)?;
+            self.engine.take_fault()
+        })
     }
 
     /// Polls until `ready` holds, whatever makes it hold: a put, a message, or something outside the job.
@@ -201,8 +205,9 @@ impl World {
     /// # Errors
     /// [`Error::PeerLost`] if a rank died; [`Error::InsideHandler`]; on a simulated network, where nothing is outside the
     /// job, [`Error::Standstill`], as every other wait without a time limit.
+    #[track_caller]
     pub fn wait_until(&self, ready: impl FnMut() -> bool) -> Result<()> {
-        self.engine.wait_outside("waiting", ready)
+        self.engine.at(|| self.engine.wait_outside("waiting", ready))
     }
 
     /// As [`World::wait_until`], for what only other ranks can bring about: if those that have not left wait as well,
@@ -210,16 +215,18 @@ impl World {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if a rank died, or if one has left and all others wait; as [`World::wait_until`].
+    #[track_caller]
     pub fn wait_for_peers(&self, doing: &'static str, ready: impl FnMut() -> bool) -> Result<()> {
-        self.engine.wait_until(doing, None, ready)
+        self.engine.at(|| self.engine.wait_until(doing, None, ready))
     }
 
     /// Polls until `ready` holds, for at most `limit`.
     ///
     /// # Errors
     /// As [`World::wait_until`], and [`Error::TimedOut`].
+    #[track_caller]
     pub fn wait_until_for(&self, limit: Duration, ready: impl FnMut() -> bool) -> Result<()> {
-        self.engine.wait_until("waiting", Some(limit), ready)
+        self.engine.at(|| self.engine.wait_until("waiting", Some(limit), ready))
     }
 
     /// Time as [`World::wait_until_for`] counts it: since this rank started, or on a simulated network the virtual time
@@ -356,12 +363,18 @@ impl World {
     ///
     /// # Errors
     /// As [`World::barrier`].
+    #[track_caller]
     pub fn finish(self) -> Result<()> {
         self.last_barrier()
     }
 
     /// What [`World::finish`] does before it leaves.
+    #[track_caller]
     pub(crate) fn last_barrier(&self) -> Result<()> {
+        self.engine.at(|| self.finish_together())
+    }
+
+    fn finish_together(&self) -> Result<()> {
         self.engine.check_outside_handler("leaving")?;
         self.engine.job.begin_to_leave(self.engine.rank);
         // All messages have arrived, and so have those that their handlers sent, when two looks in turn find as many
@@ -412,6 +425,7 @@ impl World {
 
     /// Shows `bytes` to all ranks and looks at theirs. Collective; every rank shows equally many.
     pub(crate) fn exchange(&self, asked: impl Into<Asked>, bytes: &[u8], see: impl FnMut(usize, &[u8])) -> Result<()> {
+        self.messages.before_barrier();
         self.exchange.all(&self.engine, &self.barrier, asked, bytes, see)
     }
 }

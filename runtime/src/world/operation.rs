@@ -243,8 +243,10 @@ impl World {
     ///
     /// # Errors
     /// As [`World::wait_for_peers`]; also the error of an operation that the counter was to count.
+    #[track_caller]
     pub fn wait_counter(&self, counter: &Counter, target: u64) -> Result<u64> {
-        self.engine().wait_until("waiting for a counter", None, || counter.value() >= target)?;
+        let ready = || counter.value() >= target;
+        self.engine().at(|| self.engine().wait_until("waiting for a counter", None, ready))?;
         Ok(counter.value())
     }
 
@@ -252,12 +254,14 @@ impl World {
     ///
     /// # Errors
     /// The first error of these operations; as [`World::wait_for_peers`].
+    #[track_caller]
     pub fn wait_completion(&self, completion: &Completion) -> Result<()> {
         let mut outcome = None;
-        self.engine().wait_until("waiting for operations", None, || {
+        let ready = || {
             outcome = completion.outcome();
             outcome.is_some()
-        })?;
+        };
+        self.engine().at(|| self.engine().wait_until("waiting for operations", None, ready))?;
         outcome.expect("the wait ends with an outcome")
     }
 }

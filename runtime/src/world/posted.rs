@@ -100,9 +100,10 @@ impl<R> Posted<R> {
     /// # Errors
     /// What was wrong with its arguments; over a network [`crate::Error::PeerLost`], [`crate::Error::InsideHandler`],
     /// [`crate::Error::PhaseOver`].
+    #[track_caller]
     pub fn wait(self) -> Result<R> {
         let engine = Rc::clone(&self.engine);
-        engine.block_on(self.doing, self)
+        engine.at(|| engine.block_on(self.doing, self))
     }
 
     /// Whether it is done, so that [`Posted::wait`] does not wait. Polls.

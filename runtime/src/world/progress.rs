@@ -27,6 +27,7 @@ impl World {
     /// Those of `body`.
     #[doc(hidden)]
     #[inline]
+    #[track_caller]
     pub fn within<R>(&self, call: &'static str, body: impl FnOnce() -> Result<R>) -> Result<R> {
         self.engine().within(call, body)
     }
@@ -36,8 +37,9 @@ impl World {
     ///
     /// # Errors
     /// [`crate::Error::PeerLost`] if a rank died; [`crate::Error::InsideHandler`]; what the future gives.
+    #[track_caller]
     pub fn block_on<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
-        self.engine().block_on("waiting for a future", future)
+        self.engine().at(|| self.engine().block_on("waiting for a future", future))
     }
 
     /// Waits until all of `futures` are ready, and returns what they give, in their order: of [`Posted`](super::Posted),
@@ -59,11 +61,13 @@ impl World {
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn wait_all<T, F>(&self, futures: impl IntoIterator<Item = F>) -> Result<Vec<T>>
     where
         F: Future<Output = Result<T>> + Unpin,
     {
-        let outcomes = self.engine().wait_all("waiting for several futures", futures.into_iter().collect())?;
+        let futures = futures.into_iter().collect();
+        let outcomes = self.engine().at(|| self.engine().wait_all("waiting for several futures", futures))?;
         outcomes.into_iter().collect()
     }
 
@@ -146,6 +150,7 @@ impl Progress {
     /// As [`World::within`].
     #[doc(hidden)]
     #[inline]
+    #[track_caller]
     pub fn within<R>(&self, call: &'static str, body: impl FnOnce() -> Result<R>) -> Result<R> {
         self.engine.within(call, body)
     }

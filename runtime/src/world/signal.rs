@@ -89,13 +89,15 @@ impl Symmetric<u64> {
     ///
     /// # Errors
     /// [`crate::Error::OutOfBounds`]; as [`super::Bell::wait`].
+    #[track_caller]
     pub fn wait_signal(&self, index: usize, at_least: u64) -> Result<u64> {
         self.range("wait_signal", self.engine().rank, index, 1)?;
         let mut count = 0;
-        self.engine().wait_until(WAITING, None, || {
+        let ready = || {
             count = self.signals(index);
             count >= at_least
-        })?;
+        };
+        self.engine().at(|| self.engine().wait_until(WAITING, None, ready))?;
         Ok(count)
     }
 

@@ -325,7 +325,6 @@ impl Builder {
             allocator: OneThread::new(Box::new(RefCell::new(Allocator::new(&engine)))),
             attach_allowed: OneThread::new(Box::new(Cell::new(attaches))),
             started: Instant::now(),
-            broadcasts: OneThread::new(Box::default()),
             engine: OneThread::new(engine),
             messages: OneThread::new(messages),
             #[cfg(feature = "mpi")]

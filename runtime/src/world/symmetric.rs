@@ -13,6 +13,7 @@ use crate::engine::{Claim, Engine};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::LINE;
+use crate::sync::title::{Asked, Kind};
 
 /// An array of `len` elements at every rank, that every rank can read and write, one-sided.
 ///
@@ -47,6 +48,7 @@ impl World {
     /// # Errors
     /// [`Error::OutOfMemory`], on all ranks, with what was asked, what is free and the setting that changes it;
     /// [`Error::RanksDiffer`] if a rank asks for another size.
+    #[track_caller]
     pub fn alloc<T: PlainData>(&self, len: usize) -> Result<Symmetric<T>> {
         self.alloc_aligned(len, LINE)
     }
@@ -56,6 +58,7 @@ impl World {
     ///
     /// # Errors
     /// As [`World::alloc`]; [`Error::InvalidArgument`] for another alignment.
+    #[track_caller]
     pub fn alloc_aligned<T: PlainData>(&self, len: usize, align: usize) -> Result<Symmetric<T>> {
         let array = self.alloc_withheld_aligned(len, align)?;
         array.block.show();
@@ -65,12 +68,14 @@ impl World {
     /// As [`World::alloc`], but no global pointer reaches the elements, whatever its bits, before [`World::offer`] or a
     /// change of phase. For the library's own data, on which its soundness may depend.
     #[doc(hidden)]
+    #[track_caller]
     pub fn alloc_withheld<T: Pod>(&self, len: usize) -> Result<Symmetric<T>> {
         self.alloc_withheld_aligned(len, LINE)
     }
 
     /// [`World::alloc_withheld`] with the alignment of [`World::alloc_aligned`].
     #[doc(hidden)]
+    #[track_caller]
     pub fn alloc_withheld_aligned<T: Pod>(&self, len: usize, align: usize) -> Result<Symmetric<T>> {
         let wrong = |why| Error::InvalidArgument { operation: "alloc", why };
         let page = crate::memory::limits::page_size();
@@ -79,7 +84,8 @@ impl World {
         }
         let bytes = len.checked_mul(size_of::<T>());
         let too_many = || wrong(format!("{len} elements of {} bytes exceed the address space", size_of::<T>()));
-        let block = self.allocate_aligned(bytes.ok_or_else(too_many)?, align, "alloc")?;
+        let asked = Asked::data::<T>(Kind::Allocate, len);
+        let block = self.allocate_aligned(asked, bytes.ok_or_else(too_many)?, align, "alloc")?;
         Ok(Symmetric::over(block, Rc::clone(self.engine()), len))
     }
 }

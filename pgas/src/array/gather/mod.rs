@@ -120,6 +120,7 @@ impl<T: Pod> GatherPlan<T> {
     /// [`Error::InvalidArgument`] for a number outside of the layout, and [`Error::Agreed`] on the ranks whose lists are in order;
     /// [`Error::InvalidArgument`] if the layout is not for as many ranks as the world has; [`Error::RanksDiffer`] if it is not the
     /// same everywhere; as [`World::alloc`].
+    #[track_caller]
     pub fn new<const D: usize>(world: &World, layout: &Layout<D>, numbers: &[usize]) -> Result<GatherPlan<T>> {
         const { assert!(size_of::<T>() > 0, "elements have at least one byte") };
         world.within("GatherPlan::new", || {
@@ -203,6 +204,7 @@ impl<T: Pod> GatherPlan<T> {
     /// # Errors
     /// [`Error::InvalidArgument`] for another length; then nothing was sent, and others wait for this execution. As
     /// [`Symmetric::put_slice`] and [`Bell::wait`].
+    #[track_caller]
     pub fn start(&mut self, own: &[T]) -> Result<Gathering<'_, T>> {
         if own.len() != self.own {
             let why = format!(
@@ -312,6 +314,7 @@ impl<T: Pod> Gathering<'_, T> {
     /// # Errors
     /// [`Error::InvalidArgument`] if `into` has another length than the list; then the next start discards what comes. As
     /// [`Bell::wait`]; then `into` is as before.
+    #[track_caller]
     pub fn finish(self, into: &mut [T]) -> Result<()> {
         self.plan.check_len(into.len())?;
         let progress = self.plan.inbox.progress();

@@ -69,6 +69,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
     /// # std::fs::remove_dir_all(&folder).unwrap();
     /// # Ok(()) }
     /// ```
+    #[track_caller]
     pub fn save_npy(&self, world: &World, path: impl AsRef<Path>) -> Result<()> {
         world.within("save_npy", || {
             let path = path.as_ref();
@@ -102,6 +103,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
     /// [`Error::Agreed`], on every rank, with what the first rank said that failed: a file that is not there, is
     /// foreign, truncated, has elements of another type or byte order, or another number of dimensions.
     /// [`Error::InvalidArgument`] for a layout of other extents. As [`GlobalArray::new`].
+    #[track_caller]
     pub fn load_npy(
         world: &World,
         path: impl AsRef<Path>,

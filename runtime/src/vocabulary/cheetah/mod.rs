@@ -385,17 +385,20 @@ impl Controller {
     ///
     /// # Errors
     /// As [`World::wait_until`].
+    #[track_caller]
     pub fn wait(&self, bell: &Bell, count: i32) -> Result<()> {
         let world = self.world("wait")?;
         // Also where the bell has rung already: every call makes progress.
         world.engine().poll()?;
-        world.engine().wait_until("waiting for a bell", None, || bell.0.load(Ordering::Acquire) >= count)
+        let ready = || bell.0.load(Ordering::Acquire) >= count;
+        world.engine().at(|| world.engine().wait_until("waiting for a bell", None, ready))
     }
 
     /// As [`Controller::wait`], for at most `limit`.
     ///
     /// # Errors
     /// As [`Controller::wait`], and [`Error::TimedOut`].
+    #[track_caller]
     pub fn wait_for(&self, bell: &Bell, count: i32, limit: Duration) -> Result<()> {
         let world = self.world("wait_for")?;
         world.engine().poll()?;

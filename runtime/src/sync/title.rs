@@ -1,0 +1,308 @@
+//! What a collective call is, as ranks show it to each other: all that must be the same everywhere, and who is told of what where
+//! it is not.
+
+use std::any::TypeId;
+use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
+use std::panic::Location;
+
+use crate::engine::Call;
+use crate::error::{CALLED_AT, Error};
+
+/// Which collective call an exchange belongs to. All ranks must be in the same one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// An allocation: requests, then outcomes.
+    Allocate = 1,
+    /// An allgather.
+    Gather,
+    /// An agreement on a common outcome.
+    Agree,
+    /// The last exchanges before a rank leaves.
+    Finish,
+    /// A change of who may reach an allocation: all ranks, or each owner its own part.
+    Phase,
+    /// An allreduce.
+    Reduce,
+    /// A broadcast.
+    Broadcast,
+}
+
+impl Kind {
+    pub(super) fn name(number: u8) -> &'static str {
+        match number {
+            0 => "a barrier",
+            1 => "an allocation",
+            2 => "an allgather",
+            3 => "an agreement",
+            4 => "finish",
+            5 => "a change of phase",
+            6 => "an allreduce",
+            7 => "a broadcast",
+            _ => "no exchange",
+        }
+    }
+}
+
+/// Bits of the kind in [`Title::kind`]; the number of elements is above them.
+const KIND_BITS: u32 = 8;
+
+/// The start of a board, before the bytes. All ranks' titles must be equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub(super) struct Title {
+    /// The epoch of this exchange's barrier. It distinguishes a board from the one that was there before.
+    pub(super) epoch: u64,
+    /// [`Kind`], and above [`KIND_BITS`] the number of elements.
+    pub(super) kind: u64,
+    /// Bytes shown.
+    pub(super) len: u64,
+    /// Digest of the root and the type of the elements.
+    pub(super) of: u64,
+    /// Digest of what earlier collective calls were and gave, as far as no exchange has compared it.
+    pub(super) history: u64,
+}
+
+/// Details for the error message if ranks are in different calls. At the end of a board; only read in that case.
+#[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub(super) struct Facts {
+    /// Number of elements.
+    elements: u64,
+    /// The root plus one; 0 if the call has none.
+    root: u64,
+    /// The end of the name of their type; empty if the call has no elements.
+    of: [u8; 24],
+    /// The call that the program made, if this exchange is only a part of it.
+    call: [u8; 32],
+    /// Where it was made.
+    place: Spot,
+    /// [`Noted`] last.
+    noted: [u8; 8],
+    noted_at: Spot,
+}
+
+/// A place in the user's source: the end of the file's path, and the line. Line 0 is no place.
+#[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub(super) struct Spot {
+    file: [u8; 60],
+    line: u32,
+}
+
+impl Spot {
+    fn new(place: Option<&'static Location<'static>>) -> Spot {
+        let mut spot = Spot { file: [0; 60], line: 0 };
+        if let Some(place) = place {
+            (spot.line, spot.file) = (place.line(), tail(place.file()));
+        }
+        spot
+    }
+
+    /// For the end of a message; nothing if there is no place.
+    fn show(&self) -> String {
+        if self.line == 0 { String::new() } else { format!(", {CALLED_AT}{}:{}", whole_or_end(&self.file), self.line) }
+    }
+}
+
+/// What a collective call did that no exchange has compared: it goes into the history, which the next exchange compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Noted {
+    Nothing = 0,
+    /// The result of a reduction.
+    Result,
+    /// Root, length and type of a broadcast by messages.
+    Broadcast,
+}
+
+impl Noted {
+    fn show(number: u8) -> &'static str {
+        match number {
+            1 => "the result of the allreduce before",
+            2 => "root, length or type of the broadcast before",
+            _ => "no collective call before",
+        }
+    }
+}
+
+/// One step of a digest: that of splitmix64's finaliser.
+pub(super) fn mix(digest: u64, word: u64) -> u64 {
+    let word = (digest.rotate_left(25) ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word ^ word >> 29
+}
+
+/// Digest of `bytes`: of the first and the last [`SAMPLE`].
+pub(super) fn digest(bytes: &[u8]) -> u64 {
+    let words = |bytes: &[u8], digest| {
+        bytes.chunks(8).fold(digest, |digest, chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            mix(digest, u64::from_ne_bytes(word))
+        })
+    };
+    let (head, rest) = bytes.split_at(bytes.len().min(SAMPLE));
+    words(&rest[rest.len() - rest.len().min(SAMPLE)..], words(head, bytes.len() as u64))
+}
+
+/// Bytes of a result that are compared at either end. Chosen: ranks that combine differently hardly agree on as much, and a
+/// digest of all of a long one takes as long as combining it.
+const SAMPLE: usize = 256;
+
+/// The number of a type, the same on all ranks since they run the same executable.
+fn type_number(of: TypeId) -> u64 {
+    /// Takes the one word that a `TypeId` hashes to.
+    #[derive(Default)]
+    struct Word(u64);
+    impl Hasher for Word {
+        fn finish(&self) -> u64 {
+            self.0
+        }
+        fn write(&mut self, bytes: &[u8]) {
+            self.0 = digest(bytes);
+        }
+        fn write_u64(&mut self, word: u64) {
+            self.0 = word;
+        }
+    }
+    let mut word = Word::default();
+    of.hash(&mut word);
+    word.0
+}
+
+/// The call that an exchange belongs to. All of it must be equal on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    kind: Kind,
+    elements: usize,
+    /// Name and number of their type.
+    of: (&'static str, u64),
+    root: Option<usize>,
+}
+
+impl Asked {
+    /// A call on `elements` elements of type `T`.
+    pub fn data<T: 'static>(kind: Kind, elements: usize) -> Asked {
+        Asked { kind, elements, of: (std::any::type_name::<T>(), type_number(TypeId::of::<T>())), root: None }
+    }
+
+    /// The same with a root.
+    pub fn root(self, root: usize) -> Asked {
+        Asked { root: Some(root), ..self }
+    }
+
+    pub(super) fn title(self, epoch: u64, len: usize, history: u64) -> Title {
+        // The number of elements is compared too: arrays of different lengths may show equally long first pieces.
+        let kind = self.kind as u64 | (self.elements as u64) << KIND_BITS;
+        Title { epoch, kind, len: len as u64, of: self.digest(), history }
+    }
+
+    pub fn elements(self) -> usize {
+        self.elements
+    }
+
+    /// Name of the elements' type.
+    pub fn type_name(self) -> &'static str {
+        self.of.0
+    }
+
+    /// The number of that type, the same on all ranks.
+    pub fn type_number(self) -> u64 {
+        self.of.1
+    }
+
+    pub(super) fn kind(self) -> u8 {
+        self.kind as u8
+    }
+
+    /// A number that differs, as good as always, if root or type does.
+    fn digest(self) -> u64 {
+        mix(self.of.1, self.root.map_or(0, |root| root as u64 + 1))
+    }
+
+    pub(super) fn facts(self, call: Option<Call>, noted: (Noted, Option<&'static Location<'static>>)) -> Facts {
+        let mut name = [0; 32];
+        let call_name = call.and_then(|call| call.name).unwrap_or("").as_bytes();
+        let start = &call_name[..call_name.len().min(name.len())];
+        name[..start.len()].copy_from_slice(start);
+        Facts {
+            elements: self.elements as u64,
+            root: self.root.map_or(0, |root| root as u64 + 1),
+            of: tail(self.of.0),
+            call: name,
+            place: Spot::new(call.map(|call| call.place)),
+            noted: [noted.0 as u8; 8],
+            noted_at: Spot::new(noted.1),
+        }
+    }
+}
+
+impl From<Kind> for Asked {
+    fn from(kind: Kind) -> Asked {
+        Asked { kind, elements: 0, of: ("", 0), root: None }
+    }
+}
+
+fn show(kind: u8, elements: u64, of: &str, root: Option<usize>) -> String {
+    let mut shown = Kind::name(kind).to_owned();
+    if !of.is_empty() {
+        shown += &format!(" of {elements} elements of type {of}");
+    }
+    if let Some(root) = root {
+        shown += &format!(" from root {root}");
+    }
+    shown
+}
+
+/// The end of a text, in a field of fixed length.
+fn tail<const N: usize>(text: &str) -> [u8; N] {
+    let mut field = [0; N];
+    let end = &text.as_bytes()[text.len() - text.len().min(N)..];
+    field[..end.len()].copy_from_slice(end);
+    field
+}
+
+/// The text in a field of fixed length, up to the first zero.
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or(bytes))
+}
+
+/// The text that [`tail`] has put into a field. If the field is full, its start may be cut off.
+fn whole_or_end(bytes: &[u8]) -> Cow<'_, str> {
+    if bytes.last() == Some(&0) { text(bytes) } else { format!("...{}", text(bytes)).into() }
+}
+
+/// All that [`Facts`] are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) asked: Asked,
+    pub(super) call: Option<Call>,
+    pub(super) noted: (Noted, Option<&'static Location<'static>>),
+}
+
+#[cold]
+pub(super) fn differ(theirs: (usize, Title, Facts), ours: (usize, Title, Facts), epoch: u64) -> Error {
+    let is_before = theirs.1.epoch == epoch && Title { history: ours.1.history, ..theirs.1 } == ours.1;
+    let show = |(_, title, facts): (usize, Title, Facts)| {
+        if title.epoch != epoch {
+            return "a barrier, or nothing".into();
+        }
+        if is_before {
+            let digest = title.history;
+            return format!("{} (digest {digest:x}){}", Noted::show(facts.noted[0]), facts.noted_at.show());
+        }
+        let root = (facts.root as usize).checked_sub(1);
+        let mut shown = show(title.kind as u8, facts.elements, &whole_or_end(&facts.of), root);
+        if facts.call[0] != 0 {
+            shown += &format!(" in `{}`", text(&facts.call));
+        }
+        shown + &facts.place.show()
+    };
+    let advice = match is_before {
+        true => "every rank must give all collective calls the same root, length, type and operator",
+        false => "every rank must make the same collective calls, in the same order and of the same size",
+    };
+    let what = if is_before { "an earlier collective call" } else { "the collective call" };
+    Error::RanksDiffer { what, rank: theirs.0, reference: ours.0, theirs: show(theirs), ours: show(ours), advice }
+}

@@ -1,0 +1,183 @@
+//! The broadcast by messages, down a binomial tree.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use super::World;
+use crate::error::{Error, Result};
+use crate::sync::title::{Asked, Noted};
+
+const DOING: &str = "broadcast";
+/// How long a rank waits before it asks the root whether it is the root. Chosen: far above a message's way, and what a person does
+/// not notice.
+const LONG: Duration = Duration::from_millis(20);
+/// [`Head::ends`] of a rank that is not in the broadcast.
+const ELSEWHERE: u64 = 2;
+
+/// The start of every piece.
+#[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+struct Head {
+    /// Elements of the whole.
+    elements: u64,
+    /// Its bytes.
+    len: u64,
+    /// [`Asked::type_number`].
+    of: u64,
+    root: u32,
+    /// Whose head it is.
+    rank: u32,
+    /// 1: that rank has met another that differs, whose head follows, and nothing after it.
+    ends: u64,
+}
+
+impl Head {
+    fn is_same(&self, other: &Head) -> bool {
+        (self.elements, self.len, self.of, self.root) == (other.elements, other.len, other.of, other.root)
+    }
+}
+
+const HEAD: usize = size_of::<Head>();
+
+/// What a rank may learn from a piece.
+enum Piece {
+    /// It is of this broadcast.
+    Data(Vec<u8>),
+    /// A rank that waits as this one does takes this one for the root.
+    Question(Vec<u8>),
+    /// The root is in another collective call.
+    Elsewhere,
+}
+
+impl World {
+    /// Numbered from the root, rank v hears from v without its lowest bit, and tells those that add a lower one.
+    ///
+    /// Ranks that differ in what is `asked` find out by the pieces that come, and tell all others; one that no piece comes to asks the
+    /// rank that it takes for the root. Where neither shows it, the next exchange does.
+    pub(super) fn broadcast_by_messages(&self, asked: Asked, root: usize, bytes: &mut [u8]) -> Result<()> {
+        self.engine.check_outside_handler(DOING)?;
+        let head = Head {
+            elements: asked.elements() as u64,
+            len: bytes.len() as u64,
+            of: asked.type_number(),
+            root: root as u32,
+            rank: self.rank() as u32,
+            ends: 0,
+        };
+        let outcome = self.pass_down(asked.type_name(), head, bytes);
+        self.exchange.note(&self.engine, Noted::Broadcast, bytemuck::bytes_of(&Head { rank: 0, ..head }));
+        outcome
+    }
+
+    fn pass_down(&self, of: &'static str, head: Head, bytes: &mut [u8]) -> Result<()> {
+        let (n, root) = (self.size(), head.root as usize);
+        let place = (self.rank() + n - root) % n;
+        let lowest = if place == 0 { n.next_power_of_two() } else { 1 << place.trailing_zeros() };
+        let step = self.engine.largest_message() - size_of::<u64>() - HEAD;
+        let (mut done, mut different) = (0, None);
+        // No elements are one piece without any: others may have some, which is to be told. The root's length says how many pieces
+        // there are. A rank with another length takes and passes on all of them too: its place in later broadcasts, and the ranks
+        // below it, depend on that.
+        loop {
+            let number = self.messages.next_broadcast();
+            let message = if place == 0 {
+                [bytemuck::bytes_of(&head), &bytes[done..bytes.len().min(done + step)]].concat()
+            } else {
+                match self.await_piece(number, head)? {
+                    Piece::Data(message) => message,
+                    Piece::Question(message) => return Err(self.differ(number, of, head, read(&message)?.0)),
+                    Piece::Elsewhere => {
+                        let elsewhere = Head { rank: head.root, ends: ELSEWHERE, ..head };
+                        return Err(self.differ(number, of, head, elsewhere));
+                    }
+                }
+            };
+            let (theirs, data) = read(&message)?;
+            if theirs.ends != 0 {
+                return Err(differ("", theirs, read(data)?.0));
+            }
+            if theirs.root != head.root {
+                return Err(self.differ(number, of, head, theirs));
+            }
+            let mut below = lowest >> 1;
+            while below > 0 {
+                if place + below < n {
+                    self.messages.pass_broadcast((place + below + root) % n, number, &message)?;
+                }
+                below >>= 1;
+            }
+            match bytes.get_mut(done..done + data.len()) {
+                Some(piece) if theirs.is_same(&head) => piece.copy_from_slice(data),
+                _ => different = Some(theirs),
+            }
+            done += data.len();
+            if done as u64 >= theirs.len {
+                break;
+            }
+            if data.is_empty() {
+                return Err(Error::BadMessage { from: root, why: "a broadcast that ends before its length".into() });
+            }
+        }
+        different.map_or(Ok(()), |theirs| Err(differ(of, head, theirs)))
+    }
+
+    /// Waits for a piece, and after [`LONG`] asks the root.
+    fn await_piece(&self, number: u64, head: Head) -> Result<Piece> {
+        let came = RefCell::new(None);
+        let look = || {
+            let data = self.messages.take_broadcast(number).map(Piece::Data);
+            let question = || self.messages.take_question(number).map(Piece::Question);
+            let elsewhere = || self.messages.is_elsewhere(number).then_some(Piece::Elsewhere);
+            *came.borrow_mut() = data.or_else(question).or_else(elsewhere);
+            came.borrow().is_some()
+        };
+        match self.engine.wait_together_for(DOING, LONG, look) {
+            Err(Error::TimedOut { .. }) => {
+                self.messages.ask_broadcast(head.root as usize, number, bytemuck::bytes_of(&head))?;
+                self.engine.wait_together(DOING, look)?;
+            }
+            outcome => outcome?,
+        }
+        Ok(came.take().expect("the wait has ended with a piece"))
+    }
+
+    /// Tells all other ranks, which may wait for pieces that will not come, and gives the error.
+    #[cold]
+    fn differ(&self, number: u64, of: &'static str, head: Head, theirs: Head) -> Error {
+        let ends = [Head { ends: 1, ..head }, theirs];
+        for rank in (0..self.size()).filter(|rank| *rank != self.rank()) {
+            // Who is gone need not be told.
+            let _ = self.messages.pass_broadcast(rank, number, bytemuck::cast_slice(&ends));
+        }
+        differ(of, head, theirs)
+    }
+}
+
+/// The error for heads that differ. `of` is the name of our type, if it is known.
+#[cold]
+fn differ(of: &'static str, ours: Head, theirs: Head) -> Error {
+    let show = |head: Head, of: &str| {
+        if head.ends == ELSEWHERE {
+            return "a barrier, or a call with one".into();
+        }
+        let of = if of.is_empty() { String::new() } else { format!(" of type {of}") };
+        format!("a broadcast of {} elements{of}, {} bytes, from root {}", head.elements, head.len, head.root)
+    };
+    // Only its number came with the message.
+    let other = if of.is_empty() { "" } else { "another than this" };
+    Error::RanksDiffer {
+        what: "the collective call",
+        rank: theirs.rank as usize,
+        reference: ours.rank as usize,
+        theirs: show(theirs, if theirs.of == ours.of { of } else { other }),
+        ours: show(ours, of),
+        advice: "every rank must give the same root, length and type",
+    }
+}
+
+fn read(message: &[u8]) -> Result<(Head, &[u8])> {
+    match message.split_at_checked(HEAD) {
+        Some((head, data)) => Ok((bytemuck::pod_read_unaligned(head), data)),
+        None => Err(Error::BadMessage { from: 0, why: "a broadcast without a head".into() }),
+    }
+}

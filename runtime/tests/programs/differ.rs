@@ -1,0 +1,155 @@
+//! Ranks that make the same collective call in different ways are told, with what both sides did and where.
+
+use bellwether_runtime::{Error, Result, Transport, World};
+
+use super::{threads, watchdog};
+
+const MAPPED: bool = matches!(crate::TRANSPORT, Transport::Auto);
+
+/// Runs a program that cannot come out well: every rank gets an error, and at least one that the ranks differ, in words that have
+/// all of `said`.
+fn told(ranks: usize, said: &[&str], program: impl Fn(&World) -> Result<()> + Sync) {
+    watchdog();
+    let errors = threads(ranks, program).expect("the ranks start");
+    let mut texts = errors.into_iter().enumerate().map(|(rank, outcome)| match outcome {
+        Ok(()) => panic!("rank {rank} of {ranks} was told nothing: {said:?}"),
+        Err(Error::RanksDiffer { .. }) => outcome.expect_err("it is one").to_string(),
+        // Somebody else was told, and left.
+        Err(Error::PeerLost { .. }) => String::new(),
+        Err(other) => panic!("rank {rank} of {ranks}: {other}"),
+    });
+    let texts: Vec<String> = texts.by_ref().collect();
+    assert!(texts.iter().any(|text| said.iter().all(|word| text.contains(word))), "{said:?}: {texts:?}");
+}
+
+/// The place of the line after this call.
+#[track_caller]
+fn next_line() -> String {
+    let place = std::panic::Location::caller();
+    format!("called at {}:{}", place.file(), place.line() + 1)
+}
+
+#[test]
+fn every_rank_its_own_root() {
+    told(3, &["root"], |world| {
+        let mut value = [10 + world.rank() as u64];
+        world.broadcast(world.rank(), &mut value)?;
+        world.allgather(&[1]).map(drop)
+    });
+}
+
+#[test]
+fn every_rank_another_root() {
+    for ranks in [2, 3, 5] {
+        told(ranks, &["a broadcast of 1 elements", "from root"], |world| {
+            let mut value = [10 + world.rank() as u64];
+            world.broadcast((world.rank() + 1) % world.size(), &mut value)
+        });
+    }
+}
+
+#[test]
+fn one_rank_another_root() {
+    for ranks in [3, 4, 7] {
+        for odd in 0..ranks {
+            told(ranks, &["root"], |world| {
+                let root = if world.rank() == odd { (odd + 1) % ranks } else { odd };
+                // More than one message.
+                world.broadcast(root, &mut vec![7u64; 30_000])?;
+                world.allgather(&[1]).map(drop)
+            });
+        }
+    }
+}
+
+#[test]
+fn a_root_beside_a_reduction() {
+    // Without mapped memory each side knows of the other that it is elsewhere.
+    let said = match MAPPED {
+        true => ["a broadcast of 1 elements of type u64 from root 0", "an allreduce of 1 elements of type u64"],
+        false => ["a broadcast of 1 elements of type u64, 8 bytes, from root 0", "a barrier, or a call with one"],
+    };
+    told(3, &said, |world| {
+        let mut value = [1u64];
+        if world.rank() == 0 { world.allreduce_sum(&mut value) } else { world.broadcast(0, &mut value) }?;
+        world.allgather(&[1]).map(drop)
+    });
+}
+
+#[test]
+fn a_root_that_is_late_and_elsewhere() {
+    told(3, &["broadcast", "from root 0"], |world| {
+        if world.rank() == 0 {
+            // Until it has been asked.
+            world.sleep(std::time::Duration::from_millis(60));
+            world.allgather(&[1]).map(drop)
+        } else {
+            world.broadcast(0, &mut [1u64])
+        }
+    });
+}
+
+#[test]
+fn different_elements() {
+    told(2, &["type u64", "type"], |world| {
+        let root = 1;
+        if world.rank() == 0 { world.broadcast(root, &mut [1u64]) } else { world.broadcast(root, &mut [1i64]) }?;
+        world.allgather(&[1]).map(drop)
+    });
+    told(3, &["type f64", "type u64"], |world| {
+        if world.rank() == 2 { world.allreduce_sum(&mut [1u64]) } else { world.allreduce_sum(&mut [1f64]) }
+    });
+    told(2, &["an allocation of 1 elements of type u64", "an allocation of 1 elements of type f64"], |world| {
+        if world.rank() == 0 { world.alloc::<u64>(1).map(drop) } else { world.alloc::<f64>(1).map(drop) }
+    });
+}
+
+#[test]
+fn different_operators() {
+    told(3, &["an earlier collective call", "the result of the allreduce before", file!()], |world| {
+        let mut value = [world.rank() as u64 + 1];
+        world.allreduce(&mut value, |a, b| if world.rank() == 0 { a + b } else { a.max(b) })?;
+        world.barrier()?;
+        world.allgather(&[1]).map(drop)
+    });
+}
+
+#[test]
+fn both_sides_are_told_with_their_places() {
+    let (one, other) = (std::sync::OnceLock::new(), std::sync::OnceLock::new());
+    watchdog();
+    let errors = threads(2, |world| {
+        if world.rank() == 0 {
+            let _ = one.set(next_line());
+            world.allgather(&[1u8]).map(drop)
+        } else {
+            let _ = other.set(next_line());
+            world.allreduce_sum(&mut [1u8])
+        }
+    });
+    let places = [one.get().expect("set"), other.get().expect("set")];
+    for error in errors.expect("the ranks start") {
+        let said = error.expect_err("the ranks differ").to_string();
+        let own = places.iter().filter(|place| said.contains(**place)).count();
+        // Without mapped memory, whoever finds out knows its own place only, and leaves.
+        assert!(said.contains("the collective call differs") && own == 2 || !MAPPED && own == 1, "{said}");
+    }
+}
+
+#[test]
+fn a_wait_that_fails_is_told_with_its_place() {
+    watchdog();
+    let place = std::sync::OnceLock::new();
+    let errors = threads(2, |world| {
+        let bell = world.bell()?;
+        if world.rank() == 0 {
+            let _ = place.set(next_line());
+            return bell.wait(1).map(drop);
+        }
+        Ok(())
+    });
+    let error = errors.expect("the ranks start").swap_remove(0).expect_err("nobody rings");
+    assert!(error.to_string().contains(place.get().expect("set")), "{error}");
+    let Error::PeerLost { doing, .. } = error else { panic!("{error}") };
+    assert_eq!(doing.place().expect("a public call").file(), file!());
+}
