@@ -419,6 +419,24 @@ fn a_context_of_another_thread_tells_of_its_operations_events() {
 }
 
 #[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn operations_over_rdma_tell_of_their_events() {
+    let all_well = |results: Result<Vec<Result<()>>>| {
+        results.expect("ranks start").into_iter().for_each(|result| result.expect("runs"));
+    };
+    for ranks in [1, 2, 3] {
+        let through = Through::default();
+        all_well(threads(ranks, Transport::Verbs).run(|world| one_sided(world, &through)));
+        let ran = Through::default();
+        all_well(threads(ranks, Transport::Verbs).run(|world| messages(world, &ran)));
+        for elsewhere in [false, true] {
+            let through = Through::default();
+            all_well(threads(ranks, Transport::Verbs).run(|world| by_context(world, &through, elsewhere)));
+        }
+    }
+}
+
+#[test]
 fn ranks_that_are_processes_tell_of_events() {
     let program = std::env::current_exe().expect("this program");
     let ranks = std::process::Command::new(program)

@@ -1,5 +1,6 @@
 //! Runs rows of Cheetah's table between processes: `BELLWETHER_RANKS=2 cheetah_rows -full c08`, or under
-//! `bellwether run -n 2` or mpirun. One row a job, since a job sets up once.
+//! `bellwether run -n 2` or mpirun. A job sets up once. `shared` runs all rows that can share a job, each with a copy of the
+//! controller.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,6 +9,9 @@ use bellwether_runtime::vocabulary::cheetah::Controller;
 use bellwether_runtime::{Settings, Transport};
 use bellwether_tests::cheetah::{Load, ROWS, row};
 use bellwether_tests::watchdog;
+
+/// Rows that need a job of their own: they finalise it, or count the functions that are registered in it.
+const ALONE: [&str; 4] = ["c01", "c02", "c17", "c28"];
 
 fn main() -> ExitCode {
     let _guard = watchdog::guard(std::env::args().collect::<Vec<_>>().join(" "), Duration::from_secs(100));
@@ -22,25 +26,43 @@ fn main() -> ExitCode {
     };
     let full = arguments.iter().any(|argument| argument == "-full");
     arguments.retain(|argument| argument != "-full");
-    let [_, name] = arguments.as_slice() else {
+    let asked: Vec<_> = match &arguments[1..] {
+        [name] if name == "shared" => {
+            ROWS.iter().filter(|(name, _)| !ALONE.iter().any(|alone| name.starts_with(alone))).copied().collect()
+        }
+        [name] => row(name).into_iter().collect(),
+        _ => Vec::new(),
+    };
+    if asked.is_empty() {
         let names: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
-        eprintln!("usage: cheetah_rows [-np N] [-full] ROW, of {given} arguments given; rows:\n{}", names.join("\n"));
+        eprintln!(
+            "usage: cheetah_rows [-np N] [-full] ROW|shared, of {given} arguments given; rows:\n{}",
+            names.join("\n")
+        );
         return ExitCode::FAILURE;
-    };
-    let Some((name, run)) = row(name) else {
-        eprintln!("cheetah_rows: no row {name}");
-        return ExitCode::FAILURE;
-    };
+    }
     let settings = Settings::from_env().expect("setup has read them");
     // The watchdog and this thread, where no MPI brings its own, nor a network its own.
     let alone = std::env::var_os("BELLWETHER_JOB").is_some() && settings.transport == Transport::Auto;
     let tasks = alone.then_some(2);
     let load = Load { tasks, ..Load::new(full, &settings) };
     let (me, n) = (controller.mycontext(), controller.ncontexts());
-    run(controller, &load);
-    // Several jobs of one context each would pass too.
-    if let (Ok(0), Ok(n)) = (me, n) {
-        println!("{name}: {n} contexts");
+    let told = |name: &str| {
+        // Several jobs of one context each would pass too.
+        if let (Ok(0), Ok(n)) = (&me, &n) {
+            println!("{name}: {n} contexts");
+        }
+    };
+    if let [(name, run)] = asked[..] {
+        run(controller, &load);
+        told(name);
+        return ExitCode::SUCCESS;
     }
+    for (name, run) in &asked {
+        run(controller.clone(), &load);
+        controller.barrier().unwrap_or_else(|error| panic!("the barrier after {name}: {error}"));
+        told(name);
+    }
+    told(&format!("{} rows", asked.len()));
     ExitCode::SUCCESS
 }

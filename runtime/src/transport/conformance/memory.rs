@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::operations::get;
@@ -61,15 +62,28 @@ pub fn u40_remote_keys<R: Rig>() {
     let region = unsafe { duo.b.domain.register(buffer.as_ptr().cast_mut().cast(), 64) }.expect("registers");
     let key = duo.b.key(&region, &duo.a);
     drop(region);
-    let attributes = duo.a.interface.attributes();
-    if attributes.emulated.has(Capabilities::PUT_SHORT) {
-        let heard = Rc::new(Cell::new(None));
-        let error = Rc::clone(&heard);
-        duo.a.interface.set_error_handler(Some(Box::new(move |_, told| error.set(Some(told)))));
-        assert_eq!(duo.a.ep().put_short(&[4; 8], key.address, &key), Ok(()), "not known here");
-        let word = || buffer[0].load(Relaxed);
+    let heard = Rc::new(Cell::new(None));
+    let error = Rc::clone(&heard);
+    duo.a.interface.set_error_handler(Some(Box::new(move |_, told| error.set(Some(told)))));
+    let word = || buffer[0].load(Relaxed);
+    let put = || duo.a.ep().put_short(&[4; 8], key.address, &key);
+    if duo.a.interface.attributes().emulated.has(Capabilities::PUT_SHORT) {
+        assert_eq!(put(), Ok(()), "not known here");
         duo.until("the refusal", || heard.get().is_some() || word() != 0);
         assert_eq!((heard.get(), word()), (Some(Error::Rejected), 0));
+    } else if duo.b.domain.attributes().needs_region {
+        // The target's device knows. A wire need not tell of a put that it refuses, but has to of a get.
+        let refused = put().is_err() || {
+            let outcome = Arc::new(Mutex::new(None));
+            let seen = Arc::clone(&outcome);
+            let completion = Completion::new(1, move |status| *seen.lock() = Some(status));
+            let got = duo.a.ep().get_bcopy(8, |_| {}, key.address, &key, Some(&completion));
+            got.is_err() || {
+                duo.until("the refusal", || outcome.lock().is_some());
+                outcome.lock().is_some_and(|outcome| outcome.is_err())
+            }
+        };
+        assert_eq!((refused, word()), (true, 0));
     }
 }
 
