@@ -26,19 +26,23 @@ fn main() -> ExitCode {
     };
     let full = arguments.iter().any(|argument| argument == "-full");
     arguments.retain(|argument| argument != "-full");
-    let asked: Vec<_> = match &arguments[1..] {
-        [name] if name == "shared" => {
-            ROWS.iter().filter(|(name, _)| !ALONE.iter().any(|alone| name.starts_with(alone))).copied().collect()
-        }
-        [name] => row(name).into_iter().collect(),
-        _ => Vec::new(),
-    };
-    if asked.is_empty() {
+    let [_, name] = arguments.as_slice() else {
         let names: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
         eprintln!(
             "usage: cheetah_rows [-np N] [-full] ROW|shared, of {given} arguments given; rows:\n{}",
             names.join("\n")
         );
+        return ExitCode::FAILURE;
+    };
+    let asked: Vec<_> = match name.as_str() {
+        "shared" => {
+            let shares = |name: &str| !ALONE.iter().any(|alone| name.starts_with(alone));
+            ROWS.iter().filter(|(name, _)| shares(name)).copied().collect()
+        }
+        name => row(name).into_iter().collect(),
+    };
+    if asked.is_empty() {
+        eprintln!("cheetah_rows: no row {name}");
         return ExitCode::FAILURE;
     }
     let settings = Settings::from_env().expect("setup has read them");
