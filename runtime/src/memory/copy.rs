@@ -94,6 +94,30 @@ pub unsafe fn put(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
+/// Whether [`put_word`] stores at addresses of any alignment.
+pub const ANY_ALIGNMENT: bool = cfg!(all(target_arch = "x86_64", not(any(miri, loom, bellwether_tsan))));
+
+/// Stores a word at `offset` behind `to`, after all that was put before: who loads it with Acquire sees that. Of a word that is not
+/// aligned another rank may see a part.
+///
+/// # Safety
+/// `to + offset` is valid for writing 8 bytes, aligned for them unless [`ANY_ALIGNMENT`], and only touched through this module or
+/// atomics.
+#[inline(always)]
+pub unsafe fn put_word(to: *mut u8, offset: usize, value: u64) {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, bellwether_tsan))))]
+    // SAFETY: valid by the caller's guarantees, whatever the alignment. The processor makes stores visible in program order, and
+    // the compiler keeps that order: for all that it knows, the instruction reads and writes all memory.
+    unsafe {
+        std::arch::asm!("mov qword ptr [{} + {}], {}", in(reg) to, in(reg) offset, in(reg) value, options(nostack, preserves_flags));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, loom, bellwether_tsan)))))]
+    // SAFETY: an aligned word, valid by the caller's guarantees. Pairs with the Acquire load of who waits for it.
+    unsafe {
+        AtomicU64::from_ptr(to.add(offset).cast()).store(value, Release)
+    };
+}
+
 /// The reverse of [`put`]: what may be one value comes in one load.
 ///
 /// # Safety

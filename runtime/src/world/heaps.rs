@@ -1,11 +1,11 @@
 //! The mapped heaps by their owners' addresses: the short way of a put of one word to an address.
 
 use std::cell::Cell;
-use std::sync::atomic::AtomicU64;
 
 use crate::engine::Engine;
+use crate::memory::copy;
 
-const WORD: usize = size_of::<AtomicU64>();
+const WORD: usize = size_of::<u64>();
 
 /// The symmetric heaps that this rank reaches by a store. Nothing in it changes in place: only so the compiler keeps what a loop
 /// of puts reads here in registers.
@@ -17,8 +17,15 @@ pub(super) struct Heaps {
     /// Where the heap of the first rank begins here, and how far the next one's is.
     here: *mut u8,
     stride: usize,
-    /// Whole words at the start of the heap that are backed by memory at every rank.
-    words: Box<Cell<usize>>,
+    /// Offsets in the heap, from 0, at which a word is backed by memory at every rank.
+    room: Box<Cell<usize>>,
+}
+
+/// The heap of one rank.
+pub(super) struct Heap<'a> {
+    start: usize,
+    here: *mut u8,
+    room: &'a Cell<usize>,
 }
 
 impl Heaps {
@@ -32,61 +39,96 @@ impl Heaps {
             starts: ranks.map(|rank| engine.job.base(rank) + (rank << engine.node.stride_log2()) + heap).collect(),
             here,
             stride: 1 << engine.node.stride_log2(),
-            words: Box::default(),
+            room: Box::default(),
         }
     }
 
     /// The first `bytes` of every rank's heap are backed by memory, from now on.
     pub(super) fn backed(&self, bytes: usize) {
-        self.words.set(self.words.get().max(bytes / WORD));
+        self.room.set(self.room.get().max((bytes + 1).saturating_sub(WORD)));
     }
 
-    /// Where the word at address `to` of `rank` lies here, if it is an aligned word of that rank's own heap.
+    /// The heap of `rank`, if it is mapped here.
     #[inline(always)]
-    pub(super) fn word(&self, rank: usize, to: usize) -> Option<&AtomicU64> {
+    pub(super) fn of(&self, rank: usize) -> Option<Heap<'_>> {
         let place = rank.wrapping_sub(self.first);
         let start = *self.starts.get(place)?;
-        // The number of the word. Of an address that is not aligned it is too large, as it is of one below the heap: the low bits
-        // become the highest.
-        let number = to.wrapping_sub(start).rotate_right(WORD.trailing_zeros());
-        if number >= self.words.get() {
-            return None;
+        // SAFETY: slots lie a stride apart, and each existing rank has one.
+        let here = unsafe { self.here.add(place * self.stride) };
+        Some(Heap { start, here, room: &self.room })
+    }
+}
+
+impl Heap<'_> {
+    /// How far address `to` of its rank lies behind the start. Of an address before it the result is too large for any heap.
+    #[inline(always)]
+    pub(super) fn offset(&self, to: usize) -> usize {
+        to.wrapping_sub(self.start)
+    }
+
+    /// The reverse of [`Heap::offset`].
+    pub(super) fn address(&self, offset: usize) -> usize {
+        self.start.wrapping_add(offset)
+    }
+
+    /// Stores a word at `offset`, after all that was put before. Returns whether it did: the word must lie in backed memory, and be
+    /// aligned where [`copy::put_word`] asks for that.
+    #[inline(always)]
+    pub(super) fn put(&self, offset: usize, value: u64) -> bool {
+        let reached = offset < self.room.get() && (copy::ANY_ALIGNMENT || offset.is_multiple_of(WORD));
+        if reached {
+            // SAFETY:
+            // - the word lies in the heap of an existing rank, backed by memory at every rank, mapped here as long as the world is;
+            // - heaps are aligned to a cache line, so the word is aligned as the offset is, which was checked where it matters;
+            // - other accesses by ranks are atomic, or copies that the compiler cannot see into.
+            unsafe { copy::put_word(self.here, offset, value) };
         }
-        // SAFETY: `number` is a word of the heap of an existing rank, backed by memory at every rank; slots lie a stride apart, so
-        // that word is mapped here, aligned as heaps are, as long as the world is. Other accesses by ranks are atomic or copies
-        // that the compiler cannot see into.
-        Some(unsafe { AtomicU64::from_ptr(self.here.add(place * self.stride).cast::<u64>().add(number)) })
+        reached
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
     use crate::RawBells;
+    use crate::memory::copy;
     use crate::memory::layout::LINE;
 
     #[test]
-    fn only_aligned_words_of_backed_heap_are_reached() {
+    fn only_words_of_backed_heap_are_reached() {
         let outcome = crate::Threads::new(3).deadline(Duration::from_secs(20)).run(|world| {
             let engine = world.engine();
             let heap = |rank: usize| engine.job.base(rank) + (rank << engine.node.stride_log2()) + engine.layout.heap;
-            assert!(world.heaps.word(1, heap(1)).is_none(), "no memory is backed before the first allocation");
+            let put = |rank: usize, to: usize, value: u64| {
+                world.heaps.of(rank).is_some_and(|heap| heap.put(heap.offset(to), value))
+            };
+            assert!(!put(1, heap(1), 1), "no memory is backed before the first allocation");
             // Of a size that ends inside a word.
             let array = world.alloc::<u8>(1003)?;
-            let end = array.offset() - engine.layout.heap + 1003;
-            for rank in 0..3 {
-                let word = |offset: usize| world.heaps.word(rank, heap(rank).wrapping_add(offset));
-                let here = |offset: usize| engine.node.slot(rank).wrapping_add(engine.layout.heap + offset);
-                for offset in [0, LINE, end / 8 * 8 - 8] {
-                    assert_eq!(word(offset).map(|word| word.as_ptr().cast()), Some(here(offset)), "rank {rank}");
-                }
-                for offset in [1, 4, 7, end / 8 * 8, end / 8 * 8 + 8, 1 << 40, usize::MAX, usize::MAX - 7] {
-                    assert!(word(offset).is_none(), "offset {offset} of rank {rank}");
-                }
+            let (begin, end) = (array.offset() - engine.layout.heap, array.offset() - engine.layout.heap + 1003);
+            let to = (world.rank() + 1) % 3;
+            let at = |offset: usize| heap(to).wrapping_add(offset);
+            let mut places = vec![begin, begin + LINE, end / 8 * 8 - 8];
+            if copy::ANY_ALIGNMENT {
+                // Also across lines, and the last bytes.
+                places.extend([begin + 9, begin + 2 * LINE - 3, end - 8]);
+            } else {
+                assert!(!put(to, at(begin + 1), 1));
             }
-            assert!(world.heaps.word(3, heap(2)).is_none() && world.heaps.word(usize::MAX, heap(0)).is_none());
+            for offset in &places {
+                assert!(put(to, at(*offset), 0x0807_0605_0403_0201), "offset {offset}");
+                let here = offset - begin;
+                let mut bytes = [0; 8];
+                array.get_slice(to, here, &mut bytes)?;
+                assert_eq!(u64::from_ne_bytes(bytes), 0x0807_0605_0403_0201, "offset {offset}");
+                array.put_slice(to, here, &[0; 8])?;
+            }
+            for offset in [end - 7, end, end / 8 * 8 + 8, 1 << 40, usize::MAX, usize::MAX - 7] {
+                assert!(!put(to, at(offset), 1), "offset {offset}");
+            }
+            assert!(!put(3, heap(2) + begin, 1) && !put(usize::MAX, heap(0) + begin, 1));
             world.barrier()?;
             let larger = world.alloc::<u64>(100_000)?;
             let last = larger.offset() - engine.layout.heap + 8 * 99_999;
@@ -96,8 +138,15 @@ mod tests {
             unsafe { world.put_address(next, heap(next) + last, &value.to_ne_bytes(), RawBells::default()) }?;
             world.barrier()?;
             assert_eq!(larger.load(99_999), 7 * ((world.rank() + 2) % 3) as u64 + 1);
-            let found = world.heaps.word(world.rank(), heap(world.rank()) + last).expect("backed by now");
-            assert_eq!(found.load(Ordering::Acquire), larger.load(99_999));
+            // What the heap does not reach goes another way: to the same address.
+            let (outside, others) = (Box::new(AtomicU64::new(0)), world.alloc::<u64>(3)?);
+            others.put(next, world.rank(), outside.as_ptr().addr() as u64)?;
+            world.barrier()?;
+            let before = (world.rank() + 2) % 3;
+            let target = others.load(before) as usize;
+            // SAFETY: a word of the rank before, which lives until the barrier below; this rank alone writes it.
+            unsafe { world.put_address(before, target, &value.to_ne_bytes(), RawBells::default()) }?;
+            world.wait_until(|| outside.load(Ordering::Acquire) == 7 * next as u64 + 1)?;
             world.barrier()
         });
         outcome.expect("runs").into_iter().for_each(|rank| rank.expect("works"));

@@ -34,8 +34,8 @@ impl World {
     /// segments is not known here yet. `source` may be changed on return. A remote bell over a network is a message.
     ///
     /// A put to registered memory does not poll, as [`Symmetric::put`](super::Symmetric::put) does not: a loop of such puts that also
-    /// waits for messages calls [`World::poll`]. A put by a system call or a message polls. Quickest is an aligned word (8 bytes)
-    /// to a symmetric heap that is mapped here.
+    /// waits for messages calls [`World::poll`]. A put by a system call or a message polls. Quickest are 8 bytes to a symmetric
+    /// heap that is mapped here; on processors other than x86-64 they are aligned.
     ///
     /// # Safety
     /// `to` and the remote bell are memory of `rank` that this program means to be written: from anything else the
@@ -44,38 +44,42 @@ impl World {
     /// # Errors
     /// [`Error::RankOutOfRange`]; [`Error::BadAddress`]; [`Error::Misaligned`] for the remote bell;
     /// [`Error::PeerLost`]. Where a message does the work, a bad address is an error of a later call.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn put_address(&self, rank: usize, to: usize, source: &[u8], bells: RawBells<'_>) -> Result<()> {
         if let (Ok(bytes), None) = (<[u8; 8]>::try_from(source), bells.remote) {
             let value = u64::from_ne_bytes(bytes);
-            let Some(word) = self.heaps.word(rank, to) else {
-                // SAFETY: the caller's guarantees are the same.
-                return unsafe { self.put_word_by_route(rank, to, value, bells.local) }
-                    .map_or(Ok(()), |error| Err(*error));
-            };
-            // What may be a flag comes after all that was put before. Pairs with the Acquire load of who waits for it.
-            word.store(value, Ordering::Release);
-            ring(bells.local);
-            return Ok(());
+            let mut offset = to;
+            if let Some(heap) = self.heaps.of(rank) {
+                offset = heap.offset(to);
+                if heap.put(offset, value) {
+                    ring(bells.local);
+                    return Ok(());
+                }
+            }
+            // SAFETY: the caller's guarantees are the same, and the offset is that of `to`.
+            return unsafe { self.put_word_by_route(rank, offset, value, bells.local) }
+                .map_or(Ok(()), |error| Err(*error));
         }
         // SAFETY: the caller's guarantees are the same.
         unsafe { self.put_by_route(rank, to, source, bells) }
     }
 
-    /// A put of a word to any other memory. All that it takes and gives fits in registers: a loop of puts keeps nothing on the stack
-    /// for it.
+    /// A put of a word to any other memory: so far behind the start of a mapped heap, or, of a rank without one, to that address. A loop
+    /// of puts that kept the address beside the offset would take an instruction more, and all that this takes and gives fits in
+    /// registers: such a loop keeps nothing on the stack for it.
     ///
     /// # Safety
-    /// As [`World::put_address`].
+    /// As [`World::put_address`], for the address at that offset.
     #[cold]
     #[inline(never)]
     unsafe fn put_word_by_route(
         &self,
         rank: usize,
-        to: usize,
+        offset: usize,
         value: u64,
         local: Option<&AtomicI32>,
     ) -> Option<Box<Error>> {
+        let to = self.heaps.of(rank).map_or(offset, |heap| heap.address(offset));
         // SAFETY: the caller's guarantees are the same.
         unsafe { self.put_by_route(rank, to, &value.to_ne_bytes(), RawBells { local, remote: None }) }
             .err()
