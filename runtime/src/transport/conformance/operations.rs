@@ -232,6 +232,8 @@ pub fn u06_atomic_results_need_no_key<R: Rig>() {
 
 /// U58: a notice comes after its put and all before it, and a put beyond what the peer has taken goes on without one.
 pub fn u58_notices<R: Rig>() {
+    // More than a network has in flight between two notices.
+    const PLACES: usize = 32;
     let duo = Duo::<R>::new();
     let (memory, key) = duo.remote(64);
     let memory = Rc::new(memory);
@@ -243,7 +245,8 @@ pub fn u58_notices<R: Rig>() {
     let heard = Rc::new(RefCell::new(Vec::new()));
     let (told, seen) = (Rc::clone(&heard), Rc::clone(&memory));
     duo.b.interface.set_notice_handler(Some(Box::new(move |notice| {
-        told.borrow_mut().push((notice, bytes(&seen)[0], bytes(&seen)[8]));
+        let place = (NOTICES - notice) as usize % PLACES;
+        told.borrow_mut().push((notice, bytes(&seen)[place], bytes(&seen)[PLACES + place]));
     })));
     let too_long = vec![0; most + 1];
     let outcome = duo.a.ep().put_notify(&too_long, key.address, &key, 1);
@@ -254,8 +257,10 @@ pub fn u58_notices<R: Rig>() {
     assert_eq!(outcome, Err(Error::OutOfRange));
 
     for n in 1..=200u8 {
-        duo.insist(|| duo.a.ep().put_short(&[n], key.address, &key));
-        duo.insist(|| duo.a.ep().put_notify(&[n], key.address + 8, &key, NOTICES - u32::from(n)));
+        // Puts have no order among themselves: one that is late must not overwrite a later one.
+        let place = key.address + u64::from(n) % PLACES as u64;
+        duo.insist(|| duo.a.ep().put_short(&[n], place, &key));
+        duo.insist(|| duo.a.ep().put_notify(&[n], place + PLACES as u64, &key, NOTICES - u32::from(n)));
     }
     duo.until("the notices", || heard.borrow().len() >= 200);
     for (n, (notice, before, with)) in (1..=200u8).zip(heard.take()) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::Time;
 use super::pins::Pins;
+use super::posted::Posts;
 use crate::transport::emulate::Server;
 use crate::transport::error::Error;
 use crate::transport::memory::Registry;
@@ -29,11 +30,13 @@ pub(super) struct Link {
     /// User messages handed over, and those of them that have not arrived.
     pub(super) sent: u64,
     pub(super) flying: BTreeSet<u64>,
-    /// Latest arrival of any frame sent, of each channel and of all.
+    /// Latest arrival of any frame sent, of each channel, and of all frames and operations of the card's own.
     pub(super) last: [Time; 3],
     pub(super) latest: Time,
     /// No later frame arrives before this.
     pub(super) floor: Time,
+    /// No later operation of the card's own is done before this.
+    pub(super) fenced: Time,
 }
 
 impl Link {
@@ -46,6 +49,7 @@ impl Link {
     }
 
     pub(super) fn fence(&mut self, limits: &FlowLimits) {
+        self.fenced = self.latest;
         for channel in [Channel::Message, Channel::Request] {
             self.outflow(channel, limits).fence();
         }
@@ -62,6 +66,8 @@ pub(super) struct Card {
     /// Looked up, never iterated: its order is not the seed's.
     pub(super) links: HashMap<u32, Link>,
     pub(super) inbox: VecDeque<Arrived>,
+    /// Puts, gets and atomics that it does by itself.
+    pub(super) posts: Posts,
     /// Of puts, for the rank.
     pub(super) notices: VecDeque<u32>,
     /// When the card is done with what it sends now.
@@ -86,6 +92,7 @@ impl Card {
             registry,
             links: HashMap::new(),
             inbox: VecDeque::new(),
+            posts: Posts::default(),
             notices: VecDeque::new(),
             free_at: 0,
             slowness: 1,

@@ -45,7 +45,8 @@ pub struct Config {
     /// Cards serve puts, gets and atomics while their rank computes or sleeps.
     pub served_asleep: bool,
     /// Who does puts, gets and atomics: [`Memory::Emulated`] over messages, [`Memory::Direct`] at once, or
-    /// [`Memory::Posted`] at once, and told of some turns later.
+    /// [`Memory::Posted`] the card by itself some time later, in any order that [`Config::order`](field@Config::order) and fences
+    /// leave.
     pub memory: Memory,
     /// Who does puts and gets does atomics, too. Else they go over messages.
     pub native_atomics: bool,

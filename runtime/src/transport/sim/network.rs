@@ -41,10 +41,24 @@ pub struct Crossed {
 pub struct Network(Arc<Mutex<State>>);
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
-    Frame { from: u32, to: u32, bytes: Vec<u8> },
-    Lost { at: u32, peer: u32 },
-    Timer { rank: u32 },
+pub(super) enum Event {
+    Frame {
+        from: u32,
+        to: u32,
+        bytes: Vec<u8>,
+    },
+    /// An operation that a card does by itself.
+    Posted {
+        card: u32,
+        number: u32,
+    },
+    Lost {
+        at: u32,
+        peer: u32,
+    },
+    Timer {
+        rank: u32,
+    },
     Heal,
 }
 
@@ -61,12 +75,12 @@ pub(super) struct State {
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     /// Which side of the partition each rank is on, if there is one.
     sides: Option<Vec<bool>>,
-    held: Vec<(u32, u32, Vec<u8>)>,
+    pub(super) held: Vec<Event>,
     cut: BTreeSet<(u32, u32)>,
     digest: u64,
     delivered: u64,
-    /// Senders whose message arrived in the last step.
-    signalled: Vec<u32>,
+    /// Ranks beside the one it happened to that the last step matters to.
+    pub(super) signalled: Vec<u32>,
     /// Of each rank, whether something happened that it may wait for.
     signals: Vec<bool>,
     /// Those of whom that became true since it was last asked.
@@ -263,7 +277,7 @@ fn own_cards(config: &Config) -> usize {
 }
 
 impl State {
-    fn schedule(&mut self, at: Time, event: Event) {
+    pub(super) fn schedule(&mut self, at: Time, event: Event) {
         self.serial += 1;
         self.events.push(Reverse((at, self.serial, event)));
     }
@@ -295,7 +309,8 @@ impl State {
     /// Opens a further card of `rank`, which nobody sends to by themselves: one that was used before and has nothing under
     /// way, or a new one.
     pub(super) fn open_private(&mut self, rank: u32) -> u32 {
-        let is_free = |card: &Card| card.rank == rank && !card.open && card.lost.is_empty() && card.inbox.is_empty();
+        let is_idle = |card: &Card| card.lost.is_empty() && card.inbox.is_empty() && card.posts.is_idle();
+        let is_free = |card: &Card| card.rank == rank && !card.open && is_idle(card);
         let found = (own_cards(&self.config)..self.cards.len()).find(|card| is_free(&self.cards[*card]));
         let number = found.unwrap_or(self.cards.len());
         if number == self.cards.len() {
@@ -327,35 +342,51 @@ impl State {
         self.random.below(end as u64) as usize
     }
 
-    fn parted(&self, a: u32, b: u32) -> bool {
+    pub(super) fn parted(&self, a: u32, b: u32) -> bool {
         let side = |sides: &[bool], card| sides[self.rank_of(card) as usize];
         self.sides.as_ref().is_some_and(|sides| side(sides, a) != side(sides, b))
     }
 
-    /// Puts a frame on the wire.
-    fn post(&mut self, from: u32, to: u32, channel: Channel, bytes: Vec<u8>, fenced: bool) {
-        let busy = self.config.busy(bytes.len());
+    /// Whether both are on one node, and whether they talk over the network of an island.
+    fn between(&self, from: u32, to: u32) -> (bool, bool) {
         let near = self.nodes.of(self.rank_of(from) as usize) == self.nodes.of(self.rank_of(to) as usize);
         // Cards that nobody sends to by themselves talk to the others.
         let is_island = |card: u32| (self.config.ranks..own_cards(&self.config)).contains(&(card as usize));
-        let on_island = is_island(from) || is_island(to);
+        (near, is_island(from) || is_island(to))
+    }
+
+    /// Whether nothing gets from `from` to `to` any more.
+    pub(super) fn is_cut(&self, from: u32, to: u32) -> bool {
+        self.is_dead(to) || self.is_dead(from) || self.cut.contains(&(self.rank_of(from), self.rank_of(to)))
+    }
+
+    /// When what `from` sends to `to` now, so many bytes, is there, unless something holds it back.
+    pub(super) fn arrival(&mut self, from: u32, to: u32, bytes: usize) -> Time {
+        let busy = self.config.busy(bytes);
+        let (near, on_island) = self.between(from, to);
         let (latency, jitter) = if on_island { self.config.island_delays() } else { self.config.delays(near) };
         let mut jitter = self.random.below(jitter + 1);
         let stragglers = self.config.stragglers;
         if stragglers > 0 && self.random.below(stragglers) == 0 {
             jitter += STRAGGLE * (self.config.latency + self.config.jitter);
         }
+        let now = self.now;
+        let card = &mut self.cards[from as usize];
+        card.free_at = card.free_at.max(now) + busy * card.slowness;
+        card.free_at + latency + jitter
+    }
+
+    /// Puts a frame on the wire.
+    fn post(&mut self, from: u32, to: u32, channel: Channel, bytes: Vec<u8>, fenced: bool) {
+        let mut at = self.arrival(from, to, bytes.len());
+        let (near, on_island) = self.between(from, to);
         let counts = [(!near).then_some(&mut self.crossed), on_island.then_some(&mut self.on_islands)];
         for count in counts.into_iter().flatten() {
             count.frames += 1;
             count.bytes += bytes.len() as u64;
         }
         let in_order = self.config.order == crate::transport::Order::Posted;
-        let now = self.now;
-        let card = &mut self.cards[from as usize];
-        card.free_at = card.free_at.max(now) + busy * card.slowness;
-        let mut at = card.free_at + latency + jitter;
-        let link = card.links.entry(to).or_default();
+        let link = self.cards[from as usize].links.entry(to).or_default();
         if fenced {
             link.floor = link.floor.max(link.latest);
         }
@@ -415,6 +446,7 @@ impl State {
         self.now = self.now.max(at);
         let (kind, a, b, bytes): (u64, u32, u32, &[u8]) = match &event {
             Event::Frame { from, to, bytes } => (1, *from, *to, bytes),
+            Event::Posted { card, number } => (5, *card, *number, &[]),
             Event::Lost { at, peer } => (2, *at, *peer, &[]),
             Event::Timer { rank } => (3, *rank, 0, &[]),
             Event::Heal => (4, 0, 0, &[]),
@@ -425,6 +457,7 @@ impl State {
         }
         match event {
             Event::Frame { from, to, bytes } => self.frame(from, to, bytes),
+            Event::Posted { card, number } => Some(self.operate(card, number)),
             Event::Lost { at, peer } => {
                 // The ranks have lost each other, by whichever cards.
                 let there = self.cards_of(peer);
@@ -440,9 +473,13 @@ impl State {
             Event::Heal => {
                 self.sides = None;
                 // At once, so that nothing sent later overtakes them.
-                for (from, to, bytes) in std::mem::take(&mut self.held) {
-                    self.frame(from, to, bytes);
-                    self.signalled.push(self.rank_of(to));
+                for event in std::mem::take(&mut self.held) {
+                    let rank = match event {
+                        Event::Frame { from, to, bytes } => self.frame(from, to, bytes),
+                        Event::Posted { card, number } => Some(self.operate(card, number)),
+                        Event::Lost { .. } | Event::Timer { .. } | Event::Heal => None,
+                    };
+                    self.signalled.extend(rank);
                 }
                 Some(0)
             }
@@ -454,16 +491,17 @@ impl State {
         card.lost.entry(peer).or_insert(error);
         card.losses += 1;
         card.server.forget(peer);
+        self.end_posted(at, peer, error);
         self.announce(at);
     }
 
     fn frame(&mut self, from: u32, to: u32, bytes: Vec<u8>) -> Option<u32> {
-        let (sender, receiver) = (self.rank_of(from), self.rank_of(to));
+        let receiver = self.rank_of(to);
         if self.parted(from, to) {
-            self.held.push((from, to, bytes));
+            self.held.push(Event::Frame { from, to, bytes });
             return Some(receiver);
         }
-        if self.is_dead(to) || self.is_dead(from) || self.cut.contains(&(sender, receiver)) {
+        if self.is_cut(from, to) {
             return Some(receiver);
         }
         self.delivered += 1;

@@ -8,7 +8,7 @@ use once_cell::sync::OnceCell;
 use rustix::event::EventfdFlags;
 
 use super::pins::{check_key, check_pieces};
-use super::posted::{MAX_PIECES, NOTICES, Post, Posts};
+use super::posted::{Blocks, MAX_PIECES, Post};
 use super::{Config, Network};
 use crate::memory::copy::copy;
 use crate::transport::atomic::Atomic;
@@ -113,12 +113,12 @@ impl port::Device for Node {
             return Err(Error::Busy);
         }
         drop(state);
-        Ok(SimWire { node: self.clone(), card: self.card, event: OnceCell::new(), posts: Posts::default() })
+        Ok(SimWire { node: self.clone(), card: self.card, event: OnceCell::new() })
     }
 
     fn open_private(&self) -> Result<SimWire> {
         let card = self.network.state().open_private(self.rank);
-        Ok(SimWire { node: self.clone(), card, event: OnceCell::new(), posts: Posts::default() })
+        Ok(SimWire { node: self.clone(), card, event: OnceCell::new() })
     }
 }
 
@@ -127,13 +127,12 @@ pub struct SimWire {
     node: Node,
     /// Its card: the rank's own, or one of its others.
     card: u32,
-    posts: Posts,
     event: OnceCell<Arc<OwnedFd>>,
 }
 
 impl SimWire {
     fn post(&self, peer: u32, at: (&RemoteKey, u64), post: Post, ticket: Option<u64>) -> Result<()> {
-        self.posts.add(&mut self.node.network.state(), (self.card, peer), at, post, ticket)
+        self.node.network.state().start((self.card, peer), Some(at), post, ticket)
     }
 
     fn me(&self) -> usize {
@@ -151,6 +150,7 @@ impl Drop for SimWire {
         let mut state = self.node.network.state();
         let card = &mut state.cards[self.me()];
         (card.open, card.armed, card.event) = (false, false, None);
+        card.posts.close();
     }
 }
 
@@ -219,7 +219,8 @@ impl Wire for SimWire {
     }
 
     fn has_room(&self, peer: u32, channel: Channel) -> bool {
-        self.posts.has_room() && self.node.network.state().has_room(self.card, peer, channel)
+        let mut state = self.node.network.state();
+        state.cards[self.me()].posts.has_room() && state.has_room(self.card, peer, channel)
     }
 
     fn send(
@@ -272,15 +273,17 @@ impl Wire for SimWire {
     }
 
     fn sent(&self, peer: u32) -> u64 {
-        let sent = self.node.network.state().cards[self.me()].links.get(&peer).map_or(0, |link| link.sent);
-        sent << 32 | u64::from(self.posts.posted())
+        let state = self.node.network.state();
+        let card = &state.cards[self.me()];
+        card.links.get(&peer).map_or(0, |link| link.sent) << 32 | u64::from(card.posts.posted())
     }
 
     fn arrived(&self, peer: u32, count: u64) -> bool {
         let state = self.node.network.state();
         let (count, posted) = (count >> 32, count as u32);
-        self.posts.done(peer, posted)
-            && state.cards[self.me()].links.get(&peer).is_none_or(|link| link.flying.range(..count).next().is_none())
+        let card = &state.cards[self.me()];
+        card.posts.done(peer, posted)
+            && card.links.get(&peer).is_none_or(|link| link.flying.range(..count).next().is_none())
     }
 
     fn losses(&self) -> u64 {
@@ -309,8 +312,7 @@ impl Wire for SimWire {
         let _ = rustix::io::read(fd, &mut count);
         let mut state = self.node.network.state();
         let card = &mut state.cards[self.me()];
-        // What is done is told some turns later, and nothing announces that: the caller goes on with its turns.
-        if events.has(Events::SEND_COMPLETION) && self.posts.under_way()
+        if events.has(Events::SEND_COMPLETION) && card.posts.has_ended()
             || events.has(Events::RECEIVE) && !(card.inbox.is_empty() && card.notices.is_empty())
         {
             return Err(Error::Busy);
@@ -360,10 +362,14 @@ impl Wire for SimWire {
         max: usize,
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<usize> {
-        self.node.network.state().check(self.card, peer)?;
-        if !self.posts.has_room() {
-            return Err(Error::NoResource);
+        {
+            let state = self.node.network.state();
+            state.check(self.card, peer)?;
+            if !state.cards[self.me()].posts.has_room() {
+                return Err(Error::NoResource);
+            }
         }
+        // The user's code runs without the lock.
         let mut bytes = vec![0; max];
         let len = fill(&mut bytes).min(max);
         bytes.truncate(len);
@@ -385,7 +391,7 @@ impl Wire for SimWire {
     ) -> Result<()> {
         // SAFETY: the caller keeps the registrations until the ticket comes back.
         unsafe { check_pieces(pieces) }?;
-        self.post(peer, (key, remote), Post::Pieces(direction, pieces.into()), Some(ticket))
+        self.post(peer, (key, remote), Post::Pieces(direction, Blocks(pieces.into())), Some(ticket))
     }
 
     unsafe fn post_message(&self, peer: u32, id: u8, header: &[u8], pieces: &[Piece], ticket: u64) -> Result<()> {
@@ -396,7 +402,8 @@ impl Wire for SimWire {
         }
         // SAFETY: the caller keeps the registrations until the ticket comes back.
         unsafe { check_pieces(pieces) }?;
-        self.posts.note(peer, ticket)?;
+        let len = header.len() + pieces.iter().map(|piece| piece.len).sum::<usize>();
+        state.start((self.card, peer), None, Post::Message(len), Some(ticket))?;
         let mut bytes = header.to_vec();
         for piece in pieces {
             let at = bytes.len();
@@ -409,18 +416,17 @@ impl Wire for SimWire {
     }
 
     fn post_notified(&self, peer: u32, key: &RemoteKey, remote: u64, bytes: &[u8], notice: u32) -> Result<()> {
-        if self.node.network.state().cards[peer as usize].notices.len() >= NOTICES {
-            return Err(Error::NoResource);
-        }
-        self.post(peer, (key, remote), Post::Put(bytes.into()), None)?;
-        let mut state = self.node.network.state();
-        state.cards[peer as usize].notices.push_back(notice);
-        state.announce(peer);
-        Ok(())
+        self.post(peer, (key, remote), Post::Notify(bytes.into(), notice), None)
     }
 
     fn notices(&self, sink: &mut dyn FnMut(u32)) -> usize {
-        let notices = std::mem::take(&mut self.node.network.state().cards[self.me()].notices);
+        let notices = {
+            let mut state = self.node.network.state();
+            let card = &mut state.cards[self.me()];
+            let notices = std::mem::take(&mut card.notices);
+            card.posts.notices_due -= notices.len();
+            notices
+        };
         let count = notices.len();
         notices.into_iter().for_each(sink);
         count
@@ -432,6 +438,11 @@ impl Wire for SimWire {
     }
 
     fn completed(&self, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
-        self.posts.complete(sink)
+        let ended = self.node.network.state().cards[self.me()].posts.take_ended();
+        ended.tell(sink)
+    }
+
+    fn abandon(&self, peer: u32, tickets: &[u64]) {
+        self.node.network.state().cards[self.me()].posts.abandon(peer, tickets);
     }
 }

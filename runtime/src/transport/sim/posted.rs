@@ -1,153 +1,247 @@
-//! Puts, gets and atomics that a simulated card does by itself, and tells of some time later: as a network device does.
+//! Puts, gets and atomics that a simulated card does by itself, each at its own time, whatever its rank does meanwhile: as a
+//! network device does.
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use super::network::State;
+use super::network::{Event, State};
 use super::pins::check_key;
 use crate::memory::copy::copy;
+use crate::transport::Order;
 use crate::transport::atomic::Atomic;
 use crate::transport::error::{Error, Result};
 use crate::transport::iov::Piece;
 use crate::transport::key::RemoteKey;
 use crate::transport::wire::{Completed, Direction};
 
-/// Operations under way at a card.
+/// Operations in flight at a card, with those whose end its rank has not taken yet.
 const DEPTH: usize = 8;
-/// Notices that wait for a rank.
-pub(super) const NOTICES: usize = 4;
-/// Most blocks of one.
+/// Notices that a card takes before its rank has.
+const NOTICES: usize = 4;
+/// Most blocks of one operation.
 pub(super) const MAX_PIECES: usize = 2;
 
+#[derive(Debug)]
 pub(super) enum Post {
     Put(Vec<u8>),
-    Pieces(Direction, Vec<Piece>),
+    /// A put, and a notice after it and all before it.
+    Notify(Vec<u8>, u32),
+    Pieces(Direction, Blocks),
     Fetch(usize),
     Atomic(Atomic),
+    /// A message of so many bytes, which the network carries by itself.
+    Message(usize),
 }
 
-struct Op {
+impl Post {
+    fn len(&self) -> usize {
+        match self {
+            Post::Put(bytes) | Post::Notify(bytes, _) => bytes.len(),
+            Post::Pieces(_, blocks) => blocks.0.iter().map(|piece| piece.len).sum(),
+            Post::Fetch(len) | Post::Message(len) => *len,
+            Post::Atomic(atomic) => atomic.width as usize,
+        }
+    }
+}
+
+/// Memory of the poster's.
+#[derive(Debug)]
+pub(super) struct Blocks(pub(super) Vec<Piece>);
+
+// SAFETY:
+// - a block is an address, a length and a number, which mean the same to every thread of this process;
+// - only `perform` touches what they name, under the network's lock; the poster keeps it until the ticket comes back.
+unsafe impl Send for Blocks {}
+
+#[derive(Debug)]
+struct Operation {
     number: u32,
     peer: u32,
+    /// A key of the peer's, and an address there; none for messages.
+    at: Option<(RemoteKey, u64)>,
+    post: Post,
     ticket: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Ended {
+    ticket: u64,
     outcome: Result<()>,
     data: Vec<u8>,
 }
 
-/// A card's queue of them.
-#[derive(Default)]
+/// What a card has in flight, and what of it has ended.
+#[derive(Debug, Default)]
 pub(super) struct Posts {
-    ops: RefCell<VecDeque<Op>>,
-    posted: Cell<u32>,
-    /// So many turns pass before anything is done.
-    turns: Cell<u32>,
+    flying: Vec<Operation>,
+    ended: VecDeque<Ended>,
+    posted: u32,
+    /// Notices on their way to this card, and those that its rank has not taken.
+    pub(super) notices_due: usize,
 }
 
 impl Posts {
     pub(super) fn has_room(&self) -> bool {
-        self.ops.borrow().len() < DEPTH
+        self.flying.len() + self.ended.len() < DEPTH
     }
 
-    pub(super) fn add(
-        &self,
-        state: &mut State,
-        (rank, peer): (u32, u32),
-        (key, remote): (&RemoteKey, u64),
-        post: Post,
-        ticket: Option<u64>,
-    ) -> Result<()> {
-        state.check(rank, peer)?;
-        if !self.has_room() {
-            return Err(Error::NoResource);
-        }
-        let number = self.posted.get();
-        self.posted.set(number + 1);
-        let mut data = Vec::new();
-        let outcome = perform(state, peer, key, remote, &post, &mut data);
-        self.ops.borrow_mut().push_back(Op { number, peer, ticket, outcome, data });
-        self.turns.set(2);
-        Ok(())
+    /// Whether its rank has yet to take the end of something.
+    pub(super) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
     }
 
-    /// Takes a place for a message, which the network carries; the ticket comes back as that of an operation.
-    pub(super) fn note(&self, peer: u32, ticket: u64) -> Result<()> {
-        if !self.has_room() {
-            return Err(Error::NoResource);
-        }
-        let number = self.posted.get();
-        self.posted.set(number + 1);
-        let op = Op { number, peer, ticket: Some(ticket), outcome: Ok(()), data: Vec::new() };
-        self.ops.borrow_mut().push_back(op);
-        self.turns.set(2);
-        Ok(())
-    }
-
-    /// Whether something is under way.
-    pub(super) fn under_way(&self) -> bool {
-        !self.ops.borrow().is_empty()
+    /// Whether nothing is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.flying.is_empty()
     }
 
     /// Operations posted so far.
     pub(super) fn posted(&self) -> u32 {
-        self.posted.get()
+        self.posted
     }
 
-    /// Whether none of the first `count` that went to `peer` is under way.
+    /// Whether none of the first `count` that went to `peer` is in flight.
     pub(super) fn done(&self, peer: u32, count: u32) -> bool {
-        !self.ops.borrow().iter().any(|op| op.peer == peer && op.number < count)
+        !self.flying.iter().any(|operation| operation.peer == peer && operation.number < count)
     }
 
-    /// Tells of what was posted a while ago.
-    pub(super) fn complete(&self, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
-        if self.turns.replace(self.turns.get().saturating_sub(1)) > 0 {
-            // Something is under way: nobody sleeps now.
-            return usize::from(!self.ops.borrow().is_empty());
-        }
-        let ops = std::mem::take(&mut *self.ops.borrow_mut());
-        let count = ops.len();
-        for op in ops {
-            if let Some(ticket) = op.ticket {
-                sink(Completed { ticket, outcome: op.outcome, data: &op.data });
-            }
+    /// Stops what uses blocks of the poster's: with one of these tickets to `peer`.
+    pub(super) fn abandon(&mut self, peer: u32, tickets: &[u64]) {
+        let is_one = |of: &Operation| of.peer == peer && of.ticket.is_some_and(|ticket| tickets.contains(&ticket));
+        self.flying.retain(|operation| !is_one(operation));
+    }
+
+    /// Nobody takes the ends any more. What uses blocks of the poster's is stopped; the rest is still done.
+    pub(super) fn close(&mut self) {
+        self.flying.retain(|operation| !matches!(operation.post, Post::Pieces(..)));
+        self.flying.iter_mut().for_each(|operation| operation.ticket = None);
+        self.ended.clear();
+    }
+
+    fn end(&mut self, operation: &Operation, outcome: Result<()>, data: Vec<u8>) {
+        self.ended.extend(operation.ticket.map(|ticket| Ended { ticket, outcome, data }));
+    }
+
+    /// Takes what has ended.
+    pub(super) fn take_ended(&mut self) -> Tickets {
+        Tickets(std::mem::take(&mut self.ended))
+    }
+}
+
+/// Operations that have ended.
+pub(super) struct Tickets(VecDeque<Ended>);
+
+impl Tickets {
+    /// Hands them to `sink`; tells how many.
+    pub(super) fn tell(self, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
+        let count = self.0.len();
+        for Ended { ticket, outcome, data } in self.0 {
+            sink(Completed { ticket, outcome, data: &data });
         }
         count
     }
 }
 
-fn perform(state: &mut State, peer: u32, key: &RemoteKey, remote: u64, post: &Post, data: &mut Vec<u8>) -> Result<()> {
-    let len = match post {
-        Post::Put(bytes) => bytes.len(),
-        Post::Fetch(len) => *len,
-        Post::Pieces(_, pieces) => pieces.iter().map(|piece| piece.len).sum(),
-        Post::Atomic(atomic) => atomic.width as usize,
-    };
-    check_key(key, peer)?;
-    let at = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
+impl State {
+    /// Starts an operation of `card`. It is done some time later: after what was posted to `peer` before, if the order is
+    /// that of posting or a fence is between them.
+    pub(super) fn start(
+        &mut self,
+        (card, peer): (u32, u32),
+        at: Option<(&RemoteKey, u64)>,
+        post: Post,
+        ticket: Option<u64>,
+    ) -> Result<()> {
+        self.check(card, peer)?;
+        let notifies = matches!(post, Post::Notify(..));
+        let is_full = notifies && self.cards[peer as usize].posts.notices_due >= NOTICES;
+        if is_full || !self.cards[card as usize].posts.has_room() {
+            return Err(Error::NoResource);
+        }
+        let arrives = self.arrival(card, peer, post.len());
+        let in_order = notifies || self.config.order == Order::Posted;
+        let link = self.cards[card as usize].links.entry(peer).or_default();
+        let time = arrives.max(if in_order { link.latest } else { link.fenced });
+        link.latest = link.latest.max(time);
+        self.cards[peer as usize].posts.notices_due += usize::from(notifies);
+        let posts = &mut self.cards[card as usize].posts;
+        let number = posts.posted;
+        posts.posted += 1;
+        let at = at.map(|(key, remote)| (*key, remote));
+        posts.flying.push(Operation { number, peer, at, post, ticket });
+        self.schedule(time, Event::Posted { card, number });
+        Ok(())
+    }
+
+    /// Does an operation, if it is still to be done; tells which rank that matters to.
+    pub(super) fn operate(&mut self, card: u32, number: u32) -> u32 {
+        let flying = &self.cards[card as usize].posts.flying;
+        let Some(at) = flying.iter().position(|operation| operation.number == number) else {
+            return self.rank_of(card);
+        };
+        let peer = flying[at].peer;
+        if self.parted(card, peer) {
+            self.held.push(Event::Posted { card, number });
+            return self.rank_of(peer);
+        }
+        if !self.is_dead(card) && self.is_cut(card, peer) {
+            // Ends when the loss is known.
+            return self.rank_of(peer);
+        }
+        let operation = self.cards[card as usize].posts.flying.remove(at);
+        let mut data = Vec::new();
+        let outcome =
+            if self.is_dead(card) { Err(Error::ConnectionReset) } else { perform(self, &operation, &mut data) };
+        match operation.post {
+            Post::Notify(_, notice) if outcome.is_ok() => self.cards[peer as usize].notices.push_back(notice),
+            Post::Notify(..) => self.cards[peer as usize].posts.notices_due -= 1,
+            _ => {}
+        }
+        self.cards[card as usize].posts.end(&operation, outcome, data);
+        self.announce(peer);
+        self.announce(card);
+        self.signalled.push(self.rank_of(card));
+        self.rank_of(peer)
+    }
+
+    /// Ends what `card` has in flight to a `peer` that it has lost.
+    pub(super) fn end_posted(&mut self, card: u32, peer: u32, error: Error) {
+        let flying = std::mem::take(&mut self.cards[card as usize].posts.flying);
+        let (lost, others): (Vec<_>, Vec<_>) = flying.into_iter().partition(|operation| operation.peer == peer);
+        let notices = lost.iter().filter(|operation| matches!(operation.post, Post::Notify(..))).count();
+        self.cards[peer as usize].posts.notices_due -= notices;
+        let posts = &mut self.cards[card as usize].posts;
+        posts.flying = others;
+        lost.iter().for_each(|operation| posts.end(operation, Err(error), Vec::new()));
+    }
+}
+
+fn perform(state: &State, operation: &Operation, data: &mut Vec<u8>) -> Result<()> {
+    let Operation { peer, at, post, .. } = operation;
+    let Some((key, remote)) = at else { return Ok(()) };
+    check_key(key, *peer)?;
+    let len = post.len();
+    let at = state.cards[*peer as usize].registry.resolve(key.id, *remote, len)?;
     let mut offset = 0;
-    // SAFETY: registered memory of this process, as just resolved; the pieces are the user's, by the word given to
-    // the wire.
+    // SAFETY: registered memory of this process, as just resolved; the poster guarantees the blocks until its ticket is back.
     unsafe {
         match post {
-            Post::Put(bytes) => copy(at, bytes.as_ptr(), len),
+            Post::Put(bytes) | Post::Notify(bytes, _) => copy(at, bytes.as_ptr(), len),
             Post::Fetch(_) => {
                 data.resize(len, 0);
                 copy(data.as_mut_ptr(), at, len);
             }
-            Post::Pieces(Direction::Put, pieces) => {
-                for piece in pieces {
-                    copy(at.add(offset), piece.pointer, piece.len);
-                    offset += piece.len;
-                }
-            }
-            Post::Pieces(Direction::Get, pieces) => {
-                for piece in pieces {
-                    copy(piece.pointer, at.add(offset), piece.len);
+            Post::Pieces(direction, blocks) => {
+                for piece in &blocks.0 {
+                    match direction {
+                        Direction::Put => copy(at.add(offset), piece.pointer, piece.len),
+                        Direction::Get => copy(piece.pointer, at.add(offset), piece.len),
+                    }
                     offset += piece.len;
                 }
             }
             Post::Atomic(atomic) => data.extend_from_slice(&atomic.perform(at).to_le_bytes()),
+            Post::Message(_) => {}
         }
     }
-    state.announce(peer);
     Ok(())
 }
