@@ -8,6 +8,7 @@ mod mapping;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 pub mod nodes;
+pub mod results;
 mod surroundings;
 pub mod watch;
 

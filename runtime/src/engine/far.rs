@@ -14,10 +14,15 @@ use crate::transport::{self, Sent};
 ///
 /// [`Sent::NoRoom`] and `None` are backpressure. Offsets are bytes in the peer's slot.
 pub(crate) trait Far: FarSegments {
+    /// Its number: the place of its provider, the same on all ranks. Its connection record, and its key among those of a segment, have
+    /// this number.
+    fn number(&self) -> usize;
     /// The same network through a further interface, to which no rank sends on its own initiative: only answers arrive there.
     fn apart(&self) -> transport::Result<Apart>;
     /// Whether an operation on `rank` can be tried: the rank has published an address on this network.
     fn reaches(&self, rank: usize) -> bool;
+    /// Whether `rank`, which has arrived, has opened this network.
+    fn is_open_at(&self, rank: usize) -> bool;
     /// Orders puts: those made so far take effect at each rank before later ones.
     fn order(&self) -> transport::Result<()>;
     /// Makes progress. Returns how much was done, and whether [`Far::arrival`] or [`Far::take_lost`] has something.

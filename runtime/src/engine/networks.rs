@@ -25,7 +25,8 @@ const _: () = assert!(NETWORKS_MAX * PACKED_KEY_LEN <= KEY_ROOM);
 /// How long a put is retried before it is queued. Chosen: several times what soft-RoCE takes to acknowledge.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// The networks that a rank has open, in order of preference.
+/// The networks that a rank has open, in its own order of preference. Ranks may differ in the order, and in what they have open: what
+/// they tell each other of a network has the network's number, which is the same on all ranks.
 pub(crate) struct Networks<N = Box<dyn Far>> {
     list: Vec<N>,
     routes: Routes,
@@ -47,12 +48,17 @@ impl Networks {
     /// [`Error::Start`] if a rank cannot be reached.
     pub(super) fn decide(&self) -> Result<(), Error> {
         // A single network needs no choice: the first operation on a peer tells whether the network reaches it.
-        if self.list.len() < 2 {
-            return Ok(());
-        }
-        let reaches = |network: usize, rank| self.list[network].reaches(rank);
-        self.routes.decide(self.list.len(), reaches).map_err(|rank| {
-            Error::Start(format!("rank {rank} cannot be reached over any network of this rank: {}", self.names()))
+        let decided = match &*self.list {
+            [] => Ok(()),
+            [only] => self.routes.peers().find(|rank| !only.is_open_at(*rank)).map_or(Ok(()), Err),
+            list => self.routes.decide(list.len(), |network, rank| list[network].reaches(rank)),
+        };
+        decided.map_err(|rank| {
+            Error::Start(format!(
+                "rank {rank} is reached over no network that this rank has opened ({}): it has opened none, or another one; set \
+                 BELLWETHER_TRANSPORT alike for all ranks, and compare `bellwether info` on their hosts",
+                self.names()
+            ))
         })
     }
 
@@ -61,16 +67,16 @@ impl Networks {
         self.list.iter().try_for_each(|network| network.grew(from, to))
     }
 
-    /// Registers memory with each network. Returns the keys in the order of the networks.
+    /// Registers memory with each network. Returns the keys, each in the place of its network's number.
     ///
     /// # Safety
     /// As [`super::segments::FarSegments::register`].
     pub(crate) unsafe fn register(&self, start: *mut u8, len: usize) -> Result<(Vec<Region>, [u8; KEY_ROOM])> {
         let (mut regions, mut keys) = (Vec::with_capacity(self.list.len()), [0; KEY_ROOM]);
-        for (network, key) in self.list.iter().zip(keys.chunks_exact_mut(PACKED_KEY_LEN)) {
+        for network in &self.list {
             // SAFETY: the caller guarantees that the memory stays mapped until the region is dropped.
             let (region, packed) = unsafe { network.register(start, len) }?;
-            key.copy_from_slice(&packed);
+            keys[network.number() * PACKED_KEY_LEN..][..PACKED_KEY_LEN].copy_from_slice(&packed);
             regions.push(region);
         }
         Ok((regions, keys))

@@ -7,13 +7,15 @@ use super::network::{Network, Surroundings};
 use super::networks::NETWORKS_MAX;
 use crate::error::{Error, Result};
 use crate::settings::Transport;
-use crate::transport::providers::{Provider, Setup, choose, for_each_provider};
+use crate::transport::providers::{PROVIDERS, Provider, Setup, choose, for_each_provider};
 use crate::transport::{Confined, Domain, Interface, Resource};
 
-/// A device that was found, and what opens it as the network with this number.
+const _: () = assert!(PROVIDERS <= NETWORKS_MAX, "each provider's network has its number");
+
+/// A device that was found, and what opens it as a network.
 struct Candidate<'a> {
     resource: Resource,
-    open: Box<dyn FnOnce(usize) -> Result<Box<dyn Far>> + 'a>,
+    open: Box<dyn FnOnce() -> Result<Box<dyn Far>> + 'a>,
 }
 
 /// Opens the networks that the settings ask for; none where ranks reach each other by plain loads and stores.
@@ -34,10 +36,13 @@ pub(crate) fn open_networks(setup: Setup<'_>, surroundings: Surroundings<'_>) ->
         _ => {}
     }
     let (mut candidates, mut why) = (Vec::new(), Vec::new());
+    // The place of a provider is the number of its network: the same on all ranks, whatever devices each of them finds.
+    let mut numbers = 0..PROVIDERS;
     macro_rules! look {
         ($provider:ty) => {
+            let number = numbers.next().expect("counted by the same macro");
             if asked == Transport::Auto || asked.name() == <$provider>::NAME {
-                match candidates_of::<$provider>(setup, surroundings) {
+                match candidates_of::<$provider>(number, setup, surroundings) {
                     Ok(found) => candidates.extend(found),
                     Err(reason) => why.push(reason),
                 }
@@ -52,15 +57,16 @@ pub(crate) fn open_networks(setup: Setup<'_>, surroundings: Surroundings<'_>) ->
         return Err(none(setup, &why));
     }
     let mut candidates: Vec<_> = candidates.into_iter().map(Some).collect();
-    let opened = chosen.into_iter().enumerate().map(|(number, index)| {
+    let opened = chosen.into_iter().map(|index| {
         let Candidate { resource, open } = candidates[index].take().expect("each is chosen once");
-        tracing::debug!(rank = surroundings.rank, number, transport = resource.transport, device = %resource.device, "network");
-        open(number)
+        tracing::debug!(rank = surroundings.rank, transport = resource.transport, device = %resource.device, "network");
+        open()
     });
     opened.collect()
 }
 
 fn candidates_of<'a, P: Provider>(
+    number: usize,
     setup: Setup<'a>,
     surroundings: Surroundings<'a>,
 ) -> Result<Vec<Candidate<'a>>, String>
@@ -70,7 +76,7 @@ where
     <<P::Domain as Domain>::Interface as Interface>::Endpoint: Confined,
 {
     let candidate = |(resource, device): (Resource, P::Device)| {
-        let open = move |number| {
+        let open = move || {
             let domain = P::open(setup, device).map_err(|why| none(setup, &why))?;
             Ok(Box::new(Network::open(number, P::TITLE, domain, surroundings)?) as Box<dyn Far>)
         };

@@ -21,7 +21,7 @@ pub(crate) enum Route {
     Own,
     /// By loads and stores.
     Mapped,
-    /// Over the network with this number.
+    /// Over the network with this place in this rank's order.
     Network(usize),
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Mapping {
     Own,
 }
 
-/// Bit of a code: the rank is mapped. The other bits are the number of its network.
+/// Bit of a code: the rank is mapped. The other bits are the place of its network.
 const MAPPED: u8 = 0x80;
 
 /// The routes of one rank. Clones share the table.
@@ -84,7 +84,13 @@ impl Routes {
         }
     }
 
-    /// The network for `rank`. If the rank is mapped, it carries only what loads and stores cannot do.
+    /// The other ranks.
+    pub(super) fn peers(&self) -> impl Iterator<Item = usize> {
+        let own = self.rank;
+        (0..self.ranks).filter(move |rank| *rank != own)
+    }
+
+    /// The place, in this rank's order, of the network for `rank`. If the rank is mapped, it carries only what loads and stores cannot do.
     #[inline]
     pub(crate) fn network(&self, rank: usize) -> usize {
         usize::from(self.codes[rank].load(Ordering::Relaxed) & !MAPPED)

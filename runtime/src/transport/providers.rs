@@ -17,6 +17,18 @@ macro_rules! for_each_provider {
 }
 pub(crate) use for_each_provider;
 
+/// How many there are.
+pub(crate) const PROVIDERS: usize = {
+    let mut count = 0;
+    macro_rules! one {
+        ($provider:ty) => {
+            count += 1;
+        };
+    }
+    for_each_provider!(one);
+    count
+};
+
 /// What a provider may need to know of the rank that it opens a device for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup<'a> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::start::{Opened, Place};
-use super::threads::Results;
 use super::{Builder, World};
 use crate::bootstrap::job::JobMemory;
+use crate::bootstrap::results::Results;
 use crate::engine::{Far, Network, Pace, Surroundings};
 use crate::error::{Error, Loss, Result};
 use crate::settings::Settings;
@@ -39,18 +39,27 @@ use crate::transport::{Transport, sim};
 pub struct Simulated {
     network: sim::Network,
     settings: Settings,
+    /// Changes the order in which a rank opens networks.
+    arrange: fn(usize, &mut Vec<usize>),
 }
 
 impl Simulated {
     /// A job with one rank for each card of such a network.
     pub fn new(config: sim::Config) -> Simulated {
-        Simulated { network: sim::Network::new(config), settings: Settings::default() }
+        Simulated { network: sim::Network::new(config), settings: Settings::default(), arrange: |_, _| {} }
     }
 
     /// Uses these settings on every rank, but for those of lanes and barriers, which a network does without.
     pub fn settings(mut self, settings: Settings) -> Simulated {
         self.settings = settings;
         self
+    }
+
+    /// Lets `arrange(rank, networks)` change which networks a rank opens, and in which order: it prefers earlier ones. With
+    /// [islands](field@sim::Config::islands) 0 is the network of the rank's island and 1 the network of all; otherwise 0 is the only
+    /// one. On a cluster hosts with different devices differ in this.
+    pub fn networks(self, arrange: fn(usize, &mut Vec<usize>)) -> Simulated {
+        Simulated { arrange, ..self }
     }
 
     /// The network, to be parted, slowed or cut while the job runs.
@@ -80,7 +89,7 @@ impl Simulated {
     pub fn build<R: Send>(&self, program: impl Fn(Builder) -> R + Sync) -> Result<Vec<R>> {
         let results = Results::new(self.network.ranks());
         self.run_each(&|rank, builder| results.put(rank, program(builder)))?;
-        results.into_iter().map(|result| result.ok_or(Error::Standstill { doing: "starting".into() })).collect()
+        results.into_each().map(|result| result.ok_or(Error::Standstill { doing: "starting".into() })).collect()
     }
 
     /// As [`Simulated::build`]. Not generic: a copy for each program made test programs a fifth longer.
@@ -88,6 +97,7 @@ impl Simulated {
         let ranks = self.network.ranks();
         // Little or nothing passes through lanes here.
         let settings = Settings { lane_depth: Some(1), ..self.settings.clone() };
+        let arrange = self.arrange;
         let first = Place::of(0, JobMemory::create(ranks, &settings)?, &settings)?;
         first.job.set_supervised();
         let outcomes = sim::run_each(&self.network, &|turn| {
@@ -101,12 +111,13 @@ impl Simulated {
                 let open = move |surroundings: Surroundings<'_>| {
                     let failed = |error: crate::transport::Error| error.at("opening the network", rank);
                     let resources: Vec<_> = devices.iter().flat_map(|device| device.resources()).collect();
-                    let chosen = choose(&resources.iter().collect::<Vec<_>>(), true, devices.len());
-                    let open = |(number, index): (usize, usize)| {
-                        let domain = devices[index].open(&resources[index]).map_err(failed)?;
+                    let mut chosen = choose(&resources.iter().collect::<Vec<_>>(), true, devices.len());
+                    arrange(rank, &mut chosen);
+                    let open = |number: usize| {
+                        let domain = devices[number].open(&resources[number]).map_err(failed)?;
                         Ok(Box::new(Network::open(number, "simulated", domain, surroundings)?) as Box<dyn Far>)
                     };
-                    let networks = chosen.into_iter().enumerate().map(open).collect::<Result<_>>()?;
+                    let networks = chosen.into_iter().map(open).collect::<Result<_>>()?;
                     Ok(Opened { networks, pace: Some(pace) })
                 };
                 let builder = Builder::at(place, settings.clone());

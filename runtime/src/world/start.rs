@@ -333,10 +333,11 @@ impl Builder {
             mpi: OneThread::new(None),
         };
         world.engine.await_all()?;
+        // First: ranks whose settings differ may have opened different networks.
+        world.compare()?;
         world.engine.note_arrivals()?;
         *world.heaps = Heaps::new(&world.engine);
         **world.barrier = Barrier::new(&world.engine);
-        world.compare()?;
         if !open {
             (0..world.size()).try_for_each(|rank| world.messages.verify(rank))?;
         }

@@ -2,13 +2,14 @@
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::start::Place;
 use super::{Builder, World};
 use crate::bootstrap::job::JobMemory;
+use crate::bootstrap::results::Results;
 use crate::error::{Error, Loss, Result};
 use crate::settings::Settings;
 
@@ -78,7 +79,7 @@ impl Threads {
     pub fn build<R: Send>(&self, program: impl Fn(Builder) -> R + Sync) -> Result<Vec<R>> {
         let results = Results::new(self.ranks);
         self.run_each(&|rank, builder| results.put(rank, program(builder)))?;
-        Ok(results.into_iter().map(|result| result.expect("every rank returned")).collect())
+        Ok(results.into_each().map(|result| result.expect("every rank returned")).collect())
     }
 
     /// As [`Threads::build`]. Not generic: a copy for each program made test programs a fifth longer.
@@ -125,24 +126,6 @@ impl Threads {
             Some(panic) => resume_unwind(panic),
             None => Ok(()),
         }
-    }
-}
-
-/// What each rank returned.
-pub(super) struct Results<R>(Vec<Mutex<Option<R>>>);
-
-impl<R> Results<R> {
-    pub(super) fn new(ranks: usize) -> Results<R> {
-        Results((0..ranks).map(|_| Mutex::default()).collect())
-    }
-
-    pub(super) fn put(&self, rank: usize, result: R) {
-        *self.0[rank].lock().expect("nothing panics while it is locked") = Some(result);
-    }
-
-    /// In order of ranks; `None` for one that did not return.
-    pub(super) fn into_iter(self) -> impl Iterator<Item = Option<R>> {
-        self.0.into_iter().map(|result| result.into_inner().expect("nothing panics while it is locked"))
     }
 }
 

@@ -79,6 +79,43 @@ fn some_peers_are_reached_over_one_network_and_some_over_another() {
 }
 
 #[test]
+fn ranks_that_open_networks_in_different_orders_agree() {
+    check("ranks_that_open_networks_in_different_orders_agree", 2, |seed| {
+        let wild = Config { islands: 3, ..Config::new(6, seed).wild() };
+        for (kind, config) in [("wild", wild.clone()), ("shared nodes", wild.shared_nodes(&[2]))] {
+            // Ranks 1 and 4 prefer the network of all; rank 2 has found no other.
+            let job = job(config).networks(|rank, networks| match rank {
+                1 | 4 => networks.reverse(),
+                2 => networks.retain(|network| *network == 1),
+                _ => {}
+            });
+            let network = job.network().clone();
+            for (rank, result) in job.run(everything).expect("the job runs").into_iter().enumerate() {
+                result.unwrap_or_else(|error| panic!("{kind}, seed {seed}, rank {rank}: {error}"));
+            }
+            let (all, islands) = (network.delivered(), network.on_islands().frames);
+            assert!(islands > 20 && all > islands + 20, "{kind}: {islands} of {all} frames on islands");
+        }
+    });
+}
+
+#[test]
+fn ranks_without_a_common_network_are_told() {
+    let apart: fn(usize, &mut Vec<usize>) =
+        |rank, networks| networks.retain(|network| *network == usize::from(rank != 2));
+    // Rank 1 has the network of rank 0, or both.
+    let between: fn(usize, &mut Vec<usize>) =
+        |rank, networks| networks.retain(|network| rank == 1 || (*network == 1) == (rank == 0));
+    for arrange in [apart, between] {
+        let job = job(Config { islands: 4, ..Config::new(3, 1) }).networks(arrange);
+        let told = job.build(|builder| builder.start().err().map(|error| error.to_string())).expect("the job runs");
+        let told = told[0].as_deref().expect("no network leads from rank 0 to rank 2");
+        assert!(told.contains("rank 2 is reached over no network that this rank has opened (simulated)"), "{told}");
+        assert!(told.contains("BELLWETHER_TRANSPORT"), "{told}");
+    }
+}
+
+#[test]
 fn neighbours_use_the_network_of_their_island_alone() {
     let job = job(Config { islands: 2, ..Config::new(4, 1) });
     let network = job.network().clone();

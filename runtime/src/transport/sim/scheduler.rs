@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::{Network, Stalled, Time};
+use crate::bootstrap::results::Results;
 use crate::transport::lock::{Condvar, Guard, Mutex};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,18 +202,13 @@ impl Shared {
 /// With the panic of the lowest rank that panicked; the others' waits end with [`Stalled`] if it leaves them waiting.
 /// If there are not enough threads.
 pub fn run<R: Send>(network: &Network, program: impl Fn(&Turn) -> R + Sync) -> Result<Vec<R>, Stalled> {
-    let results: Vec<std::sync::Mutex<Option<R>>> = (0..network.ranks()).map(|_| Default::default()).collect();
-    let (outcomes, stalled) = run_each(network, &|turn| {
-        let result = program(turn);
-        *results[turn.rank()].lock().expect("nothing panics while it is locked") = Some(result);
-    })
-    .expect("a thread for each simulated rank");
+    let results = Results::new(network.ranks());
+    let outcomes = run_each(network, &|turn| results.put(turn.rank(), program(turn)));
+    let (outcomes, stalled) = outcomes.expect("a thread for each simulated rank");
     if let Some(panic) = outcomes.into_iter().find_map(Result::err) {
         resume_unwind(panic);
     }
-    let results =
-        results.into_iter().filter_map(|result| result.into_inner().expect("nothing panics while it is locked"));
-    stalled.map_or_else(|| Ok(results.collect()), Err)
+    stalled.map_or_else(|| Ok(results.into_each().flatten().collect()), Err)
 }
 
 /// As [`run`], for programs that get over a stall: how each rank ended. A rank that never had its turn has ended well, too. Not

@@ -1,0 +1,115 @@
+//! Posts what is answered: gets, atomics and flushes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::peer::Peer;
+use super::{EndpointOf, Network, posted, remote};
+use crate::engine::far::{Answer, Soon};
+use crate::engine::operation::Change;
+use crate::engine::pieces::Piece;
+use crate::transport::{AtomicOp, Completion, Domain, Endpoint, Error as NotNow, Posted, RemoteKey, Result, Word};
+
+impl<D: Domain> Network<D> {
+    /// Asks for `len` bytes at `offset`, all in `piece`.
+    pub(super) fn read(
+        &self,
+        peer: &Peer<EndpointOf<D>>,
+        piece: &Piece<RemoteKey>,
+        offset: usize,
+        len: usize,
+    ) -> Result<Option<Arc<Answer>>> {
+        self.asked(|answer, completion| {
+            let into = Arc::clone(answer);
+            let unpack = move |bytes: &[u8]| into.fill(bytes);
+            peer.endpoint.get_bcopy(len, unpack, remote(piece, offset), &piece.key, Some(completion))
+        })
+    }
+
+    /// An answer, and the completion that ends in it.
+    pub(super) fn answer(&self) -> (Arc<Answer>, Completion) {
+        let answer = Arc::new(Answer::default());
+        let (shared, unanswered) = (Arc::clone(&answer), Arc::clone(&self.unanswered));
+        let completion = Completion::new(1, move |outcome| {
+            unanswered.fetch_sub(1, Ordering::Relaxed);
+            shared.finish(outcome);
+        });
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        (answer, completion)
+    }
+
+    /// Posts what completes in an answer; `None` is back-pressure.
+    pub(super) fn asked(
+        &self,
+        post: impl FnOnce(&Arc<Answer>, &Completion) -> Result<Posted>,
+    ) -> Result<Option<Arc<Answer>>> {
+        let (answer, completion) = self.answer();
+        let outcome = post(&answer, &completion);
+        if outcome != Ok(Posted::InProgress) {
+            self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        }
+        match outcome {
+            Ok(Posted::InProgress) => Ok(Some(answer)),
+            Ok(Posted::Done) => {
+                answer.finish(Ok(()));
+                Ok(Some(answer))
+            }
+            Err(NotNow::NoResource) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Does an atomic, and looks for its end a moment.
+    #[inline(always)]
+    pub(super) fn now<T: Word>(
+        &self,
+        peer: &Peer<EndpointOf<D>>,
+        piece: &Piece<RemoteKey>,
+        offset: usize,
+        wanted: Change,
+    ) -> Result<Option<Soon>> {
+        let mut late: Option<Arc<Answer>> = None;
+        let later = || {
+            let (answer, completion) = self.answer();
+            // The low half of the word, on machines as little-endian as ours.
+            let word = answer.word.as_ptr().cast::<T>();
+            late = Some(answer);
+            (word, completion)
+        };
+        let (value, compare) = (T::narrow(wanted.value), T::narrow(wanted.compare));
+        // SAFETY: the completion holds the answer, and the network holds that as long as it may write the result.
+        let outcome =
+            unsafe { peer.endpoint.atomic_now(wanted.op, value, compare, remote(piece, offset), &piece.key, later) };
+        if let (Ok(None), Some(answer)) = (outcome, &late) {
+            return Ok(Some(Soon::Later(Arc::clone(answer))));
+        }
+        if late.is_some() {
+            self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        }
+        posted(outcome).map(|found| found.flatten().map(|word| Soon::Now(word.widen())))
+    }
+}
+
+pub(super) fn post_atomic<T: Word, E: Endpoint>(
+    peer: &Peer<E>,
+    piece: &Piece<RemoteKey>,
+    offset: usize,
+    wanted: Change,
+    answer: &Answer,
+    completion: &Completion,
+) -> Result<Posted> {
+    // The low half of the word, on machines as little-endian as ours.
+    let result = answer.word.as_ptr().cast::<T>();
+    let value = T::narrow(wanted.value);
+    let (endpoint, key, remote) = (&peer.endpoint, &piece.key, remote(piece, offset));
+    // SAFETY: the completion holds the answer, and the network holds that as long as it may write the result.
+    unsafe {
+        match wanted.op {
+            AtomicOp::CompareSwap => {
+                let compare = T::narrow(wanted.compare);
+                endpoint.atomic_compare_swap(compare, value, result, remote, key, Some(completion))
+            }
+            op => endpoint.atomic_fetch(op, value, result, remote, key, Some(completion)),
+        }
+    }
+}
