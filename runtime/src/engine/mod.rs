@@ -44,7 +44,7 @@ pub(crate) use self::operation::{
     Atomic, Change, Event, Events, Found, Get, Group, HeapRange, Member, RECEIPT, Ring, Step,
 };
 pub(crate) use self::routes::{Mapping, Routes};
-pub(crate) use self::segments::{ADDRESS, Forgotten};
+pub(crate) use self::segments::ADDRESS;
 pub(crate) use self::straight::Local;
 pub use self::wait::Patience;
 

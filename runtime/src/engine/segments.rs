@@ -16,8 +16,8 @@
 //! 2. The owner first clears the entry, and only then reads the words (with a full fence between). So either the reader
 //!    finds the entry cleared, or the owner finds the reader.
 //! 3. The owner sends `REVOKE` to the ranks that it found. Such a rank drops the entry, and everything that is posted from
-//!    then on is an error there. When all that it had posted to the owner before is done (a flush of that endpoint), it
-//!    answers `REVOKED`, behind all messages that it has sent to the owner.
+//!    then on is an error there. It answers `REVOKED`, with a fence before it: the network orders a message after earlier puts,
+//!    gets, atomics and messages, so when the owner has the answer, nothing of that rank is under way to the segment.
 //! 4. A get of the table that was under way when `REVOKE` came may bring the entry as it was before. Its answer is thrown
 //!    away, and the get is made again.
 //! 5. The owner waits for all answers, or for the end of the ranks that give none, before it gives back the registration and
@@ -101,9 +101,8 @@ pub(crate) trait FarSegments {
         region: &Region,
         len: usize,
     ) -> transport::Result<Option<(Arc<Answer>, usize)>>;
-    /// Forgets a segment of `rank`. The answer comes when nothing that was posted there before is under way; `None`: no room
-    /// to ask for that now.
-    fn forget(&self, rank: usize, number: u32, generation: u64) -> transport::Result<Option<Arc<Answer>>>;
+    /// Forgets a segment of `rank`.
+    fn forget(&self, rank: usize, number: u32, generation: u64);
 }
 
 /// The segments of this rank.
@@ -388,17 +387,10 @@ impl Engine {
         }
     }
 
-    /// Tells the network that a segment of `rank` is closed; [`Forgotten::Now`] where there is nothing to wait for. See
-    /// [`FarSegments::forget`].
-    pub(crate) fn forget_segment(&self, rank: usize, number: u32, generation: u64) -> Forgotten {
-        if self.routes.is_mapped(rank) {
-            return Forgotten::Now;
-        }
-        match self.network(rank).forget(rank, number, generation) {
-            Ok(Some(answer)) => Forgotten::Later(answer),
-            Ok(None) => Forgotten::Again,
-            // The connection is gone, and all that was under way there.
-            Err(_) => Forgotten::Now,
+    /// Drops what is known of a segment of `rank`, which is closed. What is posted there from now on is an error.
+    pub(crate) fn forget_segment(&self, rank: usize, number: u32, generation: u64) {
+        if !self.routes.is_mapped(rank) {
+            self.network(rank).forget(rank, number, generation);
         }
     }
 
@@ -410,22 +402,36 @@ impl Engine {
     }
 }
 
-/// When nothing of this rank is under way to a segment any more.
-pub(crate) enum Forgotten {
-    Now,
-    /// When this is answered, whatever the outcome: an error is the end of the connection.
-    Later(Arc<Answer>),
-    /// To be asked again.
-    Again,
-}
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
 
-impl Forgotten {
-    /// Whether it has come to that.
-    pub(crate) fn is_over(&self) -> bool {
-        match self {
-            Forgotten::Now => true,
-            Forgotten::Later(answer) => answer.outcome().is_some(),
-            Forgotten::Again => false,
+    use crate::error::Error;
+    use crate::{Settings, Threads, Transport};
+
+    #[test]
+    fn a_close_does_not_miss_a_rank_that_has_left() {
+        for transport in [Transport::Auto, Transport::ShmContract] {
+            let settings = Settings { transport, ..Settings::default() };
+            let ranks = Threads::new(2).settings(settings).deadline(Duration::from_secs(60)).run(|world| {
+                let own = if world.rank() == 0 { Some(world.segment(64)?) } else { None };
+                let number = world.allgather(&[own.as_ref().map_or(0, |own| own.number())])?[0];
+                if world.rank() == 1 {
+                    world.put_segment(0, number, 0, &[1])?;
+                    world.fence();
+                }
+                world.barrier()?;
+                let Some(own) = own else { return Ok(()) };
+                let engine = world.engine();
+                while engine.job.loss(1).is_none() {
+                    engine.poll()?;
+                    std::thread::yield_now();
+                }
+                own.close()?;
+                assert_eq!(engine.job.first_missed(), None, "the rank was asked though it had left");
+                Ok::<_, Error>(())
+            });
+            ranks.expect("ranks start").into_iter().for_each(|rank| rank.expect("is well"));
         }
     }
 }

@@ -12,7 +12,7 @@ impl Builder {
     /// [`Builder::handler`], so every rank registers the same handlers in the same order.
     ///
     /// `place` runs when the header of a message has come, and names where its data lands: [`Landing::vec`],
-    /// [`Symmetric::landing`], or [`Landing::discard`]. The data is then fetched while this rank polls or waits. `landed` runs when
+    /// [`Symmetric::landing`], [`Segment::landing`](super::Segment::landing), or [`Landing::discard`]. The data is then fetched while this rank polls or waits. `landed` runs when
     /// it is there. Both run inside polls and waits of this rank, one handler at a time; they can send, but not wait.
     /// Nothing is promised about the order of two messages.
     ///
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::transport::Memory;
     use crate::transport::sim::Config;
-    use crate::{Error, Settings, Simulated, Threads, Transport};
+    use crate::{Error, Segment, Settings, Simulated, Threads, Transport};
 
     const PART: usize = 5000;
     /// Around the length up to which data goes with its header.
@@ -154,11 +154,26 @@ mod tests {
                 counts.set(counts.get() + 1);
             },
         );
+        let (segment, segments) = (Rc::<RefCell<Option<Rc<Segment>>>>::default(), Rc::new(Cell::new(0)));
+        let (place, counts) = (Rc::clone(&segment), Rc::clone(&segments));
+        let into_segment = builder.landing_handler(
+            "segment",
+            move |_, announced| {
+                let segment = place.borrow();
+                segment.as_ref().expect("made first").landing(1 + announced.from() * 8 * PART)
+            },
+            move |_, landed| {
+                assert_eq!((landed.len(), landed.into_vec().len()), (8 * PART, 0));
+                counts.set(counts.get() + 1);
+            },
+        );
         let nowhere = builder.landing_handler("nowhere", |_, _| Landing::discard(), |_, _| panic!("discarded"));
         let world = builder.start()?;
         let (me, n) = (world.rank(), world.size());
         let numbers = Rc::new(world.alloc::<u64>(PART * n)?);
         assert!(array.set(Rc::clone(&numbers)).is_ok());
+        let own = Rc::new(world.segment(1 + 8 * PART * n)?);
+        segment.replace(Some(Rc::clone(&own)));
         world.barrier()?;
         let mut calls = Vec::new();
         let mut sent = |call: Call<()>| {
@@ -175,12 +190,13 @@ mod tests {
                 sent(world.send_large(to, vector, &len.to_ne_bytes(), pattern(me + len, len))?);
             }
             sent(world.send_large(to, into_array, &[], Rc::clone(&shared))?);
+            sent(world.send_large(to, into_segment, &[], Rc::clone(&shared))?);
             sent(world.send_large(to, nowhere, b"header", vec![1; 20_000])?);
         }
         for call in calls.into_iter().flatten() {
             call.wait()?;
         }
-        world.wait_until(|| came.borrow().len() == LENGTHS.len() * n && arrays.get() == n)?;
+        world.wait_until(|| came.borrow().len() == LENGTHS.len() * n && arrays.get() == n && segments.get() == n)?;
         for (from, header, data) in came.borrow().iter() {
             let len = usize::from_ne_bytes(header.as_slice().try_into().expect("a length"));
             assert!(*data == pattern(from + len, len), "{len} bytes from {from}: {} came", data.len());
@@ -189,6 +205,11 @@ mod tests {
         numbers.read(0, &mut elements);
         let expected = |i: usize| (i % PART * 1000 + i / PART) as u64;
         assert!((0..PART * n).all(|i| elements[i] == expected(i)));
+        let mut bytes = vec![0; 8 * PART * n];
+        own.read(1, &mut bytes)?;
+        assert!(bytes == elements.iter().flat_map(|element| element.to_ne_bytes()).collect::<Vec<_>>());
+        segment.take();
+        Rc::into_inner(own).expect("all has landed").close()?;
         world.finish()
     }
 

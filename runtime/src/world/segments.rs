@@ -1,6 +1,7 @@
 //! Segments: memory of one rank, outside the symmetric heap, that peers reach by (rank, number, offset) or by address.
 
 use std::alloc::Layout;
+use std::any::Any;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -10,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
-use crate::message::Messages;
+use crate::message::{Landing, Messages};
 use crate::transport::Sent;
 
 /// A segment of this rank: memory that peers put to and get from, until this is closed or dropped.
@@ -108,6 +109,18 @@ impl Segment {
         // SAFETY: in bounds; only copies and peers touch it.
         unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
         Ok(())
+    }
+
+    /// The bytes from `offset` on as the place where a large message lands ([`World::send_large`]), as if its sender put them there.
+    /// Data that is longer than what is left of the segment is refused. The segment stays open until the data has landed, so
+    /// keep a handle until then: a segment whose last handle goes with a message cannot wait for its peers, and is not freed. A
+    /// handler is part of the world: take the segment out of it before the world ends.
+    pub fn landing(self: &Rc<Self>, offset: usize) -> Landing {
+        let left = self.len.saturating_sub(offset);
+        let start = self.start.wrapping_add(offset.min(self.len));
+        let keep: Rc<dyn Any> = Rc::<Segment>::clone(self);
+        // SAFETY: in bounds of the segment, which is open as long as it lives, and which peers may write at any time.
+        unsafe { Landing::memory(start, left, keep) }
     }
 
     fn at(&self, operation: &'static str, offset: usize, count: usize) -> Result<*mut u8> {

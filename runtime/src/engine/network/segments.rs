@@ -10,7 +10,7 @@ use crate::engine::segments::{ADDRESS, FarSegments, Found};
 use crate::engine::straight::{LONGEST, Local};
 use crate::memory::layout::{LINE, SEGMENT_BLOCK, SEGMENT_LEN, SEGMENTS_FIRST, SEGMENTS_MAX};
 use crate::memory::segments::{Entry, KEY_ROOM, block_offset, entry_offset, word_offset};
-use crate::transport::{Domain, Endpoint, Flush, Interface as _, Iov, PACKED_KEY_LEN, Region, RemoteKey, Result};
+use crate::transport::{Domain, Endpoint, Interface as _, Iov, PACKED_KEY_LEN, Region, RemoteKey, Result};
 
 /// What is known of a peer's segments.
 #[derive(Debug, Default)]
@@ -98,9 +98,6 @@ impl Known {
 
     /// Takes in an entry of the table.
     fn enter(&mut self, number: u32, entry: &Entry, unpack: impl FnOnce(&Entry) -> Result<RemoteKey>) -> Result<()> {
-        if self.segments.get(&number).is_some_and(|known| known.generation == entry.generation) {
-            return Ok(());
-        }
         self.remove(number);
         let Some(end) = entry.end() else { return Ok(()) };
         let (start, key) = (entry.start as usize, unpack(entry)?);
@@ -372,10 +369,9 @@ impl<D: Domain> FarSegments for Network<D> {
         })
     }
 
-    fn forget(&self, rank: usize, number: u32, generation: u64) -> Result<Option<Arc<Answer>>> {
-        self.with(rank, |peer| {
+    fn forget(&self, rank: usize, number: u32, generation: u64) {
+        if let Some(peer) = self.peers.borrow().get(&rank) {
             peer.segments.borrow_mut().forget(number, generation);
-            self.asked(|_, completion| peer.endpoint.flush(Flush::REMOTE, Some(completion)))
-        })
+        }
     }
 }
