@@ -77,7 +77,7 @@ pub use bellwether_runtime::{
     Allgather, Allreduce, Alltoall, Announced, AtomicElement, AtomicOp, Barrier, Bell, Broadcast, Builder, Call,
     Collectives, Completion, Context, Counter, Doing, Error, Event, Fetched, Gather, HandlerId, HugePages, Landed,
     Landing, LandingId, Loss, Mapped, Operation, Piece, PlainData, Pod, Posted, Progress, RawBells, Reduce, Result,
-    Scan, Scatter, Segment, Settings, Signalled, Simulated, Symmetric, TeamBarrier, ThreadArray, ThreadBell,
+    Returned, Scan, Scatter, Segment, Settings, Signalled, Simulated, Symmetric, TeamBarrier, ThreadArray, ThreadBell,
     ThreadContext, ThreadOperation, ThreadPosted, Threads, Transport, Word, World, Zeroable, threads,
 };
 /// What [`Pool`] runs: parallel iterators, `join` and `scope`.

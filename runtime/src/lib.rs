@@ -32,7 +32,7 @@ pub use crate::settings::{
 pub use crate::transport::AtomicOp;
 pub use crate::world::{
     AtomicElement, Bell, Builder, Completion, Counter, Event, Fetched, Mapped, Operation, Piece, PlainData, Posted,
-    Progress, RawBells, Segment, Signalled, Simulated, Symmetric, ThreadArray, ThreadBell, ThreadContext,
+    Progress, RawBells, Returned, Segment, Signalled, Simulated, Symmetric, ThreadArray, ThreadBell, ThreadContext,
     ThreadOperation, ThreadPosted, Threads, Word, World, threads,
 };
 #[doc(hidden)]

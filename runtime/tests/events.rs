@@ -153,6 +153,93 @@ fn puts_gets_and_atomics_tell_of_their_events() {
     everywhere("events of puts", Through::default, one_sided);
 }
 
+/// A buffer long enough to be registered, and what holds it: it is the same one when it comes back, and may be changed then.
+fn owned(world: &World) -> Result<()> {
+    const LEN: usize = 40_000;
+    let (me, size) = (world.rank(), world.size());
+    let (next, before) = ((me + 1) % size, (me + size - 1) % size);
+    let numbers = world.alloc::<u64>(2 * LEN)?;
+    let values = |rank: usize, round: u64| move |i: usize| (1000 * rank + i) as u64 + (round << 32);
+    let mut buffer = vec![0; LEN];
+    for round in 1..=3 {
+        (0..LEN).map(values(me, round)).zip(&mut buffer).for_each(|(value, to)| *to = value);
+        let place = buffer.as_ptr();
+        let (source, effect, shared) = (Counter::new(), Counter::new(), Arc::<[u64]>::from(&buffer[..1000]));
+        let put = world.operation().source(&source).effect(&effect);
+        let lent = put.put_owned(&numbers, next, LEN * (round as usize % 2), buffer)?;
+        let short = world.operation().put_owned(&numbers, next, LEN * ((round as usize + 1) % 2), shared)?;
+        assert_eq!(short.take().expect("was copied").len(), 1000);
+        world.wait_counter(&source, 1)?;
+        buffer = lent.take().expect("the source event has happened");
+        assert_eq!((buffer.as_ptr(), buffer.len()), (place, LEN));
+        buffer.fill(7);
+        world.wait_counter(&effect, 1)?;
+        world.barrier()?;
+        let mut came = vec![0; LEN];
+        numbers.read(LEN * (round as usize % 2), &mut came);
+        assert!((0..LEN).map(values(before, round)).eq(came.iter().copied()), "rank {me}, round {round}");
+        numbers.read(LEN * ((round as usize + 1) % 2), &mut came[..1000]);
+        assert!((0..1000).map(values(before, round)).eq(came[..1000].iter().copied()));
+        world.barrier()?;
+        let lent = world.operation().put_owned(&numbers, next, 0, std::mem::take(&mut buffer))?;
+        buffer = world.block_on(lent)?;
+        world.barrier()?;
+    }
+    // One is dropped, and its buffer with it, in its time.
+    drop(world.operation().put_owned(&numbers, next, 0, buffer)?);
+    world.barrier()
+}
+
+#[test]
+fn a_long_buffer_is_lent_to_its_put_and_comes_back() {
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        for result in threads(3, transport).run(owned).expect("ranks start") {
+            result.expect("is well");
+        }
+    }
+    check("owned buffers", 2, |seed| {
+        for memory in [Memory::Posted, Memory::Direct, Memory::Emulated] {
+            let results = Simulated::new(Config { memory, ..Config::new(3, seed).wild() }).run(owned);
+            results.expect("the job runs").into_iter().for_each(|result| result.expect("is well"));
+        }
+    });
+}
+
+/// The rank that a long buffer is put to dies: the buffer comes back, and the events tell of it.
+#[test]
+fn a_long_buffer_comes_back_from_a_rank_that_dies() {
+    for seed in 0..5 {
+        for memory in [Memory::Posted, Memory::Emulated] {
+            let job = Simulated::new(Config { memory, ..Config::new(2, seed).wild() });
+            let results = job.run(|world| -> Result<()> {
+                let numbers = world.alloc::<u64>(40_000)?;
+                world.barrier()?;
+                if world.rank() == 1 {
+                    world.sleep(Duration::from_nanos(300 * seed));
+                    job.network().kill(1);
+                    return Ok(());
+                }
+                let done = Completion::new();
+                let lent = world.operation().source(&done).put_owned(&numbers, 1, 0, vec![1; 40_000])?;
+                let outcome = loop {
+                    // Polls tell of the loss, too.
+                    let _ = world.poll();
+                    world.sleep(Duration::from_micros(1));
+                    if let Some(outcome) = done.outcome() {
+                        break outcome;
+                    }
+                };
+                assert_eq!(lent.take().map(|buffer| buffer.len()), Some(40_000), "{outcome:?}");
+                outcome
+            });
+            match results.expect("the job runs").into_iter().next().expect("two ranks") {
+                Ok(()) | Err(Error::PeerLost { rank: 1, .. }) => {}
+                other => panic!("{memory:?}, seed {seed}: {other:?}"),
+            }
+        }
+    }
+}
+
 /// A message's handler has run when that is told, and not before.
 fn messages(world: &World, ran: &Through) -> Result<()> {
     let (me, size) = (world.rank(), world.size());

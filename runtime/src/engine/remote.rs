@@ -496,7 +496,7 @@ impl Engine {
 
     /// Posts an operation, after everything put there before, as soon as there is room.
     #[inline]
-    fn insist<T>(
+    pub(super) fn insist<T>(
         &self,
         doing: &'static str,
         rank: usize,

@@ -1,12 +1,13 @@
 //! Long transfers over a network from and to memory of the caller's, without a copy: the memory is registered for the time of
 //! the transfer.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Engine;
 use super::far::{Answer, Far};
 use super::networks::Networks;
+use super::{Engine, Event, Step};
 use crate::error::Result;
 use crate::transport::Region;
 
@@ -52,7 +53,100 @@ impl Drop for Lasting<'_> {
     }
 }
 
+/// Requests that read a buffer, with the buffer.
+pub(crate) struct InFlight {
+    region: ManuallyDrop<Region>,
+    /// Owns the buffer.
+    hold: ManuallyDrop<Box<dyn Send>>,
+    answers: Vec<Arc<Answer>>,
+}
+
+impl InFlight {
+    pub(super) fn answers(&self) -> impl Iterator<Item = &Answer> {
+        self.answers.iter().map(|answer| &**answer)
+    }
+
+    /// Whether all requests have ended, well or not.
+    pub(super) fn is_over(&self) -> bool {
+        self.answers().all(|answer| answer.outcome().is_some())
+    }
+}
+
+impl std::fmt::Debug for InFlight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "InFlight({} bytes)", self.region.len())
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        // The network may still read the buffer: buffer and registration are leaked.
+        if !self.is_over() {
+            return;
+        }
+        // SAFETY: the last use of both. The registration ends before its memory is freed.
+        unsafe {
+            ManuallyDrop::drop(&mut self.region);
+            ManuallyDrop::drop(&mut self.hold);
+        }
+    }
+}
+
 impl Engine {
+    /// Registers a buffer to put it to `rank` without a copy. `None`: copy it. It is short, it is not for a network, or it cannot be
+    /// registered.
+    ///
+    /// # Safety
+    /// The memory stays mapped until the region is dropped.
+    pub(crate) unsafe fn register_buffer(&self, rank: usize, start: *const u8, len: usize) -> Option<Region> {
+        if len < STRAIGHT || self.routes.is_mapped(rank) || self.interface.delivering() || !self.is_own() {
+            return None;
+        }
+        // SAFETY: the caller's.
+        let registered = unsafe { self.network(rank).register(start.cast_mut(), len) };
+        registered.map(|(region, _)| region).ok()
+    }
+
+    /// Puts all of the registered buffer at `offset` of the slot of `rank`, which is reached over a network. Blocks while there is no
+    /// room. When the buffer may be changed, `hold` is dropped and `events` happen.
+    ///
+    /// # Errors
+    /// As [`Engine::far_put`]; then no event happens.
+    ///
+    /// # Safety
+    /// All of the region is readable, and nobody changes it, until `hold` is dropped.
+    pub(crate) unsafe fn put_buffer(
+        &self,
+        rank: usize,
+        offset: usize,
+        region: Region,
+        hold: Box<dyn Send>,
+        events: Vec<Event>,
+    ) -> Result<()> {
+        const DOING: &str = "put";
+        let (far, local, len) = (self.network(rank), Local::From(region.address()), region.len());
+        let mut flight =
+            InFlight { region: ManuallyDrop::new(region), hold: ManuallyDrop::new(hold), answers: Vec::new() };
+        let mut done = 0;
+        while done < len {
+            let most = (len - done).min(LONGEST);
+            // SAFETY: all in the region; it stays registered, and the buffer held, until all requests are answered.
+            let post = || unsafe { far.post_straight(rank, offset + done, local, &flight.region, done, most) };
+            match self.insist(DOING, rank, post) {
+                Ok((answer, count)) => {
+                    flight.answers.push(answer);
+                    done += count;
+                }
+                Err(error) => {
+                    self.track(rank, DOING, Step::Buffer(flight), Vec::new());
+                    return Err(error);
+                }
+            }
+        }
+        self.track(rank, DOING, Step::Buffer(flight), events);
+        Ok(())
+    }
+
     /// Puts or gets `len` bytes at `offset` of `rank` (which is reached over a network), and waits for that. `false`: nothing
     /// was done, since this memory cannot be registered, or nothing may wait; copy it.
     ///

@@ -10,6 +10,7 @@ use std::task::{Context as TaskContext, Poll};
 use bytemuck::Pod;
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::returned::{Lender, Returned};
 use super::{AtomicElement, Bell, PlainData, Symmetric, ThreadBell, World};
 use crate::engine::{self, Atomic, Change, Events, Found, Get, Group, HeapRange, Identity, Member, Ring, Step};
 use crate::error::{Error, Result};
@@ -182,7 +183,7 @@ impl<T> Fetched<T> {
 ///
 /// On mapped memory source and effect happen before the call returns, except that the effect of a message comes later if the
 /// message was queued. Over a network the source event of `put`, `send`, `invoke` and of atomics happens before the call
-/// returns too, since these copy; the source event of `put_from` and all effect events happen when the network has acknowledged
+/// returns too, since these copy; the source event of `put_from` and of a long `put_owned` and all effect events happen when the network has acknowledged
 /// the operation. Over verbs the device at the target acknowledges, without progress of the target's program. Where a network
 /// has no puts, gets and atomics of its own (`bellwether info`), and on a simulated network without such devices, the target
 /// has to make progress. Handlers always need the target's progress.
@@ -192,7 +193,7 @@ impl<T> Fetched<T> {
 ///
 /// # Buffers
 /// `put`, `send` and `invoke` copy what is not delivered at once, so they borrow their slices only during the call. `put_from`
-/// and `get_into` use this rank's part of an array until the event, and atomics a cell of their own ([`Fetched`]). So no memory
+/// and `get_into` use this rank's part of an array until the event, `put_owned` owns its buffer, and atomics a cell of their own ([`Fetched`]). So no memory
 /// of the caller is in flight, and forgetting any of these values is safe.
 ///
 /// # Examples
@@ -300,6 +301,62 @@ impl Operation<'_> {
         array.put_slice(rank, start, values)?;
         engine.track_put(rank, "put", events);
         Ok(())
+    }
+
+    /// Writes all that `values` hold, a vector, a box or an `Arc`, at `rank`, from element `start`. The operation owns the buffer until
+    /// the source event, and the future that it returns gives it back. Over a network 256 KiB and more are not copied: the memory is
+    /// registered until the network has read it. Else the bytes are copied, and the buffer is there on return. Waits while the network
+    /// has no room; inside a handler it copies.
+    ///
+    /// # Errors
+    /// As [`Operation::put`]. The buffer is dropped then.
+    ///
+    /// # Examples
+    /// ```
+    /// # use bellwether_runtime as bellwether;
+    /// bellwether::threads(2, |world| {
+    ///     let plate = world.alloc::<f64>(100_000)?;
+    ///     let mut row = vec![1.5; 100_000];
+    ///     for _ in 0..3 {
+    ///         let lent = world.operation().put_owned(&plate, 1 - world.rank(), 0, row)?;
+    ///         // What needs no row runs here.
+    ///         row = world.block_on(lent)?;
+    ///         row.iter_mut().for_each(|x| *x += 1.0);
+    ///     }
+    ///     world.barrier()
+    /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    pub fn put_owned<T: PlainData, B>(
+        self,
+        array: &Symmetric<T>,
+        rank: usize,
+        start: usize,
+        values: B,
+    ) -> Result<Returned<B>>
+    where
+        B: AsRef<[T]> + Send + 'static,
+    {
+        let engine = self.world.engine();
+        array.check_of(engine)?;
+        let (lender, returned) = Lender::new(values);
+        let elements = lender.elements::<T>();
+        let offset = array.range("put", rank, start, elements.len())?;
+        let mut events = self.events(engine.identity())?;
+        // SAFETY: the lender keeps the buffer where it is, and is dropped after the region.
+        match unsafe { engine.register_buffer(rank, elements.as_ptr().cast(), size_of_val(elements)) } {
+            Some(region) => {
+                let source = std::mem::take(&mut events.source);
+                // SAFETY: as above; nobody else reaches the buffer before the lender is dropped.
+                unsafe { engine.put_buffer(rank, offset, region, Box::new(lender), source) }?;
+            }
+            None => {
+                array.put_slice(rank, start, elements)?;
+                drop(lender);
+            }
+        }
+        engine.track_put(rank, "put", events);
+        Ok(returned)
     }
 
     /// Writes elements `from` of this rank's part of `source` at `rank`, from element `start`. Over a network long ranges are not

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::claim::Claim;
 use super::super::far::Answer;
+use super::super::straight::InFlight;
 use super::{Atomic, Get, Issuer};
 use crate::error::{Error, Result};
 use crate::transport::lock::Mutex;
@@ -211,6 +212,8 @@ pub(crate) enum Step {
     /// A message that may wait in a queue of this rank. After that it is in the target's memory if it went through a lane; over
     /// a network a flush follows.
     Message,
+    /// A put out of a buffer that the operation owns. The buffer is given up when the step has ended.
+    Buffer(InFlight),
     /// A get into this rank's own slot.
     Get { get: Get, bytes: Vec<u8>, offset: usize, claim: Claim },
     /// An atomic whose result goes to `found`.
@@ -274,6 +277,11 @@ impl Tracked {
                     Err(error) => return Some(Err(error)),
                 },
                 Step::Flushing(answer) => return ended(issuer.is_answered(doing, rank, answer)),
+                Step::Buffer(flight) if flight.is_over() => {
+                    let failed = flight.answers().find_map(|answer| issuer.is_answered(doing, rank, answer).err());
+                    return Some(failed.map_or(Ok(()), Err));
+                }
+                Step::Buffer(_) => return None,
                 Step::Get { get, bytes, offset, claim } => {
                     let outcome = ended(get.advance(issuer, doing, bytes));
                     if let Some(Ok(())) = outcome {

@@ -1,0 +1,75 @@
+//! Buffers that an operation owns while the network reads them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::transport::lock::Mutex;
+
+/// A buffer that an [`Operation`](super::Operation) has used without a copy: a future that gives it back when the network has read it.
+/// If the put failed, it gives the buffer back all the same; the put's events tell of the error.
+///
+/// It makes no progress by itself: await it in [`World::block_on`](super::World::block_on), or poll the world and
+/// [take](Returned::take) the buffer. Dropping it drops the buffer when the network has read it. If the world ends before that, the
+/// buffer is leaked and does not come.
+#[derive(Debug)]
+pub struct Returned<B> {
+    slot: Arc<Mutex<Option<B>>>,
+}
+
+impl<B> Returned<B> {
+    /// The buffer, if the network has read it. Makes no progress.
+    pub fn take(&self) -> Option<B> {
+        self.slot.lock().take()
+    }
+}
+
+impl<B> Future for Returned<B> {
+    type Output = crate::Result<B>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<crate::Result<B>> {
+        match self.take() {
+            Some(buffer) => Poll::Ready(Ok(buffer)),
+            None => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// A buffer that is given back when this is dropped.
+pub(super) struct Lender<B> {
+    /// From a box.
+    buffer: *mut B,
+    slot: Arc<Mutex<Option<B>>>,
+}
+
+// SAFETY: it owns the buffer, which may be sent.
+unsafe impl<B: Send> Send for Lender<B> {}
+
+impl<B> Lender<B> {
+    pub(super) fn new(buffer: B) -> (Lender<B>, Returned<B>) {
+        let slot: Arc<Mutex<Option<B>>> = Arc::default();
+        let lender = Lender { buffer: Box::into_raw(Box::new(buffer)), slot: Arc::clone(&slot) };
+        (lender, Returned { slot })
+    }
+
+    /// What the buffer holds. It stays where it is until this is dropped.
+    pub(super) fn elements<T>(&self) -> &[T]
+    where
+        B: AsRef<[T]>,
+    {
+        // SAFETY: from a box, and alive; nobody has a reference that excludes this one.
+        unsafe { &*self.buffer }.as_ref()
+    }
+}
+
+impl<B> Drop for Lender<B> {
+    fn drop(&mut self) {
+        // SAFETY: from a box; the last use of the pointer.
+        let buffer = unsafe { Box::from_raw(self.buffer) };
+        self.slot.lock().replace(*buffer);
+    }
+}
