@@ -242,8 +242,8 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// More messages in flight than the transport holds; make progress and try again.
-    #[error("{operation} to rank {rank}: no room for another message now; poll and try again")]
+    /// More messages in flight, or kept for later, than there is room for; make progress and try again. A handler returns first.
+    #[error("{operation} to rank {rank}: no room for another message now; poll and try again, outside of handlers")]
     WouldBlock {
         /// The call that was made.
         operation: &'static str,

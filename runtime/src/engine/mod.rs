@@ -136,6 +136,7 @@ impl Engine {
         let size = job.ranks();
         let routes = Routes::new(rank, size, mapping, &nodes, pace.is_some());
         let networks = Networks::new(networks, routes.clone(), pace);
+        let outbox = pending::Outbox::new(settings.message_memory);
         settings.message_memory = settings.message_memory.min(networks.largest_message());
         // Assumes one core until all ranks have arrived and tell how many there are.
         let waiting = wait::Waiting::new(Patience::new(size, 1, settings.spin, job.supervised()));
@@ -160,7 +161,7 @@ impl Engine {
             remote: remote::Remote::default(),
             losses: RefCell::default(),
             waiting,
-            outbox: pending::Outbox::default(),
+            outbox,
             releases: RefCell::default(),
             tracking: RefCell::default(),
             tasks: drive::Tasks::default(),

@@ -28,6 +28,17 @@ pub(super) struct Outbox {
     bytes: Cell<usize>,
     /// Message ids that are answers, one bit each.
     answers: Cell<u64>,
+    /// An answer is being sent: a peer waits for it, so there is always room.
+    answering: Cell<bool>,
+    /// Most bytes that are kept for handlers to be able to keep more.
+    handler_limit: usize,
+}
+
+impl Outbox {
+    /// Handlers, which cannot wait, keep no more when there are `handler_limit` bytes.
+    pub(super) fn new(handler_limit: usize) -> Outbox {
+        Outbox { handler_limit, ..Outbox::default() }
+    }
 }
 
 impl Queue {
@@ -52,11 +63,11 @@ impl Queue {
 
 impl Engine {
     /// Sends, or on backpressure keeps a copy that a later [`Engine::poll`] sends, in order. At most `message_memory`
-    /// bytes are kept for all targets together; beyond that this blocks until there is room. A handler must not block and
-    /// its answer must not be lost, so inside a handler this limit does not apply.
+    /// bytes are kept for all targets together; beyond that this blocks until there is room. A handler must not block: it fails
+    /// when `BELLWETHER_MESSAGE_MEMORY` bytes are kept. [Answers](Engine::answer) are always kept.
     ///
     /// # Errors
-    /// As [`Engine::send`].
+    /// As [`Engine::send`]; inside a handler [`Error::WouldBlock`].
     #[inline]
     pub fn send_or_keep(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         if self.send_at_once(to, id, header, payload) || self.send(to, id, header, payload)? == Sent::Done {
@@ -79,13 +90,16 @@ impl Engine {
         self.outbox.answers.set(kinds);
     }
 
-    /// Answers `to` with `send`, and keeps an error of that for the next [`Engine::poll`]. A rank that has left waits for no
+    /// Answers `to` with `send`, which does not panic, and keeps an error of that for the next [`Engine::poll`]. A rank that has left waits for no
     /// answer: nothing is sent, since the attempt alone would tell the launcher that this rank misses it.
     pub fn answer(&self, to: usize, send: impl FnOnce() -> Result<()>) {
         if self.job.any_left() && self.job.loss(to) == Some(Loss::Left) {
             return;
         }
-        match send() {
+        let outer = self.outbox.answering.replace(true);
+        let sent = send();
+        self.outbox.answering.set(outer);
+        match sent {
             Ok(()) | Err(Error::PeerLost { cause: Loss::Left, .. }) => {}
             Err(error) => self.set_fault(error),
         }
@@ -110,9 +124,14 @@ impl Engine {
     #[cold]
     fn keep(&self, to: usize, operation: &Operation<&[u8]>) -> Result<()> {
         let (limit, asked) = (self.settings.message_memory, operation.len());
-        let room = || self.outbox.bytes.get() == 0 || self.outbox.bytes.get() + asked <= limit;
-        if !room() && !self.interface.delivering() {
-            self.wait_together("waiting for room to send a message", room)?;
+        let has_room = |limit: usize| self.outbox.bytes.get() == 0 || self.outbox.bytes.get() + asked <= limit;
+        if self.interface.delivering() {
+            // Room may come only when this handler has returned.
+            if !self.outbox.answering.get() && !has_room(self.outbox.handler_limit.max(limit)) {
+                return Err(Error::WouldBlock { operation: operation.doing(), rank: to });
+            }
+        } else if !has_room(limit) {
+            self.wait_together("waiting for room to send a message", || has_room(limit))?;
         }
         self.keep_now(to, operation);
         Ok(())
@@ -249,7 +268,69 @@ impl Engine {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+    use crate::{Settings, Threads, Transport};
+
+    /// Rank 0 asks rank 1 to send it more than is kept, and does not poll meanwhile.
+    #[test]
+    fn a_handler_that_sends_without_end_is_told_that_there_is_no_room() {
+        const MEMORY: usize = 256 << 10;
+        const LEN: usize = 1 << 10;
+        for transport in [Transport::Auto, Transport::ShmContract] {
+            let settings = Settings { message_memory: MEMORY, transport, ..Settings::default() };
+            let (kept, rounds) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let job = Threads::new(2).settings(settings).deadline(Duration::from_secs(60));
+            let ranks = job.build(|mut builder| {
+                let came = Rc::new(Cell::new(0));
+                let counts = Rc::clone(&came);
+                let data = builder.handler("data", move |_, bytes| counts.set(counts.get() + bytes.len() / LEN));
+                let outcome = Rc::new(RefCell::new(None));
+                let told = Rc::clone(&outcome);
+                let flood = builder.handler("flood", move |context, _| {
+                    let mut count = 0;
+                    let error = loop {
+                        match context.send(0, data, &[1; LEN]) {
+                            Ok(()) => count += 1,
+                            Err(error) => break error,
+                        }
+                        assert!(count < 100_000, "a handler's messages are kept without limit");
+                    };
+                    told.replace(Some((count, error)));
+                });
+                let world = builder.start()?;
+                for round in 1..=2 {
+                    if world.rank() == 0 {
+                        world.send(1, flood, &[])?;
+                        // The answer to a call is kept, whatever else is.
+                        let call = world.call(1, 5u64, |_, x| (x, vec![7u8; 10_000]))?;
+                        while rounds.load(Ordering::Acquire) < round {
+                            std::thread::yield_now();
+                        }
+                        let (x, bytes) = call.wait()?;
+                        assert_eq!((x, bytes), (5, vec![7; 10_000]));
+                        let sent = kept.load(Ordering::Acquire);
+                        world.wait_until(|| came.get() == sent)?;
+                    } else {
+                        world.wait_until(|| outcome.borrow().is_some())?;
+                        let (count, error) = outcome.take().expect("just seen");
+                        assert!(matches!(error, Error::WouldBlock { rank: 0, .. }), "{error:?}");
+                        assert!(count > MEMORY / (LEN + 8) - 2, "{count} messages");
+                        kept.fetch_add(count, Ordering::Release);
+                        // The call is handled, too.
+                        (0..1000).try_for_each(|_| world.poll().map(drop))?;
+                        rounds.store(round, Ordering::Release);
+                    }
+                    world.barrier()?;
+                }
+                world.finish()
+            });
+            ranks.expect("ranks start").into_iter().for_each(|rank| rank.expect("is well"));
+        }
+    }
 
     #[test]
     fn a_kept_put_waits_for_no_message() {

@@ -42,18 +42,20 @@ impl<'a> Context<'a> {
         self.messages.state()
     }
 
-    /// Sends `payload` to a registered handler. Never blocks: without room the message is kept and sent later.
+    /// Sends `payload` to a registered handler. Never blocks: without room the message is kept and sent later. Results of calls
+    /// are always kept.
     ///
     /// # Errors
-    /// As `World::send`.
+    /// As `World::send`; [`Error::WouldBlock`](crate::Error::WouldBlock) if `BELLWETHER_MESSAGE_MEMORY` bytes are kept already: nothing
+    /// was sent, and room comes only after the handler has returned.
     pub fn send(&self, to: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
         self.messages.post_to_handler(to, handler, payload)
     }
 
-    /// Runs a closure that captures nothing at rank `to`. Never blocks.
+    /// Runs a closure that captures nothing at rank `to`. Never blocks, as [`Context::send`].
     ///
     /// # Errors
-    /// As `World::invoke`.
+    /// As `World::invoke`; as [`Context::send`].
     pub fn invoke<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned,

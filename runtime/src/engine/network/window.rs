@@ -8,6 +8,9 @@
 //! not fit into the rest: the receiver may have handled everything, and returns room at once when it is asked.
 //!
 //! The messages in flight never have more bytes than a window. A message longer than a window goes alone.
+//!
+//! The bound is one for each sender: a receiver of `n` senders that all send at once may queue `n` windows. One bound for all
+//! would need a receiver that gives room out to senders that have asked for it, a round trip before the first message.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
