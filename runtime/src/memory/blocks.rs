@@ -1,7 +1,8 @@
 //! Which blocks of the symmetric heap this rank holds: what tells a live global pointer from an old one.
 
 use std::cell::UnsafeCell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A block as this rank knows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,23 +26,42 @@ pub struct Blocks {
     changes: Arc<Changes>,
 }
 
-/// How often each block was shown or hidden, for other threads of the rank.
+/// How often each block was shown or hidden: another number, another phase or another block. For all threads of the rank; its own
+/// thread changes it.
 #[derive(Debug, Default)]
-pub struct Changes(Mutex<Vec<u64>>);
+pub struct Changes {
+    /// Counts of one block, of the next two, of the next four and so on: a count stays where it is.
+    parts: [OnceLock<Box<[AtomicU64]>>; 32],
+    /// Held while a count changes, and while another thread relies on one.
+    held: Mutex<()>,
+}
 
 impl Changes {
-    /// Runs `act` if the block was changed so often and not since. It does not change before `act` has returned.
-    pub fn while_at<R>(&self, block: usize, changes: u64, act: impl FnOnce() -> R) -> Option<R> {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (counts.get(block).copied().unwrap_or(0) == changes).then(act)
+    /// The part that has the count of `block`, and its place there.
+    fn place(block: usize) -> (usize, usize) {
+        let number = block.saturating_add(1);
+        let part = number.ilog2() as usize;
+        (part, number - (1 << part))
     }
 
-    fn set(&self, block: usize, changes: u64) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if counts.len() <= block {
-            counts.resize(block + 1, 0);
-        }
-        counts[block] = changes;
+    /// The count of this block; 0 if it was never shown.
+    fn of(&self, block: usize) -> u64 {
+        let (part, at) = Changes::place(block);
+        // Relaxed: the own thread wrote it, or the caller holds the lock.
+        self.parts.get(part).and_then(OnceLock::get).map_or(0, |counts| counts[at].load(Ordering::Relaxed))
+    }
+
+    /// Runs `act` if the block was changed so often and not since. It does not change before `act` has returned.
+    pub fn while_at<R>(&self, block: usize, changes: u64, act: impl FnOnce() -> R) -> Option<R> {
+        let _held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.of(block) == changes).then(act)
+    }
+
+    fn add(&self, block: usize) {
+        let (part, at) = Changes::place(block);
+        let counts = self.parts[part].get_or_init(|| (0..1 << part).map(|_| AtomicU64::new(0)).collect());
+        let _held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        counts[at].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -50,8 +70,6 @@ struct Place {
     entry: Entry,
     /// How often a block of this number was shown.
     shown: u32,
-    /// How often a block of this number was shown or hidden.
-    changes: u64,
 }
 
 impl Blocks {
@@ -62,11 +80,9 @@ impl Blocks {
         unsafe { &*self.places.get() }.get(block).map_or_else(Entry::default, |place| place.entry)
     }
 
-    /// How often a block of this number was shown or hidden: another number, another phase or another block. Never less than
-    /// before.
+    /// How often a block of this number was shown or hidden. Never less than before.
     pub fn changes(&self, block: usize) -> u64 {
-        // SAFETY: as in `get`.
-        unsafe { &*self.places.get() }.get(block).map_or(0, |place| place.changes)
+        self.changes.of(block)
     }
 
     /// The counts of [`Blocks::changes`], for other threads of the rank.
@@ -94,10 +110,8 @@ impl Blocks {
         if places.len() <= block {
             places.resize(block + 1, Place::default());
         }
-        let place = &mut places[block];
-        place.changes += 1;
-        change(place);
-        self.changes.set(block, place.changes);
+        change(&mut places[block]);
+        self.changes.add(block);
     }
 }
 
@@ -153,5 +167,13 @@ mod tests {
         blocks.show(3, 7, 64, 8);
         assert_eq!(blocks.get(3).generation, 7 << 32 | 2);
         assert_eq!((blocks.changes(3), blocks.changes(2), blocks.changes(4)), (3, 0, 0));
+        for block in 100..1100 {
+            blocks.show(block, 1, 0, 8);
+            (0..block % 3).for_each(|_| blocks.hide(block));
+        }
+        assert!((100..1100).all(|block| blocks.changes(block) == 1 + block as u64 % 3));
+        assert_eq!((blocks.changes(3), blocks.changes(99), blocks.changes(usize::MAX)), (3, 0, 0));
+        assert_eq!(blocks.counts().while_at(1099, 2, || 5), Some(5));
+        assert_eq!(blocks.counts().while_at(1099, 1, || 5), None);
     }
 }
