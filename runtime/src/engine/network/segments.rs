@@ -98,7 +98,7 @@ impl Known {
 
     /// Takes in an entry of the table.
     fn enter(&mut self, number: u32, entry: &Entry, unpack: impl FnOnce(&Entry) -> Result<RemoteKey>) -> Result<()> {
-        self.remove(number);
+        // A number that was known and is another segment's now was forgotten before its owner could use it again.
         let Some(end) = entry.end() else { return Ok(()) };
         let (start, key) = (entry.start as usize, unpack(entry)?);
         self.longest = self.longest.max(end - start);
