@@ -1,5 +1,7 @@
 //! The three events of operations: on mapped memory, over the transport contract, on simulated networks and between processes.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -553,4 +555,62 @@ fn one_of_several_processes() {
     assert_eq!(numbers.load(0), before as u64 + 1);
     println!("all events have happened");
     world.finish().expect("finishes");
+}
+
+thread_local! {
+    /// This rank's world, for functions of events.
+    static WORLD: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_function_of_an_event_makes_no_collective_call_inside_another() {
+    type Collective = fn(&World) -> Result<()>;
+    let barrier: Collective = |world| world.barrier();
+    let alloc: Collective = |world| world.alloc::<u64>(100).map(drop);
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let outcomes: Arc<Mutex<Vec<Result<()>>>> = Arc::default();
+        let ranks = threads(2, transport).deadline(Duration::from_secs(20)).build(|builder| -> Result<()> {
+            let world = Rc::new(builder.start()?);
+            WORLD.set(Some(Rc::clone(&world)));
+            for (number, (outer, inner)) in
+                [(barrier, barrier), (barrier, alloc), (alloc, barrier), (alloc, alloc)].into_iter().enumerate()
+            {
+                // It runs while rank 0 is in `outer`, which rank 1 enters only afterwards.
+                if world.rank() == 0 {
+                    let outcomes = Arc::clone(&outcomes);
+                    let nested = move |_| {
+                        let world = WORLD.with_borrow(Option::clone).expect("set before");
+                        let outcome = inner(&world);
+                        outcomes.lock().expect("no panic").push(outcome);
+                    };
+                    world.operation().handled(Event::call(nested)).invoke(1, (), |_, ()| ())?;
+                }
+                while world.rank() == 1 && outcomes.lock().expect("no panic").len() == number {
+                    world.poll()?;
+                    std::thread::yield_now();
+                }
+                outer(&world)?;
+            }
+            WORLD.set(None);
+            // An operator makes none either.
+            let mut sum = [1];
+            let inside = |a, b| match world.barrier() {
+                Err(Error::InvalidArgument { .. }) => a + b,
+                other => panic!("a barrier inside an allreduce: {other:?}"),
+            };
+            world.allreduce(&mut sum, inside)?;
+            assert_eq!(sum, [2]);
+            world.barrier()?;
+            Rc::into_inner(world).expect("the last one").finish()
+        });
+        ranks.expect("starts").into_iter().collect::<Result<()>>().expect("runs");
+        let outcomes = std::mem::take(&mut *outcomes.lock().expect("no panic"));
+        assert_eq!(outcomes.len(), 4);
+        for outcome in outcomes {
+            assert!(
+                matches!(&outcome, Err(Error::InvalidArgument { why, .. }) if why.contains("another collective call")),
+                "{outcome:?}"
+            );
+        }
+    }
 }

@@ -209,6 +209,7 @@ fn nothing_of_a_phase_outlives_it() {
 fn values_that_are_no_plain_data_are_told_what_to_do() {
     let plain = "is no plain old data (`Pod`): other ranks get its bytes";
     let serde = "travel by `World::call` and `World::invoke`";
+    let derive = "by `#[derive(Clone, Copy, Pod, Zeroable)] #[repr(C)]`, of bytemuck";
     let names = "vec![String::from(\"a\")]";
     let wrong = |call: &str| -> &'static str { call.replace("VALUES", names).leak() };
     let right = |call: &str| -> &'static str { call.replace("VALUES", "vec![1u8]").leak() };
@@ -217,6 +218,34 @@ fn values_that_are_no_plain_data_are_told_what_to_do() {
         case("alloc", "E0277", plain, "world.alloc::<String>(1)?;", "world.alloc::<u64>(1)?;"),
         case("alloc_serde", "E0277", serde, "world.alloc::<Vec<u8>>(1)?;", "world.alloc::<u64>(1)?;"),
         case("alloc_bool", "E0277", "use `u8`", "world.alloc::<bool>(1)?;", "world.alloc::<u8>(1)?;"),
+        case(
+            "alloc_label",
+            "E0277",
+            "the values are of type `char` here",
+            "world.alloc::<char>(1)?;",
+            "world.alloc::<u32>(1)?;",
+        ),
+        case(
+            "alloc_struct",
+            "E0277",
+            derive,
+            "struct Point(f64); world.alloc::<Point>(1)?;",
+            "world.alloc::<f64>(1)?;",
+        ),
+        case(
+            "array_label",
+            "E0277",
+            "the type of the elements is taken to be `char` here",
+            "GlobalArray::<char, 1>::new(world, layout)?;",
+            "GlobalArray::<u32, 1>::new(world, layout)?;",
+        ),
+        case(
+            "array_of_structs",
+            "E0277",
+            derive,
+            "struct Point(f64); GlobalArray::<Point, 1>::new(world, layout)?;",
+            "GlobalArray::<f64, 1>::new(world, layout)?;",
+        ),
         case(
             "alloc_aligned",
             "E0277",
@@ -280,6 +309,34 @@ fn what_is_of_a_rank_stays_with_its_thread() {
             stays,
             "std::thread::scope(|scope| { scope.spawn(|| world.rank()); });",
             "let rank = world.rank(); std::thread::scope(|scope| { scope.spawn(|| rank); });",
+        ),
+        case(
+            "world_label",
+            "E0277",
+            "another thread would use a `World`",
+            "std::thread::scope(|scope| { scope.spawn(|| world.size()); });",
+            "let size = world.size(); std::thread::scope(|scope| { scope.spawn(|| size); });",
+        ),
+        case(
+            "ranks_that_are_threads_are_named",
+            "E0277",
+            "`bellwether::threads(4, |world| ...)`",
+            "std::thread::scope(|scope| { scope.spawn(|| world.poll().is_ok()); });",
+            "let size = world.size(); std::thread::scope(|scope| { scope.spawn(|| size); });",
+        ),
+        case(
+            "context_is_moved",
+            "E0277",
+            "`ThreadContext` is for one thread at a time",
+            "let context = world.context()?; std::thread::scope(|scope| { scope.spawn(|| context.flush_all().is_ok()); });",
+            "let context = world.context()?; std::thread::scope(|scope| { scope.spawn(move || context.flush_all().is_ok()); });",
+        ),
+        case(
+            "context_for_each_thread",
+            "E0277",
+            "move it into the thread that uses it, as `move ||` does, and make one for each thread",
+            "let context = world.context()?; std::thread::scope(|scope| { scope.spawn(|| context.poll().is_ok()); });",
+            "let context = world.context()?; std::thread::scope(|scope| { scope.spawn(move || context.poll().is_ok()); });",
         ),
         case(
             "pool_is_named",

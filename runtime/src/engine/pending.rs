@@ -361,4 +361,27 @@ mod tests {
         );
         assert_eq!(queue.writes, 0);
     }
+
+    #[test]
+    fn a_forked_child_does_not_send_what_its_parent_keeps() {
+        let ranks = crate::Threads::new(1).deadline(Duration::from_secs(20));
+        let counts = ranks.run(|world| {
+            let word = world.alloc::<u64>(1).expect("fits");
+            let engine = world.engine();
+            engine.keep_now(0, &Operation::Chime { offset: word.offset() });
+            // SAFETY: the child allocates nothing, and ends.
+            let child = unsafe { libc::fork() };
+            assert!(child >= 0, "no child: {}", std::io::Error::last_os_error());
+            if child == 0 {
+                // SAFETY: ends this process at once.
+                unsafe { libc::_exit(engine.flush_pending() as i32) };
+            }
+            let mut status = 0;
+            // SAFETY: our own child, and a place for its status.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            let by_child = word.load(0);
+            (status, by_child, engine.flush_pending(), word.load(0))
+        });
+        assert_eq!(counts.expect("runs"), [(0, 0, 1, 1)]);
+    }
 }

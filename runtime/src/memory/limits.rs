@@ -13,6 +13,16 @@ pub fn available() -> usize {
     machine().min(control_group().unwrap_or(usize::MAX))
 }
 
+/// Bytes of address space that this process may still map, and those that it may have in all.
+pub fn address_space() -> (usize, usize) {
+    let limit =
+        rustix::process::getrlimit(rustix::process::Resource::As).current.map_or(usize::MAX, |limit| limit as usize);
+    // Its first number is the size of the address space in pages.
+    let pages = fs::read_to_string("/proc/self/statm").ok();
+    let pages = pages.and_then(|text| text.split(' ').next()?.parse::<usize>().ok()).unwrap_or(0);
+    (limit.saturating_sub(pages * page_size()), limit)
+}
+
 fn machine() -> usize {
     let Ok(text) = fs::read_to_string("/proc/meminfo") else { return usize::MAX };
     text.lines()

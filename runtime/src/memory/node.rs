@@ -92,13 +92,16 @@ impl NodeMemory {
             )
         }
         .map_err(|e| match e {
-            rustix::io::Errno::NOMEM => Error::OutOfMemory {
-                what: "address space",
-                asked: 1 << slots.stride_log2,
-                free: 0,
-                limit: 0,
-                setting: "the limit on virtual memory (ulimit -v)",
-            },
+            rustix::io::Errno::NOMEM => {
+                let (free, limit) = super::limits::address_space();
+                Error::OutOfMemory {
+                    what: "address space",
+                    asked: 1 << slots.stride_log2,
+                    free,
+                    limit,
+                    setting: "the limit on virtual memory (`ulimit -v`), or set BELLWETHER_HEAP_LIMIT, for which less is reserved",
+                }
+            }
             other => Error::os("mapping the segments", "mmap", other),
         })?
         .cast::<u8>();

@@ -23,6 +23,17 @@ pub struct Barrier {
     central: bool,
     /// The peer that failed while this rank was in a barrier. Later barriers fail too, since their counts would be wrong.
     broken: Cell<Option<(usize, Loss)>>,
+    /// This rank is in a collective call.
+    running: Cell<bool>,
+}
+
+/// A collective call that this rank is in, until it is dropped.
+pub(super) struct Running<'a>(&'a Cell<bool>);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
 }
 
 impl Barrier {
@@ -36,7 +47,7 @@ impl Barrier {
             // With ranks that share cores, wake-ups dominate: the central barrier needs one a rank, dissemination log2 n.
             settings::Barrier::Auto => engine.patience().crowded,
         };
-        Barrier { epoch: Cell::new(0), central, broken: Cell::new(None) }
+        Barrier { epoch: Cell::new(0), central, broken: Cell::new(None), running: Cell::new(false) }
     }
 
     /// The algorithm in use.
@@ -63,8 +74,29 @@ impl Barrier {
     ///
     /// # Errors
     /// As [`Barrier::enter`]; [`Error::RanksDiffer`].
-    pub fn enter_for(&self, engine: &Engine, kind: u8) -> Result<()> {
-        engine.check_outside_handler(DOING)?;
+    fn enter_for(&self, engine: &Engine, kind: u8) -> Result<()> {
+        let _running = self.begin(engine, DOING)?;
+        self.enter_within(engine, kind)
+    }
+
+    /// Marks this rank as in a collective call. A second call inside it, by a function that it calls, would take the ranks of the
+    /// first for its own, and an allocation would disagree on who has which memory.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if this rank is in a collective call; [`Error::InsideHandler`].
+    pub(super) fn begin(&self, engine: &Engine, doing: &'static str) -> Result<Running<'_>> {
+        engine.check_outside_handler(doing)?;
+        if self.running.replace(true) {
+            let why = "this rank is in another collective call; a function that runs inside one, of an event or an operator, \
+                       can make none"
+                .into();
+            return Err(Error::InvalidArgument { operation: doing, why });
+        }
+        Ok(Running(&self.running))
+    }
+
+    /// As [`Barrier::enter_for`], inside a call that has begun.
+    pub(super) fn enter_within(&self, engine: &Engine, kind: u8) -> Result<()> {
         if let Some((rank, cause)) = self.broken.get() {
             return Err(Error::PeerLost { rank, cause, doing: DOING.into() });
         }

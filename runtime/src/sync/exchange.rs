@@ -73,7 +73,7 @@ impl Exchange {
         see: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<()> {
         assert!(bytes.len() <= BOARD, "{} bytes in one exchange", bytes.len());
-        engine.check_outside_handler("a collective call")?;
+        let _running = barrier.begin(engine, "a collective call")?;
         let half = usize::from(self.turn.replace(!self.turn.get()));
         let board = engine.layout.exchange + half * EXCHANGE_LEN;
         let title = asked.title(barrier.next_epoch(), bytes.len(), self.history.get());
@@ -91,7 +91,7 @@ impl Exchange {
                 copy::copy(at(engine.rank).add(FACTS), (&raw const facts).cast(), size_of::<Facts>());
             }
         }
-        barrier.enter_for(engine, asked.kind())?;
+        barrier.enter_within(engine, asked.kind())?;
         if !engine.routes.all_mapped() {
             return self.all_far(engine, barrier, board, title, see);
         }
@@ -148,7 +148,7 @@ impl Exchange {
         });
         // A rank may leave right after this exchange, even because of an error found in it, and its memory goes with it. So
         // no rank returns before all have fetched.
-        let closed = barrier.enter(engine);
+        let closed = barrier.enter_within(engine, 0);
         if let Some(error) = different {
             return Err(error);
         }

@@ -106,6 +106,7 @@ impl Player for Thread {
 impl<const EMULATE: bool> Rig for Shm<EMULATE> {
     type Transport = shm::Device;
     const SHORTEN: usize = if cfg!(bellwether_tsan) { 20 } else { 1 };
+    const ATOMICS: usize = if EMULATE { 500 } else { 100_000 };
 
     fn new(ranks: usize) -> Self {
         let settings = Settings::default();

@@ -106,7 +106,8 @@ impl Drop for Block {
             return;
         }
         // One agent counts: over a network that is the network, for rank 0 too. The memory is not needed before the next allocation,
-        // in which all ranks take part, so the network hears of it there.
+        // in which all ranks take part, so the network hears of it there. A ring here could wait for room, and a rank 0 that has
+        // left would count as missed.
         if !self.engine.routes.all_mapped() {
             return self.engine.release(self.offset - LINE);
         }
@@ -245,4 +246,34 @@ fn reclaim(engine: &Engine, books: &mut Books) {
         .filter(|start| drops(engine, heap + start + LINE).load(Ordering::Acquire) == engine.size as u64)
         .collect();
     dropped.into_iter().for_each(|start| books.give_back(start));
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use crate::error::Loss;
+    use crate::settings::{Settings, Transport};
+
+    #[test]
+    fn a_drop_does_not_miss_a_rank_that_has_left() {
+        let contract = Settings { transport: Transport::ShmContract, ..Settings::default() };
+        let ranks = crate::Threads::new(2).settings(contract).deadline(Duration::from_secs(20));
+        let missed = ranks.run(|world| {
+            let memory = world.alloc::<u64>(1).expect("fits");
+            let job = std::sync::Arc::clone(&world.engine().job);
+            if world.rank() == 1 {
+                while job.loss(0) != Some(Loss::Left) {
+                    std::thread::yield_now();
+                }
+            }
+            drop(memory);
+            job.first_missed()
+        });
+        assert_eq!(
+            missed.expect("runs"),
+            [None, None],
+            "a rank that needed nothing more of rank 0 is said to have missed it"
+        );
+    }
 }

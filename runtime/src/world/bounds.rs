@@ -1,5 +1,6 @@
 //! Bounds that tell the compiler what to say where a program breaks them.
 
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -96,3 +97,27 @@ unsafe impl<T, W: ?Sized + OnAnyThread> Send for OneThread<T, W> {}
 
 // SAFETY: as above.
 unsafe impl<T, W: ?Sized + OnAnyThread> Sync for OneThread<T, W> {}
+
+/// Marks a `W` that one thread at a time may use: it may be moved to another thread, and not shared. The compiler's error names `W`.
+#[derive(Debug)]
+pub(super) struct OneAtATime<W: ?Sized>(PhantomData<(Cell<()>, fn(&W))>);
+
+impl<W: ?Sized> OneAtATime<W> {
+    pub(super) const fn new() -> OneAtATime<W> {
+        OneAtATime(PhantomData)
+    }
+}
+
+/// What several threads may use at the same time, of what is [`OneAtATime`]: nothing.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is for one thread at a time",
+    label = "another thread would borrow a `{Self}`",
+    note = "move it into the thread that uses it, as `move ||` does, and make one for each thread"
+)]
+pub trait ForSeveralThreads {}
+
+#[diagnostic::do_not_recommend]
+impl ForSeveralThreads for Nothing {}
+
+// SAFETY: `W: ForSeveralThreads` holds for `Nothing` only, as with `OnAnyThread`: no value of the type is shared.
+unsafe impl<W: ?Sized + ForSeveralThreads> Sync for OneAtATime<W> {}

@@ -1,6 +1,5 @@
 //! Contexts: what lets several threads of one rank communicate, each by itself.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::hint::cold_path;
 use std::marker::PhantomData;
@@ -8,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::bounds::OneAtATime;
 use super::{AtomicElement, PlainData, ThreadArray, ThreadBell, World};
 use crate::engine::{Atomic, Change, Get, Stream};
 use crate::error::Result;
@@ -73,7 +73,7 @@ use crate::transport::AtomicOp;
 pub struct ThreadContext {
     stream: Arc<Stream>,
     /// Not for two threads at a time.
-    one: PhantomData<Cell<()>>,
+    _one: OneAtATime<ThreadContext>,
 }
 
 impl World {
@@ -83,7 +83,7 @@ impl World {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the network has no further interface: drop contexts that are not in use.
     /// [`Error::Forked`](crate::Error::Forked).
     pub fn context(&self) -> Result<ThreadContext> {
-        Ok(ThreadContext { stream: self.engine().open_context()?, one: PhantomData })
+        Ok(ThreadContext { stream: self.engine().open_context()?, _one: OneAtATime::new() })
     }
 }
 

@@ -34,6 +34,9 @@ impl Event {
     ///
     /// For an operation of the world it never runs inside a handler. With a [`ThreadContext`](super::ThreadContext) it runs on the
     /// thread that makes progress for the context, its own or the world's, and inside a handler if that handler uses the context.
+    ///
+    /// The function may start operations. While its rank is in a collective call it can make no other one: that is
+    /// [`Error::InvalidArgument`].
     pub fn call(function: impl FnOnce(Result<()>) + Send + 'static) -> Event {
         Event { kind: engine::Event::Call(Box::new(function)), of: None }
     }

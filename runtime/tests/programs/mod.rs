@@ -6,10 +6,10 @@ mod memory;
 mod panics;
 mod segments;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use bellwether_runtime::{
@@ -311,14 +311,29 @@ fn a_panic_is_told_to_all() {
 
 #[test]
 fn a_rank_that_leaves_early_is_named_wherever_others_wait() {
+    /// Ends with its thread, after the world of the rank that ran there.
+    struct Gone(Arc<AtomicBool>);
+    impl Drop for Gone {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+    thread_local! {
+        static GONE: RefCell<Option<Gone>> = const { RefCell::new(None) };
+    }
     watchdog();
     for way in 0..4 {
+        let gone = Arc::new(AtomicBool::new(false));
         let errors = threads(3, |world| {
             let bell = world.bell()?;
             if world.rank() == 1 {
+                GONE.set(Some(Gone(Arc::clone(&gone))));
                 return Ok(());
             }
-            std::thread::sleep(Duration::from_millis(20));
+            // As long as rank 1 is there it may answer a call.
+            while !gone.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
             match way {
                 0 => world.barrier(),
                 1 => bell.wait(1).map(drop),

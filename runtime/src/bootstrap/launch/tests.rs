@@ -127,9 +127,23 @@ fn a_rank_that_never_joins_those_who_wait_fails_the_job() {
 
 #[test]
 fn a_rank_that_deserts_is_the_cause_though_the_others_leave_as_soon_as_they_are_told() {
-    let script = "[ $BELLWETHER_RANK = 1 ] && exit 0; sleep 0.2; exit 9";
-    let mut owner = Owner { members: vec![Membership::Joined; 3], then: Some(Membership::Left), ..Owner::default() };
+    // Rank 1 ends when the others run: before that, ranks that have not been started could still miss it. The others end when
+    // its death has been seen.
+    let notes = std::env::temp_dir().join(format!("bellwether-deserts-{}", std::process::id()));
+    std::fs::create_dir_all(&notes).expect("a place for temporary files");
+    let script = "case $BELLWETHER_RANK in
+        1) until [ -e $NOTES/0 ] && [ -e $NOTES/2 ]; do sleep 0.01; done; echo $$ >$NOTES/new; mv $NOTES/new $NOTES/1; exit 0;;
+        *) : >$NOTES/$BELLWETHER_RANK; until [ -s $NOTES/1 ]; do sleep 0.01; done
+           while kill -0 $(cat $NOTES/1) 2>/dev/null; do sleep 0.01; done; exit 9;;
+    esac";
+    let mut owner = Owner {
+        env: vec![("NOTES".into(), notes.clone().into())],
+        members: vec![Membership::Joined; 3],
+        then: Some(Membership::Left),
+        ..Owner::default()
+    };
     let outcome = run(3, script, &mut owner);
+    std::fs::remove_dir_all(&notes).expect("made above");
     assert!(matches!(outcome.cause, Some(Cause::LeftEarly { rank: 1, joined: true, .. })), "{outcome:?}");
 }
 

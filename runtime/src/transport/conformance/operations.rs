@@ -135,8 +135,8 @@ fn atomics<R: Rig, T: Word>(duo: &Duo<R>, memory: &Allocation, key: &RemoteKey) 
 
 /// U5: two ranks fetch-add one word; nothing is lost, all results differ, and each is there when it completes.
 pub fn u05_atomics<R: Rig>() {
-    count_together::<R, u64>(R::rounds(100_000));
-    count_together::<R, u32>(R::rounds(50_000));
+    count_together::<R, u64>(R::rounds(R::ATOMICS));
+    count_together::<R, u32>(R::rounds(R::ATOMICS / 2));
 }
 
 fn count_together<R: Rig, T: Word>(rounds: usize) {

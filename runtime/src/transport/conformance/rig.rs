@@ -65,6 +65,10 @@ pub trait Rig: Sized + Sync {
         None
     }
 
+    /// Atomics that a rank posts in a row: fewer where each is a message, of which shallow lanes take a few each time that their
+    /// receiver gets a processor.
+    const ATOMICS: usize = 100_000;
+
     /// So many rounds of a long loop.
     fn rounds(many: usize) -> usize {
         (many / Self::SHORTEN).max(4)

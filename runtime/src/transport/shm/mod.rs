@@ -519,6 +519,43 @@ mod tests {
     }
 
     #[test]
+    fn a_forked_child_does_not_give_back_what_its_parent_keeps() {
+        let [zero, two] = interfaces(true);
+        let kept: Rc<RefCell<Vec<Retained>>> = Rc::default();
+        let keeps = Rc::clone(&kept);
+        let sink = move |_, _, message: &Message<'_>| keeps.borrow_mut().push(message.retain().expect("in a block"));
+        let send = |byte: u8| {
+            // SAFETY: room for so many bytes.
+            let sent = two.send_block(0, 3, 1000, |to| unsafe { to.write_bytes(byte, 1000) }).expect("fits");
+            assert_eq!(sent, Sent::Done);
+            let waiting = zero.first_waiting().expect("it has come");
+            assert_eq!(zero.receive(waiting, &sink), 1);
+        };
+        send(1);
+        // SAFETY: the child drops a value, which frees no memory of the heap, and ends.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "no child: {}", std::io::Error::last_os_error());
+        if child == 0 {
+            // SAFETY: the only use of that value in this process; then it ends.
+            unsafe {
+                drop(std::ptr::read(&raw const kept.borrow()[0]));
+                libc::_exit(0);
+            }
+        }
+        let mut status = 0;
+        // SAFETY: our own child, and a place for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child ended well");
+        send(2);
+        assert!(kept.borrow()[0].iter().all(|byte| *byte == 1), "the block was given out again");
+        // What the parent drops is free again.
+        let place = kept.borrow()[0].as_ptr();
+        drop(kept.borrow_mut().remove(0));
+        send(3);
+        assert_eq!(kept.borrow()[1].as_ptr(), place);
+    }
+
+    #[test]
     fn a_sleeper_is_told_of_once() {
         let [zero, two] = interfaces(false);
         zero.job.sleep_word(2).store(1, Ordering::SeqCst);
