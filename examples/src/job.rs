@@ -87,7 +87,7 @@ pub fn on_root<T>(world: &World, work: impl FnOnce() -> Result<T, Failure>) -> R
 /// `--help`, and a wrong argument in a process that nobody launched, need no job and start none. Under a launcher every
 /// rank parses the same arguments: each joins the job, rank 0 prints the message, and all leave with the same code.
 pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> ExitCode {
-    let arguments = A::try_parse();
+    let arguments = parse::<A>();
     if let Err(message) = &arguments
         && !launched()
     {
@@ -113,6 +113,15 @@ pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> E
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// The arguments. `--steps -1` is a wrong value of `--steps`, and not an unknown argument `-1`.
+fn parse<A: Parser>() -> Result<A, clap::Error> {
+    let takes_values = |arg: &clap::Arg| arg.get_action().takes_values();
+    let mut command =
+        A::command().mut_args(|arg| if takes_values(&arg) { arg.allow_negative_numbers(true) } else { arg });
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    A::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// The calling rank's share of a loop: a block of `rounds` rounds, at least one, that all ranks share.

@@ -39,6 +39,8 @@ fn wrong_arguments_are_exit_code_2() {
         refused(ranks, "transpose", &["--rows", "16777216", "--columns", "16777216"], "out of symmetric heap");
         refused(ranks, "montecarlo", &["--particles", "0"], "--particles");
         refused(ranks, "montecarlo", &["--thickness=-1"], "from 0 up");
+        refused(ranks, "montecarlo", &["--thickness", "-1"], "from 0 up");
+        refused(ranks, "heat2d", &["--steps", "-1"], "invalid value '-1' for '--steps");
         refused(ranks, "montecarlo", &["--absorption", "0", "--scattering", "0"], "larger than 0");
         refused(ranks, "montecarlo", &["--thickness", "1e9"], "mean free paths");
         refused(ranks, "montecarlo", &["--output", "no/such/folder.svg"], "no/such/folder.svg");

@@ -193,11 +193,13 @@ fn wrong_use_is_told_with_status_2() {
     let file = tempfile::NamedTempFile::new().expect("the folder for temporary files can be written");
     let inside_a_file = file.path().join("plots");
     let inside_a_file = inside_a_file.to_str().expect("plain characters");
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 13] = [
         (&["putt"], "put-bell"),
         (&["put", "-n", "1"], "put needs at least 2 ranks"),
         (&["-n", "1"], "at least 2 ranks"),
         (&["put", "-n", "0"], "at least 1 rank"),
+        (&["put", "-n", "-1"], "expected a whole number of ranks"),
+        (&["put", "--size", "-8"], "invalid value '-8' for '--size"),
         (&["put", "--size", "0"], "at least 8 bytes"),
         (&["put", "--size", "13"], "multiple of 8"),
         (&["put", "--size", "2TB"], "unknown unit"),

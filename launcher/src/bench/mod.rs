@@ -63,11 +63,12 @@ pub struct Bench {
 
     /// How many ranks to start
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = crate::run::ranks, default_value = "2")]
+    #[arg(allow_negative_numbers = true)]
     ranks: usize,
 
     /// Bytes of an operation, a multiple of 8, such as 64, 4KiB or 16MiB
     /// [default: 8, and 4KiB to 64MiB for bandwidth]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, allow_negative_numbers = true)]
     size: Option<usize>,
 
     /// How ranks reach each other
