@@ -191,8 +191,9 @@ impl World {
     /// otherwise; `BELLWETHER_BARRIER` forces one.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if a rank died, or left without calling this; [`Error::InsideHandler`]. What was wrong with
-    /// a message that came in is told when the barrier is done, so that no rank is left behind in it.
+    /// [`Error::PeerLost`] if a rank died, or left without calling this; [`Error::InsideHandler`]; [`Error::InvalidArgument`] in a
+    /// function of an event, or an operator, that runs inside another collective call of this rank. What was wrong with a message
+    /// that came in is told when the barrier is done, so that no rank is left behind in it.
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         self.engine.at(|| {
