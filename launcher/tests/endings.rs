@@ -317,19 +317,6 @@ fn a_limit_on_the_size_of_files_is_told() {
 }
 
 #[test]
-fn a_limit_on_address_space_is_told() {
-    // 2 GB, and what a rank reserves without a limit on its heap is 64 GiB.
-    let program = env!("CARGO_BIN_EXE_bellwether");
-    let mut command = std::process::Command::new("/bin/sh");
-    command.args(["-c", "ulimit -v 2000000; exec \"$0\" bench footprint --quick -n 2", program]);
-    let done = run(command);
-    assert_ne!(done.code(), 0, "{}", done.err);
-    let told = ["out of address space: 68719476736 bytes asked", " free of 2048000000;", "set BELLWETHER_HEAP_LIMIT"];
-    assert!(told.iter().all(|words| done.err.contains(words)), "{}", done.err);
-    assert!(!done.err.contains(" 0 free of"), "{}", done.err);
-}
-
-#[test]
 fn output_beyond_the_limit_on_the_size_of_files_is_told_and_ranks_have_the_signal() {
     use std::os::unix::fs::FileExt;
     // More than the job's memory, of one rank with a small heap.

@@ -534,6 +534,16 @@ fn a_bad_message_does_not_break_a_collective() {
 }
 
 #[test]
+fn a_limit_on_address_space_is_told_with_numbers() {
+    // 2 GB; without a limit on its heap a rank reserves 64 GiB.
+    let mut program = command("/bin/sh");
+    program.args(["-c", "ulimit -v 2000000; exec \"$0\"", env!("CARGO_BIN_EXE_ring")]);
+    let said = run(&mut program, Duration::from_secs(60)).expect_failure().stderr;
+    let told = ["out of address space: 68719476736 bytes asked", " free of 2048000000;", "set BELLWETHER_HEAP_LIMIT"];
+    assert!(told.iter().all(|words| said.contains(words)) && !said.contains(" 0 free of"), "{said}");
+}
+
+#[test]
 fn more_memory_than_there_is() {
     let _guard = guard("more_memory_than_there_is");
     threads(3, |world| {
