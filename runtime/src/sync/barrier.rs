@@ -79,6 +79,11 @@ impl Barrier {
         self.enter_within(engine, kind)
     }
 
+    /// Whether this rank is in a collective call.
+    pub fn is_running(&self) -> bool {
+        self.running.get()
+    }
+
     /// Marks this rank as in a collective call. A second call inside it, by a function that it calls, would take the ranks of the
     /// first for its own, and an allocation would disagree on who has which memory.
     ///

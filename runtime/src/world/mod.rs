@@ -197,7 +197,10 @@ impl World {
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         self.engine.at(|| {
-            self.messages.before_barrier();
+            // A call inside another one is refused, and enters nothing.
+            if !self.barrier.is_running() {
+                self.messages.before_barrier();
+            }
             self.barrier.enter(&self.engine)?;
             self.engine.take_fault()
         })
@@ -428,7 +431,10 @@ impl World {
 
     /// Shows `bytes` to all ranks and looks at theirs. Collective; every rank shows equally many.
     pub(crate) fn exchange(&self, asked: impl Into<Asked>, bytes: &[u8], see: impl FnMut(usize, &[u8])) -> Result<()> {
-        self.messages.before_barrier();
+        // A call inside another one is refused, and enters nothing.
+        if !self.barrier.is_running() {
+            self.messages.before_barrier();
+        }
         self.exchange.all(&self.engine, &self.barrier, asked, bytes, see)
     }
 }
