@@ -404,9 +404,9 @@ impl std::fmt::Debug for Error {
 }
 
 impl Error {
-    /// The same error, of something that was done for `call`, the name which the program knows, made at `place`.
+    /// The same error, of something that was done for `call`, the name which the program knows, made at `place` by rank `here`.
     #[cold]
-    pub(crate) fn within(self, call: Option<&'static str>, place: &'static Location<'static>) -> Error {
+    pub(crate) fn within(self, call: Option<&'static str>, place: &'static Location<'static>, here: usize) -> Error {
         match self {
             Error::PeerLost { rank, cause, doing } => Error::PeerLost { rank, cause, doing: doing.within(call, place) },
             Error::TimedOut { doing, after } => Error::TimedOut { doing: doing.within(call, place), after },
@@ -415,8 +415,9 @@ impl Error {
             Error::RanksDiffer { what, rank, reference, theirs, mut ours, advice } => {
                 // What the ranks have shown each other has the places already.
                 if !ours.contains(CALLED_AT) && !theirs.contains(CALLED_AT) {
-                    let name = call.map_or(String::new(), |call| format!("this rank is in `{call}`, "));
-                    ours += &format!(" ({name}{CALLED_AT}{}:{})", place.file(), place.line());
+                    let told = if reference == here { String::new() } else { format!("; told to rank {here}") };
+                    let name = call.map_or(String::new(), |call| format!("in `{call}`, "));
+                    ours += &format!("{told} ({name}{CALLED_AT}{}:{})", place.file(), place.line());
                 }
                 Error::RanksDiffer { what, rank, reference, theirs, ours, advice }
             }

@@ -106,8 +106,11 @@ pub struct RankRecord {
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct DoingLine {
-    words: [AtomicU64; 8],
+    words: [AtomicU64; DOING_LEN / 8],
 }
+
+/// Bytes of what a rank says that it waits in.
+pub(crate) const DOING_LEN: usize = 64;
 
 /// A line of its own: every ringer reads it, only a sleeper writes it.
 #[repr(C, align(64))]
@@ -385,7 +388,7 @@ impl JobMemory {
 
     /// Says what `rank` waits in; nothing, if it does not.
     pub fn set_doing(&self, rank: usize, doing: &str) {
-        let mut bytes = [0; 64];
+        let mut bytes = [0; DOING_LEN];
         let len = doing.floor_char_boundary(bytes.len());
         bytes[..len].copy_from_slice(&doing.as_bytes()[..len]);
         for (word, chunk) in self.record(rank).doing.words.iter().zip(bytes.chunks_exact(8)) {

@@ -4,10 +4,11 @@ use std::cell::Cell;
 use std::panic::Location;
 
 use super::Engine;
+use crate::bootstrap::job::DOING_LEN;
 use crate::error::Result;
 
 /// A call of the program that may wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
     /// Its name, where it is composed of others. `None`: the step that waits says what it is.
     pub(crate) name: Option<&'static str>,
@@ -46,7 +47,8 @@ impl Engine {
     #[inline]
     #[track_caller]
     pub(crate) fn at<R>(&self, body: impl FnOnce() -> Result<R>) -> Result<R> {
-        if self.waiting.call.get().is_some() {
+        // Within a future or a closure of the user's, the place is that of the call in there.
+        if self.waiting.call.get().is_some_and(|call| call.name.is_some()) {
             return body();
         }
         self.enter_call(Call { name: None, place: Location::caller() }, body)
@@ -55,7 +57,7 @@ impl Engine {
     #[inline]
     fn enter_call<R>(&self, call: Call, body: impl FnOnce() -> Result<R>) -> Result<R> {
         let _entered = Entered(&self.waiting.call, self.waiting.call.replace(Some(call)));
-        body().map_err(|error| error.within(call.name, call.place))
+        body().map_err(|error| error.within(call.name, call.place, self.rank))
     }
 
     /// The call under way, if there is one.
@@ -72,9 +74,11 @@ impl Engine {
         match self.waiting.call.get() {
             // The end of the path, since there is little room.
             Some(call) => {
-                let place = call.place;
-                let file = place.file().rsplit('/').next().unwrap_or_default();
-                self.job.set_doing(self.rank, &format!("{} ({file}:{})", name(call), place.line()));
+                let file = call.place.file().rsplit('/').next().unwrap_or_default();
+                let place = format!(" ({file}:{})", call.place.line());
+                let name = name(call);
+                let room = DOING_LEN.saturating_sub(place.len());
+                self.job.set_doing(self.rank, &format!("{}{place}", &name[..name.floor_char_boundary(room)]));
             }
             None => self.job.set_doing(self.rank, step),
         }

@@ -31,7 +31,7 @@ pub struct Status {
 /// Rounds a dissemination barrier can have: enough for 2^20 ranks.
 pub const BARRIER_ROUNDS: usize = 20;
 /// Bytes one rank contributes to one exchange.
-pub const EXCHANGE_LEN: usize = 2048;
+pub const EXCHANGE_LEN: usize = 2304;
 /// Handlers a rank can register.
 pub const MAX_HANDLERS: usize = 256;
 /// Bytes of one entry of the handler table as others see it: digest and name.

@@ -7,17 +7,12 @@ use std::sync::atomic::Ordering;
 use super::{Messages, id, words};
 use crate::error::Result;
 
-/// Bit of the number of a piece: a question about it.
-const QUESTION: u64 = 1 << 63;
-/// The same: its answer, that the piece will not come.
-const ANSWER: u64 = 1 << 62;
-const BITS: u64 = QUESTION | ANSWER;
-
 /// What has come of broadcasts and is not taken yet, and how many pieces this rank has begun with.
 #[derive(Default)]
 pub(super) struct Broadcasts {
-    /// By number, with [`ANSWER`] or without.
     came: RefCell<HashMap<u64, Vec<u8>>>,
+    /// Ranks that are elsewhere, by the number of the piece that they were asked about.
+    elsewhere: RefCell<HashMap<u64, usize>>,
     questions: RefCell<Vec<Question>>,
     begun: Cell<u64>,
     /// The barrier that this rank is about to enter, or has entered.
@@ -37,19 +32,24 @@ struct Question {
 impl Messages {
     pub(super) fn install_broadcast(&self) {
         self.set_handler(id::BROADCAST, |messages, message| match words::<1>(message.data()) {
-            Some(([number], bytes)) if number & QUESTION == 0 => {
+            Some(([number], bytes)) => {
                 messages.broadcasts.came.borrow_mut().insert(number, bytes.to_vec());
             }
-            Some(([number], bytes)) => match words(bytes) {
-                Some(([barriers], head)) => {
-                    let (from, number) = (message.from, number & !BITS);
-                    let question = Question { from, number, barriers, head: head.to_vec() };
-                    messages.broadcasts.questions.borrow_mut().push(question);
-                    messages.answer_broadcasts();
-                }
-                None => messages.fault(message.from, "a question about a broadcast without a number"),
-            },
             None => messages.fault(message.from, "a broadcast without a number"),
+        });
+        self.set_handler(id::BROADCAST_QUESTION, |messages, message| match words(message.data()) {
+            Some(([number, barriers], head)) => {
+                let question = Question { from: message.from, number, barriers, head: head.to_vec() };
+                messages.broadcasts.questions.borrow_mut().push(question);
+                messages.answer_broadcasts();
+            }
+            None => messages.fault(message.from, "a question about a broadcast without its numbers"),
+        });
+        self.set_handler(id::BROADCAST_ELSEWHERE, |messages, message| match words::<1>(message.data()) {
+            Some(([number], _)) => {
+                messages.broadcasts.elsewhere.borrow_mut().insert(number, message.from);
+            }
+            None => messages.fault(message.from, "an answer about a broadcast without a number"),
         });
     }
 
@@ -61,6 +61,10 @@ impl Messages {
     /// Before this rank enters its next barrier: tells those that wait for a piece of a broadcast before it that none will come.
     #[inline]
     pub fn before_barrier(&self) {
+        // It is refused there.
+        if self.engine.check_outside_handler("barrier").is_err() {
+            return;
+        }
         self.broadcasts.barrier.set(self.barriers() + 1);
         if !self.broadcasts.questions.borrow().is_empty() {
             self.answer_broadcasts();
@@ -75,17 +79,18 @@ impl Messages {
         let is_lost = |question: &mut Question| question.number >= begun && question.barriers < barriers;
         let lost: Vec<Question> = self.broadcasts.questions.borrow_mut().extract_if(.., is_lost).collect();
         for question in lost {
-            // Whoever is gone needs no answer.
-            let _ = self.pass_broadcast(question.from, question.number | ANSWER, &[]);
+            let send = || self.engine.send_or_keep(question.from, id::BROADCAST_ELSEWHERE, question.number, &[]);
+            self.engine.answer(question.from, send);
         }
     }
 
     /// The number of the next piece.
     pub fn next_broadcast(&self) -> u64 {
-        let Broadcasts { came, questions, begun, .. } = &self.broadcasts;
+        let Broadcasts { came, elsewhere, questions, begun, .. } = &self.broadcasts;
         let number = begun.replace(begun.get() + 1);
         // Questions that came too late, and pieces for ranks that differed, are taken by nobody.
-        came.borrow_mut().retain(|piece, _| piece & !BITS >= number);
+        came.borrow_mut().retain(|piece, _| *piece >= number);
+        elsewhere.borrow_mut().retain(|piece, _| *piece >= number);
         questions.borrow_mut().retain(|question| question.number >= number);
         number
     }
@@ -102,14 +107,20 @@ impl Messages {
         Some(questions.swap_remove(at).head)
     }
 
-    /// Whether the rank that was asked is in another collective call.
-    pub fn is_elsewhere(&self, number: u64) -> bool {
-        self.take_broadcast(number | ANSWER).is_some()
+    /// A rank that was asked about that piece and is in another collective call.
+    pub fn who_is_elsewhere(&self, number: u64) -> Option<usize> {
+        self.broadcasts.elsewhere.borrow_mut().remove(&number)
     }
 
-    /// Asks `to`, which should be the root of that piece's broadcast; `head` says what this rank takes it for.
-    pub fn ask_broadcast(&self, to: usize, number: u64, head: &[u8]) -> Result<()> {
-        self.pass_broadcast(to, number | QUESTION, &[&self.barriers().to_ne_bytes(), head].concat())
+    /// Asks `to` about that piece; `head` says what broadcast this rank is in. A rank that has left has done its part.
+    pub fn ask_broadcast(&self, to: usize, number: u64, head: &[u8]) {
+        let question = [&self.barriers().to_ne_bytes(), head].concat();
+        self.engine.answer(to, || self.engine.send_or_keep(to, id::BROADCAST_QUESTION, number, &question));
+    }
+
+    /// Tells `to` that nothing follows in that piece's broadcast, since ranks differ. One that is gone need not know.
+    pub fn end_broadcast(&self, to: usize, number: u64, heads: &[u8]) {
+        self.engine.answer(to, || self.pass_broadcast(to, number, heads));
     }
 
     /// Sends a piece of a broadcast on to `to`.

@@ -75,6 +75,10 @@ pub(crate) mod id {
     pub const CONFIRMED: u8 = 16;
     /// As `HANDLER_AND_DIGEST`, and the payload begins with the number of the receipt that is sent back when the handler has run.
     pub const HANDLER_AND_RECEIPT: u8 = 17;
+    /// Asks about a piece of a broadcast that does not come; the header is its number.
+    pub const BROADCAST_QUESTION: u8 = 18;
+    /// Says that the sender is in another collective call; the header is the number of the piece that it was asked about.
+    pub const BROADCAST_ELSEWHERE: u8 = 19;
 }
 
 /// The messages of one rank: their handlers, its open calls, and what handlers share.
@@ -117,7 +121,9 @@ impl Messages {
                 | 1 << id::REFUSED
                 | 1 << id::PANICKED
                 | 1 << id::REVOKED
-                | 1 << id::CONFIRMED,
+                | 1 << id::CONFIRMED
+                | 1 << id::BROADCAST_QUESTION
+                | 1 << id::BROADCAST_ELSEWHERE,
         );
         closure::install(&messages);
         panic::install(&messages);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::panic::Location;
 
 use super::barrier::Barrier;
-use super::title::{Asked, Facts, Noted, Title, Written, differ, digest, mix};
+use super::title::{Asked, Earlier, Facts, Noted, Title, Written, differ};
 use crate::engine::{Engine, HeapRange};
 use crate::error::Result;
 use crate::memory::copy;
@@ -22,9 +22,8 @@ const FACTS: usize = EXCHANGE_LEN - size_of::<Facts>();
 #[derive(Debug)]
 pub struct Exchange {
     turn: Cell<bool>,
-    /// See [`Title::history`].
-    history: Cell<u64>,
-    /// What went into it last, and the place of that call.
+    earlier: Cell<Earlier>,
+    /// What went into it first, and the place of that call.
     noted: Cell<(Noted, Option<&'static Location<'static>>)>,
     /// What [`Facts`] either board has: a call that is made again need not write them again.
     written: [Cell<Option<Written>>; 2],
@@ -33,15 +32,28 @@ pub struct Exchange {
 impl Default for Exchange {
     fn default() -> Exchange {
         let noted = Cell::new((Noted::Nothing, None));
-        Exchange { turn: Cell::default(), history: Cell::default(), noted, written: Default::default() }
+        Exchange { turn: Cell::default(), earlier: Cell::default(), noted, written: Default::default() }
     }
 }
 
 impl Exchange {
-    /// Notes what a call did or gave, which must be the same on all ranks: the next exchange tells of a difference.
-    pub fn note(&self, engine: &Engine, what: Noted, bytes: &[u8]) {
-        self.history.set(mix(self.history.get(), digest(bytes)));
-        self.noted.set((what, engine.call().map(|call| call.place)));
+    /// Notes the root, length and type of a broadcast by messages: the next exchange tells ranks that differ.
+    pub fn note_broadcast(&self, engine: &Engine, head: &[u8]) {
+        self.earlier.set(self.earlier.get().broadcast(head));
+        self.note(engine, Noted::Broadcast);
+    }
+
+    /// Notes what a reduction gave: the next exchange tells ranks that differ, and called it at different places.
+    pub fn note_result(&self, engine: &Engine, result: &[u8]) {
+        let place = engine.call().map(|call| call.place);
+        self.earlier.set(self.earlier.get().reduction(result, place));
+        self.note(engine, Noted::Result);
+    }
+
+    fn note(&self, engine: &Engine, what: Noted) {
+        if self.noted.get().0 == Noted::Nothing {
+            self.noted.set((what, engine.call().map(|call| call.place)));
+        }
     }
 
     /// Shows `bytes` to all ranks and calls `see` with each rank and its bytes, in rank order. Collective.
@@ -76,9 +88,9 @@ impl Exchange {
         let _running = barrier.begin(engine, "a collective call")?;
         let half = usize::from(self.turn.replace(!self.turn.get()));
         let board = engine.layout.exchange + half * EXCHANGE_LEN;
-        let title = asked.title(barrier.next_epoch(), bytes.len(), self.history.get());
-        let (call, noted) = (engine.call(), self.noted.get());
-        let written = Some(Written { asked, call, noted });
+        let title = asked.title(barrier.next_epoch(), bytes.len(), self.earlier.take());
+        let (call, noted) = (engine.call(), self.noted.replace((Noted::Nothing, None)));
+        let written = Written { asked, call, noted };
         // SAFETY: every slot is mapped and has a committed board there. Only our own is used over a network.
         let at = |rank| unsafe { engine.node.slot(rank).add(board) };
         const DATA: usize = size_of::<Title>();
@@ -86,7 +98,7 @@ impl Exchange {
         unsafe {
             copy::copy(at(engine.rank), (&raw const title).cast(), DATA);
             copy::copy(at(engine.rank).add(DATA), bytes.as_ptr(), bytes.len());
-            if self.written[half].replace(written) != written {
+            if !self.written[half].replace(Some(written)).is_some_and(|before| before.is_same(&written)) {
                 let facts = asked.facts(call, noted);
                 copy::copy(at(engine.rank).add(FACTS), (&raw const facts).cast(), size_of::<Facts>());
             }
@@ -102,7 +114,7 @@ impl Exchange {
             title
         };
         let reference = title_of(0);
-        if let Some(rank) = (0..engine.size).find(|rank| title_of(*rank) != reference) {
+        if let Some(rank) = (0..engine.size).find(|rank| !title_of(*rank).agrees(&reference)) {
             let facts_of = |rank| {
                 let mut facts: Facts = bytemuck::Zeroable::zeroed();
                 // SAFETY: as above.
@@ -137,7 +149,7 @@ impl Exchange {
         engine.far_gather("a collective call", places, &mut boards)?;
         let title_of = |rank: usize| bytemuck::pod_read_unaligned::<Title>(&boards[rank * len..][..size_of::<Title>()]);
         let reference = title_of(0);
-        let different = (0..engine.size).find(|rank| title_of(*rank) != reference).map(|rank| {
+        let different = (0..engine.size).find(|rank| !title_of(*rank).agrees(&reference)).map(|rank| {
             let side = |rank| {
                 let mut facts: Facts = bytemuck::Zeroable::zeroed();
                 // If this fails the error message says less.

@@ -48,8 +48,8 @@ impl Kind {
 /// Bits of the kind in [`Title::kind`]; the number of elements is above them.
 const KIND_BITS: u32 = 8;
 
-/// The start of a board, before the bytes. All ranks' titles must be equal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+/// The start of a board, before the bytes. All ranks' titles must agree.
+#[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub(super) struct Title {
     /// The epoch of this exchange's barrier. It distinguishes a board from the one that was there before.
@@ -60,8 +60,54 @@ pub(super) struct Title {
     pub(super) len: u64,
     /// Digest of the root and the type of the elements.
     pub(super) of: u64,
-    /// Digest of what earlier collective calls were and gave, as far as no exchange has compared it.
-    pub(super) history: u64,
+    /// What collective calls since the last exchange were and gave.
+    pub(super) earlier: Earlier,
+}
+
+impl Title {
+    /// Whether both are of the same call.
+    fn is_same_call(&self, other: &Title) -> bool {
+        (self.epoch, self.kind, self.len, self.of) == (other.epoch, other.kind, other.len, other.of)
+    }
+
+    /// Whether both are of the same call, after the same calls.
+    pub(super) fn agrees(&self, other: &Title) -> bool {
+        self.is_same_call(other) && self.earlier.agrees(&other.earlier)
+    }
+}
+
+/// Digests of what no exchange has compared yet; all 0 right after an exchange.
+#[derive(Debug, Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub(super) struct Earlier {
+    /// Root, length and type of broadcasts by messages.
+    broadcasts: u64,
+    /// Results of reductions.
+    results: u64,
+    /// Where these reductions were called.
+    places: u64,
+}
+
+impl Earlier {
+    /// Results of reductions that all ranks called at the same places may differ: who computes alike may round otherwise, on another
+    /// processor, and a closure may depend on its rank.
+    fn agrees(&self, other: &Earlier) -> bool {
+        self.broadcasts == other.broadcasts && (self.results == other.results || self.places == other.places)
+    }
+
+    /// After a broadcast by messages.
+    pub(super) fn broadcast(self, head: &[u8]) -> Earlier {
+        Earlier { broadcasts: mix(self.broadcasts, digest(head)), ..self }
+    }
+
+    /// After a reduction.
+    pub(super) fn reduction(self, result: &[u8], place: Option<&Location<'_>>) -> Earlier {
+        let number = |place: &Location<'_>| {
+            mix(digest(place.file().as_bytes()), u64::from(place.line()) << 32 | u64::from(place.column()))
+        };
+        let (results, place) = (mix(self.results, digest(result)), place.map_or(0, number));
+        Earlier { results, places: mix(self.places, place), ..self }
+    }
 }
 
 /// Details for the error message if ranks are in different calls. At the end of a board; only read in that case.
@@ -78,7 +124,7 @@ pub(super) struct Facts {
     call: [u8; 32],
     /// Where it was made.
     place: Spot,
-    /// [`Noted`] last.
+    /// [`Noted`].
     noted: [u8; 8],
     noted_at: Spot,
 }
@@ -106,7 +152,7 @@ impl Spot {
     }
 }
 
-/// What a collective call did that no exchange has compared: it goes into the history, which the next exchange compares.
+/// The first collective call of [`Earlier`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Noted {
@@ -120,8 +166,8 @@ pub enum Noted {
 impl Noted {
     fn show(number: u8) -> &'static str {
         match number {
-            1 => "the result of the allreduce before",
-            2 => "root, length or type of the broadcast before",
+            1 => "the results of an allreduce before, or of one after it",
+            2 => "root, length or type of a broadcast before, or of one after it",
             _ => "no collective call before",
         }
     }
@@ -172,7 +218,7 @@ fn type_number(of: TypeId) -> u64 {
 }
 
 /// The call that an exchange belongs to. All of it must be equal on all ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Asked {
     kind: Kind,
     elements: usize,
@@ -192,10 +238,10 @@ impl Asked {
         Asked { root: Some(root), ..self }
     }
 
-    pub(super) fn title(self, epoch: u64, len: usize, history: u64) -> Title {
+    pub(super) fn title(self, epoch: u64, len: usize, earlier: Earlier) -> Title {
         // The number of elements is compared too: arrays of different lengths may show equally long first pieces.
         let kind = self.kind as u64 | (self.elements as u64) << KIND_BITS;
-        Title { epoch, kind, len: len as u64, of: self.digest(), history }
+        Title { epoch, kind, len: len as u64, of: self.digest(), earlier }
     }
 
     pub fn elements(self) -> usize {
@@ -274,22 +320,35 @@ fn whole_or_end(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 /// All that [`Facts`] are made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Written {
     pub(super) asked: Asked,
     pub(super) call: Option<Call>,
     pub(super) noted: (Noted, Option<&'static Location<'static>>),
 }
 
+impl Written {
+    /// Whether the facts are the same; `false` costs no more than to write them again.
+    pub(super) fn is_same(&self, other: &Written) -> bool {
+        let at = |place: Option<&'static Location<'static>>| place.map(std::ptr::from_ref);
+        let call = |call: Option<Call>| call.map(|call| (call.name.map(str::as_ptr), std::ptr::from_ref(call.place)));
+        let asked = |asked: Asked| (asked.kind, asked.elements, asked.of.1, asked.root);
+        asked(self.asked) == asked(other.asked)
+            && call(self.call) == call(other.call)
+            && (self.noted.0, at(self.noted.1)) == (other.noted.0, at(other.noted.1))
+    }
+}
+
 #[cold]
 pub(super) fn differ(theirs: (usize, Title, Facts), ours: (usize, Title, Facts), epoch: u64) -> Error {
-    let is_before = theirs.1.epoch == epoch && Title { history: ours.1.history, ..theirs.1 } == ours.1;
+    let is_before = theirs.1.epoch == epoch && theirs.1.is_same_call(&ours.1);
     let show = |(_, title, facts): (usize, Title, Facts)| {
         if title.epoch != epoch {
             return "a barrier, or nothing".into();
         }
         if is_before {
-            let digest = title.history;
+            let Earlier { broadcasts, results, .. } = title.earlier;
+            let digest = if theirs.1.earlier.broadcasts == ours.1.earlier.broadcasts { results } else { broadcasts };
             return format!("{} (digest {digest:x}){}", Noted::show(facts.noted[0]), facts.noted_at.show());
         }
         let root = (facts.root as usize).checked_sub(1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::World;
 use crate::error::{Error, Result};
-use crate::sync::title::{Asked, Noted};
+use crate::sync::title::Asked;
 
 const DOING: &str = "broadcast";
 /// How long a rank waits before it asks the root whether it is the root. Chosen: far above a message's way, and what a person does
@@ -45,15 +45,16 @@ enum Piece {
     Data(Vec<u8>),
     /// A rank that waits as this one does takes this one for the root.
     Question(Vec<u8>),
-    /// The root is in another collective call.
-    Elsewhere,
+    /// This rank, which should send the piece or is the root, is in another collective call.
+    Elsewhere(u32),
 }
 
 impl World {
     /// Numbered from the root, rank v hears from v without its lowest bit, and tells those that add a lower one.
     ///
     /// Ranks that differ in what is `asked` find out by the pieces that come, and tell all others; one that no piece comes to asks the
-    /// rank that it takes for the root. Where neither shows it, the next exchange does.
+    /// rank that should send it, and the one that it takes for the root, whether they are in another barrier. Where neither shows it,
+    /// the next exchange does. A rank that waits elsewhere, in a team's collective or for a bell, answers when it enters a barrier.
     pub(super) fn broadcast_by_messages(&self, asked: Asked, root: usize, bytes: &mut [u8]) -> Result<()> {
         self.engine.check_outside_handler(DOING)?;
         let head = Head {
@@ -65,7 +66,7 @@ impl World {
             ends: 0,
         };
         let outcome = self.pass_down(asked.type_name(), head, bytes);
-        self.exchange.note(&self.engine, Noted::Broadcast, bytemuck::bytes_of(&Head { rank: 0, ..head }));
+        self.exchange.note_broadcast(&self.engine, bytemuck::bytes_of(&Head { rank: 0, ..head }));
         outcome
     }
 
@@ -85,16 +86,16 @@ impl World {
             } else {
                 match self.await_piece(number, head)? {
                     Piece::Data(message) => message,
-                    Piece::Question(message) => return Err(self.differ(number, of, head, read(&message)?.0)),
-                    Piece::Elsewhere => {
-                        let elsewhere = Head { rank: head.root, ends: ELSEWHERE, ..head };
+                    Piece::Question(message) => return Err(self.differ(number, of, head, read(&message, root)?.0)),
+                    Piece::Elsewhere(rank) => {
+                        let elsewhere = Head { rank, ends: ELSEWHERE, ..head };
                         return Err(self.differ(number, of, head, elsewhere));
                     }
                 }
             };
-            let (theirs, data) = read(&message)?;
+            let (theirs, data) = read(&message, root)?;
             if theirs.ends != 0 {
-                return Err(differ("", theirs, read(data)?.0));
+                return Err(differ("", theirs, read(data, root)?.0));
             }
             if theirs.root != head.root {
                 return Err(self.differ(number, of, head, theirs));
@@ -121,19 +122,25 @@ impl World {
         different.map_or(Ok(()), |theirs| Err(differ(of, head, theirs)))
     }
 
-    /// Waits for a piece, and after [`LONG`] asks the root.
+    /// Waits for a piece, and after [`LONG`] asks who should send it.
     fn await_piece(&self, number: u64, head: Head) -> Result<Piece> {
         let came = RefCell::new(None);
         let look = || {
             let data = self.messages.take_broadcast(number).map(Piece::Data);
             let question = || self.messages.take_question(number).map(Piece::Question);
-            let elsewhere = || self.messages.is_elsewhere(number).then_some(Piece::Elsewhere);
+            let elsewhere = || self.messages.who_is_elsewhere(number).map(|rank| Piece::Elsewhere(rank as u32));
             *came.borrow_mut() = data.or_else(question).or_else(elsewhere);
             came.borrow().is_some()
         };
         match self.engine.wait_together_for(DOING, LONG, look) {
             Err(Error::TimedOut { .. }) => {
-                self.messages.ask_broadcast(head.root as usize, number, bytemuck::bytes_of(&head))?;
+                let (n, root) = (self.size(), head.root as usize);
+                let place = (self.rank() + n - root) % n;
+                let parent = ((place & (place - 1)) + root) % n;
+                self.messages.ask_broadcast(parent, number, bytemuck::bytes_of(&head));
+                if parent != root {
+                    self.messages.ask_broadcast(root, number, bytemuck::bytes_of(&head));
+                }
                 self.engine.wait_together(DOING, look)?;
             }
             outcome => outcome?,
@@ -146,8 +153,7 @@ impl World {
     fn differ(&self, number: u64, of: &'static str, head: Head, theirs: Head) -> Error {
         let ends = [Head { ends: 1, ..head }, theirs];
         for rank in (0..self.size()).filter(|rank| *rank != self.rank()) {
-            // Who is gone need not be told.
-            let _ = self.messages.pass_broadcast(rank, number, bytemuck::cast_slice(&ends));
+            self.messages.end_broadcast(rank, number, bytemuck::cast_slice(&ends));
         }
         differ(of, head, theirs)
     }
@@ -175,9 +181,10 @@ fn differ(of: &'static str, ours: Head, theirs: Head) -> Error {
     }
 }
 
-fn read(message: &[u8]) -> Result<(Head, &[u8])> {
+/// The head of a piece of the broadcast from `root`, and what follows.
+fn read(message: &[u8], root: usize) -> Result<(Head, &[u8])> {
     match message.split_at_checked(HEAD) {
         Some((head, data)) => Ok((bytemuck::pod_read_unaligned(head), data)),
-        None => Err(Error::BadMessage { from: 0, why: "a broadcast without a head".into() }),
+        None => Err(Error::BadMessage { from: root, why: "a broadcast without a head".into() }),
     }
 }

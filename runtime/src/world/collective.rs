@@ -6,7 +6,7 @@ use bytemuck::Pod;
 use super::{PlainData, World};
 use crate::error::{Error, Result};
 use crate::sync::exchange::BOARD;
-use crate::sync::title::{Asked, Kind, Noted};
+use crate::sync::title::{Asked, Kind};
 
 /// Room for words behind their length.
 const WORDS: usize = BOARD - 8;
@@ -32,8 +32,9 @@ impl World {
     /// Combines `values` of all ranks element by element, in the order of the ranks; the result replaces `values`
     /// everywhere. Collective; same length, type and operator on every rank.
     ///
-    /// Ranks that combine differently are told so by their next collective call but a barrier, [`World::finish`] at the latest, which compares
-    /// the results: [`Error::RanksDiffer`]. Of more than 512 bytes it compares both ends.
+    /// Ranks that call it at different places of the program and get different results, as one that adds beside one that takes the
+    /// larger value, are told so by their next collective call but a barrier, [`World::finish`] at the latest: [`Error::RanksDiffer`].
+    /// Of results of more than 512 bytes both ends are compared.
     ///
     /// # Errors
     /// As [`World::allgather`].
@@ -46,7 +47,7 @@ impl World {
                     *value = if rank == 0 { *theirs } else { combine(*value, *theirs) };
                 }
             })?;
-            self.exchange.note(&self.engine, Noted::Result, bytemuck::cast_slice(values));
+            self.exchange.note_result(&self.engine, bytemuck::cast_slice(values));
             Ok(())
         })
     }

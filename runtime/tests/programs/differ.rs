@@ -31,7 +31,8 @@ fn next_line() -> String {
 
 #[test]
 fn every_rank_its_own_root() {
-    told(3, &["root"], |world| {
+    let said = if MAPPED { "from root 1" } else { "root, length or type of a broadcast before" };
+    told(3, &[said], |world| {
         let mut value = [10 + world.rank() as u64];
         world.broadcast(world.rank(), &mut value)?;
         world.allgather(&[1]).map(drop)
@@ -52,7 +53,7 @@ fn every_rank_another_root() {
 fn one_rank_another_root() {
     for ranks in [3, 4, 7] {
         for odd in 0..ranks {
-            told(ranks, &["root"], |world| {
+            told(ranks, &["broadcast", " from root "], |world| {
                 let root = if world.rank() == odd { (odd + 1) % ranks } else { odd };
                 // More than one message.
                 world.broadcast(root, &mut vec![7u64; 30_000])?;
@@ -106,12 +107,71 @@ fn different_elements() {
 
 #[test]
 fn different_operators() {
-    told(3, &["an earlier collective call", "the result of the allreduce before", file!()], |world| {
+    told(3, &["an earlier collective call", "the results of an allreduce before", file!()], |world| {
         let mut value = [world.rank() as u64 + 1];
-        world.allreduce(&mut value, |a, b| if world.rank() == 0 { a + b } else { a.max(b) })?;
+        match world.rank() {
+            0 => world.allreduce(&mut value, |a, b| a + b)?,
+            _ => world.allreduce(&mut value, u64::max)?,
+        }
         world.barrier()?;
         world.allgather(&[1]).map(drop)
     });
+}
+
+/// As ranks get them that round differently, on unlike processors, or whose closure depends on the rank.
+#[test]
+fn different_results_of_one_call_are_the_programs_own() {
+    let sums = threads(3, |world| {
+        let mut value = [world.rank() as u64 + 1];
+        world.allreduce(&mut value, |a, b| if world.rank() == 0 { a + b } else { a.max(b) })?;
+        world.allgather(&value)
+    });
+    for sums in sums.expect("the ranks start") {
+        assert_eq!(sums.expect("one call"), [6, 3, 3]);
+    }
+}
+
+#[test]
+fn who_was_told_can_go_on() {
+    watchdog();
+    let outcomes = threads(3, |world| {
+        let len = if world.rank() == 1 { 4 } else { 3 };
+        let first = world.broadcast(0, &mut vec![0u8; len]);
+        let second = world.allgather(&[1u8]);
+        assert!(first.is_err() || second.is_err(), "rank {} was told nothing", world.rank());
+        world.allgather(&[world.rank()])
+    });
+    for all in outcomes.expect("the ranks start") {
+        assert_eq!(all.expect("a call that all make alike"), [0, 1, 2]);
+    }
+}
+
+#[test]
+fn a_rank_inside_the_tree_is_elsewhere() {
+    told(4, &["differs between ranks"], |world| {
+        if world.rank() != 2 {
+            world.broadcast(0, &mut [1u64])?;
+        }
+        world.allgather(&[1]).map(drop)
+    });
+}
+
+#[test]
+fn a_root_may_be_late_and_leave() {
+    watchdog();
+    for late in 0..4 {
+        let outcomes = threads(4, |world| {
+            if world.rank() == late {
+                world.sleep(std::time::Duration::from_millis(70));
+            }
+            let mut value = [world.rank() as u64];
+            world.broadcast(0, &mut value)?;
+            Ok::<_, Error>(value)
+        });
+        for value in outcomes.expect("the ranks start") {
+            assert_eq!(value.expect("a broadcast that all make alike"), [0], "rank {late} is late");
+        }
+    }
 }
 
 #[test]

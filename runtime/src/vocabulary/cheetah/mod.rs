@@ -366,6 +366,7 @@ impl Controller {
     ///
     /// # Errors
     /// As [`World::barrier`]; [`Error::RanksDiffer`].
+    #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         let world = self.world("barrier")?;
         world.messages().seal();
