@@ -220,6 +220,8 @@ impl Engine {
                 match self.attempt(*to, kept) {
                     Ok(Sent::Done) => {}
                     Ok(Sent::NoRoom) => return true,
+                    // It has left just now.
+                    Err(Error::PeerLost { cause: Loss::Left, .. }) if kept.is_one_of(self.outbox.answers.get()) => {}
                     Err(error) => self.set_fault(error),
                 }
                 self.outbox.bytes.set(self.outbox.bytes.get() - kept.len());
