@@ -19,13 +19,13 @@ pub(super) struct Broadcasts {
     barrier: Cell<u64>,
 }
 
-/// A rank waits for a piece of a broadcast, and takes this one for the root.
+/// A rank waits for a piece of a broadcast.
 struct Question {
     from: usize,
     number: u64,
     /// Barriers that it had entered.
     barriers: u64,
-    /// What broadcast it is in.
+    /// What broadcast it is in, if it takes this rank for the root.
     head: Vec<u8>,
 }
 
@@ -100,10 +100,10 @@ impl Messages {
         self.broadcasts.came.borrow_mut().remove(&number)
     }
 
-    /// Takes the question of a rank that waits for that piece, if one has come.
+    /// Takes the question of a rank that waits for that piece, and takes this one for the root, if one has come.
     pub fn take_question(&self, number: u64) -> Option<Vec<u8>> {
         let mut questions = self.broadcasts.questions.borrow_mut();
-        let at = questions.iter().position(|question| question.number == number)?;
+        let at = questions.iter().position(|question| question.number == number && !question.head.is_empty())?;
         Some(questions.swap_remove(at).head)
     }
 
@@ -112,7 +112,8 @@ impl Messages {
         self.broadcasts.elsewhere.borrow_mut().remove(&number)
     }
 
-    /// Asks `to` about that piece; `head` says what broadcast this rank is in. A rank that has left has done its part.
+    /// Asks `to` about that piece; `head` says what broadcast this rank is in, if `to` should be the root. A rank that has left has
+    /// done its part.
     pub fn ask_broadcast(&self, to: usize, number: u64, head: &[u8]) {
         let question = [&self.barriers().to_ne_bytes(), head].concat();
         self.engine.answer(to, || self.engine.send_or_keep(to, id::BROADCAST_QUESTION, number, &question));

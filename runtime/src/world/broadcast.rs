@@ -137,9 +137,9 @@ impl World {
                 let (n, root) = (self.size(), head.root as usize);
                 let place = (self.rank() + n - root) % n;
                 let parent = ((place & (place - 1)) + root) % n;
-                self.messages.ask_broadcast(parent, number, bytemuck::bytes_of(&head));
+                self.messages.ask_broadcast(root, number, bytemuck::bytes_of(&head));
                 if parent != root {
-                    self.messages.ask_broadcast(root, number, bytemuck::bytes_of(&head));
+                    self.messages.ask_broadcast(parent, number, &[]);
                 }
                 self.engine.wait_together(DOING, look)?;
             }
