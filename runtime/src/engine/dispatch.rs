@@ -16,8 +16,17 @@ pub(crate) struct Arrival {
     pub(super) from: usize,
     pub(super) id: u8,
     payload: Payload,
-    /// Bytes of room that it takes until it is handled.
-    pub(super) room: Option<usize>,
+    /// Room that it takes until it is handled.
+    pub(super) room: Option<Taken>,
+}
+
+/// Bytes of room that a message takes until it is handled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Taken {
+    /// In its sender's window: a message returns it.
+    Window(usize),
+    /// In the window of its sender's contexts: they read how much was handled.
+    OfContext(usize),
 }
 
 enum Payload {
@@ -28,11 +37,11 @@ enum Payload {
 }
 
 impl Arrival {
-    pub(super) fn copied(from: usize, id: u8, bytes: &[u8], room: Option<usize>) -> Arrival {
+    pub(super) fn copied(from: usize, id: u8, bytes: &[u8], room: Option<Taken>) -> Arrival {
         Arrival { from, id, payload: Payload::Copied(bytes.into()), room }
     }
 
-    pub(super) fn kept(from: usize, id: u8, message: Retained, room: Option<usize>) -> Arrival {
+    pub(super) fn kept(from: usize, id: u8, message: Retained, room: Option<Taken>) -> Arrival {
         Arrival { from, id, payload: Payload::Kept(message), room }
     }
 

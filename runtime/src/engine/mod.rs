@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 pub(crate) use self::call::Call;
 pub(crate) use self::claim::Claim;
-pub(crate) use self::context::{Identity, Stream};
+pub(crate) use self::context::{Identity, Outlet, Stream};
 pub(crate) use self::dispatch::Dispatch;
 pub use self::drive::Background;
 pub(crate) use self::far::{Answer, Far, Pace};
@@ -315,9 +315,10 @@ impl Engine {
         self.transmit(to, id, header, payload)
     }
 
-    /// Messages this rank has sent, and delivered.
+    /// Messages this rank has sent, those of its contexts included, and delivered.
     pub fn traffic(&self) -> [u64; 2] {
-        self.traffic.get()
+        let [sent, delivered] = self.traffic.get();
+        [sent + self.contexts.sent(), delivered]
     }
 
     #[inline(always)]

@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use self::peer::Peer;
-use self::window::{Handled, Load};
-use super::dispatch::Arrival;
+use self::window::Handled;
+pub(super) use self::window::Load;
+use super::dispatch::{Arrival, Taken};
 use super::far::Far;
 use super::pieces::{Connection, Piece};
 use crate::error::Error;
@@ -36,6 +37,8 @@ const WAKE: u8 = MESSAGE_IDS as u8 - 1;
 const ROOM: u8 = WAKE - 1;
 /// Set beside the sender's rank: the message takes room that the receiver returns.
 const COUNTED: u64 = 1 << 63;
+/// Set beside the sender's rank: the message is of a context, and the receiver counts it when it is handled.
+const OF_CONTEXT: u64 = 1 << 62;
 /// Bytes from which on a payload is kept where the network has it, if it can be; below this a copy is cheaper. Chosen.
 const KEPT: usize = 1 << 10;
 /// Longest sleep while something may come that the interface does not announce. Chosen: the latency that such an event may add.
@@ -110,9 +113,13 @@ where
         for id in 0..ROOM {
             let arrived = Rc::clone(&arrived);
             let handler = move |message: &crate::transport::Message<'_>| match message.short() {
-                Some((from, bytes)) if from & !COUNTED < ranks as u64 && bytes.len() >= 8 => {
-                    let room = if from & COUNTED != 0 { Some(bytes.len()) } else { None };
-                    let from = (from & !COUNTED) as usize;
+                Some((word, bytes)) if word & !(COUNTED | OF_CONTEXT) < ranks as u64 && bytes.len() >= 8 => {
+                    let room = match word & (COUNTED | OF_CONTEXT) {
+                        0 => None,
+                        COUNTED => Some(Taken::Window(bytes.len())),
+                        _ => Some(Taken::OfContext(bytes.len())),
+                    };
+                    let from = (word & !(COUNTED | OF_CONTEXT)) as usize;
                     let kept = if bytes.len() >= KEPT { message.retain().ok() } else { None };
                     let arrival = match kept {
                         Some(kept) => Arrival::kept(from, id, kept, room),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::claim::Claim;
+use super::dispatch::Taken;
 use super::far::{Answer, Far, Pace, Soon};
 use super::networks::Moment;
 use super::operation::{Change, Issuer, Operation, Post};
@@ -84,14 +85,18 @@ pub(super) struct Remote {
 
 /// Room of a message that is being handled. Its sender gets it back when this is dropped, also when the handler panics.
 struct Room<'a> {
+    engine: &'a Engine,
     far: &'a dyn Far,
     from: usize,
-    room: usize,
+    room: Taken,
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.far.handled(self.from, self.room);
+        match self.room {
+            Taken::Window(len) => self.far.handled(self.from, len),
+            Taken::OfContext(len) => self.engine.handled_of_context(self.from, len),
+        }
     }
 }
 
@@ -138,7 +143,7 @@ impl Engine {
                 let Some((far, arrival)) = self.networks.arrival() else { break };
                 // Counted before the handler runs, since that may panic.
                 self.count(0, 1);
-                let _room = arrival.room.map(|room| Room { far, from: arrival.from, room });
+                let _room = arrival.room.map(|room| Room { engine: self, far, from: arrival.from, room });
                 self.deliver(arrival.from, arrival.id, &transport::Message::new(arrival.data(), None));
                 done += 1;
             }

@@ -1,12 +1,12 @@
 //! Where things lie in a rank's slot. All offsets count from the start of the slot.
 //!
 //! ```text
-//! | status, flags | exchange | handlers | connections | segments | credits | lanes | table | statics |  arena  |  heap  |
-//! 0                                                                  control_len         arena + stride/4 ... stride
+//! | status, flags | exchange | handlers | connections | segments | handled | credits | lanes | lanes of contexts | table | statics |  arena  |  heap  |
+//! 0                                                                            control_len                         arena + stride/4 ... stride
 //! ```
 //!
 //! Credits and lanes together keep to one budget however many ranks there are, so a receiver's memory does not
-//! grow with the square of the ranks of the node.
+//! grow with the square of the ranks of the node. Lanes of contexts are backed with memory when they are first used.
 
 use std::sync::atomic::AtomicU64;
 
@@ -26,6 +26,8 @@ pub struct Status {
     pub looks: AtomicU64,
     /// Whether its handler table is complete.
     pub sealed: AtomicU64,
+    /// Lanes of contexts, from number 0 on, that were ever used for messages to this rank.
+    pub context_lanes: AtomicU64,
 }
 
 /// Rounds a dissemination barrier can have: enough for 2^20 ranks.
@@ -64,6 +66,11 @@ const LANE_BUDGET: usize = 256 << 10;
 const LANE_DEPTH_MAX: usize = 256;
 /// Fewest slots of one lane, unless set otherwise.
 const LANE_DEPTH_MIN: usize = 4;
+/// Lanes of contexts at one receiver. The first is shared by contexts that find no other one free. Chosen: more than threads of a
+/// rank usually send at a time; each poll of the receiver checks those that were ever used.
+pub const CONTEXT_LANES: usize = 64;
+/// Slots of such a lane, unless set otherwise.
+const CONTEXT_LANE_DEPTH: usize = LANE_DEPTH_MAX;
 
 /// The layout of every slot of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +83,8 @@ pub struct SlotLayout {
     pub connections: usize,
     /// Head of the segment table, then a word for each rank; see [`super::segments`].
     pub segments: usize,
+    /// A word for each rank: messages of its contexts that came over a network and were handled. Only the slot's rank writes it.
+    pub handled: usize,
     /// One line a sender: how much of its lane is consumed.
     pub credits: usize,
     /// One lane a sender.
@@ -84,6 +93,10 @@ pub struct SlotLayout {
     pub lane_depth: usize,
     /// End of all that is there from the start.
     pub control_len: usize,
+    /// Claims and credits of the lanes of contexts, then the lanes, each backed with memory when it is first used.
+    pub context_lanes: usize,
+    /// Slots of such a lane, a power of two.
+    pub context_lane_depth: usize,
     /// Entries of the segment table, backed with memory as they are used.
     pub table: usize,
     /// Static data of the executable, where that is symmetric.
@@ -107,14 +120,18 @@ impl SlotLayout {
         let handlers = exchange + 2 * EXCHANGE_LEN;
         let connections = (handlers + LINE + MAX_HANDLERS * HANDLER_ENTRY).next_multiple_of(LINE);
         let segments = connections + NETWORKS_MAX * CONNECTION_LEN;
-        let credits = (segments + SEGMENTS_HEAD + ranks * size_of::<u64>()).next_multiple_of(LINE);
+        let handled = segments + SEGMENTS_HEAD + ranks * size_of::<u64>();
+        let credits = (handled + ranks * size_of::<u64>()).next_multiple_of(LINE);
         let lanes = credits + ranks * LINE;
         let lane_depth = depth.map(usize::next_power_of_two).unwrap_or_else(|| {
             let fair = LANE_BUDGET / (LINE * ranks);
             (fair + 1).next_power_of_two().div_ceil(2).clamp(LANE_DEPTH_MIN, LANE_DEPTH_MAX)
         });
         let control_len = (lanes + ranks * lane_depth * LINE).next_multiple_of(4096);
-        let table = control_len.next_multiple_of(super::node::HUGE_PAGE);
+        let context_lanes = control_len;
+        let context_lane_depth = depth.map_or(CONTEXT_LANE_DEPTH, usize::next_power_of_two);
+        let context_lanes_len = CONTEXT_LANES * (2 + context_lane_depth) * LINE;
+        let table = (context_lanes + context_lanes_len).next_multiple_of(super::node::HUGE_PAGE);
         let statics = (table + SEGMENT_BLOCKS * SEGMENT_BLOCK * SEGMENT_LEN).next_multiple_of(super::node::HUGE_PAGE);
         let statics_len = (stride / 16).next_multiple_of(super::node::HUGE_PAGE);
         let arena = statics + statics_len;
@@ -124,10 +141,13 @@ impl SlotLayout {
             handlers,
             connections,
             segments,
+            handled,
             credits,
             lanes,
             lane_depth,
             control_len,
+            context_lanes,
+            context_lane_depth,
             table,
             statics,
             statics_len,
@@ -167,6 +187,21 @@ impl SlotLayout {
     pub fn lane(&self, sender: usize) -> usize {
         self.lanes + sender * self.lane_depth * LINE
     }
+
+    /// The claim of a context's lane, on a line of its own.
+    pub fn context_claim(&self, lane: usize) -> usize {
+        self.context_lanes + 2 * lane * LINE
+    }
+
+    /// The credit line of a context's lane.
+    pub fn context_credit(&self, lane: usize) -> usize {
+        self.context_claim(lane) + LINE
+    }
+
+    /// Where a context's lane begins. That of `CONTEXT_LANES` is the end of all.
+    pub fn context_lane(&self, lane: usize) -> usize {
+        self.context_claim(CONTEXT_LANES) + lane * self.context_lane_depth * LINE
+    }
 }
 
 #[cfg(test)]
@@ -184,7 +219,8 @@ mod tests {
             let layout = at(ranks);
             assert!(layout.lane_depth.is_power_of_two());
             assert!(ranks * layout.lane_depth * LINE <= LANE_BUDGET);
-            assert!(layout.lane(ranks) <= layout.control_len && layout.control_len <= layout.table);
+            assert!(layout.lane(ranks) <= layout.control_len && layout.control_len <= layout.context_lanes);
+            assert!(layout.context_lane(CONTEXT_LANES) <= layout.table);
             assert!(layout.table < layout.statics && layout.statics + layout.statics_len == layout.arena);
             assert!(layout.arena + layout.arena_len == layout.heap && layout.heap + layout.heap_len == 1 << 36);
         }

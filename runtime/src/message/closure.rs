@@ -81,6 +81,16 @@ where
     place_of(shim::<Postcard, A, (), F>)
 }
 
+/// The place of a closure without answer whose arguments travel as they lie in memory.
+pub(super) fn place_of_plain<A, F>(function: F) -> Result<u64>
+where
+    A: Pod,
+    F: Fn(&Context<'_>, A) + Copy,
+{
+    let _ = function;
+    place_of(plain_shim::<A, F>)
+}
+
 fn find(bits: u64) -> std::result::Result<Shim, String> {
     let address = CodeOffset::from_bits(bits).address().ok_or("a remote call to a place where no code is")?;
     // SAFETY: `address` is inside this executable's code. The sender made `bits` by `place_of`, and every rank runs the same
@@ -163,8 +173,7 @@ impl Messages {
         A: Pod,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        let _ = function;
-        let place = place_of(plain_shim::<A, F>)?;
+        let place = place_of_plain::<A, F>(function)?;
         self.engine.check_rank(to, "remote call")?;
         self.send(to, id::INVOKE, place, bytemuck::bytes_of(&arguments))
     }

@@ -11,6 +11,7 @@ mod encoding;
 mod landing;
 mod memory_service;
 mod open;
+mod outgoing;
 mod panic;
 mod receipt;
 mod segment_service;
@@ -26,6 +27,7 @@ pub(crate) use self::closure::{feed_closures, name_code};
 pub use self::context::Context;
 pub(crate) use self::landing::handler as landing;
 pub use self::landing::{Announced, Landed, Landing, LandingId};
+pub(crate) use self::outgoing::{SealedTable, closure, plain_closure};
 pub use self::table::{HandlerFn, HandlerId};
 
 use self::broadcast::Broadcasts;

@@ -39,7 +39,7 @@ pub(super) struct Table {
     growing: RefCell<Vec<HandlerFn>>,
     sealed: OnceCell<Box<[HandlerFn]>>,
     /// Of the sealed table: see [`id::HANDLER_AND_DIGEST`].
-    digest: Cell<u32>,
+    pub(super) digest: Cell<u32>,
     pub(super) open: OpenTable,
 }
 
@@ -103,7 +103,7 @@ impl Messages {
     pub(super) fn check_digest(&self, from: usize, word: u64) -> Result<u64> {
         let (number, theirs) = (word & u64::from(u32::MAX), (word >> 32) as u32);
         // With the names of what differs, if they are here.
-        self.get_ready_for(from)?;
+        self.ready_for(from)?;
         let ours = self.table.digest.get();
         if theirs != ours {
             return Err(Error::RanksDiffer {

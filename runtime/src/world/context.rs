@@ -1,5 +1,6 @@
 //! Contexts: what lets several threads of one rank communicate, each by itself.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::hint::cold_path;
 use std::marker::PhantomData;
@@ -9,12 +10,13 @@ use std::task::{Context, Poll};
 
 use super::bounds::OneAtATime;
 use super::{AtomicElement, PlainData, ThreadArray, ThreadBell, World};
-use crate::engine::{Atomic, Change, Get, Stream};
+use crate::engine::{Atomic, Change, Get, Outlet, Stream};
 use crate::error::Result;
 use crate::memory::copy;
+use crate::message::SealedTable;
 use crate::transport::AtomicOp;
 
-/// An independent stream of puts, gets and atomics of one rank, for one thread at a time. Made by [`World::context`].
+/// An independent stream of puts, gets, atomics and messages of one rank, for one thread at a time. Made by [`World::context`].
 ///
 /// It may be sent to another thread; several threads of a rank have a context each. What one context has in flight, flushes and
 /// waits for is its own: the world and other contexts neither delay it nor wait for it. Where memory is mapped an operation is a
@@ -22,8 +24,8 @@ use crate::transport::AtomicOp;
 /// own; over RDMA that is a completion queue and, for each rank that it writes to, a queue pair, 8 MB of buffers and a thread that
 /// makes connections, and a rank can have some 100 contexts at a time.
 ///
-/// Messages and collectives, and waiting for bells, are the world's: its thread delivers what comes. A target makes no progress
-/// for a context that it does not make for the world's own operations.
+/// Delivering messages, collectives, and waiting for bells are the world's: its thread runs the handlers of what comes, also of
+/// answers to messages of contexts. A target makes no progress for a context that it does not make for the world's own operations.
 ///
 /// # Order and completion
 /// A put returns when its source may be changed. It is in effect at the target when [`ThreadContext::flush`] returns, or for whoever
@@ -74,16 +76,22 @@ pub struct ThreadContext {
     stream: Arc<Stream>,
     /// Not for two threads at a time.
     _one: OneAtATime<ThreadContext>,
+    /// What it sends messages with.
+    pub(super) outlet: RefCell<Outlet>,
+    pub(super) table: SealedTable,
 }
 
 impl World {
-    /// Makes a context. Local: other ranks need not know of it, and may have other numbers of them.
+    /// Makes a context. Local: other ranks need not know of it, and may have other numbers of them. It closes the registration of
+    /// handlers, as the first message of this rank does.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the network has no further interface: drop contexts that are not in use.
     /// [`Error::Forked`](crate::Error::Forked).
     pub fn context(&self) -> Result<ThreadContext> {
-        Ok(ThreadContext { stream: self.engine().open_context()?, _one: OneAtATime::new() })
+        let stream = self.engine().open_context()?;
+        let outlet = RefCell::new(self.engine().open_outlet());
+        Ok(ThreadContext { stream, _one: OneAtATime::new(), outlet, table: self.messages().sealed_table() })
     }
 }
 

@@ -28,6 +28,7 @@ mod signal;
 mod simulated;
 mod start;
 mod symmetric;
+mod thread_messages;
 mod thread_operation;
 mod threads;
 mod update;

@@ -1,8 +1,8 @@
 //! Contexts: independent streams of operations of one rank, each for one thread at a time.
 //!
 //! A context shares the mapped slots, the routes and the roster with its rank's own stream ([`Engine`]), and nothing else. On a
-//! network it has an interface of its own, to which no rank sends messages. Messages, the counts of bells and collectives stay
-//! with the engine.
+//! network it has an interface of its own, to which no rank sends messages. Delivering messages, the counts of bells and collectives
+//! stay with the engine.
 //!
 //! The interface is under a lock. The context's thread takes it for each operation and for each turn of a wait. The rank's own
 //! thread takes it only where a phase or an allocation ends ([`Engine::quiet_contexts`]): it then drives the context until
@@ -10,9 +10,11 @@
 //! memory that has been freed, or that only its owner may access in the next phase. Later operations go through a handle, which
 //! borrows the allocation in its phase.
 
+mod messages;
 mod operations;
 mod track;
 mod wait;
+mod window;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -21,6 +23,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
+pub(crate) use self::messages::Outlet;
+use self::messages::Sendings;
 use super::Engine;
 use super::liveness::Losses;
 use super::networks::{ApartNetworks, Networks};
@@ -34,6 +38,7 @@ use crate::memory::blocks::Changes;
 use crate::memory::node::NodeMemory;
 use crate::transport;
 use crate::transport::lock::Mutex;
+use crate::transport::shm::{self, ContextLanes};
 
 /// Identifies a rank of a world among those of all worlds of this process, also of worlds that are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +59,7 @@ struct Shared {
     over: AtomicBool,
     /// Receipts that peers still have to send to this rank.
     receipts: Receipts,
+    sendings: Sendings,
     /// Contexts with operations in flight whose drop could not wait: inside a handler, or, in virtual time, on another thread.
     orphans: Mutex<Vec<Stream>>,
 }
@@ -63,13 +69,24 @@ impl Default for Shared {
         static LAST: AtomicU64 = AtomicU64::new(0);
         // Relaxed: the number only has to be unique.
         let identity = Identity(LAST.fetch_add(1, Ordering::Relaxed));
-        Shared { identity, over: AtomicBool::new(false), receipts: Receipts::default(), orphans: Mutex::default() }
+        Shared {
+            identity,
+            over: AtomicBool::new(false),
+            receipts: Receipts::default(),
+            sendings: Sendings::default(),
+            orphans: Mutex::default(),
+        }
     }
 }
 
 impl Contexts {
     pub(super) fn receipts(&self) -> &Receipts {
         &self.shared.receipts
+    }
+
+    /// Messages that contexts have sent.
+    pub(super) fn sent(&self) -> u64 {
+        self.shared.sendings.total()
     }
 
     /// Tells contexts that the engine is gone.
@@ -124,6 +141,8 @@ pub(crate) struct Stream {
     /// The phases of the rank's blocks.
     changes: Arc<Changes>,
     home: Home,
+    /// Where in a slot the words are that count handled messages of contexts.
+    handled: usize,
     /// `None` if the memory of all ranks is mapped.
     network: Option<Network>,
 }
@@ -205,6 +224,7 @@ impl Engine {
                 engine: Rc::as_ptr(self),
                 shared: Arc::clone(&self.contexts.shared),
             },
+            handled: self.layout.handled,
             network,
         });
         if stream.network.is_some() {
@@ -213,6 +233,20 @@ impl Engine {
             open.push(Arc::downgrade(&stream));
         }
         Ok(stream)
+    }
+
+    /// The sending end of a context that was just opened.
+    pub(crate) fn open_outlet(&self) -> Outlet {
+        let place = shm::Place {
+            rank: self.rank,
+            job: Arc::clone(&self.job),
+            node: Arc::clone(&self.node),
+            layout: self.layout,
+            message_memory: self.settings.message_memory,
+            cross_memory_attach: false,
+        };
+        let sendings = &self.contexts.shared.sendings;
+        Outlet::new(ContextLanes::new(place, Arc::clone(&sendings.arenas)), sendings.open())
     }
 
     /// Whether this rank has contexts, also on mapped memory.

@@ -78,7 +78,7 @@ impl Stream {
     }
 
     /// In virtual time a store is an event that has to be announced.
-    fn announce(&self, rank: usize) {
+    pub(super) fn announce(&self, rank: usize) {
         if self.network.as_ref().is_some_and(|network| network.paced)
             && let Some(pace) = self.driven().far.pace()
         {
@@ -230,7 +230,7 @@ impl Stream {
 
     /// Whether `rank` is asleep, or about to be; asked after what it may wait for is stored.
     #[inline(always)]
-    fn sleeps(&self, rank: usize) -> bool {
+    pub(super) fn sleeps(&self, rank: usize) -> bool {
         // Either we see that it sleeps, or it sees what was stored: pairs with the sleeper's barrier in `Engine::sleep`.
         if self.full_fence {
             fence(Ordering::SeqCst)
@@ -241,7 +241,7 @@ impl Stream {
     }
 
     #[cold]
-    fn wake(&self, rank: usize) {
+    pub(super) fn wake(&self, rank: usize) {
         self.job.wake(rank);
         if self.network.is_some() {
             let mut driven = self.driven();

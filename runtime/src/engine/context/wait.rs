@@ -29,6 +29,12 @@ impl Stream {
         self.routes.is_mapped(rank)
     }
 
+    /// Whether `rank` runs on this host.
+    #[inline]
+    pub(crate) fn is_here(&self, rank: usize) -> bool {
+        self.job.is_here(rank)
+    }
+
     /// # Errors
     /// [`Error::RankOutOfRange`].
     pub(crate) fn check_rank(&self, operation: &'static str, rank: usize) -> Result<()> {
@@ -37,6 +43,7 @@ impl Stream {
 
     /// # Errors
     /// [`Error::Forked`]; in virtual time [`Error::InvalidArgument`] on another thread than that of the world.
+    #[inline]
     pub(super) fn check_own(&self, operation: &'static str) -> Result<()> {
         if !self.node.is_own() {
             let (parent, child) = (self.node.owner().pid(), std::process::id());
@@ -53,10 +60,13 @@ impl Stream {
         Ok(())
     }
 
+    #[inline]
     pub(super) fn check_alive(&self, rank: usize, doing: &'static str) -> Result<()> {
-        if !self.job.any_lost() && !self.job.any_left() {
-            return Ok(());
-        }
+        if self.job.any_lost() || self.job.any_left() { self.check_loss(rank, doing) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_loss(&self, rank: usize, doing: &'static str) -> Result<()> {
         let Some(cause) = self.job.loss(rank) else { return Ok(()) };
         if cause == Loss::Left {
             self.job.miss(rank);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::answers::post_atomic;
-use super::{COUNTED, EndpointOf, HEAD, Network, ROOM, UNANNOUNCED, WAKE, posted, remote, sent};
+use super::{COUNTED, EndpointOf, HEAD, Network, OF_CONTEXT, ROOM, UNANNOUNCED, WAKE, posted, remote, sent};
 use crate::engine::dispatch::Arrival;
 use crate::engine::far::{Answer, Apart, Far, Soon};
 use crate::engine::operation::Change;
@@ -171,7 +171,7 @@ where
             peer.fence()?;
             let len = HEAD + payload.len();
             let outcome = posted(peer.endpoint.am_bcopy(id, len, |room| {
-                let sender = self.rank as u64 | if self.windowed { COUNTED } else { 0 };
+                let sender = self.rank as u64 | if self.windowed { COUNTED } else { OF_CONTEXT };
                 room[..8].copy_from_slice(&sender.to_ne_bytes());
                 room[8..HEAD].copy_from_slice(&header.to_ne_bytes());
                 room[HEAD..].copy_from_slice(payload);
@@ -179,6 +179,10 @@ where
             }));
             if self.windowed && matches!(outcome, Ok(Some(_))) {
                 peer.load.set(peer.load.get().with(8 + payload.len()));
+            }
+            if !self.windowed && matches!(outcome, Ok(Some(_))) {
+                // A flush of a context waits for its messages too: its interface must not close before.
+                self.wrote(to, peer);
             }
             outcome.map(sent)
         })

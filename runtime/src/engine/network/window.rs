@@ -11,6 +11,9 @@
 //!
 //! The bound is one for each sender: a receiver of `n` senders that all send at once may queue `n` windows. One bound for all
 //! would need a receiver that gives room out to senders that have asked for it, a round trip before the first message.
+//!
+//! The contexts of a rank have one such window together at each peer (`engine/context/window.rs`). No rank sends to a context, so there
+//! the sender reads what the receiver has counted.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,7 +25,7 @@ pub(super) const BYTES: u32 = 512 << 10;
 
 /// Messages, and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Load {
+pub(in super::super) struct Load {
     pub(super) messages: u32,
     pub(super) bytes: u32,
 }
@@ -33,7 +36,7 @@ impl Load {
 
     /// Whether a sender with so much in flight may send a message of `len` bytes.
     #[inline]
-    pub(super) fn leaves_room(self, len: usize) -> bool {
+    pub(in super::super) fn leaves_room(self, len: usize) -> bool {
         self.messages < MESSAGES && (self.bytes == 0 || self.bytes as usize + len <= BYTES as usize)
     }
 
@@ -51,17 +54,32 @@ impl Load {
         }
     }
 
+    /// As a count that never falls: it wraps, and only the difference of two of them means something.
+    pub(in super::super) fn wrapping_with(self, len: usize) -> Load {
+        Load { messages: self.messages.wrapping_add(1), bytes: self.bytes.wrapping_add(len as u32) }
+    }
+
+    /// What was counted since `before`.
+    pub(in super::super) fn since(self, before: Load) -> Load {
+        Load { messages: self.messages.wrapping_sub(before.messages), bytes: self.bytes.wrapping_sub(before.bytes) }
+    }
+
+    /// Whether it is no more than `other`, in messages and in bytes.
+    pub(in super::super) fn is_within(self, other: Load) -> bool {
+        self.messages <= other.messages && self.bytes <= other.bytes
+    }
+
     /// Whether a receiver that has handled so much returns it without being asked.
     pub(super) fn is_due(self) -> bool {
         self.messages >= MESSAGES / 2 || self.bytes >= BYTES / 2
     }
 
     /// As it travels.
-    pub(super) fn to_word(self) -> u64 {
+    pub(in super::super) fn to_word(self) -> u64 {
         u64::from(self.messages) << 32 | u64::from(self.bytes)
     }
 
-    pub(super) fn from_word(word: u64) -> Load {
+    pub(in super::super) fn from_word(word: u64) -> Load {
         Load { messages: (word >> 32) as u32, bytes: word as u32 }
     }
 }

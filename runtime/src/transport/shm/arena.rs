@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::{Error, Result};
 use crate::memory::heap::Heap;
 use crate::memory::layout::{LINE, SlotLayout};
-use crate::memory::node::NodeMemory;
+use crate::memory::node::{HUGE_PAGE, NodeMemory};
 
 /// Blocks up to this size are kept in lists by size and never joined again.
 const SMALL_MAX: usize = 16 << 10;
@@ -18,10 +18,21 @@ const CLASSES: usize = (SMALL_MAX / SMALL_MIN).ilog2() as usize + 1;
 const GLANCE: usize = 4;
 /// Busy blocks of each size looked at when there is no memory left for another size.
 const SEARCH: usize = 64;
+/// Least bytes by which an arena grows.
+const STEP: usize = 64 << 10;
 const SETTING: &str = "BELLWETHER_MESSAGE_MEMORY";
 
 const IN_USE: u64 = 1;
 const RELEASED: u64 = 0;
+
+/// Arenas that the contexts of a rank have together. Contexts beyond that share one with another context. Chosen: as many as lanes
+/// of contexts at one receiver.
+pub const CONTEXT_ARENAS: usize = crate::memory::layout::CONTEXT_LANES;
+
+/// Bytes of a rank's own arena.
+fn own_limit(layout: &SlotLayout, limit: usize) -> usize {
+    limit.clamp(SMALL_MAX, layout.arena_len) / LINE * LINE
+}
 
 /// A block: where in the sender's slot its payload begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,12 +58,38 @@ pub struct Arena {
 impl Arena {
     /// An arena in `slot` of at most `limit` bytes; `sharers` ranks of the node have one each.
     pub fn new(node: Arc<NodeMemory>, layout: &SlotLayout, slot: usize, limit: usize, sharers: usize) -> Arena {
-        let limit = limit.clamp(SMALL_MAX, layout.arena_len) / LINE * LINE;
+        Arena::at(node, slot, layout.arena, own_limit(layout, limit), sharers)
+    }
+
+    /// One of [`CONTEXT_ARENAS`] arenas for contexts, which share what the [rank's own](Arena::new) leaves of its part of the slot.
+    /// `None` if that is too little.
+    pub fn of_context(
+        node: Arc<NodeMemory>,
+        layout: &SlotLayout,
+        slot: usize,
+        own: usize,
+        sharers: usize,
+        number: usize,
+    ) -> Option<Arena> {
+        let each = Arena::of_context_len(layout, own);
+        let first = own_limit(layout, own).next_multiple_of(HUGE_PAGE);
+        let start = layout.arena + first + number * each;
+        (each > 0).then(|| Arena::at(node, slot, start, each, sharers))
+    }
+
+    /// Bytes of an arena of contexts; 0 if there is too little room.
+    pub fn of_context_len(layout: &SlotLayout, own: usize) -> usize {
+        let first = own_limit(layout, own).next_multiple_of(HUGE_PAGE);
+        let most = (layout.arena_len.saturating_sub(first) / CONTEXT_ARENAS).min(own.next_multiple_of(STEP));
+        if most >= HUGE_PAGE { most / HUGE_PAGE * HUGE_PAGE } else { most / STEP * STEP }
+    }
+
+    fn at(node: Arc<NodeMemory>, slot: usize, start: usize, limit: usize, sharers: usize) -> Arena {
         Arena {
             node,
             slot,
             sharers,
-            start: layout.arena,
+            start,
             committed: 0,
             heap: Heap::new(limit),
             free: Default::default(),
@@ -173,7 +210,7 @@ impl Arena {
         let Some(offset) = self.heap.take(bytes, LINE) else { return Ok(None) };
         let end = offset + bytes;
         if end > self.committed {
-            let granule = self.node.granule(end - self.committed).max(64 << 10);
+            let granule = self.node.granule(end - self.committed).max(STEP);
             let to = end.next_multiple_of(granule);
             let (from, to) = (self.start + self.committed, self.start + to);
             if let Err(error) = self.node.commit(self.slot, from, to, self.sharers, "message memory", SETTING) {

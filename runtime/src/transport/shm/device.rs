@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::ContextArenas;
 use super::wire::ShmWire;
 use crate::bootstrap::job::JobMemory;
 use crate::memory::heap::Heap;
@@ -83,6 +84,8 @@ struct Inner {
     place: Place,
     registry: Arc<Registry>,
     heap: Mutex<HeapPart>,
+    /// Message memory of private interfaces.
+    arenas: Arc<ContextArenas>,
     open: AtomicBool,
 }
 
@@ -103,6 +106,7 @@ impl Device {
             place,
             registry: Arc::default(),
             heap: Mutex::new(part),
+            arenas: Arc::default(),
             open: AtomicBool::new(false),
         }))
     }
@@ -180,12 +184,12 @@ impl port::Device for Device {
         if self.0.open.swap(true, Ordering::AcqRel) {
             return Err(Error::Busy);
         }
-        Ok(ShmWire::new(self.0.place.clone(), Release(Arc::clone(&self.0)), true))
+        Ok(ShmWire::new(self.0.place.clone(), Release(Arc::clone(&self.0)), None))
     }
 
-    /// Without lanes, whose one writer is the rank's own wire.
+    /// With lanes of a context: the one writer of a rank's own lanes is the rank's own wire.
     fn open_private(&self) -> Result<ShmWire> {
-        Ok(ShmWire::new(self.0.place.clone(), Release(Arc::clone(&self.0)), false))
+        Ok(ShmWire::new(self.0.place.clone(), Release(Arc::clone(&self.0)), Some(Arc::clone(&self.0.arenas))))
     }
 }
 

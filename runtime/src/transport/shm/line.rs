@@ -32,7 +32,8 @@ impl Line {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Line>() == LINE);
 
-/// A line's head word, from the low bits: lap (16 bits), id (8), kind (8), length (32).
+/// A line's head word, from the low bits: lap (16 bits), id (8), kind (8), length (32). In a lane of contexts the upper 24 bits of
+/// the length are the sender's rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head(u64);
 
@@ -47,7 +48,7 @@ pub enum Kind {
 
 impl Head {
     #[inline(always)]
-    fn new(lap: u16, id: u8, kind: Kind, len: usize) -> Head {
+    fn new(lap: u16, id: u8, kind: Kind, len: u32) -> Head {
         Head(lap as u64 | (id as u64) << 16 | (kind as u64) << 24 | (len as u64) << 32)
     }
 
@@ -84,7 +85,24 @@ impl Head {
     pub fn length(self) -> usize {
         (self.0 >> 32) as usize
     }
+
+    /// Of a line in a lane of contexts: the sender's rank.
+    #[inline(always)]
+    pub fn sender(self) -> usize {
+        (self.0 >> SENDER_SHIFT) as usize
+    }
+
+    /// Of a line in a lane of contexts: the head as that of a rank's own lane.
+    #[inline(always)]
+    pub fn without_sender(self) -> Head {
+        Head(self.0 & ((1 << SENDER_SHIFT) - 1))
+    }
 }
+
+/// Where a head word has the sender's rank.
+const SENDER_SHIFT: u32 = 40;
+/// Ranks that a head word can name.
+pub const SENDERS_MAX: usize = 1 << (u64::BITS - SENDER_SHIFT);
 
 /// The lap of message `number`, from 1, modulo 2^16. In the first lap it differs from 0, the lap of a zeroed line.
 #[inline(always)]
@@ -112,6 +130,25 @@ impl Writer {
         Writer { lines: lines.cast(), credit: credit.cast(), next: 0, limit: 1 << depth_log2, depth_log2 }
     }
 
+    /// As [`Writer::new`], for a lane in which others have written `written` messages.
+    ///
+    /// # Safety
+    /// As [`Writer::new`], but the lane and its credit are as the writer before left them. That writer writes no more.
+    pub unsafe fn resume(lines: *mut u8, credit: *const u8, depth_log2: u32, written: u64) -> Writer {
+        // The first message reads the credit.
+        Writer { lines: lines.cast(), credit: credit.cast(), next: written, limit: written, depth_log2 }
+    }
+
+    /// Goes on where others have written `written` messages, under the same terms as [`Writer::resume`].
+    pub fn go_on(&mut self, written: u64) {
+        (self.next, self.limit) = (written, written);
+    }
+
+    /// Messages written to the lane.
+    pub fn written(&self) -> u64 {
+        self.next
+    }
+
     /// Whether a message can be written now.
     #[inline(always)]
     pub fn has_room(&mut self) -> bool {
@@ -129,7 +166,20 @@ impl Writer {
     /// Writes a message. `fill` writes its body. Call only after [`Writer::has_room`] returned true.
     #[inline(always)]
     pub fn write(&mut self, id: u8, kind: Kind, len: usize, fill: impl FnOnce(*mut u8)) {
-        debug_assert!(self.next < self.limit && len <= BODY);
+        debug_assert!(len <= BODY);
+        self.write_line(id, kind, len as u32, fill);
+    }
+
+    /// As [`Writer::write`], in a lane of contexts: the line names the sender's rank, below [`SENDERS_MAX`].
+    #[inline(always)]
+    pub fn write_from(&mut self, from: usize, id: u8, kind: Kind, len: usize, fill: impl FnOnce(*mut u8)) {
+        debug_assert!(len <= BODY && from < SENDERS_MAX);
+        self.write_line(id, kind, (from as u32) << (SENDER_SHIFT - 32) | len as u32, fill);
+    }
+
+    #[inline(always)]
+    fn write_line(&mut self, id: u8, kind: Kind, len: u32, fill: impl FnOnce(*mut u8)) {
+        debug_assert!(self.next < self.limit);
         let index = self.next & ((1 << self.depth_log2) - 1);
         let head = Head::new(lap(self.next, self.depth_log2), id, kind, len);
         // SAFETY: `index` is inside the lane. The reader's credit says that it has consumed this line's last message, and it

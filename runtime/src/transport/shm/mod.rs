@@ -2,6 +2,8 @@
 
 mod arena;
 mod atomics;
+mod claim;
+mod context;
 mod device;
 mod doze;
 mod event;
@@ -11,6 +13,7 @@ mod models;
 mod slot;
 mod wire;
 
+pub(crate) use self::context::{ContextArenas, ContextLanes};
 pub use self::device::{Device, Place};
 #[cfg(all(any(test, fuzzing), not(loom)))]
 pub use self::line::set_line;
@@ -19,7 +22,7 @@ pub use self::wire::{ShmWire, decode_address};
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
 use self::arena::Arena;
 use self::line::{BODY, Kind, Reader, Writer};
@@ -27,7 +30,7 @@ use super::peers::{Links, NOT_CONNECTED};
 use super::{Message, Retained, Sent};
 use crate::bootstrap::job::JobMemory;
 use crate::error::{Error, Result};
-use crate::memory::layout::{LINE, SlotLayout};
+use crate::memory::layout::{CONTEXT_LANES, LINE, SlotLayout, Status};
 use crate::memory::node::NodeMemory;
 
 /// Most payload bytes of a message that travels in one cache line; the first 8 are the header.
@@ -44,9 +47,12 @@ pub(crate) struct Interface {
     /// Index into `peers`, or [`NOT_CONNECTED`].
     links: Links,
     peers: UnsafeCell<Vec<Peer>>,
-    readers: UnsafeCell<Box<[Reader]>>,
-    /// Who writes to each of them.
+    /// Those of ranks, then those of contexts.
+    readers: UnsafeCell<Vec<Reader>>,
+    /// Who writes to each of them that is a rank's, in ascending order.
     senders: Box<[u32]>,
+    /// Lanes of contexts to this rank that were ever used, in its slot. Without lanes of ranks there are none of contexts.
+    context_lanes: *const AtomicU64,
     arena: RefCell<Arena>,
     delivering: Cell<bool>,
     full_fence: Cell<bool>,
@@ -106,8 +112,15 @@ impl Interface {
             // SAFETY: every rank's control area is committed before it arrives; this rank alone reads its lanes.
             .map(|from| unsafe { Reader::new(slot.add(layout.lane(from)), slot.add(layout.credit(from)), depth_log2) })
             .collect();
+        static NONE: AtomicU64 = AtomicU64::new(0);
+        let context_lanes = match senders.is_empty() {
+            true => &raw const NONE,
+            // SAFETY: a slot begins with its `Status`; only the address is taken.
+            false => unsafe { &raw const (*slot.cast::<Status>()).context_lanes },
+        };
         Interface {
             rank,
+            context_lanes,
             links: Links::idle(ranks),
             peers: UnsafeCell::default(),
             readers: UnsafeCell::new(readers),
@@ -300,8 +313,32 @@ impl Interface {
         if self.delivering.get() {
             return None;
         }
-        // SAFETY: a shared look; readers are only changed while delivering, on this thread.
+        // SAFETY: the slot is mapped while `node` lives.
+        let of_contexts = unsafe { &*self.context_lanes }.load(Ordering::Relaxed) as usize;
+        // SAFETY: a shared borrow, on the one thread; readers are only changed while delivering and in `add_context_lanes`.
+        let readers = unsafe { &*self.readers.get() };
+        if of_contexts > readers.len() - self.senders.len() {
+            self.add_context_lanes();
+        }
+        // SAFETY: as above.
         unsafe { &*self.readers.get() }.iter().position(|reader| reader.peek().is_some())
+    }
+
+    /// Contexts have used further lanes: polls check them from now on.
+    #[cold]
+    fn add_context_lanes(&self) {
+        // SAFETY: as in `first_waiting`. Pairs with the Release in `ContextLanes::claim_lane`.
+        let lanes = unsafe { &*self.context_lanes }.load(Ordering::Acquire) as usize;
+        // SAFETY: outside a delivery, on the one thread, and no borrow of readers lives.
+        let readers = unsafe { &mut *self.readers.get() };
+        let (slot, layout) = (self.node.slot(self.rank), &self.layout);
+        for lane in readers.len() - self.senders.len()..lanes.min(CONTEXT_LANES) {
+            // SAFETY: below the count of used lanes, so backed with memory. This rank alone reads it, from its first message on.
+            readers.push(unsafe {
+                let (lines, credit) = (slot.add(layout.context_lane(lane)), slot.add(layout.context_credit(lane)));
+                Reader::new(lines, credit, layout.context_lane_depth.ilog2())
+            });
+        }
     }
 
     /// Hands waiting messages to `sink`: sender, id, payload. At most a lane's depth from each lane that does not come before
@@ -315,7 +352,8 @@ impl Interface {
         // SAFETY: `delivering` was false, so this is the only borrow of readers; handlers cannot come back here.
         let readers = unsafe { &mut *self.readers.get() };
         let mut delivered = Delivered { count: 0, interface: self };
-        for (reader, from) in readers.iter_mut().zip(&self.senders).skip(first) {
+        let (of_ranks, of_contexts) = readers.split_at_mut(self.senders.len());
+        for (reader, from) in of_ranks.iter_mut().zip(&self.senders).skip(first) {
             let from = *from as usize;
             for _ in 0..self.layout.lane_depth {
                 let Some((head, body)) = reader.peek() else { break };
@@ -325,9 +363,35 @@ impl Interface {
                 delivered.count += 1;
             }
         }
+        for reader in of_contexts.iter_mut().skip(first.saturating_sub(of_ranks.len())) {
+            for _ in 0..self.layout.context_lane_depth {
+                let Some((head, body)) = reader.peek() else { break };
+                let finish = AdvanceContext(reader);
+                match self.sender_of(head) {
+                    Some(from) => self.deliver_line(from, head.without_sender(), body, &mut sink),
+                    None => self.refuse(head.sender(), "a line of a rank that has no lane here"),
+                }
+                drop(finish);
+                delivered.count += 1;
+            }
+        }
         let count = delivered.count;
         std::mem::forget(delivered);
         count
+    }
+
+    /// The rank of the context that wrote a line, if it may write here.
+    #[inline(always)]
+    fn sender_of(&self, head: line::Head) -> Option<usize> {
+        let from = head.sender();
+        // Mostly all ranks have a lane here, and each is at its own number.
+        let is_sender = self.senders.get(from) == Some(&(from as u32)) || self.is_sender(from);
+        is_sender.then_some(from)
+    }
+
+    #[cold]
+    fn is_sender(&self, from: usize) -> bool {
+        self.senders.binary_search(&(from as u32)).is_ok()
     }
 
     /// Messages that were delivered in calls of [`Interface::receive`] which a handler's panic ended, since this was asked last.
@@ -465,6 +529,16 @@ impl Drop for Advance<'_> {
         if self.reader.advance() {
             self.interface.wake_if_asleep(self.from);
         }
+    }
+}
+
+/// As [`Advance`], for a lane of contexts, which do not sleep while they wait for credit.
+struct AdvanceContext<'a>(&'a mut Reader);
+
+impl Drop for AdvanceContext<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.advance();
     }
 }
 

@@ -6,6 +6,7 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Notify};
 use loom::thread;
 
+use super::claim::Claim;
 use super::doze::{SleepWord, fall_asleep, must_wake};
 use super::line::{Kind, Line, Reader, Writer};
 
@@ -77,6 +78,82 @@ fn a_ring_of_one_line_hands_over_each_message() {
 #[test]
 fn a_ring_of_two_lines_hands_over_each_message() {
     loom::model(|| ring(1, 4));
+}
+
+/// A lane of contexts: its lines, their credit, and its claim.
+struct Claimed {
+    ring: Ring,
+    claim: Claim,
+}
+
+/// A pointer to one that all threads keep alive.
+struct SharedClaimed(Arc<Claimed>);
+
+// SAFETY: as `Shared`; a line is written by the one thread that has the claim.
+unsafe impl Send for SharedClaimed {}
+
+/// A context that claims the lane, writes a message, and gives the lane back.
+fn write_once(lane: &Claimed, depth_log2: u32, rank: usize) {
+    let mut next = None;
+    while next.is_none() {
+        next = lane.claim.take(rank);
+        if next.is_none() {
+            thread::yield_now();
+        }
+    }
+    let at = (lane.ring.lines.as_ptr().cast_mut().cast(), (&raw const lane.ring.credit).cast());
+    // SAFETY: the only writer, as long as it has the claim.
+    let mut writer = unsafe { Writer::resume(at.0, at.1, depth_log2, next.expect("claimed above")) };
+    while !writer.has_room() {
+        thread::yield_now();
+    }
+    // SAFETY: 8 bytes of a body.
+    writer.write_from(rank, 3, Kind::Inline, 8, |body| unsafe { body.cast::<u64>().write(rank as u64) });
+    lane.claim.give_back(writer.written());
+}
+
+fn claimed(depth_log2: u32) {
+    let mut lines = Vec::new();
+    lines.resize_with(1 << depth_log2, Line::fresh);
+    // SAFETY: see `SharedClaimed`.
+    #[expect(clippy::arc_with_non_send_sync, reason = "wrapped in SharedClaimed")]
+    let lane = Arc::new(Claimed { ring: Ring { lines, credit: AtomicU64::new(0) }, claim: Claim::fresh() });
+    let senders = [5, 9].map(|rank| {
+        let other = SharedClaimed(Arc::clone(&lane));
+        thread::spawn(move || {
+            let other = other;
+            write_once(&other.0, depth_log2, rank);
+        })
+    });
+    let at = (lane.ring.lines.as_ptr().cast(), (&raw const lane.ring.credit).cast_mut().cast());
+    // SAFETY: the only reader of a lane that is kept alive.
+    let mut reader = unsafe { Reader::new(at.0, at.1, depth_log2) };
+    let mut seen = 0;
+    for _ in 0..2 {
+        let (head, body) = loop {
+            match reader.peek() {
+                Some(line) => break line,
+                None => thread::yield_now(),
+            }
+        };
+        // SAFETY: 8 bytes of a message's body.
+        let rank = unsafe { body.cast::<u64>().read() };
+        assert_eq!((head.sender() as u64, head.without_sender().length()), (rank, 8));
+        seen += rank;
+        reader.advance();
+    }
+    assert_eq!(seen, 5 + 9);
+    senders.map(|sender| sender.join().expect("no panic"));
+}
+
+#[test]
+fn contexts_that_claim_a_lane_in_turn_hand_over_each_message() {
+    loom::model(|| claimed(0));
+}
+
+#[test]
+fn contexts_that_claim_a_lane_of_two_lines_hand_over_each_message() {
+    loom::model(|| claimed(1));
 }
 
 fn sleep(sender_fences: bool, sleeper_fences: bool) {

@@ -1,14 +1,15 @@
 //! Shared memory as a wire: messages through lanes, puts, gets and atomics by plain loads and stores.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use once_cell::unsync::OnceCell;
 
 use super::device::{Place, Release};
 use super::event::{EventThread, register_barrier};
-use super::{Interface, SHORT_MAX};
+use super::{ContextArenas, ContextLanes, Interface, SHORT_MAX};
 use crate::error::Loss;
 use crate::memory::copy;
 use crate::memory::layout::LINE;
@@ -35,8 +36,8 @@ pub fn decode_address(bytes: &[u8], ranks: usize) -> Option<u32> {
 /// One rank's lanes and the mapped slots of its node-mates.
 pub struct ShmWire {
     place: Place,
-    /// It has the rank's lanes; without them it has no messages.
-    has_lanes: bool,
+    /// Of a private interface: what it sends with. The rank's own lanes have one writer, which is the rank's own wire.
+    private: Option<RefCell<ContextLanes>>,
     interface: Interface,
     max_message: usize,
     /// Losses are looked at anew at most this often.
@@ -49,16 +50,19 @@ pub struct ShmWire {
 unsafe impl Send for ShmWire {}
 
 impl ShmWire {
-    pub(super) fn new(place: Place, release: Release, has_lanes: bool) -> ShmWire {
+    /// With the rank's own lanes; or a private one, with lanes of a context and these arenas.
+    pub(super) fn new(place: Place, release: Release, private: Option<Arc<ContextArenas>>) -> ShmWire {
         if !register_barrier() {
             place.job.require_full_fence();
         }
-        let senders = if has_lanes { 0..place.job.ranks() } else { 0..0 };
+        let senders = if private.is_none() { 0..place.job.ranks() } else { 0..0 };
         let interface = Interface::new(place.clone(), senders, true);
+        let private = private.map(|arenas| ContextLanes::new(place.clone(), arenas));
+        let largest = private.as_ref().map_or_else(|| interface.largest_message(), ContextLanes::largest_message);
         // Two of the largest fit at a time, so that one can be on its way while the next is packed.
-        let max_message = (interface.largest_message() / 2 / LINE * LINE).saturating_sub(LINE);
-        let (losses, events) = (Cell::new(0), OnceCell::new());
-        ShmWire { place, has_lanes, interface, max_message, losses, events, _release: release }
+        let max_message = (largest / 2 / LINE * LINE).saturating_sub(LINE);
+        let (losses, events, private) = (Cell::new(0), OnceCell::new(), private.map(RefCell::new));
+        ShmWire { place, private, interface, max_message, losses, events, _release: release }
     }
 
     /// The thread that serves the descriptor; a start that failed is tried again by the next call.
@@ -66,9 +70,19 @@ impl ShmWire {
         self.events.get_or_try_init(|| EventThread::start(&self.place.job, self.place.rank))
     }
 
-    /// A lane has one writer, and that is the rank's own wire.
-    fn check_lanes(&self) -> Result<()> {
-        if self.has_lanes { Ok(()) } else { Err(Error::Unsupported("messages of an interface without lanes")) }
+    /// Messages come to the rank's own wire.
+    fn check_own(&self) -> Result<()> {
+        match self.private {
+            None => Ok(()),
+            Some(_) => Err(Error::Unsupported("events of a private interface, to which no message comes")),
+        }
+    }
+
+    #[cold]
+    fn send_private(&self, lanes: &RefCell<ContextLanes>, to: usize, id: u8, bytes: &[u8]) -> Result<()> {
+        sent(lanes.borrow_mut().send_bytes(to, id, bytes))?;
+        self.interface.wake_if_asleep(to);
+        Ok(())
     }
 
     fn id(channel: Channel, id: u8) -> u8 {
@@ -142,7 +156,11 @@ impl Wire for ShmWire {
     }
 
     fn has_room(&self, peer: u32, _channel: Channel) -> bool {
-        self.has_lanes && self.interface.has_room(peer as usize)
+        match &self.private {
+            None => self.interface.has_room(peer as usize),
+            // What is wrong with the lane the attempt tells.
+            Some(lanes) => lanes.borrow_mut().may_have_room(peer as usize).unwrap_or(true),
+        }
     }
 
     fn send(
@@ -154,9 +172,17 @@ impl Wire for ShmWire {
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<usize> {
         alive(&self.place.job, peer)?;
-        self.check_lanes()?;
         let (to, id) = (peer as usize, ShmWire::id(channel, id));
         let mut len = 0;
+        if let Some(lanes) = &self.private {
+            if !self.has_room(peer, channel) {
+                return Err(Error::NoResource);
+            }
+            let mut bytes = vec![0; max];
+            len = fill(&mut bytes).min(max);
+            self.send_private(lanes, to, id, &bytes[..len])?;
+            return Ok(len);
+        }
         if max <= SHORT_MAX {
             // In the line itself. The body is filled aside, since its length comes first in the line's head.
             if !self.interface.has_room(to) {
@@ -178,7 +204,9 @@ impl Wire for ShmWire {
     #[inline]
     fn send_short(&self, peer: u32, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         alive(&self.place.job, peer)?;
-        self.check_lanes()?;
+        if let Some(lanes) = &self.private {
+            return self.send_private(lanes, peer as usize, id, &[&header.to_ne_bytes(), payload].concat());
+        }
         sent(Ok(self.interface.send_short(peer as usize, id, header, payload)))
     }
 
@@ -219,12 +247,12 @@ impl Wire for ShmWire {
 
     fn event_descriptor(&self) -> Result<BorrowedFd<'_>> {
         // The rank's sleep is its own wire's.
-        self.check_lanes()?;
+        self.check_own()?;
         self.events().map(EventThread::descriptor)
     }
 
     fn arm(&self, _events: Events) -> Result<()> {
-        self.check_lanes()?;
+        self.check_own()?;
         // A message is all that can be announced.
         self.events()?.arm(|| self.has_arrivals())
     }

@@ -1,13 +1,16 @@
 //! Contexts: several threads of a rank that communicate, each by itself.
 
+mod messages;
+#[path = "../worlds/mod.rs"]
 mod worlds;
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use bellwether::sim::{self, Config};
 use bellwether::{
-    Error, GlobalArray, Layout, Loss, Result, Settings, Simulated, ThreadArray, ThreadContext, ThreadPosted, Threads,
-    World,
+    Context, Error, GlobalArray, Layout, Loss, Result, Settings, Simulated, ThreadArray, ThreadContext, ThreadPosted,
+    Threads, World,
 };
 use bellwether_runtime::Transport;
 use bellwether_runtime::transport::Memory;
@@ -233,20 +236,31 @@ fn footprint() -> (usize, usize) {
     (descriptors, pages * 4096)
 }
 
-/// Makes and drops so many contexts, each of which puts.
+/// Makes and drops so many contexts, each of which puts, and sends a short message and a longer one.
 fn come_and_go(world: &World, contexts: usize) -> Result<()> {
     let numbers = world.alloc::<u64>(world.size())?;
     let array = numbers.for_threads();
+    world.set_state(Cell::new(0u64));
     world.barrier()?;
     for number in 1..=contexts as u64 {
         let context = world.context()?;
         for to in 0..world.size() {
             context.put(&array, to, world.rank(), number)?;
+            context.invoke_plain(to, number, |at, _| add(at, 1))?;
+            context.invoke(to, (number, [0u64; 16]), |at, _| add(at, 1))?;
         }
     }
+    let sum = world.state::<Cell<u64>>().expect("set above");
+    world.wait_until(|| sum.get() == 2 * (world.size() * contexts) as u64)?;
     world.barrier()?;
     assert!((0..world.size()).all(|from| numbers.load(from) == contexts as u64));
     world.barrier()
+}
+
+/// In a handler.
+fn add(at: &Context<'_>, count: u64) {
+    let sum = at.state::<Cell<u64>>().expect("set before the barrier");
+    sum.set(sum.get() + count);
 }
 
 #[test]

@@ -1,0 +1,250 @@
+//! Messages of a context.
+//!
+//! To a rank whose memory is mapped they go through a lane that the context claims there; to any other, through the context's
+//! interface, within a window that the contexts of a rank have together (`window.rs`). No rank sends to a context: answers, and
+//! the receipts of messages with events, come to the rank's own thread.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::super::network::Load;
+use super::super::operation::{Get, HeapRange};
+use super::operations::Driving;
+use super::window::Windows;
+use super::{Driven, Stream};
+use crate::error::{Error, Result};
+use crate::transport::Sent;
+use crate::transport::lock::Mutex;
+use crate::transport::shm::{ContextArenas, ContextLanes};
+
+const DOING: &str = "sending a message";
+
+/// Polls with a yield after each, before a wait for room sleeps. Chosen: a receiver that makes progress gives room back sooner.
+const YIELDS: u32 = 1000;
+/// One such sleep.
+const NAP: std::time::Duration = std::time::Duration::from_micros(100);
+
+/// What the contexts of a rank have sent.
+#[derive(Debug, Default)]
+pub(super) struct Sendings {
+    counts: Mutex<Counts>,
+    pub(super) arenas: Arc<ContextArenas>,
+    windows: Windows,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// By contexts that are gone.
+    gone: u64,
+    /// By those that live, or lived when this was last looked through.
+    open: Vec<Arc<AtomicU64>>,
+}
+
+impl Counts {
+    fn forget_gone(&mut self) {
+        let Counts { gone, open } = self;
+        open.retain(|count| {
+            let lives = Arc::strong_count(count) > 1;
+            if !lives {
+                // Pairs with the Release with which the context's `Arc` was dropped: its last count is seen.
+                fence(Ordering::Acquire);
+                *gone += count.load(Ordering::Relaxed);
+            }
+            lives
+        });
+    }
+}
+
+impl Sendings {
+    /// The count of a further context.
+    pub(super) fn open(&self) -> Arc<AtomicU64> {
+        let count = Arc::<AtomicU64>::default();
+        let mut counts = self.counts.lock();
+        counts.forget_gone();
+        counts.open.push(Arc::clone(&count));
+        count
+    }
+
+    /// Messages that contexts have sent.
+    pub(super) fn total(&self) -> u64 {
+        let mut counts = self.counts.lock();
+        counts.forget_gone();
+        counts.gone + counts.open.iter().map(|count| count.load(Ordering::Acquire)).sum::<u64>()
+    }
+}
+
+/// The sending end of a context. One thread at a time uses it.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    lanes: ContextLanes,
+    /// Messages sent. This context alone writes it.
+    sent: Arc<AtomicU64>,
+    /// What a rank without room is asked.
+    asked: Option<Asked>,
+}
+
+/// A read of what a rank has handled.
+#[derive(Debug)]
+struct Asked {
+    rank: usize,
+    get: Get,
+    word: [u8; 8],
+}
+
+impl Outlet {
+    pub(super) fn new(lanes: ContextLanes, sent: Arc<AtomicU64>) -> Outlet {
+        Outlet { lanes, sent, asked: None }
+    }
+
+    #[inline(always)]
+    fn count(&self) {
+        // One writer. Release pairs with the Acquire load in `Sendings::total`.
+        self.sent.store(self.sent.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+}
+
+impl Stream {
+    /// Sends a message, after what this context has put and sent to `to` before. [`Sent::NoRoom`] is backpressure.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] for a message that can never fit; [`Error::PeerLost`] if the target is gone; as [`Stream::check_own`].
+    #[inline]
+    pub(crate) fn try_send(
+        &self,
+        outlet: &RefCell<Outlet>,
+        to: usize,
+        id: u8,
+        header: u64,
+        payload: &[u8],
+    ) -> Result<Sent> {
+        let sent = self.attempt(outlet, to, id, header, payload)?;
+        if sent == Sent::NoRoom && self.network.is_some() {
+            // Room comes back by the context's own progress.
+            self.poll(DOING)?;
+        }
+        Ok(sent)
+    }
+
+    /// As [`Stream::try_send`], without progress: a wait would not learn what that has done.
+    #[inline]
+    fn attempt(&self, outlet: &RefCell<Outlet>, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
+        self.check_own(DOING)?;
+        self.check_alive(to, DOING)?;
+        if self.network.is_some() && !self.routes.has_lane(to) {
+            return self.attempt_far(outlet, to, id, header, payload);
+        }
+        // Borrowed while nothing else of the program runs: a handler may use the same context.
+        let mut outlet = outlet.borrow_mut();
+        let sent = outlet.lanes.send(to, id, header, payload)?;
+        if sent == Sent::Done {
+            outlet.count();
+            if self.sleeps(to) {
+                self.wake(to);
+            }
+            self.announce(to);
+        }
+        Ok(sent)
+    }
+
+    #[cold]
+    fn attempt_far(&self, outlet: &RefCell<Outlet>, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
+        let mut driven = self.driven();
+        let (asked, limit) = (payload.len() + 8, driven.far.largest_message());
+        if asked > limit {
+            let setting = "the network's largest message, or send less at a time";
+            return Err(Error::OutOfMemory { what: "message memory", asked, free: limit, limit, setting });
+        }
+        let windows = &self.home.shared.sendings.windows;
+        let mut outlet = outlet.borrow_mut();
+        let mut sent = Sent::NoRoom;
+        if windows.leave_room(to, asked) || self.read_handled(&mut outlet.asked, &mut driven, to, asked)? {
+            let posted = driven.far.to(to).send(to, id, true, header, payload);
+            sent = posted.map_err(|error| self.failed(&mut driven, error, to, DOING))?;
+        }
+        if sent == Sent::Done {
+            windows.sent(to, asked);
+            outlet.count();
+        }
+        Ok(sent)
+    }
+
+    /// Reads how many messages of this rank's contexts `to` has handled. Returns whether that leaves room for `len` bytes.
+    fn read_handled(&self, asked: &mut Option<Asked>, driven: &mut Driven, to: usize, len: usize) -> Result<bool> {
+        let windows = &self.home.shared.sendings.windows;
+        // One at a time: an answer of another rank is not wanted any more.
+        let mut reading = asked.take().filter(|reading| reading.rank == to);
+        let mut again = true;
+        loop {
+            let mut current = reading.take().unwrap_or_else(|| {
+                let (offset, len) = (self.handled + self.rank * size_of::<u64>(), size_of::<u64>());
+                let get = Get::new(driven.far.largest_get(), None, [HeapRange { rank: to, offset, len }]);
+                Asked { rank: to, get, word: [0; 8] }
+            });
+            if !current.get.advance(&mut Driving { stream: self, driven }, DOING, &mut current.word)? {
+                *asked = Some(current);
+                return Ok(false);
+            }
+            windows.handled(to, Load::from_word(u64::from_ne_bytes(current.word)));
+            // This answer may be old. The next read is posted at once, so that its answer ends the sleep of a wait.
+            if windows.leave_room(to, len) || !std::mem::take(&mut again) {
+                return Ok(windows.leave_room(to, len));
+            }
+        }
+    }
+
+    /// As [`Stream::try_send`], but waits for room.
+    ///
+    /// # Errors
+    /// As [`Stream::try_send`]; if it has to wait [`Error::InsideHandler`], and [`Error::PeerLost`] if any rank died.
+    #[inline]
+    pub(crate) fn send(&self, outlet: &RefCell<Outlet>, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
+        match self.attempt(outlet, to, id, header, payload)? {
+            Sent::Done => Ok(()),
+            Sent::NoRoom => self.send_when_room(outlet, to, id, header, payload),
+        }
+    }
+
+    #[cold]
+    fn send_when_room(&self, outlet: &RefCell<Outlet>, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
+        let mut outcome = Ok(Sent::NoRoom);
+        self.wait_room(|| {
+            outcome = self.attempt(outlet, to, id, header, payload);
+            !matches!(outcome, Ok(Sent::NoRoom))
+        })?;
+        outcome.map(drop)
+    }
+
+    /// Waits until a message finds room. The rank's own thread delivers messages meanwhile: the target may wait for room here.
+    fn wait_room(&self, mut sent: impl FnMut() -> bool) -> Result<()> {
+        if self.network.is_some() {
+            return self.wait_for(DOING, sent);
+        }
+        let home = self.home.engine();
+        if let Some(engine) = &home {
+            engine.check_outside_handler(DOING)?;
+        }
+        let mut idle = 0;
+        while !sent() {
+            if let Some((rank, cause)) = self.job.first_lost() {
+                return Err(Error::PeerLost { rank, cause, doing: DOING.into() });
+            }
+            if home.as_ref().is_some_and(|engine| engine.turn() != 0) {
+                idle = 0;
+                continue;
+            }
+            idle += 1;
+            if idle < self.patience.spins {
+                std::hint::spin_loop();
+            } else if idle < self.patience.spins.saturating_add(YIELDS) {
+                rustix::thread::sched_yield();
+            } else {
+                if !self.job.is_intact() {
+                    return Err(Error::MemoryLost { doing: DOING.into() });
+                }
+                std::thread::sleep(NAP);
+            }
+        }
+        Ok(())
+    }
+}
