@@ -57,9 +57,5 @@ impl Engine {
         // One writer, this thread.
         let handled = Load::from_word(word.load(Ordering::Relaxed)).wrapping_with(len);
         word.store(handled.to_word(), Ordering::Release);
-        // In virtual time a store that another rank waits for is an event.
-        if let Some(pace) = self.pace() {
-            pace.notify(from);
-        }
     }
 }
