@@ -11,9 +11,12 @@ use crate::transport::Sent;
 /// Active messages, as those of the [world](super::World::send). The handler runs when the target's own thread polls or waits. What it
 /// sends back comes to this rank, whose own thread runs the handler of that.
 ///
-/// Messages of one context to one rank are delivered in order where the rank's memory is mapped. A message is delivered after what this
+/// Messages of one context to one rank are delivered in order. A message is delivered after what this
 /// context has put to the same rank before is in effect there. Between messages of two contexts, or of a context and the world, there is no
 /// order.
+///
+/// Over a network a message that was sent last may wait for progress of the context: [`ThreadContext::flush_all`], or dropping the
+/// context, lets it go. The world's waits make no progress for a context.
 ///
 /// # Backpressure
 /// Room comes back when the target has run handlers. Without room [`ThreadContext::send`] blocks until there is some;
