@@ -100,11 +100,15 @@ unsafe impl<T, W: ?Sized + OnAnyThread> Sync for OneThread<T, W> {}
 
 /// Marks a `W` that one thread at a time may use: it may be moved to another thread, and not shared. The compiler's error names `W`.
 #[derive(Debug)]
-pub(super) struct OneAtATime<W: ?Sized>(PhantomData<(Cell<()>, fn(&W))>);
+pub(super) struct OneAtATime<W: ?Sized> {
+    // Not for two threads, whatever `W` is.
+    unshared: PhantomData<Cell<()>>,
+    named: PhantomData<fn(&W)>,
+}
 
 impl<W: ?Sized> OneAtATime<W> {
     pub(super) const fn new() -> OneAtATime<W> {
-        OneAtATime(PhantomData)
+        OneAtATime { unshared: PhantomData, named: PhantomData }
     }
 }
 
