@@ -28,8 +28,8 @@ pub(super) struct Outbox {
     bytes: Cell<usize>,
     /// Message ids that are answers, one bit each.
     answers: Cell<u64>,
-    /// An answer is being sent: a peer waits for it, so there is always room.
-    answering: Cell<bool>,
+    /// What a handler sends now is its own program's, and may be refused.
+    bounded: Cell<bool>,
     /// Most bytes that are kept for handlers to be able to keep more.
     handler_limit: usize,
 }
@@ -61,13 +61,22 @@ impl Queue {
     }
 }
 
+/// Puts the bound before back, also in a panic.
+struct Bounded<'a>(&'a Cell<bool>, bool);
+
+impl Drop for Bounded<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
+    }
+}
+
 impl Engine {
     /// Sends, or on backpressure keeps a copy that a later [`Engine::poll`] sends, in order. At most `message_memory`
-    /// bytes are kept for all targets together; beyond that this blocks until there is room. A handler must not block: it fails
-    /// when `BELLWETHER_MESSAGE_MEMORY` bytes are kept. [Answers](Engine::answer) are always kept.
+    /// bytes are kept for all targets together; beyond that this blocks until there is room. A handler must not block: there
+    /// all is kept, but for what is sent [`Engine::bounded`].
     ///
     /// # Errors
-    /// As [`Engine::send`]; inside a handler [`Error::WouldBlock`].
+    /// As [`Engine::send`]; inside a handler and [`Engine::bounded`] [`Error::WouldBlock`].
     #[inline]
     pub fn send_or_keep(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         if self.send_at_once(to, id, header, payload) || self.send(to, id, header, payload)? == Sent::Done {
@@ -90,16 +99,23 @@ impl Engine {
         self.outbox.answers.set(kinds);
     }
 
-    /// Answers `to` with `send`, which does not panic, and keeps an error of that for the next [`Engine::poll`]. A rank that has left waits for no
+    /// Sends for a handler's own program: without room it is refused when `BELLWETHER_MESSAGE_MEMORY` bytes are kept. What the
+    /// library's protocols send bounds itself, and is not refused: nobody would send it again.
+    ///
+    /// # Errors
+    /// Those of `send`; [`Error::WouldBlock`].
+    pub fn bounded(&self, send: impl FnOnce() -> Result<()>) -> Result<()> {
+        let _bounded = Bounded(&self.outbox.bounded, self.outbox.bounded.replace(true));
+        send()
+    }
+
+    /// Answers `to` with `send`, and keeps an error of that for the next [`Engine::poll`]. A rank that has left waits for no
     /// answer: nothing is sent, since the attempt alone would tell the launcher that this rank misses it.
     pub fn answer(&self, to: usize, send: impl FnOnce() -> Result<()>) {
         if self.job.any_left() && self.job.loss(to) == Some(Loss::Left) {
             return;
         }
-        let outer = self.outbox.answering.replace(true);
-        let sent = send();
-        self.outbox.answering.set(outer);
-        match sent {
+        match send() {
             Ok(()) | Err(Error::PeerLost { cause: Loss::Left, .. }) => {}
             Err(error) => self.set_fault(error),
         }
@@ -127,7 +143,7 @@ impl Engine {
         let has_room = |limit: usize| self.outbox.bytes.get() == 0 || self.outbox.bytes.get() + asked <= limit;
         if self.interface.delivering() {
             // Room may come only when this handler has returned.
-            if !self.outbox.answering.get() && !has_room(self.outbox.handler_limit.max(limit)) {
+            if self.outbox.bounded.get() && !has_room(self.outbox.handler_limit.max(limit)) {
                 return Err(Error::WouldBlock { operation: operation.doing(), rank: to });
             }
         } else if !has_room(limit) {

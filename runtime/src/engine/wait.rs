@@ -280,8 +280,10 @@ impl Engine {
         }
         let armed = self.networks.arm();
         let done = ready();
-        let moved =
-            (self.has_pending() && self.flush_pending() != 0) | (self.tasks.any.get() && self.turn_background() != 0);
+        // After `ready` nothing of the program runs, which may panic: what it did, such as a request, is told first.
+        let moved = !done
+            && (self.has_pending() && self.flush_pending() != 0)
+                | (self.tasks.any.get() && self.turn_background() != 0);
         if armed && !done && !moved && self.interface.first_waiting().is_none() && !self.job.any_lost() {
             match self.networks.is_empty() {
                 false => self.networks.sleep(nap.min(left)),

@@ -49,7 +49,7 @@ impl<'a> Context<'a> {
     /// As `World::send`; [`Error::WouldBlock`](crate::Error::WouldBlock) if `BELLWETHER_MESSAGE_MEMORY` bytes are kept already: nothing
     /// was sent, and room comes only after the handler has returned.
     pub fn send(&self, to: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
-        self.messages.post_to_handler(to, handler, payload)
+        self.messages.engine.bounded(|| self.messages.post_to_handler(to, handler, payload))
     }
 
     /// Runs a closure that captures nothing at rank `to`. Never blocks, as [`Context::send`].
@@ -57,6 +57,19 @@ impl<'a> Context<'a> {
     /// # Errors
     /// As `World::invoke`; as [`Context::send`].
     pub fn invoke<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
+    where
+        A: Serialize + DeserializeOwned,
+        F: Fn(&Context<'_>, A) + Copy + Send + 'static,
+    {
+        self.messages.engine.bounded(|| self.messages.invoke(to, arguments, function))
+    }
+
+    /// As [`Context::invoke`], but what has no room is always kept: for protocols that bound themselves.
+    ///
+    /// # Errors
+    /// As `World::invoke`.
+    #[doc(hidden)]
+    pub fn invoke_kept<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,

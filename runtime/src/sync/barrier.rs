@@ -28,7 +28,7 @@ pub struct Barrier {
 }
 
 /// A collective call that this rank is in, until it is dropped.
-pub(super) struct Running<'a>(&'a Cell<bool>);
+pub struct Running<'a>(&'a Cell<bool>);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
@@ -60,36 +60,12 @@ impl Barrier {
         self.epoch.get() + 1
     }
 
-    /// Enters, and blocks until all ranks have entered. Delivers messages meanwhile; the next [`Engine::poll`] reports
-    /// their errors.
-    ///
-    /// # Errors
-    /// [`Error::PeerLost`] if a rank died, or left without entering; [`Error::InsideHandler`].
-    pub fn enter(&self, engine: &Engine) -> Result<()> {
-        self.enter_for(engine, 0)
-    }
-
-    /// As [`Barrier::enter`], as part of the collective call with number `kind` (see [`Kind`]; 0 is a plain barrier). Over a
-    /// network this detects ranks that are in another collective call.
-    ///
-    /// # Errors
-    /// As [`Barrier::enter`]; [`Error::RanksDiffer`].
-    fn enter_for(&self, engine: &Engine, kind: u8) -> Result<()> {
-        let _running = self.begin(engine, DOING)?;
-        self.enter_within(engine, kind)
-    }
-
-    /// Whether this rank is in a collective call.
-    pub fn is_running(&self) -> bool {
-        self.running.get()
-    }
-
     /// Marks this rank as in a collective call. A second call inside it, by a function that it calls, would take the ranks of the
     /// first for its own, and an allocation would disagree on who has which memory.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if this rank is in a collective call; [`Error::InsideHandler`].
-    pub(super) fn begin(&self, engine: &Engine, doing: &'static str) -> Result<Running<'_>> {
+    pub fn begin(&self, engine: &Engine, doing: &'static str) -> Result<Running<'_>> {
         engine.check_outside_handler(doing)?;
         if self.running.replace(true) {
             let why = "this rank is in another collective call; a function that runs inside one, of an event or an operator, \
@@ -100,8 +76,13 @@ impl Barrier {
         Ok(Running(&self.running))
     }
 
-    /// As [`Barrier::enter_for`], inside a call that has begun.
-    pub(super) fn enter_within(&self, engine: &Engine, kind: u8) -> Result<()> {
+    /// Enters, and blocks until all ranks have entered. Delivers messages meanwhile; the next [`Engine::poll`] reports
+    /// their errors. Part of the collective call with number `kind` (see [`Kind`]; 0 is a plain barrier): over a network this detects
+    /// ranks that are in another one.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] if a rank died, or left without entering; [`Error::RanksDiffer`].
+    pub fn enter(&self, _running: &Running<'_>, engine: &Engine, kind: u8) -> Result<()> {
         if let Some((rank, cause)) = self.broken.get() {
             return Err(Error::PeerLost { rank, cause, doing: DOING.into() });
         }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::panic::Location;
 
-use super::barrier::Barrier;
+use super::barrier::{Barrier, Running};
 use super::title::{Asked, Earlier, Facts, Noted, Title, Written, differ};
 use crate::engine::{Engine, HeapRange};
 use crate::error::Result;
@@ -66,18 +66,20 @@ impl Exchange {
     /// If `bytes` is longer than [`BOARD`].
     pub fn all(
         &self,
+        running: &Running<'_>,
         engine: &Engine,
         barrier: &Barrier,
         asked: impl Into<Asked>,
         bytes: &[u8],
         mut see: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
-        self.all_of(engine, barrier, asked.into(), bytes, &mut see)
+        self.all_of(running, engine, barrier, asked.into(), bytes, &mut see)
     }
 
     /// As [`Exchange::all`], once for all callers.
     fn all_of(
         &self,
+        running: &Running<'_>,
         engine: &Engine,
         barrier: &Barrier,
         asked: Asked,
@@ -85,7 +87,6 @@ impl Exchange {
         see: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<()> {
         assert!(bytes.len() <= BOARD, "{} bytes in one exchange", bytes.len());
-        let _running = barrier.begin(engine, "a collective call")?;
         let half = usize::from(self.turn.replace(!self.turn.get()));
         let board = engine.layout.exchange + half * EXCHANGE_LEN;
         let title = asked.title(barrier.next_epoch(), bytes.len(), self.earlier.take());
@@ -103,9 +104,9 @@ impl Exchange {
                 copy::copy(at(engine.rank).add(FACTS), (&raw const facts).cast(), size_of::<Facts>());
             }
         }
-        barrier.enter_within(engine, asked.kind())?;
+        barrier.enter(running, engine, asked.kind())?;
         if !engine.routes.all_mapped() {
-            return self.all_far(engine, barrier, board, title, see);
+            return self.all_far(running, engine, barrier, board, title, see);
         }
         let title_of = |rank| {
             let mut title: Title = bytemuck::Zeroable::zeroed();
@@ -136,6 +137,7 @@ impl Exchange {
     #[cold]
     fn all_far(
         &self,
+        running: &Running<'_>,
         engine: &Engine,
         barrier: &Barrier,
         board: usize,
@@ -160,7 +162,7 @@ impl Exchange {
         });
         // A rank may leave right after this exchange, even because of an error found in it, and its memory goes with it. So
         // no rank returns before all have fetched.
-        let closed = barrier.enter_within(engine, 0);
+        let closed = barrier.enter(running, engine, 0);
         if let Some(error) = different {
             return Err(error);
         }

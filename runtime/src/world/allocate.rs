@@ -137,10 +137,11 @@ impl World {
     }
 
     fn allocate_together(&self, asked: Asked, bytes: usize, align: usize, operation: &'static str) -> Result<Block> {
-        self.engine.check_outside_handler(operation)?;
+        // Before anything is handed back: a call that is refused gives nothing to rank 0.
+        let running = self.begin(operation)?;
         self.engine.hand_back()?;
         let mut requests = Vec::with_capacity(self.size());
-        self.exchange(asked, bytemuck::bytes_of(&[bytes as u64, align as u64]), |_, theirs| {
+        self.exchange_within(&running, asked, bytemuck::bytes_of(&[bytes as u64, align as u64]), |_, theirs| {
             requests.push(bytemuck::pod_read_unaligned::<[u64; 2]>(theirs));
         })?;
         for (what, which) in [("the size in bytes of an allocation", 0), ("the alignment of an allocation", 1)] {
@@ -163,7 +164,7 @@ impl World {
             }
         }
         let mine = answer;
-        self.exchange(Kind::Allocate, bytemuck::bytes_of(&mine), |rank, theirs| {
+        self.exchange_within(&running, Kind::Allocate, bytemuck::bytes_of(&mine), |rank, theirs| {
             if rank == 0 {
                 answer = bytemuck::pod_read_unaligned(theirs);
             }
@@ -186,7 +187,7 @@ impl World {
         // No borrow is held over an exchange: handlers run in it.
         let backed = self.back(&mut self.allocator.borrow_mut(), start, start + LINE + bytes);
         let mut failed = None;
-        self.exchange(Kind::Allocate, &[u8::from(backed.is_err())], |rank, theirs| {
+        self.exchange_within(&running, Kind::Allocate, &[u8::from(backed.is_err())], |rank, theirs| {
             if theirs[0] != 0 && failed.is_none() {
                 failed = Some(rank);
             }

@@ -1,6 +1,5 @@
 //! Bounds that tell the compiler what to say where a program breaks them.
 
-use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -98,17 +97,26 @@ unsafe impl<T, W: ?Sized + OnAnyThread> Send for OneThread<T, W> {}
 // SAFETY: as above.
 unsafe impl<T, W: ?Sized + OnAnyThread> Sync for OneThread<T, W> {}
 
-/// Marks a `W` that one thread at a time may use: it may be moved to another thread, and not shared. The compiler's error names `W`.
+/// A part of a `W` that one thread at a time may use: it may be moved to another thread, and not shared. The compiler's error names
+/// `W`.
 #[derive(Debug)]
-pub(super) struct OneAtATime<W: ?Sized> {
-    // Not for two threads, whatever `W` is.
-    unshared: PhantomData<Cell<()>>,
-    named: PhantomData<fn(&W)>,
+pub(super) struct OneAtATime<T, W: ?Sized> {
+    part: T,
+    of: PhantomData<fn(&W)>,
 }
 
-impl<W: ?Sized> OneAtATime<W> {
-    pub(super) const fn new() -> OneAtATime<W> {
-        OneAtATime { unshared: PhantomData, named: PhantomData }
+impl<T, W: ?Sized> OneAtATime<T, W> {
+    pub(super) const fn new(part: T) -> OneAtATime<T, W> {
+        OneAtATime { part, of: PhantomData }
+    }
+}
+
+impl<T, W: ?Sized> Deref for OneAtATime<T, W> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.part
     }
 }
 
@@ -124,4 +132,4 @@ pub trait ForSeveralThreads {}
 impl ForSeveralThreads for Nothing {}
 
 // SAFETY: `W: ForSeveralThreads` holds for `Nothing` only, as with `OnAnyThread`: no value of the type is shared.
-unsafe impl<W: ?Sized + ForSeveralThreads> Sync for OneAtATime<W> {}
+unsafe impl<T, W: ?Sized + ForSeveralThreads> Sync for OneAtATime<T, W> {}

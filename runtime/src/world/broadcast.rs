@@ -56,7 +56,7 @@ impl World {
     /// rank that should send it, and the one that it takes for the root, whether they are in another barrier. Where neither shows it,
     /// the next exchange does. A rank that waits elsewhere, in a team's collective or for a bell, answers when it enters a barrier.
     pub(super) fn broadcast_by_messages(&self, asked: Asked, root: usize, bytes: &mut [u8]) -> Result<()> {
-        self.engine.check_outside_handler(DOING)?;
+        let _running = self.begin(DOING)?;
         let head = Head {
             elements: asked.elements() as u64,
             len: bytes.len() as u64,

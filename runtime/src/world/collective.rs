@@ -88,10 +88,11 @@ impl World {
     fn rounds<T: Pod>(&self, mine: &[T], asked: Asked, mut see: impl FnMut(usize, usize, &[T])) -> Result<()> {
         const { assert!(size_of::<T>() <= BOARD && size_of::<T>() > 0, "an element fits in an exchange") };
         let mut scratch = vec![T::zeroed(); mine.len().min(BOARD / size_of::<T>())];
+        let running = self.begin("a collective call")?;
         let mut start = 0;
         loop {
             let part = &mine[start..mine.len().min(start + scratch.len())];
-            self.exchange(asked, bytemuck::cast_slice(part), |rank, theirs| {
+            self.exchange_within(&running, asked, bytemuck::cast_slice(part), |rank, theirs| {
                 let scratch = &mut scratch[..part.len()];
                 bytemuck::cast_slice_mut::<T, u8>(scratch).copy_from_slice(theirs);
                 see(rank, start, scratch);

@@ -74,10 +74,8 @@ use crate::transport::AtomicOp;
 #[derive(Debug)]
 pub struct ThreadContext {
     stream: Arc<Stream>,
-    /// Not for two threads at a time.
-    _one: OneAtATime<ThreadContext>,
     /// What it sends messages with.
-    pub(super) outlet: RefCell<Outlet>,
+    pub(super) outlet: OneAtATime<RefCell<Outlet>, ThreadContext>,
     pub(super) table: SealedTable,
 }
 
@@ -90,8 +88,8 @@ impl World {
     /// [`Error::Forked`](crate::Error::Forked).
     pub fn context(&self) -> Result<ThreadContext> {
         let stream = self.engine().open_context()?;
-        let outlet = RefCell::new(self.engine().open_outlet());
-        Ok(ThreadContext { stream, _one: OneAtATime::new(), outlet, table: self.messages().sealed_table() })
+        let outlet = OneAtATime::new(RefCell::new(self.engine().open_outlet()));
+        Ok(ThreadContext { stream, outlet, table: self.messages().sealed_table() })
     }
 }
 

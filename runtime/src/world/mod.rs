@@ -67,7 +67,7 @@ use crate::engine::{Engine, Pace};
 use crate::error::{Error, Loss, Result};
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::settings::Settings;
-use crate::sync::barrier::Barrier;
+use crate::sync::barrier::{Barrier, Running};
 use crate::sync::exchange::Exchange;
 use crate::sync::title::{Asked, Kind};
 
@@ -199,10 +199,10 @@ impl World {
     pub fn barrier(&self) -> Result<()> {
         self.engine.at(|| {
             // A call inside another one is refused, and enters nothing.
-            if !self.barrier.is_running() {
-                self.messages.before_barrier();
-            }
-            self.barrier.enter(&self.engine)?;
+            let running = self.begin("barrier")?;
+            self.messages.before_barrier();
+            self.barrier.enter(&running, &self.engine, 0)?;
+            drop(running);
             self.engine.take_fault()
         })
     }
@@ -382,15 +382,17 @@ impl World {
     }
 
     fn finish_together(&self) -> Result<()> {
-        self.engine.check_outside_handler("leaving")?;
+        let running = self.begin("leaving")?;
         self.engine.job.begin_to_leave(self.engine.rank);
         // All messages have arrived, and so have those that their handlers sent, when two looks in turn find as many
         // delivered as sent, and no more the second time (Mattern's four counters, 1987).
         let mut before = None;
         loop {
+            // What a context has accepted is counted, and may need progress of its own to get there.
+            self.engine.quiet_contexts("leaving")?;
             self.engine.wait_together("leaving", || !self.engine.has_pending() && self.messages.has_no_landings())?;
             let mut sums = [0u64; 2];
-            self.exchange(Kind::Finish, bytemuck::bytes_of(&self.engine.traffic()), |_, theirs| {
+            self.exchange_within(&running, Kind::Finish, bytemuck::bytes_of(&self.engine.traffic()), |_, theirs| {
                 let [sent, delivered] = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);
                 sums = [sums[0] + sent, sums[1] + delivered];
             })?;
@@ -430,13 +432,29 @@ impl World {
         &self.messages
     }
 
+    /// Begins a collective call, in which this rank makes no other until the answer is dropped.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] inside a collective call; [`Error::InsideHandler`].
+    fn begin(&self, doing: &'static str) -> Result<Running<'_>> {
+        self.barrier.begin(&self.engine, doing)
+    }
+
     /// Shows `bytes` to all ranks and looks at theirs. Collective; every rank shows equally many.
     pub(crate) fn exchange(&self, asked: impl Into<Asked>, bytes: &[u8], see: impl FnMut(usize, &[u8])) -> Result<()> {
-        // A call inside another one is refused, and enters nothing.
-        if !self.barrier.is_running() {
-            self.messages.before_barrier();
-        }
-        self.exchange.all(&self.engine, &self.barrier, asked, bytes, see)
+        self.exchange_within(&self.begin("a collective call")?, asked, bytes, see)
+    }
+
+    /// As [`World::exchange`], as part of a call of several.
+    fn exchange_within(
+        &self,
+        running: &Running<'_>,
+        asked: impl Into<Asked>,
+        bytes: &[u8],
+        see: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        self.messages.before_barrier();
+        self.exchange.all(running, &self.engine, &self.barrier, asked, bytes, see)
     }
 }
 

@@ -34,12 +34,13 @@ impl World {
     #[doc(hidden)]
     pub fn change_reach<T>(&self, array: &Symmetric<T>, reach: Reach) -> Result<()> {
         self.check_own(array, "a change of phase")?;
+        let running = self.begin("a change of phase")?;
         let block = array.block();
         block.hide();
         self.engine.quiet_contexts("a change of phase")?;
         let mine = [block.number as u64, reach as u64];
         let mut different = None;
-        self.exchange(Kind::Phase, bytemuck::bytes_of(&mine), |rank, theirs| {
+        self.exchange_within(&running, Kind::Phase, bytemuck::bytes_of(&mine), |rank, theirs| {
             let theirs = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);
             if theirs != mine && different.is_none() {
                 different = Some((rank, theirs));

@@ -348,7 +348,7 @@ impl By<'_> {
     {
         match self {
             By::World(world) => world.invoke(to, arguments, function),
-            By::Handler(context) => context.invoke(to, arguments, function),
+            By::Handler(context) => context.invoke_kept(to, arguments, function),
         }
     }
 }

@@ -97,10 +97,16 @@ impl Outlet {
         Outlet { lanes, sent, asked: None }
     }
 
+    /// Counts a message before it can arrive: the end of a world compares what was sent with what was delivered.
     #[inline(always)]
     fn count(&self) {
         // One writer. Release pairs with the Acquire load in `Sendings::total`.
         self.sent.store(self.sent.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// Takes back the count of a message that was not sent.
+    fn uncount(&self) {
+        self.sent.store(self.sent.load(Ordering::Relaxed) - 1, Ordering::Release);
     }
 }
 
@@ -136,15 +142,17 @@ impl Stream {
         }
         // Borrowed while nothing else of the program runs: a handler may use the same context.
         let mut outlet = outlet.borrow_mut();
-        let sent = outlet.lanes.send(to, id, header, payload)?;
-        if sent == Sent::Done {
-            outlet.count();
+        outlet.count();
+        let sent = outlet.lanes.send(to, id, header, payload);
+        if let Ok(Sent::Done) = sent {
             if self.sleeps(to) {
                 self.wake(to);
             }
             self.announce(to);
+        } else {
+            outlet.uncount();
         }
-        Ok(sent)
+        sent
     }
 
     #[cold]
@@ -159,12 +167,15 @@ impl Stream {
         let mut outlet = outlet.borrow_mut();
         let mut sent = Sent::NoRoom;
         if windows.leave_room(to, asked) || self.read_handled(&mut outlet.asked, &mut driven, to, asked)? {
+            outlet.count();
             let posted = driven.far.to(to).send(to, id, true, header, payload);
+            if !matches!(posted, Ok(Sent::Done)) {
+                outlet.uncount();
+            }
             sent = posted.map_err(|error| self.failed(&mut driven, error, to, DOING))?;
         }
         if sent == Sent::Done {
             windows.sent(to, asked);
-            outlet.count();
         }
         Ok(sent)
     }

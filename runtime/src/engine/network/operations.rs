@@ -312,7 +312,7 @@ where
     }
 
     fn largest_message(&self) -> usize {
-        self.interface.attributes().am.max_bcopy - HEAD + 8
+        self.interface.attributes().am.max_bcopy.saturating_sub(HEAD) + 8
     }
 
     fn largest_put(&self) -> usize {

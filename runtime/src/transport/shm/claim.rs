@@ -16,7 +16,7 @@ pub struct Claim {
 
 impl Claim {
     /// A claim equal to zeroed memory.
-    #[cfg(test)]
+    #[cfg(all(test, loom))]
     pub fn fresh() -> Claim {
         Claim { owner: AtomicU64::new(0), written: AtomicU64::new(0) }
     }

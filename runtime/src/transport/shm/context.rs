@@ -2,7 +2,7 @@
 //!
 //! A receiver's slot has [`CONTEXT_LANES`] lanes for contexts of all ranks. A context claims one when it sends there first, and gives
 //! it back when it is dropped; the next owner goes on where this one ended. So receivers need not know of contexts, each lane has
-//! one writer at a time, and a message takes no lock. A line names its sender's rank, since owners change. The receiver checks
+//! one writer at a time, and a message of up to 48 bytes takes no lock. A line names its sender's rank, since owners change. The receiver checks
 //! the lanes that were ever used, which the count in its slot's first line tells.
 //!
 //! If all lanes are claimed, a context claims the first lane, which no context keeps, for each message anew. It then sends there through
@@ -213,8 +213,10 @@ impl ContextLanes {
             // SAFETY: inside the slot, and backed with memory: another context of this rank or of others has done it, or this one.
             let claim = unsafe { &*slot.add(self.layout.context_claim(number)).cast::<Claim>() };
             if let Some(written) = claim.take(self.rank) {
-                // Pairs with the Acquire load in `Interface::add_context_lanes`: the lanes below are backed with memory.
-                used.fetch_max(number as u64 + 1, Ordering::Release);
+                if number >= before {
+                    // Pairs with the Acquire load in `Interface::add_context_lanes`: the lanes below are backed with memory.
+                    used.fetch_max(number as u64 + 1, Ordering::Release);
+                }
                 return Ok(lane(number, written, false));
             }
         }
