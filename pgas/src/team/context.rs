@@ -68,6 +68,8 @@ pub(super) struct Context {
     /// Collectives begun that have not completed without error. Signals for them may still arrive.
     unfinished: Cell<usize>,
     broken: RefCell<Option<Broken>>,
+    /// Whom a wait has lost whose collective is dropped now.
+    lost: Cell<Option<(usize, Loss, Doing)>>,
 }
 
 /// A step of a collective: one buffer at every member, and the signal words that belong to it.
@@ -122,6 +124,7 @@ impl Context {
             used: Cell::new(0),
             unfinished: Cell::new(0),
             broken: RefCell::default(),
+            lost: Cell::default(),
         }
     }
 
@@ -246,14 +249,15 @@ impl Context {
         card::fail(&self.hub, self.slot, self.number.get(), error);
     }
 
-    /// Records that a peer failed and a collective was given up for that reason. Dropping the collective only recorded that
+    /// Drops a collective whose wait has ended with `error`. If it was not done, other members read that a rank is lost, and not that
     /// it was given up.
     #[cold]
-    pub(super) fn note(&self, error: &Error) {
-        let given_up = matches!(*self.broken.borrow(), Some(Broken::Other(_)));
-        if given_up && matches!(error, Error::PeerLost { .. }) {
-            self.fail(error);
+    pub(super) fn give_up(&self, error: &Error, drop_it: impl FnOnce()) {
+        if let Error::PeerLost { rank, cause, doing } = *error {
+            self.lost.set(Some((rank, cause, doing)));
         }
+        drop_it();
+        self.lost.set(None);
     }
 
     /// # Errors
@@ -511,8 +515,12 @@ struct Unfinished<'a>(Option<&'a Context>);
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if let Some(context) = self.0 {
-            let why = "a collective of a team was given up before it was done".into();
-            context.fail(&Error::Agreed { rank: context.hub.progress.rank(), why });
+            let given_up = || {
+                let why = "a collective of a team was given up before it was done".into();
+                Error::Agreed { rank: context.hub.progress.rank(), why }
+            };
+            let lost = context.lost.get().map(|(rank, cause, doing)| Error::PeerLost { rank, cause, doing });
+            context.fail(&lost.unwrap_or_else(given_up));
         }
     }
 }

@@ -84,17 +84,13 @@ impl Shared {
     }
 
     fn run_here<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
-        let outcome = {
-            let result = Cell::new(None);
-            let body = pin!(async { result.set(Some(caught(&*self.context, doing, body).await)) });
-            // The body is dropped with this block: `note` replaces what its drop has recorded.
-            self.run_any(doing, body).map(|()| result.take().expect("the body has ended"))
-        };
-        let outcome = flatten(outcome);
+        let result = Cell::new(None);
+        let mut body = pin!(Some(async { result.set(Some(caught(&*self.context, doing, body).await)) }));
+        let outcome = self.run_any(doing, body.as_mut().as_pin_mut().expect("it is not dropped"));
         if let Err(error) = &outcome {
-            self.context.note(error);
+            self.context.give_up(error, || body.set(None));
         }
-        outcome
+        flatten(outcome.map(|()| result.take().expect("the body has ended")))
     }
 
     /// Waits for `body`, after all collectives that were begun before. Once for all of them, whatever their elements.
