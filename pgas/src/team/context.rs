@@ -68,7 +68,7 @@ pub(super) struct Context {
     /// Collectives begun that have not completed without error. Signals for them may still arrive.
     unfinished: Cell<usize>,
     broken: RefCell<Option<Broken>>,
-    /// Whom a wait has lost whose collective is dropped now.
+    /// The rank that a wait has lost, while the collective that waited is dropped.
     lost: Cell<Option<(usize, Loss, Doing)>>,
 }
 

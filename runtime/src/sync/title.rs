@@ -1,5 +1,4 @@
-//! What a collective call is, as ranks show it to each other: all that must be the same everywhere, and who is told of what where
-//! it is not.
+//! Titles of exchanges: what must be the same on all ranks of a collective call, and the error if it is not.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -173,7 +172,7 @@ impl Noted {
     }
 }
 
-/// One step of a digest: that of splitmix64's finaliser.
+/// One step of a digest: multiply and shift, as in the finaliser of splitmix64.
 pub(super) fn mix(digest: u64, word: u64) -> u64 {
     let word = (digest.rotate_left(25) ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word ^ word >> 29

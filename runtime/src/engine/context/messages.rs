@@ -241,7 +241,7 @@ impl Stream {
                 idle = if came == 0 { idle + 1 } else { 0 };
                 match &home {
                     _ if came != 0 => {}
-                    // In virtual time no event tells of room: the target only stores. So a little time passes.
+                    // In virtual time nothing wakes this wait when the target makes room: the wait itself lets time pass.
                     Some(engine) if network.paced => {
                         if let Some((rank, cause)) = self.first_lost(&self.driven()) {
                             return Err(Error::PeerLost { rank, cause, doing: DOING.into() });

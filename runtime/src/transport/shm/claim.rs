@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::atomics::AtomicU64;
 
-/// Zeroed memory is a lane that nobody has claimed, without a message.
+/// The owner of a lane. Zeroed memory is a free lane without messages.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Claim {

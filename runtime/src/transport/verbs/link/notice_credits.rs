@@ -11,7 +11,7 @@ pub const NOTICES: u32 = 32;
 pub struct NoticeCredits {
     /// Notices that the peer has room for.
     room: Cell<u32>,
-    /// The peer's notices taken here that it was not told of.
+    /// Notices of the peer that this rank has taken, and has not returned credits for.
     taken: Cell<u32>,
 }
 
@@ -43,12 +43,12 @@ impl NoticeCredits {
         self.is_due()
     }
 
-    /// How many the peer is to be told of.
+    /// Credits to return to the peer.
     pub fn owed(&self) -> u32 {
         self.taken.get()
     }
 
-    /// The peer was told of all that [`NoticeCredits::owed`] counted.
+    /// All credits that [`NoticeCredits::owed`] counted were returned.
     pub fn told(&self) {
         self.taken.set(0);
     }

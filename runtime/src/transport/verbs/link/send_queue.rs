@@ -16,7 +16,7 @@ const SILENT: u32 = 32;
 pub enum Then {
     /// It had no buffer.
     Nothing,
-    /// It had no buffer, and nobody misses it if the peer gives the connection up.
+    /// It had no buffer, and it may be lost if the peer gives the connection up.
     Idle,
     /// Its buffer returns to the small ones.
     Small(u32),
