@@ -4,12 +4,11 @@
 //! A test feeds seeded numbers, biased to what is live; `ci/fuzz` feeds what a fuzzer finds.
 
 use bellwether_runtime::memory::copy;
-use bellwether_runtime::{Bell, Pod, Posted, Result, Symmetric, World};
+use bellwether_runtime::{Bell, Pod, Posted, Result, Sum, Symmetric, Team, World};
 
 use crate::aggregate::{Aggregator, Options};
 use crate::array::{Ghosts, GlobalArray, Layout, Shared};
 use crate::pointer::{GlobalPtr, GlobalSlice};
-use crate::team::{Sum, Team};
 use crate::{DistHashMap, DistQueue};
 
 /// Where a pointer claims to point.

@@ -58,7 +58,6 @@ mod pool;
 mod queue;
 pub mod random;
 mod registry;
-mod team;
 #[doc(hidden)]
 pub mod testing;
 
@@ -69,16 +68,16 @@ pub use pointer::{GlobalPtr, GlobalSlice};
 pub use self::map::DistHashMap;
 pub use self::pool::{Pool, Pooled};
 pub use self::queue::DistQueue;
-pub use self::team::{And, Max, Min, Operator, Or, Pending, Product, Sum, Team, Xor};
 /// The simulated network that [`Simulated`] jobs run on.
 pub use bellwether_runtime::transport::sim;
 pub use bellwether_runtime::vocabulary::cheetah;
 pub use bellwether_runtime::{
-    Allgather, Allreduce, Alltoall, Announced, AtomicElement, AtomicOp, Barrier, Bell, Broadcast, Builder, Call,
+    Allgather, Allreduce, Alltoall, And, Announced, AtomicElement, AtomicOp, Barrier, Bell, Broadcast, Builder, Call,
     Collectives, Completion, Context, Counter, Doing, Error, Event, Fetched, Gather, HandlerId, HugePages, Landed,
-    Landing, LandingId, Loss, Mapped, Operation, Piece, PlainData, Pod, Posted, Progress, RawBells, Reduce, Result,
-    Returned, Scan, Scatter, Segment, Settings, Signalled, Simulated, Symmetric, TeamBarrier, ThreadArray, ThreadBell,
-    ThreadContext, ThreadOperation, ThreadPosted, Threads, Transport, Word, World, Zeroable, threads,
+    Landing, LandingId, Loss, Mapped, Max, Min, Operation, Operator, Or, Pending, Piece, PlainData, Pod, Posted,
+    Product, Progress, RawBells, Reduce, Result, Returned, Scan, Scatter, Segment, Settings, Signalled, Simulated, Sum,
+    Symmetric, Team, TeamBarrier, ThreadArray, ThreadBell, ThreadContext, ThreadOperation, ThreadPosted, Threads,
+    Transport, Word, World, Xor, Zeroable, threads,
 };
 /// What [`Pool`] runs: parallel iterators, `join` and `scope`.
 pub use rayon;

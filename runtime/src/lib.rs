@@ -5,6 +5,7 @@
 #![cfg_attr(loom, allow(dead_code, unused_imports, reason = "the models need little of what is here"))]
 
 pub mod bootstrap;
+mod bounds;
 #[cfg(all(any(test, fuzzing), not(loom)))]
 pub mod decoders;
 mod engine;
@@ -14,12 +15,16 @@ pub mod memory;
 mod message;
 mod settings;
 mod sync;
+mod team;
 pub mod transport;
 pub mod vocabulary;
 mod world;
 
 pub use bytemuck::{Pod, Zeroable};
 
+#[doc(hidden)]
+pub use crate::bounds::OneThread;
+pub use crate::bounds::PlainData;
 pub use crate::engine::Background;
 pub use crate::error::{Doing, Error, Loss, Result};
 #[doc(hidden)]
@@ -29,11 +34,12 @@ pub use crate::settings::{
     Allgather, Allreduce, Alltoall, Barrier, Broadcast, Collectives, Gather, HugePages, KNOWN as KNOWN_SETTINGS,
     Known as KnownSetting, Reduce, Scan, Scatter, Settings, TEAMS_MAX, TeamBarrier, Transport, Values as SettingValues,
 };
+pub use crate::team::{And, Max, Min, Operator, Or, Pending, Product, Sum, Team, Xor};
 pub use crate::transport::AtomicOp;
 pub use crate::world::{
-    AtomicElement, Bell, Builder, Completion, Counter, Event, Fetched, Mapped, Operation, Piece, PlainData, Posted,
-    Progress, RawBells, Returned, Segment, Signalled, Simulated, Symmetric, ThreadArray, ThreadBell, ThreadContext,
+    AtomicElement, Bell, Builder, Completion, Counter, Event, Fetched, Mapped, Operation, Piece, Posted, Progress,
+    RawBells, Returned, Segment, Signalled, Simulated, Symmetric, ThreadArray, ThreadBell, ThreadContext,
     ThreadOperation, ThreadPosted, Threads, Word, World, threads,
 };
 #[doc(hidden)]
-pub use crate::world::{Lent, OneThread, Reach};
+pub use crate::world::{Lent, Reach};

@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 
 use bellwether_runtime::memory::copy;
-use bellwether_runtime::{Error, Pod, Reach, Result, World};
+use bellwether_runtime::{Error, Pod, Reach, Result, Team, World};
 
 use super::index::{Region, offset, volume};
 use super::layout::{Axis, Run};
 use super::local::own_index;
 use super::{GlobalArray, Layout, Local, Phase};
-use crate::team::Team;
 
 /// Bytes of a piece from which on it is put for itself over a network.
 const LONG: usize = 4096;

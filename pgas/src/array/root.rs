@@ -1,10 +1,9 @@
 //! A whole array at one rank: dealt out from there, and brought together there.
 
-use bellwether_runtime::{Error, Pod, Result, World};
+use bellwether_runtime::{Error, Pod, Result, Team, World};
 
 use super::index::{Region, offset};
 use super::{GlobalArray, Layout, Local};
-use crate::team::Team;
 
 impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// An array, in the local phase, of the elements that rank `root` has, in the order of their indices. Collective as

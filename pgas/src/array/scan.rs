@@ -2,12 +2,11 @@
 
 use std::ops::Add;
 
-use bellwether_runtime::{Pod, Result, World};
+use bellwether_runtime::{Pod, Result, Team, World};
 
 use super::index::offset;
 use super::local::own_index;
 use super::{GlobalArray, Local};
-use crate::team::Team;
 
 impl<T: Pod> GlobalArray<T, 1, Local> {
     /// A new array of the same layout whose element `i` is elements `0..=i` joined from the left by `combine`, which is

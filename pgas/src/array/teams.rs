@@ -1,9 +1,8 @@
 //! Teams of the ranks in a line of a layout's grid.
 
-use bellwether_runtime::{Error, Result};
+use bellwether_runtime::{Error, Result, Team};
 
 use super::Layout;
-use crate::team::Team;
 
 const OPERATION: &str = "team_along";
 

@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::bounds::OneAtATime;
 use super::{AtomicElement, PlainData, ThreadArray, ThreadBell, World};
+use crate::bounds::OneAtATime;
 use crate::engine::{Atomic, Change, Get, Outlet, Stream};
 use crate::error::Result;
 use crate::memory::copy;

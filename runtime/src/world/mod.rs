@@ -3,7 +3,6 @@
 mod allocate;
 mod atomics;
 mod bell;
-mod bounds;
 mod broadcast;
 mod collective;
 mod context;
@@ -28,6 +27,7 @@ mod signal;
 mod simulated;
 mod start;
 mod symmetric;
+mod team;
 mod thread_messages;
 mod thread_operation;
 mod threads;
@@ -41,7 +41,6 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::atomics::{AtomicElement, Word};
 pub use self::bell::Bell;
-pub use self::bounds::{OneThread, PlainData};
 pub use self::context::{ThreadContext, ThreadPosted};
 pub use self::mapped::Mapped;
 pub use self::operation::{Completion, Counter, Event, Fetched, Operation};
@@ -63,6 +62,7 @@ pub use self::threads::{Threads, threads};
 
 use self::allocate::Allocator;
 use self::heaps::Heaps;
+use crate::bounds::{OneThread, PlainData};
 use crate::engine::{Engine, Pace};
 use crate::error::{Error, Loss, Result};
 use crate::message::{Call, Context, HandlerId, Messages};

@@ -55,7 +55,7 @@ pub(super) struct Nodes {
 impl Nodes {
     /// Groups within the team that has `slot`.
     pub(super) fn new(hub: &Rc<Hub>, slot: usize, members: &Rc<[u32]>, rank: usize) -> Option<Nodes> {
-        let layout = Layout::new(members.iter().map(|rank| hub.progress.node_of(*rank as usize)))?;
+        let layout = Layout::new(members.iter().map(|rank| hub.engine.nodes.of(*rank as usize)))?;
         let place = |node: &Vec<u32>| node.iter().position(|member| *member as usize == rank);
         let (own, place) = layout.nodes.iter().enumerate().find_map(|(own, node)| Some((own, place(node)?)))?;
         let group = |level, group: Rc<[u32]>, rank| Context::group(hub, slot, level, [&group, members], rank);

@@ -1,6 +1,8 @@
 //! Reduce: the root gets what all members' values come to.
 
-use bellwether_runtime::{Pod, Reduce, Result};
+use crate::error::Result;
+use crate::settings::Reduce;
+use bytemuck::Pod;
 
 use super::allreduce::{chunk, pieces_of, rounds};
 use super::by_nodes;

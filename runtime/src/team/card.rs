@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use bellwether_runtime::{Error, Loss, Result};
+use crate::error::{Error, Loss, Result};
 
 use super::head::Head;
 use super::hub::{CARD, Hub};
@@ -34,13 +34,9 @@ pub(super) enum Said {
     Lost(usize, Loss),
 }
 
-fn word(slot: usize, word: usize) -> usize {
-    slot * CARD + word
-}
-
 /// Clears this rank's card, for the next team.
 pub(super) fn clear(hub: &Hub, slot: usize) {
-    (0..CARD).for_each(|at| hub.cards.store(word(slot, at), 0));
+    (0..CARD).for_each(|at| hub.memory.store(hub.card(slot, at), 0));
 }
 
 /// Says that collective `number`, from 1, has begun.
@@ -48,10 +44,10 @@ pub(super) fn clear(hub: &Hub, slot: usize) {
 pub(super) fn begin(hub: &Hub, slot: usize, number: u64, head: Head) {
     let at = HEADS + (number % KEPT) as usize * HEAD;
     let words: [u64; HEAD] = bytemuck::cast(head);
-    words.into_iter().enumerate().for_each(|(n, value)| hub.cards.store(word(slot, at + n), value));
+    words.into_iter().enumerate().for_each(|(n, value)| hub.memory.store(hub.card(slot, at + n), value));
     // Pairs with the fence in `read`.
     fence(Ordering::Release);
-    hub.cards.store(word(slot, 0), number);
+    hub.memory.store(hub.card(slot, 0), number);
 }
 
 /// Says that collective `number` has failed here.
@@ -59,41 +55,47 @@ pub(super) fn begin(hub: &Hub, slot: usize, number: u64, head: Head) {
 pub(super) fn fail(hub: &Hub, slot: usize, number: u64, error: &Error) {
     let text = match error {
         // Who reads it knows whose card it is.
-        Error::Agreed { rank, why } if *rank == hub.progress.rank() => why.clone(),
+        Error::Agreed { rank, why } if *rank == hub.engine.rank => why.clone(),
         error => error.to_string(),
     };
     let text = &text[..text.floor_char_boundary(TEXT_MAX)];
     let mut bytes = [0; TEXT_MAX];
     bytes[..text.len()].copy_from_slice(text.as_bytes());
     for (n, chunk) in bytes.chunks_exact(8).enumerate() {
-        hub.cards.store(word(slot, TEXT + n), u64::from_ne_bytes(chunk.try_into().expect("chunks of 8")));
+        hub.memory.store(hub.card(slot, TEXT + n), u64::from_ne_bytes(chunk.try_into().expect("chunks of 8")));
     }
     let lost = match error {
         Error::PeerLost { rank, cause, .. } => (*rank as u64 + 1) << 8 | u64::from(*cause == Loss::Left),
         _ => 0,
     };
-    hub.cards.store(word(slot, LOST), lost);
-    hub.cards.store(word(slot, TEXT_LEN), text.len() as u64);
+    hub.memory.store(hub.card(slot, LOST), lost);
+    hub.memory.store(hub.card(slot, TEXT_LEN), text.len() as u64);
     fence(Ordering::Release);
-    hub.cards.store(word(slot, FAILED), number);
+    hub.memory.store(hub.card(slot, FAILED), number);
 }
 
 /// Tells `mate`, of the world, that this rank has failed: where it cannot look at this rank's card.
 #[cold]
 pub(super) fn tell(hub: &Hub, slot: usize, mate: usize) -> Result<()> {
-    hub.cards.put(mate, word(slot, TOLD), hub.progress.rank() as u64 + 1)
+    hub.memory.put(mate, hub.card(slot, TOLD), &(hub.engine.rank as u64 + 1).to_ne_bytes())
 }
 
 /// Who, of the world, told this rank so.
 #[inline]
 pub(super) fn told(hub: &Hub, slot: usize) -> Option<usize> {
-    (hub.cards.load(word(slot, TOLD)) as usize).checked_sub(1)
+    (hub.memory.load(hub.card(slot, TOLD)) as usize).checked_sub(1)
 }
 
 /// What the card of `rank`, of the world, says about collective `number`. Where its memory is mapped.
 #[cold]
 pub(super) fn read(hub: &Hub, slot: usize, rank: usize, number: u64) -> Said {
-    let load = |at| hub.cards.get(rank, word(slot, at)).unwrap_or(0);
+    let load = |at| {
+        let mut word = [0; 8];
+        match hub.memory.get(rank, hub.card(slot, at), &mut word) {
+            Ok(()) => u64::from_ne_bytes(word),
+            Err(_) => 0,
+        }
+    };
     let head = |number: u64| {
         let at = HEADS + (number % KEPT) as usize * HEAD;
         bytemuck::cast::<[u64; HEAD], Head>(std::array::from_fn(|n| load(at + n)))

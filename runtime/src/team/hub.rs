@@ -1,11 +1,14 @@
 //! The workspace of all teams of a rank: one slot for each team it is a member of.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use bellwether_runtime::{Background, Progress, Result, Symmetric, World};
-
 use super::queue::Shared;
+use super::workspace::Workspace;
+use crate::engine::{Background, Engine};
+use crate::error::Result;
+use crate::memory::layout::LINE;
 
 /// Buffers of a slot. They are used in turn; a member may be that many steps ahead of another.
 pub(super) const DEPTH: usize = 4;
@@ -24,14 +27,17 @@ pub(super) const ARRIVALS: usize = COUNTERS + DEPTH;
 const SIGNALS: usize = (ARRIVALS + 1).next_multiple_of(8);
 /// Words of a slot's card.
 pub(super) const CARD: usize = 64;
-const LINE: usize = 64;
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
 
 /// What all teams of a rank share. Its memory does not depend on how many ranks there are.
 pub(super) struct Hub {
-    pub(super) progress: Progress,
-    pub(super) signals: Symmetric<u64>,
-    pub(super) space: Symmetric<u8>,
-    pub(super) cards: Symmetric<u64>,
+    pub(super) engine: Rc<Engine>,
+    /// Signal words of all slots, then the cards, then the buffers.
+    pub(super) memory: Workspace,
+    /// Bytes before the first card, and before the first buffer.
+    cards: usize,
+    space: usize,
     /// Bytes of one buffer of the team of all ranks, whose slot is the first, and of another team's.
     buffers: [usize; 2],
     /// Contexts in a team's slot: its own, and on several nodes those of its groups ([`super::nodes`]).
@@ -46,7 +52,7 @@ pub(super) struct Hub {
 
 /// Teams that were dropped here before their collectives were done, which go on. They have their slots until then.
 #[derive(Default)]
-pub(super) struct Left {
+pub(crate) struct Left {
     teams: RefCell<Vec<Shared>>,
     in_background: Cell<bool>,
 }
@@ -55,7 +61,7 @@ impl Left {
     pub(super) fn keep(self: Rc<Self>, hub: &Hub, team: Shared) {
         self.teams.borrow_mut().push(team);
         if !self.in_background.replace(true) {
-            hub.progress.add_background(Rc::downgrade(&(self as Rc<dyn Background>)));
+            hub.engine.add_background(Rc::downgrade(&(self as Rc<dyn Background>)));
         }
     }
 
@@ -79,27 +85,59 @@ impl Background for Left {
     }
 }
 
+/// What the settings make of the workspace.
+struct Plan {
+    /// Bytes of one buffer of the team of all ranks, and of another team's.
+    buffers: [usize; 2],
+    levels: usize,
+    /// Signal words of all slots.
+    words: usize,
+    /// Bytes before the first card, before the first buffer, and of all.
+    cards: usize,
+    space: usize,
+    len: usize,
+}
+
+impl Plan {
+    fn new(engine: &Engine) -> Plan {
+        let settings = &engine.settings;
+        let levels = if engine.nodes.count() > 1 { 3 } else { 1 };
+        let buffer = |bytes: usize| (bytes / (DEPTH * levels)).next_multiple_of(LINE);
+        let buffers = [settings.world_team_memory, settings.team_memory].map(buffer);
+        let words = settings.teams * levels * SIGNALS;
+        let cards = words * WORD;
+        let space = cards + settings.teams * levels * CARD * WORD;
+        let len = space + levels * DEPTH * (buffers[0] + (settings.teams - 1) * buffers[1]);
+        Plan { buffers, levels, words, cards, space, len }
+    }
+}
+
 impl Hub {
-    /// The hub of this world; made at the first call, which is collective over the world.
-    pub(super) fn of(world: &World) -> Result<Rc<Hub>> {
-        if let Some(hub) = world.state::<Rc<Hub>>() {
-            return Ok(Rc::clone(&hub));
-        }
-        let progress = world.progress();
-        let settings = progress.settings();
-        let (teams, memory) = (settings.teams, [settings.world_team_memory, settings.team_memory]);
-        let levels = if progress.nodes() > 1 { 3 } else { 1 };
-        let buffers = memory.map(|bytes| (bytes / (DEPTH * levels)).next_multiple_of(LINE));
-        let signals = world.alloc_withheld(teams * levels * SIGNALS)?;
-        let space = world.alloc_withheld(levels * DEPTH * (buffers[0] + (teams - 1) * buffers[1]))?;
-        let cards = world.alloc_withheld(teams * levels * CARD)?;
-        let free = if teams == 64 { u64::MAX } else { (1 << teams) - 1 };
-        let seen = RefCell::new(vec![0; teams * levels * SIGNALS]);
-        world.set_state(Left::default());
-        let left = world.state::<Left>().map_or_else(Weak::new, |left| Rc::downgrade(&left));
-        let hub = Rc::new(Hub { progress, signals, space, cards, buffers, levels, seen, free: Cell::new(free), left });
-        world.set_state(Rc::clone(&hub));
-        Ok(hub)
+    /// Bytes of the workspace at each rank.
+    pub(super) fn bytes(engine: &Engine) -> usize {
+        Plan::new(engine).len
+    }
+
+    /// Teams go on in `left` when they were dropped.
+    ///
+    /// # Safety
+    /// [`Hub::bytes`] bytes at `offset` of every slot start at a cache line, are zero, are used for nothing else, and are there as
+    /// long as `memory` lives.
+    pub(super) unsafe fn new(engine: &Rc<Engine>, offset: usize, memory: Box<dyn Any>, left: &Rc<Left>) -> Rc<Hub> {
+        let Plan { buffers, levels, words, cards, space, len } = Plan::new(engine);
+        // SAFETY: as the caller guarantees.
+        let memory = unsafe { Workspace::new(engine, offset, len, memory) };
+        let teams = engine.settings.teams;
+        let free = Cell::new(if teams == 64 { u64::MAX } else { (1 << teams) - 1 });
+        let (engine, seen, left) = (Rc::clone(engine), RefCell::new(vec![0; words]), Rc::downgrade(left));
+        Rc::new(Hub { engine, memory, cards, space, buffers, levels, seen, free, left })
+    }
+
+    /// Ready when all that this rank has put and signalled is in effect everywhere.
+    pub(super) fn quiet(&self, doing: &'static str) -> impl Future<Output = Result<()>> {
+        std::future::poll_fn(move |context| {
+            self.engine.look(doing, context, || Ok(self.engine.try_quiet(doing)?.then_some(())))
+        })
     }
 
     /// The slots that are free here, a bit each.
@@ -126,10 +164,22 @@ impl Hub {
         slot * self.levels + level
     }
 
-    /// Index of a signal word of a slot.
+    /// Number of a signal word of a slot.
     #[inline]
     pub(super) fn word(&self, slot: usize, word: usize) -> usize {
         slot * SIGNALS + word
+    }
+
+    /// Offset of a signal word, by its number.
+    #[inline]
+    pub(super) fn signal(&self, word: usize) -> usize {
+        word * WORD
+    }
+
+    /// Offset of a word of a slot's card.
+    #[inline]
+    pub(super) fn card(&self, slot: usize, word: usize) -> usize {
+        self.cards + (slot * CARD + word) * WORD
     }
 
     /// Bytes of a buffer of a slot.
@@ -147,7 +197,8 @@ impl Hub {
     #[inline]
     pub(super) fn at(&self, slot: usize, buffer: usize) -> usize {
         let of_world = slot.min(self.levels);
-        (of_world * self.buffers[0] + (slot - of_world) * self.buffers[1]) * DEPTH + buffer * self.buffer(slot)
+        let before = of_world * self.buffers[0] + (slot - of_world) * self.buffers[1];
+        self.space + before * DEPTH + buffer * self.buffer(slot)
     }
 
     /// The count that a word has when `more` further signals have come.

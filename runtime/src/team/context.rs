@@ -13,12 +13,14 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use bellwether_runtime::{Collectives, Doing, Error, Loss, Pod, Result};
+use crate::error::{Doing, Error, Loss, Result};
+use crate::settings::Collectives;
+use bytemuck::Pod;
 
 use super::card::{self, Said};
 use super::head::{Head, Kind};
@@ -33,6 +35,9 @@ const LONG: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 64;
 /// The same with more ranks than cores, where a wait soon sleeps between polls.
 const LOOKS_CROWDED: u32 = 16;
+
+/// What a member waits for.
+const WAITING: &str = "waiting for a signal";
 
 /// Why a team has failed.
 #[derive(Debug, Clone)]
@@ -145,7 +150,7 @@ impl Context {
 
     /// The node of this rank.
     pub(super) fn node(&self) -> usize {
-        self.hub.progress.node_of(self.world(self.rank))
+        self.hub.engine.nodes.of(self.world(self.rank))
     }
 
     /// The collective in progress.
@@ -154,7 +159,7 @@ impl Context {
     }
 
     pub(super) fn is_mapped(&self) -> bool {
-        self.hub.progress.is_mapped()
+        self.hub.engine.routes.all_mapped()
     }
 
     /// Runs `body` as the collective that `head` stands for.
@@ -187,7 +192,7 @@ impl Context {
             self.unfinished.set(self.unfinished.get() + 1);
             card::begin(&self.hub, self.slot, self.number.get(), self.head.get());
         }
-        self.fail(&Error::Agreed { rank: self.hub.progress.rank(), why });
+        self.fail(&Error::Agreed { rank: self.hub.engine.rank, why });
         self.tell_mates();
     }
 
@@ -225,7 +230,7 @@ impl Context {
     /// valid call do not wait for this rank.
     #[cold]
     pub(super) fn refuse(&self, doing: &'static str, why: String) -> Error {
-        if let Err(forked) = self.hub.progress.check_own(doing) {
+        if let Err(forked) = self.hub.engine.check_own(doing) {
             return forked;
         }
         let error = Error::InvalidArgument { operation: doing, why };
@@ -263,7 +268,7 @@ impl Context {
     /// # Errors
     /// If an earlier collective has failed.
     fn check(&self) -> Result<()> {
-        self.hub.progress.check_own("a collective of a team")?;
+        self.hub.engine.check_own("a collective of a team")?;
         match &*self.broken.borrow() {
             None => Ok(()),
             Some(Broken::Lost(rank, cause, doing)) => {
@@ -271,7 +276,7 @@ impl Context {
             }
             Some(Broken::Other(why)) => {
                 let why = format!("an earlier collective of this team failed: {why}");
-                Err(Error::Agreed { rank: self.hub.progress.rank(), why })
+                Err(Error::Agreed { rank: self.hub.engine.rank, why })
             }
         }
     }
@@ -330,11 +335,11 @@ impl Context {
         let (to, head) = (self.world(to), self.head.get());
         let (head, data) = (bytemuck::bytes_of(&head), bytemuck::cast_slice(data));
         if self.is_mapped() {
-            self.hub.space.put_slice(to, at, head)?;
-            return self.hub.space.put_slice(to, at + HEAD, data);
+            self.hub.memory.put(to, at, head)?;
+            return self.hub.memory.put(to, at + HEAD, data);
         }
         // Over a network: one put, so one message.
-        self.hub.space.put_slice(to, at, &[head, data].concat())
+        self.hub.memory.put(to, at, &[head, data].concat())
     }
 
     /// Signals a member that the data put there before has arrived.
@@ -345,7 +350,7 @@ impl Context {
 
     #[inline]
     pub(super) fn signal_word(&self, to: usize, word: usize) -> Result<()> {
-        self.hub.signals.signal(self.world(to), self.hub.word(self.slot, word))
+        self.hub.memory.signal(self.world(to), self.hub.signal(self.hub.word(self.slot, word)))
     }
 
     /// Puts, then signals.
@@ -373,17 +378,18 @@ impl Context {
             return Ok(());
         }
         let word = self.hub.word(self.slot, word);
-        let mut signalled = pin!(self.hub.signals.signalled(word, self.hub.expected(word, count)));
+        let (at, expected) = (self.hub.signal(word), self.hub.expected(word, count));
+        let came = || Ok((self.hub.memory.signals(at) >= expected).then_some(()));
         let (mut looks, mut long, mapped) = (0u32, None, self.is_mapped());
-        std::future::poll_fn(|context| match signalled.as_mut().poll(context) {
-            Poll::Ready(outcome) => Poll::Ready(outcome.map(drop)),
+        std::future::poll_fn(|context| match self.hub.engine.look(WAITING, context, came) {
+            Poll::Ready(outcome) => Poll::Ready(outcome),
             Poll::Pending => {
                 if let Some(rank) = if mapped { None } else { self.told() } {
                     let why = "a team's collective failed or panicked there, and its own error says how".into();
                     return Poll::Ready(Err(Error::Agreed { rank, why }));
                 }
                 looks = looks.saturating_add(1);
-                if looks < if self.hub.progress.is_crowded() { LOOKS_CROWDED } else { LOOKS } {
+                if looks < if self.hub.engine.patience().crowded { LOOKS_CROWDED } else { LOOKS } {
                     return Poll::Pending;
                 }
                 match self.look_at_mates(&mut long) {
@@ -422,9 +428,9 @@ impl Context {
     /// Checks that what `from` has put in a part of this rank's buffer belongs to this collective.
     #[inline]
     pub(super) fn verify<T: Pod>(&self, from: usize, step: Step, part: (usize, usize)) -> Result<()> {
-        let mut head: Head = bellwether_runtime::Zeroable::zeroed();
+        let mut head: Head = bytemuck::Zeroable::zeroed();
         let at = self.place::<T>(step, part);
-        self.hub.space.read(at, bytemuck::bytes_of_mut(&mut head));
+        self.hub.memory.read(at, bytemuck::bytes_of_mut(&mut head));
         if head == self.head.get() {
             return Ok(());
         }
@@ -460,7 +466,7 @@ impl Context {
     #[inline]
     pub(super) fn read<T: Pod>(&self, step: Step, part: (usize, usize), start: usize, data: &mut [T]) {
         let at = self.place::<T>(step, part) + HEAD + start * size_of::<T>();
-        self.hub.space.read(at, bytemuck::cast_slice_mut(data));
+        self.hub.memory.read(at, bytemuck::cast_slice_mut(data));
     }
 
     /// As [`Context::verify`] and [`Context::read`], from the mapped buffer of member `owner`, where `from` put the data.
@@ -473,12 +479,12 @@ impl Context {
         data: &mut [T],
     ) -> Result<()> {
         let at = self.place::<T>(step, part);
-        let mut head: Head = bellwether_runtime::Zeroable::zeroed();
-        self.hub.space.get_slice(self.world(owner), at, bytemuck::bytes_of_mut(&mut head))?;
+        let mut head: Head = bytemuck::Zeroable::zeroed();
+        self.hub.memory.get(self.world(owner), at, bytemuck::bytes_of_mut(&mut head))?;
         if head != self.head.get() {
             return Err(self.differ(from, head));
         }
-        self.hub.space.get_slice(self.world(owner), at + HEAD, bytemuck::cast_slice_mut(data))
+        self.hub.memory.get(self.world(owner), at + HEAD, bytemuck::cast_slice_mut(data))
     }
 
     /// A barrier. Boxed, so that [`Context::step`] can await it.
@@ -494,7 +500,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // The slot stays the parent's.
-        if self.hub.progress.check_own("dropping a team").is_err() {
+        if self.hub.engine.check_own("dropping a team").is_err() {
             return;
         }
         // Drop the groups before the slot is given back: then another team may take it.
@@ -517,7 +523,7 @@ impl Drop for Unfinished<'_> {
         if let Some(context) = self.0 {
             let given_up = || {
                 let why = "a collective of a team was given up before it was done".into();
-                Error::Agreed { rank: context.hub.progress.rank(), why }
+                Error::Agreed { rank: context.hub.engine.rank, why }
             };
             let lost = context.lost.get().map(|(rank, cause, doing)| Error::PeerLost { rank, cause, doing });
             context.fail(&lost.unwrap_or_else(given_up));

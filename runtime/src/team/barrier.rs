@@ -1,6 +1,7 @@
 //! A team's barrier.
 
-use bellwether_runtime::{Barrier, Result, TeamBarrier};
+use crate::error::Result;
+use crate::settings::{Barrier, TeamBarrier};
 
 use super::by_nodes;
 use super::context::Context;
@@ -8,13 +9,13 @@ use super::hub::{ARRIVALS, BARRIER};
 
 /// Nobody leaves before all members have entered.
 pub(super) async fn enter(context: &Context) -> Result<()> {
-    let wanted = match (context.algorithms.get().barrier, context.hub.progress.settings().barrier) {
+    let wanted = match (context.algorithms.get().barrier, context.hub.engine.settings.barrier) {
         (TeamBarrier::Auto, Barrier::Central) => TeamBarrier::Central,
         (TeamBarrier::Auto, Barrier::Dissemination) => TeamBarrier::Dissemination,
         (wanted, _) => wanted,
     };
     // One wake-up for each member beats log2 n of them when ranks share cores.
-    let crowded = || context.hub.progress.is_crowded() && context.size() > 2;
+    let crowded = || context.hub.engine.patience().crowded && context.size() > 2;
     match (wanted, context.nodes()) {
         (TeamBarrier::Auto | TeamBarrier::Nodes, Some(nodes)) => by_nodes::barrier(nodes).await,
         // Its one word wants every member within a pointer's reach.
@@ -39,7 +40,7 @@ async fn dissemination(context: &Context) -> Result<()> {
 
 /// Everyone counts up one word at member 0; the last one tells the others.
 async fn counted(context: &Context) -> Result<()> {
-    if count(context, ARRIVALS)? {
+    if count(context, ARRIVALS) {
         (0..context.size())
             .filter(|member| *member != context.rank)
             .try_for_each(|member| context.signal_word(member, BARRIER))
@@ -49,13 +50,12 @@ async fn counted(context: &Context) -> Result<()> {
 }
 
 /// Counts up a word at member 0, which is mapped. Whether this member is the last; then the word is 0 again.
-pub(super) fn count(context: &Context, word: usize) -> Result<bool> {
-    let word = context.hub.word(context.slot, word);
-    let first = context.world(0);
-    let before = context.hub.signals.fetch_add(first, word, 1)?;
-    let last = before + 1 == context.size() as u64;
+pub(super) fn count(context: &Context, word: usize) -> bool {
+    let (hub, first) = (&context.hub, context.world(0));
+    let word = hub.signal(hub.word(context.slot, word));
+    let last = hub.memory.count_up(first, word) + 1 == context.size() as u64;
     if last {
-        context.hub.signals.put(first, word, 0)?;
+        hub.memory.clear(first, word);
     }
-    Ok(last)
+    last
 }

@@ -17,13 +17,20 @@ mod operator;
 mod queue;
 mod reduce;
 mod scan;
+mod workspace;
 
+use std::any::Any;
 use std::rc::Rc;
 
-use bellwether_runtime::{Collectives, Error, OneThread, Result, World};
+use crate::bounds::OneThread;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::settings::Collectives;
 
 pub use self::operator::{And, Max, Min, Operator, Or, Product, Sum, Xor};
 pub use self::queue::Pending;
+
+pub(crate) use self::hub::Left;
 
 use self::context::Context;
 use self::head::{Head, Kind};
@@ -51,6 +58,7 @@ use self::queue::Shared;
 ///
 /// # Examples
 /// ```
+/// # use bellwether_runtime as bellwether;
 /// use bellwether::{Max, Sum, Team};
 /// # fn main() -> bellwether::Result<()> {
 /// # bellwether::threads(4, |world| {
@@ -75,28 +83,23 @@ pub struct Team {
 /// How often members agree on slots while none is free, but collectives of dropped teams are under way.
 const ATTEMPTS: u32 = 100;
 
-/// The team of all ranks, as [`World::set_state`] keeps it.
-struct Everyone(Team);
-
 impl Team {
-    /// The team of all ranks. The first call is collective over the world: it allocates the workspace.
+    /// Bytes of the workspace of all teams, at each rank.
+    pub(crate) fn workspace(engine: &Engine) -> usize {
+        Hub::bytes(engine)
+    }
+
+    /// The team of all ranks. Teams that are dropped while their collectives are under way go on in `left`.
     ///
-    /// # Errors
-    /// As [`World::alloc`].
-    #[track_caller]
-    pub fn world(world: &World) -> Result<Team> {
-        world.within("Team::world", || {
-            if let Some(everyone) = world.state::<Everyone>() {
-                return Ok(everyone.0.clone());
-            }
-            let hub = Hub::of(world)?;
-            let members = (0..world.size() as u32).collect();
-            let algorithms = hub.progress.settings().collectives;
-            let context = Context::new(&hub, 0, members, world.rank(), algorithms);
-            let team = Team { shared: OneThread::new(Rc::new(Shared::new(context))) };
-            world.set_state(Everyone(team.clone()));
-            Ok(team)
-        })
+    /// # Safety
+    /// [`Team::workspace`] bytes at `offset` of every slot start at a cache line, are zero, are used for nothing else, and are there
+    /// as long as `memory` lives.
+    pub(crate) unsafe fn of_all(engine: &Rc<Engine>, offset: usize, memory: Box<dyn Any>, left: &Rc<Left>) -> Team {
+        // SAFETY: as the caller guarantees.
+        let hub = unsafe { Hub::new(engine, offset, memory, left) };
+        let members = (0..engine.size as u32).collect();
+        let context = Context::new(&hub, 0, members, engine.rank, engine.settings.collectives);
+        Team { shared: OneThread::new(Rc::new(Shared::new(context))) }
     }
 
     /// This rank's number in the team, from 0.
@@ -191,7 +194,7 @@ impl Team {
                 // Slots of teams that were dropped come back when what they were doing is done. A barrier among it begins
                 // when nothing that this rank has put is under way, which attempts without a pause would never let be.
                 if attempt > 1 {
-                    hub.progress.quiet(Kind::Split.doing()).await?;
+                    hub.quiet(Kind::Split.doing()).await?;
                 }
                 let waits = u64::from(hub.left().is_some_and(|left| left.go_on()));
                 let mine = [[u64::from(colour.is_some()), colour.unwrap_or(0), key as u64, hub.free(), waits]];
@@ -208,7 +211,7 @@ impl Team {
         members.sort_by_key(|rank| all[*rank][2] as i64);
         let free = members.iter().fold(u64::MAX, |free, rank| free & all[*rank][3]);
         if free == 0 {
-            let limit = hub.progress.settings().teams;
+            let limit = hub.engine.settings.teams;
             return Err(Error::OutOfMemory {
                 what: "teams (their number, not bytes)",
                 asked: 1,

@@ -1,6 +1,8 @@
 //! Broadcast and scatter: from one member to the others.
 
-use bellwether_runtime::{Broadcast, Pod, Result, Scatter};
+use crate::error::Result;
+use crate::settings::{Broadcast, Scatter};
+use bytemuck::Pod;
 
 use super::allgather::parts;
 use super::allreduce::{chunk, pieces_of};

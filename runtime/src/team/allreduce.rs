@@ -1,6 +1,8 @@
 //! Allreduce, in several ways that give the same bits.
 
-use bellwether_runtime::{Allreduce, Pod, Result};
+use crate::error::Result;
+use crate::settings::Allreduce;
+use bytemuck::Pod;
 
 use super::allgather::everyone;
 use super::barrier::count;
@@ -45,7 +47,9 @@ fn choose<T>(context: &Context, len: usize) -> Allreduce {
     let wanted = match forced {
         Allreduce::Auto if context.nodes().is_some_and(|nodes| by_nodes(nodes, bytes, size)) => Allreduce::Nodes,
         Allreduce::Auto if bytes > LARGE => Allreduce::Pieces,
-        Allreduce::Auto if context.is_mapped() && size > 2 && context.hub.progress.is_crowded() => Allreduce::Central,
+        Allreduce::Auto if context.is_mapped() && size > 2 && context.hub.engine.patience().crowded => {
+            Allreduce::Central
+        }
         Allreduce::Auto if bytes * size <= LARGE => Allreduce::Gather,
         Allreduce::Auto if size.is_power_of_two() => Allreduce::Doubling,
         Allreduce::Auto => Allreduce::Tree,
@@ -81,7 +85,7 @@ async fn central<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op
     for values in pieces_of(values, chunk::<T>(context.room(size))) {
         let step = context.step().await?;
         context.put(0, step, (context.rank, size), values)?;
-        if count(context, step.counter())? {
+        if count(context, step.counter()) {
             for member in 0..size {
                 let mut theirs = fold.buffer();
                 theirs.resize(values.len(), T::zeroed());

@@ -10,7 +10,8 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{self, Poll, Waker};
 
-use bellwether_runtime::{Background, Result};
+use crate::engine::Background;
+use crate::error::Result;
 
 use super::context::Context;
 
@@ -80,7 +81,7 @@ impl Shared {
     /// Waits for `body`, after all collectives that were begun before. Its errors name the place of the caller.
     #[track_caller]
     pub(super) fn run<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
-        self.context.hub.progress.within(doing, || self.run_here(doing, body))
+        self.context.hub.engine.within(doing, || self.run_here(doing, body))
     }
 
     fn run_here<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
@@ -95,7 +96,7 @@ impl Shared {
 
     /// Waits for `body`, after all collectives that were begun before. Once for all of them, whatever their elements.
     fn run_any(&self, doing: &'static str, body: Pin<&mut dyn Future<Output = ()>>) -> Result<()> {
-        self.context.hub.progress.block_on(doing, async {
+        self.context.hub.engine.block_on(doing, async {
             let earlier = self.begun.get();
             if self.done.get() < earlier {
                 std::future::poll_fn(|cx| if self.advance(earlier, cx) { Poll::Ready(()) } else { Poll::Pending })
@@ -126,7 +127,7 @@ impl Shared {
         let done = self.advance(number, &mut task::Context::from_waker(Waker::noop()));
         if !done && !self.in_background.replace(true) {
             let shared = Rc::clone(self) as Rc<dyn Background>;
-            self.context.hub.progress.add_background(Rc::downgrade(&shared));
+            self.context.hub.engine.add_background(Rc::downgrade(&shared));
         }
         pending
     }
@@ -174,9 +175,9 @@ impl<R> Pending<R> {
     /// If something that the collective called has, such as its operator, whoever drove it then.
     #[track_caller]
     pub fn wait(self) -> Result<R> {
-        let progress = &self.shared.context.hub.progress;
+        let engine = &self.shared.context.hub.engine;
         let outcome = std::future::poll_fn(|cx| self.outcome(cx).map(Ok));
-        progress.within(self.doing, || flatten(progress.block_on(self.doing, outcome)))
+        engine.within(self.doing, || flatten(engine.block_on(self.doing, outcome)))
     }
 
     fn outcome(&self, cx: &mut task::Context<'_>) -> Poll<Outcome<R>> {

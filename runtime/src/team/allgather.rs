@@ -1,6 +1,8 @@
 //! Allgather and gather: everyone's values to everyone, or to one.
 
-use bellwether_runtime::{Allgather, Gather, Pod, Result};
+use crate::error::Result;
+use crate::settings::{Allgather, Gather};
+use bytemuck::Pod;
 
 use super::allreduce::chunk;
 use super::by_nodes;

@@ -14,7 +14,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use bellwether_runtime::{Pod, Result};
+use crate::error::Result;
+use bytemuck::Pod;
 
 use super::allgather::{allgather, gather};
 use super::allreduce::{allreduce, chunk, pieces_of};

@@ -1,7 +1,9 @@
 //! Scans: each member gets what the values of the members up to it come to. From member 0 upwards, one after the other,
 //! whichever way.
 
-use bellwether_runtime::{Pod, Result, Scan};
+use crate::error::Result;
+use crate::settings::Scan;
+use bytemuck::Pod;
 
 use super::allgather::everyone;
 use super::allreduce::{chunk, pieces_of};

@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use bellwether_runtime::{Error, Pod, Result};
+use crate::error::{Error, Result};
+use bytemuck::Pod;
 
 use super::alltoall::ranges;
 use super::context::Context;
@@ -63,7 +64,7 @@ pub(super) async fn barrier(context: &Context) -> Result<()> {
     let kind = Kind::Barrier;
     let body = async {
         // What this rank has put elsewhere is in effect before others hear that it has entered.
-        context.hub.progress.quiet(kind.doing()).await?;
+        context.hub.quiet(kind.doing()).await?;
         barrier::enter(context).await?;
         context.met();
         Ok(())

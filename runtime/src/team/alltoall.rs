@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use bellwether_runtime::{Alltoall, Pod, Result};
+use crate::error::Result;
+use crate::settings::Alltoall;
+use bytemuck::Pod;
 
 use super::allgather::group;
 use super::allreduce::chunk;

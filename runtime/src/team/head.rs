@@ -1,6 +1,7 @@
 //! What a collective is, in two words that travel with its messages: members that are in different ones find out.
 
-use bellwether_runtime::{Error, Pod, Zeroable};
+use crate::error::Error;
+use bytemuck::{Pod, Zeroable};
 
 use super::operator;
 

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use bellwether_runtime::{PlainData, Result};
+use crate::bounds::PlainData;
+use crate::error::Result;
 
 use super::head::Kind;
 use super::{Operator, Pending, Team, checked};

@@ -100,13 +100,13 @@ unsafe impl<T, W: ?Sized + OnAnyThread> Sync for OneThread<T, W> {}
 /// A part of a `W` that one thread at a time may use: it may be moved to another thread, and not shared. The compiler's error names
 /// `W`.
 #[derive(Debug)]
-pub(super) struct OneAtATime<T, W: ?Sized> {
+pub(crate) struct OneAtATime<T, W: ?Sized> {
     part: T,
     of: PhantomData<fn(&W)>,
 }
 
 impl<T, W: ?Sized> OneAtATime<T, W> {
-    pub(super) const fn new(part: T) -> OneAtATime<T, W> {
+    pub(crate) const fn new(part: T) -> OneAtATime<T, W> {
         OneAtATime { part, of: PhantomData }
     }
 }
