@@ -42,4 +42,4 @@ pub use crate::world::{
     ThreadOperation, ThreadPosted, Threads, Word, World, threads,
 };
 #[doc(hidden)]
-pub use crate::world::{Lent, Reach};
+pub use crate::world::{Lent, Poller, Reach};

@@ -49,6 +49,8 @@ pub enum Kind {
     Allreduce,
     /// Starting and ending ranks that do nothing
     Startup,
+    /// A poll among 1,000 idle ranks of one node
+    Poll,
     /// Memory a rank keeps for a peer it never talks to
     Footprint,
 }
@@ -56,7 +58,7 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 23] = [
+pub const ALL: [Kind; 24] = [
     Put,
     PutRandom,
     PutAddress,
@@ -79,6 +81,7 @@ pub const ALL: [Kind; 23] = [
     Histogram,
     Indexgather,
     Startup,
+    Poll,
     Footprint,
 ];
 
@@ -151,6 +154,7 @@ impl Kind {
             Transpose => "transpose",
             Allreduce => "allreduce",
             Startup => "startup",
+            Poll => "poll",
             Footprint => "footprint",
         }
     }
@@ -180,6 +184,7 @@ impl Kind {
             Transpose => "Transposed array",
             Allreduce => "Allreduce by sum of f64",
             Startup => "Start and end of a job",
+            Poll => "Poll among 1,000 idle ranks",
             Footprint => "Memory for an idle peer",
         }
     }
@@ -209,6 +214,7 @@ impl Kind {
             Histogram => "memory bandwidth: items and elements once each, in order",
             Indexgather => "memory bandwidth: indices, elements and results once each, in order",
             Startup => "bare processes",
+            Poll => "a poll with 2 ranks",
             Footprint => "none",
         }
     }
@@ -239,7 +245,7 @@ impl Kind {
 
     /// Fewest ranks it makes sense for.
     pub fn least_ranks(self) -> usize {
-        if matches!(self, Startup | Footprint) { 1 } else { 2 }
+        if matches!(self, Startup | Poll | Footprint) { 1 } else { 2 }
     }
 
     /// Whether it is a stream of puts, whose figure over a network is the average of a whole run.
@@ -272,7 +278,7 @@ impl Kind {
             Transpose if quick => vec![2 * KIB * KIB],
             // 4096 rows of as many elements.
             Transpose => vec![128 * KIB * KIB],
-            Barrier | Histogram | Indexgather | Startup | Footprint => vec![0],
+            Barrier | Histogram | Indexgather | Startup | Poll | Footprint => vec![0],
         }
     }
 
@@ -284,6 +290,7 @@ impl Kind {
         let beside = |most| Bar { beside: Some(most), ..none };
         let bar = match self {
             Footprint => Bar { value: Some(8.0), ..none },
+            Poll => ratio(2.0),
             _ if ranks != 2 => none,
             Put | Get if small => Bar { ratio: Some(2.5), value: Some(3.0), ..none },
             PutRandom => ratio(1.1),

@@ -13,6 +13,7 @@ mod noise;
 mod own;
 mod peers;
 mod plot;
+mod poll;
 mod progress;
 pub mod rank;
 mod table;
@@ -39,7 +40,9 @@ use self::task::{Measured, Task};
 /// flags and memcpy on the same mapping, as a program written by hand for that one purpose, without this library. The
 /// ratio is ours over the limit for times and the limit over ours for bandwidth, so smaller is better everywhere.
 /// Transpose, histogram and indexgather have memory bandwidth as their limit, and one more column: `beside` shows a plain
-/// program that does the same work, which ours may beat, with the ratio to it in brackets. Beside put-address stands put. Figures are medians of batches;
+/// program that does the same work, which ours may beat, with the ratio to it in brackets. Beside put-address stands put. The limit
+/// of poll is `World::poll` with 2 ranks: both find nothing, in a job without other processes, after each rank sent one message.
+/// Figures are medians of batches;
 /// batches of ours, of the limit and of what stands beside take turns, and a ratio is the median over neighbouring ones.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -322,6 +325,7 @@ impl Bench {
     ) -> anyhow::Result<Vec<Measured>> {
         match kind {
             Kind::Startup => Ok(vec![starter.startup(self.batches(kind))?]),
+            Kind::Poll => Ok(vec![poll::idle(self.batches(kind), self.quick)?]),
             Kind::Footprint => {
                 let one = |name: &str, bytes| Measured {
                     name: name.into(),
@@ -348,11 +352,14 @@ impl Bench {
     }
 
     fn figure(&self, kind: Kind, measured: Measured) -> Option<Figure> {
-        let is_table = measured.name == "footprint";
         Some(Figure {
             kind,
             transport: self.transport,
-            ranks: if is_table { footprint::RANKS } else { self.ranks },
+            ranks: match &*measured.name {
+                "footprint" => footprint::RANKS,
+                "poll" => poll::RANKS,
+                _ => self.ranks,
+            },
             size: measured.size,
             ours: Summary::of(&measured.ours)?,
             limit: Summary::of(&measured.limit),

@@ -49,7 +49,7 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         Kind::Exchange => array::exchange,
         Kind::Transpose => array::transpose,
         Kind::Allreduce => allreduce::allreduce,
-        Kind::Startup | Kind::Footprint => {
+        Kind::Startup | Kind::Poll | Kind::Footprint => {
             let why = format!("{} needs no ranks of its own", session.task.kind.name());
             return Err(Error::InvalidArgument { operation: "bench", why });
         }

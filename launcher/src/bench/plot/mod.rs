@@ -46,7 +46,7 @@ pub fn write_all(folder: &Path, figures: &[Figure]) -> anyhow::Result<usize> {
 
 fn plot(kind: Kind, figures: &[&Figure]) -> Option<String> {
     let first = figures.first()?;
-    if kind == Kind::Footprint {
+    if matches!(kind, Kind::Poll | Kind::Footprint) {
         return None;
     }
     let series = series(figures);

@@ -1,0 +1,92 @@
+//! A rank that only polls, for measuring what a poll costs.
+
+use std::sync::Arc;
+
+use super::start::Place;
+use crate::bootstrap::job::{Arrival, JobMemory};
+use crate::bootstrap::nodes::Nodes;
+use crate::engine::{Engine, Mapping};
+use crate::error::Result;
+use crate::settings::{HugePages, Settings};
+use crate::transport::Sent;
+use crate::transport::shm::{self, Interface};
+
+/// Rank 0 of a job on this node, whose other ranks have no process. It polls as [`World::poll`](super::World::poll) does.
+#[doc(hidden)]
+pub struct Poller {
+    engine: Engine,
+    place: Place,
+}
+
+impl Poller {
+    /// Rank 0 of `ranks` ranks. None has sent a message yet.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfMemory`].
+    pub fn new(ranks: usize) -> Result<Poller> {
+        // The other ranks have no heap: small slots take less address space.
+        let settings = Settings { heap_limit: Some(1 << 20), huge_pages: HugePages::Off, ..Settings::default() };
+        let place = Place::of(0, JobMemory::create(ranks, &settings)?, &settings)?;
+        place.prepare(&settings, true)?;
+        let base = place.node.base() as usize;
+        place.job.arrive(0, Arrival { base, build: 0, shape: 0 })?;
+        let rank = Self::rank(&place, 0, &settings);
+        let engine = Engine::new(rank, settings, Nodes::default(), Vec::new(), None, Mapping::All);
+        Ok(Poller { engine, place })
+    }
+
+    fn rank(place: &Place, rank: usize, settings: &Settings) -> shm::Place {
+        shm::Place {
+            rank,
+            job: Arc::clone(&place.job),
+            node: Arc::clone(&place.node),
+            layout: place.layout(settings),
+            message_memory: settings.message_memory,
+            cross_memory_attach: false,
+        }
+    }
+
+    /// One message from each of the other ranks comes, and is delivered to nobody. Returns how many were delivered.
+    ///
+    /// # Errors
+    /// As [`crate::World::poll`].
+    pub fn hear_from_all(&self) -> Result<usize> {
+        for rank in 1..self.engine.size {
+            let place = Self::rank(&self.place, rank, &self.engine.settings);
+            // Its own lanes are not looked at.
+            let sent = Interface::new(place, [], true).send_short(0, 0, 0, &[]);
+            debug_assert_eq!(sent, Sent::Done, "an empty lane has room");
+        }
+        let mut delivered = 0;
+        loop {
+            match self.poll()? {
+                0 => return Ok(delivered),
+                count => delivered += count,
+            }
+        }
+    }
+
+    /// As [`crate::World::poll`].
+    ///
+    /// # Errors
+    /// As [`crate::World::poll`].
+    #[inline]
+    pub fn poll(&self) -> Result<usize> {
+        self.engine.poll_alive("polling")
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lone_poller_hears_once_from_each_rank() {
+        for ranks in [1, 2, 70, 1000] {
+            let poller = Poller::new(ranks).expect("a job");
+            assert_eq!(poller.poll().expect("polls"), 0);
+            assert_eq!(poller.hear_from_all().expect("polls"), ranks - 1);
+            assert_eq!(poller.poll().expect("polls"), 0);
+        }
+    }
+}
