@@ -130,6 +130,8 @@ pub fn feed_lane(bytes: &[u8]) {
             unsafe { set_line(receiver.lane, receiver.number, receiver.depth, whole) };
             receiver.number += 1;
         }
+        // Nobody rang for it.
+        receiver.interface.any_waiting();
         receiver.interface.receive(0, |_, _, message| {
             let payload = message.data();
             let some = payload.iter().step_by(64 << 10).chain(payload.last());

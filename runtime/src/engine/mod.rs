@@ -275,7 +275,8 @@ impl Engine {
     #[cold]
     fn nothing_came(&self, doing: &'static str) -> Result<()> {
         self.check_own(doing)?;
-        if let Some((rank, cause)) = self.first_lost() {
+        // What it sent before it failed comes first.
+        if let Some((rank, cause)) = self.first_lost().filter(|_| !self.interface.any_waiting()) {
             return Err(Error::PeerLost { rank, cause, doing: doing.into() });
         }
         self.idle_poll();

@@ -216,7 +216,7 @@ impl Engine {
             // Deliver what a rank sent before it died; report its death after that.
             if !progressed && let Some((rank, cause)) = self.first_lost() {
                 // It may have sent and died since the look for messages.
-                let came = self.poll_and::<TELL>()? != 0;
+                let came = self.interface.any_waiting() | (self.poll_and::<TELL>()? != 0);
                 if ready() {
                     return Ok(true);
                 }
@@ -284,7 +284,7 @@ impl Engine {
         let moved = !done
             && (self.has_pending() && self.flush_pending() != 0)
                 | (self.tasks.any.get() && self.turn_background() != 0);
-        if armed && !done && !moved && self.interface.first_waiting().is_none() && !self.job.any_lost() {
+        if armed && !done && !moved && !self.interface.any_waiting() && !self.job.any_lost() {
             match self.networks.is_empty() {
                 false => self.networks.sleep(nap.min(left)),
                 true => sleep_on(word, 1, Some(nap.min(left))),

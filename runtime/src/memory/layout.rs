@@ -1,7 +1,7 @@
 //! Where things lie in a rank's slot. All offsets count from the start of the slot.
 //!
 //! ```text
-//! | status, flags | exchange | handlers | connections | segments | handled | credits | lanes | lanes of contexts | table | statics |  arena  |  heap  |
+//! | status, flags | exchange | handlers | connections | segments | handled | doorbell | credits | lanes | lanes of contexts | table | statics |  arena  |  heap  |
 //! 0                                                                            control_len                         arena + stride/4 ... stride
 //! ```
 //!
@@ -67,7 +67,7 @@ const LANE_DEPTH_MAX: usize = 256;
 /// Fewest slots of one lane, unless set otherwise.
 const LANE_DEPTH_MIN: usize = 4;
 /// Lanes of contexts at one receiver. The first is shared by contexts that find no other one free. Chosen: more than threads of a
-/// rank usually send at a time; each poll of the receiver checks those that were ever used.
+/// rank usually send at a time.
 pub const CONTEXT_LANES: usize = 64;
 /// Slots of such a lane, unless set otherwise.
 const CONTEXT_LANE_DEPTH: usize = LANE_DEPTH_MAX;
@@ -85,7 +85,11 @@ pub struct SlotLayout {
     pub segments: usize,
     /// A word for each rank: messages of its contexts that came over a network and were handled. Only the slot's rank writes it.
     pub handled: usize,
-    /// One line a sender: how much of its lane is consumed.
+    /// A line, then a bit for each lane: senders tell of messages in lanes that polls do not check.
+    pub doorbell: usize,
+    /// Lanes that have a bit there: one a sender, then those of contexts.
+    pub doorbell_lanes: usize,
+    /// One line a sender: how much of its lane is consumed, and whether polls check it.
     pub credits: usize,
     /// One lane a sender.
     pub lanes: usize,
@@ -121,7 +125,10 @@ impl SlotLayout {
         let connections = (handlers + LINE + MAX_HANDLERS * HANDLER_ENTRY).next_multiple_of(LINE);
         let segments = connections + NETWORKS_MAX * CONNECTION_LEN;
         let handled = segments + SEGMENTS_HEAD + ranks * size_of::<u64>();
-        let credits = (handled + ranks * size_of::<u64>()).next_multiple_of(LINE);
+        let doorbell = (handled + ranks * size_of::<u64>()).next_multiple_of(LINE);
+        let doorbell_lanes = ranks + CONTEXT_LANES;
+        let groups_len = doorbell_lanes.div_ceil(u64::BITS as usize) * size_of::<u64>();
+        let credits = (doorbell + LINE + groups_len).next_multiple_of(LINE);
         let lanes = credits + ranks * LINE;
         let lane_depth = depth.map(usize::next_power_of_two).unwrap_or_else(|| {
             let fair = LANE_BUDGET / (LINE * ranks);
@@ -142,6 +149,8 @@ impl SlotLayout {
             connections,
             segments,
             handled,
+            doorbell,
+            doorbell_lanes,
             credits,
             lanes,
             lane_depth,
@@ -186,6 +195,11 @@ impl SlotLayout {
     /// Where the lane from `sender` begins in the receiver's slot.
     pub fn lane(&self, sender: usize) -> usize {
         self.lanes + sender * self.lane_depth * LINE
+    }
+
+    /// The bit of a context's lane in the doorbell.
+    pub fn context_doorbell(&self, lane: usize) -> usize {
+        self.doorbell_lanes - CONTEXT_LANES + lane
     }
 
     /// The claim of a context's lane, on a line of its own.

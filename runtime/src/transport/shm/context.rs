@@ -2,17 +2,18 @@
 //!
 //! A receiver's slot has [`CONTEXT_LANES`] lanes for contexts of all ranks. A context claims one when it sends there first, and gives
 //! it back when it is dropped; the next owner goes on where this one ended. So receivers need not know of contexts, each lane has
-//! one writer at a time, and a message of up to 48 bytes takes no lock. A line names its sender's rank, since owners change. The receiver checks
-//! the lanes that were ever used, which the count in its slot's first line tells.
+//! one writer at a time, and a message of up to 48 bytes takes no lock. A line names its sender's rank, since owners change. A count in
+//! the slot's first line tells how many lanes were ever used.
 //!
 //! If all lanes are claimed, a context claims the first lane, which no context keeps, for each message anew. It then sends there through
 //! that lane until it is dropped: two lanes have no order between them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::arena::{self, Arena, CONTEXT_ARENAS};
 use super::claim::Claim;
+use super::doorbell::Doorbell;
 use super::line::{Kind, SENDERS_MAX, Writer};
 use super::{Place, SHORT_MAX};
 use crate::error::{Error, Result};
@@ -74,6 +75,9 @@ pub(crate) struct ContextLanes {
 struct Lane {
     claim: *const Claim,
     writer: Writer,
+    doorbell: Doorbell,
+    /// Its bit there.
+    number: usize,
     is_shared: bool,
 }
 
@@ -202,6 +206,8 @@ impl ContextLanes {
                         self.layout.context_lane_depth.ilog2(),
                         written,
                     ),
+                    doorbell: Doorbell::of_slot(slot, &self.layout),
+                    number: self.layout.context_doorbell(number),
                     is_shared,
                 }
             }
@@ -286,7 +292,18 @@ impl Lane {
             return Sent::NoRoom;
         }
         write(&mut self.writer);
+        self.announce();
         Sent::Done
+    }
+
+    /// Tells the receiver of a message that was just written, if its polls do not check the lane.
+    #[inline(always)]
+    fn announce(&self) {
+        // The compiler does not load the mark before the message is stored.
+        compiler_fence(Ordering::SeqCst);
+        if !self.writer.is_polled() {
+            self.doorbell.ring(self.number);
+        }
     }
 
     #[cold]
@@ -298,6 +315,7 @@ impl Lane {
         let has_room = self.writer.has_room();
         if has_room {
             write(&mut self.writer);
+            self.announce();
         }
         claim.give_back(self.writer.written());
         if has_room { Sent::Done } else { Sent::NoRoom }

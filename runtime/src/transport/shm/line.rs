@@ -4,6 +4,9 @@
 //! head carries the lap in which it was written, so the reader can tell a new line from an old one and clears nothing.
 //! After every half lap the reader stores the number of lines it has consumed as a credit. The writer reads the credit only
 //! when its last known value says that the lane is full.
+//!
+//! Beside the credit stands whether the receiver's polls check the lane. The writer reads that after each message, and rings the
+//! receiver's [doorbell](super::doorbell) if they do not.
 
 use std::sync::atomic::Ordering;
 
@@ -29,8 +32,25 @@ impl Line {
     }
 }
 
+/// What the reader tells the writer. Zeroed memory is that of a fresh lane, which polls do not check.
+#[repr(C)]
+pub struct Credit {
+    /// Messages consumed, as of the last half lap.
+    consumed: AtomicU64,
+    /// 1 while each poll of the reader checks the lane.
+    polled: AtomicU64,
+}
+
+impl Credit {
+    /// One equal to zeroed memory.
+    #[cfg(test)]
+    pub fn fresh() -> Credit {
+        Credit { consumed: AtomicU64::new(0), polled: AtomicU64::new(0) }
+    }
+}
+
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Line>() == LINE);
+const _: () = assert!(size_of::<Line>() == LINE && size_of::<Credit>() <= LINE);
 
 /// A line's head word, from the low bits: lap (16 bits), id (8), kind (8), length (32). In a lane of contexts the upper 24 bits of
 /// the length are the sender's rank.
@@ -114,7 +134,7 @@ fn lap(number: u64, depth_log2: u32) -> u16 {
 #[derive(Debug)]
 pub struct Writer {
     lines: *mut Line,
-    credit: *const AtomicU64,
+    credit: *const Credit,
     /// Messages written.
     next: u64,
     /// The value of `next` at which the credit must be read again.
@@ -149,6 +169,13 @@ impl Writer {
         self.next
     }
 
+    /// Whether the reader's polls check the lane. Asked after a message is written: if not, ring.
+    #[inline(always)]
+    pub fn is_polled(&self) -> bool {
+        // SAFETY: the caller of `new` guarantees that it is mapped. Relaxed: `lanes.rs` expects a stale answer.
+        unsafe { &*self.credit }.polled.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether a message can be written now.
     #[inline(always)]
     pub fn has_room(&mut self) -> bool {
@@ -158,7 +185,7 @@ impl Writer {
     #[cold]
     fn refresh(&mut self) -> bool {
         // SAFETY: the caller of `new` guarantees that it is mapped. Pairs with the Release store in `Reader::publish`.
-        let consumed = unsafe { &*self.credit }.load(Ordering::Acquire);
+        let consumed = unsafe { &*self.credit }.consumed.load(Ordering::Acquire);
         self.limit = consumed + (1 << self.depth_log2);
         self.next < self.limit
     }
@@ -216,7 +243,7 @@ fn half(depth_log2: u32) -> u64 {
 #[derive(Debug)]
 pub struct Reader {
     lines: *const Line,
-    credit: *const AtomicU64,
+    credit: *const Credit,
     /// Messages read.
     next: u64,
     /// The value of `next` at which credit is returned next.
@@ -234,6 +261,17 @@ impl Reader {
     pub unsafe fn new(lines: *const u8, credit: *mut u8, depth_log2: u32) -> Reader {
         let (lines, credit) = (lines.cast(), credit.cast());
         Reader { lines, credit, next: 0, due: half(depth_log2), index: 0, depth_log2, lap: lap(0, depth_log2) }
+    }
+
+    /// Messages read.
+    pub fn read(&self) -> u64 {
+        self.next
+    }
+
+    /// Tells the writer whether polls check the lane from now on.
+    pub fn set_polled(&self, polled: bool) {
+        // SAFETY: the caller of `new` guarantees that it is mapped. Relaxed: see `Writer::is_polled`.
+        unsafe { &*self.credit }.polled.store(u64::from(polled), Ordering::Relaxed);
     }
 
     /// The head and body of the next message, if it has arrived.
@@ -274,7 +312,7 @@ impl Reader {
         self.index = (self.next & ((1 << self.depth_log2) - 1)) as u32;
         self.lap = lap(self.next, self.depth_log2);
         // SAFETY: the caller of `new` guarantees that it is mapped. Pairs with the Acquire load in `Writer::refresh`.
-        unsafe { &*self.credit }.store(self.next, Ordering::Release);
+        unsafe { &*self.credit }.consumed.store(self.next, Ordering::Release);
     }
 }
 
@@ -296,7 +334,7 @@ mod tests {
             let depth = 1usize << depth_log2;
             let mut memory = Vec::new();
             memory.resize_with(depth, Line::fresh);
-            let credit = AtomicU64::new(0);
+            let credit = Credit::fresh();
             let lines = memory.as_mut_ptr().cast::<u8>();
             // SAFETY: both live to the end of the loop body; one writer, one reader.
             let (mut writer, mut reader) = unsafe {

@@ -5,8 +5,10 @@ mod atomics;
 mod claim;
 mod context;
 mod device;
+mod doorbell;
 mod doze;
 mod event;
+mod lanes;
 pub(super) mod line;
 #[cfg(all(test, loom))]
 mod models;
@@ -22,9 +24,11 @@ pub use self::wire::{ShmWire, decode_address};
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 
 use self::arena::Arena;
+use self::doorbell::Doorbell;
+use self::lanes::Lanes;
 use self::line::{BODY, Kind, Reader, Writer};
 use super::peers::{Links, NOT_CONNECTED};
 use super::{Message, Retained, Sent};
@@ -47,12 +51,10 @@ pub(crate) struct Interface {
     /// Index into `peers`, or [`NOT_CONNECTED`].
     links: Links,
     peers: UnsafeCell<Vec<Peer>>,
-    /// Those of ranks, then those of contexts.
-    readers: UnsafeCell<Vec<Reader>>,
-    /// Who writes to each of them that is a rank's, in ascending order.
+    /// Those of ranks, then those of contexts that were ever used.
+    lanes: UnsafeCell<Lanes>,
+    /// Who writes to each of them that is a rank's, in ascending order. Without lanes of ranks there are none of contexts.
     senders: Box<[u32]>,
-    /// Lanes of contexts to this rank that were ever used, in its slot. Without lanes of ranks there are none of contexts.
-    context_lanes: *const AtomicU64,
     arena: RefCell<Arena>,
     delivering: Cell<bool>,
     full_fence: Cell<bool>,
@@ -106,24 +108,21 @@ impl Interface {
         let slot = node.slot(rank);
         let depth_log2 = layout.lane_depth.ilog2();
         let senders: Box<[u32]> = senders.into_iter().map(|rank| rank as u32).collect();
-        let readers = senders
-            .iter()
-            .map(|from| *from as usize)
+        let mut lanes = Lanes::new(match senders.is_empty() {
+            true => Doorbell::silent(),
+            // SAFETY: this rank's own slot, committed and mapped while `node` lives.
+            false => unsafe { Doorbell::of_slot(slot, &layout) },
+        });
+        for from in senders.iter().map(|from| *from as usize) {
             // SAFETY: every rank's control area is committed before it arrives; this rank alone reads its lanes.
-            .map(|from| unsafe { Reader::new(slot.add(layout.lane(from)), slot.add(layout.credit(from)), depth_log2) })
-            .collect();
-        static NONE: AtomicU64 = AtomicU64::new(0);
-        let context_lanes = match senders.is_empty() {
-            true => &raw const NONE,
-            // SAFETY: a slot begins with its `Status`; only the address is taken.
-            false => unsafe { &raw const (*slot.cast::<Status>()).context_lanes },
-        };
+            let reader = unsafe { Reader::new(slot.add(layout.lane(from)), slot.add(layout.credit(from)), depth_log2) };
+            lanes.add(from, reader);
+        }
         Interface {
             rank,
-            context_lanes,
             links: Links::idle(ranks),
             peers: UnsafeCell::default(),
-            readers: UnsafeCell::new(readers),
+            lanes: UnsafeCell::new(lanes),
             senders,
             arena: RefCell::new(Arena::new(Arc::clone(&node), &layout, rank, message_memory, ranks)),
             delivering: Cell::new(false),
@@ -189,8 +188,7 @@ impl Interface {
                 copy_short(body.add(8), payload.as_ptr(), len);
             }
         });
-        // SAFETY: the roster is mapped while `job` lives.
-        self.wake(unsafe { &*peer.sleep }, to);
+        self.announce(peer, to);
         Sent::Done
     }
 
@@ -206,8 +204,7 @@ impl Interface {
             // SAFETY: the body has SHORT_MAX bytes.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), body, bytes.len()) };
         });
-        // SAFETY: the roster is mapped while `job` lives.
-        self.wake(unsafe { &*peer.sleep }, to);
+        self.announce(peer, to);
         Sent::Done
     }
 
@@ -257,8 +254,7 @@ impl Interface {
                 body.cast::<u64>().add(1).write(len as u64);
             }
         });
-        // SAFETY: the roster is mapped while `job` lives.
-        self.wake(unsafe { &*peer.sleep }, to);
+        self.announce(peer, to);
         Ok(Sent::Done)
     }
 
@@ -266,6 +262,26 @@ impl Interface {
     #[inline]
     pub fn has_room(&self, to: usize) -> bool {
         self.peer(to).writer.has_room()
+    }
+
+    /// Tells `to` of a message that was just written: it sleeps, or its polls do not check this lane.
+    #[inline(always)]
+    fn announce(&self, peer: &Peer, to: usize) {
+        // SAFETY: the roster is mapped while `job` lives.
+        let sleep = unsafe { &*peer.sleep };
+        // The mark is loaded behind the barrier, so that the compiler does not load it before the message is stored.
+        if doze::must_wake(sleep, || self.barrier()) | !peer.writer.is_polled() {
+            self.announce_aloud(peer.writer.is_polled(), to);
+        }
+    }
+
+    #[cold]
+    fn announce_aloud(&self, is_polled: bool, to: usize) {
+        if !is_polled {
+            // SAFETY: the control area of a mapped rank, committed before it arrived.
+            unsafe { Doorbell::of_slot(self.node.slot(to), &self.layout) }.ring(self.rank);
+        }
+        self.wake_if_asleep(to);
     }
 
     /// Wakes `rank` if it sleeps; call after what it waits for is stored.
@@ -276,17 +292,19 @@ impl Interface {
 
     #[inline(always)]
     fn wake(&self, sleep: &AtomicU32, rank: usize) {
-        // The sleeper sets its word and then runs a barrier on every core (membarrier), so that program order is
-        // enough here: either it sees what was stored, or we see that it sleeps.
-        let barrier = || {
-            if self.full_fence.get() {
-                fence(Ordering::SeqCst);
-            } else {
-                compiler_fence(Ordering::SeqCst);
-            }
-        };
-        if doze::must_wake(sleep, barrier) {
+        if doze::must_wake(sleep, || self.barrier()) {
             self.wake_sleeper(rank);
+        }
+    }
+
+    /// The sleeper sets its word and then runs a barrier on every core (membarrier), so that program order is enough here: either it
+    /// sees what was stored, or we see that it sleeps.
+    #[inline(always)]
+    fn barrier(&self) {
+        if self.full_fence.get() {
+            fence(Ordering::SeqCst);
+        } else {
+            compiler_fence(Ordering::SeqCst);
         }
     }
 
@@ -306,78 +324,117 @@ impl Interface {
         self.asleep.as_ref()?.borrow_mut().pop()
     }
 
-    /// Number of the first lane in which a message is waiting to be delivered. Inside a handler there is none: handlers do not
+    /// Place of the first lane with a message, among those that a poll checks. Inside a handler there is none: handlers do not
     /// nest.
     #[inline(always)]
     pub fn first_waiting(&self) -> Option<usize> {
         if self.delivering.get() {
             return None;
         }
-        // SAFETY: the slot is mapped while `node` lives.
-        let of_contexts = unsafe { &*self.context_lanes }.load(Ordering::Relaxed) as usize;
-        // SAFETY: a shared borrow, on the one thread; readers are only changed while delivering and in `add_context_lanes`.
-        let readers = unsafe { &*self.readers.get() };
-        if of_contexts > readers.len() - self.senders.len() {
-            self.add_context_lanes();
+        // SAFETY: on the one thread, outside a delivery: the only borrow.
+        let lanes = unsafe { &mut *self.lanes.get() };
+        if lanes.is_due() {
+            self.attend(lanes);
         }
-        // SAFETY: as above.
-        unsafe { &*self.readers.get() }.iter().position(|reader| reader.peek().is_some())
+        lanes.first_waiting()
     }
 
-    /// Contexts have used further lanes: polls check them from now on.
     #[cold]
-    fn add_context_lanes(&self) {
-        // SAFETY: as in `first_waiting`. Pairs with the Release in `ContextLanes::claim_lane`.
-        let lanes = unsafe { &*self.context_lanes }.load(Ordering::Acquire) as usize;
-        // SAFETY: outside a delivery, on the one thread, and no borrow of readers lives.
-        let readers = unsafe { &mut *self.readers.get() };
+    fn attend(&self, lanes: &mut Lanes) {
+        if lanes.attend() {
+            self.add_context_lanes(lanes);
+        }
+    }
+
+    /// Whether a message waits in any lane, also in one that polls do not check; the next poll finds it. Call before sleep, and before
+    /// a failed peer is reported. Inside a handler there is none.
+    #[cold]
+    pub fn any_waiting(&self) -> bool {
+        if self.delivering.get() {
+            return false;
+        }
+        // SAFETY: on the one thread, outside a delivery: the only borrow.
+        let lanes = unsafe { &mut *self.lanes.get() };
+        self.add_context_lanes(lanes);
+        lanes.any_waiting()
+    }
+
+    /// Contexts may have used further lanes: polls check them from now on.
+    fn add_context_lanes(&self, lanes: &mut Lanes) {
+        if self.senders.is_empty() {
+            return;
+        }
         let (slot, layout) = (self.node.slot(self.rank), &self.layout);
-        for lane in readers.len() - self.senders.len()..lanes.min(CONTEXT_LANES) {
+        // SAFETY: a slot begins with its `Status`, all atomics. Pairs with the Release in `ContextLanes::claim_lane`.
+        let used = unsafe { &*slot.cast::<Status>() }.context_lanes.load(Ordering::Acquire) as usize;
+        for lane in lanes.len() - self.senders.len()..used.min(CONTEXT_LANES) {
             // SAFETY: below the count of used lanes, so backed with memory. This rank alone reads it, from its first message on.
-            readers.push(unsafe {
+            let reader = unsafe {
                 let (lines, credit) = (slot.add(layout.context_lane(lane)), slot.add(layout.context_credit(lane)));
                 Reader::new(lines, credit, layout.context_lane_depth.ilog2())
-            });
+            };
+            lanes.add(layout.context_doorbell(lane), reader);
+            lanes.poll_lane(lanes.len() - 1);
         }
     }
 
-    /// Hands waiting messages to `sink`: sender, id, payload. At most a lane's depth from each lane that does not come before
-    /// `first`, so that a sender that floods its lane delays no other one for longer. Returns how many.
+    /// Hands waiting messages to `sink`: sender, id, payload. Of the lanes that a poll checks, from the place `first` on. At most a
+    /// lane's depth from each, so that a sender that floods its lane delays no other one for longer. Returns how many.
     #[inline(always)]
     pub fn receive(&self, first: usize, mut sink: impl FnMut(usize, u8, &Message<'_>)) -> usize {
         if self.delivering.replace(true) {
             return 0;
         }
         let _guard = Delivering(&self.delivering);
-        // SAFETY: `delivering` was false, so this is the only borrow of readers; handlers cannot come back here.
-        let readers = unsafe { &mut *self.readers.get() };
+        // SAFETY: `delivering` was false, so this is the only borrow; handlers cannot come back here.
+        let lanes = unsafe { &mut *self.lanes.get() };
         let mut delivered = Delivered { count: 0, interface: self };
-        let (of_ranks, of_contexts) = readers.split_at_mut(self.senders.len());
-        for (reader, from) in of_ranks.iter_mut().zip(&self.senders).skip(first) {
-            let from = *from as usize;
-            for _ in 0..self.layout.lane_depth {
-                let Some((head, body)) = reader.peek() else { break };
-                let finish = Advance { reader, interface: self, from };
-                self.deliver_line(from, head, body, &mut sink);
-                drop(finish);
-                delivered.count += 1;
-            }
-        }
-        for reader in of_contexts.iter_mut().skip(first.saturating_sub(of_ranks.len())) {
-            for _ in 0..self.layout.context_lane_depth {
-                let Some((head, body)) = reader.peek() else { break };
-                let finish = AdvanceContext(reader);
-                match self.sender_of(head) {
-                    Some(from) => self.deliver_line(from, head.without_sender(), body, &mut sink),
-                    None => self.refuse(head.sender(), "a line of a rank that has no lane here"),
-                }
-                drop(finish);
-                delivered.count += 1;
+        for place in first..lanes.polled() {
+            let (index, lane) = lanes.at(place);
+            match self.senders.get(index) {
+                Some(from) => self.receive_from(*from as usize, &mut lane.reader, &mut delivered.count, &mut sink),
+                None => self.receive_from_contexts(&mut lane.reader, &mut delivered.count, &mut sink),
             }
         }
         let count = delivered.count;
         std::mem::forget(delivered);
         count
+    }
+
+    #[inline(always)]
+    fn receive_from(
+        &self,
+        from: usize,
+        reader: &mut Reader,
+        count: &mut usize,
+        sink: &mut impl FnMut(usize, u8, &Message<'_>),
+    ) {
+        for _ in 0..self.layout.lane_depth {
+            let Some((head, body)) = reader.peek() else { break };
+            let finish = Advance { reader, interface: self, from };
+            self.deliver_line(from, head, body, sink);
+            drop(finish);
+            *count += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn receive_from_contexts(
+        &self,
+        reader: &mut Reader,
+        count: &mut usize,
+        sink: &mut impl FnMut(usize, u8, &Message<'_>),
+    ) {
+        for _ in 0..self.layout.context_lane_depth {
+            let Some((head, body)) = reader.peek() else { break };
+            let finish = AdvanceContext(reader);
+            match self.sender_of(head) {
+                Some(from) => self.deliver_line(from, head.without_sender(), body, sink),
+                None => self.refuse(head.sender(), "a line of a rank that has no lane here"),
+            }
+            drop(finish);
+            *count += 1;
+        }
     }
 
     /// The rank of the context that wrote a line, if it may write here.
@@ -582,8 +639,8 @@ mod tests {
         let seen: Rc<RefCell<Vec<(usize, usize)>>> = Rc::default();
         let sees = Rc::clone(&seen);
         let sink = |from, _, message: &Message<'_>| sees.borrow_mut().push((from, message.data().len()));
-        // SAFETY: nothing else looks at them meanwhile.
-        assert_eq!(unsafe { &*zero.readers.get() }.len(), 2, "a look for messages is a look at each lane");
+        // SAFETY: nothing else uses them meanwhile.
+        assert_eq!(unsafe { &*zero.lanes.get() }.len(), 2);
         assert_eq!(two.send_short(0, 3, 7, b"x"), Sent::Done);
         assert_eq!(two.send_block(0, 3, 1000, |_| ()).expect("fits"), Sent::Done);
         assert_eq!(zero.send_short(0, 3, 7, b"own"), Sent::Done);

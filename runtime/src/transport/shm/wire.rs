@@ -228,7 +228,7 @@ impl Wire for ShmWire {
 
     fn has_arrivals(&self) -> bool {
         // A handler does not see what waits behind its own message.
-        self.interface.delivering() || self.interface.first_waiting().is_some()
+        self.interface.delivering() || self.interface.any_waiting()
     }
 
     fn losses(&self) -> u64 {
