@@ -55,7 +55,7 @@ impl Engine {
         }
     }
 
-    /// Adds one to the word at `offset` of the slot of `rank`, which is mapped; this rank alone writes that word.
+    /// Adds one to the word at `offset` of the slot of `rank`, which is mapped. No network adds to that word.
     ///
     /// # Errors
     /// [`crate::Error::PeerLost`].
@@ -70,8 +70,8 @@ impl Engine {
         }
         // SAFETY: an aligned word of a mapped slot, in bounds, as the caller guarantees.
         let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(offset).cast()) };
-        // A single writer needs no locked add. Release pairs with the Acquire load of who counts.
-        word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
+        // Other mapped ranks add to it too. Release pairs with the Acquire load in `Words::count`.
+        word.fetch_add(1, Ordering::Release);
         self.wake_if_asleep(rank);
         Ok(Sent::Done)
     }

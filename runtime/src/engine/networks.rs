@@ -162,11 +162,6 @@ impl<N: Deref<Target = dyn Far>> Networks<N> {
         self.pace.is_none() && self.to(rank).is_silent()
     }
 
-    /// Whether some network rings bells by notices. The same on all ranks.
-    pub(crate) fn notifies(&self) -> bool {
-        self.list.iter().any(|network| network.notifies())
-    }
-
     /// Most bytes of a message to any rank, header included.
     pub(crate) fn largest_message(&self) -> usize {
         self.list.iter().map(|network| network.largest_message()).min().unwrap_or(usize::MAX)

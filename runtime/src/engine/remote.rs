@@ -393,11 +393,6 @@ impl Engine {
         self.do_or_keep(rank, Operation::Ring { offset })
     }
 
-    /// Whether bells are rung by notices, and have a word for them.
-    pub(crate) fn rings_by_notice(&self) -> bool {
-        self.networks.notifies()
-    }
-
     /// Writes `bytes`, if any, at `offset` of the slot of `rank`, which exists and is not this rank, and adds one to one of the
     /// two words at `bell`: the target itself adds to the first when it takes a notice, the network adds to the second.
     ///

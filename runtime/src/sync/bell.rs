@@ -6,14 +6,19 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::memory::layout::LINE;
 
-/// The words of a bell: at each rank one for every ringer, so that ringing is a plain store and never loses a
-/// count. The bell's count is their sum. Where a network has notices a word comes first that the rank itself counts them
-/// in: what the device adds to and what the processor adds to are not atomic to each other. The last word is that of the contexts
-/// of all ranks that have the bell mapped: several threads add to it, atomically.
+/// The words of a bell at each rank, all in one line, so that a wait checks one line however many ranks there are. The bell's count
+/// is their sum. Atomics of a device and of the processor are not atomic to each other, so each has a word of its own.
+///
+/// | word | all ranks are mapped, at most [`WRITERS`] | all mapped, more | others are reached over a network |
+/// | --- | --- | --- | --- |
+/// | 0 | contexts of all ranks, by the processor | all ranks and contexts, by the processor | notices, counted by the rank itself |
+/// | 1 | rank 0, which alone writes it | | mapped ranks and their contexts, by the processor |
+/// | 2 | rank 1, and so on | | other ranks and their contexts, by the network |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Words {
-    /// This ringer's word in the slot of rank 0.
+    /// The word in the slot of rank 0 that this rank adds to.
     mine: *mut u64,
     /// All words in this rank's own slot.
     here: *mut u64,
@@ -22,43 +27,45 @@ pub struct Words {
     reach: usize,
     /// Where the bell lies in every slot: at the start of a line.
     offset: usize,
-    /// Words before those of the ringers: one, or none.
-    own: usize,
+    /// Words that are used.
+    used: usize,
+    /// No other rank writes this rank's word.
+    alone: bool,
 }
 
 /// Bytes of the words of a bell.
-pub fn words_len(engine: &Engine) -> usize {
-    (own_words(engine) + engine.size + 1) * size_of::<u64>()
-}
-
-fn own_words(engine: &Engine) -> usize {
-    usize::from(engine.rings_by_notice())
-}
+pub const WORDS_LEN: usize = LINE;
+/// Ranks that have a word each: as many as fit in the line beside that of contexts. A store costs the ringer less than an atomic.
+const WRITERS: usize = LINE / size_of::<u64>() - 1;
+/// Over a network: the word of mapped ranks.
+const PROCESSORS: usize = 1;
+/// Over a network: the word of all other ranks.
+const NETWORK: usize = 2;
 
 impl Words {
     /// The words at `offset` of every slot.
     ///
     /// # Safety
-    /// They are zeroed symmetric memory of [`words_len`] bytes, at the start of a line, that lives as long as the value and
+    /// They are zeroed symmetric memory of [`WORDS_LEN`] bytes, at the start of a line, that lives as long as the value and
     /// is used for nothing else.
     pub unsafe fn new(engine: &Engine, offset: usize) -> Words {
-        let own = own_words(engine);
-        // SAFETY: the caller's word.
+        let all_mapped = engine.routes.all_mapped();
+        let alone = all_mapped && engine.size <= WRITERS;
+        let used = match (all_mapped, alone) {
+            (_, true) => 1 + engine.size,
+            (true, false) => 1,
+            (false, false) => 1 + NETWORK,
+        };
+        // SAFETY: inside the words that the caller guarantees.
         let (mine, here) = unsafe {
-            let mine = engine.node.slot(0).add(offset).cast::<u64>().add(own + engine.rank);
+            let mine = engine.node.slot(0).add(offset).cast::<u64>().add(if alone { 1 + engine.rank } else { 0 });
             (mine, engine.node.slot(engine.rank).add(offset).cast())
         };
-        Words {
-            mine,
-            here,
-            stride: 1 << engine.node.stride_log2(),
-            reach: engine.routes.processor_atomics(),
-            offset,
-            own,
-        }
+        let (stride, reach) = (1 << engine.node.stride_log2(), engine.routes.processor_atomics());
+        Words { mine, here, stride, reach, offset, used, alone }
     }
 
-    /// Adds one at `rank`. Everything this rank has put there before is visible to who sees the count.
+    /// Adds one at `rank`. Everything this rank has put there before is visible to whoever sees the count.
     ///
     /// # Errors
     /// [`crate::Error::RankOutOfRange`]; over a network [`crate::Error::PeerLost`].
@@ -67,10 +74,15 @@ impl Words {
         if rank >= self.reach {
             return self.put_ring_far(engine, rank, self.offset, &[]);
         }
-        // SAFETY: a live word, by the word given to `new`; this rank alone writes it.
+        // SAFETY: a live word, as the caller of `new` guarantees.
         let word = unsafe { AtomicU64::from_ptr(self.mine.byte_add(rank * self.stride)) };
-        // A single writer needs no locked add. Release pairs with the Acquire load in `count`.
-        word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
+        // Release pairs with the Acquire load in `count`.
+        if self.alone {
+            // A single writer needs no locked add.
+            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
+        } else {
+            word.fetch_add(1, Ordering::Release);
+        }
         engine.interface.wake_if_asleep(rank);
         Ok(())
     }
@@ -81,32 +93,38 @@ impl Words {
     /// As [`Words::ring`].
     pub(crate) fn put_ring_far(self, engine: &Engine, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
         engine.check_rank(rank, "ring")?;
-        let word = self.offset + (self.own + engine.rank) * size_of::<u64>();
         if !engine.routes.is_mapped(rank) {
-            return engine.far_put_ring(rank, offset, bytes, [self.offset, word]);
+            return engine.far_put_ring(rank, offset, bytes, [self.offset, self.word(NETWORK)]);
         }
         engine.far_put(rank, offset, bytes)?;
-        engine.ring_mapped(rank, word)
+        engine.ring_mapped(rank, self.word(PROCESSORS))
+    }
+
+    /// Offset, in every slot, of a word.
+    fn word(self, number: usize) -> usize {
+        self.offset + number * size_of::<u64>()
     }
 
     /// Offsets, in every slot, of the words that contexts of this rank add to: by the processor, and over a network.
     pub(crate) fn for_contexts(self, engine: &Engine) -> [usize; 2] {
-        [engine.size, engine.rank].map(|number| self.offset + (self.own + number) * size_of::<u64>())
+        let processors = if engine.routes.all_mapped() { 0 } else { PROCESSORS };
+        [processors, NETWORK].map(|number| self.word(number))
     }
 
-    /// Rings so far at this rank. Looks once, and delivers nothing.
+    /// Rings so far at this rank, as of now. Delivers nothing.
     #[inline(always)]
-    pub fn count(self, engine: &Engine) -> u64 {
-        // SAFETY: live words, so many, by the word given to `new`.
+    pub fn count(self) -> u64 {
+        // SAFETY: live words, so many, as the caller of `new` guarantees.
         let word = |number| unsafe { AtomicU64::from_ptr(self.here.add(number)) };
-        (0..self.own + engine.size + 1).map(|number| word(number).load(Ordering::Acquire)).sum()
+        // Acquire pairs with the Release of each ring.
+        (0..self.used).map(|number| word(number).load(Ordering::Acquire)).sum()
     }
 
     /// Waits until the count is at least `target`, and tells what it is then.
     pub(crate) fn wait(self, engine: &Rc<Engine>, target: u64, limit: Option<Duration>) -> Result<u64> {
         let mut count = 0;
         engine.wait_until("waiting for a bell", limit, || {
-            count = self.count(engine);
+            count = self.count();
             count >= target
         })?;
         Ok(count)

@@ -7,7 +7,7 @@ use super::allocate::Block;
 use super::{OneThread, World};
 use crate::engine::{Claim, Engine};
 use crate::error::Result;
-use crate::sync::bell::{Words, words_len};
+use crate::sync::bell::{WORDS_LEN, Words};
 
 /// A counter at every rank, that any rank rings to say that something has happened there.
 ///
@@ -15,8 +15,8 @@ use crate::sync::bell::{Words, words_len};
 /// only grows: wait for the next number instead of resetting it. There is no way to look without polling, so a loop
 /// over [`Bell::count`] always delivers messages.
 ///
-/// A bell has one word for each ringer, and one for the [contexts](World::context) of all ranks, so ringing is one store, and costs the
-/// target a read of a line for every eight of these words.
+/// A bell takes one cache line of each rank, however many ranks there are. Ringing is one store where at most 7 ranks share memory, an
+/// atomic add where more do, and over a network an atomic of the network, or a notice.
 pub struct Bell {
     pub(super) words: OneThread<Words, Bell>,
     engine: OneThread<Rc<Engine>, Bell>,
@@ -29,7 +29,7 @@ impl World {
     /// # Errors
     /// As [`World::alloc`].
     pub fn bell(&self) -> Result<Bell> {
-        let block = self.allocate(words_len(self.engine()), "bell")?;
+        let block = self.allocate(WORDS_LEN, "bell")?;
         // SAFETY: the block is zeroed, has that many bytes, and lives in the bell.
         let words = unsafe { Words::new(self.engine(), block.offset) };
         Ok(Bell { words: OneThread::new(words), engine: OneThread::new(Rc::clone(self.engine())), block })
@@ -46,7 +46,7 @@ impl Bell {
         self.engine.claim(self.block.number)
     }
 
-    /// Adds one to the count at `rank`. Never blocks; nothing is needed from the target, who counts when it looks.
+    /// Adds one to the count at `rank`. Never blocks; the target need not make progress.
     ///
     /// # Errors
     /// [`crate::Error::RankOutOfRange`].
@@ -62,7 +62,7 @@ impl Bell {
     #[inline]
     pub fn count(&self) -> Result<u64> {
         self.engine.poll_alive("looking at a bell")?;
-        Ok(self.words.count(&self.engine))
+        Ok(self.words.count())
     }
 
     /// Waits until the bell has been rung at least `target` times in all, and tells how often it has. Delivers
@@ -89,6 +89,6 @@ impl Bell {
 
 impl std::fmt::Debug for Bell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Bell(rung {} times)", self.words.count(&self.engine))
+        write!(f, "Bell(rung {} times)", self.words.count())
     }
 }

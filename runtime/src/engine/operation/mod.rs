@@ -69,7 +69,7 @@ pub(crate) enum Operation<B> {
     Put { offset: usize, bytes: B, done: usize, tell: bool },
     /// Adds one to a word of the target's slot, by the network.
     Ring { offset: usize },
-    /// Adds one to a word of a mapped slot on the same node. Only this rank writes that word.
+    /// Adds one to a word of a mapped slot on the same node, by the processor.
     Chime { offset: usize },
     /// An atomic on a word of the target's slot, whose result is not fetched.
     Change { offset: usize, change: Change },
