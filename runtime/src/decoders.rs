@@ -112,7 +112,7 @@ pub fn feed_lane(bytes: &[u8]) {
         let stride_log2 = job.stride_log2();
         let slots = Slots { offset: job.slots_offset(), count: 2, stride_log2, reserved: false, transparent: false };
         let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
-        let layout = SlotLayout::new(2, 1 << stride_log2, Some(4));
+        let layout = SlotLayout::new(2, 2, 1 << stride_log2, Some(4));
         node.commit(0, 0, layout.control_len.next_multiple_of(node.granule(0)), 2, "lanes", "").expect("memory");
         job.arrive(0, Arrival { base: node.base() as usize, build: 0, shape: 0 }).expect("arrives");
         // SAFETY: inside the slot.

@@ -51,7 +51,7 @@ impl Rank {
             transparent: false,
         };
         let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
-        let layout = SlotLayout::new(2, 1 << job.stride_log2(), Some(16));
+        let layout = SlotLayout::new(2, 2, 1 << job.stride_log2(), Some(16));
         let len = layout.control_len.next_multiple_of(node.granule(0));
         node.commit(rank, 0, len, 2, "memory to start", "").expect("memory");
         job.arrive(rank, Arrival { base: node.base() as usize, build: 0, shape: 0 }).expect("arrives");

@@ -52,7 +52,7 @@ pub fn per_idle_peer(ranks: usize) -> f64 {
 /// Bytes of shared memory a rank has for each rank of its node: lane and credit, in a job of `ranks` on one node.
 pub fn per_node_mate(ranks: usize, settings: &Settings) -> f64 {
     const STRIDE: usize = 1 << 36;
-    let layout = SlotLayout::new(ranks, STRIDE, settings.lane_depth);
+    let layout = SlotLayout::new(ranks, ranks, STRIDE, settings.lane_depth);
     ((1 + layout.lane_depth) * LINE) as f64
 }
 

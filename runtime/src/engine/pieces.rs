@@ -331,7 +331,7 @@ mod tests {
         let stride_log2 = job.stride_log2();
         let slots = Slots { offset: job.slots_offset(), count: 1, stride_log2, reserved: false, transparent: false };
         let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
-        let layout = SlotLayout::new(1, 1 << stride_log2, None);
+        let layout = SlotLayout::new(1, 1, 1 << stride_log2, None);
         node.commit(0, 0, layout.control_len.next_multiple_of(node.granule(0)), 1, "a record", "").expect("memory");
         (Connection::new(&node, layout, 0, 0), layout)
     }

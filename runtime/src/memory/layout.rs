@@ -5,8 +5,9 @@
 //! 0                                                                            control_len                         arena + stride/4 ... stride
 //! ```
 //!
-//! Credits and lanes together keep to one budget however many ranks there are, so a receiver's memory does not
-//! grow with the square of the ranks of the node. Lanes of contexts are backed with memory when they are first used.
+//! Doorbell, credits and lanes are for the ranks of this host: the others send over a network. What networks access comes before them,
+//! or after the room for as many of them as a host can have, so that it lies at the same place on all hosts. Lanes together keep to one
+//! budget while each has more than its least, so a receiver's memory does not grow with the square of the ranks of the node. Lanes of contexts are backed with memory when they are first used.
 
 use std::sync::atomic::AtomicU64;
 
@@ -66,6 +67,8 @@ const LANE_BUDGET: usize = 256 << 10;
 const LANE_DEPTH_MAX: usize = 256;
 /// Fewest slots of one lane, unless set otherwise.
 const LANE_DEPTH_MIN: usize = 4;
+/// Ranks that a host can have.
+pub const HOST_RANKS_MAX: usize = 1 << 16;
 /// Lanes of contexts at one receiver. The first is shared by contexts that find no other one free. Chosen: more than threads of a
 /// rank usually send at a time.
 pub const CONTEXT_LANES: usize = 64;
@@ -118,27 +121,30 @@ pub struct SlotLayout {
 }
 
 impl SlotLayout {
-    /// The layout for `ranks` ranks in slots of `stride` bytes; `depth` forces the lanes' depth.
-    pub fn new(ranks: usize, stride: usize, depth: Option<usize>) -> SlotLayout {
+    /// The layout on a host with `here` of a job's `ranks` ranks, in slots of `stride` bytes; `depth` forces the lanes' depth. Up to
+    /// the doorbell, and from the table on, it is the same on all hosts of the job.
+    pub fn new(ranks: usize, here: usize, stride: usize, depth: Option<usize>) -> SlotLayout {
         let exchange = (2 + BARRIER_ROUNDS) * LINE;
         let handlers = exchange + 2 * EXCHANGE_LEN;
         let connections = (handlers + LINE + MAX_HANDLERS * HANDLER_ENTRY).next_multiple_of(LINE);
         let segments = connections + NETWORKS_MAX * CONNECTION_LEN;
         let handled = segments + SEGMENTS_HEAD + ranks * size_of::<u64>();
         let doorbell = (handled + ranks * size_of::<u64>()).next_multiple_of(LINE);
-        let doorbell_lanes = ranks + CONTEXT_LANES;
+        let doorbell_lanes = here + CONTEXT_LANES;
         let groups_len = doorbell_lanes.div_ceil(u64::BITS as usize) * size_of::<u64>();
         let credits = (doorbell + LINE + groups_len).next_multiple_of(LINE);
-        let lanes = credits + ranks * LINE;
+        let lanes = credits + here * LINE;
         let lane_depth = depth.map(usize::next_power_of_two).unwrap_or_else(|| {
-            let fair = LANE_BUDGET / (LINE * ranks);
+            let fair = LANE_BUDGET / (LINE * here);
             (fair + 1).next_power_of_two().div_ceil(2).clamp(LANE_DEPTH_MIN, LANE_DEPTH_MAX)
         });
-        let control_len = (lanes + ranks * lane_depth * LINE).next_multiple_of(4096);
+        let control_len = (lanes + here * lane_depth * LINE).next_multiple_of(4096);
         let context_lanes = control_len;
         let context_lane_depth = depth.map_or(CONTEXT_LANE_DEPTH, usize::next_power_of_two);
         let context_lanes_len = CONTEXT_LANES * (2 + context_lane_depth) * LINE;
-        let table = (context_lanes + context_lanes_len).next_multiple_of(super::node::HUGE_PAGE);
+        let most = doorbell + most_for_lanes(ranks.min(HOST_RANKS_MAX), depth);
+        debug_assert!(control_len <= most, "{here} of {ranks} ranks: {control_len} bytes in {most}");
+        let table = (most + context_lanes_len).next_multiple_of(super::node::HUGE_PAGE);
         let statics = (table + SEGMENT_BLOCKS * SEGMENT_BLOCK * SEGMENT_LEN).next_multiple_of(super::node::HUGE_PAGE);
         let statics_len = (stride / 16).next_multiple_of(super::node::HUGE_PAGE);
         let arena = statics + statics_len;
@@ -187,12 +193,12 @@ impl SlotLayout {
         self.connection(network) + LINE + ADDRESS_MAX
     }
 
-    /// Where the credit line for `sender` lies in the receiver's slot.
+    /// Where the credit line for a sender lies in the receiver's slot. `sender` is its number among the ranks of the host.
     pub fn credit(&self, sender: usize) -> usize {
         self.credits + sender * LINE
     }
 
-    /// Where the lane from `sender` begins in the receiver's slot.
+    /// Where the lane from a sender begins in the receiver's slot. `sender` is its number among the ranks of the host.
     pub fn lane(&self, sender: usize) -> usize {
         self.lanes + sender * self.lane_depth * LINE
     }
@@ -218,13 +224,23 @@ impl SlotLayout {
     }
 }
 
+/// Most bytes of doorbell, credits and lanes on a host with up to `here` ranks.
+fn most_for_lanes(here: usize, depth: Option<usize>) -> usize {
+    let doorbell = 2 * LINE + (here + CONTEXT_LANES).div_ceil(u64::BITS as usize) * size_of::<u64>();
+    let lanes = match depth {
+        Some(depth) => here * depth.next_power_of_two() * LINE,
+        None => LANE_BUDGET.max(here * LANE_DEPTH_MIN * LINE),
+    };
+    (doorbell + here * LINE + lanes).next_multiple_of(4096) + 4096
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_receivers_lanes_keep_to_their_budget() {
-        let at = |ranks| SlotLayout::new(ranks, 1 << 36, None);
+        let at = |ranks| SlotLayout::new(ranks, ranks, 1 << 36, None);
         assert_eq!(at(2).lane_depth, LANE_DEPTH_MAX);
         assert_eq!(at(16).lane_depth, 256);
         assert_eq!(at(64).lane_depth, 64);
@@ -237,6 +253,43 @@ mod tests {
             assert!(layout.context_lane(CONTEXT_LANES) <= layout.table);
             assert!(layout.table < layout.statics && layout.statics + layout.statics_len == layout.arena);
             assert!(layout.arena + layout.arena_len == layout.heap && layout.heap + layout.heap_len == 1 << 36);
+        }
+    }
+
+    /// Bytes that a rank's slot has for each other rank of a large job, and for each rank of its host.
+    #[test]
+    fn lanes_are_laid_out_for_the_ranks_of_the_host_only() {
+        const RANKS: usize = 1_000_000;
+        const HERE: usize = 64;
+        let len = |ranks, here| SlotLayout::new(ranks, here, 1 << 36, None).control_len as f64;
+        let remote = (len(RANKS, HERE) - len(HERE, HERE)) / (RANKS - HERE) as f64;
+        // A word of the segment table and one of messages handled.
+        println!(
+            "{RANKS} ranks, {HERE} of them here: {:.0} B a slot, {remote:.1} for each remote rank",
+            len(RANKS, HERE)
+        );
+        assert!(remote < 16.1, "{remote} bytes for each remote rank");
+        // Lanes of the least depth, a credit, and a bit.
+        let (few, many) = (SlotLayout::new(RANKS, 1000, 1 << 36, None), SlotLayout::new(RANKS, 1001, 1 << 36, None));
+        assert_eq!(many.lanes - many.credits - (few.lanes - few.credits), LINE);
+    }
+
+    #[test]
+    fn what_networks_access_lies_at_the_same_place_on_all_hosts() {
+        for (ranks, depth) in [(3, None), (1000, None), (1000, Some(1)), (3000, Some(7)), (70_000, None)] {
+            let at = |here| SlotLayout::new(ranks, here, 1 << 36, depth);
+            let shared = |layout: SlotLayout| {
+                let SlotLayout { handlers, connections, segments, handled, doorbell, .. } = layout;
+                let SlotLayout { table, statics, arena, heap, .. } = layout;
+                [handlers, connections, segments, handled, doorbell, table, statics, arena, heap]
+            };
+            let here = [1, 2, 3, 17, 64, 1000, 3000, HOST_RANKS_MAX];
+            for here in here.into_iter().filter(|here| *here <= ranks) {
+                let layout = at(here);
+                assert_eq!(shared(layout), shared(at(1)), "{here} of {ranks}, {depth:?}");
+                assert!(layout.doorbell + LINE < layout.credits && layout.lane(here) <= layout.control_len);
+                assert!(layout.context_lane(CONTEXT_LANES) <= layout.table, "{here} of {ranks}, {depth:?}");
+            }
         }
     }
 }

@@ -21,7 +21,7 @@ pub fn feed(bytes: &[u8]) {
     for (i, byte) in bytes.iter().take(16).enumerate() {
         words[i / 8] |= u64::from(*byte) << (8 * (i % 8));
     }
-    let layout = SlotLayout::new(4, 1 << 36, None);
+    let layout = SlotLayout::new(4, 4, 1 << 36, None);
     if let Some((offset, len)) = shm::decode_block(words, &layout) {
         assert!(offset >= layout.arena && offset + len <= layout.arena + layout.arena_len);
     }

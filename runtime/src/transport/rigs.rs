@@ -119,7 +119,7 @@ impl<const EMULATE: bool> Rig for Shm<EMULATE> {
             transparent: false,
         };
         let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
-        let layout = SlotLayout::new(ranks, 1 << job.stride_log2(), Some(16));
+        let layout = SlotLayout::new(ranks, ranks, 1 << job.stride_log2(), Some(16));
         let devices = (0..ranks)
             .map(|rank| {
                 let len = layout.control_len.next_multiple_of(node.granule(0));

@@ -24,7 +24,7 @@ pub fn survey(settings: &Settings) -> Result<Vec<(Resource, Attributes)>> {
         transparent: false,
     };
     let node = Arc::new(NodeMemory::map(job.fd(), slots)?);
-    let layout = SlotLayout::new(1, 1 << job.stride_log2(), settings.lane_depth);
+    let layout = SlotLayout::new(1, 1, 1 << job.stride_log2(), settings.lane_depth);
     node.commit(0, 0, layout.control_len.next_multiple_of(node.granule(0)), 1, "memory to start", "")?;
     job.arrive(0, Arrival { base: node.base() as usize, build: 0, shape: 0 })?;
     let (message_memory, cross_memory_attach) = (settings.message_memory, settings.cross_memory_attach);

@@ -53,8 +53,7 @@ impl Poller {
     pub fn hear_from_all(&self) -> Result<usize> {
         for rank in 1..self.engine.size {
             let place = Self::rank(&self.place, rank, &self.engine.settings);
-            // Its own lanes are not looked at.
-            let sent = Interface::new(place, [], true).send_short(0, 0, 0, &[]);
+            let sent = Interface::new(place, 0..self.engine.size, true).send_short(0, 0, 0, &[]);
             debug_assert_eq!(sent, Sent::Done, "an empty lane has room");
         }
         let mut delivered = 0;

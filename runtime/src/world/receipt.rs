@@ -56,10 +56,10 @@ impl World {
                 format!(
                     "{} each rank: lanes to {} rank{} with {} messages each, and {} for barrier, exchanges and handlers",
                     size(layout.control_len),
-                    ranks,
-                    if ranks == 1 { "" } else { "s" },
+                    engine.job.ranks_here(),
+                    if engine.job.ranks_here() == 1 { "" } else { "s" },
                     layout.lane_depth,
-                    size(layout.credits)
+                    size(layout.doorbell)
                 ),
             ),
             (

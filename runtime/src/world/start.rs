@@ -86,7 +86,8 @@ impl Place {
 
     /// How every slot is laid out.
     pub(super) fn layout(&self, settings: &Settings) -> SlotLayout {
-        SlotLayout::new(self.job.ranks(), 1 << self.job.stride_log2(), settings.lane_depth)
+        let (ranks, here) = (self.job.ranks(), self.job.ranks_here());
+        SlotLayout::new(ranks, here, 1 << self.job.stride_log2(), settings.lane_depth)
     }
 
     /// Commits the control area, and makes static data symmetric if that is asked for and not done yet. `shared`: there may be
@@ -312,8 +313,10 @@ impl Builder {
         }
         let Settings { barrier, transport, teams, team_memory, world_team_memory, collectives, static_data, .. } =
             &engine.settings;
+        // That part of the layout which is the same on all hosts.
+        let common = SlotLayout::new(job.ranks(), 1, 1 << job.stride_log2(), engine.settings.lane_depth);
         let shape = fnv(format!(
-            "{layout:?} {barrier:?} {transport:?} {teams} {team_memory} {world_team_memory} {collectives:?} {static_data}"
+            "{common:?} {barrier:?} {transport:?} {teams} {team_memory} {world_team_memory} {collectives:?} {static_data}"
         )
         .bytes());
         let arrival = Arrival { base: node.base() as usize, build: build_digest(), shape };

@@ -258,7 +258,7 @@ mod tests {
         let stride_log2 = job.stride_log2();
         let slots = Slots { offset: job.slots_offset(), count: 1, stride_log2, reserved: false, transparent: false };
         let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
-        let mut arena = Arena::new(node, &SlotLayout::new(1, 1 << stride_log2, Some(1)), 0, LIMIT, 1);
+        let mut arena = Arena::new(node, &SlotLayout::new(1, 1, 1 << stride_log2, Some(1)), 0, LIMIT, 1);
         let sizes = [SMALL_MAX + 1, 1000, 20 << 10, 12 << 10, 100, LIMIT - LINE, 8];
         for len in sizes.into_iter().chain(sizes.into_iter().rev()) {
             // One look may not find all that is free; looks in turn do.

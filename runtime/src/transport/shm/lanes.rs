@@ -223,7 +223,9 @@ mod tests {
                 let line: *mut Line = lines.as_mut_ptr().add(lane << DEPTH_LOG2);
                 (line.cast::<u8>(), credits.as_mut_ptr().add(lane).cast::<u8>())
             };
-            let end = |(line, credit)| (Writer::new(line, credit, DEPTH_LOG2), Reader::new(line, credit, DEPTH_LOG2));
+            let end = |(line, credit): (*mut u8, *mut u8)| {
+                (Writer::new(line, credit, DEPTH_LOG2), Reader::new(line, credit, DEPTH_LOG2))
+            };
             let ends: Vec<(Writer, Reader)> = (0..count).map(at).map(end).collect();
             (Doorbell::new(words.as_ptr().cast(), words.as_ptr().add(1).cast(), count), ends)
         };

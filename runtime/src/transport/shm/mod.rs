@@ -45,6 +45,8 @@ pub const BYTES_PER_IDLE_PEER: usize = size_of::<u32>();
 /// What one rank sends and receives messages with.
 pub(crate) struct Interface {
     rank: usize,
+    /// Its number among the senders: that of its lane at each of them.
+    own: usize,
     job: Arc<JobMemory>,
     node: Arc<NodeMemory>,
     layout: SlotLayout,
@@ -97,8 +99,8 @@ impl Drop for Block {
 }
 
 impl Interface {
-    /// The interface of `rank`, whose slot is committed as `layout` says, with lanes from `senders`; from the others messages
-    /// come another way. Ranks that sleep are woken, or told by [`Interface::take_asleep`].
+    /// The interface of `rank`, whose slot is committed as `layout` says, with lanes from `senders`, this rank one of them; from the
+    /// others messages come another way. All senders have the same ones. Without any, this rank sends none through lanes either. Ranks that sleep are woken, or told by [`Interface::take_asleep`].
     pub fn new(
         Place { rank, job, node, layout, message_memory, .. }: Place,
         senders: impl IntoIterator<Item = usize>,
@@ -113,13 +115,17 @@ impl Interface {
             // SAFETY: this rank's own slot, committed and mapped while `node` lives.
             false => unsafe { Doorbell::of_slot(slot, &layout) },
         });
-        for from in senders.iter().map(|from| *from as usize) {
+        for number in 0..senders.len() {
             // SAFETY: every rank's control area is committed before it arrives; this rank alone reads its lanes.
-            let reader = unsafe { Reader::new(slot.add(layout.lane(from)), slot.add(layout.credit(from)), depth_log2) };
-            lanes.add(from, reader);
+            let reader =
+                unsafe { Reader::new(slot.add(layout.lane(number)), slot.add(layout.credit(number)), depth_log2) };
+            lanes.add(number, reader);
         }
+        let own = senders.binary_search(&(rank as u32)).unwrap_or(0);
+        assert!(senders.len() <= layout.doorbell_lanes - CONTEXT_LANES, "{} senders", senders.len());
         Interface {
             rank,
+            own,
             links: Links::idle(ranks),
             peers: UnsafeCell::default(),
             lanes: UnsafeCell::new(lanes),
@@ -159,8 +165,8 @@ impl Interface {
         // SAFETY: the peer committed its control area before it arrived; this rank alone writes this lane.
         let writer = unsafe {
             Writer::new(
-                slot.add(self.layout.lane(self.rank)),
-                slot.add(self.layout.credit(self.rank)),
+                slot.add(self.layout.lane(self.own)),
+                slot.add(self.layout.credit(self.own)),
                 self.layout.lane_depth.ilog2(),
             )
         };
@@ -279,7 +285,7 @@ impl Interface {
     fn announce_aloud(&self, is_polled: bool, to: usize) {
         if !is_polled {
             // SAFETY: the control area of a mapped rank, committed before it arrived.
-            unsafe { Doorbell::of_slot(self.node.slot(to), &self.layout) }.ring(self.rank);
+            unsafe { Doorbell::of_slot(self.node.slot(to), &self.layout) }.ring(self.own);
         }
         self.wake_if_asleep(to);
     }
@@ -620,7 +626,7 @@ mod tests {
             transparent: false,
         };
         let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("maps"));
-        let layout = SlotLayout::new(3, 1 << job.stride_log2(), None);
+        let layout = SlotLayout::new(3, 3, 1 << job.stride_log2(), None);
         for rank in 0..3 {
             let len = layout.control_len.next_multiple_of(node.granule(0));
             node.commit(rank, 0, len, 3, "", "").expect("commits");
