@@ -92,7 +92,8 @@ impl Lanes {
     /// Whether [`Lanes::attend`] must be called before the next look for messages. Counts polls.
     #[inline(always)]
     pub fn is_due(&mut self) -> bool {
-        self.countdown -= 1;
+        // Wraps in a forked child, which attends to nothing.
+        self.countdown = self.countdown.wrapping_sub(1);
         self.doorbell.is_rung() | (self.countdown == 0)
     }
 

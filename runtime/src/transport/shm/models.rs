@@ -145,7 +145,7 @@ fn claimed(depth_log2: u32) {
         reader.advance();
     }
     assert_eq!(seen, 5 + 9);
-    senders.map(|sender| sender.join().expect("no panic"));
+    senders.into_iter().for_each(|sender| sender.join().expect("no panic"));
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn the_doorbell_tells_of_each_message() {
             found += poll(&mut lanes);
             thread::yield_now();
         }
-        senders.map(|sender| sender.join().expect("no panic"));
+        senders.into_iter().for_each(|sender| sender.join().expect("no panic"));
     });
 }
 
