@@ -12,8 +12,8 @@ use crate::sync::bell::{WORDS_LEN, Words};
 /// A counter at every rank, that any rank rings to say that something has happened there.
 ///
 /// Ringing adds one and is never lost. Whoever sees a ring sees everything the ringer put there before. The count
-/// only grows: wait for the next number instead of resetting it. There is no way to look without polling, so a loop
-/// over [`Bell::count`] always delivers messages.
+/// only grows: wait for the next number instead of resetting it. A loop over [`Bell::count`] delivers messages, since each
+/// count polls.
 ///
 /// A bell takes one cache line of each rank, however many ranks there are. Ringing is one store where at most 7 ranks share memory, an
 /// atomic add where more do, and over a network an atomic of the network, or a notice.
@@ -61,7 +61,7 @@ impl Bell {
     /// As [`World::poll`].
     #[inline]
     pub fn count(&self) -> Result<u64> {
-        self.engine.poll_alive("looking at a bell")?;
+        self.engine.poll_alive("counting the rings of a bell")?;
         Ok(self.words.count())
     }
 

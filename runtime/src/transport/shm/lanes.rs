@@ -6,8 +6,8 @@
 //! | polled: a message came lately | yes | no |
 //! | ending: no message came for a while | yes | yes |
 //!
-//! A lane becomes polled when the doorbell is rung for it, or when it is found with a message. A review, after so many looks
-//! at lanes, lets a polled lane end if no message came since the last review, and an ending one become idle.
+//! A lane becomes polled when the doorbell is rung for it, or when it is found with a message. A review, after [`REVIEW`]
+//! checks of lanes, lets a polled lane end if no message came since the last review, and an ending one become idle.
 //!
 //! # The race
 //! The writer stores a message and then loads the lane's mark. No fence is between them, so that the load may be done first and
@@ -22,7 +22,7 @@ use super::line::Reader;
 
 /// Polls between two sweeps, and idle lanes that a sweep checks. Chosen: a sweep costs as much as some polls.
 const SWEEP: u32 = if cfg!(loom) { u32::MAX } else { 16 };
-/// Looks at lanes between two reviews. Chosen: some 100 us, so that a lane with a message now and then stays polled.
+/// Checks of lanes between two reviews. Chosen: some 100 us, so that a lane with a message now and then stays polled.
 const REVIEW: usize = 1 << 16;
 /// So many lanes stay polled however long nothing comes: they cost less than a message that has to ring.
 const KEEP: usize = if cfg!(loom) { 0 } else { 4 };
@@ -41,7 +41,7 @@ pub struct Lane {
     pub reader: Reader,
     /// Its number in the slot and in the doorbell.
     number: u32,
-    /// Messages read when the last review looked, modulo 2^32.
+    /// Messages read as of the last review, modulo 2^32.
     read: u32,
     state: State,
 }
@@ -56,14 +56,14 @@ pub struct Lanes {
     countdown: u32,
     /// The lane that a sweep checked last.
     cursor: usize,
-    /// Looks at lanes since the last review.
-    looks: usize,
+    /// Checks of lanes since the last review.
+    checks: usize,
 }
 
 impl Lanes {
     /// No lanes yet.
     pub fn new(doorbell: Doorbell) -> Lanes {
-        Lanes { list: Vec::new(), polled: Vec::new(), doorbell, countdown: SWEEP, cursor: 0, looks: 0 }
+        Lanes { list: Vec::new(), polled: Vec::new(), doorbell, countdown: SWEEP, cursor: 0, checks: 0 }
     }
 
     /// Adds a lane, idle. Its `number` is larger than all before.
@@ -89,7 +89,7 @@ impl Lanes {
         (index, &mut self.list[index])
     }
 
-    /// Whether [`Lanes::attend`] must be called before the next look for messages. Counts polls.
+    /// Whether [`Lanes::attend`] must be called before [`Lanes::first_waiting`]. Counts polls.
     #[inline(always)]
     pub fn is_due(&mut self) -> bool {
         // Wraps in a forked child, which attends to nothing.
@@ -104,8 +104,7 @@ impl Lanes {
         self.polled.iter().position(|index| unsafe { self.list.get_unchecked(*index as usize) }.reader.peek().is_some())
     }
 
-    /// Answers the doorbell, and looks after lanes that polls do not check. Whether somebody rang for a lane that is not among
-    /// these.
+    /// Answers the doorbell, and sweeps and reviews when they are due. Whether somebody rang for a lane that is not in the list.
     pub fn attend(&mut self) -> bool {
         let (doorbell, mut unknown) = (self.doorbell, false);
         if doorbell.is_rung() {
@@ -117,9 +116,9 @@ impl Lanes {
         if self.countdown == 0 {
             self.countdown = SWEEP;
             self.sweep();
-            self.looks += SWEEP as usize * (1 + self.polled.len());
-            if self.looks >= REVIEW {
-                self.looks = 0;
+            self.checks += SWEEP as usize * (1 + self.polled.len());
+            if self.checks >= REVIEW {
+                self.checks = 0;
                 self.review();
             }
         }
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_at_all_lanes_finds_what_nobody_rang_for() {
+    fn a_check_of_all_lanes_finds_what_nobody_rang_for() {
         let mut receiver = receiver(300);
         assert!(!receiver.lanes.any_waiting());
         for lane in [299, 5] {

@@ -101,8 +101,9 @@ impl Drop for Block {
 }
 
 impl Interface {
-    /// The interface of `rank`, whose slot is committed as `layout` says, with lanes from `senders`, this rank one of them; from the
-    /// others messages come another way. All senders have the same ones. Without any, this rank sends none through lanes either. Ranks that sleep are woken, or told by [`Interface::take_asleep`].
+    /// The interface of `rank`, whose slot is committed as `layout` says, with lanes from `senders`, in ascending order. This rank is
+    /// one of them, and all of them have the same senders; from the others messages come another way. Without any this rank sends none
+    /// through lanes either. Ranks that sleep are woken, or told by [`Interface::take_asleep`].
     pub fn new(
         Place { rank, job, node, layout, message_memory, .. }: Place,
         senders: impl IntoIterator<Item = usize>,

@@ -312,7 +312,7 @@ fn the_doorbell_tells_of_each_message() {
 }
 
 /// A receiver that ends a lane and falls asleep, while its first message comes.
-fn sleep_beside_an_ended_lane(looks_at_all: bool) {
+fn sleep_beside_an_ended_lane(checks_all: bool) {
     // Loom aborts where a panic drops its types, and a deadlock is a panic.
     let node = ManuallyDrop::new(Node::new());
     let mut lanes = node.0.lanes();
@@ -330,7 +330,7 @@ fn sleep_beside_an_ended_lane(looks_at_all: bool) {
     found += poll(&mut lanes);
     let Node { word, futex, .. } = &*node.0;
     if found == 0 {
-        let waits = || if looks_at_all { lanes.any_waiting() } else { lanes.first_waiting().is_some() };
+        let waits = || if checks_all { lanes.any_waiting() } else { lanes.first_waiting().is_some() };
         if fall_asleep(word, || fence(Ordering::SeqCst), waits) {
             while word.load(Ordering::Acquire) == 1 {
                 futex.wait();
@@ -351,6 +351,6 @@ fn nobody_sleeps_through_a_message_in_a_lane_that_polls_do_not_check() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn without_a_look_at_all_lanes_somebody_does() {
+fn without_a_check_of_all_lanes_somebody_does() {
     loom::model(|| sleep_beside_an_ended_lane(false));
 }
