@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use rdma_core_sys::*;
 
+use super::link::Fences;
 use super::locality::is_near;
 use crate::transport::attributes::{Capabilities, Locality, Resource};
 use crate::transport::error::{Error, Result};
@@ -237,6 +238,9 @@ fn bandwidth(port: &ibv_port_attr) -> f64 {
     lanes * gigabits * 1e9 / 8.0
 }
 
+/// The vendor that soft-RoCE reports: `RXE_VENDOR_ID` of Linux's drivers/infiniband/sw/rxe/rxe_param.h.
+const SOFT_ROCE: u32 = 0xff_ffff;
+
 /// An open device.
 pub struct Card {
     pub verbs: &'static Verbs,
@@ -294,6 +298,15 @@ impl Card {
             return Ok(Arc::new(Card { verbs, context, pd, offer, attributes, pinned }));
         }
         Err(format!("the RDMA device {} is gone", offer.device))
+    }
+
+    /// Where requests after a fence wait.
+    ///
+    /// Soft-RoCE (Linux 6.1) loses the wake-up of a request that waits for the fence: `req_next_wqe` finds an atomic in flight and
+    /// then sets `wait_fence`; if the answer comes in between, `do_complete` finds `wait_fence` not set, and nobody sends the
+    /// request until something else is posted.
+    pub fn fences(&self) -> Fences {
+        if self.attributes.vendor_id == SOFT_ROCE { Fences::ByWaiting } else { Fences::ByDevice }
     }
 }
 

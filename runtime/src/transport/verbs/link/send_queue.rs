@@ -1,7 +1,7 @@
 //! The send queue of one connection: what is in flight, what the next request has to do, and which puts are acknowledged.
 //!
 //! Most requests report nothing; one that does settles all before it. Reads and atomics may be answered after later writes are
-//! done, so a request after a fence waits for those in flight.
+//! done, so a request after a fence waits for those in flight: in the device, or in this rank if the device's fence is broken.
 
 use std::cell::Cell;
 
@@ -56,10 +56,21 @@ pub struct Plan {
     pub waits: bool,
 }
 
+/// Where a request after a fence waits for reads and atomics before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fences {
+    /// In the device's queue.
+    #[default]
+    ByDevice,
+    /// In this rank, before it is posted: the device may never send a request that waits in its queue.
+    ByWaiting,
+}
+
 /// The requests of one connection.
 #[derive(Debug, Default)]
 pub struct SendQueue {
     records: Records,
+    fences: Fences,
     /// Requests since the last that reports.
     silent: Cell<u32>,
     /// Operations so far, with those that wait to be posted.
@@ -75,6 +86,10 @@ pub struct SendQueue {
 }
 
 impl SendQueue {
+    pub fn new(fences: Fences) -> SendQueue {
+        SendQueue { fences, ..SendQueue::default() }
+    }
+
     /// Whether `requests` more may be posted.
     #[inline(always)]
     pub fn has_room(&self, requests: usize) -> bool {
@@ -86,7 +101,7 @@ impl SendQueue {
         Plan {
             number: self.records.next(),
             reports: reports || self.silent.get() + 1 >= SILENT,
-            waits: self.fence.get() && self.reads.get() > 0,
+            waits: self.fence.get() && self.reads.get() > 0 && self.fences == Fences::ByDevice,
         }
     }
 
@@ -94,7 +109,8 @@ impl SendQueue {
     #[inline(always)]
     pub fn posted(&self, plan: Plan, then: Then) -> u64 {
         self.silent.set(if plan.reports { 0 } else { self.silent.get() + 1 });
-        self.fence.set(false);
+        // Probes and the next attempts of an atomic are posted also while others are held back, and end no fence.
+        self.fence.set(self.is_held_back());
         let issue = self.issue();
         self.records.push(Record { issue, then });
         issue
@@ -170,10 +186,11 @@ impl SendQueue {
         self.fence.set(self.reads.get() > 0 || self.has_attempts());
     }
 
-    /// Whether the next request has to wait for an atomic that takes several requests; the device cannot do that.
+    /// Whether the next request has to wait here: for an atomic that takes several requests, which no device can wait for, or
+    /// because the device's fence is broken.
     #[inline(always)]
     pub fn is_held_back(&self) -> bool {
-        self.fence.get() && self.has_attempts()
+        self.fence.get() && (self.has_attempts() || self.reads.get() > 0 && self.fences == Fences::ByWaiting)
     }
 
     /// The request posted last is a read or an atomic.
@@ -276,11 +293,42 @@ mod tests {
         queue.fence();
         queue.read_done();
         assert!(!queue.plan(true).waits, "it was answered since");
+    }
+
+    #[test]
+    fn a_fence_holds_until_the_last_attempt_of_an_atomic_is_done() {
+        let queue = SendQueue::default();
         queue.attempt_begun();
+        post(&queue, Then::Attempted { small: 0, attempt: 0 }, true);
+        queue.read_posted();
         queue.fence();
         assert!(queue.is_held_back());
+        // The word held something else: the next attempt is posted while others are held back.
+        queue.read_done();
+        post(&queue, Then::Attempted { small: 0, attempt: 0 }, true);
+        queue.read_posted();
+        assert!(queue.is_held_back(), "the next attempt has ended the fence");
         queue.attempt_done();
+        assert!(!queue.is_held_back() && queue.plan(false).waits, "of the attempt in flight the device knows");
+        post(&queue, Then::Nothing, false);
+        assert!(!queue.plan(false).waits);
+    }
+
+    #[test]
+    fn where_the_fence_of_the_device_is_broken_requests_wait_here() {
+        let queue = SendQueue::new(Fences::ByWaiting);
+        queue.fence();
+        assert!(!queue.is_held_back(), "nothing is in flight");
+        post(&queue, Then::Found { small: 0, ticket: None }, false);
+        queue.read_posted();
         assert!(!queue.is_held_back());
+        queue.fence();
+        assert!(queue.is_held_back() && queue.wants_report(), "the atomic reports nothing by itself");
+        let probe = post(&queue, Then::Idle, true);
+        assert!(!probe.waits && queue.is_held_back(), "a probe ends no fence");
+        queue.settle(probe.number as u32, |_| queue.read_done());
+        assert!(!queue.is_held_back());
+        assert!(!post(&queue, Then::Nothing, false).waits);
     }
 
     #[test]

@@ -21,7 +21,7 @@ impl VerbsWire {
 
     #[cold]
     fn add_link(&self, peer: u32) -> &Link {
-        let link = self.peers.add(peer, Link::new(&self.flow));
+        let link = self.peers.add(peer, Link::new(&self.flow, self.connector.board.card.fences()));
         self.refresh(peer, link);
         link
     }
@@ -44,16 +44,29 @@ impl VerbsWire {
                 }
             }
         }
+        if link.requests.is_held_back() {
+            self.try_release(peer, link)?;
+        }
         if !link.requests.has_room(requests) {
             self.read_completions();
             if !link.requests.has_room(requests) {
                 return Err(Error::NoResource);
             }
         }
-        if link.requests.is_held_back() {
-            return Err(Error::NoResource);
-        }
         Ok(link)
+    }
+
+    /// A request waits here after a fence: looks whether what it waits for has ended meanwhile.
+    #[cold]
+    fn try_release(&self, peer: u32, link: &Link) -> Result<()> {
+        // An atomic without a result reports nothing by itself.
+        self.ask_for_report(peer, link);
+        self.read_completions();
+        match link.error() {
+            Some(error) => Err(error),
+            None if link.requests.is_held_back() => Err(Error::NoResource),
+            None => Ok(()),
+        }
     }
 
     #[cold]
