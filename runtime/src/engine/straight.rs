@@ -16,7 +16,8 @@ use crate::transport::Region;
 pub(crate) const STRAIGHT: usize = 256 << 10;
 /// Most bytes of one request: requests of devices have 32 bits for them.
 pub(super) const LONGEST: usize = 1 << 30;
-/// Between two looks at what cannot be left alone, where time is virtual.
+const DOING: &str = "put";
+/// Virtual time between two polls of a request that cannot be left alone.
 const PAUSE: Duration = Duration::from_micros(10);
 
 /// Memory of the caller's.
@@ -92,6 +93,23 @@ impl Drop for InFlight {
     }
 }
 
+/// A buffer of which requests are posted. When it is dropped, after an error or in a panic too, the engine tracks the requests in
+/// flight.
+struct Posting<'a> {
+    engine: &'a Engine,
+    rank: usize,
+    flight: ManuallyDrop<InFlight>,
+    events: Vec<Event>,
+}
+
+impl Drop for Posting<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the last use of it.
+        let flight = unsafe { ManuallyDrop::take(&mut self.flight) };
+        self.engine.track(self.rank, DOING, Step::Buffer(flight), std::mem::take(&mut self.events));
+    }
+}
+
 impl Engine {
     /// Registers a buffer to put it to `rank` without a copy. `None`: copy it. It is short, it is not for a network, or it cannot be
     /// registered.
@@ -123,27 +141,20 @@ impl Engine {
         hold: Box<dyn Send>,
         events: Vec<Event>,
     ) -> Result<()> {
-        const DOING: &str = "put";
-        let (far, local, len) = (self.network(rank), Local::From(region.address()), region.len());
-        let mut flight =
-            InFlight { region: ManuallyDrop::new(region), hold: ManuallyDrop::new(hold), answers: Vec::new() };
+        let (network, local, len) = (self.network(rank), Local::From(region.address()), region.len());
+        let flight = InFlight { region: ManuallyDrop::new(region), hold: ManuallyDrop::new(hold), answers: Vec::new() };
+        let mut posting = Posting { engine: self, rank, flight: ManuallyDrop::new(flight), events: Vec::new() };
         let mut done = 0;
         while done < len {
             let most = (len - done).min(LONGEST);
+            let region = &posting.flight.region;
             // SAFETY: all in the region; it stays registered, and the buffer held, until all requests are answered.
-            let post = || unsafe { far.post_straight(rank, offset + done, local, &flight.region, done, most) };
-            match self.insist(DOING, rank, post) {
-                Ok((answer, count)) => {
-                    flight.answers.push(answer);
-                    done += count;
-                }
-                Err(error) => {
-                    self.track(rank, DOING, Step::Buffer(flight), Vec::new());
-                    return Err(error);
-                }
-            }
+            let post = || unsafe { network.post_straight(rank, offset + done, local, region, done, most) };
+            let (answer, count) = self.insist(DOING, rank, post)?;
+            posting.flight.answers.push(answer);
+            done += count;
         }
-        self.track(rank, DOING, Step::Buffer(flight), events);
+        posting.events = events;
         Ok(())
     }
 

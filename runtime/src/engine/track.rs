@@ -28,12 +28,14 @@ impl Tracking {
 
     /// Tells futures that their operations have not ended. Functions are dropped, not called.
     pub(super) fn give_up(&mut self) {
-        self.operations.drain(..).for_each(|tracked| give_up(tracked.into_events()));
+        let mut others = Vec::new();
         for (event, outcome) in self.due.drain(..) {
-            if let Event::End(member) = event {
-                member.end(outcome);
+            match event {
+                Event::End(member) => member.end(outcome),
+                other => others.push(other),
             }
         }
+        give_up(self.operations.drain(..).flat_map(Tracked::give_up).chain(others));
     }
 }
 
@@ -84,7 +86,11 @@ impl Engine {
         let Some(mut last) = self.tracking.borrow_mut().operations.pop() else { return };
         match last.advance(&mut &*self) {
             None => self.tracking.borrow_mut().operations.push(last),
-            Some(outcome) => self.happened(last.into_events(), outcome),
+            Some(outcome) => {
+                last.end(outcome, &mut self.tracking.borrow_mut().due);
+                self.tasks.any.set(true);
+                self.happen_due();
+            }
         }
     }
 

@@ -25,6 +25,8 @@ pub(crate) enum Event {
     Call(Box<dyn FnOnce(Result<()>) + Send>),
     /// Ends one operation of a group.
     End(Member),
+    /// Gives up the buffer that the operation owned, which may run the program's code.
+    GiveUp(InFlight),
 }
 
 impl std::fmt::Debug for Event {
@@ -34,6 +36,7 @@ impl std::fmt::Debug for Event {
             Event::Ring(_) => "Ring",
             Event::Call(_) => "Call",
             Event::End(_) => "End",
+            Event::GiveUp(_) => "GiveUp",
         })
     }
 }
@@ -111,6 +114,7 @@ impl Event {
             }
             Event::Call(call) => call(outcome),
             Event::End(member) => member.end(outcome),
+            Event::GiveUp(buffer) => drop(buffer),
         }
         Ok(())
     }
@@ -188,7 +192,7 @@ impl Receipts {
     /// Ends those that are open without their receipt.
     pub(in super::super) fn give_up(&self) {
         let open = std::mem::take(&mut *self.open.lock());
-        open.into_values().for_each(|owed| give_up(owed.events));
+        give_up(open.into_values().flat_map(|owed| owed.events));
     }
 }
 
@@ -248,8 +252,23 @@ impl Tracked {
         Tracked { rank, doing, step, events }
     }
 
-    pub(in super::super) fn into_events(self) -> Vec<Event> {
-        self.events
+    /// The step has ended: moves the events to `due`, behind the buffer that the operation owned.
+    pub(in super::super) fn end(&mut self, outcome: Result<()>, due: &mut VecDeque<Due>) {
+        due.extend(self.take_buffer().map(|buffer| (buffer, Ok(()))));
+        happened(std::mem::take(&mut self.events), outcome, due);
+    }
+
+    fn take_buffer(&mut self) -> Option<Event> {
+        match std::mem::replace(&mut self.step, Step::Message) {
+            Step::Buffer(buffer) => Some(Event::GiveUp(buffer)),
+            _ => None,
+        }
+    }
+
+    /// The events, which will not happen, and the buffer that the operation owned.
+    pub(in super::super) fn give_up(mut self) -> impl Iterator<Item = Event> {
+        let buffer = self.take_buffer();
+        self.events.into_iter().chain(buffer)
     }
 
     /// Whether it is a get or an atomic of which a part waits for room.
@@ -314,7 +333,7 @@ impl Tracked {
         tracked.retain_mut(|one| match one.advance(issuer) {
             None => true,
             Some(outcome) => {
-                happened(std::mem::take(&mut one.events), outcome, due);
+                one.end(outcome, due);
                 false
             }
         });
@@ -330,14 +349,21 @@ pub(in super::super) fn happened(events: Vec<Event>, outcome: Result<()>, due: &
     due.push_back((last, outcome));
 }
 
-/// Tells futures that their operation has not ended. Functions are dropped, not called.
-pub(in super::super) fn give_up(events: Vec<Event>) {
+/// Tells futures that their operations have not ended. Functions are dropped, not called.
+pub(in super::super) fn give_up(events: impl IntoIterator<Item = Event>) {
+    let mut others = Vec::new();
     for event in events {
-        if let Event::End(member) = event {
-            let why = "its world or its context ended before it did".into();
-            member.end(Err(Error::InvalidArgument { operation: "an operation with events", why }));
+        match event {
+            Event::End(member) => {
+                let why = "its world or its context ended before it did".into();
+                member.end(Err(Error::InvalidArgument { operation: "an operation with events", why }));
+            }
+            other => others.push(other),
         }
     }
+    // Last, since functions and buffers are the program's and may panic: a future that was not told would take its operation for
+    // done.
+    drop(others);
 }
 
 fn ended(outcome: Result<bool>) -> Option<Result<()>> {

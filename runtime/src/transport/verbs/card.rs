@@ -302,9 +302,9 @@ impl Card {
 
     /// Where requests after a fence wait.
     ///
-    /// Soft-RoCE (Linux 6.1) loses the wake-up of a request that waits for the fence: `req_next_wqe` finds an atomic in flight and
-    /// then sets `wait_fence`; if the answer comes in between, `do_complete` finds `wait_fence` not set, and nobody sends the
-    /// request until something else is posted.
+    /// Soft-RoCE (Linux 6.1) cannot send a read or an atomic again that has `IBV_SEND_FENCE`: `rxe_wqe_is_fenced` compares
+    /// `rd_atomic` with its maximum, and the request itself has taken one of these when it was sent first. So it waits for itself,
+    /// and what was posted after it waits for ever, too.
     pub fn fences(&self) -> Fences {
         if self.attributes.vendor_id == SOFT_ROCE { Fences::ByWaiting } else { Fences::ByDevice }
     }
