@@ -672,7 +672,7 @@ fn a_buffer_that_panics_when_it_is_dropped_takes_no_other_operation_with_it() {
             });
             results.expect("the job runs").into_iter().for_each(|result| result.expect("is well"));
         });
-        assert!(memory == Memory::Direct || panics.into_inner() > 0, "{memory:?}: no buffer has panicked");
+        assert!(memory != Memory::Posted || panics.into_inner() > 0, "{memory:?}: no buffer has panicked");
     }
 }
 
@@ -698,18 +698,25 @@ fn a_panic_between_two_requests_of_a_lent_buffer_gives_it_up_when_it_was_read() 
     const LEN: usize = 400_000;
     let interrupted = AtomicU64::new(0);
     check("a panic between two requests", 3, |seed| {
-        let mut config = Config { memory: Memory::Posted, ..Config::new(2, seed) };
-        config.flow.slots = 1;
+        let config = Config { memory: Memory::Posted, ..Config::new(2, seed) };
         let results = Simulated::new(config).run(|world| -> Result<()> {
             // The array lies in memory that was committed at two times. Each is registered by itself and takes a request.
             let asked = world.alloc::<u64>(1)?;
             let numbers = world.alloc::<u64>(LEN)?;
             world.set_state(Counter::new());
+            if world.rank() == 0 {
+                // Where the array is registered there is known afterwards.
+                numbers.put(1, LEN - 1, 5)?;
+            }
             world.barrier()?;
             if world.rank() == 0 {
                 let freed = Arc::new(AtomicBool::new(false));
                 let buffer = Dropped(vec![5; LEN], Arc::clone(&freed));
                 asked.put(1, 0, 1)?;
+                // The network takes eight requests at a time.
+                for _ in 0..7 {
+                    drop(world.operation().put_owned(&numbers, 1, LEN / 2, vec![5; 40_000])?);
+                }
                 let put = || world.operation().put_owned(&numbers, 1, 0, buffer).map(drop);
                 match std::panic::catch_unwind(std::panic::AssertUnwindSafe(put)) {
                     Ok(outcome) => outcome?,
