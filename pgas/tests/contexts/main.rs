@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bellwether::sim::{self, Config};
 use bellwether::{
-    Context, Error, GlobalArray, Layout, Loss, Result, Settings, Simulated, ThreadArray, ThreadContext, ThreadPosted,
-    Threads, World,
+    Context, Counter, Error, GlobalArray, Layout, Loss, Result, Settings, Simulated, ThreadArray, ThreadContext,
+    ThreadPosted, Threads, World,
 };
 use bellwether_runtime::Transport;
 use bellwether_runtime::transport::Memory;
@@ -391,6 +391,39 @@ fn a_rank_that_is_gone_is_an_error_of_a_put_by_the_contract() {
         Ok(())
     });
     expect_all(outcomes.expect("the job starts"), "a rank that leaves");
+}
+
+/// What a rank waits for happens only when a context of it that nobody uses now has sent all of a put.
+#[test]
+fn waits_make_progress_for_idle_contexts() {
+    everywhere(|world| {
+        let (rank, size) = (world.rank(), world.size());
+        let len = if world.largest_message() < 1000 { 200 } else { 50_000 };
+        let numbers = world.alloc::<u64>(len)?;
+        let bells = [world.bell()?, world.bell()?];
+        let (array, gongs) = (numbers.for_threads(), [bells[0].for_threads(), bells[1].for_threads()]);
+        world.set_state(Counter::new());
+        let answers = world.state::<Counter>().expect("just set");
+        let (idle, waiting) = (world.context()?, world.context()?);
+        world.barrier()?;
+        for round in 0..2 {
+            if rank == 0 {
+                idle.put_slice(&array, 1 % size, 0, &vec![round + 1; len])?;
+                idle.ring(&gongs[round as usize], 1 % size)?;
+            }
+            if rank == 1 % size {
+                bells[round as usize].wait(1)?;
+                assert!((0..len).all(|at| numbers.load(at) == round + 1), "a bell overtook a put");
+                world.invoke(0, (), |at, ()| at.state::<Counter>().expect("set before the barrier").add(1))?;
+            }
+            if rank == 0 && round == 0 {
+                world.wait_until(|| answers.value() == 1)?;
+            } else if rank == 0 {
+                waiting.wait_counter(&answers, 2)?;
+            }
+        }
+        world.barrier()
+    });
 }
 
 #[test]

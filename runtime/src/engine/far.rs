@@ -124,6 +124,8 @@ pub(crate) trait Pace {
     fn pause(&self, time: Duration);
     /// Unblocks a rank: something happened that did not come over the network.
     fn notify(&self, rank: usize);
+    /// How often this rank was notified so far.
+    fn notices(&self) -> u64;
     /// Whether a rank has died. Outside simulation the launcher knows.
     fn is_dead(&self, rank: usize) -> bool;
 }

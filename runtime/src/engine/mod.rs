@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 pub(crate) use self::call::Call;
 pub(crate) use self::claim::Claim;
-pub(crate) use self::context::{Identity, Outlet, Stream};
+pub(crate) use self::context::{Identity, OpenStream, Outlet, Stream};
 pub(crate) use self::dispatch::Dispatch;
 pub use self::drive::Background;
 pub(crate) use self::far::{Answer, Far, Pace};
@@ -240,7 +240,7 @@ impl Engine {
         };
         if !self.routes.all_mapped() {
             self.wake_sleepers();
-            done += self.far_turn();
+            done += self.far_turn() + self.contexts.turn();
         }
         if self.outbox.any.get() {
             done += self.flush_pending();

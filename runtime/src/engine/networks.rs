@@ -89,6 +89,13 @@ impl Networks {
     }
 }
 
+impl<N> Networks<N> {
+    /// Takes the networks out. No operation may follow; progress then finds nothing to do.
+    pub(super) fn close(&mut self) -> Vec<N> {
+        std::mem::take(&mut self.list)
+    }
+}
+
 impl<N: Deref<Target = dyn Far>> Networks<N> {
     /// Whether there is none: all memory is mapped.
     #[inline(always)]

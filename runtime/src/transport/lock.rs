@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError, TryLockError};
 
 /// A mutual exclusion. What it protects must be whole whenever code under the lock could panic.
 #[derive(Default)]
@@ -24,6 +24,17 @@ impl<T> Mutex<T> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         self.order.taken();
         Guard { held: Held(&self.order), inner }
+    }
+
+    /// Takes it if no one has it.
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.order.taken();
+        Some(Guard { held: Held(&self.order), inner })
     }
 
     #[cfg(any(test, feature = "conformance"))]

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use super::{AtomicElement, PlainData, ThreadArray, ThreadBell, World};
 use crate::bounds::OneAtATime;
-use crate::engine::{Atomic, Change, Get, Outlet, Stream};
+use crate::engine::{Atomic, Change, Get, OpenStream, Outlet, Stream};
 use crate::error::Result;
 use crate::memory::copy;
 use crate::message::SealedTable;
@@ -23,6 +23,10 @@ use crate::transport::AtomicOp;
 /// bounds check and a store, load or atomic, without a lock, as by the world. Over a network a context has an interface of its
 /// own; over RDMA that is a completion queue and, for each rank that it writes to, a queue pair, 8 MB of buffers and a thread that
 /// makes connections, and a rank can have some 100 contexts at a time.
+///
+/// Over a network an operation may need further progress after its call has returned. Each poll and each wait of the rank, by the
+/// world or by any context, makes progress for the rank's other contexts too, so no wait depends on a context that its thread leaves
+/// alone. Events of operations are done by the context's own calls.
 ///
 /// Delivering messages, collectives, and waiting for bells are the world's: its thread runs the handlers of what comes, also of
 /// answers to messages of contexts. A target makes no progress for a context that it does not make for the world's own operations.
@@ -73,7 +77,7 @@ use crate::transport::AtomicOp;
 /// ```
 #[derive(Debug)]
 pub struct ThreadContext {
-    stream: Arc<Stream>,
+    stream: Arc<OpenStream>,
     /// What it sends messages with.
     pub(super) outlet: OneAtATime<RefCell<Outlet>, ThreadContext>,
     pub(super) table: SealedTable,
@@ -108,7 +112,7 @@ impl ThreadContext {
         &self.stream
     }
 
-    /// Makes progress without waiting; tells how much was done. Nothing needs it to be called: every wait of the context makes
+    /// Makes progress without waiting; tells how much was done. Nothing needs it to be called: every wait of the rank makes
     /// progress. Where memory is mapped there is nothing to do.
     ///
     /// # Errors
@@ -492,7 +496,7 @@ impl ThreadContext {
 #[must_use = "what it gives, and its errors, come from `wait` or `.await`"]
 #[derive(Debug)]
 pub struct ThreadPosted<'a, R> {
-    stream: Arc<Stream>,
+    stream: Arc<OpenStream>,
     doing: &'static str,
     stage: Stage<R>,
     array: PhantomData<&'a ()>,

@@ -169,6 +169,10 @@ impl Pace for VirtualTime {
         self.0.network().notify(rank);
     }
 
+    fn notices(&self) -> u64 {
+        self.0.network().notices(self.0.rank())
+    }
+
     fn is_dead(&self, rank: usize) -> bool {
         self.0.network().is_dead(rank)
     }

@@ -15,17 +15,13 @@ use crate::transport::Sent;
 /// context has put to the same rank before is in effect there. Between messages of two contexts, or of a context and the world, there is no
 /// order.
 ///
-/// Over a network a message that was sent last may wait for progress of the context: [`ThreadContext::flush_all`], or dropping the
-/// context, lets it go. The world's waits make no progress for a context.
-///
 /// # Backpressure
 /// Room comes back when the target has run handlers. Without room [`ThreadContext::send`] blocks until there is some, and on the
 /// world's thread delivers messages meanwhile; [`ThreadContext::try_send`] returns, and delivers none: poll the world between two
 /// attempts. Any other thread leaves that to the world's thread: a target that waits for an answer of this rank needs it to poll or
 /// wait.
 ///
-/// Over a network the contexts of a rank share the room at a target, and what one has sent last may wait for its progress: flush a
-/// context before another context of the rank, or the world, waits for what it has sent.
+/// Over a network the contexts of a rank share the room at a target.
 ///
 /// On mapped memory a message up to 48 bytes is one cache line in a lane that the context claims at the target when it sends there
 /// first, and gives back when it is dropped. 63 contexts can have a lane at one target; further ones share one lane there and take

@@ -20,6 +20,8 @@ use crate::transport::shm::{ContextArenas, ContextLanes};
 
 const DOING: &str = "sending a message";
 
+/// Longest sleep in virtual time of a wait for room in a lane: a receiver that gives the room back wakes nobody.
+const LANE_NAP: std::time::Duration = std::time::Duration::from_millis(1);
 /// Polls with a yield after each, before a wait for room sleeps. Chosen: a receiver that makes progress gives room back sooner.
 const YIELDS: u32 = 1000;
 /// One such sleep.
@@ -30,7 +32,7 @@ const NAP: std::time::Duration = std::time::Duration::from_micros(100);
 pub(super) struct Sendings {
     counts: Mutex<Counts>,
     pub(super) arenas: Arc<ContextArenas>,
-    windows: Windows,
+    pub(super) windows: Windows,
 }
 
 #[derive(Debug, Default)]
@@ -82,6 +84,9 @@ pub(crate) struct Outlet {
     sent: Arc<AtomicU64>,
     /// What a rank without room is asked.
     asked: Option<Asked>,
+    /// In virtual time, a read that found no room: at which rank, and how often this rank had been notified when it was posted. It
+    /// is not repeated before the next notice, since a wait that always has a read in flight would never be found hopeless.
+    in_vain: Option<(usize, u64)>,
 }
 
 /// A read of what a rank has handled.
@@ -90,11 +95,13 @@ struct Asked {
     rank: usize,
     get: Get,
     word: [u8; 8],
+    /// In virtual time, how often this rank had been notified when the read was posted.
+    notices: Option<u64>,
 }
 
 impl Outlet {
     pub(super) fn new(lanes: ContextLanes, sent: Arc<AtomicU64>) -> Outlet {
-        Outlet { lanes, sent, asked: None }
+        Outlet { lanes, sent, asked: None, in_vain: None }
     }
 
     /// Counts a message before it can arrive: the end of a world compares what was sent with what was delivered.
@@ -166,7 +173,7 @@ impl Stream {
         let windows = &self.home.shared.sendings.windows;
         let mut outlet = outlet.borrow_mut();
         let mut sent = Sent::NoRoom;
-        if windows.leave_room(to, asked) || self.read_handled(&mut outlet.asked, &mut driven, to, asked)? {
+        if windows.leave_room(to, asked) || self.read_handled(&mut outlet, &mut driven, to, asked)? {
             outlet.count();
             let posted = driven.far.to(to).send(to, id, true, header, payload);
             if !matches!(posted, Ok(Sent::Done)) {
@@ -181,22 +188,27 @@ impl Stream {
     }
 
     /// Reads how many messages of this rank's contexts `to` has handled. Returns whether that leaves room for `len` bytes.
-    fn read_handled(&self, asked: &mut Option<Asked>, driven: &mut Driven, to: usize, len: usize) -> Result<bool> {
+    fn read_handled(&self, outlet: &mut Outlet, driven: &mut Driven, to: usize, len: usize) -> Result<bool> {
         let windows = &self.home.shared.sendings.windows;
         // One at a time: an answer of another rank is not wanted any more.
-        let mut reading = asked.take().filter(|reading| reading.rank == to);
+        let mut reading = outlet.asked.take().filter(|reading| reading.rank == to);
         let mut again = true;
+        let notices = driven.far.pace().map(|pace| pace.notices());
         loop {
+            if reading.is_none() && notices.is_some_and(|notices| outlet.in_vain == Some((to, notices))) {
+                return Ok(false);
+            }
             let mut current = reading.take().unwrap_or_else(|| {
                 let (offset, len) = (self.handled + self.rank * size_of::<u64>(), size_of::<u64>());
                 let get = Get::new(driven.far.largest_get(), None, [HeapRange { rank: to, offset, len }]);
-                Asked { rank: to, get, word: [0; 8] }
+                Asked { rank: to, get, word: [0; 8], notices }
             });
             if !current.get.advance(&mut Driving { stream: self, driven }, DOING, &mut current.word)? {
-                *asked = Some(current);
+                outlet.asked = Some(current);
                 return Ok(false);
             }
             windows.handled(to, Load::from_word(u64::from_ne_bytes(current.word)));
+            outlet.in_vain = current.notices.map(|notices| (to, notices));
             // This answer may be old. The next read is posted at once, so that its answer ends the sleep of a wait.
             if windows.leave_room(to, len) || !std::mem::take(&mut again) {
                 return Ok(windows.leave_room(to, len));
@@ -219,7 +231,7 @@ impl Stream {
     #[cold]
     fn send_when_room(&self, outlet: &RefCell<Outlet>, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         let mut outcome = Ok(Sent::NoRoom);
-        self.wait_room(|| {
+        self.wait_room(to, || {
             outcome = self.attempt(outlet, to, id, header, payload);
             !matches!(outcome, Ok(Sent::NoRoom))
         })?;
@@ -227,28 +239,21 @@ impl Stream {
     }
 
     /// Waits until a message finds room. The rank's own thread delivers messages meanwhile: the target may wait for room here.
-    fn wait_room(&self, mut sent: impl FnMut() -> bool) -> Result<()> {
+    fn wait_room(&self, to: usize, mut sent: impl FnMut() -> bool) -> Result<()> {
         let home = self.home.engine();
         if let Some(engine) = &home {
             engine.check_outside_handler(DOING)?;
         }
         let mut idle = 0;
-        if let Some(network) = &self.network {
+        if self.network.is_some() {
             while !sent() {
-                self.driven().turn(self);
+                let done = self.driven().turn(self);
                 self.happen_due();
-                let came = home.as_ref().map_or(0, |engine| engine.turn());
-                idle = if came == 0 { idle + 1 } else { 0 };
-                match &home {
-                    _ if came != 0 => {}
-                    // In virtual time nothing wakes this wait when the target makes room: the wait itself lets time pass.
-                    Some(engine) if network.paced => {
-                        if let Some((rank, cause)) = self.first_lost(&self.driven()) {
-                            return Err(Error::PeerLost { rank, cause, doing: DOING.into() });
-                        }
-                        engine.idle_poll();
-                    }
-                    _ => self.pass_time(DOING, idle, home.as_deref())?,
+                let came = self.turn_others(home.as_deref());
+                idle = if done + came == 0 { idle + 1 } else { 0 };
+                if idle > 0 {
+                    let nap = self.routes.has_lane(to).then_some(LANE_NAP);
+                    self.pass_time(DOING, idle, home.as_deref(), nap)?;
                 }
             }
             return Ok(());

@@ -12,19 +12,21 @@
 
 mod messages;
 mod operations;
+mod siblings;
 mod track;
 mod wait;
 mod window;
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
 pub(crate) use self::messages::Outlet;
 use self::messages::Sendings;
+use self::siblings::{Siblings, Uses};
 use super::Engine;
 use super::liveness::Losses;
 use super::networks::{ApartNetworks, Networks};
@@ -48,7 +50,6 @@ pub(crate) struct Identity(u64);
 #[derive(Debug, Default)]
 pub(super) struct Contexts {
     shared: Arc<Shared>,
-    open: RefCell<Vec<Weak<Stream>>>,
 }
 
 /// State that an engine and its contexts share.
@@ -60,8 +61,9 @@ struct Shared {
     /// Receipts that peers still have to send to this rank.
     receipts: Receipts,
     sendings: Sendings,
+    siblings: Siblings,
     /// Contexts with operations in flight whose drop could not wait: inside a handler, or, in virtual time, on another thread.
-    orphans: Mutex<Vec<Stream>>,
+    orphans: Mutex<Vec<OpenStream>>,
 }
 
 impl Default for Shared {
@@ -74,6 +76,7 @@ impl Default for Shared {
             over: AtomicBool::new(false),
             receipts: Receipts::default(),
             sendings: Sendings::default(),
+            siblings: Siblings::default(),
             orphans: Mutex::default(),
         }
     }
@@ -87,6 +90,12 @@ impl Contexts {
     /// Messages that contexts have sent.
     pub(super) fn sent(&self) -> u64 {
         self.shared.sendings.total()
+    }
+
+    /// Makes progress for those whose owner is idle. Returns how much was done.
+    #[inline]
+    pub(super) fn turn(&self) -> usize {
+        self.shared.siblings.turn(std::ptr::null())
     }
 
     /// Tells contexts that the engine is gone.
@@ -127,7 +136,28 @@ impl Home {
     }
 }
 
-/// One context.
+/// A context that is open as long as this lives. The drop waits for what is in flight, then closes the interface.
+#[derive(Debug)]
+pub(crate) struct OpenStream(Arc<Stream>);
+
+impl Deref for OpenStream {
+    type Target = Stream;
+
+    #[inline(always)]
+    fn deref(&self) -> &Stream {
+        &self.0
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        if self.network.is_some() {
+            self.close();
+        }
+    }
+}
+
+/// One context. Other threads of the rank make progress for it now and then (`siblings.rs`), so a last reference may be theirs.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) rank: usize,
@@ -152,6 +182,7 @@ struct Network {
     driven: Mutex<Driven>,
     /// The rank's own thread is draining this context: the context's thread posts nothing meanwhile.
     draining: AtomicBool,
+    uses: Uses,
     /// Time is virtual.
     paced: bool,
 }
@@ -180,7 +211,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if the network has no further interface; [`Error::Forked`].
-    pub(crate) fn open_context(self: &Rc<Engine>) -> Result<Arc<Stream>> {
+    pub(crate) fn open_context(self: &Rc<Engine>) -> Result<Arc<OpenStream>> {
         const DOING: &str = "context";
         self.check_own(DOING)?;
         let full = |_| Error::OutOfMemory {
@@ -205,6 +236,7 @@ impl Engine {
             Ok(Network {
                 driven: Mutex::new(driven),
                 draining: AtomicBool::new(false),
+                uses: Uses::default(),
                 paced: networks.pace().is_some(),
             })
         };
@@ -228,11 +260,9 @@ impl Engine {
             network,
         });
         if stream.network.is_some() {
-            let mut open = self.contexts.open.borrow_mut();
-            open.retain(|stream| stream.strong_count() > 0);
-            open.push(Arc::downgrade(&stream));
+            self.contexts.shared.siblings.add(&stream);
         }
-        Ok(stream)
+        Ok(Arc::new(OpenStream(stream)))
     }
 
     /// The sending end of a context that was just opened.
@@ -270,48 +300,49 @@ impl Engine {
 
     #[cold]
     fn drain_contexts(&self, doing: &'static str) -> Result<()> {
-        let open: Vec<_> = self.contexts.open.borrow().iter().filter_map(Weak::upgrade).collect();
-        open.iter().try_for_each(|stream| stream.drain(doing))?;
+        // Each wait makes progress for all of them.
+        self.contexts.shared.siblings.all().iter().try_for_each(|stream| stream.drain(doing))?;
         let orphans = std::mem::take(&mut *self.contexts.shared.orphans.lock());
         // Dropped here, on the rank's own thread.
         orphans.iter().try_for_each(|stream| stream.drain(doing))
     }
 }
 
-impl Stream {
-    /// Leaves what is in flight to the rank's own thread, which waits for it where a phase or an allocation ends.
+impl OpenStream {
     #[cold]
-    fn abandon(&mut self) {
-        let network = self.network.take();
-        if self.home.shared.over.load(Ordering::Relaxed) {
-            return std::mem::forget(network);
-        }
-        let (job, node, home) = (Arc::clone(&self.job), Arc::clone(&self.node), self.home.clone());
-        let (changes, routes) = (Arc::clone(&self.changes), self.routes.clone());
-        let orphan = Stream { job, node, home, network, routes, changes, ..*self };
-        self.home.shared.orphans.lock().push(orphan);
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if self.network.is_none() {
-            return;
-        }
+    fn close(&self) {
+        const DOING: &str = "dropping a context";
         // Operations in flight end before the interface closes. Errors are dropped: no call is left that could return them.
-        let outcome = self.wait("dropping a context", |driven| {
+        let outcome = self.wait(DOING, |driven| {
             driven.faults.clear();
-            match driven.is_quiet(self, "dropping a context") {
+            match driven.is_quiet(self, DOING) {
                 // The network tells each loss once. Operations on other ranks go on.
                 Err(Error::PeerLost { .. }) => Ok(false),
                 outcome => outcome,
             }
         });
+        let shared = &self.home.shared;
         match outcome {
             // In a forked child: the interface is the parent's, and stays as it is.
-            Err(Error::Forked { .. }) => std::mem::forget(self.network.take()),
-            Err(Error::InvalidArgument { .. } | Error::InsideHandler { .. }) => self.abandon(),
-            _ => self.driven().tracking.give_up(),
+            Err(Error::Forked { .. }) => std::mem::forget(Arc::clone(&self.0)),
+            Err(Error::InvalidArgument { .. } | Error::InsideHandler { .. }) if shared.over.load(Ordering::Relaxed) => {
+                shared.siblings.remove(self);
+                std::mem::forget(Arc::clone(&self.0));
+            }
+            // The rank's own thread waits for what is in flight, where a phase or an allocation ends.
+            Err(Error::InvalidArgument { .. } | Error::InsideHandler { .. }) => {
+                shared.orphans.lock().push(OpenStream(Arc::clone(&self.0)));
+            }
+            _ => {
+                shared.siblings.remove(self);
+                let mut driven = self.driven();
+                driven.tracking.give_up();
+                driven.nudges.clear();
+                // Another thread may hold the stream a moment longer; the interface ends now.
+                let closed = driven.far.close();
+                drop(driven);
+                drop(closed);
+            }
         }
     }
 }

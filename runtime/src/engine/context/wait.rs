@@ -80,7 +80,24 @@ impl Stream {
         while network.draining.load(Ordering::Relaxed) && std::thread::current().id() != self.home.thread {
             rustix::thread::sched_yield();
         }
-        network.driven.lock()
+        let driven = network.driven.lock();
+        network.uses.note();
+        driven
+    }
+
+    /// As [`Stream::driven`], for progress by another than the owner. `None` if somebody else makes progress.
+    pub(super) fn try_driven(&self) -> Option<Guard<'_, Driven>> {
+        let network = self.network.as_ref()?;
+        let is_held = network.draining.load(Ordering::Relaxed) && std::thread::current().id() != self.home.thread;
+        if is_held { None } else { network.driven.try_lock() }
+    }
+
+    /// One turn of all but this context: the rank's own thread delivers messages, and any thread makes progress for other contexts.
+    pub(super) fn turn_others(&self, home: Option<&Engine>) -> usize {
+        match home {
+            Some(engine) => engine.turn(),
+            None => self.home.shared.siblings.turn(self),
+        }
     }
 
     /// Makes progress once; tells how much was done.
@@ -93,6 +110,7 @@ impl Stream {
         if self.network.is_some() {
             done = self.driven().turn(self);
             self.happen_due();
+            self.home.shared.siblings.turn(self);
         }
         if done == 0 {
             self.idle_poll();
@@ -138,13 +156,13 @@ impl Stream {
             let done = self.driven().turn(self);
             self.happen_due();
             // Without the lock: handlers may use contexts.
-            let came = home.as_ref().map_or(0, |engine| engine.turn());
+            let came = self.turn_others(home.as_deref());
             if done + came != 0 {
                 idle = 0;
                 continue;
             }
             idle += 1;
-            self.pass_time(doing, idle, home.as_deref())?;
+            self.pass_time(doing, idle, home.as_deref(), None)?;
         }
         Ok(())
     }
@@ -170,25 +188,31 @@ impl Stream {
                 return Ok(());
             }
             // Without the lock: handlers may use contexts.
-            let came = home.as_ref().map_or(0, |engine| engine.turn());
+            let came = self.turn_others(home.as_deref());
             if done + came != 0 {
                 idle = 0;
                 continue;
             }
             idle += 1;
-            self.pass_time(doing, idle, home.as_deref())?;
+            self.pass_time(doing, idle, home.as_deref(), None)?;
         }
     }
 
-    /// One wait that found nothing lets others go on.
-    pub(super) fn pass_time(&self, doing: &'static str, idle: u32, home: Option<&Engine>) -> Result<()> {
+    /// One wait that found nothing lets others go on. `nap`: longest sleep in virtual time, if what it waits for wakes nobody.
+    pub(super) fn pass_time(
+        &self,
+        doing: &'static str,
+        idle: u32,
+        home: Option<&Engine>,
+        nap: Option<Duration>,
+    ) -> Result<()> {
         let mut driven = self.driven();
         if let Some((rank, cause)) = self.first_lost(&driven) {
             return Err(Error::PeerLost { rank, cause, doing: doing.into() });
         }
         let Patience { spins, yields, .. } = self.patience;
         if let (Some(pace), Some(engine)) = (driven.far.pace(), home) {
-            if !engine.sleep_virtual(pace, None) {
+            if !engine.sleep_virtual(pace, nap.map(|nap| pace.now() + nap)) {
                 return Err(match self.job.any_left().then(|| self.job.first_to_leave(|_| true)).flatten() {
                     Some(rank) => engine.lost(rank, Loss::Left, doing),
                     None => Error::Standstill { doing: doing.into() },

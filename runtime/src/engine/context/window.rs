@@ -57,5 +57,43 @@ impl Engine {
         // One writer, this thread.
         let handled = Load::from_word(word.load(Ordering::Relaxed)).wrapping_with(len);
         word.store(handled.to_word(), Ordering::Release);
+        if let Some(pace) = self.pace() {
+            // In virtual time a context that has found no room reads the word again when it is told.
+            pace.notify(from);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::RefCell;
+
+    use crate::transport::Memory;
+    use crate::transport::sim::Config;
+    use crate::{Error, Simulated};
+
+    /// The window is full of messages that were never sent, so nothing gives room back.
+    #[test]
+    fn a_wait_for_room_that_cannot_come_is_a_standstill() {
+        let plain = Config::new(2, 3);
+        for config in
+            [plain.clone(), plain.clone().wild(), plain.clone().tiny(), Config { memory: Memory::Posted, ..plain }]
+        {
+            let outcomes = Simulated::new(config).run(|world| {
+                world.barrier().expect("all are here");
+                if world.rank() == 1 {
+                    return world.wait_until(|| false);
+                }
+                let stream = world.engine().open_context().expect("there is one more interface");
+                let outlet = RefCell::new(world.engine().open_outlet());
+                let windows = &stream.home.shared.sendings.windows;
+                while windows.leave_room(1, 8) {
+                    windows.sent(1, 8);
+                }
+                stream.send(&outlet, 1, 1, 0, &[])
+            });
+            let outcome = outcomes.expect("starts").swap_remove(0);
+            assert!(matches!(outcome, Err(Error::Standstill { .. })), "{outcome:?}");
+        }
     }
 }

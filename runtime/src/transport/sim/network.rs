@@ -83,6 +83,8 @@ pub(super) struct State {
     pub(super) signalled: Vec<u32>,
     /// Of each rank, whether something happened that it may wait for.
     signals: Vec<bool>,
+    /// Of each rank, how often [`Network::notify`] was called for it.
+    notices: Vec<u64>,
     /// Those of whom that became true since it was last asked.
     rung: Vec<u32>,
 }
@@ -111,6 +113,7 @@ impl Network {
             delivered: 0,
             signalled: Vec::new(),
             signals: vec![false; config.ranks],
+            notices: vec![0; config.ranks],
             rung: Vec::new(),
             config,
         })))
@@ -203,7 +206,14 @@ impl Network {
 
     /// Signals `rank` now: what happened did not come over the network.
     pub fn notify(&self, rank: usize) {
-        self.state().announce(rank as u32);
+        let mut state = self.state();
+        state.notices[rank] += 1;
+        state.announce(rank as u32);
+    }
+
+    /// How often `rank` was told of what did not come over the network.
+    pub(crate) fn notices(&self, rank: usize) -> u64 {
+        self.state().notices[rank]
     }
 
     /// Whether something happened that `rank` may wait for, since this was last asked.
