@@ -1,16 +1,12 @@
 //! Threads inside a rank: rayon on the rank's share of the node's cores.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
-use std::future::Future;
-use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll, Waker};
-use std::thread::ThreadId;
 
-use bellwether_runtime::{Error, Mapped, Pod, Progress, Result, Symmetric, World};
+use bellwether_runtime::{
+    Error, Mapped, Pod, Progress, Result, Symmetric, ThreadArray, ThreadContext, ThreadPosted, World,
+};
 
 /// A rayon pool of this rank's own: as many threads as it has cores when the ranks of the node share them equally, at least
 /// one. Each is kept on one of these cores, where it is known which, and the system lets it ([`Pool::is_pinned`]).
@@ -52,14 +48,20 @@ pub struct Pool {
     threads: rayon::ThreadPool,
     pinned: bool,
     progress: Progress,
-    requests: Arc<Requests>,
+    contexts: Contexts,
 }
+
+/// One for each thread of a pool; none where all memory is mapped.
+type Contexts = Arc<[Mutex<ThreadContext>]>;
 
 impl Pool {
     /// A pool of this rank's share of the cores. Local: ranks may have pools of their own, or none.
     ///
+    /// Where ranks reach each other over a network each thread gets a [context](World::context), as far as the network has
+    /// interfaces; further threads share these. The first context closes the registration of handlers.
+    ///
     /// # Errors
-    /// [`Error::Os`] if the system has no more threads.
+    /// [`Error::Os`] if the system has no more threads. Over a network [`Error::OutOfMemory`] if it has no further interface.
     pub fn new(world: &World) -> Result<Pool> {
         let cores = share(&allowed_cores(), world.cores(), world.rank(), world.size());
         match cores {
@@ -108,8 +110,10 @@ impl Pool {
             pinned = false;
             tracing::warn!(rank, core, %error, "the pool's threads could not be bound to their cores");
         }
-        let requests = Requests { world: std::thread::current().id(), open: Mutex::default() };
-        Ok(Pool { threads, pinned, progress: world.progress(), requests: Arc::new(requests) })
+        let progress = world.progress();
+        let count = if progress.is_mapped() { 0 } else { threads.current_num_threads() };
+        let contexts = contexts(world, count)?.into_iter().map(Mutex::new).collect();
+        Ok(Pool { threads, pinned, progress, contexts })
     }
 
     /// Whether each of its threads is kept on one core. Not where it is not known which cores are this rank's
@@ -124,8 +128,7 @@ impl Pool {
         self.threads.current_num_threads()
     }
 
-    /// Runs `work` on the pool and waits for it; this thread makes progress meanwhile, and serves what the pool's threads
-    /// ask for over a network.
+    /// Runs `work` on the pool and waits for it; this thread makes progress meanwhile.
     ///
     /// # Panics
     /// If `work` does; in a forked child, where the pool has no threads.
@@ -136,25 +139,20 @@ impl Pool {
         let done = AtomicBool::new(false);
         let mut result = None;
         self.threads.in_place_scope(|scope| {
-            // Before anybody can ask.
-            let mut service = Service::begin(&self.requests);
             scope.spawn(|_| {
                 // Also when it panics, which the scope passes on.
                 let _end = End(&done);
                 result = Some(work());
             });
-            self.progress.poll_until(|| {
-                service.turn();
-                // Pairs with the Release in `End`.
-                done.load(Ordering::Acquire) && service.under_way.is_empty()
-            });
+            // Pairs with the Release in `End`.
+            self.progress.poll_until(|| done.load(Ordering::Acquire));
         });
         result.expect("the scope ends when the work has")
     }
 
     /// The array for the pool's threads.
     pub fn share<'a, T: Pod + Send + Sync>(&self, array: &'a Symmetric<T>) -> Pooled<'a, T> {
-        Pooled { mapped: array.mapped(), array: Served(array), lent: PhantomData, requests: Arc::clone(&self.requests) }
+        Pooled { mapped: array.mapped(), array: array.for_threads(), contexts: Arc::clone(&self.contexts) }
     }
 }
 
@@ -200,139 +198,17 @@ fn share(cores: &[usize], all: usize, rank: usize, size: usize) -> Share {
     Share::These(if range.is_empty() { vec![cores[rank % cores.len()]] } else { cores[range].to_vec() })
 }
 
-type Answer = Result<Vec<u8>>;
-type UnderWay = (Pin<Box<dyn Future<Output = Answer>>>, Arc<OnceLock<Answer>>);
-
-/// What threads have asked the world's thread for.
-struct Requests {
-    /// Who answers.
-    world: ThreadId,
-    open: Mutex<Open>,
-}
-
-#[derive(Default)]
-struct Open {
-    queue: VecDeque<Request>,
-    /// How many calls of `install` the world's thread is in: with none, nobody would answer.
-    installs: usize,
-}
-
-impl Requests {
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Asks, if this thread may, and somebody will answer.
-    fn ask(&self, array: Served, rank: usize, start: usize, work: Work) -> Result<Arc<OnceLock<Answer>>> {
-        let mut open = self.open();
-        let is_the_worlds = std::thread::current().id() == self.world;
-        if open.installs == 0 || is_the_worlds || rayon::current_thread_index().is_none() {
-            return Err(nobody_answers());
-        }
-        let reply = Arc::new(OnceLock::new());
-        open.queue.push_back(Request { array, rank, start, work, reply: Arc::clone(&reply) });
-        Ok(reply)
-    }
-}
-
-#[cold]
-fn nobody_answers() -> Error {
-    let why = "over a network the threads of the pool alone may ask, inside Pool::install of the pool that the handle was \
-               made with: make one with the pool that is in use (Pool::share, GlobalArray::pooled)";
-    Error::InvalidArgument { operation: "a put or get of a pool", why: why.into() }
-}
-
-/// The world's thread while it is in `install`. However that ends, nobody is left without an answer.
-struct Service<'a> {
-    requests: &'a Requests,
-    under_way: Vec<UnderWay>,
-}
-
-impl<'a> Service<'a> {
-    fn begin(requests: &'a Requests) -> Service<'a> {
-        requests.open().installs += 1;
-        Service { requests, under_way: Vec::new() }
-    }
-
-    /// Begins what the threads have asked for, and answers what is done.
-    fn turn(&mut self) {
-        let fresh = std::mem::take(&mut self.requests.open().queue);
-        for request in fresh {
-            // SAFETY: who asks borrows the array, and waits until it is answered; and this is the world's thread, where the
-            // array is: the pool cannot leave it either.
-            let array = unsafe { &*request.array.0 };
-            self.under_way.push((array.begin(request.rank, request.start, request.work), request.reply));
-        }
-        let mut context = Context::from_waker(Waker::noop());
-        self.under_way.retain_mut(|(future, reply)| match future.as_mut().poll(&mut context) {
-            Poll::Pending => true,
-            Poll::Ready(outcome) => {
-                // Whoever asked takes it.
-                let _ = reply.set(outcome);
-                false
-            }
-        });
-    }
-}
-
-impl Drop for Service<'_> {
-    fn drop(&mut self) {
-        let mut open = self.requests.open();
-        open.installs -= 1;
-        // An `install` further out goes on.
-        let rest = if open.installs == 0 { std::mem::take(&mut open.queue) } else { VecDeque::new() };
-        drop(open);
-        let replies = self.under_way.drain(..).map(|(_, reply)| reply);
-        for reply in replies.chain(rest.into_iter().map(|request| request.reply)) {
-            let _ = reply.set(Err(nobody_answers()));
+/// So many contexts, or as many as the network has interfaces for, but one at least.
+fn contexts(world: &World, count: usize) -> Result<Vec<ThreadContext>> {
+    let mut contexts = Vec::new();
+    while contexts.len() < count {
+        match world.context() {
+            Ok(context) => contexts.push(context),
+            Err(Error::OutOfMemory { .. }) if !contexts.is_empty() => break,
+            Err(error) => return Err(error),
         }
     }
-}
-
-struct Request {
-    array: Served,
-    rank: usize,
-    start: usize,
-    work: Work,
-    reply: Arc<OnceLock<Answer>>,
-}
-
-enum Work {
-    /// So many elements.
-    Get(usize),
-    /// So many, as bytes.
-    Put(usize, Vec<u8>),
-}
-
-/// An array, looked at on the world's thread only.
-#[derive(Clone, Copy)]
-struct Served(*const dyn Serve);
-
-// SAFETY: an address; what is there is touched on the world's thread alone, in `Service::turn`.
-unsafe impl Send for Served {}
-// SAFETY: as above.
-unsafe impl Sync for Served {}
-
-/// What the world's thread does for others.
-trait Serve {
-    fn begin(&self, rank: usize, start: usize, work: Work) -> Pin<Box<dyn Future<Output = Answer>>>;
-}
-
-impl<T: Pod> Serve for Symmetric<T> {
-    fn begin(&self, rank: usize, start: usize, work: Work) -> Pin<Box<dyn Future<Output = Answer>>> {
-        match work {
-            Work::Get(count) => {
-                let values = self.get_slice_async(rank, start, count);
-                Box::pin(async move { Ok(bytemuck::cast_slice(&values.await.map_err(as_asked)?).to_vec()) })
-            }
-            Work::Put(count, bytes) => {
-                let mut values = vec![T::zeroed(); count];
-                bytemuck::cast_slice_mut(&mut values).copy_from_slice(&bytes);
-                let put = self.put_slice_async(rank, start, &values);
-                Box::pin(async move { put.await.map(|()| Vec::new()) })
-            }
-        }
-    }
+    Ok(contexts)
 }
 
 /// The error of a get, by the name of the call that was made.
@@ -347,7 +223,7 @@ fn as_asked(error: Error) -> Error {
     }
 }
 
-/// How many of a thread's requests wait on its stack at once, each with another task of the pool above it.
+/// How many of a thread's operations wait on its stack at once, each with another task of the pool above it.
 const DEEPEST: usize = 32;
 
 thread_local! {
@@ -356,22 +232,17 @@ thread_local! {
 
 /// A symmetric array for the threads of a [`Pool`]: puts and gets that any of them may call.
 ///
-/// Where memory is mapped they are done at once, and nobody looks at which thread it is. Over a network the world's thread does
-/// them while it is in [`Pool::install`] of the same pool, and the asking thread does other work of its pool meanwhile: call
-/// them from there only. From elsewhere, such as the threads of another pool that is in use instead, they are
-/// [`Error::InvalidArgument`]. Threads of another rayon pool may ask while this one waits for them.
+/// Where memory is mapped they are done at once. Over a network each thread has a context of its own in the pool, and does other work
+/// of its pool until the operation is done. Any other thread may call them too, and waits.
+///
+/// On a simulated network a thread other than the world's may call them while the world's thread is in [`Pool::install`], of any pool;
+/// elsewhere that is [`Error::InvalidArgument`].
 #[derive(Clone)]
 pub struct Pooled<'a, T> {
     mapped: Option<Mapped<'a, T>>,
-    array: Served,
-    lent: PhantomData<&'a Symmetric<T>>,
-    requests: Arc<Requests>,
+    array: ThreadArray<'a, T>,
+    contexts: Contexts,
 }
-
-// SAFETY: the borrow is there for its length; the array itself is reached as `Mapped` and `Served` say.
-unsafe impl<T: Pod + Send + Sync> Send for Pooled<'_, T> {}
-// SAFETY: as above.
-unsafe impl<T: Pod + Send + Sync> Sync for Pooled<'_, T> {}
 
 impl<T: Pod + Send + Sync> Pooled<'_, T> {
     /// Reads one element of `rank`.
@@ -392,8 +263,8 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
         if let Some(mapped) = &self.mapped {
             return mapped.get_slice(rank, start, values);
         }
-        let bytes = self.ask(rank, start, Work::Get(values.len()))?;
-        bytemuck::cast_slice_mut(values).copy_from_slice(&bytes);
+        let posted = self.context()?.get_slice_async(&self.array, rank, start, values.len());
+        values.copy_from_slice(&wait(posted).map_err(as_asked)?);
         Ok(())
     }
 
@@ -410,39 +281,47 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
     /// # Errors
     /// As [`Symmetric::put_slice`].
     pub fn put_slice(&self, rank: usize, start: usize, values: &[T]) -> Result<()> {
-        match &self.mapped {
-            Some(mapped) => mapped.put_slice(rank, start, values),
-            None => self.ask(rank, start, Work::Put(values.len(), bytemuck::cast_slice(values).to_vec())).map(drop),
+        if let Some(mapped) = &self.mapped {
+            return mapped.put_slice(rank, start, values);
         }
+        let posted = self.context()?.put_slice_async(&self.array, rank, start, values);
+        wait(posted)
     }
 
-    /// Asks the world's thread, and does other work of the pool until it has answered.
-    fn ask(&self, rank: usize, start: usize, work: Work) -> Answer {
-        let reply = self.requests.ask(self.array, rank, start, work)?;
-        let waiting = WAITING.get();
-        WAITING.set(waiting + 1);
-        while reply.get().is_none() {
-            // Another task may ask too, on the same stack.
-            if waiting >= DEEPEST || rayon::yield_now() != Some(rayon::Yield::Executed) {
-                std::thread::yield_now();
-            }
-        }
-        WAITING.set(waiting);
-        // The world's thread lets go of it right after it has answered.
-        let mut reply = reply;
-        loop {
-            match Arc::try_unwrap(reply) {
-                Ok(cell) => return cell.into_inner().expect("it was answered"),
-                Err(shared) => reply = shared,
-            }
+    /// The context of this thread: among the pool's threads no other has it. Held while an operation is posted only, since the
+    /// tasks that a thread runs until that is done may post too.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is none.
+    fn context(&self) -> Result<MutexGuard<'_, ThreadContext>> {
+        let Some(number) = rayon::current_thread_index().unwrap_or(0).checked_rem(self.contexts.len()) else {
+            let why = "the array is of another world than the pool".into();
+            return Err(Error::InvalidArgument { operation: "a put or get of a pool", why });
+        };
+        Ok(self.contexts[number].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Waits for an operation, and does other work of the pool meanwhile.
+fn wait<R>(mut posted: ThreadPosted<'_, R>) -> Result<R> {
+    if rayon::current_thread_index().is_none() {
+        return posted.wait();
+    }
+    let waiting = WAITING.get();
+    WAITING.set(waiting + 1);
+    while !posted.is_done() {
+        // Another task may wait too, on the same stack.
+        if waiting >= DEEPEST || rayon::yield_now() != Some(rayon::Yield::Executed) {
             std::thread::yield_now();
         }
     }
+    WAITING.set(waiting);
+    posted.wait()
 }
 
 impl<T> std::fmt::Debug for Pooled<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pooled({})", if self.mapped.is_some() { "mapped" } else { "over the world's thread" })
+        write!(f, "Pooled({})", if self.mapped.is_some() { "mapped" } else { "by a context of each thread" })
     }
 }
 
@@ -468,28 +347,6 @@ mod tests {
                 let pool = Pool::build(world, 2, Some(vec![allowed, last]))?;
                 assert!(!pool.is_pinned() && pool.install(|| rayon::join(|| 1, || 2)) == (1, 2));
             }
-            Ok(())
-        });
-        outcomes.expect("runs").into_iter().collect::<Result<()>>().expect("runs");
-    }
-
-    #[test]
-    fn nobody_is_left_waiting_when_an_install_ends() {
-        let outcomes = bellwether_runtime::threads(1, |world| {
-            let numbers = world.alloc::<u64>(1)?;
-            let (pool, array) = (Pool::with_threads(world, 1)?, Served(&raw const numbers));
-            let ask = || pool.requests.ask(array, 0, 0, Work::Get(1));
-            assert!(ask().is_err(), "nobody answers yet");
-            let (requests, other) = (&*pool.requests, Pool::with_threads(world, 1)?);
-            let ask = move || requests.ask(array, 0, 0, Work::Get(1));
-            let service = Service::begin(requests);
-            let inner = Service::begin(requests);
-            let kept = other.install(ask)?;
-            drop(inner);
-            assert!(kept.get().is_none(), "the outer one goes on");
-            drop(service);
-            assert!(matches!(kept.get(), Some(Err(Error::InvalidArgument { .. }))));
-            assert!(other.install(ask).is_err(), "nobody answers any more");
             Ok(())
         });
         outcomes.expect("runs").into_iter().collect::<Result<()>>().expect("runs");

@@ -196,46 +196,45 @@ fn arrays_of_different_layouts_are_not_zipped() {
     });
 }
 
-/// A handle made with a pool that is not in use, asked by each kind of thread: an error at once over a network.
-fn ask_where_nobody_answers(world: &World, is_mapped: bool) -> Result<()> {
+/// A handle is good on any thread. In virtual time it needs an `install` on a thread that is not the world's.
+fn ask_from_each_kind_of_thread(world: &World, is_simulated: bool) -> Result<()> {
     let numbers = world.alloc::<u64>(3)?;
     numbers.store(1, 40 + world.rank() as u64);
     world.barrier()?;
     let next = (world.rank() + 1) % world.size();
     let (one, two) = (Pool::with_threads(world, 2)?, Pool::with_threads(world, 2)?);
-    let (of_one, of_two) = (one.share(&numbers), two.share(&numbers));
-    let expect = |end: Result<u64>, what: &str| match end {
-        Ok(value) => assert!(is_mapped && value == 40 + next as u64, "{what}: {value}"),
-        Err(error) => {
-            let error = error.to_string();
-            let is_clear = error.contains("inside Pool::install of the pool that the handle was made with");
-            assert!(!is_mapped && is_clear, "{what}: {error}");
+    let of_one = one.share(&numbers);
+    let expected = 40 + next as u64;
+    assert_eq!(of_one.get(next, 1)?, expected, "the world's thread");
+    assert_eq!(two.install(|| of_one.get(next, 1))?, expected, "another pool");
+    two.install(|| of_one.put(next, 0, 1))?;
+    let outside = || std::thread::scope(|scope| scope.spawn(|| of_one.get(next, 1)).join().expect("does not panic"));
+    for what in ["a thread of the program", "after an install that has panicked"] {
+        match outside() {
+            Err(error) if is_simulated => {
+                assert!(error.to_string().contains("while that thread is in Pool::install"), "{error}")
+            }
+            outcome => assert_eq!(outcome?, expected, "{what}"),
         }
-    };
-    expect(of_one.get(next, 1), "the world's thread");
-    expect(two.install(|| of_one.get(next, 1)), "another pool");
-    expect(two.install(|| of_one.put(next, 0, 1).map(|()| 40 + next as u64)), "a put from another pool");
-    let each = [0; 9].into_par_iter().map(|_| of_one.get(next, 1));
-    each.collect::<Vec<_>>().into_iter().for_each(|end| expect(end, "rayon's own pool"));
-    // Both directions, and after an install that has ended, also by a panic.
-    assert_eq!(one.install(|| of_one.get(next, 1))?, 40 + next as u64);
-    expect(one.install(|| of_two.get(next, 1)), "the other way round");
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one.install(|| panic!("on purpose"))));
-    assert!(caught.is_err());
-    expect(two.install(|| of_one.get(next, 1)), "after a panic");
-    assert_eq!(two.install(|| of_two.get(next, 1))?, 40 + next as u64);
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one.install(|| panic!("on purpose"))));
+        assert!(caught.is_err());
+    }
+    assert_eq!(one.install(outside)?, expected, "a thread of the program, inside an install");
     // Another pool of rayon's, for which a thread of this one waits.
     let inner = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("threads start");
     let sum = one.install(|| inner.install(|| sum(0..50, &|_| of_one.get(next, 1))))?;
-    assert_eq!(sum, 50 * (40 + next as u64));
+    assert_eq!(sum, 50 * expected);
     world.barrier()
 }
 
 #[test]
-fn a_handle_of_a_pool_that_is_not_in_use_is_an_error() {
+fn a_handle_of_a_pool_is_good_on_any_thread() {
     let settings = bellwether::Settings::default();
-    worlds::on_threads(&settings, &[1, 2], |world| ask_where_nobody_answers(world, true));
-    worlds::simulated(&settings, &[1, 2, 3], 1, |world| ask_where_nobody_answers(world, false));
+    worlds::on_threads(&settings, &[1, 2], |world| ask_from_each_kind_of_thread(world, false));
+    let mut contract = settings.clone();
+    contract.transport = bellwether_runtime::Transport::ShmContract;
+    worlds::on_threads(&contract, &[1, 2, 3], |world| ask_from_each_kind_of_thread(world, false));
+    worlds::simulated(&settings, &[1, 2, 3], 1, |world| ask_from_each_kind_of_thread(world, true));
 }
 
 /// The cores that the calling thread may run on.

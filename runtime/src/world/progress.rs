@@ -164,8 +164,10 @@ impl Progress {
     }
 
     /// Polls until `ready` holds, which only another thread of this rank can bring about: delivers messages, and gives up
-    /// the core in between. Ends early for nothing: a rank that died is told of by the next call.
+    /// the core in between. Returns early and without an error in a forked child only: the next call reports a peer that has failed.
+    /// Meanwhile other threads may use contexts in virtual time too.
     pub fn poll_until(&self, mut ready: impl FnMut() -> bool) {
+        let _lent = self.engine.lend_contexts();
         // A forked child has no other threads.
         while self.engine.is_own() && !ready() {
             if self.engine.turn() == 0 {

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::ThreadId;
 
 pub(crate) use self::messages::Outlet;
@@ -62,6 +62,8 @@ struct Shared {
     receipts: Receipts,
     sendings: Sendings,
     siblings: Siblings,
+    /// In virtual time, in how many calls the rank's own thread lets time pass for other threads that use contexts.
+    lent: AtomicUsize,
     /// Contexts with operations in flight whose drop could not wait: inside a handler, or, in virtual time, on another thread.
     orphans: Mutex<Vec<OpenStream>>,
 }
@@ -77,6 +79,7 @@ impl Default for Shared {
             receipts: Receipts::default(),
             sendings: Sendings::default(),
             siblings: Siblings::default(),
+            lent: AtomicUsize::new(0),
             orphans: Mutex::default(),
         }
     }
@@ -104,6 +107,15 @@ impl Contexts {
         // Each orphan holds an `Arc` of the state that holds it. Taken out, they and the state are freed.
         let orphans = std::mem::take(&mut *self.shared.orphans.lock());
         drop(orphans);
+    }
+}
+
+/// Other threads may use contexts in virtual time as long as this lives.
+pub(crate) struct Lent<'a>(&'a AtomicUsize);
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -277,6 +289,14 @@ impl Engine {
         };
         let sendings = &self.contexts.shared.sendings;
         Outlet::new(ContextLanes::new(place, Arc::clone(&sendings.arenas)), sendings.open())
+    }
+
+    /// Lets other threads use contexts in virtual time. The caller lets time pass until they have ended.
+    pub(crate) fn lend_contexts(&self) -> Lent<'_> {
+        let lent = &self.contexts.shared.lent;
+        // Relaxed: whatever hands a context to another thread, or waits for that, orders this.
+        lent.fetch_add(1, Ordering::Relaxed);
+        Lent(lent)
     }
 
     /// Whether this rank has contexts, also on mapped memory.

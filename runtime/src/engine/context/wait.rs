@@ -50,11 +50,12 @@ impl Stream {
             return Err(Error::Forked { operation, rank: self.rank, parent, child });
         }
         let is_paced = self.network.as_ref().is_some_and(|network| network.paced);
-        let is_home =
-            || std::thread::current().id() == self.home.thread && !self.home.shared.over.load(Ordering::Relaxed);
-        if is_paced && !is_home() {
-            let why =
-                "on a simulated network a context is used on the thread of its world, as long as that lives".into();
+        let shared = &self.home.shared;
+        let is_home = || std::thread::current().id() == self.home.thread && !shared.over.load(Ordering::Relaxed);
+        if is_paced && !is_home() && shared.lent.load(Ordering::Relaxed) == 0 {
+            let why = "on a simulated network a context is used on the thread of its world, as long as that lives, or by others \
+                       while that thread is in Pool::install"
+                .into();
             return Err(Error::InvalidArgument { operation, why });
         }
         Ok(())
