@@ -661,12 +661,17 @@ fn roster_len(ranks: usize) -> usize {
     used_len(ranks).next_multiple_of(HUGE_PAGE)
 }
 
+/// Least message memory of a rank's contexts, in bytes: 64 KiB for each of 64 (`transport/shm/arena.rs`), and what rounding to a huge
+/// page takes.
+const CONTEXTS_MESSAGES: usize = 8 << 20;
+
 /// Log2 of the address space of one rank. Less than usual where a limit on the heap says that it is not needed: some
 /// tools, and limits on virtual memory, allow no larger mappings.
 fn stride_log2(ranks: usize, settings: &Settings) -> u32 {
     let needed = settings.heap_limit.map_or(u32::MAX, |heap| {
-        // The heap has more than half of a slot, and the message memory a quarter.
-        let bytes = heap.max(settings.message_memory.saturating_mul(2)).saturating_mul(2);
+        // The heap has more than half of a slot, and the message memory, with that of contexts, a quarter.
+        let messages = settings.message_memory.saturating_add(CONTEXTS_MESSAGES);
+        let bytes = heap.max(messages.saturating_mul(2)).saturating_mul(2);
         bytes.checked_next_power_of_two().map_or(u32::MAX, usize::ilog2)
     });
     needed.clamp(STRIDE_LOG2_MIN, STRIDE_LOG2).min(SPAN_LOG2 - ranks.next_power_of_two().ilog2())
@@ -730,7 +735,7 @@ mod tests {
         assert_eq!(stride(2, None, 1 << 20), 36);
         assert_eq!(stride(2, Some(1 << 20), 1 << 20), 31);
         assert_eq!(stride(2, Some(3 << 30), 1 << 20), 33);
-        assert_eq!(stride(2, Some(1 << 20), 1 << 31), 33);
+        assert_eq!(stride(2, Some(1 << 20), 1 << 31), 34);
         assert_eq!(stride(2, Some(usize::MAX), usize::MAX), 36);
         assert_eq!(stride(MAX_RANKS, None, 1 << 20), 29);
     }

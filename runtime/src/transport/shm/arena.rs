@@ -249,6 +249,19 @@ mod tests {
     use crate::memory::node::Slots;
     use crate::settings::Settings;
 
+    #[test]
+    fn contexts_have_message_memory_whatever_the_limits() {
+        for message_memory in [1 << 20, 100 << 20, 511 << 20, 512 << 20, 513 << 20, 1 << 30, 2 << 30] {
+            for heap_limit in [1 << 20, 1 << 30, 3 << 30] {
+                let settings = Settings { heap_limit: Some(heap_limit), message_memory, ..Settings::default() };
+                let job = JobMemory::create(1, &settings).expect("a job");
+                let layout = SlotLayout::new(1, 1 << job.stride_log2(), None);
+                let len = Arena::of_context_len(&layout, message_memory);
+                assert!(len >= STEP, "{len} bytes, of {heap_limit} and {message_memory}");
+            }
+        }
+    }
+
     /// What is free again serves any size, whichever it was of before.
     #[test]
     fn memory_of_one_size_comes_back_for_another() {

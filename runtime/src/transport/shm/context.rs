@@ -3,7 +3,8 @@
 //! A receiver's slot has [`CONTEXT_LANES`] lanes for contexts of all ranks. A context claims one when it sends there first, and gives
 //! it back when it is dropped; the next owner goes on where this one ended. So receivers need not know of contexts, each lane has
 //! one writer at a time, and a message of up to 48 bytes takes no lock. A line names its sender's rank, since owners change. A count in
-//! the slot's first line tells how many lanes were ever used.
+//! the slot's first line tells how many lanes were ever used. A process that dies leaves its lanes claimed: nobody knows how much it wrote there. Its death ends every wait of the job, so such
+//! lanes are lost only to ranks that go on without it.
 //!
 //! If all lanes are claimed, a context claims the first lane, which no context keeps, for each message anew. It then sends there through
 //! that lane until it is dropped: two lanes have no order between them.
