@@ -255,7 +255,7 @@ mod tests {
             for heap_limit in [1 << 20, 1 << 30, 3 << 30] {
                 let settings = Settings { heap_limit: Some(heap_limit), message_memory, ..Settings::default() };
                 let job = JobMemory::create(1, &settings).expect("a job");
-                let layout = SlotLayout::new(1, 1 << job.stride_log2(), None);
+                let layout = SlotLayout::new(1, 1, 1 << job.stride_log2(), None);
                 let len = Arena::of_context_len(&layout, message_memory);
                 assert!(len >= STEP, "{len} bytes, of {heap_limit} and {message_memory}");
             }
