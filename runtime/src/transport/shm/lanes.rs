@@ -13,15 +13,18 @@
 //! The writer stores a message and then loads the lane's mark. No fence is between them, so that the load may be done first and
 //! find the lane polled, while the reader ends it and checks it before the message is there. Then nobody rings. This is why:
 //! - a lane that ends is still checked until the next review, far longer than a store takes to become visible;
-//! - one poll in [`SWEEP`] checks as many idle lanes, in turn: a message waits for at most `lanes + SWEEP` polls, whatever happens;
+//! - one poll in [`SWEEP`] checks [`SWEPT`] lanes, in turn: a message waits for at most `SWEEP * (lanes / SWEPT + 1)` polls, whatever
+//!   happens;
 //! - a rank that is about to sleep, or to report that a peer has failed, checks all lanes ([`Lanes::any_waiting`]). Before sleep the
 //!   barrier of `doze.rs` comes first.
 
 use super::doorbell::Doorbell;
 use super::line::Reader;
 
-/// Polls between two sweeps, and idle lanes that a sweep checks. Chosen: a sweep costs as much as some polls.
-const SWEEP: u32 = if cfg!(loom) { u32::MAX } else { 16 };
+/// Polls between two sweeps. Chosen: a sweep takes as long as some polls, and delays what a wait would see next.
+const SWEEP: u32 = if cfg!(loom) { u32::MAX } else { 64 };
+/// Lanes that a sweep checks, idle or not.
+const SWEPT: usize = 16;
 /// Checks of lanes between two reviews. Chosen: some 100 us, so that a lane with a message now and then stays polled.
 const REVIEW: usize = 1 << 16;
 /// So many lanes stay polled however long nothing comes: they cost less than a message that has to ring.
@@ -139,12 +142,12 @@ impl Lanes {
         }
     }
 
-    /// Checks some idle lanes, in turn.
+    /// Checks some lanes, in turn.
     fn sweep(&mut self) {
         if self.polled.len() == self.list.len() {
             return;
         }
-        for _ in 0..self.list.len().min(SWEEP as usize) {
+        for _ in 0..self.list.len().min(SWEPT) {
             self.cursor = if self.cursor + 1 < self.list.len() { self.cursor + 1 } else { 0 };
             self.check(self.cursor);
         }
@@ -304,7 +307,7 @@ mod tests {
         let mut receiver = receiver(20);
         (0..20).for_each(|lane| _ = receiver.send(lane));
         assert_eq!(receiver.poll().len(), 20);
-        for round in 0..20 * REVIEW / SWEEP as usize {
+        for round in 0..REVIEW {
             if round.is_multiple_of(100) {
                 assert!(!receiver.send(13), "in round {round}");
                 assert_eq!(receiver.poll(), [13]);
@@ -337,7 +340,7 @@ mod tests {
         for lane in [0, 33, 69] {
             receiver.slip(lane);
             let polls = (1..1000).find(|_| receiver.poll() == [lane]).expect("a sweep finds it");
-            assert!(polls <= 70 + 2 * SWEEP as usize, "lane {lane} after {polls} polls");
+            assert!(polls <= SWEEP as usize * (70 / SWEPT + 1), "lane {lane} after {polls} polls");
         }
     }
 
