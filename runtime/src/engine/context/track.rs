@@ -72,12 +72,14 @@ impl Stream {
         Ok(())
     }
 
-    /// Does what is due, without the lock: it may use the context.
-    pub(super) fn happen_due(&self) {
+    /// Does what is due, without the lock: it may use the context. Returns how much that was: a wait for it looks again before it sleeps.
+    pub(super) fn happen_due(&self) -> usize {
+        let mut done = 0;
         loop {
             let next = self.driven().tracking.due.pop_front();
-            let Some((event, outcome)) = next else { return };
+            let Some((event, outcome)) = next else { return done };
             self.happen(event, outcome);
+            done += 1;
         }
     }
 

@@ -109,8 +109,7 @@ impl Stream {
         self.check_own(doing)?;
         let mut done = 0;
         if self.network.is_some() {
-            done = self.driven().turn(self);
-            self.happen_due();
+            done = self.driven().turn(self) + self.happen_due();
             self.home.shared.siblings.turn(self);
         }
         if done == 0 {
@@ -154,8 +153,7 @@ impl Stream {
         }
         let mut idle = 0;
         while !ready() {
-            let done = self.driven().turn(self);
-            self.happen_due();
+            let done = self.driven().turn(self) + self.happen_due();
             // Without the lock: handlers may use contexts.
             let came = self.turn_others(home.as_deref());
             if done + came != 0 {
@@ -181,10 +179,10 @@ impl Stream {
         let mut idle = 0;
         loop {
             let mut driven = self.driven();
-            let done = driven.turn(self);
+            let mut done = driven.turn(self);
             let is_ready = ready(&mut driven);
             drop(driven);
-            self.happen_due();
+            done += self.happen_due();
             if is_ready? {
                 return Ok(());
             }
