@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use crate::bootstrap::job::{Arrival, JobMemory};
 use crate::bootstrap::launch::cut_lines;
+use crate::membership::job::{Arrival, JobMemory};
 use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::{NodeMemory, Slots};
 use crate::message::{feed_closures, id, name_code};

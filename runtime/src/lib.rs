@@ -10,6 +10,7 @@ mod bounds;
 pub mod decoders;
 mod engine;
 mod error;
+pub mod membership;
 #[doc(hidden)]
 pub mod memory;
 mod message;

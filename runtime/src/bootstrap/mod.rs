@@ -1,23 +1,17 @@
 //! How ranks find each other: alone, spawned, as threads, or through MPI; on one host or several.
 
-mod file;
-pub mod hosts;
-pub mod job;
 pub mod launch;
-mod mapping;
 #[cfg(feature = "mpi")]
 pub mod mpi;
-pub mod nodes;
 pub mod results;
 mod surroundings;
-pub mod watch;
 
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use self::job::{JobMemory, RankState};
 use self::launch::{Ended, Hooks, JobSpec, LaunchError, Membership, Outcome};
 use crate::error::{Error, Loss, MEMORY_LOST, Result};
+use crate::membership::job::{JobMemory, RankState};
 use crate::settings::Settings;
 
 /// The variable by which a spawner tells a rank its place: `rank=2,ranks=4,fd=7`.

@@ -26,11 +26,11 @@ use bytemuck::{Pod, Zeroable};
 use self::calls::{Communicator, check, flag};
 use self::handover::{Door, Offer};
 use self::machine::Machine;
-use super::hosts::{Gate, Link, Summons};
-use super::job::JobMemory;
-use super::nodes::Nodes;
 use super::surroundings;
 use crate::error::{Error, Result};
+use crate::membership::hosts::{Gate, Link, Summons};
+use crate::membership::job::JobMemory;
+use crate::membership::nodes::Nodes;
 use crate::settings::Settings;
 
 /// Set for their tasks by the launchers whose ranks MPI can join: Open MPI, PMIx, PMI-1 and -2, MVAPICH, Intel MPI.

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::panic::Location;
 
 use super::Engine;
-use crate::bootstrap::job::DOING_LEN;
 use crate::error::Result;
+use crate::membership::job::DOING_LEN;
 
 /// A call of the program that may wait.
 #[derive(Debug, Clone, Copy)]

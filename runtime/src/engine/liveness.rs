@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use super::{Engine, Pace};
-use crate::bootstrap::job::JobMemory;
-use crate::bootstrap::watch::Watch;
 use crate::error::{Error, Loss};
+use crate::membership::job::JobMemory;
+use crate::membership::watch::Watch;
 use crate::transport;
 
 /// How long the roster may take to tell of a death that the network has noticed. The supervisor, or another host's leader, tells it.

@@ -50,9 +50,9 @@ pub use self::wait::Patience;
 
 use self::operation::Operation;
 
-use crate::bootstrap::job::JobMemory;
-use crate::bootstrap::nodes::Nodes;
 use crate::error::{Error, Loss, Result};
+use crate::membership::job::JobMemory;
+use crate::membership::nodes::Nodes;
 use crate::memory::blocks::Blocks;
 use crate::memory::layout::{SlotLayout, Status};
 use crate::memory::node::NodeMemory;

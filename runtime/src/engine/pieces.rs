@@ -320,7 +320,7 @@ impl<K> Table<K> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::bootstrap::job::JobMemory;
+    use crate::membership::job::JobMemory;
     use crate::memory::node::Slots;
     use crate::settings::Settings;
 

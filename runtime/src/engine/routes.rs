@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::bootstrap::nodes::Nodes;
+use crate::membership::nodes::Nodes;
 
 /// How a rank is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

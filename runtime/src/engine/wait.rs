@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::call::Call;
-use crate::bootstrap::job::sleep_on;
 use crate::error::{Error, Loss, Result};
+use crate::membership::job::sleep_on;
 
 /// How a rank waits, and the wait that it is in.
 pub(super) struct Waiting {

@@ -15,11 +15,11 @@ use rustix::event::{PollFd, PollFlags};
 
 use self::standstill::Census;
 use super::start::Place;
-use crate::bootstrap::hosts::{HUB, Introduction, Line, Link, Word};
-use crate::bootstrap::job::{Arrival, JobMemory};
-use crate::bootstrap::nodes::Nodes;
-use crate::bootstrap::watch::Watch;
 use crate::error::{Error, Loss, Result};
+use crate::membership::hosts::{HUB, Introduction, Line, Link, Word};
+use crate::membership::job::{Arrival, JobMemory};
+use crate::membership::nodes::Nodes;
+use crate::membership::watch::Watch;
 use crate::memory::copy;
 use crate::memory::layout::{
     ADDRESS_MAX, HANDLER_ENTRY, LINE, MAX_HANDLERS, NETWORKS_MAX, PIECE_LEN, SlotLayout, Status,
@@ -329,7 +329,7 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bootstrap::hosts::Gate;
+    use crate::membership::hosts::Gate;
     use crate::settings::Settings;
 
     /// One host of a job in this process: its memory, and its agent.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::start::Place;
-use crate::bootstrap::job::{Arrival, JobMemory};
-use crate::bootstrap::nodes::Nodes;
+use crate::membership::job::{Arrival, JobMemory};
+use crate::membership::nodes::Nodes;
 use crate::engine::{Engine, Mapping};
 use crate::error::Result;
 use crate::settings::{HugePages, Settings};

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::start::{Opened, Place};
 use super::{Builder, World};
-use crate::bootstrap::job::JobMemory;
 use crate::bootstrap::results::Results;
 use crate::engine::{Far, Network, Pace, Surroundings};
 use crate::error::{Error, Loss, Result};
+use crate::membership::job::JobMemory;
 use crate::settings::Settings;
 use crate::transport::providers::choose;
 use crate::transport::{Transport, sim};

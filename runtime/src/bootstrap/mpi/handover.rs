@@ -20,8 +20,8 @@ use rustix::net::{
     SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use crate::bootstrap::job::JobMemory;
 use crate::error::{Error, Result};
+use crate::membership::job::JobMemory;
 
 /// How long a rank waits for rank 0, which has nothing else to do meanwhile.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -2,8 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::bootstrap::nodes::Nodes;
 use crate::error::{Error, Result};
+use crate::membership::nodes::Nodes;
 
 /// What must be equal for ranks to share memory and see each other's processes, and what to call it.
 #[repr(C)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::event::EventfdFlags;
 
 use super::doze::fall_asleep;
-use crate::bootstrap::job::{JobMemory, sleep_on, wake_all};
+use crate::membership::job::{JobMemory, sleep_on, wake_all};
 use crate::transport::error::{Error, Result};
 
 const IDLE: u32 = 0;

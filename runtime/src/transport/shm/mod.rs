@@ -34,8 +34,8 @@ use self::lanes::Lanes;
 use self::line::{BODY, Kind, Reader, Writer};
 use super::peers::{Links, NOT_CONNECTED};
 use super::{Message, Retained, Sent};
-use crate::bootstrap::job::JobMemory;
 use crate::error::{Error, Result};
+use crate::membership::job::JobMemory;
 use crate::memory::layout::{CONTEXT_LANES, LINE, SlotLayout, Status};
 use crate::memory::node::NodeMemory;
 

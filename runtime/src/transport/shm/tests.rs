@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::*;
-use crate::bootstrap::job::Arrival;
+use crate::membership::job::Arrival;
 use crate::memory::node::Slots;
 use crate::settings::Settings;
 

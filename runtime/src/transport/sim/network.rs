@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::card::{Arrived, Card};
 use super::{Config, Node, Random, Time};
-use crate::bootstrap::nodes::Nodes;
+use crate::membership::nodes::Nodes;
 use crate::transport::error::{Error, Result};
 use crate::transport::lock::{Guard, Mutex};
 use crate::transport::stream::Frame;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Desk;
-use crate::bootstrap::hosts::{HUB, Line, Sleeper, Word};
+use crate::membership::hosts::{HUB, Line, Sleeper, Word};
 
 /// From one round to the next.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -30,7 +30,7 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// While it lives, the mapping it was made for can be touched whatever becomes of the file behind it.
 #[derive(Debug)]
-pub(super) struct Guarded(Option<usize>);
+pub(crate) struct Guarded(Option<usize>);
 
 impl Guarded {
     /// Guards `len` bytes from `start` on, whole pages of one mapping.

@@ -18,7 +18,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 
 use super::file;
-use super::mapping::Guarded;
+use super::guard::Guarded;
 use crate::error::{Error, Loss, Result};
 use crate::settings::{HugePages, Settings};
 
@@ -286,7 +286,7 @@ impl JobMemory {
 
     /// While what it returns lives, this process reads zeros where the roster is lost, and does not end by SIGBUS. For a
     /// process that supervises ranks: a rank could not go on.
-    pub(super) fn guard(&self) -> Guarded {
+    pub(crate) fn guard(&self) -> Guarded {
         // SAFETY: the roster stays mapped as long as `self`, which the caller holds; it has states, counts and words of text,
         // of which any may be 0.
         unsafe { Guarded::new(self.roster, self.roster_len) }
