@@ -28,7 +28,7 @@ use self::handover::{Door, Offer};
 use self::machine::Machine;
 use super::surroundings;
 use crate::error::{Error, Result};
-use crate::membership::hosts::{Gate, Link, Summons};
+use crate::membership::hosts::{HubAddress, HubListener, Link};
 use crate::membership::job::JobMemory;
 use crate::membership::nodes::Nodes;
 use crate::settings::Settings;
@@ -267,18 +267,18 @@ fn share(ours: &Communicator, settings: Result<Settings>) -> Result<Joined> {
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Call {
     outcome: Outcome,
-    summons: Summons,
+    hub: HubAddress,
 }
 
 /// Connects the leaders of the hosts. Collective.
 fn connect(ours: &Communicator, rank: usize, nodes: &Nodes, leads: bool) -> Result<Option<Link>> {
     let mut call = Call::zeroed();
-    let mut gate = None;
+    let mut listener = None;
     let host = nodes.of(rank);
     if rank == 0 {
-        let opened = Gate::open().map(|opened| {
-            call.summons = opened.1;
-            gate = Some(opened.0);
+        let opened = HubListener::bind().map(|opened| {
+            call.hub = opened.1;
+            listener = Some(opened.0);
         });
         call.outcome = Outcome::of(&opened);
         ours.broadcast(0, &mut call)?;
@@ -287,9 +287,9 @@ fn connect(ours: &Communicator, rank: usize, nodes: &Nodes, leads: bool) -> Resu
         ours.broadcast(0, &mut call)?;
         call.outcome.check(0)?;
     }
-    let called = if leads && rank != 0 { call.summons.call(host).map(|line| vec![line]) } else { Ok(Vec::new()) };
+    let called = if leads && rank != 0 { call.hub.call(host).map(|line| vec![line]) } else { Ok(Vec::new()) };
     let mut gathering = ours.begin_allgather(&Outcome::of(&called))?;
-    let admitted = gate.map(|gate| gate.admit(nodes.count(), || gathering.test()));
+    let admitted = listener.map(|listener| listener.admit(nodes.count(), || gathering.test()));
     if let Some(Err(Error::Mpi { .. })) = admitted {
         return admitted.expect("just seen").map(|_| None);
     }
@@ -297,9 +297,9 @@ fn connect(ours: &Communicator, rank: usize, nodes: &Nodes, leads: bool) -> Resu
     // The hub's own ranks must hear of it too, if it could not let others in.
     let mut hub = admitted.as_ref().map_or(Outcome::zeroed(), Outcome::of);
     ours.broadcast(0, &mut hub)?;
-    let lines = admitted.unwrap_or(called)?;
+    let connections = admitted.unwrap_or(called)?;
     outcomes.iter().chain([&hub]).enumerate().try_for_each(|(place, outcome)| outcome.check(place % outcomes.len()))?;
-    Ok(leads.then_some(Link { host, lines }))
+    Ok(leads.then_some(Link { host, connections }))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::dispatch::Arrival;
 use super::operation::Change;
 use super::segments::FarSegments;
+use crate::membership::liveness::SimulatedPeers;
 use crate::transport::{self, Sent};
 
 /// A network as the engine drives it.
@@ -113,7 +114,7 @@ impl std::ops::Deref for Apart {
 }
 
 /// How time passes for a rank that has nothing to do, where time is virtual.
-pub(crate) trait Pace {
+pub(crate) trait Pace: SimulatedPeers {
     /// A further handle for the same rank. Only one thread at a time uses the handles of one rank.
     fn apart(&self) -> Box<dyn Pace + Send>;
     /// The virtual time.
@@ -122,12 +123,8 @@ pub(crate) trait Pace {
     fn block(&self, until: Option<Duration>) -> bool;
     /// Lets `time` pass, whatever happens meanwhile.
     fn pause(&self, time: Duration);
-    /// Unblocks a rank: something happened that did not come over the network.
-    fn notify(&self, rank: usize);
     /// How often this rank was notified so far.
     fn notices(&self) -> u64;
-    /// Whether a rank has died. Outside simulation the launcher knows.
-    fn is_dead(&self, rank: usize) -> bool;
 }
 
 /// The former value of an atomic's word: here already, or to come in the answer.

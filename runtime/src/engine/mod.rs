@@ -10,9 +10,9 @@ mod claim;
 mod context;
 mod dispatch;
 mod drive;
+mod failures;
 mod far;
 mod faults;
-mod liveness;
 mod mapped;
 mod network;
 mod networks;
@@ -52,6 +52,7 @@ use self::operation::Operation;
 
 use crate::error::{Error, Loss, Result};
 use crate::membership::job::JobMemory;
+use crate::membership::liveness::Losses;
 use crate::membership::nodes::Nodes;
 use crate::memory::blocks::Blocks;
 use crate::memory::layout::{SlotLayout, Status};
@@ -91,7 +92,7 @@ pub struct Engine {
     /// What this rank has to remember of operations over networks.
     remote: remote::Remote,
     /// Ranks that this rank can no longer reach over their network.
-    losses: RefCell<liveness::Losses>,
+    losses: RefCell<Losses>,
     /// The wait under way, and how this rank waits.
     waiting: wait::Waiting,
     /// Operations that met backpressure.

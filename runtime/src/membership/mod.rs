@@ -4,5 +4,6 @@ mod file;
 mod guard;
 pub mod hosts;
 pub mod job;
+pub mod liveness;
 pub mod nodes;
 pub mod watch;

@@ -1,4 +1,4 @@
-//! Which processes of ranks live, where no supervisor says so (under mpirun): a descriptor for each.
+//! Finds ranks of this host whose process has ended, where no supervisor tells (under mpirun), by a pidfd for each.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -10,9 +10,9 @@ use crate::error::Loss;
 
 /// Descriptors of other processes, which become readable when these end.
 #[derive(Debug, Default)]
-pub struct Watch(Vec<(usize, OwnedFd)>);
+pub struct ProcessWatch(Vec<(usize, OwnedFd)>);
 
-impl Watch {
+impl ProcessWatch {
     /// Watches the process of `rank`, which has arrived on this host, unless it is this one.
     pub fn add(&mut self, job: &JobMemory, rank: usize) {
         let pid = job.pid(rank);
@@ -26,8 +26,8 @@ impl Watch {
         }
     }
 
-    /// Marks ranks whose process has ended without leaving, and watches them no more.
-    pub fn look(&mut self, job: &JobMemory) {
+    /// Marks ranks whose process has ended without leaving, and stops watching them.
+    pub fn poll(&mut self, job: &JobMemory) {
         if self.0.is_empty() {
             return;
         }
@@ -40,14 +40,14 @@ impl Watch {
         self.0.retain(|(rank, _)| {
             let is_over = ended.next() == Some(true);
             if is_over {
-                // One that has left stays as it is.
+                // Has no effect on a rank that left.
                 job.mark_lost(*rank, Loss::Unknown);
             }
             !is_over
         });
     }
 
-    /// To wait on.
+    /// Become readable when a process ends.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.0.iter().map(|(_, fd)| fd.as_fd())
     }

@@ -9,5 +9,6 @@ pub mod limits;
 pub mod node;
 pub mod outside;
 pub mod owner;
+pub mod published;
 pub mod segments;
 pub mod statics;

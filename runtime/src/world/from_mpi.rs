@@ -1,13 +1,16 @@
 //! Starting over MPI: the ranks of mpirun, or of a communicator that the program brings.
 
+use std::sync::Arc;
+
 use ::mpi::ffi::MPI_Comm;
 use ::mpi::traits::{AsRaw, Communicator};
 
-use super::hosts::Agent;
 use super::start::Place;
 use super::{Builder, World};
 use crate::bootstrap::mpi::{self, Joined, Session};
 use crate::error::{Error, Loss, Result};
+use crate::membership::hosts::{Agent, Published};
+use crate::memory::published::PublishedInSlots;
 use crate::settings::{Settings, ignored_ranks};
 
 impl World {
@@ -87,7 +90,10 @@ impl Builder {
         let layout = place.layout(&settings);
         // Before there is the agent's thread, which writes static variables; MPI's own threads write those of its libraries.
         place.prepare(&settings, true).inspect_err(lost)?;
-        let start = |link| Agent::start(&place, layout, nodes.clone(), link);
+        let start = |link| {
+            let published: Box<dyn Published> = Box::new(PublishedInSlots::new(Arc::clone(&place.node), layout));
+            Agent::start(Arc::clone(&job), published, nodes.clone(), link)
+        };
         let agent = link.map(start).transpose().inspect_err(lost)?;
         let mut world = self.on(nodes).enter(place, settings).inspect_err(lost)?;
         *world.hosts = agent;

@@ -9,8 +9,6 @@ mod context;
 #[cfg(feature = "mpi")]
 mod from_mpi;
 mod heaps;
-#[cfg(any(feature = "mpi", all(test, not(loom))))]
-mod hosts;
 mod landing;
 mod mapped;
 mod operation;
@@ -67,6 +65,7 @@ use self::heaps::Heaps;
 use crate::bounds::{OneThread, PlainData};
 use crate::engine::{Engine, Pace};
 use crate::error::{Error, Loss, Result};
+use crate::membership::hosts::Agent;
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::settings::Settings;
 use crate::sync::barrier::{Barrier, Running};
@@ -118,8 +117,7 @@ pub struct World {
     attach_allowed: OneThread<Box<Cell<bool>>, World>,
     started: Instant,
     /// Tells other hosts, if there are any, of the ranks of this one.
-    #[cfg(feature = "mpi")]
-    hosts: OneThread<Option<hosts::Agent>, World>,
+    hosts: OneThread<Option<Agent>, World>,
     #[cfg(feature = "mpi")]
     mpi: OneThread<Option<crate::bootstrap::mpi::Session>, World>,
 }
@@ -414,7 +412,6 @@ impl World {
             std::process::exit(code);
         }
         self.engine.job.mark_lost(self.engine.rank, Loss::Exited(code));
-        #[cfg(feature = "mpi")]
         if let Some(hosts) = &*self.hosts {
             hosts.leave();
         }
@@ -466,8 +463,9 @@ impl World {
     #[cold]
     fn forget(&mut self) {
         std::mem::forget((Rc::clone(&self.engine), Rc::clone(&self.messages)));
+        std::mem::forget(self.hosts.take());
         #[cfg(feature = "mpi")]
-        std::mem::forget((self.hosts.take(), self.mpi.take()));
+        std::mem::forget(self.mpi.take());
     }
 }
 
@@ -489,8 +487,7 @@ impl Drop for World {
             self.engine.job.mark_lost(self.engine.rank, Loss::Panicked);
         }
         self.engine.notify_all();
-        // Whom the other ranks lose while this one waits for them is not waited for in MPI.
-        #[cfg(feature = "mpi")]
+        // Other hosts may tell of a lost rank while this waits for them: MPI_Finalize would wait for it too.
         drop(self.hosts.take());
         #[cfg(feature = "mpi")]
         if let Some(session) = &mut *self.mpi

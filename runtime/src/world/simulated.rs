@@ -10,6 +10,7 @@ use crate::bootstrap::results::Results;
 use crate::engine::{Far, Network, Pace, Surroundings};
 use crate::error::{Error, Loss, Result};
 use crate::membership::job::JobMemory;
+use crate::membership::liveness::SimulatedPeers;
 use crate::settings::Settings;
 use crate::transport::providers::choose;
 use crate::transport::{Transport, sim};
@@ -165,12 +166,14 @@ impl Pace for VirtualTime {
         let _ = self.0.compute(nanoseconds(time));
     }
 
-    fn notify(&self, rank: usize) {
-        self.0.network().notify(rank);
-    }
-
     fn notices(&self) -> u64 {
         self.0.network().notices(self.0.rank())
+    }
+}
+
+impl SimulatedPeers for VirtualTime {
+    fn notify(&self, rank: usize) {
+        self.0.network().notify(rank);
     }
 
     fn is_dead(&self, rank: usize) -> bool {

@@ -330,7 +330,6 @@ impl Builder {
             started: Instant::now(),
             engine: OneThread::new(engine),
             messages: OneThread::new(messages),
-            #[cfg(feature = "mpi")]
             hosts: OneThread::new(None),
             #[cfg(feature = "mpi")]
             mpi: OneThread::new(None),

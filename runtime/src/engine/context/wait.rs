@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::super::Engine;
 use super::super::far::Far;
-use super::super::liveness::View;
 use super::super::wait::Patience;
 use super::{ApartNetworks, Driven, Identity, Stream};
 use crate::error::{Error, Loss, Result};
+use crate::membership::liveness::{SimulatedPeers, View};
 use crate::transport;
 use crate::transport::Sent;
 use crate::transport::lock::Guard;
@@ -238,7 +238,12 @@ impl Stream {
     }
 
     pub(super) fn view<'a>(&'a self, far: &'a ApartNetworks) -> View<'a> {
-        View { job: &self.job, pace: far.pace(), rank: self.rank, size: self.size }
+        View {
+            job: &self.job,
+            simulated: far.pace().map(|pace| pace as &dyn SimulatedPeers),
+            rank: self.rank,
+            size: self.size,
+        }
     }
 
     /// The rank that died first, or to which the connection is lost.
@@ -254,7 +259,7 @@ impl Stream {
         rank: usize,
         doing: &'static str,
     ) -> Error {
-        losses.error(&self.view(far), error, rank, doing)
+        losses.error(&self.view(far), error.at(doing, rank), rank, doing)
     }
 
     /// Posts something at `rank` as soon as there is room.

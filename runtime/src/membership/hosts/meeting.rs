@@ -1,5 +1,4 @@
-//! How leaders find the hub: it listens where other hosts may reach it, and the others, who have been told where and a secret,
-//! call.
+//! How leaders connect to the hub: it listens where other hosts may reach it; the others get its addresses and a secret, and connect.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytemuck::{Pod, Zeroable};
 
 use super::addresses;
-use super::line::Line;
+use super::connection::Connection;
 use crate::error::{Error, Result};
 
 const DOING: &str = "connecting the hosts";
@@ -30,10 +29,10 @@ const STRANGERS: usize = 64;
 const PAUSE: Duration = Duration::from_millis(1);
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Where the hub listens, what its callers have to say, and what it answers.
+/// Where the hub listens, the secret that its callers send, and the one that it answers with.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
-pub struct Summons {
+pub struct HubAddress {
     secret: [u8; 16],
     answer: [u8; 16],
     /// IPv4 addresses as IPv6 has them; zeros behind the last.
@@ -41,7 +40,7 @@ pub struct Summons {
     port: u64,
 }
 
-/// What a caller says first.
+/// What a caller sends first.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 struct Greeting {
@@ -51,14 +50,14 @@ struct Greeting {
 
 const GREETING: usize = size_of::<Greeting>();
 
-/// The hub's door.
+/// The hub's listening socket.
 #[derive(Debug)]
-pub struct Gate {
+pub struct HubListener {
     listener: TcpListener,
-    summons: Summons,
+    address: HubAddress,
 }
 
-/// Somebody who has called, and what it has said so far.
+/// A connection that was accepted, and what it has sent so far.
 struct Caller {
     stream: TcpStream,
     said: Vec<u8>,
@@ -69,19 +68,21 @@ fn failed(call: &'static str) -> impl Fn(std::io::Error) -> Error {
     move |source| Error::Os { doing: DOING, call, source }
 }
 
-impl Gate {
-    /// Opens it, and says where it is.
+impl HubListener {
+    /// Listens on a free port of every interface, and returns where.
     ///
     /// # Errors
     /// [`Error::Os`].
-    pub fn open() -> Result<(Gate, Summons)> {
+    pub fn bind() -> Result<(HubListener, HubAddress)> {
         let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
         let listener =
             TcpListener::bind(all.map(|address| SocketAddr::new(address, 0)).as_slice()).map_err(failed("bind"))?;
         listener.set_nonblocking(true).map_err(failed("fcntl"))?;
-        let mut summons =
-            Summons { port: listener.local_addr().map_err(failed("getsockname"))?.port().into(), ..Zeroable::zeroed() };
-        for secret in [&mut summons.secret, &mut summons.answer] {
+        let mut address = HubAddress {
+            port: listener.local_addr().map_err(failed("getsockname"))?.port().into(),
+            ..Zeroable::zeroed()
+        };
+        for secret in [&mut address.secret, &mut address.answer] {
             let flags = rustix::rand::GetRandomFlags::empty();
             rustix::rand::getrandom(&mut secret[..], flags).map_err(|errno| Error::os(DOING, "getrandom", errno))?;
         }
@@ -89,8 +90,8 @@ impl Gate {
             IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
             IpAddr::V6(v6) => v6.octets(),
         });
-        summons.addresses.iter_mut().zip(here).for_each(|(place, address)| *place = address);
-        Ok((Gate { listener, summons }, summons))
+        address.addresses.iter_mut().zip(here).for_each(|(place, address)| *place = address);
+        Ok((HubListener { listener, address }, address))
     }
 
     /// Lets the leaders of hosts `1..hosts` in, until all are there or `told` says that all have told how they fared. Whoever
@@ -100,8 +101,8 @@ impl Gate {
     /// # Errors
     /// Those of `told`; [`Error::Os`] if the listening socket is broken, or if there was no descriptor for a caller until
     /// the end and leaders are missing.
-    pub fn admit(self, hosts: usize, mut told: impl FnMut() -> Result<bool>) -> Result<Vec<Line>> {
-        let mut lines: Vec<Line> = Vec::new();
+    pub fn admit(self, hosts: usize, mut told: impl FnMut() -> Result<bool>) -> Result<Vec<Connection>> {
+        let mut lines: Vec<Connection> = Vec::new();
         let mut callers = VecDeque::new();
         while lines.len() + 1 < hosts {
             // Read the reports before accepting: a leader that reports success has already been answered.
@@ -117,11 +118,11 @@ impl Gate {
                     Heard::Greeting(greeting) => greeting,
                 };
                 let is_new = lines.iter().all(|line| line.host as u64 != greeting.host);
-                if same(&greeting.secret, &self.summons.secret) && (1..hosts as u64).contains(&greeting.host) && is_new
+                if same(&greeting.secret, &self.address.secret) && (1..hosts as u64).contains(&greeting.host) && is_new
                 {
                     // So few bytes have room; a caller that is gone tells so itself.
-                    let _ = (&caller.stream).write_all(&self.summons.answer);
-                    lines.push(Line::new(greeting.host as usize, caller.stream)?);
+                    let _ = (&caller.stream).write_all(&self.address.answer);
+                    lines.push(Connection::new(greeting.host as usize, caller.stream)?);
                 }
             }
             if last && lines.len() + 1 < hosts {
@@ -214,12 +215,12 @@ fn same<B: Copy + BitXor<Output = u8>>(one: &[B; 16], other: &[B; 16]) -> bool {
     differences == 0
 }
 
-impl Summons {
+impl HubAddress {
     /// Calls the hub, for `host`. A hub that takes the call but does not answer has many callers: it is called again.
     ///
     /// # Errors
     /// [`Error::Start`] with each address that was tried, and what became of it.
-    pub fn call(&self, host: usize) -> Result<Line> {
+    pub fn call(&self, host: usize) -> Result<Connection> {
         let (start, mut tried, mut reached) = (Instant::now(), Vec::new(), None);
         let named = self.addresses.iter().filter(|address| **address != [0; 16]);
         let mut addresses: Vec<SocketAddr> =
@@ -242,7 +243,7 @@ impl Summons {
                 false
             });
             if let Some(stream) = reached {
-                return Line::new(super::HUB, stream);
+                return Connection::new(super::HUB, stream);
             }
             if !addresses.is_empty() {
                 std::thread::sleep(AGAIN);

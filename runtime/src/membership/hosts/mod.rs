@@ -1,53 +1,84 @@
-//! A job on several hosts: who meets whom at the start, and what the hosts tell each other afterwards.
+//! A job on several hosts: how they connect at the start, and what they tell each other afterwards.
 //!
-//! Each host has memory of its own with a roster of all ranks; where other hosts' ranks stand in it is copied from there. One
-//! rank of each host, its leader, has a TCP connection to the leader of rank 0's host, the hub, which passes on what it hears.
-//! They carry who has come, how to reach it, and who is gone; everything else goes over the network that ranks use themselves.
+//! Each host has a roster of all ranks of the job; the entries of other hosts' ranks are copies. One rank of each host, its
+//! leader, runs an [`Agent`] with a TCP connection to the leader of rank 0's host, the hub, which passes on what it receives. The
+//! connections carry who has arrived, how to reach it, and who is gone. Everything else goes over the network that ranks use.
 
 mod addresses;
-mod line;
+mod agent;
+mod connection;
 mod meeting;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Loss;
+use crate::error::{Loss, Result};
 
-pub use self::line::Line;
-pub use self::meeting::{Gate, Summons};
+pub use self::agent::Agent;
+pub use self::connection::Connection;
+pub use self::meeting::{HubAddress, HubListener};
 
-/// What the leader of one host tells those of others about a rank.
+/// What ranks publish about themselves beside the roster. Hosts copy it from one to another.
+pub trait Published: Send {
+    /// Makes room for what `rank`, of another host, publishes. Called once, before the other calls about that rank.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfMemory`].
+    fn make_room(&self, rank: usize) -> Result<()>;
+    /// How to reach `rank`, which has arrived, over each network.
+    fn records(&self, rank: usize) -> Vec<u8>;
+    /// Enters what [`Published::records`] gave on the host of `rank`, before `rank` arrives in this roster.
+    ///
+    /// # Errors
+    /// [`crate::Error::Start`] if the bytes are not such records.
+    fn set_records(&self, rank: usize, records: &[u8]) -> Result<()>;
+    /// The handler table of `rank`, once it is complete.
+    fn handlers(&self, rank: usize) -> Option<Vec<u8>>;
+    /// Enters what [`Published::handlers`] gave on the host of `rank`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Start`] if the bytes are not such a table; [`crate::Error::OutOfMemory`].
+    fn set_handlers(&self, rank: usize, entries: &[u8]) -> Result<()>;
+    /// Barriers that `rank` has entered.
+    fn entered(&self, rank: usize) -> u64;
+    /// Enters that number.
+    fn set_entered(&self, rank: usize, entered: u64);
+    /// The wait that `rank`, of this host, is in.
+    fn wait(&self, rank: usize) -> Sleeper;
+}
+
+/// What the leader of one host tells those of others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Word {
+pub enum HostMessage {
     /// The handlers of a rank: the entries of its table, one after the other.
-    Table(usize, Vec<u8>),
+    Handlers(usize, Vec<u8>),
     /// A rank has arrived.
-    Here(Introduction),
+    Arrived(Introduction),
     /// A rank waits for the others to leave with it.
     Leaving(usize),
-    /// A rank is gone, and had entered so many barriers.
+    /// A rank is gone, and had entered this number of barriers.
     Gone(usize, Loss, u64),
-    /// All ranks of the host are gone, in good order as far as it knows: nothing more comes from there.
-    Bye,
-    /// The hub asks each host, in a round with this number, for what its ranks wait.
-    Ask(u64),
-    /// The answer, of all ranks of the host that are not gone.
+    /// All ranks of the host are gone, none lost as far as it knows: nothing more comes from it.
+    Finished,
+    /// The hub asks each host, in a round with this number, what its ranks wait for.
+    AskWaits(u64),
+    /// The answer for that round: all ranks of the host that are not gone.
     Waits(u64, Vec<Sleeper>),
-    /// These ranks wait for what no rank can bring about any more.
+    /// No rank can end these waits any more.
     Standstill(Vec<Sleeper>),
 }
 
-/// A rank, and what it waits for.
+/// A rank, and the wait that it is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sleeper {
     /// Its number.
     pub rank: usize,
     /// The number of the wait without a limit that it is in; 0: none.
     pub wait: u64,
-    /// How often it has looked up from a sleep.
-    pub looks: u64,
+    /// How often it has woken from a sleep.
+    pub wakes: u64,
 }
 
-/// A rank's facts.
+/// What a rank has in the roster of its host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
     /// Its number.
@@ -60,7 +91,7 @@ pub struct Introduction {
     pub build: u64,
     /// Digest of the settings that shape memory.
     pub shape: u64,
-    /// How to reach it over the network, as it stands in its slot.
+    /// How to reach it over the networks, as [`Published::records`] gives it.
     pub records: Vec<u8>,
 }
 
@@ -70,8 +101,8 @@ pub struct Link {
     /// The host of this leader.
     pub host: usize,
     /// The connections.
-    pub lines: Vec<Line>,
+    pub connections: Vec<Connection>,
 }
 
-/// The host of rank 0, which passes on what it hears.
+/// The host of rank 0, which passes on what it receives.
 pub const HUB: usize = 0;

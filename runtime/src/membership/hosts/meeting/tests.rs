@@ -1,12 +1,12 @@
 //! Admission of leaders, and what other callers can do to it.
 
-use super::super::Word;
+use super::super::HostMessage;
 use std::os::fd::AsFd;
 
 use super::*;
 
 /// What comes within a while.
-fn hear(line: &mut Line) -> Vec<Word> {
+fn hear(line: &mut Connection) -> Vec<HostMessage> {
     let (start, mut words) = (Instant::now(), Vec::new());
     while words.is_empty() && start.elapsed() < Duration::from_secs(20) {
         words = line.receive();
@@ -16,19 +16,19 @@ fn hear(line: &mut Line) -> Vec<Word> {
 
 #[test]
 fn leaders_meet_and_strangers_do_not_get_in() {
-    let (gate, summons) = Gate::open().unwrap();
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, summons.port as u16));
+    let (listener, hub) = HubListener::bind().unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, hub.port as u16));
     // One that says nothing, one that knows no secret.
     let _silent = TcpStream::connect(address).unwrap();
     TcpStream::connect(address).unwrap().write_all(&[7; GREETING]).unwrap();
     let (mut lines, mut leaders) = std::thread::scope(|scope| {
         let callers = [3, 2, 1, 1].map(|host| {
-            let caller = scope.spawn(move || summons.greet(&address, host, TRY));
+            let caller = scope.spawn(move || hub.greet(&address, host, TRY));
             // The second from one host comes after the first.
             std::thread::sleep(Duration::from_millis(20));
             caller
         });
-        let lines = gate.admit(3, || Ok(false)).unwrap();
+        let lines = listener.admit(3, || Ok(false)).unwrap();
         (lines, callers.map(|caller| caller.join().unwrap()))
     });
     assert!(leaders[0].is_err() && leaders[3].is_err(), "no such host, and one that is there already");
@@ -36,17 +36,17 @@ fn leaders_meet_and_strangers_do_not_get_in() {
     assert_eq!(lines.iter().map(|line| line.host).collect::<Vec<_>>(), [1, 2]);
     for (line, leader) in lines.iter_mut().zip([2, 1]) {
         let stream = std::mem::replace(&mut leaders[leader], Err(ErrorKind::Other.into())).unwrap();
-        Line::new(0, stream).unwrap().send(&Word::Leaving(leader));
-        assert_eq!(hear(line), [Word::Leaving(leader)]);
+        Connection::new(0, stream).unwrap().send(&HostMessage::Leaving(leader));
+        assert_eq!(hear(line), [HostMessage::Leaving(leader)]);
     }
 }
 
 #[test]
 fn a_door_that_is_not_the_hubs_is_not_entered() {
-    let (stranger, other) = Gate::open().unwrap();
-    let summons = Summons { answer: [9; 16], ..other };
+    let (stranger, other) = HubListener::bind().unwrap();
+    let hub = HubAddress { answer: [9; 16], ..other };
     let text = std::thread::scope(|scope| {
-        let caller = scope.spawn(move || summons.call(1).unwrap_err().to_string());
+        let caller = scope.spawn(move || hub.call(1).unwrap_err().to_string());
         // It takes any caller with its secret for a leader.
         drop(stranger.admit(2, || Ok(caller.is_finished())));
         caller.join().unwrap()
@@ -56,10 +56,10 @@ fn a_door_that_is_not_the_hubs_is_not_entered() {
 
 #[test]
 fn nobody_is_waited_for_who_has_told_that_it_failed() {
-    let (gate, summons) = Gate::open().unwrap();
+    let (listener, hub) = HubListener::bind().unwrap();
     let lines = std::thread::scope(|scope| {
-        let one = scope.spawn(move || summons.call(1).unwrap());
-        let lines = gate.admit(3, || Ok(one.is_finished())).unwrap();
+        let one = scope.spawn(move || hub.call(1).unwrap());
+        let lines = listener.admit(3, || Ok(one.is_finished())).unwrap();
         one.join().unwrap();
         lines
     });
@@ -68,11 +68,11 @@ fn nobody_is_waited_for_who_has_told_that_it_failed() {
 
 #[test]
 fn a_hub_out_of_reach_is_an_error_with_its_addresses() {
-    let (gate, summons) = Gate::open().unwrap();
-    drop(gate);
-    let text = summons.call(1).unwrap_err().to_string();
-    assert!(text.contains(&format!(":{}: ", summons.port)) && text.contains("refused"), "{text}");
-    let nowhere = Summons { addresses: Zeroable::zeroed(), ..summons };
+    let (listener, hub) = HubListener::bind().unwrap();
+    drop(listener);
+    let text = hub.call(1).unwrap_err().to_string();
+    assert!(text.contains(&format!(":{}: ", hub.port)) && text.contains("refused"), "{text}");
+    let nowhere = HubAddress { addresses: Zeroable::zeroed(), ..hub };
     assert!(nowhere.call(1).unwrap_err().to_string().contains("no address"));
 }
 
@@ -106,27 +106,27 @@ fn all_of_a_secret_is_compared_wherever_it_is_wrong() {
 #[test]
 fn silent_callers_are_held_in_a_bounded_number_and_the_oldest_goes_first() {
     const MOST: usize = 10;
-    let (gate, summons) = Gate::open().unwrap();
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, summons.port as u16));
+    let (listener, hub) = HubListener::bind().unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, hub.port as u16));
     let mut callers = VecDeque::new();
     // Some, a while later many more.
     let mut first = TcpStream::connect(address).unwrap();
     while callers.is_empty() {
-        assert!(gate.accept(&mut callers, MOST).unwrap().is_none());
+        assert!(listener.accept(&mut callers, MOST).unwrap().is_none());
     }
     std::thread::sleep(GRACE);
     let others: Vec<TcpStream> = (0..5 * MOST).map(|_| TcpStream::connect(address).unwrap()).collect();
     let start = Instant::now();
     while callers.len() < MOST && start.elapsed() < Duration::from_secs(20) {
-        gate.accept(&mut callers, MOST).unwrap();
+        listener.accept(&mut callers, MOST).unwrap();
     }
     for _ in 0..10 {
-        gate.accept(&mut callers, MOST).unwrap();
+        listener.accept(&mut callers, MOST).unwrap();
         assert!(callers.len() <= MOST, "{} callers", callers.len());
     }
     // All have their turn, and are let go.
     while start.elapsed() < Duration::from_secs(20) && callers.iter().all(|caller| !is_from(caller, others.last())) {
-        gate.accept(&mut callers, MOST).unwrap();
+        listener.accept(&mut callers, MOST).unwrap();
         assert!(callers.len() <= MOST, "{} callers", callers.len());
     }
     assert!(callers.iter().any(|caller| is_from(caller, others.last())), "the last is not in");
@@ -141,7 +141,7 @@ fn is_from(caller: &Caller, end: Option<&TcpStream>) -> bool {
 
 /// Runs one of the tests below in a process of its own, whose limit on descriptors is no other test's. Gives what it is
 /// called by, and what it says then.
-fn in_a_process(test: &str) -> (Summons, impl FnOnce() -> String) {
+fn in_a_process(test: &str) -> (HubAddress, impl FnOnce() -> String) {
     use std::io::BufRead;
     let mut child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture"])
@@ -150,7 +150,7 @@ fn in_a_process(test: &str) -> (Summons, impl FnOnce() -> String) {
         .spawn()
         .unwrap();
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map_while(std::io::Result::ok);
-    let hex = lines.find_map(|line| Some(line.split_once("summons ")?.1.to_owned())).expect("it says where it listens");
+    let hex = lines.find_map(|line| Some(line.split_once("hub ")?.1.to_owned())).expect("it says where it listens");
     let bytes: Vec<u8> = (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..][..2], 16).unwrap()).collect();
     let end = move || {
         let text = lines.collect::<Vec<_>>().join("\n");
@@ -160,13 +160,13 @@ fn in_a_process(test: &str) -> (Summons, impl FnOnce() -> String) {
     (bytemuck::pod_read_unaligned(&bytes), end)
 }
 
-/// In the process: opens the gate, with a limit of so many descriptors from then on, and says where.
-fn gate_with_few_descriptors(limit: u64) -> Gate {
-    let (gate, summons) = Gate::open().unwrap();
+/// In the process: opens the listener, with a limit of so many descriptors from then on, and says where.
+fn listener_with_few_descriptors(limit: u64) -> HubListener {
+    let (listener, hub) = HubListener::bind().unwrap();
     let limit = rustix::process::Rlimit { current: Some(limit), maximum: Some(limit) };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
-    println!("summons {}", bytemuck::bytes_of(&summons).iter().map(|byte| format!("{byte:02x}")).collect::<String>());
-    gate
+    println!("hub {}", bytemuck::bytes_of(&hub).iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    listener
 }
 
 /// Ends what would go on for ever.
@@ -177,14 +177,14 @@ fn overdue(start: Instant) -> bool {
 #[test]
 #[ignore = "the other process of a_flood_of_silent_callers_keeps_no_leader_out"]
 fn hub_with_few_descriptors() {
-    let (gate, start) = (gate_with_few_descriptors(40), Instant::now());
-    println!("outcome {:?}", gate.admit(2, || Ok(overdue(start))).map(|lines| lines.len()));
+    let (listener, start) = (listener_with_few_descriptors(40), Instant::now());
+    println!("outcome {:?}", listener.admit(2, || Ok(overdue(start))).map(|lines| lines.len()));
 }
 
 #[test]
 fn a_flood_of_silent_callers_keeps_no_leader_out() {
-    let (summons, end) = in_a_process("hub_with_few_descriptors");
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, summons.port as u16));
+    let (hub, end) = in_a_process("hub_with_few_descriptors");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, hub.port as u16));
     // More than the descriptors of the hub, and new ones all the time.
     let mut held: VecDeque<TcpStream> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
     let over = std::sync::atomic::AtomicBool::new(false);
@@ -196,7 +196,7 @@ fn a_flood_of_silent_callers_keeps_no_leader_out() {
                 std::thread::sleep(PAUSE);
             }
         });
-        let joined = summons.call(1).map(drop);
+        let joined = hub.call(1).map(drop);
         over.store(true, std::sync::atomic::Ordering::Relaxed);
         joined
     });
@@ -207,10 +207,10 @@ fn a_flood_of_silent_callers_keeps_no_leader_out() {
 #[test]
 #[ignore = "the other process of a_hub_without_descriptors_goes_on_when_there_are_some"]
 fn hub_without_descriptors_for_a_while() {
-    let (gate, start) = (gate_with_few_descriptors(40), Instant::now());
+    let (listener, start) = (listener_with_few_descriptors(40), Instant::now());
     let mut taken: Vec<_> = std::iter::from_fn(|| std::io::stdin().as_fd().try_clone_to_owned().ok()).collect();
     let mut looks = 0;
-    let admitted = gate.admit(2, || {
+    let admitted = listener.admit(2, || {
         looks += 1;
         if looks == 300 {
             taken.clear();
@@ -222,8 +222,8 @@ fn hub_without_descriptors_for_a_while() {
 
 #[test]
 fn a_hub_without_descriptors_goes_on_when_there_are_some() {
-    let (summons, end) = in_a_process("hub_without_descriptors_for_a_while");
-    let joined = summons.call(1).map(drop);
+    let (hub, end) = in_a_process("hub_without_descriptors_for_a_while");
+    let joined = hub.call(1).map(drop);
     let text = end();
     assert!(joined.is_ok() && text.contains("outcome Ok(1)"), "{joined:?}; the hub: {text}");
 }
@@ -231,10 +231,10 @@ fn a_hub_without_descriptors_goes_on_when_there_are_some() {
 #[test]
 #[ignore = "the other process of a_hub_that_never_had_descriptors_says_so"]
 fn hub_without_descriptors() {
-    let gate = gate_with_few_descriptors(40);
+    let listener = listener_with_few_descriptors(40);
     let _taken: Vec<_> = std::iter::from_fn(|| std::io::stdin().as_fd().try_clone_to_owned().ok()).collect();
     let mut looks = 0;
-    let admitted = gate.admit(2, || {
+    let admitted = listener.admit(2, || {
         looks += 1;
         Ok(looks == 100)
     });

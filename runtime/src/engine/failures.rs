@@ -1,0 +1,28 @@
+//! Failed peers, as this rank's own stream of operations sees them.
+
+use super::Engine;
+use crate::error::{Error, Loss};
+use crate::membership::liveness::{SimulatedPeers, View};
+use crate::transport;
+
+impl Engine {
+    pub(super) fn view(&self) -> View<'_> {
+        let simulated = self.pace().map(|pace| pace as &dyn SimulatedPeers);
+        View { job: &self.job, simulated, rank: self.rank, size: self.size }
+    }
+
+    /// The rank that died first, or to which the connection is lost.
+    pub(super) fn first_lost(&self) -> Option<(usize, Loss)> {
+        self.losses.borrow().first(&self.job)
+    }
+
+    /// Marks ranks of this host whose process has ended.
+    pub(super) fn look_for_dead(&self) {
+        self.losses.borrow_mut().look_for_dead(&self.view());
+    }
+
+    /// The error of an operation of this rank's own stream on `rank`.
+    pub(super) fn far_error(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
+        self.losses.borrow_mut().error(&self.view(), error.at(doing, rank), rank, doing)
+    }
+}

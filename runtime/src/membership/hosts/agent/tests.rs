@@ -1,0 +1,259 @@
+//! Hosts of one job in one process, connected by TCP.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::membership::hosts::{HubListener, Sleeper};
+use crate::settings::Settings;
+
+/// What one rank publishes, as one host has it.
+#[derive(Debug, Clone, Default)]
+struct Facts {
+    records: Vec<u8>,
+    handlers: Option<Vec<u8>>,
+    entered: u64,
+    wait: u64,
+    wakes: u64,
+}
+
+/// What all ranks publish.
+#[derive(Debug, Clone)]
+struct Board(Arc<Mutex<Vec<Facts>>>);
+
+impl Board {
+    fn change(&self, rank: usize, change: impl FnOnce(&mut Facts)) {
+        change(&mut self.0.lock().unwrap()[rank]);
+    }
+
+    fn of(&self, rank: usize) -> Facts {
+        self.0.lock().unwrap()[rank].clone()
+    }
+}
+
+impl Published for Board {
+    fn make_room(&self, _: usize) -> Result<()> {
+        Ok(())
+    }
+    fn records(&self, rank: usize) -> Vec<u8> {
+        self.of(rank).records
+    }
+    fn set_records(&self, rank: usize, records: &[u8]) -> Result<()> {
+        self.change(rank, |facts| facts.records = records.into());
+        Ok(())
+    }
+    fn handlers(&self, rank: usize) -> Option<Vec<u8>> {
+        self.of(rank).handlers
+    }
+    fn set_handlers(&self, rank: usize, entries: &[u8]) -> Result<()> {
+        self.change(rank, |facts| facts.handlers = Some(entries.into()));
+        Ok(())
+    }
+    fn entered(&self, rank: usize) -> u64 {
+        self.of(rank).entered
+    }
+    fn set_entered(&self, rank: usize, entered: u64) {
+        self.change(rank, |facts| facts.entered = entered);
+    }
+    fn wait(&self, rank: usize) -> Sleeper {
+        let Facts { wait, wakes, .. } = self.of(rank);
+        Sleeper { rank, wait, wakes }
+    }
+}
+
+/// One host of a job in this process: its roster, what its ranks publish, and its agent.
+struct Host {
+    job: Arc<JobMemory>,
+    board: Board,
+    agent: Option<Agent>,
+}
+
+impl Host {
+    fn new(number: usize, nodes: &Nodes, ranks: usize, connections: Vec<Connection>) -> Host {
+        let job = Arc::new(JobMemory::create(ranks, &Settings::default()).unwrap());
+        job.set_elsewhere((0..ranks).filter(|rank| nodes.of(*rank) != number));
+        let board = Board(Arc::new(Mutex::new(vec![Facts::default(); ranks])));
+        let link = Link { host: number, connections };
+        let agent = Some(Agent::start(Arc::clone(&job), Box::new(board.clone()), nodes.clone(), link).unwrap());
+        Host { job, board, agent }
+    }
+
+    /// Lets a rank arrive, with connection records and handlers that tell its number.
+    fn arrive(&self, rank: usize) {
+        self.board.change(rank, |facts| {
+            facts.records = vec![rank as u8 + 1; 300];
+            facts.handlers = Some(vec![rank as u8 + 1; 200]);
+        });
+        self.job.arrive(rank, Arrival { base: 1000 + rank, build: 2000 + rank as u64, shape: 3000 }).unwrap();
+    }
+
+    fn waits_for(&self, what: impl Fn(&JobMemory) -> bool) {
+        let start = Instant::now();
+        while !what(&self.job) {
+            assert!(start.elapsed() < Duration::from_secs(20), "never told");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A job of four ranks on three hosts: 0 and 2 on the hub's.
+fn hosts() -> [Host; 3] {
+    let nodes = Nodes::of_each(vec![0, 1, 0, 2]);
+    let (listener, hub_address) = HubListener::bind().unwrap();
+    let (mut hub, others) = std::thread::scope(|scope| {
+        let callers = [1, 2].map(|host| scope.spawn(move || hub_address.call(host).unwrap()));
+        let hub = listener.admit(3, || Ok(false)).unwrap();
+        (hub, callers.map(|caller| caller.join().unwrap()))
+    });
+    hub.sort_by_key(|line| line.host);
+    let [one, two] = others;
+    [(0, hub), (1, vec![one]), (2, vec![two])].map(|(number, lines)| Host::new(number, &nodes, 4, lines))
+}
+
+fn arrive_all(hosts: &[Host; 3]) {
+    for (rank, host) in [0, 1, 0, 2].into_iter().enumerate() {
+        hosts[host].arrive(rank);
+    }
+    hosts.iter().for_each(|host| host.waits_for(JobMemory::all_arrived));
+}
+
+#[test]
+fn every_host_learns_of_every_rank_and_of_its_end() {
+    let mut hosts = hosts();
+    assert!(hosts.iter().all(|host| !host.job.all_arrived()));
+    arrive_all(&hosts);
+    for host in &hosts {
+        for rank in 0..4 {
+            let job = &host.job;
+            assert_eq!((job.base(rank), job.build(rank), job.shape(rank)), (1000 + rank, 2000 + rank as u64, 3000));
+            let facts = host.board.of(rank);
+            assert_eq!(facts.records, [rank as u8 + 1; 300]);
+            assert_eq!(facts.handlers, Some(vec![rank as u8 + 1; 200]));
+        }
+    }
+    // One has begun to leave: nobody misses it in a barrier before it is gone.
+    hosts[1].board.change(1, |facts| facts.entered = 7);
+    hosts[1].job.begin_to_leave(1);
+    for host in [&hosts[0], &hosts[2]] {
+        host.waits_for(|job| job.is_leaving(1));
+        assert_eq!(host.board.of(1).entered, u64::MAX);
+    }
+    hosts[1].job.leave(1);
+    for host in [&hosts[0], &hosts[2]] {
+        host.waits_for(|job| job.loss(1) == Some(Loss::Left));
+        assert_eq!(host.board.of(1).entered, 7);
+        assert!(!host.job.any_lost());
+    }
+    // All leave: the hub stays for the last, and nobody counts as lost.
+    for (rank, host) in [(0, 0), (2, 0), (3, 2)] {
+        hosts[host].job.leave(rank);
+    }
+    let agents: Vec<_> = hosts.iter_mut().map(|host| host.agent.take()).collect();
+    std::thread::scope(|scope| agents.into_iter().for_each(|agent| drop(scope.spawn(move || drop(agent)))));
+    assert!(hosts.iter().all(|host| !host.job.any_lost()));
+    assert!((0..4).all(|rank| hosts[0].job.loss(rank) == Some(Loss::Left)));
+}
+
+#[test]
+fn a_wait_that_no_rank_of_any_host_will_end_is_found_by_all() {
+    let hosts = hosts();
+    arrive_all(&hosts);
+    let places = [(0, 0), (2, 0), (3, 2)];
+    hosts[1].job.leave(1);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                places.iter().for_each(|(rank, host)| {
+                    hosts[*host].board.change(*rank, |facts| facts.wakes += 1);
+                });
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let wait = |rank, host: usize, number| hosts[host].board.change(rank, |facts| facts.wait = number);
+        wait(0, 0, 7);
+        wait(2, 0, 5);
+        // One that computes may end the waits of the others.
+        std::thread::sleep(Duration::from_secs(2));
+        let early = places.map(|(rank, host)| hosts[host].job.hopeless(rank));
+        wait(3, 2, 9);
+        let start = Instant::now();
+        let found = || places.map(|(rank, host)| hosts[host].job.hopeless(rank));
+        while found() != [7, 5, 9] && start.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!((early, found()), ([0; 3], [7, 5, 9]));
+    });
+    // They give up.
+    for (rank, host) in places {
+        hosts[host].job.leave(rank);
+    }
+    std::thread::scope(|scope| hosts.into_iter().for_each(|host| drop(scope.spawn(move || drop(host)))));
+}
+
+#[test]
+fn a_leader_that_leaves_early_goes_on_to_tell_of_its_hosts_ranks() {
+    let mut hosts = hosts();
+    arrive_all(&hosts);
+    hosts[0].job.leave(0);
+    drop(hosts[0].agent.take());
+    // Another host would hear of the end of the thread before this.
+    hosts[2].job.begin_to_leave(3);
+    hosts[1].waits_for(|job| job.is_leaving(3));
+    assert!(hosts.iter().all(|host| !host.job.any_lost()));
+    hosts[0].job.mark_lost(2, Loss::Exited(3));
+    hosts[1].waits_for(|job| job.first_lost() == Some((2, Loss::Exited(3))));
+}
+
+#[test]
+fn a_death_is_told_to_all_hosts_and_a_lost_host_is_the_loss_of_its_ranks() {
+    let mut hosts = hosts();
+    arrive_all(&hosts);
+    hosts[2].job.mark_lost(3, Loss::Signaled(9));
+    for host in &hosts {
+        host.waits_for(|job| job.first_lost() == Some((3, Loss::Signaled(9))));
+    }
+    // The hub goes without a word.
+    drop(hosts[0].agent.take());
+    hosts[1].waits_for(|job| job.loss(0) == Some(Loss::Disconnected) && job.loss(2).is_some());
+    assert_eq!(hosts[1].job.first_lost(), Some((3, Loss::Signaled(9))));
+}
+
+#[test]
+fn a_rank_that_arrives_and_leaves_between_two_reads_of_the_roster_is_told() {
+    let hosts = hosts();
+    for rank in 0..4 {
+        let host = [0, 1, 0, 2][rank];
+        hosts[host].arrive(rank);
+        // What it has seen of the others may end it at once.
+        hosts[host].job.leave(rank);
+    }
+    for host in &hosts {
+        host.waits_for(|job| job.all_arrived() && (0..4).all(|rank| job.loss(rank) == Some(Loss::Left)));
+    }
+}
+
+#[test]
+fn no_host_speaks_for_another() {
+    let nodes = Nodes::of_each(vec![0, 1, 2]);
+    let (listener, hub_address) = HubListener::bind().unwrap();
+    let mut line = std::thread::scope(|scope| {
+        let caller = scope.spawn(move || hub_address.call(1).unwrap());
+        let hub = Host::new(0, &nodes, 3, listener.admit(2, || Ok(false)).unwrap());
+        let mut line = caller.join().unwrap();
+        for rank in [0, 2, 3, usize::MAX] {
+            line.send(&HostMessage::Gone(rank, Loss::Panicked, 0));
+            line.send(&HostMessage::Handlers(rank, vec![0; 128]));
+        }
+        line.send(&HostMessage::Leaving(1));
+        hub.waits_for(|job| job.is_leaving(1));
+        assert!(!hub.job.any_lost());
+        assert_eq!(hub.board.of(2).handlers, None, "told by host 1");
+        hub.job.mark_lost(0, Loss::Unknown);
+        line
+    });
+    let start = Instant::now();
+    while !line.receive().contains(&HostMessage::Gone(0, Loss::Unknown, 0)) {
+        assert!(start.elapsed() < Duration::from_secs(20), "never told");
+    }
+}
