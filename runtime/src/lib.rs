@@ -15,6 +15,7 @@ pub mod membership;
 pub mod memory;
 mod message;
 mod settings;
+pub mod sleep;
 mod sync;
 mod team;
 pub mod transport;

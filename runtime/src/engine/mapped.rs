@@ -13,6 +13,7 @@ use super::networks::Moment;
 use super::operation::Operation;
 use super::routes::Route;
 use crate::error::Result;
+use crate::sleep::Fences;
 use crate::transport::Sent;
 
 /// Longest sleep in virtual time while something waits for room: who drops a payload tells nobody.
@@ -106,9 +107,10 @@ impl Engine {
         }
         let room = self.has_pending().then(|| pace.now() + ROOM);
         let word = self.job.sleep_word(self.rank);
-        word.store(1, Ordering::SeqCst);
+        // Virtual time passes only while every rank waits, so nothing has to be checked again.
+        word.announce(Fences::Full, || false);
         let goes_on = pace.block(until.into_iter().chain(room).min());
-        word.store(0, Ordering::SeqCst);
+        word.withdraw();
         goes_on
     }
 }

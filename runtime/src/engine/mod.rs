@@ -58,6 +58,7 @@ use crate::memory::blocks::Blocks;
 use crate::memory::layout::{SlotLayout, Status};
 use crate::memory::node::NodeMemory;
 use crate::settings::Settings;
+use crate::sleep;
 use crate::transport::Sent;
 use crate::transport::shm::{self, Interface, SHORT_MAX};
 
@@ -141,7 +142,7 @@ impl Engine {
         settings.message_memory = settings.message_memory.min(networks.largest_message());
         // Assumes one core until all ranks have arrived and tell how many there are.
         let waiting = wait::Waiting::new(Patience::new(size, 1, settings.spin, job.supervised()));
-        if !wait::register_membarrier() {
+        if !sleep::register_process() {
             job.require_full_fence();
         }
         let interface = Interface::new(place, routes.senders(), routes.all_mapped());

@@ -4,16 +4,14 @@
 //! one peer uses the network of that peer's [route](super::routes). A poll, a flush or a sleep uses all of them.
 
 use std::ops::Deref;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags};
 
 use super::dispatch::Arrival;
 use super::far::{Apart, Far, Pace};
 use super::routes::Routes;
 use crate::error::Error;
 use crate::memory::segments::KEY_ROOM;
+use crate::sleep;
 use crate::transport::{self, PACKED_KEY_LEN, Region, Result};
 
 /// Most networks that a rank can have open. A slot has room for this many connection records, and an entry of the table of
@@ -188,8 +186,8 @@ impl<N: Deref<Target = dyn Far>> Networks<N> {
     pub(crate) fn sleep(&self, limit: Duration) {
         let limit = self.list.iter().filter_map(|network| network.longest_sleep()).fold(limit, Duration::min);
         match self.list.iter().map(|network| network.event()).collect::<Option<Vec<_>>>() {
-            Some(events) => _ = await_any(&events, limit),
-            None => std::thread::sleep(limit),
+            Some(events) => _ = sleep::until_readable(&events, limit),
+            None => sleep::nap(limit),
         }
     }
 
@@ -197,13 +195,6 @@ impl<N: Deref<Target = dyn Far>> Networks<N> {
     pub(crate) fn names(&self) -> String {
         self.list.iter().map(|network| network.name()).collect::<Vec<_>>().join(" and ")
     }
-}
-
-/// Blocks until one of these is readable, for at most `limit`, and returns whether one is. A signal also ends the wait.
-fn await_any(events: &[BorrowedFd<'_>], limit: Duration) -> bool {
-    let limit = rustix::fs::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
-    let mut polled: Vec<_> = events.iter().map(|event| PollFd::new(event, PollFlags::IN)).collect();
-    rustix::event::poll(&mut polled, Some(&limit)).is_ok_and(|ready| ready > 0)
 }
 
 /// A short time in which the networks make progress, and no message is delivered.
@@ -236,26 +227,5 @@ impl<'a> Moment<'a> {
             }
         }
         true
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use std::os::fd::AsFd;
-
-    use rustix::event::{EventfdFlags, eventfd};
-
-    use super::*;
-
-    #[test]
-    fn any_network_ends_a_sleep() {
-        let events = [(); 3].map(|()| eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor"));
-        let borrowed = events.each_ref().map(|event| event.as_fd());
-        assert!(!await_any(&borrowed, Duration::ZERO));
-        for event in &events {
-            rustix::io::write(event, &1u64.to_ne_bytes()).expect("writes");
-            assert!(await_any(&borrowed, Duration::from_secs(60)));
-            rustix::io::read(event, &mut [0; 8]).expect("reads");
-        }
     }
 }

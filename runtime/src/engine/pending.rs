@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::Engine;
 use super::operation::Operation;
 use crate::error::{Error, Loss, Result};
+use crate::sleep;
 use crate::transport::Sent;
 
 /// What is kept for one target, in the order in which it is sent.
@@ -271,7 +272,7 @@ impl Engine {
                 }
                 None if !self.keeps_for(to) && !matches!(self.try_quiet("answering"), Ok(false)) => return,
                 None => {
-                    std::thread::sleep(PAUSE);
+                    sleep::nap(PAUSE);
                     passed = begun.elapsed();
                 }
             }

@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Engine;
@@ -16,6 +16,7 @@ use super::far::{Answer, Far, Pace, Soon};
 use super::networks::Moment;
 use super::operation::{Change, Issuer, Operation, Post};
 use crate::error::{Error, Loss, Result};
+use crate::sleep::Fences;
 use crate::transport::{self, Sent};
 
 /// Virtual time of a poll that finds nothing. It doubles with each such poll in a row, at most IDLE_DOUBLINGS times. Chosen.
@@ -191,10 +192,7 @@ impl Engine {
         if !*due {
             // A failed rank needs no wake-up; its peers learn of the failure elsewhere.
             let Ok(settled) = far.settled(rank) else { return true };
-            // Pairs with the fence in `Engine::sleep`: either this rank sees that the target sleeps, or the target sees the
-            // write.
-            fence(Ordering::SeqCst);
-            if self.job.sleep_word(rank).load(Ordering::Relaxed) == 0 {
+            if !self.job.sleep_word(rank).must_wake(Fences::Full) {
                 return settled;
             }
             // The first rank that sees it asleep wakes it, for all ranks that have written meanwhile.

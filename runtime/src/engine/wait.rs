@@ -1,19 +1,16 @@
 //! Adaptive waiting: poll in a loop, then yield the core between polls, then sleep until a peer wakes this rank.
 //!
-//! A rank always sleeps on the same word of its own, because any event may come first: a bell, a message, a barrier flag,
-//! a failed peer. The sleeper sets the word to 1, runs membarrier, checks its condition once more, and sleeps. A waker
-//! stores its data, then loads the word. Membarrier makes all cores pass a full barrier, so the waker needs no fence
-//! (asymmetric Dekker; membarrier(2), GLOBAL_EXPEDITED). Over a network, or if one rank's kernel has no expedited
-//! membarrier, sleeper and waker both use a full fence instead.
+//! A rank always sleeps on the same word of its own, because any event may come first: a bell, a message, a barrier flag, a failed
+//! peer. `sleep/README.md` tells how a wake-up is not missed.
 
 use std::cell::Cell;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::call::Call;
 use crate::error::{Error, Loss, Result};
-use crate::membership::job::sleep_on;
+use crate::sleep::Fences;
 
 /// How a rank waits, and the wait that it is in.
 pub(super) struct Waiting {
@@ -254,6 +251,12 @@ impl Engine {
         }
     }
 
+    /// The fences of this rank when it sleeps, and of its contexts when they wake ranks. With a network all wakers use a full fence,
+    /// so that the sleeper's own is enough.
+    pub(crate) fn fences(&self) -> Fences {
+        if self.routes.all_mapped() { self.job.fences() } else { Fences::Full }
+    }
+
     /// Sleeps until woken, for at most a nap. Calls `ready` once more before it sleeps and returns the result. `ready` may
     /// have side effects, such as sending a message.
     fn sleep(&self, left: Duration, ready: &mut dyn FnMut() -> bool) -> bool {
@@ -271,26 +274,23 @@ impl Engine {
             || elsewhere;
         let nap = if brief { Duration::from_millis(1) } else { self.waiting.patience.get().nap };
         let word = self.job.sleep_word(self.rank);
-        word.store(1, Ordering::SeqCst);
-        // With a network all wakers use a full fence, so this rank's own fence is enough.
-        if self.job.full_fence() || !self.routes.all_mapped() {
-            fence(Ordering::SeqCst);
-        } else {
-            membarrier();
-        }
-        let armed = self.networks.arm();
-        let done = ready();
-        // After `ready` nothing of the program runs, which may panic: what it did, such as a request, is told first.
-        let moved = !done
-            && (self.has_pending() && self.flush_pending() != 0)
-                | (self.tasks.any.get() && self.turn_background() != 0);
-        if armed && !done && !moved && !self.interface.any_waiting() && !self.job.any_lost() {
+        let mut done = false;
+        let sleeps = word.announce(self.fences(), || {
+            let armed = self.networks.arm();
+            done = ready();
+            // After `ready` nothing of the program runs, which may panic: what it did, such as a request, is told first.
+            let moved = !done
+                && (self.has_pending() && self.flush_pending() != 0)
+                    | (self.tasks.any.get() && self.turn_background() != 0);
+            !armed || done || moved || self.interface.any_waiting() || self.job.any_lost()
+        });
+        if sleeps {
             match self.networks.is_empty() {
                 false => self.networks.sleep(nap.min(left)),
-                true => sleep_on(word, 1, Some(nap.min(left))),
+                true => word.block(nap.min(left)),
             }
+            word.withdraw();
         }
-        word.store(0, Ordering::SeqCst);
         // Pairs with the Acquire load in `check_standstill`.
         let looks = &self.status(self.rank).looks;
         looks.store(looks.load(Ordering::Relaxed) + 1, Ordering::Release);
@@ -333,8 +333,8 @@ impl Engine {
             return Ok(());
         }
         let all_looked = before.iter().zip(&now).all(|(before, now)| now[1] >= before[1] + 2);
-        // A rank that was woken but has not run yet has its word at 0.
-        let asleep = others().all(|rank| self.job.sleep_word(rank).load(Ordering::SeqCst) == 1);
+        // Of a rank that was woken but has not run yet the announcement is gone.
+        let asleep = others().all(|rank| self.job.sleep_word(rank).is_announced());
         if all_looked && asleep && since.elapsed() >= STANDSTILL {
             return Err(self.lost(gone(), Loss::Left, doing));
         }
@@ -382,20 +382,4 @@ impl Drop for Shown<'_> {
             self.engine.job.set_doing(self.engine.rank, "");
         }
     }
-}
-
-const REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
-const GLOBAL_EXPEDITED: i32 = 1 << 1;
-
-/// Registers this process for other processes' expedited membarriers; membarrier(2). Returns whether the kernel has them.
-pub(super) fn register_membarrier() -> bool {
-    // SAFETY: the call takes integers only and touches no memory.
-    unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0 }
-}
-
-/// Makes every core that runs a registered process pass a full barrier.
-fn membarrier() {
-    // SAFETY: as above.
-    let done = unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL_EXPEDITED, 0, 0) };
-    debug_assert_eq!(done, 0, "registering worked, so this does");
 }

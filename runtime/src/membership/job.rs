@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::thread::futex;
 
 use super::file;
 use super::guard::Guarded;
 use crate::error::{Error, Loss, Result};
 use crate::settings::{HugePages, Settings};
+use crate::sleep::{Fences, SleepWord, futex};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"bellwthr");
 const VERSION: u32 = 3;
@@ -116,7 +116,7 @@ pub(crate) const DOING_LEN: usize = 64;
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct SleepLine {
-    word: AtomicU32,
+    word: SleepWord,
 }
 
 /// What a rank tells about itself when it arrives.
@@ -327,9 +327,9 @@ impl JobMemory {
         self.header().full_fence.store(1, Ordering::SeqCst);
     }
 
-    /// Whether wakers must use a full fence.
-    pub fn full_fence(&self) -> bool {
-        self.header().full_fence.load(Ordering::SeqCst) != 0
+    /// Which fences sleepers and wakers on this host use, unless one of them is reached over a network.
+    pub fn fences(&self) -> Fences {
+        if self.header().full_fence.load(Ordering::SeqCst) != 0 { Fences::Full } else { Fences::Asymmetric }
     }
 
     /// Says that these ranks run on other hosts. Before anybody arrives.
@@ -381,8 +381,8 @@ impl JobMemory {
         self.record(rank).shape.load(Ordering::Relaxed)
     }
 
-    /// The word `rank` sleeps on: 1 while it sleeps or is about to.
-    pub fn sleep_word(&self, rank: usize) -> &AtomicU32 {
+    /// The word `rank` sleeps on.
+    pub fn sleep_word(&self, rank: usize) -> &SleepWord {
         &self.record(rank).sleep.word
     }
 
@@ -450,7 +450,7 @@ impl JobMemory {
             .map_err(|_| Error::Start(format!("rank {rank} was given up while it started")))?;
         // Release pairs with the Acquire load in `await_all`.
         self.header().arrived.fetch_add(1, Ordering::Release);
-        wake_all(&self.header().arrived);
+        futex::wake_all(&self.header().arrived);
         Ok(())
     }
 
@@ -499,7 +499,7 @@ impl JobMemory {
             if !self.is_intact() {
                 return Err(Error::MemoryLost { doing: "starting".into() });
             }
-            sleep_on(&header.arrived, arrived, Some(Duration::from_millis(50)));
+            futex::wait(&header.arrived, arrived, Some(Duration::from_millis(50)));
         }
     }
 
@@ -542,7 +542,7 @@ impl JobMemory {
         for rank in 0..self.ranks {
             self.wake(rank);
         }
-        wake_all(&header.arrived);
+        futex::wake_all(&header.arrived);
     }
 
     /// Notes that `rank` waits for the others to leave with it: nothing more comes from it unasked.
@@ -598,10 +598,7 @@ impl JobMemory {
     /// Wakes `rank` if it sleeps.
     #[cold]
     pub fn wake(&self, rank: usize) {
-        let word = self.sleep_word(rank);
-        if word.swap(0, Ordering::SeqCst) != 0 {
-            wake_all(word);
-        }
+        self.sleep_word(rank).wake();
     }
 
     /// Whether any rank died or panicked.
@@ -691,18 +688,6 @@ fn reserved_huge_pages(ranks: usize, len: usize) -> Option<OwnedFd> {
     let fd = file::sealed(len, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB).ok()?;
     rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, roster_len(ranks) as u64).ok()?;
     Some(fd)
-}
-
-/// Sleeps while `word` holds `value`, at most `limit`.
-pub fn sleep_on(word: &AtomicU32, value: u32, limit: Option<Duration>) {
-    let limit = limit.map(|d| rustix::fs::Timespec { tv_sec: d.as_secs() as i64, tv_nsec: d.subsec_nanos().into() });
-    // EAGAIN, EINTR and a time-out all mean: look again.
-    let _ = futex::wait(word, futex::Flags::empty(), value, limit.as_ref());
-}
-
-/// Wakes everyone who sleeps on `word`.
-pub fn wake_all(word: &AtomicU32) {
-    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }
 
 #[cfg(test)]

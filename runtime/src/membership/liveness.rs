@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Loss};
 use crate::membership::job::JobMemory;
 use crate::membership::watch::ProcessWatch;
+use crate::sleep;
 
 /// Time in which the roster may tell why the network lost a rank: the supervisor or another host's leader enters it. Chosen: far
 /// above the 10 ms that a leader takes.
@@ -94,7 +95,7 @@ impl Losses {
             Error::PeerLost { cause, .. } => {
                 let start = Instant::now();
                 while !self.is_decided(view, rank, start) {
-                    std::thread::sleep(Duration::from_millis(1));
+                    sleep::nap(Duration::from_millis(1));
                 }
                 let known = view.job.loss(rank).map(|cause| (rank, cause));
                 let (rank, cause) = self.first(view.job).or(known).unwrap_or((rank, cause));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{Messages, id, words};
 use crate::error::{Error, Loss, Result};
+use crate::sleep;
 
 /// How often an owner looks, after a rank was lost, for the answers of those that live: they may be about to end, too.
 const LOOKS: usize = 10_000;
@@ -56,7 +57,7 @@ impl Messages {
                     looks += 1;
                     match engine.pace() {
                         Some(pace) => pace.pause(PAUSE),
-                        None => std::thread::sleep(PAUSE),
+                        None => sleep::nap(PAUSE),
                     }
                 }
                 Err(error) => return Err(error),

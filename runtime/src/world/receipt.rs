@@ -3,6 +3,7 @@
 use super::World;
 use crate::memory::layout::LINE;
 use crate::settings::Transport;
+use crate::sleep::Fences;
 
 impl World {
     /// What this rank runs on: a name and a value a line, for people to read.
@@ -75,7 +76,7 @@ impl World {
                     patience.spins,
                     patience.yields,
                     patience.nap,
-                    if engine.job.full_fence() || !engine.routes.all_mapped() {
+                    if engine.fences() == Fences::Full {
                         "a waker uses a fence"
                     } else {
                         "a sleeper fences for all wakers (membarrier)"

@@ -14,6 +14,7 @@ use super::operations::Driving;
 use super::window::Windows;
 use super::{Driven, Stream};
 use crate::error::{Error, Result};
+use crate::sleep;
 use crate::transport::Sent;
 use crate::transport::lock::Mutex;
 use crate::transport::shm::{ContextArenas, ContextLanes};
@@ -274,7 +275,7 @@ impl Stream {
                 if !self.job.is_intact() {
                     return Err(Error::MemoryLost { doing: DOING.into() });
                 }
-                std::thread::sleep(NAP);
+                sleep::nap(NAP);
             }
         }
         Ok(())

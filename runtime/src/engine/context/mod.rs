@@ -38,6 +38,7 @@ use crate::membership::job::JobMemory;
 use crate::membership::liveness::Losses;
 use crate::memory::blocks::Changes;
 use crate::memory::node::NodeMemory;
+use crate::sleep::Fences;
 use crate::transport;
 use crate::transport::lock::Mutex;
 use crate::transport::shm::{self, ContextLanes};
@@ -178,7 +179,7 @@ pub(crate) struct Stream {
     node: Arc<NodeMemory>,
     routes: Routes,
     /// A wake-up needs a full fence before it.
-    full_fence: bool,
+    fences: Fences,
     patience: Patience,
     /// The phases of the rank's blocks.
     changes: Arc<Changes>,
@@ -259,8 +260,7 @@ impl Engine {
             job: Arc::clone(&self.job),
             node: Arc::clone(&self.node),
             routes: self.routes.clone(),
-            // With a network, sleepers and wakers use full fences in place of membarrier; see `wait.rs`.
-            full_fence: network.is_some() || self.job.full_fence(),
+            fences: if network.is_some() { Fences::Full } else { self.job.fences() },
             patience: self.patience(),
             changes: self.blocks.counts(),
             home: Home {

@@ -1,7 +1,7 @@
 //! What a context does: puts, gets, atomics, rings and flushes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use super::super::claim::Claim;
 use super::super::far::{Answer, Soon};
@@ -231,13 +231,7 @@ impl Stream {
     /// Whether `rank` is asleep, or about to be; asked after what it may wait for is stored.
     #[inline(always)]
     pub(super) fn sleeps(&self, rank: usize) -> bool {
-        // Either we see that it sleeps, or it sees what was stored: pairs with the sleeper's barrier in `Engine::sleep`.
-        if self.full_fence {
-            fence(Ordering::SeqCst)
-        } else {
-            compiler_fence(Ordering::SeqCst)
-        }
-        self.job.sleep_word(rank).load(Ordering::Relaxed) != 0
+        self.job.sleep_word(rank).must_wake(self.fences)
     }
 
     #[cold]

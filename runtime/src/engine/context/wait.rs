@@ -1,6 +1,6 @@
 //! Progress and waits of a context, and ranks that are lost to it.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::Engine;
@@ -9,6 +9,7 @@ use super::super::wait::Patience;
 use super::{ApartNetworks, Driven, Identity, Stream};
 use crate::error::{Error, Loss, Result};
 use crate::membership::liveness::{SimulatedPeers, View};
+use crate::sleep::Fences;
 use crate::transport;
 use crate::transport::Sent;
 use crate::transport::lock::Guard;
@@ -306,8 +307,7 @@ impl Driven {
             if !*due {
                 // A rank that is gone sleeps no more.
                 let Ok(settled) = far.to(*rank).settled(*rank) else { return false };
-                fence(Ordering::SeqCst);
-                if stream.job.sleep_word(*rank).load(Ordering::Relaxed) == 0 {
+                if !stream.job.sleep_word(*rank).must_wake(Fences::Full) {
                     return !settled;
                 }
                 stream.job.wake(*rank);

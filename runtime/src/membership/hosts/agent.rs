@@ -20,6 +20,7 @@ use crate::error::{Error, Loss, Result};
 use crate::membership::job::{Arrival, JobMemory};
 use crate::membership::nodes::Nodes;
 use crate::membership::watch::ProcessWatch;
+use crate::sleep;
 
 /// Longest time between two reads of the roster. Chosen: other hosts learn of a death within it.
 const INTERVAL: rustix::fs::Timespec = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -57,7 +58,7 @@ impl Agent {
         self.leaving.store(true, Ordering::Release);
         let start = Instant::now();
         while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && start.elapsed() < LIMIT {
-            std::thread::sleep(Duration::from_millis(1));
+            sleep::nap(Duration::from_millis(1));
         }
     }
 }

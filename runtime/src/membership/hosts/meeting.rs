@@ -11,6 +11,7 @@ use bytemuck::{Pod, Zeroable};
 use super::addresses;
 use super::connection::Connection;
 use crate::error::{Error, Result};
+use crate::sleep;
 
 const DOING: &str = "connecting the hosts";
 /// Most addresses that the hub names.
@@ -128,7 +129,7 @@ impl HubListener {
             if last && lines.len() + 1 < hosts {
                 return shortage.map_or(Ok(lines), |error| Err(failed("accept")(error)));
             }
-            std::thread::sleep(PAUSE);
+            sleep::nap(PAUSE);
         }
         Ok(lines)
     }
@@ -246,7 +247,7 @@ impl HubAddress {
                 return Connection::new(super::HUB, stream);
             }
             if !addresses.is_empty() {
-                std::thread::sleep(AGAIN);
+                sleep::nap(AGAIN);
             }
         }
         Err(Error::Start(format!(

@@ -3,18 +3,18 @@
 //! Peers know nothing of descriptors: they wake the futex of a sleeper, if its word says that it sleeps. So a helper
 //! thread, started when the descriptor is first asked for, sleeps in the rank's place and then writes the descriptor.
 //!
-//! Arming is falling asleep as in `doze.rs`; its model is in `models.rs`.
+//! Arming is the announcement of a sleep; see `sleep/README.md`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 
-use super::doze::fall_asleep;
-use crate::membership::job::{JobMemory, sleep_on, wake_all};
+use crate::membership::job::JobMemory;
+use crate::sleep::futex;
 use crate::transport::error::{Error, Result};
 
 const IDLE: u32 = 0;
@@ -64,19 +64,11 @@ impl EventThread {
         let mut count = [0; 8];
         // Empty or not, it is empty afterwards.
         let _ = rustix::io::read(&*self.fd, &mut count);
-        let word = self.job.sleep_word(self.rank);
-        let barrier = || {
-            if self.job.full_fence() {
-                fence(Ordering::SeqCst);
-            } else {
-                barrier_everywhere();
-            }
-        };
-        if !fall_asleep(word, barrier, waiting) {
+        if !self.job.sleep_word(self.rank).announce(self.job.fences(), waiting) {
             return Err(Error::Busy);
         }
         self.state.store(ARMED, Ordering::SeqCst);
-        wake_all(&self.state);
+        futex::wake_all(&self.state);
         Ok(())
     }
 }
@@ -85,12 +77,12 @@ fn run(fd: &OwnedFd, state: &AtomicU32, job: &JobMemory, rank: usize) {
     loop {
         match state.load(Ordering::SeqCst) {
             STOP => return,
-            IDLE => sleep_on(state, IDLE, None),
+            IDLE => futex::wait(state, IDLE, None),
             _ => {
                 let word = job.sleep_word(rank);
-                while word.load(Ordering::SeqCst) == 1 && state.load(Ordering::SeqCst) == ARMED {
+                while word.is_announced() && state.load(Ordering::SeqCst) == ARMED {
                     // The nap bounds how long the end of the helper takes, nothing else.
-                    sleep_on(word, 1, Some(Duration::from_millis(20)));
+                    word.block(Duration::from_millis(20));
                 }
                 if state.compare_exchange(ARMED, IDLE, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
@@ -103,25 +95,10 @@ fn run(fd: &OwnedFd, state: &AtomicU32, job: &JobMemory, rank: usize) {
 impl Drop for EventThread {
     fn drop(&mut self) {
         self.state.store(STOP, Ordering::SeqCst);
-        wake_all(&self.state);
+        futex::wake_all(&self.state);
         self.job.wake(self.rank);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
-}
-
-const REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
-const GLOBAL_EXPEDITED: i32 = 1 << 1;
-
-/// Lets other processes' barriers reach this one. Returns whether the kernel can; man page `membarrier(2)`.
-pub(super) fn register_barrier() -> bool {
-    // SAFETY: takes two integers, touches no memory.
-    unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0 }
-}
-
-/// Makes every core that runs a registered process pass a full barrier.
-fn barrier_everywhere() {
-    // SAFETY: as above.
-    unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL_EXPEDITED, 0, 0) };
 }

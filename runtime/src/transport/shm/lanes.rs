@@ -16,7 +16,7 @@
 //! - one poll in [`SWEEP`] checks [`SWEPT`] lanes, in turn: a message waits for at most `SWEEP * (lanes / SWEPT + 1)` polls, whatever
 //!   happens;
 //! - a rank that is about to sleep, or to report that a peer has failed, checks all lanes ([`Lanes::any_waiting`]). Before sleep the
-//!   barrier of `doze.rs` comes first.
+//!   fence of `SleepWord::must_wake` comes first.
 
 use super::doorbell::Doorbell;
 use super::line::Reader;

@@ -6,7 +6,6 @@ mod claim;
 mod context;
 mod device;
 mod doorbell;
-mod doze;
 mod event;
 mod lanes;
 pub(super) mod line;
@@ -26,7 +25,7 @@ pub use self::wire::{ShmWire, decode_address};
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
+use std::sync::atomic::Ordering;
 
 use self::arena::Arena;
 use self::doorbell::Doorbell;
@@ -38,6 +37,7 @@ use crate::error::{Error, Result};
 use crate::membership::job::JobMemory;
 use crate::memory::layout::{CONTEXT_LANES, LINE, SlotLayout, Status};
 use crate::memory::node::NodeMemory;
+use crate::sleep::{Fences, SleepWord};
 
 /// Most payload bytes of a message that travels in one cache line; the first 8 are the header.
 pub const SHORT_MAX: usize = BODY;
@@ -61,7 +61,7 @@ pub(crate) struct Interface {
     senders: Box<[u32]>,
     arena: RefCell<Arena>,
     delivering: Cell<bool>,
-    full_fence: Cell<bool>,
+    fences: Cell<Fences>,
     /// Ranks that were found asleep, for somebody else to wake; else they are woken at once.
     asleep: Option<RefCell<Vec<usize>>>,
     /// Bytes that are no message, and why.
@@ -72,7 +72,7 @@ pub(crate) struct Interface {
 
 struct Peer {
     writer: Writer,
-    sleep: *const AtomicU32,
+    sleep: *const SleepWord,
 }
 
 /// The payload of a message in its sender's block, beyond the handler. Dropping it gives the block back to the sender.
@@ -135,7 +135,7 @@ impl Interface {
             senders,
             arena: RefCell::new(Arena::new(Arc::clone(&node), &layout, rank, message_memory, ranks)),
             delivering: Cell::new(false),
-            full_fence: Cell::new(!wakes || job.full_fence()),
+            fences: Cell::new(if wakes { job.fences() } else { Fences::Full }),
             asleep: (!wakes).then(RefCell::default),
             undeliverable: RefCell::default(),
             has_error: Cell::new(false),
@@ -148,8 +148,8 @@ impl Interface {
 
     /// Looks again whether wakers must fence; call when all ranks have arrived.
     pub fn note_fence_mode(&self) {
-        // Who sleeps on a network fences alone.
-        self.full_fence.set(self.asleep.is_some() || self.job.full_fence());
+        // A rank that sleeps on a network runs no barrier for its wakers.
+        self.fences.set(if self.asleep.is_some() { Fences::Full } else { self.job.fences() });
     }
 
     #[inline(always)]
@@ -279,7 +279,7 @@ impl Interface {
         // SAFETY: the roster is mapped while `job` lives.
         let sleep = unsafe { &*peer.sleep };
         // The mark is loaded behind the barrier, so that the compiler does not load it before the message is stored.
-        if doze::must_wake(sleep, || self.barrier()) | !peer.writer.is_polled() {
+        if sleep.must_wake(self.fences.get()) | !peer.writer.is_polled() {
             self.announce_aloud(peer.writer.is_polled(), to);
         }
     }
@@ -300,20 +300,9 @@ impl Interface {
     }
 
     #[inline(always)]
-    fn wake(&self, sleep: &AtomicU32, rank: usize) {
-        if doze::must_wake(sleep, || self.barrier()) {
+    fn wake(&self, sleep: &SleepWord, rank: usize) {
+        if sleep.must_wake(self.fences.get()) {
             self.wake_sleeper(rank);
-        }
-    }
-
-    /// The sleeper sets its word and then runs a barrier on every core (membarrier), so that program order is enough here: either it
-    /// sees what was stored, or we see that it sleeps.
-    #[inline(always)]
-    fn barrier(&self) {
-        if self.full_fence.get() {
-            fence(Ordering::SeqCst);
-        } else {
-            compiler_fence(Ordering::SeqCst);
         }
     }
 

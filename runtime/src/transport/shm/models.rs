@@ -1,27 +1,19 @@
-//! Models for loom: every order in which two threads can meet in the ring and in the sleep protocol.
+//! Models for loom: every order in which threads can meet in the ring.
 //!
 //! `ci/loom` runs them.
 
 use std::mem::ManuallyDrop;
+use std::time::Duration;
 
-use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use loom::sync::{Arc, Notify};
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
 use super::claim::Claim;
 use super::doorbell::Doorbell;
-use super::doze::{SleepWord, fall_asleep, must_wake};
 use super::lanes::Lanes;
 use super::line::{Credit, Kind, Line, Reader, Writer};
-
-impl SleepWord for AtomicU32 {
-    fn set(&self, value: u32) {
-        self.store(value, Ordering::Release);
-    }
-    fn get(&self) -> u32 {
-        self.load(Ordering::Relaxed)
-    }
-}
+use crate::sleep::{Fences, SleepWord};
 
 struct Ring {
     lines: Vec<Line>,
@@ -160,61 +152,12 @@ fn contexts_that_claim_a_lane_of_two_lines_hand_over_each_message() {
     loom::model(|| claimed(1));
 }
 
-fn sleep(sender_fences: bool, sleeper_fences: bool) {
-    let shared = Arc::new((AtomicU32::new(0), AtomicU32::new(0), Notify::new()));
-    let other = Arc::clone(&shared);
-    let sender = thread::spawn(move || {
-        let (message, word, futex) = &*other;
-        message.store(1, Ordering::Release);
-        let barrier = || {
-            if sender_fences {
-                fence(Ordering::SeqCst);
-            }
-        };
-        if must_wake(word, barrier) && word.swap(0, Ordering::AcqRel) != 0 {
-            futex.notify();
-        }
-    });
-    let (message, word, futex) = &*shared;
-    let barrier = || {
-        if sleeper_fences {
-            fence(Ordering::SeqCst);
-        }
-    };
-    if fall_asleep(word, barrier, || message.load(Ordering::Acquire) == 1) {
-        // A futex returns at once if the word has changed; loom reports a sleep that nothing ends.
-        while word.load(Ordering::Acquire) == 1 {
-            futex.wait();
-        }
-    }
-    assert_eq!(message.load(Ordering::Acquire), 1, "awake, and nothing there");
-    sender.join().expect("no panic");
-}
-
-#[test]
-fn nobody_sleeps_through_a_message() {
-    loom::model(|| sleep(true, true));
-}
-
-#[test]
-#[should_panic(expected = "deadlock")]
-fn without_the_senders_barrier_somebody_does() {
-    loom::model(|| sleep(false, true));
-}
-
-#[test]
-#[should_panic(expected = "deadlock")]
-fn without_the_sleepers_barrier_somebody_does() {
-    loom::model(|| sleep(true, false));
-}
-
 /// A receiver's lanes of one line each, its doorbell, and the word it sleeps on.
 struct Node {
     rings: Vec<Ring>,
     top: AtomicU64,
     groups: Vec<AtomicU64>,
-    word: AtomicU32,
-    futex: Notify,
+    word: SleepWord,
 }
 
 /// The number of the lane at each index: in two groups of the doorbell.
@@ -234,8 +177,7 @@ impl Node {
             rings: NUMBERS.map(|_| ring()).into(),
             top: AtomicU64::new(0),
             groups: vec![AtomicU64::new(0), AtomicU64::new(0)],
-            word: AtomicU32::new(0),
-            futex: Notify::new(),
+            word: SleepWord::awake(),
         }))
     }
 
@@ -263,12 +205,12 @@ impl Node {
         let mut writer = unsafe { Writer::new(at.0, at.1, 0) };
         assert!(writer.has_room());
         writer.write(3, Kind::Inline, 0, |_| ());
-        let sleeps = must_wake(&self.word, || fence(Ordering::SeqCst));
+        let sleeps = self.word.must_wake(Fences::Full);
         if !writer.is_polled() {
             self.doorbell().ring(NUMBERS[index]);
         }
-        if sleeps && self.word.swap(0, Ordering::AcqRel) != 0 {
-            self.futex.notify();
+        if sleeps {
+            self.word.wake();
         }
     }
 }
@@ -328,13 +270,12 @@ fn sleep_beside_an_ended_lane(checks_all: bool) {
         lanes.review();
     }
     found += poll(&mut lanes);
-    let Node { word, futex, .. } = &*node.0;
+    let Node { word, .. } = &*node.0;
     if found == 0 {
         let waits = || if checks_all { lanes.any_waiting() } else { lanes.first_waiting().is_some() };
-        if fall_asleep(word, || fence(Ordering::SeqCst), waits) {
-            while word.load(Ordering::Acquire) == 1 {
-                futex.wait();
-            }
+        if word.announce(Fences::Full, waits) {
+            word.block(Duration::MAX);
+            word.withdraw();
         }
         assert!(lanes.any_waiting(), "awake, and nothing there");
         found += poll(&mut lanes);

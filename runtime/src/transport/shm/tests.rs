@@ -107,8 +107,9 @@ fn a_forked_child_does_not_answer_the_doorbell() {
 #[test]
 fn a_sleeper_is_told_of_once() {
     let [zero, two] = interfaces(false);
-    zero.job.sleep_word(2).store(1, Ordering::SeqCst);
-    zero.job.sleep_word(0).store(1, Ordering::SeqCst);
+    for rank in [2, 0] {
+        assert!(zero.job.sleep_word(rank).announce(Fences::Full, || false));
+    }
     for rank in [2, 2, 0, 2] {
         zero.wake_if_asleep(rank);
     }

@@ -8,12 +8,13 @@ use std::sync::atomic::{Ordering, fence};
 use once_cell::unsync::OnceCell;
 
 use super::device::{Place, Release};
-use super::event::{EventThread, register_barrier};
+use super::event::EventThread;
 use super::{ContextArenas, ContextLanes, Interface, SHORT_MAX};
 use crate::error::Loss;
 use crate::memory::copy;
 use crate::memory::layout::LINE;
 use crate::memory::outside::{self, Direction, Refused};
+use crate::sleep;
 use crate::transport::atomic::Atomic;
 use crate::transport::attributes::{Events, Order};
 use crate::transport::error::{Error, Result};
@@ -52,7 +53,7 @@ unsafe impl Send for ShmWire {}
 impl ShmWire {
     /// With the rank's own lanes; or a private one, with lanes of a context and these arenas.
     pub(super) fn new(place: Place, release: Release, private: Option<Arc<ContextArenas>>) -> ShmWire {
-        if !register_barrier() {
+        if !sleep::register_process() {
             place.job.require_full_fence();
         }
         let senders = if private.is_none() { 0..place.job.ranks() } else { 0..0 };

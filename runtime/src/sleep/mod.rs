@@ -1,0 +1,55 @@
+//! How ranks sleep and are woken. `README.md` beside this file has the states, the words and the race.
+//!
+//! Whoever may be woken before its time sleeps on a [`SleepWord`] or, for a word that counts, in [`futex`]. What nobody wakes
+//! sleeps in [`nap`], and its caller says why nothing can wake it.
+
+mod fences;
+pub mod futex;
+#[cfg(all(test, loom))]
+mod models;
+mod word;
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::Timespec;
+
+pub use self::fences::{Fences, register_process};
+pub use self::word::SleepWord;
+
+/// Sleeps for `time`, whatever happens. For waits that end by something which wakes nobody, or which must not depend on a wake-up.
+pub fn nap(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Sleeps until one of these descriptors is readable, for at most `limit`, and returns whether one is. A signal also ends the sleep.
+pub fn until_readable(descriptors: &[BorrowedFd<'_>], limit: Duration) -> bool {
+    let mut polled: Vec<_> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    rustix::event::poll(&mut polled, Some(&timespec(limit))).is_ok_and(|ready| ready > 0)
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    #[test]
+    fn any_descriptor_ends_a_sleep() {
+        let events = [(); 3].map(|()| eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor"));
+        let borrowed = events.each_ref().map(|event| event.as_fd());
+        assert!(!until_readable(&borrowed, Duration::ZERO));
+        for event in &events {
+            rustix::io::write(event, &1u64.to_ne_bytes()).expect("writes");
+            assert!(until_readable(&borrowed, Duration::from_secs(60)));
+            rustix::io::read(event, &mut [0; 8]).expect("reads");
+        }
+    }
+}
