@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use crate::bootstrap::launch::cut_lines;
-use crate::membership::job::{Arrival, JobMemory};
+use crate::membership::{Arrival, JobMemory};
 use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::{NodeMemory, Slots};
 use crate::message::{feed_closures, id, name_code};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use bellwether_runtime::membership::job::{Arrival, JobMemory};
+use bellwether_runtime::membership::{Arrival, JobMemory};
 use bellwether_runtime::memory::copy;
 use bellwether_runtime::memory::layout::SlotLayout;
 use bellwether_runtime::memory::node::{NodeMemory, Slots};

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use self::launch::{Ended, Hooks, JobSpec, LaunchError, Membership, Outcome};
 use crate::error::{Error, Loss, MEMORY_LOST, Result};
-use crate::membership::job::{JobMemory, RankState};
+use crate::membership::{JobMemory, RankState};
 use crate::settings::Settings;
 
 /// The variable by which a spawner tells a rank its place: `rank=2,ranks=4,fd=7`.

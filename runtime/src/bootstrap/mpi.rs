@@ -28,8 +28,8 @@ use self::handover::{Door, Offer};
 use self::machine::Machine;
 use super::surroundings;
 use crate::error::{Error, Result};
+use crate::membership::JobMemory;
 use crate::membership::hosts::{HubAddress, HubListener, Link};
-use crate::membership::job::JobMemory;
 use crate::membership::nodes::Nodes;
 use crate::settings::Settings;
 

@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use super::Engine;
 use crate::error::Result;
-use crate::membership::job::DOING_LEN;
+use crate::membership::DOING_LEN;
 
 /// A call of the program that may wait.
 #[derive(Debug, Clone, Copy)]

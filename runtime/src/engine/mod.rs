@@ -51,7 +51,7 @@ pub use self::wait::Patience;
 use self::operation::Operation;
 
 use crate::error::{Error, Loss, Result};
-use crate::membership::job::JobMemory;
+use crate::membership::JobMemory;
 use crate::membership::liveness::Losses;
 use crate::membership::nodes::Nodes;
 use crate::memory::blocks::Blocks;

@@ -320,7 +320,7 @@ impl<K> Table<K> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::membership::job::JobMemory;
+    use crate::membership::JobMemory;
     use crate::memory::node::Slots;
     use crate::settings::Settings;
 

@@ -1,8 +1,7 @@
-//! The memory of one job on one node, and the roster at its head: who is here, who sleeps, who is gone.
+//! The memory of one job on one node. The roster is at its head.
 //!
 //! One unnamed memory file holds it all. It belongs to the kernel: when the last rank is gone, so is the file. Of a job on
-//! several hosts each has such a file, with places for all ranks; what stands at those of other hosts is what the hosts tell
-//! each other.
+//! several hosts each has such a file, with a record and a slot for every rank of the job.
 //!
 //! ```text
 //! | roster: Header, one RankRecord a rank | slot of rank 0 | slot of rank 1 | ...
@@ -10,17 +9,16 @@
 //! ```
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::file;
 use super::guard::Guarded;
-use crate::error::{Error, Loss, Result};
+use super::roster::{HEADER_LEN, Header, RankRecord};
+use crate::error::{Error, Result};
 use crate::settings::{HugePages, Settings};
-use crate::sleep::{Fences, SleepWord, futex};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"bellwthr");
 const VERSION: u32 = 3;
@@ -35,143 +33,11 @@ const STRIDE_LOG2_MIN: u32 = 31;
 /// Ranks on one node, at most.
 pub const MAX_RANKS: usize = 1 << 16;
 
-/// Facts about the whole job.
-#[repr(C, align(64))]
-#[derive(Debug)]
-struct Header {
-    magic: AtomicU64,
-    version: AtomicU32,
-    ranks: AtomicU32,
-    stride_log2: AtomicU32,
-    reserved_huge_pages: AtomicU32,
-    /// A supervisor watches the ranks and marks the dead.
-    supervised: AtomicU32,
-    /// Some rank has no expedited membarrier: every waker fences.
-    full_fence: AtomicU32,
-    /// Ranks that have arrived; a futex word.
-    arrived: AtomicU32,
-    /// Ranks that died or panicked.
-    lost: AtomicU32,
-    /// Ranks that left in good order.
-    left: AtomicU32,
-    /// Ranks that ended, in any way, or began to leave.
-    ended: AtomicU32,
-    /// The first rank that somebody missed when it had left or was leaving, plus one; 0: nobody did.
-    missed: AtomicU32,
-    /// Ranks that run on other hosts.
-    elsewhere: AtomicU32,
-    /// Cores that some rank may run on, a bit each.
-    cores: [AtomicU64; CORES_MAX / 64],
-}
-
-/// The detail of a rank that vanished because its job was ended.
-const OVERDUE: u32 = 1;
-/// The detail of a rank that vanished with the connection to its host.
-const CUT: u32 = 2;
-
-/// Cores that are told apart; later ones count as these.
-const CORES_MAX: usize = 1024;
-/// Bytes before the first record.
-const HEADER_LEN: usize = 256;
-
-/// What the others know of one rank.
-#[repr(C, align(128))]
-#[derive(Debug)]
-pub struct RankRecord {
-    state: AtomicU32,
-    /// The number that goes with the state: exit code or signal.
-    detail: AtomicU32,
-    /// The place of its end in the order of ends and of beginnings to leave; 0: none yet.
-    order: AtomicU32,
-    /// The place where it began to wait for the others to leave with it; 0: it has not.
-    leaving: AtomicU32,
-    pid: AtomicU32,
-    /// It runs on another host.
-    elsewhere: AtomicU32,
-    /// It has arrived, whatever became of it since.
-    arrived: AtomicU32,
-    /// Where this rank has mapped the slots.
-    base: AtomicU64,
-    /// Digest of the rank's executable.
-    build: AtomicU64,
-    /// Digest of the settings that shape shared memory.
-    shape: AtomicU64,
-    /// On several hosts: the number of the wait of this rank that nobody will end; 0: none yet.
-    hopeless: AtomicU64,
-    sleep: SleepLine,
-    doing: DoingLine,
-}
-
-/// What a rank waits in, for people: bytes of text, filled up with zeros. Written when a wait gets long.
-#[repr(C, align(64))]
-#[derive(Debug)]
-struct DoingLine {
-    words: [AtomicU64; DOING_LEN / 8],
-}
-
-/// Bytes of what a rank says that it waits in.
-pub(crate) const DOING_LEN: usize = 64;
-
-/// A line of its own: every ringer reads it, only a sleeper writes it.
-#[repr(C, align(64))]
-#[derive(Debug)]
-struct SleepLine {
-    word: SleepWord,
-}
-
-/// What a rank tells about itself when it arrives.
-#[derive(Debug, Clone, Copy)]
-pub struct Arrival {
-    /// Address at which it has mapped the slots.
-    pub base: usize,
-    /// Digest of its executable.
-    pub build: u64,
-    /// Digest of the settings that shape shared memory.
-    pub shape: u64,
-}
-
-/// Where a rank is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub enum RankState {
-    /// Not seen yet.
-    Absent = 0,
-    /// Has taken its place, and tells about itself.
-    Starting = 1,
-    /// In the job, part of every collective.
-    Running = 2,
-    /// Left in good order.
-    Left = 3,
-    /// Panicked.
-    Panicked = 4,
-    /// Exited without leaving.
-    Exited = 5,
-    /// Ended by a signal.
-    Signaled = 6,
-    /// Ended, nobody saw how.
-    Vanished = 7,
-}
-
-impl RankState {
-    fn from_word(word: u32) -> RankState {
-        match word {
-            0 => RankState::Absent,
-            1 => RankState::Starting,
-            2 => RankState::Running,
-            3 => RankState::Left,
-            4 => RankState::Panicked,
-            5 => RankState::Exited,
-            6 => RankState::Signaled,
-            _ => RankState::Vanished,
-        }
-    }
-}
-
 /// The job's memory file, with its roster mapped.
 #[derive(Debug)]
 pub struct JobMemory {
     fd: OwnedFd,
-    roster: *mut u8,
+    pub(super) roster: *mut u8,
     roster_len: usize,
     ranks: usize,
 }
@@ -269,7 +135,7 @@ impl JobMemory {
     }
 
     #[inline(always)]
-    fn header(&self) -> &Header {
+    pub(super) fn header(&self) -> &Header {
         // SAFETY: the mapping starts with a Header, all of it atomics, for as long as self lives.
         unsafe { &*self.roster.cast::<Header>() }
     }
@@ -310,335 +176,6 @@ impl JobMemory {
     /// Whether the file is made of the kernel's reserved huge pages.
     pub fn reserved_huge_pages(&self) -> bool {
         self.header().reserved_huge_pages.load(Ordering::Relaxed) != 0
-    }
-
-    /// Says that a parent watches the ranks and calls [`JobMemory::mark_lost`] when one dies.
-    pub fn set_supervised(&self) {
-        self.header().supervised.store(1, Ordering::Relaxed);
-    }
-
-    /// Whether a parent watches the ranks.
-    pub fn supervised(&self) -> bool {
-        self.header().supervised.load(Ordering::Relaxed) != 0
-    }
-
-    /// Makes every waker of the job use a full fence: one rank has no expedited membarrier.
-    pub fn require_full_fence(&self) {
-        self.header().full_fence.store(1, Ordering::SeqCst);
-    }
-
-    /// Which fences sleepers and wakers on this host use, unless one of them is reached over a network.
-    pub fn fences(&self) -> Fences {
-        if self.header().full_fence.load(Ordering::SeqCst) != 0 { Fences::Full } else { Fences::Asymmetric }
-    }
-
-    /// Says that these ranks run on other hosts. Before anybody arrives.
-    pub fn set_elsewhere(&self, ranks: impl Iterator<Item = usize>) {
-        for rank in ranks {
-            self.record(rank).elsewhere.store(1, Ordering::Relaxed);
-            self.header().elsewhere.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether `rank` runs on this host: its memory is in the file, and its process can be seen.
-    pub fn is_here(&self, rank: usize) -> bool {
-        self.record(rank).elsewhere.load(Ordering::Relaxed) == 0
-    }
-
-    /// Ranks of the job that run on this host.
-    pub fn ranks_here(&self) -> usize {
-        self.ranks - self.header().elsewhere.load(Ordering::Relaxed) as usize
-    }
-
-    fn record(&self, rank: usize) -> &RankRecord {
-        assert!(rank < self.ranks, "rank {rank} of {}", self.ranks);
-        // SAFETY: the roster holds one record a rank after the header, all of it atomics.
-        unsafe { &*self.roster.add(HEADER_LEN).cast::<RankRecord>().add(rank) }
-    }
-
-    /// Where `rank` is in its life.
-    pub fn rank_state(&self, rank: usize) -> RankState {
-        RankState::from_word(self.record(rank).state.load(Ordering::Acquire))
-    }
-
-    /// Process id of `rank`, once it has arrived.
-    pub fn pid(&self, rank: usize) -> u32 {
-        self.record(rank).pid.load(Ordering::Relaxed)
-    }
-
-    /// Address at which `rank` has mapped the slots, once it has arrived.
-    pub fn base(&self, rank: usize) -> usize {
-        self.record(rank).base.load(Ordering::Relaxed) as usize
-    }
-
-    /// Digest of the executable of `rank`, once it has arrived.
-    pub fn build(&self, rank: usize) -> u64 {
-        self.record(rank).build.load(Ordering::Relaxed)
-    }
-
-    /// Digest of the settings of `rank` that shape shared memory, once it has arrived.
-    pub fn shape(&self, rank: usize) -> u64 {
-        self.record(rank).shape.load(Ordering::Relaxed)
-    }
-
-    /// The word `rank` sleeps on.
-    pub fn sleep_word(&self, rank: usize) -> &SleepWord {
-        &self.record(rank).sleep.word
-    }
-
-    /// Says what `rank` waits in; nothing, if it does not.
-    pub fn set_doing(&self, rank: usize, doing: &str) {
-        let mut bytes = [0; DOING_LEN];
-        let len = doing.floor_char_boundary(bytes.len());
-        bytes[..len].copy_from_slice(&doing.as_bytes()[..len]);
-        for (word, chunk) in self.record(rank).doing.words.iter().zip(bytes.chunks_exact(8)) {
-            word.store(u64::from_ne_bytes(chunk.try_into().expect("chunks of 8")), Ordering::Relaxed);
-        }
-    }
-
-    /// Where `rank` is, in words for people: at what it waits, if it has waited long enough to say so.
-    pub fn whereabouts(&self, rank: usize) -> String {
-        match self.rank_state(rank) {
-            RankState::Absent => return "has not started".into(),
-            RankState::Starting | RankState::Running => {}
-            _ => return self.loss(rank).map_or("is gone".into(), |loss| format!("is gone: {loss}")),
-        }
-        let words = self.record(rank).doing.words.iter().map(|word| word.load(Ordering::Relaxed));
-        let bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).take_while(|byte| *byte != 0).collect();
-        match bytes.is_empty() {
-            true => "computes, or has not waited for long".into(),
-            false => format!("waits: {}", String::from_utf8_lossy(&bytes)),
-        }
-    }
-
-    /// Enters `rank`, which is this process or a thread of it, in the roster.
-    ///
-    /// # Errors
-    /// [`Error::Start`] if that rank is taken.
-    pub fn arrive(&self, rank: usize, facts: Arrival) -> Result<()> {
-        self.enter(rank, std::process::id(), facts)
-    }
-
-    /// Enters `rank`, which another host has told of.
-    ///
-    /// # Errors
-    /// As [`JobMemory::arrive`].
-    pub fn arrive_elsewhere(&self, rank: usize, pid: u32, facts: Arrival) -> Result<()> {
-        self.enter(rank, pid, facts)
-    }
-
-    fn enter(&self, rank: usize, pid: u32, facts: Arrival) -> Result<()> {
-        let record = self.record(rank);
-        let step = |from: RankState, to: RankState| {
-            // Release pairs with the Acquire load in `rank_state`.
-            record.state.compare_exchange(from as u32, to as u32, Ordering::Release, Ordering::Relaxed)
-        };
-        // The place first: who finds it taken, such as a child of that rank, must change nothing.
-        step(RankState::Absent, RankState::Starting).map_err(|_| {
-            Error::Start(format!("rank {rank} has joined this job before; start the world once in a program"))
-        })?;
-        record.pid.store(pid, Ordering::Relaxed);
-        record.base.store(facts.base as u64, Ordering::Relaxed);
-        record.build.store(facts.build, Ordering::Relaxed);
-        record.shape.store(facts.shape, Ordering::Relaxed);
-        // Release pairs with the Acquire load in `has_arrived`.
-        record.arrived.store(1, Ordering::Release);
-        if self.is_here(rank) {
-            self.note_cores();
-        }
-        step(RankState::Starting, RankState::Running)
-            .map_err(|_| Error::Start(format!("rank {rank} was given up while it started")))?;
-        // Release pairs with the Acquire load in `await_all`.
-        self.header().arrived.fetch_add(1, Ordering::Release);
-        futex::wake_all(&self.header().arrived);
-        Ok(())
-    }
-
-    /// Adds the cores that this thread may run on.
-    fn note_cores(&self) {
-        let Ok(set) = rustix::thread::sched_getaffinity(None) else { return };
-        for core in (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)) {
-            let core = core % CORES_MAX;
-            self.header().cores[core / 64].fetch_or(1 << (core % 64), Ordering::Relaxed);
-        }
-    }
-
-    /// Cores that the ranks which have arrived may run on, all together: each of them may be bound to one.
-    pub fn cores(&self) -> usize {
-        let words = self.header().cores.iter().map(|word| word.load(Ordering::Relaxed).count_ones());
-        words.sum::<u32>().max(1) as usize
-    }
-
-    /// Whether `rank` has arrived, also if it is gone by now.
-    pub fn has_arrived(&self, rank: usize) -> bool {
-        // Pairs with the Release in `enter`.
-        self.record(rank).arrived.load(Ordering::Acquire) != 0
-    }
-
-    /// Whether every rank has arrived.
-    pub fn all_arrived(&self) -> bool {
-        // Pairs with the Release in `arrive`.
-        self.header().arrived.load(Ordering::Acquire) as usize >= self.ranks
-    }
-
-    /// Waits until every rank has arrived.
-    ///
-    /// # Errors
-    /// [`Error::PeerLost`] if one died before; [`Error::MemoryLost`].
-    pub fn await_all(&self) -> Result<()> {
-        let header = self.header();
-        loop {
-            // Pairs with the Release in `arrive`.
-            let arrived = header.arrived.load(Ordering::Acquire);
-            if arrived as usize >= self.ranks {
-                return Ok(());
-            }
-            if let Some((rank, cause)) = self.first_lost() {
-                return Err(Error::PeerLost { rank, cause, doing: "starting".into() });
-            }
-            if !self.is_intact() {
-                return Err(Error::MemoryLost { doing: "starting".into() });
-            }
-            futex::wait(&header.arrived, arrived, Some(Duration::from_millis(50)));
-        }
-    }
-
-    /// `rank` leaves in good order.
-    pub fn leave(&self, rank: usize) {
-        self.end(rank, RankState::Left, 0);
-    }
-
-    /// Marks `rank` as gone and wakes every sleeping rank, so that their waits end with [`Error::PeerLost`].
-    /// A rank that has left already stays as it is.
-    pub fn mark_lost(&self, rank: usize, cause: Loss) {
-        let (state, detail) = match cause {
-            Loss::Left => (RankState::Left, 0),
-            Loss::Panicked => (RankState::Panicked, 0),
-            Loss::Exited(code) => (RankState::Exited, code as u32),
-            Loss::Signaled(signal) => (RankState::Signaled, signal as u32),
-            Loss::Unknown => (RankState::Vanished, 0),
-            Loss::Disconnected => (RankState::Vanished, CUT),
-            Loss::Overdue => (RankState::Vanished, OVERDUE),
-        };
-        self.end(rank, state, detail);
-    }
-
-    fn end(&self, rank: usize, state: RankState, detail: u32) {
-        let record = self.record(rank);
-        let before = record.state.load(Ordering::Relaxed);
-        if before > RankState::Running as u32 {
-            return;
-        }
-        record.detail.store(detail, Ordering::Relaxed);
-        record.order.store(self.next_place(), Ordering::Relaxed);
-        // Release pairs with the Acquire load in `rank_state`.
-        if record.state.compare_exchange(before, state as u32, Ordering::Release, Ordering::Relaxed).is_err() {
-            return;
-        }
-        let header = self.header();
-        let count = if state == RankState::Left { &header.left } else { &header.lost };
-        // Release pairs with the Acquire loads in `any_lost` and `any_left`.
-        count.fetch_add(1, Ordering::Release);
-        for rank in 0..self.ranks {
-            self.wake(rank);
-        }
-        futex::wake_all(&header.arrived);
-    }
-
-    /// Notes that `rank` waits for the others to leave with it: nothing more comes from it unasked.
-    pub fn begin_to_leave(&self, rank: usize) {
-        // Release pairs with the Acquire load in `is_leaving`.
-        self.record(rank).leaving.store(self.next_place(), Ordering::Release);
-    }
-
-    /// The next place in the order of ends and of beginnings to leave, from 1.
-    fn next_place(&self) -> u32 {
-        self.header().ended.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Whether `rank` has begun to leave and is still there.
-    pub fn is_leaving(&self, rank: usize) -> bool {
-        self.record(rank).leaving.load(Ordering::Acquire) != 0 && self.loss(rank).is_none()
-    }
-
-    /// Of the ranks that left in good order or are about to, and are one of `which`, the one that began first.
-    pub fn first_to_leave(&self, which: impl Fn(usize) -> bool) -> Option<usize> {
-        let leaves = |rank: &usize| self.loss(*rank) == Some(Loss::Left) || self.is_leaving(*rank);
-        let order = |rank: &usize| {
-            let record = self.record(*rank);
-            match record.leaving.load(Ordering::Relaxed) {
-                0 => record.order.load(Ordering::Relaxed),
-                began => began,
-            }
-        };
-        (0..self.ranks).filter(leaves).filter(|rank| which(*rank)).min_by_key(order)
-    }
-
-    /// Says that `rank` is in its wait number `wait` for what no rank can bring about any more.
-    pub fn set_hopeless(&self, rank: usize, wait: u64) {
-        self.record(rank).hopeless.store(wait, Ordering::Release);
-        self.wake(rank);
-    }
-
-    /// The wait of `rank` of which that was said last; 0: none.
-    pub fn hopeless(&self, rank: usize) -> u64 {
-        self.record(rank).hopeless.load(Ordering::Acquire)
-    }
-
-    /// Somebody gives up because `rank` has left or is leaving: it is what went wrong, unless another was missed before.
-    pub fn miss(&self, rank: usize) {
-        let _ = self.header().missed.compare_exchange(0, rank as u32 + 1, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// The rank that was missed first. Whoever left after it may have left because of it.
-    pub fn first_missed(&self) -> Option<usize> {
-        (self.header().missed.load(Ordering::Relaxed) as usize).checked_sub(1)
-    }
-
-    /// Wakes `rank` if it sleeps.
-    #[cold]
-    pub fn wake(&self, rank: usize) {
-        self.sleep_word(rank).wake();
-    }
-
-    /// Whether any rank died or panicked.
-    #[inline(always)]
-    pub fn any_lost(&self) -> bool {
-        // Pairs with the Release in `end`.
-        self.header().lost.load(Ordering::Acquire) != 0
-    }
-
-    /// Whether any rank left in good order.
-    #[inline(always)]
-    pub fn any_left(&self) -> bool {
-        // Pairs with the Release in `end`.
-        self.header().left.load(Ordering::Acquire) != 0
-    }
-
-    /// What became of `rank`, if it is gone.
-    pub fn loss(&self, rank: usize) -> Option<Loss> {
-        let state = self.rank_state(rank);
-        let detail = self.record(rank).detail.load(Ordering::Relaxed) as i32;
-        match state {
-            RankState::Absent | RankState::Starting | RankState::Running => None,
-            RankState::Left => Some(Loss::Left),
-            RankState::Panicked => Some(Loss::Panicked),
-            RankState::Exited => Some(Loss::Exited(detail)),
-            RankState::Signaled => Some(Loss::Signaled(detail)),
-            RankState::Vanished if detail == OVERDUE as i32 => Some(Loss::Overdue),
-            RankState::Vanished if detail == CUT as i32 => Some(Loss::Disconnected),
-            RankState::Vanished => Some(Loss::Unknown),
-        }
-    }
-
-    /// The rank that died or panicked first.
-    pub fn first_lost(&self) -> Option<(usize, Loss)> {
-        if !self.any_lost() {
-            return None;
-        }
-        (0..self.ranks)
-            .filter_map(|rank| Some((rank, self.loss(rank).filter(|loss| *loss != Loss::Left)?)))
-            .min_by_key(|(rank, _)| self.record(*rank).order.load(Ordering::Relaxed))
     }
 }
 
@@ -693,24 +230,6 @@ fn reserved_huge_pages(ranks: usize, len: usize) -> Option<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn who_leaves_and_dies_of_it_was_not_the_first_to_die() {
-        let job = JobMemory::create(4, &Settings::default()).expect("a job");
-        job.begin_to_leave(2);
-        assert!(job.is_leaving(2) && job.first_lost().is_none());
-        job.mark_lost(1, Loss::Signaled(9));
-        // It waited for the one that died, and panics.
-        job.mark_lost(2, Loss::Panicked);
-        assert_eq!(job.first_lost(), Some((1, Loss::Signaled(9))));
-        assert_eq!(job.first_to_leave(|_| true), None);
-        job.begin_to_leave(3);
-        job.leave(0);
-        job.leave(3);
-        assert!(!job.is_leaving(3));
-        assert_eq!(job.first_to_leave(|_| true), Some(3));
-        assert_eq!(job.first_to_leave(|rank| rank != 3), Some(0));
-    }
 
     #[test]
     fn a_limit_on_the_heap_saves_address_space() {

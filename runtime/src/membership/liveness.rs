@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Loss};
-use crate::membership::job::JobMemory;
+use crate::membership::JobMemory;
 use crate::membership::watch::ProcessWatch;
 use crate::sleep;
 

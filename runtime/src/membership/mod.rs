@@ -1,9 +1,55 @@
-//! Who is in the job, who failed, and how that is told, on one host or several.
+//! Who is in the job, who failed, and how that is told.
+//!
+//! This room knows neither how ranks were started nor what they do in a world: every way to start a job can use it.
+//!
+//! # The roster
+//!
+//! The ranks of one host share the memory of their job ([`JobMemory`]). At its head is the roster, with a record for each rank of the
+//! job. A rank passes through these states ([`RankState`]), never back:
+//!
+//! ```text
+//! Absent -> Starting -> Running -> Left
+//!               \           \----> Panicked, Exited, Signaled, Vanished
+//!                \---------------> (the same)
+//! ```
+//!
+//! Ends are numbered in the order in which they are entered, so all ranks of a host name the same rank as the first to fail
+//! ([`JobMemory::first_lost`]). A rank that leaves because another failed is never named in its place: `Left` is no failure, and
+//! a panic is entered after the failure that caused it.
+//!
+//! # Who enters an end
+//!
+//! | who | what it enters | when |
+//! | --- | --- | --- |
+//! | the rank itself | that it leaves, or panics | when its world is dropped |
+//! | the supervisor (`bellwether run`, `BELLWETHER_RANKS`) | exit codes and signals | when wait(2) returns |
+//! | a rank of the same host, without a supervisor (mpirun, srun) | that a process ended ([`watch`]) | at its next poll of the pidfd, after at most 4 ms of sleep |
+//! | the agent of its host ([`hosts`]) | what other hosts tell; all ranks of a host whose connection ended | at most 10 ms after they know, one hop more if that is not the hub |
+//! | a rank's own network ([`liveness`]) | nothing, but it treats the connection as lost after 200 ms without a word from the roster | when an operation fails |
+//!
+//! Every end wakes all ranks of the host that sleep; a wait then ends with [`Error::PeerLost`](crate::Error::PeerLost), after it has
+//! delivered what the rank had sent.
+//!
+//! # Hosts
+//!
+//! A job on several hosts has a leader on each, the host's first rank, and a TCP connection from each leader to that of host 0, the hub.
+//! A host that answers no probe for 10 s is lost, with all its ranks. If a rank has left and all others wait, the hub finds in
+//! five rounds, 200 ms apart, that nobody can end those waits.
+//!
+//! # Bounds
+//!
+//! A record is 256 bytes. A roster has at most [`MAX_RANKS`] ranks. A leader has one thread, which reads each record it may
+//! have to tell every 10 ms; the hub has one socket a host and a message holds at most 2 MiB.
 
 mod file;
 mod guard;
 pub mod hosts;
-pub mod job;
+mod job;
 pub mod liveness;
 pub mod nodes;
+mod roster;
 pub mod watch;
+
+pub use self::job::{HUGE_PAGE, JobMemory, MAX_RANKS};
+pub(crate) use self::roster::DOING_LEN;
+pub use self::roster::{Arrival, RankState};

@@ -115,7 +115,7 @@ mod tests {
     use std::sync::atomic::AtomicU8;
 
     use super::*;
-    use crate::membership::job::JobMemory;
+    use crate::membership::JobMemory;
     use crate::memory::node::Slots;
     use crate::settings::Settings;
 

@@ -10,7 +10,7 @@ use super::lock::Mutex;
 use super::{InterfaceOptions, shm, sim, verbs};
 use crate::conformance;
 use crate::error::Loss;
-use crate::membership::job::{Arrival, JobMemory};
+use crate::membership::{Arrival, JobMemory};
 use crate::memory::layout::SlotLayout;
 use crate::memory::node::{NodeMemory, Slots};
 use crate::settings::Settings;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::providers::{Provider, Setup, for_each_provider};
 use super::{Attributes, Domain, Interface, InterfaceOptions, Resource, Transport, Worker, shm, sim};
 use crate::error::Result;
-use crate::membership::job::{Arrival, JobMemory};
+use crate::membership::{Arrival, JobMemory};
 use crate::memory::layout::SlotLayout;
 use crate::memory::node::{NodeMemory, Slots};
 use crate::settings::Settings;

@@ -9,7 +9,7 @@ use super::{Builder, World};
 use crate::bootstrap::results::Results;
 use crate::engine::{Far, Network, Pace, Surroundings};
 use crate::error::{Error, Loss, Result};
-use crate::membership::job::JobMemory;
+use crate::membership::JobMemory;
 use crate::membership::liveness::SimulatedPeers;
 use crate::settings::Settings;
 use crate::transport::providers::choose;

@@ -10,7 +10,7 @@ use super::start::Place;
 use super::{Builder, World};
 use crate::bootstrap::results::Results;
 use crate::error::{Error, Loss, Result};
-use crate::membership::job::JobMemory;
+use crate::membership::JobMemory;
 use crate::settings::Settings;
 
 /// Runs `program` on `ranks` ranks that are threads of this process, and returns what each returned, in order.

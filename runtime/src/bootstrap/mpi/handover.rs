@@ -21,7 +21,7 @@ use rustix::net::{
 };
 
 use crate::error::{Error, Result};
-use crate::membership::job::JobMemory;
+use crate::membership::JobMemory;
 
 /// How long a rank waits for rank 0, which has nothing else to do meanwhile.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -34,7 +34,7 @@ use super::routes::Routes;
 use super::track::Tracking;
 use super::wait::Patience;
 use crate::error::{Error, Result};
-use crate::membership::job::JobMemory;
+use crate::membership::JobMemory;
 use crate::membership::liveness::Losses;
 use crate::memory::blocks::Changes;
 use crate::memory::node::NodeMemory;

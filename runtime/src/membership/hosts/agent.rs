@@ -17,9 +17,9 @@ use rustix::event::{PollFd, PollFlags};
 use self::standstill::Rounds;
 use super::{Connection, HUB, HostMessage, Introduction, Link, Published};
 use crate::error::{Error, Loss, Result};
-use crate::membership::job::{Arrival, JobMemory};
 use crate::membership::nodes::Nodes;
 use crate::membership::watch::ProcessWatch;
+use crate::membership::{Arrival, JobMemory};
 use crate::sleep;
 
 /// Longest time between two reads of the roster. Chosen: other hosts learn of a death within it.

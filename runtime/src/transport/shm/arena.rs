@@ -245,7 +245,7 @@ pub unsafe fn release(payload: *const u8) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::membership::job::JobMemory;
+    use crate::membership::JobMemory;
     use crate::memory::node::Slots;
     use crate::settings::Settings;
 

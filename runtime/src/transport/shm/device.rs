@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::ContextArenas;
 use super::wire::ShmWire;
-use crate::membership::job::JobMemory;
+use crate::membership::JobMemory;
 use crate::memory::heap::Heap;
 use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::NodeMemory;

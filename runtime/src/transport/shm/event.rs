@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 
-use crate::membership::job::JobMemory;
+use crate::membership::JobMemory;
 use crate::sleep::futex;
 use crate::transport::error::{Error, Result};
 

@@ -34,7 +34,7 @@ use self::line::{BODY, Kind, Reader, Writer};
 use super::peers::{Links, NOT_CONNECTED};
 use super::{Message, Retained, Sent};
 use crate::error::{Error, Result};
-use crate::membership::job::JobMemory;
+use crate::membership::JobMemory;
 use crate::memory::layout::{CONTEXT_LANES, LINE, SlotLayout, Status};
 use crate::memory::node::NodeMemory;
 use crate::sleep::{Fences, SleepWord};

@@ -108,7 +108,7 @@ impl ShmWire {
     }
 }
 
-fn alive(job: &crate::membership::job::JobMemory, peer: u32) -> Result<()> {
+fn alive(job: &crate::membership::JobMemory, peer: u32) -> Result<()> {
     if (job.any_lost() || job.any_left()) && job.loss(peer as usize).is_some() {
         return Err(Error::ConnectionReset);
     }
