@@ -50,6 +50,22 @@ fn a_rank_that_goes_wrong_is_named_by_all() {
 }
 
 #[test]
+fn a_rank_killed_in_its_last_barrier_or_in_finish_is_named_by_all() {
+    for transport in ["auto", "shm-contract"] {
+        for (call, rank) in [("barrier", "0"), ("barrier", "2"), ("finish", "0"), ("finish", "2")] {
+            let mut ring = ring(4, &[call, rank]);
+            let outcome = run(ring.env("BELLWETHER_TRANSPORT", transport), SOON).expect_failure();
+            let told = outcome.stderr.matches(&format!("rank {rank} is gone: signal 9 ended it")).count();
+            let others = if rank == "0" { "came on ranks 1-3" } else { "came on ranks 0-1, 3" };
+            let is_told_by_all = told >= 3 || told >= 1 && outcome.stderr.contains(others);
+            assert!(is_told_by_all, "{transport}, {call}, {rank}: {outcome:#?}");
+            let named = outcome.stderr.matches(" is gone: ").count();
+            assert_eq!(named, told, "another rank is named too; {transport}, {call}, {rank}: {outcome:#?}");
+        }
+    }
+}
+
+#[test]
 fn the_error_that_main_returns_on_every_rank_is_shown_once() {
     for ranks in [2, 5] {
         let mut start = command(env!("CARGO_BIN_EXE_start"));

@@ -2,7 +2,8 @@
 //!
 //! `ring [ROUNDS]` runs and checks itself. `ring WAY RANK [busy]` lets one rank go wrong while the others wait for
 //! it, or compute for a minute: `kill`, `panic`, `leave`, `exit`, `abort`, or `desert`, where they wait for a bell that nobody
-//! rings; or `handler`, where the next rank calls what panics at it. `ring hold` tells process ids and waits to be killed;
+//! rings; or `handler`, where the next rank calls what panics at it. `ring barrier RANK` and `ring finish RANK` kill a rank that has
+//! entered its last collective call, where the others come later, and the last long after the rest. `ring hold` tells process ids and waits to be killed;
 //! `ring until FILE` tells them and goes round until there is such a file.
 
 use std::cell::Cell;
@@ -40,6 +41,22 @@ fn run() -> Result<()> {
             }
             ring(&world, 100)?;
         }
+        [call, rank] if call == "barrier" || call == "finish" => {
+            let wrong: usize = rank.parse().expect("RANK is a number");
+            world.barrier()?;
+            let late = world.size() - 1 - usize::from(wrong == world.size() - 1);
+            match world.rank() {
+                rank if rank == wrong => drop(std::thread::spawn(|| {
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    kill_self();
+                })),
+                rank if rank == late => std::thread::sleep(std::time::Duration::from_millis(600)),
+                _ => std::thread::sleep(std::time::Duration::from_millis(200)),
+            }
+            if call == "barrier" {
+                world.barrier()?;
+            }
+        }
         [rounds] => ring(&world, rounds.parse().expect("ROUNDS is a number"))?,
         [way, rank, busy @ ..] => {
             let bell = world.bell()?;
@@ -74,13 +91,15 @@ fn go_wrong(world: &World, way: &str) -> Result<()> {
         "exit" => std::process::exit(3),
         "leave" | "desert" => Ok(()),
         "abort" => world.abort(3, "as I was told to"),
-        "kill" => {
-            let own = std::process::id().to_string();
-            std::process::Command::new("kill").args(["-9", &own]).status().expect("there is a `kill`");
-            unreachable!("killed")
-        }
+        "kill" => kill_self(),
         _ => panic!("{way}: no such way to go wrong"),
     }
+}
+
+fn kill_self() -> ! {
+    let own = std::process::id().to_string();
+    std::process::Command::new("kill").args(["-9", &own]).status().expect("there is a `kill`");
+    unreachable!("killed")
 }
 
 fn ring(world: &World, rounds: u64) -> Result<()> {
