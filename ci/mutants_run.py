@@ -59,17 +59,21 @@ def environment(scratch):
 def build(tree, env, package, targets):
     """Builds the test programs; gives them by target, or what the compiler said."""
     command = ["cargo", "test", "--quiet", "-p", package, "--no-run", "--message-format=json"]
+    if targets == ["models"]:
+        # The models of the library, under loom.
+        env = env | {"RUSTFLAGS": env["RUSTFLAGS"] + " --cfg loom", "CARGO_TARGET_DIR": env["CARGO_TARGET_DIR"] + "-loom"}
     if "lib" in targets:
         # The suite for every rig is much code: most of the time would go into making it faster.
         command += ["--config", "profile.dev.package.bellwether-runtime.opt-level=0"]
     for target in targets:
-        command += ["--lib"] if target == "lib" else ["--test", target]
+        command += ["--lib"] if target in ("lib", "models") else ["--test", target]
     done = subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True)
     programs, said = {}, []
     for line in done.stdout.splitlines():
         message = json.loads(line)
         if message["reason"] == "compiler-artifact" and message["profile"]["test"] and message["executable"]:
-            name = "lib" if "lib" in message["target"]["kind"] else message["target"]["name"]
+            of_lib = "models" if targets == ["models"] else "lib"
+            name = of_lib if "lib" in message["target"]["kind"] else message["target"]["name"]
             programs[name] = message["executable"]
         elif message["reason"] == "compiler-message" and message["message"]["level"] == "error":
             said.append(message["message"]["rendered"])

@@ -126,7 +126,7 @@ mod tests {
         let stride_log2 = job.stride_log2();
         let slots = Slots { offset: job.slots_offset(), count: 2, stride_log2, reserved: false, transparent: false };
         let node = NodeMemory::map(job.fd(), slots).expect("maps");
-        let published = PublishedInSlots::new(Arc::new(node), SlotLayout::new(2, 1 << stride_log2, Some(4)));
+        let published = PublishedInSlots::new(Arc::new(node), SlotLayout::new(2, 2, 1 << stride_log2, Some(4)));
         (0..2).for_each(|rank| published.make_room(rank).expect("room"));
         published
     }

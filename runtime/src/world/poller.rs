@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::start::Place;
-use crate::membership::job::{Arrival, JobMemory};
-use crate::membership::nodes::Nodes;
 use crate::engine::{Engine, Mapping};
 use crate::error::Result;
+use crate::membership::nodes::Nodes;
+use crate::membership::{Arrival, JobMemory};
 use crate::settings::{HugePages, Settings};
 use crate::transport::Sent;
 use crate::transport::shm::{self, Interface};

@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use super::*;
-use crate::membership::job::Arrival;
+use crate::membership::Arrival;
 use crate::memory::node::Slots;
 use crate::settings::Settings;
+use crate::sleep::Fences;
 
 /// Interfaces of three ranks, of which the first and the last share a node.
 fn interfaces(wakes: bool) -> [Interface; 2] {
