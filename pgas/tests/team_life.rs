@@ -206,23 +206,96 @@ fn any_executor_will_do() {
     });
 }
 
-/// Each rank's outcome of a collective called otherwise by one of them.
-fn outcomes(ranks: usize, body: impl Fn(&Team) -> Result<()> + Sync) -> Vec<String> {
+/// Each rank's outcome of a collective called otherwise by one of them, on threads or over a network.
+fn outcomes(ranks: usize, network: bool, body: impl Fn(&Team) -> Result<()> + Sync) -> Vec<String> {
     let _guard = watchdog::guard("a mismatch", LIMIT);
-    let outcomes = Threads::new(ranks).run(|world| {
+    let run = |world: &World| {
         let team = Team::world(world).expect("memory for teams");
         let outcome = body(&team);
         // Nobody leaves before all have heard.
         world.barrier().expect("the world is well");
         outcome.err().map_or_else(String::new, |error| error.to_string())
+    };
+    match network {
+        true => Simulated::new(sim::Config::new(ranks, 1)).run(run).expect("the job starts"),
+        false => Threads::new(ranks).run(run).expect("threads start"),
+    }
+}
+
+#[test]
+fn both_sides_are_told_with_types_and_places() {
+    // One line for each call.
+    let types = |team: &Team| match team.rank() {
+        0 => team.allreduce(&mut [1u64], Sum),
+        _ => team.allreduce(&mut [1f64], Sum),
+    };
+    let roots = |team: &Team| match team.rank() {
+        0 => team.reduce(0, &mut [1u32], Sum),
+        _ => team.reduce(1, &mut [1u32], Sum),
+    };
+    let futures = |team: &Team| match team.rank() {
+        0 => team.allgather_async(vec![1u8; 3]).wait().map(drop),
+        _ => team.allgather_async(vec![1u8; 4]).wait().map(drop),
+    };
+    let closures = |team: &Team| {
+        match team.rank() {
+            0 => team.allreduce(&mut [team.rank()], |a, b| a + b)?,
+            _ => team.allreduce(&mut [team.rank()], |a: usize, b| a.max(b) + 5)?,
+        }
+        match team.rank() {
+            0 => team.allgather(&[1u8]).map(drop),
+            _ => team.allgather(&[1u8]).map(drop),
+        }
+    };
+    let cases: [(&[&str], &(dyn Fn(&Team) -> Result<()> + Sync)); 4] = [
+        (&["1 elements of type u64", "1 elements of type f64", "by Sum"], &types),
+        (&["of type u32", "root 0", "root 1"], &roots),
+        (&["3 elements of type u8", "4 elements of type u8"], &futures),
+        (&["other results of an allreduce before allgather"], &closures),
+    ];
+    for network in [false, true] {
+        for (what, body) in cases {
+            let outcomes = outcomes(3, network, body);
+            let places = |text: &str| {
+                let mut lines: Vec<u32> = text
+                    .split("called at ")
+                    .skip(1)
+                    .filter_map(|place| {
+                        place.split_once("team_life.rs:")?.1.split(&[';', ',', ')'][..]).next()?.parse().ok()
+                    })
+                    .collect();
+                lines.sort_unstable();
+                lines
+            };
+            let is_told = |text: &String| {
+                let lines = places(text);
+                what.iter().all(|what| text.contains(what)) && lines.len() == 2 && lines[0] != lines[1]
+            };
+            assert!(outcomes.iter().any(is_told), "{what:?}, network {network}: {outcomes:#?}");
+            assert!(outcomes.iter().all(|text| !text.is_empty()), "{what:?}, network {network}: {outcomes:#?}");
+        }
+    }
+}
+
+#[test]
+fn the_place_of_a_call_with_wrong_arguments_is_told() {
+    on_threads(&Settings::default(), &[2], |world| {
+        let team = Team::world(world)?;
+        let line = line!() + 1;
+        let blocking = team.broadcast(2, &mut [1]).expect_err("no such member").to_string();
+        let future = team.gather_async(2, vec![1]);
+        let future = future.wait().expect_err("no such member").to_string();
+        for (text, line) in [(blocking, line), (future, line + 1)] {
+            assert!(text.contains(&format!("(called at pgas/tests/team_life.rs:{line})")), "{text}");
+        }
+        Ok(())
     });
-    outcomes.expect("threads start")
 }
 
 #[test]
 fn members_that_differ_are_told_so() {
     let told = |ranks, what: &[&str], body: &(dyn Fn(&Team) -> Result<()> + Sync)| {
-        let outcomes = outcomes(ranks, body);
+        let outcomes = outcomes(ranks, false, body);
         assert!(outcomes.iter().any(|text| what.iter().all(|what| text.contains(what))), "{what:?}: {outcomes:#?}");
         assert!(outcomes.iter().all(|text| !text.is_empty()), "{what:?}: {outcomes:#?}");
     };

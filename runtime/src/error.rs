@@ -421,10 +421,24 @@ impl Error {
                 }
                 Error::RanksDiffer { what, rank, reference, theirs, ours, advice }
             }
-            error => match call {
-                Some(call) => error.named(call),
-                None => error,
+            error => match error.placed(place) {
+                error if let Some(call) = call => error.named(call),
+                error => error,
             },
+        }
+    }
+
+    /// The error with the place of its call, where nothing else has it.
+    #[cold]
+    fn placed(self, place: &'static Location<'static>) -> Error {
+        match self {
+            Error::InvalidArgument { operation, mut why } => {
+                if !why.contains(CALLED_AT) {
+                    why += &format!(" ({CALLED_AT}{}:{})", place.file(), place.line());
+                }
+                Error::InvalidArgument { operation, why }
+            }
+            other => other,
         }
     }
 

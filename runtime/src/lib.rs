@@ -10,6 +10,7 @@ mod bounds;
 pub mod decoders;
 mod engine;
 mod error;
+mod hash;
 pub mod membership;
 #[doc(hidden)]
 pub mod memory;

@@ -4,6 +4,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::hash;
+
 /// A function's place, the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeOffset(i64);
@@ -100,7 +102,7 @@ unsafe extern "C" fn look_at_object(
         // SAFETY: a loaded segment of the object that holds our own code.
         let bytes = unsafe { std::slice::from_raw_parts(note.start as *const u8, note.len()) };
         if let Some(id) = build_id(bytes) {
-            image.build = fnv(id.iter().copied());
+            image.build = hash::of(id);
         }
     }
     1
@@ -125,12 +127,7 @@ fn build_id(mut notes: &[u8]) -> Option<&[u8]> {
 
 fn digest_of_file() -> u64 {
     let bytes = std::fs::read("/proc/self/exe").unwrap_or_default();
-    fnv(bytes.into_iter()) | 1
-}
-
-/// The FNV-1a hash (Fowler, Noll, Vo), 64 bits.
-pub fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    hash::of(&bytes) | 1
 }
 
 #[cfg(test)]

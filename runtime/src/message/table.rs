@@ -6,11 +6,12 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use super::code::{CodeOffset, fnv};
+use super::code::CodeOffset;
 use super::open::OpenTable;
 use super::panic::Caller;
 use super::{Context, Messages, id, words};
 use crate::error::{Error, Result};
+use crate::hash;
 use crate::memory::copy;
 use crate::memory::layout::{HANDLER_ENTRY, LINE, MAX_HANDLERS};
 
@@ -165,7 +166,7 @@ impl Messages {
             });
         }
         let place = CodeOffset::of(code).map_or(0, CodeOffset::to_bits);
-        let digest = fnv(name.bytes().chain(place.to_ne_bytes()));
+        let digest = hash::mix(hash::of(name.as_bytes()), place);
         if open {
             self.enter(name, digest, Rc::clone(&handler))?;
         }
@@ -198,7 +199,7 @@ impl Messages {
         self.table.sealed.get_or_init(|| {
             let handlers: Box<[_]> = self.table.growing.take().into();
             let digests = (0..handlers.len()).map(|number| self.entry(self.engine.rank, number).digest);
-            let digest = fnv(digests.flat_map(u64::to_ne_bytes));
+            let digest = digests.fold(0, hash::mix);
             self.table.digest.set((digest ^ digest >> 32) as u32);
             // Count plus one. Release pairs with the Acquire load in `verify`.
             let sealed = &self.engine.status(self.engine.rank).sealed;

@@ -7,6 +7,7 @@ use std::panic::Location;
 
 use crate::engine::Call;
 use crate::error::{CALLED_AT, Error};
+use crate::hash::{self, mix};
 
 /// Which collective call an exchange belongs to. All ranks must be in the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,10 +102,7 @@ impl Earlier {
 
     /// After a reduction.
     pub(super) fn reduction(self, result: &[u8], place: Option<&Location<'_>>) -> Earlier {
-        let number = |place: &Location<'_>| {
-            mix(digest(place.file().as_bytes()), u64::from(place.line()) << 32 | u64::from(place.column()))
-        };
-        let (results, place) = (mix(self.results, digest(result)), place.map_or(0, number));
+        let (results, place) = (mix(self.results, digest(result)), place.map_or(0, place_number));
         Earlier { results, places: mix(self.places, place), ..self }
     }
 }
@@ -117,19 +115,43 @@ pub(super) struct Facts {
     elements: u64,
     /// The root plus one; 0 if the call has none.
     root: u64,
-    /// The end of the name of their type; empty if the call has no elements.
-    of: [u8; 24],
+    caller: Caller,
     /// The call that the program made, if this exchange is only a part of it.
     call: [u8; 32],
-    /// Where it was made.
-    place: Spot,
     /// [`Noted`].
     noted: [u8; 8],
     noted_at: Spot,
 }
 
+/// What a call's title has only digests of: for error messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Caller {
+    /// The end of the name of the elements' type; empty if the call has no elements.
+    of: [u8; 24],
+    /// Where the program made it.
+    place: Spot,
+}
+
+impl Caller {
+    /// A call on elements of the type with this name, at this place.
+    pub fn new(of: &str, place: Option<&'static Location<'static>>) -> Caller {
+        Caller { of: tail(of), place: Spot::new(place) }
+    }
+
+    /// The name of the elements' type, if it is known.
+    pub fn type_name(&self) -> Option<Cow<'_, str>> {
+        (self.of[0] != 0).then(|| whole_or_end(&self.of))
+    }
+
+    /// The place, for the end of a message; nothing if it is not known.
+    pub fn called(&self) -> String {
+        self.place.show()
+    }
+}
+
 /// A place in the user's source: the end of the file's path, and the line. Line 0 is no place.
-#[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub(super) struct Spot {
     file: [u8; 60],
@@ -172,23 +194,16 @@ impl Noted {
     }
 }
 
-/// One step of a digest: multiply and shift, as in the finaliser of splitmix64.
-pub(super) fn mix(digest: u64, word: u64) -> u64 {
-    let word = (digest.rotate_left(25) ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word ^ word >> 29
+/// Digest of `bytes`: of the first and the last [`SAMPLE`].
+pub fn digest(bytes: &[u8]) -> u64 {
+    let (head, rest) = bytes.split_at(bytes.len().min(SAMPLE));
+    let digest = hash::and_bytes(bytes.len() as u64, head);
+    hash::and_bytes(digest, &rest[rest.len() - rest.len().min(SAMPLE)..])
 }
 
-/// Digest of `bytes`: of the first and the last [`SAMPLE`].
-pub(super) fn digest(bytes: &[u8]) -> u64 {
-    let words = |bytes: &[u8], digest| {
-        bytes.chunks(8).fold(digest, |digest, chunk| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            mix(digest, u64::from_ne_bytes(word))
-        })
-    };
-    let (head, rest) = bytes.split_at(bytes.len().min(SAMPLE));
-    words(&rest[rest.len() - rest.len().min(SAMPLE)..], words(head, bytes.len() as u64))
+/// The number of a place in the source, the same on all ranks.
+pub fn place_number(place: &Location<'_>) -> u64 {
+    mix(hash::of(place.file().as_bytes()), u64::from(place.line()) << 32 | u64::from(place.column()))
 }
 
 /// Bytes of a result that are compared at either end. Chosen: ranks that combine differently hardly agree on as much, and a
@@ -196,7 +211,8 @@ pub(super) fn digest(bytes: &[u8]) -> u64 {
 const SAMPLE: usize = 256;
 
 /// The number of a type, the same on all ranks since they run the same executable.
-fn type_number(of: TypeId) -> u64 {
+#[inline]
+pub fn type_number(of: TypeId) -> u64 {
     /// Takes the one word that a `TypeId` hashes to.
     #[derive(Default)]
     struct Word(u64);
@@ -205,7 +221,7 @@ fn type_number(of: TypeId) -> u64 {
             self.0
         }
         fn write(&mut self, bytes: &[u8]) {
-            self.0 = digest(bytes);
+            self.0 = hash::of(bytes);
         }
         fn write_u64(&mut self, word: u64) {
             self.0 = word;
@@ -274,9 +290,8 @@ impl Asked {
         Facts {
             elements: self.elements as u64,
             root: self.root.map_or(0, |root| root as u64 + 1),
-            of: tail(self.of.0),
+            caller: Caller::new(self.of.0, call.map(|call| call.place)),
             call: name,
-            place: Spot::new(call.map(|call| call.place)),
             noted: [noted.0 as u8; 8],
             noted_at: Spot::new(noted.1),
         }
@@ -351,11 +366,11 @@ pub(super) fn differ(theirs: (usize, Title, Facts), ours: (usize, Title, Facts),
             return format!("{} (digest {digest:x}){}", Noted::show(facts.noted[0]), facts.noted_at.show());
         }
         let root = (facts.root as usize).checked_sub(1);
-        let mut shown = show(title.kind as u8, facts.elements, &whole_or_end(&facts.of), root);
+        let mut shown = show(title.kind as u8, facts.elements, facts.caller.type_name().as_deref().unwrap_or(""), root);
         if facts.call[0] != 0 {
             shown += &format!(" in `{}`", text(&facts.call));
         }
-        shown + &facts.place.show()
+        shown + &facts.caller.called()
     };
     let advice = match is_before {
         true => "every rank must give all collective calls the same root, length, type and operator",

@@ -38,7 +38,8 @@ type Composed<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// Runs `body` on one of the groups, as part of the collective that `team` is in.
 async fn on<R>(group: &Context, team: &Context, body: impl Future<Output = Result<R>>) -> Result<R> {
-    group.collective(team.head(), body).await
+    group.place.set(team.place.get());
+    group.collective(team.head(), "", body).await
 }
 
 /// Nobody leaves before all members have entered.

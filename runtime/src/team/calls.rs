@@ -27,6 +27,7 @@ impl Team {
     }
 
     /// The future form of [`Team::barrier`].
+    #[track_caller]
     pub fn barrier_async(&self) -> Pending<()> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Barrier.doing(), async move { checked::barrier(&context).await })
@@ -42,6 +43,7 @@ impl Team {
     }
 
     /// The future form of [`Team::broadcast`]; gives the root's values.
+    #[track_caller]
     pub fn broadcast_async<T: PlainData>(&self, root: usize, mut values: Vec<T>) -> Pending<Vec<T>> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Broadcast.doing(), async move {
@@ -60,6 +62,7 @@ impl Team {
     }
 
     /// The future form of [`Team::reduce`]; gives the result at the root, `None` elsewhere.
+    #[track_caller]
     pub fn reduce_async<T: PlainData>(
         &self,
         root: usize,
@@ -84,6 +87,7 @@ impl Team {
     }
 
     /// The future form of [`Team::allreduce`].
+    #[track_caller]
     pub fn allreduce_async<T: PlainData>(
         &self,
         mut values: Vec<T>,
@@ -106,6 +110,7 @@ impl Team {
     }
 
     /// The future form of [`Team::gather`].
+    #[track_caller]
     pub fn gather_async<T: PlainData>(&self, root: usize, mine: Vec<T>) -> Pending<Option<Vec<T>>> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Gather.doing(), async move { checked::gather(&context, root, &mine).await })
@@ -121,6 +126,7 @@ impl Team {
     }
 
     /// The future form of [`Team::allgather`].
+    #[track_caller]
     pub fn allgather_async<T: PlainData>(&self, mine: Vec<T>) -> Pending<Vec<T>> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Allgather.doing(), async move { checked::allgather(&context, &mine).await })
@@ -138,6 +144,7 @@ impl Team {
     }
 
     /// The future form of [`Team::scatter`]; gives this member's part, of `len` elements.
+    #[track_caller]
     pub fn scatter_async<T: PlainData>(&self, root: usize, values: Vec<T>, len: usize) -> Pending<Vec<T>> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Scatter.doing(), async move { checked::scattered(&context, root, &values, len).await })
@@ -154,6 +161,7 @@ impl Team {
     }
 
     /// The future form of [`Team::alltoall`].
+    #[track_caller]
     pub fn alltoall_async<T: PlainData>(&self, values: Vec<T>) -> Pending<Vec<T>> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Alltoall.doing(), async move { checked::alltoall(&context, &values).await })
@@ -171,6 +179,7 @@ impl Team {
     }
 
     /// The future form of [`Team::alltoallv`].
+    #[track_caller]
     pub fn alltoallv_async<T: PlainData>(&self, values: Vec<T>, counts: Vec<usize>) -> Pending<(Vec<T>, Vec<usize>)> {
         let context = Rc::clone(&self.shared.context);
         self.shared.post(Kind::Alltoallv.doing(), async move { checked::alltoallv(&context, &values, &counts).await })
@@ -187,6 +196,7 @@ impl Team {
     }
 
     /// The future form of [`Team::scan`].
+    #[track_caller]
     pub fn scan_async<T: PlainData>(
         &self,
         mut values: Vec<T>,
@@ -210,6 +220,7 @@ impl Team {
     }
 
     /// The future form of [`Team::exclusive_scan`].
+    #[track_caller]
     pub fn exclusive_scan_async<T: PlainData>(
         &self,
         mut values: Vec<T>,

@@ -1,6 +1,7 @@
 //! The collectives with their arguments checked. Both forms of a call run these; a call that is refused takes its place
 //! in the order too, so that members which called it rightly hear of it.
 
+use std::any::type_name;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
@@ -9,7 +10,7 @@ use bytemuck::Pod;
 use super::alltoall::ranges;
 use super::context::Context;
 use super::head::{Head, Kind};
-use super::operator::{Max, Operator};
+use super::operator::{CLOSURE, Max, Operator};
 use super::{allgather, allreduce, alltoall, barrier, broadcast, reduce, scan};
 
 /// Most bytes, or elements that have none, of all members together: what a collective's head counts up to.
@@ -69,14 +70,14 @@ pub(super) async fn barrier(context: &Context) -> Result<()> {
         context.met();
         Ok(())
     };
-    context.collective(Head::new::<()>(kind, 0), body).await
+    context.collective(Head::new::<()>(kind, 0), "", body).await
 }
 
 pub(super) async fn broadcast<T: Pod>(context: &Context, root: usize, values: &mut [T]) -> Result<()> {
     let kind = Kind::Broadcast;
     check_root::<T>(context, kind, root, values.len())?;
     let head = Head::new::<T>(kind, values.len()).root(root);
-    context.collective(head, broadcast::broadcast(context, root, values)).await
+    context.collective(head, type_name::<T>(), broadcast::broadcast(context, root, values)).await
 }
 
 pub(super) async fn reduce<T: Pod, O: Operator<T>>(
@@ -88,13 +89,18 @@ pub(super) async fn reduce<T: Pod, O: Operator<T>>(
     let kind = Kind::Reduce;
     check_root::<T>(context, kind, root, values.len())?;
     let head = Head::new::<T>(kind, values.len()).root(root).operator(O::CODE);
-    context.collective(head, reduce::reduce(context, root, values, op)).await
+    context.collective(head, type_name::<T>(), reduce::reduce(context, root, values, op)).await
 }
 
 pub(super) async fn allreduce<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
     check::<T>(context, Kind::Allreduce, values.len())?;
     let head = Head::new::<T>(Kind::Allreduce, values.len()).operator(O::CODE);
-    context.collective(head, allreduce::allreduce(context, values, op)).await
+    context.collective(head, type_name::<T>(), allreduce::allreduce(context, values, op)).await?;
+    // Named operators are compared by their codes.
+    if O::CODE == CLOSURE {
+        context.note_result(bytemuck::cast_slice(values));
+    }
+    Ok(())
 }
 
 pub(super) async fn gather<T: Pod>(context: &Context, root: usize, mine: &[T]) -> Result<Option<Vec<T>>> {
@@ -106,7 +112,7 @@ pub(super) async fn gather<T: Pod>(context: &Context, root: usize, mine: &[T]) -
     let all = zeros(mine.len(), if is_root { context.size() } else { 0 });
     let mut all = all.map_err(|why| context.refuse(kind.doing(), why))?;
     let head = Head::new::<T>(kind, mine.len()).root(root);
-    context.collective(head, allgather::gather(context, root, mine, &mut all)).await?;
+    context.collective(head, type_name::<T>(), allgather::gather(context, root, mine, &mut all)).await?;
     Ok(is_root.then_some(all))
 }
 
@@ -115,7 +121,7 @@ pub(super) async fn allgather<T: Pod>(context: &Context, mine: &[T]) -> Result<V
     check::<T>(context, kind, mine.len())?;
     let mut all = zeros(mine.len(), context.size()).map_err(|why| context.refuse(kind.doing(), why))?;
     let head = Head::new::<T>(kind, mine.len());
-    context.collective(head, allgather::allgather(context, mine, &mut all)).await?;
+    context.collective(head, type_name::<T>(), allgather::allgather(context, mine, &mut all)).await?;
     Ok(all)
 }
 
@@ -137,7 +143,7 @@ pub(super) async fn scatter<T: Pod>(context: &Context, root: usize, values: &[T]
         return Err(context.refuse(kind.doing(), why));
     }
     let head = Head::new::<T>(kind, mine.len()).root(root);
-    context.collective(head, broadcast::scatter(context, root, values, mine)).await
+    context.collective(head, type_name::<T>(), broadcast::scatter(context, root, values, mine)).await
 }
 
 pub(super) async fn alltoall<T: Pod>(context: &Context, values: &[T]) -> Result<Vec<T>> {
@@ -151,7 +157,7 @@ pub(super) async fn alltoall<T: Pod>(context: &Context, values: &[T]) -> Result<
     let places: Vec<Range<usize>> = ranges(&vec![each; size]);
     let mut into = zeros(values.len(), 1).map_err(|why| context.refuse(kind.doing(), why))?;
     let body = alltoall::alltoallv(context, values, &places, &mut into, &places, each);
-    context.collective(Head::new::<T>(kind, values.len()), body).await?;
+    context.collective(Head::new::<T>(kind, values.len()), type_name::<T>(), body).await?;
     Ok(into)
 }
 
@@ -187,7 +193,7 @@ pub(super) async fn alltoallv<T: Pod>(
         alltoall::alltoallv(context, values, &sends, &mut into, &receives, longest[0] as usize).await?;
         Ok((into, theirs))
     };
-    context.collective(Head::new::<T>(kind, 0), body).await
+    context.collective(Head::new::<T>(kind, 0), type_name::<T>(), body).await
 }
 
 pub(super) async fn scan<T: Pod, O: Operator<T>>(
@@ -199,5 +205,5 @@ pub(super) async fn scan<T: Pod, O: Operator<T>>(
     let kind = if initial.is_some() { Kind::ExclusiveScan } else { Kind::Scan };
     check::<T>(context, kind, values.len())?;
     let head = Head::new::<T>(kind, values.len()).operator(O::CODE);
-    context.collective(head, scan::scan(context, values, initial, op)).await
+    context.collective(head, type_name::<T>(), scan::scan(context, values, initial, op)).await
 }

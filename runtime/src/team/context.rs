@@ -13,6 +13,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -20,16 +21,17 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Doing, Error, Loss, Result};
 use crate::settings::Collectives;
+use crate::sync::title::Caller;
 use bytemuck::Pod;
 
-use super::card::{self, Said};
 use super::head::{Head, Kind};
 use super::hub::{DEPTH, Hub, PORTS};
 use super::nodes::Nodes;
+use super::record::{self, KEPT, Said};
 
 /// Bytes before the data of a message: its head. Data of any alignment up to a cache line follows.
 const HEAD: usize = size_of::<Head>();
-/// A wait checks the other members' cards each time this has passed.
+/// A wait checks the other members' records each time this has passed.
 const LONG: Duration = Duration::from_millis(20);
 /// Polls of a wait before it reads the clock.
 const LOOKS: u32 = 64;
@@ -72,10 +74,17 @@ pub(super) struct Context {
     used: Cell<usize>,
     /// Collectives begun that have not completed without error. Signals for them may still arrive.
     unfinished: Cell<usize>,
+    /// Where the program called the collective that is in progress, or that is begun next.
+    pub(super) place: Cell<Option<&'static Location<'static>>>,
+    /// What the record has of who called: type's name and place.
+    written: [Cell<Written>; KEPT],
     broken: RefCell<Option<Broken>>,
     /// The rank that a wait has lost, while the collective that waited is dropped.
     lost: Cell<Option<(usize, Loss, Doing)>>,
 }
+
+/// What [`Caller`] is made of.
+type Written = (&'static str, Option<&'static Location<'static>>);
 
 /// A step of a collective: one buffer at every member, and the signal words that belong to it.
 #[derive(Debug, Clone, Copy)]
@@ -128,6 +137,8 @@ impl Context {
             next: Cell::new(0),
             used: Cell::new(0),
             unfinished: Cell::new(0),
+            place: Cell::new(None),
+            written: Default::default(),
             broken: RefCell::default(),
             lost: Cell::default(),
         }
@@ -163,8 +174,13 @@ impl Context {
     }
 
     /// Runs `body` as the collective that `head` stands for.
-    pub(super) async fn collective<R>(&self, head: Head, body: impl Future<Output = Result<R>>) -> Result<R> {
-        self.begin(head)?;
+    pub(super) async fn collective<R>(
+        &self,
+        head: Head,
+        of: &'static str,
+        body: impl Future<Output = Result<R>>,
+    ) -> Result<R> {
+        self.begin(head, of)?;
         let mut unfinished = Unfinished(Some(self));
         let outcome = body.await;
         unfinished.0 = None;
@@ -174,7 +190,7 @@ impl Context {
                 self.fail(error);
                 // Each member learns of a failed peer by itself.
                 if !matches!(error, Error::PeerLost { .. }) {
-                    self.tell_mates();
+                    self.tell_peers();
                 }
             }
         }
@@ -190,21 +206,21 @@ impl Context {
             // The collective had not begun, or dropping it would have failed the team.
             self.number.set(self.number.get() + 1);
             self.unfinished.set(self.unfinished.get() + 1);
-            card::begin(&self.hub, self.slot, self.number.get(), self.head.get());
+            self.record(self.head.get(), "");
         }
         self.fail(&Error::Agreed { rank: self.hub.engine.rank, why });
-        self.tell_mates();
+        self.tell_peers();
     }
 
-    /// Tells the members that this team has failed here, if they cannot read this rank's card.
+    /// Tells the members that this team has failed here, if they cannot read this rank's record.
     #[cold]
-    fn tell_mates(&self) {
+    fn tell_peers(&self) {
         if self.is_mapped() || self.held.is_none() || self.told().is_some() {
             return;
         }
-        for mate in (0..self.size()).filter(|mate| *mate != self.rank) {
+        for peer in (0..self.size()).filter(|peer| *peer != self.rank) {
             // An error means that the member is gone.
-            let _ = card::tell(&self.hub, self.slot, self.world(mate));
+            let _ = record::tell(&self.hub, self.slot, self.world(peer));
         }
     }
 
@@ -212,21 +228,32 @@ impl Context {
     /// that had the slot before. Its sender never frees that slot again, so it is not a member of this team and is ignored.
     #[inline]
     fn told(&self) -> Option<usize> {
-        card::told(&self.hub, self.team.1).filter(|rank| self.team.0.iter().any(|member| *member as usize == *rank))
+        record::told(&self.hub, self.team.1).filter(|rank| self.team.0.iter().any(|member| *member as usize == *rank))
     }
 
     #[inline]
-    fn begin(&self, head: Head) -> Result<()> {
+    fn begin(&self, head: Head, of: &'static str) -> Result<()> {
         self.check()?;
         self.number.set(self.number.get() + 1);
         let head = head.after(self.head.get());
         self.head.set(head);
         self.unfinished.set(self.unfinished.get() + 1);
-        card::begin(&self.hub, self.slot, self.number.get(), head);
+        self.record(head, of);
         Ok(())
     }
 
-    /// The error for a collective called with invalid arguments. The card shows it as begun and failed, so that members in a
+    /// Says in this rank's record which collective it begins.
+    #[inline]
+    fn record(&self, head: Head, of: &'static str) {
+        let (number, now) = (self.number.get(), (of, self.place.get()));
+        let before = self.written[record::kept(number)].replace(now);
+        // A loop calls at the same place again: the addresses tell, and the texts are not compared.
+        let at = |(of, place): Written| (of.as_ptr(), of.len(), place.map(std::ptr::from_ref));
+        let caller = (at(before) != at(now)).then(|| Caller::new(now.0, now.1));
+        record::begin(&self.hub, self.slot, number, head, caller);
+    }
+
+    /// The error for a collective called with invalid arguments. The record shows it as begun and failed, so that members in a
     /// valid call do not wait for this rank.
     #[cold]
     pub(super) fn refuse(&self, doing: &'static str, why: String) -> Error {
@@ -235,10 +262,10 @@ impl Context {
         }
         let error = Error::InvalidArgument { operation: doing, why };
         self.number.set(self.number.get() + 1);
-        card::fail(&self.hub, self.slot, self.number.get(), &error);
+        record::fail(&self.hub, self.slot, self.number.get(), &error);
         let head = Head::new::<()>(Kind::Refused, 0).after(self.head.get());
         self.head.set(head);
-        card::begin(&self.hub, self.slot, self.number.get(), head);
+        self.record(head, "");
         error
     }
 
@@ -251,7 +278,7 @@ impl Context {
             Error::PeerLost { rank, cause, doing } => Broken::Lost(*rank, *cause, *doing),
             other => Broken::Other(other.to_string()),
         });
-        card::fail(&self.hub, self.slot, self.number.get(), error);
+        record::fail(&self.hub, self.slot, self.number.get(), error);
     }
 
     /// Drops a collective whose wait has ended with `error`. If it was not done, other members read that a rank is lost, and not that
@@ -392,7 +419,7 @@ impl Context {
                 if looks < if self.hub.engine.patience().crowded { LOOKS_CROWDED } else { LOOKS } {
                     return Poll::Pending;
                 }
-                match self.look_at_mates(&mut long) {
+                match self.check_peers(&mut long) {
                     Ok(()) => Poll::Pending,
                     Err(error) => Poll::Ready(Err(error)),
                 }
@@ -403,8 +430,8 @@ impl Context {
         Ok(())
     }
 
-    /// In a long wait, where cards are mapped: fails if another member is in a different collective, or has failed.
-    fn look_at_mates(&self, since: &mut Option<Instant>) -> Result<()> {
+    /// In a long wait, where records are mapped: fails if another member is in a different collective, or has failed.
+    fn check_peers(&self, since: &mut Option<Instant>) -> Result<()> {
         let now = Instant::now();
         let begun = *since.get_or_insert(now);
         if now - begun < LONG || !self.is_mapped() {
@@ -414,7 +441,9 @@ impl Context {
         let ours = (self.world(self.rank), self.head.get());
         for rank in self.members.iter().map(|rank| *rank as usize).filter(|rank| *rank != ours.0) {
             match self.said(rank, self.number.get()) {
-                Said::Begun(head) if head != ours.1 => return Err(Head::differ((rank, head), ours)),
+                Said::Begun(head) if !head.agrees(ours.1) => {
+                    return Err(self.error((rank, head), ours, self.number.get()));
+                }
                 Said::Failed(why) => return Err(Error::Agreed { rank, why }),
                 Said::Lost(rank, cause) => {
                     return Err(Error::PeerLost { rank, cause, doing: ours.1.doing().into() });
@@ -431,35 +460,45 @@ impl Context {
         let mut head: Head = bytemuck::Zeroable::zeroed();
         let at = self.place::<T>(step, part);
         self.hub.memory.read(at, bytemuck::bytes_of_mut(&mut head));
-        if head == self.head.get() {
+        if head.agrees(self.head.get()) {
             return Ok(());
         }
         Err(self.differ(from, head))
     }
 
     /// The error for data from `from` that belongs to another collective. If only earlier collectives differ, it names the
-    /// earliest difference that the cards still hold.
+    /// earliest difference that the records still hold.
     #[cold]
     fn differ(&self, from: usize, theirs: Head) -> Error {
-        let (from, own) = (self.world(from), self.world(self.rank));
-        if self.is_mapped() && theirs.without_history() == self.head.get().without_history() {
-            let number = self.number.get();
+        let (from, own, number) = (self.world(from), self.world(self.rank), self.number.get());
+        let ours = self.head.get();
+        if self.is_mapped() && theirs.is_same_call(ours) {
             let earlier = |number: u64| match (self.said(from, number), self.said(own, number)) {
-                (Said::Begun(theirs), Said::Begun(ours)) => Some((theirs, ours)),
+                (Said::Begun(theirs), Said::Begun(ours)) => Some((number, theirs, ours)),
                 _ => None,
             };
             let known = (1..=number).rev().map_while(earlier);
-            if let Some((theirs, ours)) =
-                known.filter(|(theirs, ours)| theirs.without_history() != ours.without_history()).last()
-            {
-                return Head::differ((from, theirs), (own, ours));
+            if let Some((number, theirs, ours)) = known.filter(|(_, theirs, ours)| !theirs.is_same_call(*ours)).last() {
+                return self.error((from, theirs), (own, ours), number);
             }
         }
-        Head::differ((from, theirs), (own, self.head.get()))
+        self.error((from, theirs), (own, ours), number)
+    }
+
+    /// The error for ranks whose collectives with this number differ, with their places.
+    #[cold]
+    fn error(&self, theirs: (usize, Head), ours: (usize, Head), number: u64) -> Error {
+        let side = |(rank, head)| (rank, head, record::caller(&self.hub, self.slot, rank, number));
+        Head::differ(side(theirs), side(ours))
+    }
+
+    /// Notes what an allreduce by a closure gave: the next collective tells members whose closures differ.
+    pub(super) fn note_result(&self, result: &[u8]) {
+        self.head.set(self.head.get().with_result(result, self.place.get()));
     }
 
     fn said(&self, rank: usize, number: u64) -> Said {
-        card::read(&self.hub, self.slot, rank, number)
+        record::read(&self.hub, self.slot, rank, number)
     }
 
     /// Copies data out of a part of this rank's buffer, from element `start` of it.
@@ -481,7 +520,7 @@ impl Context {
         let at = self.place::<T>(step, part);
         let mut head: Head = bytemuck::Zeroable::zeroed();
         self.hub.memory.get(self.world(owner), at, bytemuck::bytes_of_mut(&mut head))?;
-        if head != self.head.get() {
+        if !head.agrees(self.head.get()) {
             return Err(self.differ(from, head));
         }
         self.hub.memory.get(self.world(owner), at + HEAD, bytemuck::cast_slice_mut(data))
@@ -508,8 +547,8 @@ impl Drop for Context {
         // Signals may still arrive for an unfinished collective. Then the slot is never reused: another team would take
         // them for its own.
         if self.unfinished.get() == 0 {
-            // Clear the card before the slot is free: members of the next team may read it.
-            card::clear(&self.hub, self.slot);
+            // Clear the record before the slot is free: members of the next team may read it.
+            record::clear(&self.hub, self.slot);
             self.held.into_iter().for_each(|slot| self.hub.give_back(slot));
         }
     }

@@ -1,6 +1,11 @@
-//! What a collective is, in two words that travel with its messages: members that are in different ones find out.
+//! What a collective is, in four words that travel with its messages: members that are in different ones find out.
 
 use crate::error::Error;
+use crate::hash::mix;
+use crate::sync::title::{Caller, digest, place_number, type_number};
+use std::any::TypeId;
+use std::panic::Location;
+
 use bytemuck::{Pod, Zeroable};
 
 use super::operator;
@@ -58,27 +63,33 @@ impl Kind {
 }
 
 /// A collective with all that its members must give alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Head {
     kind: u8,
     operator: u8,
     /// Bytes of an element, as far as it fits.
     element: u16,
-    /// Team rank of the root; or what lists have in common.
+    /// Team rank of the root; or a digest of a list.
     root: u32,
     /// Elements, and above them a digest of all collectives before, so that a difference that left no trace in its own
     /// messages shows in the next.
     len: u64,
+    /// The number of the elements' type.
+    of: u64,
+    /// Digests of what reductions by closures gave before, and of the places where the program called them.
+    results: u32,
+    places: u32,
 }
 
 /// Bits of the elements.
 pub(super) const LEN: u32 = 48;
 
 impl Head {
-    pub(super) fn new<T>(kind: Kind, len: usize) -> Head {
+    pub(super) fn new<T: 'static>(kind: Kind, len: usize) -> Head {
         let element = size_of::<T>().min(u16::MAX.into()) as u16;
-        Head { kind: kind as u8, operator: 0, element, root: 0, len: len as u64 & ((1 << LEN) - 1) }
+        let (len, of) = (len as u64 & ((1 << LEN) - 1), type_number(TypeId::of::<T>()));
+        Head { kind: kind as u8, operator: 0, element, root: 0, len, of, results: 0, places: 0 }
     }
 
     pub(super) fn root(self, root: usize) -> Head {
@@ -92,13 +103,45 @@ impl Head {
     /// The same, called after `before`.
     #[inline]
     pub(super) fn after(self, before: Head) -> Head {
-        let [what, len]: [u64; 2] = bytemuck::cast(before);
-        let digest = (what ^ len.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> LEN;
-        Head { len: self.len | digest << LEN, ..self }
+        let [what, len, of]: [u64; 3] = [before.what(), before.len, before.of];
+        let digest = mix(mix(what, len), of) >> LEN;
+        Head { len: self.len | digest << LEN, results: before.results, places: before.places, ..self }
+    }
+
+    /// The same, when a reduction by a closure, called at `place`, has given `result`.
+    pub(super) fn with_result(self, result: &[u8], place: Option<&Location<'_>>) -> Head {
+        let step = |digest: u32, word: u64| (mix(digest.into(), word) >> 32) as u32;
+        let places = step(self.places, place.map_or(0, place_number));
+        Head { results: step(self.results, digest(result)), places, ..self }
+    }
+
+    /// Kind, operator, bytes of an element, and root.
+    fn what(self) -> u64 {
+        u64::from(self.kind)
+            | u64::from(self.operator) << 8
+            | u64::from(self.element) << 16
+            | u64::from(self.root) << 32
+    }
+
+    fn elements(self) -> u64 {
+        self.len & ((1 << LEN) - 1)
+    }
+
+    /// Whether both are the same call.
+    pub(super) fn is_same_call(self, other: Head) -> bool {
+        (self.what(), self.elements(), self.of) == (other.what(), other.elements(), other.of)
+    }
+
+    /// Whether both are the same call, after the same calls. Results of reductions that all members called at the same places may
+    /// differ: a closure may depend on its rank, and another processor may round otherwise.
+    #[inline]
+    pub(super) fn agrees(self, other: Head) -> bool {
+        (self.what(), self.len, self.of) == (other.what(), other.len, other.of)
+            && (self.results == other.results || self.places == other.places)
     }
 
     pub(super) fn without_history(self) -> Head {
-        Head { len: self.len & ((1 << LEN) - 1), ..self }
+        Head { len: self.elements(), results: 0, places: 0, ..self }
     }
 
     pub(super) fn is_refused(self) -> bool {
@@ -110,10 +153,13 @@ impl Head {
         Kind::name(self.kind)
     }
 
-    fn show(self) -> String {
+    fn show(self, caller: &Caller) -> String {
         let mut text = Kind::name(self.kind).to_owned();
-        if self.element > 0 {
-            text += &format!(" of {} elements of {} bytes", self.without_history().len, self.element);
+        if self.of != type_number(TypeId::of::<()>()) {
+            text += &match caller.type_name() {
+                Some(name) => format!(" of {} elements of type {name}", self.elements()),
+                None => format!(" of {} elements of {} bytes", self.elements(), self.element),
+            };
         }
         if self.operator > 0 {
             text += &format!(" by {}", operator::name(self.operator));
@@ -124,21 +170,47 @@ impl Head {
         if self.kind == Kind::Subset as u8 {
             text += &format!(", list number {:x}", self.root);
         }
-        text
+        text + &caller.called()
     }
 
-    /// The error for members that are not in the same collective; ranks are the world's.
+    /// The error for members that are not in the same collective: rank in the world, collective, and who called it.
     #[cold]
-    pub(super) fn differ(theirs: (usize, Head), ours: (usize, Head)) -> Error {
-        let same = theirs.1.without_history() == ours.1.without_history();
-        let show = |head: Head| if same { format!("other calls before {}", head.show()) } else { head.show() };
+    pub(super) fn differ(theirs: (usize, Head, Caller), ours: (usize, Head, Caller)) -> Error {
+        let same = theirs.1.is_same_call(ours.1);
+        let results = same && theirs.1.len == ours.1.len;
+        let show = |(_, head, caller): &(usize, Head, Caller)| match (results, same) {
+            (true, _) => format!("other results of an allreduce before {}", head.show(caller)),
+            (_, true) => format!("other calls before {}", head.show(caller)),
+            _ => head.show(caller),
+        };
         Error::RanksDiffer {
             what: "the collective over a team",
             rank: theirs.0,
             reference: ours.0,
-            theirs: show(theirs.1),
-            ours: show(ours.1),
+            theirs: show(&theirs),
+            ours: show(&ours),
             advice: "every member must make the same collective calls with the same arguments, in the same order",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_agree_if_results_or_places_do() {
+        let head = || Head::new::<u64>(Kind::Allreduce, 3).operator(15);
+        let here = Location::caller();
+        let there = Location::caller();
+        let after = |result: u8, place| {
+            let reduction = head().with_result(&[result], Some(place));
+            Head::new::<()>(Kind::Barrier, 0).after(reduction)
+        };
+        assert!(after(1, here).agrees(after(1, there)), "the same results");
+        assert!(after(1, here).agrees(after(2, here)), "called at the same place");
+        assert!(!after(1, here).agrees(after(2, there)), "neither");
+        assert!(!head().agrees(Head::new::<f64>(Kind::Allreduce, 3).operator(15)), "as many bytes, of another type");
+        assert!(!head().agrees(head().after(head())), "other calls before");
     }
 }

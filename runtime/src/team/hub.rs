@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use super::queue::Shared;
+use super::record::RECORD;
 use super::workspace::Workspace;
 use crate::engine::{Background, Engine};
 use crate::error::Result;
@@ -25,18 +26,16 @@ pub(super) const COUNTERS: usize = BARRIER + PORTS;
 pub(super) const ARRIVALS: usize = COUNTERS + DEPTH;
 /// Signal words of a slot, whole cache lines.
 const SIGNALS: usize = (ARRIVALS + 1).next_multiple_of(8);
-/// Words of a slot's card.
-pub(super) const CARD: usize = 64;
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
 
 /// What all teams of a rank share. Its memory does not depend on how many ranks there are.
 pub(super) struct Hub {
     pub(super) engine: Rc<Engine>,
-    /// Signal words of all slots, then the cards, then the buffers.
+    /// Signal words of all slots, then the records, then the buffers.
     pub(super) memory: Workspace,
-    /// Bytes before the first card, and before the first buffer.
-    cards: usize,
+    /// Bytes before the first record, and before the first buffer.
+    records: usize,
     space: usize,
     /// Bytes of one buffer of the team of all ranks, whose slot is the first, and of another team's.
     buffers: [usize; 2],
@@ -92,8 +91,8 @@ struct Plan {
     levels: usize,
     /// Signal words of all slots.
     words: usize,
-    /// Bytes before the first card, before the first buffer, and of all.
-    cards: usize,
+    /// Bytes before the first record, before the first buffer, and of all.
+    records: usize,
     space: usize,
     len: usize,
 }
@@ -105,10 +104,10 @@ impl Plan {
         let buffer = |bytes: usize| (bytes / (DEPTH * levels)).next_multiple_of(LINE);
         let buffers = [settings.world_team_memory, settings.team_memory].map(buffer);
         let words = settings.teams * levels * SIGNALS;
-        let cards = words * WORD;
-        let space = cards + settings.teams * levels * CARD * WORD;
+        let records = words * WORD;
+        let space = records + settings.teams * levels * RECORD * WORD;
         let len = space + levels * DEPTH * (buffers[0] + (settings.teams - 1) * buffers[1]);
-        Plan { buffers, levels, words, cards, space, len }
+        Plan { buffers, levels, words, records, space, len }
     }
 }
 
@@ -124,13 +123,13 @@ impl Hub {
     /// [`Hub::bytes`] bytes at `offset` of every slot start at a cache line, are zero, are used for nothing else, and are there as
     /// long as `memory` lives.
     pub(super) unsafe fn new(engine: &Rc<Engine>, offset: usize, memory: Box<dyn Any>, left: &Rc<Left>) -> Rc<Hub> {
-        let Plan { buffers, levels, words, cards, space, len } = Plan::new(engine);
+        let Plan { buffers, levels, words, records, space, len } = Plan::new(engine);
         // SAFETY: as the caller guarantees.
         let memory = unsafe { Workspace::new(engine, offset, len, memory) };
         let teams = engine.settings.teams;
         let free = Cell::new(if teams == 64 { u64::MAX } else { (1 << teams) - 1 });
         let (engine, seen, left) = (Rc::clone(engine), RefCell::new(vec![0; words]), Rc::downgrade(left));
-        Rc::new(Hub { engine, memory, cards, space, buffers, levels, seen, free, left })
+        Rc::new(Hub { engine, memory, records, space, buffers, levels, seen, free, left })
     }
 
     /// Ready when all that this rank has put and signalled is in effect everywhere.
@@ -176,10 +175,10 @@ impl Hub {
         word * WORD
     }
 
-    /// Offset of a word of a slot's card.
+    /// Offset of a word of a slot's record.
     #[inline]
-    pub(super) fn card(&self, slot: usize, word: usize) -> usize {
-        self.cards + (slot * CARD + word) * WORD
+    pub(super) fn record(&self, slot: usize, word: usize) -> usize {
+        self.records + (slot * RECORD + word) * WORD
     }
 
     /// Bytes of a buffer of a slot.

@@ -7,7 +7,6 @@ mod barrier;
 mod broadcast;
 mod by_nodes;
 mod calls;
-mod card;
 mod checked;
 mod context;
 mod head;
@@ -15,6 +14,7 @@ mod hub;
 mod nodes;
 mod operator;
 mod queue;
+mod record;
 mod reduce;
 mod scan;
 mod workspace;
@@ -25,6 +25,7 @@ use std::rc::Rc;
 use crate::bounds::OneThread;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::hash::mix;
 use crate::settings::Collectives;
 
 pub use self::operator::{And, Max, Min, Operator, Or, Product, Sum, Xor};
@@ -175,8 +176,8 @@ impl Team {
                 return self.shared.run(kind.doing(), async { Err(self.context().refuse(kind.doing(), why)) });
             }
         };
-        // FNV-1a: lists that differ have different numbers, but for one in 2^32.
-        let number = ranks.iter().fold(0x811c_9dc5u32, |hash, rank| (hash ^ *rank as u32).wrapping_mul(0x0100_0193));
+        // Lists that differ have different numbers, but for one in 2^32.
+        let number = (ranks.iter().fold(0, |digest, rank| mix(digest, *rank as u64)) >> 32) as u32;
         let place = places[self.rank()];
         let head = Head::new::<()>(kind, ranks.len()).root(number as usize);
         self.part(head, place.map(|_| 0), place.unwrap_or(0) as i64)
@@ -198,7 +199,7 @@ impl Team {
                 }
                 let waits = u64::from(hub.left().is_some_and(|left| left.go_on()));
                 let mine = [[u64::from(colour.is_some()), colour.unwrap_or(0), key as u64, hub.free(), waits]];
-                context.collective(head, allgather::allgather(context, &mine, &mut all)).await
+                context.collective(head, "", allgather::allgather(context, &mine, &mut all)).await
             };
             self.shared.run(Kind::Split.doing(), body)?;
             // All see the same, and go on alike.

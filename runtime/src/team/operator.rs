@@ -2,6 +2,9 @@
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Mul};
 
+/// [`Operator::CODE`] of closures.
+pub(super) const CLOSURE: u8 = 15;
+
 /// Combines two values into one. Associative, or near to it as the addition of floats is; it need not commute: the left
 /// value is of lower ranks.
 ///
@@ -9,7 +12,7 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Mul};
 pub trait Operator<T> {
     /// A number that tells named operators apart, so that members that use different ones are found out.
     #[doc(hidden)]
-    const CODE: u8 = 15;
+    const CODE: u8 = CLOSURE;
 
     /// Combines a value of lower ranks with one of higher ranks.
     fn combine(&self, lower: T, higher: T) -> T;

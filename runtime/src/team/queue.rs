@@ -5,13 +5,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{self, Poll, Waker};
 
 use crate::engine::Background;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use super::context::Context;
 
@@ -85,8 +85,8 @@ impl Shared {
     }
 
     fn run_here<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
-        let result = Cell::new(None);
-        let mut body = pin!(Some(async { result.set(Some(caught(&*self.context, doing, body).await)) }));
+        let (result, place) = (Cell::new(None), self.context.hub.engine.call().map(|call| call.place));
+        let mut body = pin!(Some(async { result.set(Some(caught(&*self.context, doing, place, body).await)) }));
         let outcome = self.run_any(doing, body.as_mut().as_pin_mut().expect("it is not dropped"));
         if let Err(error) = &outcome {
             self.context.give_up(error, || body.set(None));
@@ -107,18 +107,20 @@ impl Shared {
         })
     }
 
-    /// Begins `body`, which goes on whenever this rank polls or waits, whatever for.
+    /// Begins `body`, which goes on whenever this rank polls or waits, whatever for. Its errors name the place of the caller.
+    #[track_caller]
     pub(super) fn post<R: 'static>(
         self: &Rc<Self>,
         doing: &'static str,
         body: impl Future<Output = Result<R>> + 'static,
     ) -> Pending<R> {
         let result = Rc::new(RefCell::new(None));
-        let place = Rc::clone(&result);
-        let body = caught(Rc::clone(&self.context), doing, body);
+        let told = Rc::clone(&result);
+        let place = self.context.hub.engine.call().map_or_else(Location::caller, |call| call.place);
+        let body = caught(Rc::clone(&self.context), doing, Some(place), body);
         self.tasks.borrow_mut().push_back(Box::pin(async move {
             let outcome = body.await;
-            *place.borrow_mut() = Some(outcome);
+            *told.borrow_mut() = Some(outcome);
         }));
         let number = self.begun.get() + 1;
         self.begun.set(number);
@@ -208,14 +210,22 @@ impl<R> Future for Pending<R> {
 async fn caught<R>(
     context: impl Deref<Target = Context>,
     doing: &'static str,
+    place: Option<&'static Location<'static>>,
     body: impl Future<Output = Result<R>>,
 ) -> Outcome<R> {
     let mut body = pin!(body);
-    std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(cx))) {
-        Ok(polled) => polled.map(Ok),
-        Err(panic) => {
-            context.panicked(doing, &*panic);
-            Poll::Ready(Err(panic))
+    let named = |error: Error| match place {
+        Some(place) => error.within(None, place, context.hub.engine.rank),
+        None => error,
+    };
+    std::future::poll_fn(|cx| {
+        context.place.set(place);
+        match catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(cx))) {
+            Ok(polled) => polled.map(|outcome| Ok(outcome.map_err(named))),
+            Err(panic) => {
+                context.panicked(doing, &*panic);
+                Poll::Ready(Err(panic))
+            }
         }
     })
     .await

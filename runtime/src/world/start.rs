@@ -12,12 +12,13 @@ use super::{OneThread, World};
 use crate::bootstrap::{self, Way};
 use crate::engine::{Engine, Far, Mapping, Pace, Surroundings, open_networks};
 use crate::error::{Error, Loss, Result};
+use crate::hash;
 use crate::membership::nodes::Nodes;
 use crate::membership::{Arrival, JobMemory};
 use crate::memory::layout::SlotLayout;
 use crate::memory::node::{NodeMemory, Slots};
 use crate::memory::segments::Table;
-use crate::message::code::{build_digest, fnv};
+use crate::message::code::build_digest;
 use crate::message::{Context, HandlerFn, HandlerId, Messages};
 use crate::settings::{HugePages, Settings, Transport};
 use crate::sync::barrier::Barrier;
@@ -315,10 +316,10 @@ impl Builder {
             &engine.settings;
         // That part of the layout which is the same on all hosts.
         let common = SlotLayout::new(job.ranks(), 1, 1 << job.stride_log2(), engine.settings.lane_depth);
-        let shape = fnv(format!(
+        let shape = format!(
             "{common:?} {barrier:?} {transport:?} {teams} {team_memory} {world_team_memory} {collectives:?} {static_data}"
-        )
-        .bytes());
+        );
+        let shape = hash::of(shape.as_bytes());
         let arrival = Arrival { base: node.base() as usize, build: build_digest(), shape };
         job.arrive(rank, arrival)?;
         let mut world = World {

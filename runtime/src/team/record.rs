@@ -1,0 +1,163 @@
+//! A member's record: which collectives it has begun, who called them, and what went wrong. It writes its own, in its own memory, at
+//! no cost to others. A member that waits for long reads those of its peers where they are mapped; one that finds a difference
+//! reads who called over the network too.
+
+use std::sync::atomic::{Ordering, fence};
+
+use bytemuck::Zeroable;
+
+use crate::error::{Error, Loss, Result};
+use crate::sync::title::Caller;
+
+use super::head::Head;
+use super::hub::Hub;
+
+/// Collectives that a record remembers.
+pub(super) const KEPT: usize = 8;
+/// Words of a head, and of who called it.
+const HEAD: usize = size_of::<Head>() / 8;
+const CALLER: usize = size_of::<Caller>() / 8;
+/// Words: collectives begun; their heads; who called them; the one that failed; whom it lost; how long its words are, and these;
+/// the member that said here that it has failed, from 1.
+const HEADS: usize = 1;
+const CALLERS: usize = HEADS + KEPT * HEAD;
+const FAILED: usize = CALLERS + KEPT * CALLER;
+const LOST: usize = FAILED + 1;
+const TEXT_LEN: usize = FAILED + 2;
+const TEXT: usize = FAILED + 3;
+const TEXT_MAX: usize = 344;
+const TOLD: usize = TEXT + TEXT_MAX / 8;
+/// Words of a record, whole cache lines.
+pub(super) const RECORD: usize = (TOLD + 1).next_multiple_of(8);
+
+/// What another member's record says about a collective.
+pub(super) enum Said {
+    /// Nothing yet.
+    Nothing,
+    /// It is, or was, in this one.
+    Begun(Head),
+    /// It has failed, in this one or an earlier one.
+    Failed(String),
+    /// It has lost a rank of the world.
+    Lost(usize, Loss),
+}
+
+/// Clears this rank's record, for the next team.
+pub(super) fn clear(hub: &Hub, slot: usize) {
+    (0..RECORD).for_each(|at| hub.memory.store(hub.record(slot, at), 0));
+}
+
+/// The place of collective `number`.
+#[inline]
+pub(super) fn kept(number: u64) -> usize {
+    number as usize % KEPT
+}
+
+/// Says that collective `number`, from 1, has begun. `caller`: unless the record has the same there.
+#[inline]
+pub(super) fn begin(hub: &Hub, slot: usize, number: u64, head: Head, caller: Option<Caller>) {
+    let (place, words) = (kept(number), bytemuck::cast::<Head, [u64; HEAD]>(head));
+    words
+        .into_iter()
+        .enumerate()
+        .for_each(|(n, word)| hub.memory.store(hub.record(slot, HEADS + place * HEAD + n), word));
+    if let Some(caller) = caller {
+        let words = bytemuck::cast::<Caller, [u64; CALLER]>(caller);
+        let at = CALLERS + place * CALLER;
+        words.into_iter().enumerate().for_each(|(n, word)| hub.memory.store(hub.record(slot, at + n), word));
+    }
+    // Pairs with the fence in `read`.
+    fence(Ordering::Release);
+    hub.memory.store(hub.record(slot, 0), number);
+}
+
+/// Who called collective `number` at `rank`, of the world, if that is known there still.
+#[cold]
+pub(super) fn caller(hub: &Hub, slot: usize, rank: usize, number: u64) -> Caller {
+    let mut caller = Caller::zeroed();
+    let at = hub.record(slot, CALLERS + kept(number) * CALLER);
+    let mut begun = [0; 8];
+    // If this fails the error message says less.
+    let got = hub.memory.get(rank, at, bytemuck::bytes_of_mut(&mut caller));
+    let got = got.and_then(|()| hub.memory.get(rank, hub.record(slot, 0), &mut begun));
+    let begun = u64::from_ne_bytes(begun);
+    if got.is_ok() && (number..number + KEPT as u64).contains(&begun) { caller } else { Caller::zeroed() }
+}
+
+/// Says that collective `number` has failed here.
+#[cold]
+pub(super) fn fail(hub: &Hub, slot: usize, number: u64, error: &Error) {
+    let text = match error {
+        // Who reads it knows whose record it is.
+        Error::Agreed { rank, why } if *rank == hub.engine.rank => why.clone(),
+        error => error.to_string(),
+    };
+    let text = &text[..text.floor_char_boundary(TEXT_MAX)];
+    let mut bytes = [0; TEXT_MAX];
+    bytes[..text.len()].copy_from_slice(text.as_bytes());
+    for (n, chunk) in bytes.chunks_exact(8).enumerate() {
+        hub.memory.store(hub.record(slot, TEXT + n), u64::from_ne_bytes(chunk.try_into().expect("chunks of 8")));
+    }
+    let lost = match error {
+        Error::PeerLost { rank, cause, .. } => (*rank as u64 + 1) << 8 | u64::from(*cause == Loss::Left),
+        _ => 0,
+    };
+    hub.memory.store(hub.record(slot, LOST), lost);
+    hub.memory.store(hub.record(slot, TEXT_LEN), text.len() as u64);
+    fence(Ordering::Release);
+    hub.memory.store(hub.record(slot, FAILED), number);
+}
+
+/// Tells `peer`, of the world, that this rank has failed: where it cannot look at this rank's record.
+#[cold]
+pub(super) fn tell(hub: &Hub, slot: usize, peer: usize) -> Result<()> {
+    hub.memory.put(peer, hub.record(slot, TOLD), &(hub.engine.rank as u64 + 1).to_ne_bytes())
+}
+
+/// Who, of the world, told this rank so.
+#[inline]
+pub(super) fn told(hub: &Hub, slot: usize) -> Option<usize> {
+    (hub.memory.load(hub.record(slot, TOLD)) as usize).checked_sub(1)
+}
+
+/// What the record of `rank`, of the world, says about collective `number`. Where its memory is mapped.
+#[cold]
+pub(super) fn read(hub: &Hub, slot: usize, rank: usize, number: u64) -> Said {
+    let load = |at| {
+        let mut word = [0; 8];
+        match hub.memory.get(rank, hub.record(slot, at), &mut word) {
+            Ok(()) => u64::from_ne_bytes(word),
+            Err(_) => 0,
+        }
+    };
+    let head = |number: u64| {
+        let at = HEADS + kept(number) * HEAD;
+        bytemuck::cast::<[u64; HEAD], Head>(std::array::from_fn(|n| load(at + n)))
+    };
+    let (begun, failed) = (load(0), load(FAILED));
+    // Pairs with the fences in `begin` and `fail`.
+    fence(Ordering::Acquire);
+    let failed_how = || {
+        let lost = load(LOST);
+        if lost != 0 {
+            let cause = if lost & 1 == 1 { Loss::Left } else { Loss::Unknown };
+            return Said::Lost((lost >> 8) as usize - 1, cause);
+        }
+        let words: Vec<u64> = (TEXT..TOLD).map(load).collect();
+        let len = (load(TEXT_LEN) as usize).min(TEXT_MAX);
+        Said::Failed(String::from_utf8_lossy(&bytemuck::cast_slice::<u64, u8>(&words)[..len]).into_owned())
+    };
+    if begun < number {
+        return if failed != 0 && !head(failed).is_refused() { failed_how() } else { Said::Nothing };
+    }
+    let theirs = head(number);
+    fence(Ordering::Acquire);
+    if load(0) >= number + KEPT as u64 {
+        // Written over: it has come through, so it was the same one.
+        return Said::Nothing;
+    }
+    match theirs.is_refused() || failed == number {
+        true => failed_how(),
+        false => Said::Begun(theirs),
+    }
+}
