@@ -49,9 +49,10 @@ use self::queue::Shared;
 ///
 /// Every collective has a blocking form and a future form (`_async`), which owns its buffers; the latter are begun when
 /// they are called, go on side by side for different teams, and are done in order of their start on one team. All are
-/// collective over the team: every member makes the same calls with equal lengths, roots and operators, in the same order.
-/// Members that do not are told so: where messages show it, and on mapped memory after some 20 ms of waiting. A team
-/// whose collective has failed is not used again.
+/// collective over the team: every member makes the same calls with equal lengths, types, roots and operators, in the same order.
+/// Members that do not are told so, with what both sides did and where: where messages show it, and on mapped memory after some
+/// 20 ms of waiting. Closures that differ are told by the next collective of the team. A team whose collective has failed is not
+/// used again.
 ///
 /// Reductions combine along one fixed binary tree over the ranks: the same number of members gives the same bits, whichever
 /// algorithm is used ([`Collectives`], `BELLWETHER_ALLREDUCE` and others force one), and wherever its ranks run. On several
