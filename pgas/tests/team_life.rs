@@ -229,9 +229,13 @@ fn both_sides_are_told_with_types_and_places() {
         0 => team.allreduce(&mut [1u64], Sum),
         _ => team.allreduce(&mut [1f64], Sum),
     };
-    let roots = |team: &Team| match team.rank() {
-        0 => team.reduce(0, &mut [1u32], Sum),
-        _ => team.reduce(1, &mut [1u32], Sum),
+    let roots = |team: &Team| {
+        match team.rank() {
+            0 => team.reduce(0, &mut [1u32], Sum)?,
+            _ => team.reduce(1, &mut [1u32], Sum)?,
+        }
+        // For members that are no root.
+        team.barrier()
     };
     let futures = |team: &Team| match team.rank() {
         0 => team.allgather_async(vec![1u8; 3]).wait().map(drop),

@@ -116,7 +116,8 @@ impl Shared {
     ) -> Pending<R> {
         let result = Rc::new(RefCell::new(None));
         let told = Rc::clone(&result);
-        let place = self.context.hub.engine.call().map_or_else(Location::caller, |call| call.place);
+        let here = Location::caller();
+        let place = self.context.hub.engine.call().map_or(here, |call| call.place);
         let body = caught(Rc::clone(&self.context), doing, Some(place), body);
         self.tasks.borrow_mut().push_back(Box::pin(async move {
             let outcome = body.await;
