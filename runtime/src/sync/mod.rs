@@ -1,6 +1,3 @@
-//! What ranks meet at: bells, the barrier, small exchanges.
+//! Bells: what a rank waits at for others' data.
 
-pub mod barrier;
 pub mod bell;
-pub mod exchange;
-pub mod title;

@@ -5,8 +5,8 @@ use crate::settings::Allreduce;
 use bytemuck::Pod;
 
 use super::allgather::everyone;
-use super::barrier::count;
 use super::context::Context;
+use super::meeting::rounds;
 use super::nodes::Nodes;
 use super::operator::{Fold, Operator, combine_into, combine_onto};
 use super::{broadcast, by_nodes, reduce};
@@ -68,11 +68,6 @@ fn by_nodes(nodes: &Nodes, bytes: usize, size: usize) -> bool {
     if nodes.layout.whole { bytes <= LARGE } else { bytes * size <= by_nodes::LARGE }
 }
 
-/// Rounds until everyone has heard of everyone.
-pub(super) fn rounds(size: usize) -> usize {
-    size.next_power_of_two().ilog2() as usize
-}
-
 /// As many elements as fit in a room, at least one for slices that are not empty.
 pub(super) fn chunk<T>(room: usize) -> usize {
     room.checked_div(size_of::<T>()).map_or(usize::MAX, |fit| fit.max(1))
@@ -85,7 +80,7 @@ async fn central<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op
     for values in pieces_of(values, chunk::<T>(context.room(size))) {
         let step = context.step().await?;
         context.put(0, step, (context.rank, size), values)?;
-        if count(context, step.counter()) {
+        if context.count(step) {
             for member in 0..size {
                 let mut theirs = fold.buffer();
                 theirs.resize(values.len(), T::zeroed());

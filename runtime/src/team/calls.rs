@@ -23,7 +23,7 @@ impl Team {
     /// See above.
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
-        self.shared.run(Kind::Barrier.doing(), checked::barrier(self.context()))
+        self.shared.barrier()
     }
 
     /// The future form of [`Team::barrier`].

@@ -21,11 +21,12 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Doing, Error, Loss, Result};
 use crate::settings::Collectives;
-use crate::sync::title::Caller;
+use crate::team::title::Caller;
 use bytemuck::Pod;
 
 use super::head::{Head, Kind};
-use super::hub::{DEPTH, Hub, PORTS};
+use super::hub::{ARRIVALS, BARRIER, COUNTERS, DEPTH, Hub, PORTS};
+use super::meeting::{Found, Meeting, Place, count, rounds};
 use super::nodes::Nodes;
 use super::record::{self, KEPT, Said};
 
@@ -34,9 +35,17 @@ const HEAD: usize = size_of::<Head>();
 /// A wait checks the other members' records each time this has passed.
 const LONG: Duration = Duration::from_millis(20);
 /// Polls of a wait before it reads the clock.
-const LOOKS: u32 = 64;
+const POLLS: u32 = 64;
 /// The same with more ranks than cores, where a wait soon sleeps between polls.
-const LOOKS_CROWDED: u32 = 16;
+const POLLS_CROWDED: u32 = 16;
+
+/// How long a wait has lasted.
+#[derive(Default)]
+struct Patience {
+    polls: u32,
+    /// When it last read its peers' records.
+    since: Option<Instant>,
+}
 
 /// What a member waits for.
 const WAITING: &str = "waiting for a signal";
@@ -64,6 +73,8 @@ pub(super) struct Context {
     /// This rank's number among `members`.
     pub(super) rank: usize,
     pub(super) algorithms: Cell<Collectives>,
+    /// Its barriers.
+    meeting: Meeting,
     /// Collectives begun.
     number: Cell<u64>,
     /// The collective begun last.
@@ -99,8 +110,8 @@ impl Step {
     }
 
     /// The counter of this step.
-    pub(super) fn counter(self) -> usize {
-        super::hub::COUNTERS + self.buffer
+    fn counter(self) -> usize {
+        COUNTERS + self.buffer
     }
 }
 
@@ -118,18 +129,22 @@ impl Context {
     /// A context in a slot that a team holds, of some of the team's members.
     pub(super) fn group(
         hub: &Rc<Hub>,
-        slot: usize,
+        of_team: usize,
         level: usize,
         [members, team]: [&Rc<[u32]>; 2],
         rank: usize,
     ) -> Self {
+        let slot = hub.level(of_team, level);
+        let at = |word| hub.memory.in_slot(hub.signal(hub.word(slot, word)));
+        let place = Place { flags: at(BARRIER), spacing: size_of::<u64>(), arrivals: at(ARRIVALS) };
         Context {
+            meeting: Meeting::new(Some(Rc::clone(members)), rank, members.len(), place),
             hub: Rc::clone(hub),
-            slot: hub.level(slot, level),
+            slot,
             held: None,
             nodes: None,
             members: Rc::clone(members),
-            team: (Rc::clone(team), hub.level(slot, 0)),
+            team: (Rc::clone(team), hub.level(of_team, 0)),
             rank,
             algorithms: Cell::default(),
             number: Cell::new(0),
@@ -184,7 +199,14 @@ impl Context {
         let mut unfinished = Unfinished(Some(self));
         let outcome = body.await;
         unfinished.0 = None;
-        match &outcome {
+        self.end(&outcome);
+        outcome
+    }
+
+    /// After a collective that was begun.
+    #[inline]
+    fn end<R>(&self, outcome: &Result<R>) {
+        match outcome {
             Ok(_) => self.unfinished.set(self.unfinished.get() - 1),
             Err(error) => {
                 self.fail(error);
@@ -194,7 +216,6 @@ impl Context {
                 }
             }
         }
-        outcome
     }
 
     /// Fails the team: this rank panicked in the collective `doing`.
@@ -406,28 +427,104 @@ impl Context {
         }
         let word = self.hub.word(self.slot, word);
         let (at, expected) = (self.hub.signal(word), self.hub.expected(word, count));
-        let came = || Ok((self.hub.memory.signals(at) >= expected).then_some(()));
-        let (mut looks, mut long, mapped) = (0u32, None, self.is_mapped());
-        std::future::poll_fn(|context| match self.hub.engine.look(WAITING, context, came) {
-            Poll::Ready(outcome) => Poll::Ready(outcome),
-            Poll::Pending => {
-                if let Some(rank) = if mapped { None } else { self.told() } {
-                    let why = "a team's collective failed or panicked there, and its own error says how".into();
-                    return Poll::Ready(Err(Error::Agreed { rank, why }));
-                }
-                looks = looks.saturating_add(1);
-                if looks < if self.hub.engine.patience().crowded { LOOKS_CROWDED } else { LOOKS } {
-                    return Poll::Pending;
-                }
-                match self.check_peers(&mut long) {
-                    Ok(()) => Poll::Pending,
-                    Err(error) => Poll::Ready(Err(error)),
-                }
-            }
-        })
-        .await?;
+        self.until(|| Ok(self.hub.memory.signals(at) >= expected)).await?;
         self.hub.saw(word, count);
         Ok(())
+    }
+
+    /// Waits until other members have made `came` true.
+    async fn until(&self, mut came: impl FnMut() -> Result<bool>) -> Result<()> {
+        let mut patience = Patience::default();
+        std::future::poll_fn(|context| match self.hub.engine.look(WAITING, context, || Ok(came()?.then_some(()))) {
+            Poll::Pending => self.bear(&mut patience).map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending),
+            ready => ready,
+        })
+        .await
+    }
+
+    /// Between two polls of a wait. Fails if other members are known to be in another collective, or to have failed.
+    #[inline]
+    fn bear(&self, patience: &mut Patience) -> Result<()> {
+        if let Some(rank) = if self.is_mapped() { None } else { self.told() } {
+            let why = "a team's collective failed or panicked there, and its own error says how".into();
+            return Err(Error::Agreed { rank, why });
+        }
+        patience.polls = patience.polls.saturating_add(1);
+        let few = if self.hub.engine.patience().crowded { POLLS_CROWDED } else { POLLS };
+        if patience.polls < few { Ok(()) } else { self.check_peers(&mut patience.since) }
+    }
+
+    /// A barrier: by the counter, where all are mapped, or by dissemination. Over a network the flags of the last one are in effect.
+    pub(super) async fn assemble(&self, counter: bool) -> Result<()> {
+        let outcome = match self.enter(counter) {
+            Ok(()) => self.until(|| self.have_entered()).await,
+            entered => entered,
+        };
+        self.assembled(outcome)
+    }
+
+    #[inline]
+    fn enter(&self, counter: bool) -> Result<()> {
+        let engine = &self.hub.engine;
+        if counter { self.meeting.enter_counter(engine) } else { self.meeting.enter(engine, 0) }
+    }
+
+    /// Whether all members have entered the barrier that this one is in.
+    #[inline]
+    fn have_entered(&self) -> Result<bool> {
+        match self.meeting.go_on(&self.hub.engine)? {
+            Found::Waits => Ok(false),
+            Found::Done => Ok(true),
+            Found::Differs { member, kind } => {
+                let why = format!("a flag of a team's barrier with kind {kind}, which no member writes");
+                Err(Error::BadMessage { from: self.world(member), why })
+            }
+        }
+    }
+
+    /// After the wait in a barrier.
+    #[inline]
+    fn assembled(&self, outcome: Result<()>) -> Result<()> {
+        if outcome.is_err() {
+            self.meeting.give_up();
+        }
+        outcome?;
+        if self.is_mapped() {
+            return Ok(());
+        }
+        // Push out flags that met backpressure. They would otherwise stay here until this rank's next call.
+        self.meeting.partners().try_for_each(|rank| self.hub.engine.far_hand_over(Kind::Barrier.doing(), rank))
+    }
+
+    /// The barrier as a collective of its own, without a future. Members are mapped, and no collective of this team is under way.
+    pub(super) fn barrier_now(&self, counter: bool) -> Result<()> {
+        let (engine, doing) = (&self.hub.engine, Kind::Barrier.doing());
+        self.place.set(engine.call().map(|call| call.place));
+        self.begin(Head::new::<()>(Kind::Barrier, 0), "")?;
+        let mut patience = Patience::default();
+        let mut failed = Ok(());
+        let entered = engine.quiet(doing).and_then(|()| self.enter(counter));
+        let waited = entered.and_then(|()| {
+            engine.wait_together(doing, || {
+                let outcome = self.have_entered();
+                if let Ok(false) = outcome {
+                    failed = self.bear(&mut patience);
+                    return failed.is_err();
+                }
+                failed = outcome.map(drop);
+                true
+            })
+        });
+        let outcome = self.assembled(waited.and(failed));
+        self.met();
+        self.end(&outcome);
+        outcome
+    }
+
+    /// Adds one to this step's counter, at member 0, where all are mapped. Whether this member was the last.
+    pub(super) fn count(&self, step: Step) -> bool {
+        let at = self.hub.memory.in_slot(self.hub.signal(self.hub.word(self.slot, step.counter())));
+        count(&self.hub.engine, self.world(0), at, self.size())
     }
 
     /// In a long wait, where records are mapped: fails if another member is in a different collective, or has failed.
@@ -529,6 +626,8 @@ impl Context {
     /// A barrier. Boxed, so that [`Context::step`] can await it.
     pub(super) fn meet(&self) -> Pin<Box<dyn Future<Output = Result<()>> + '_>> {
         Box::pin(async move {
+            // Flags have no order among puts.
+            self.hub.quiet(self.head().doing()).await?;
             super::barrier::enter(self).await?;
             self.met();
             Ok(())
@@ -549,6 +648,10 @@ impl Drop for Context {
         if self.unfinished.get() == 0 {
             // Clear the record before the slot is free: members of the next team may read it.
             record::clear(&self.hub, self.slot);
+            // All flags of its barriers have come. The next team counts from 1.
+            for round in 0..rounds(self.size()) {
+                self.hub.memory.store(self.hub.signal(self.hub.word(self.slot, BARRIER + round)), 0);
+            }
             self.held.into_iter().for_each(|slot| self.hub.give_back(slot));
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::hash::mix;
-use crate::sync::title::{Caller, digest, place_number, type_number};
+use crate::team::title::{Caller, digest, place_number, type_number};
 use std::any::TypeId;
 use std::panic::Location;
 

@@ -9,14 +9,18 @@ mod by_nodes;
 mod calls;
 mod checked;
 mod context;
+pub(crate) mod everyone;
+pub(crate) mod exchange;
 mod head;
 mod hub;
+mod meeting;
 mod nodes;
 mod operator;
 mod queue;
 mod record;
 mod reduce;
 mod scan;
+pub(crate) mod title;
 mod workspace;
 
 use std::any::Any;

@@ -12,8 +12,11 @@ use std::task::{self, Poll, Waker};
 
 use crate::engine::Background;
 use crate::error::{Error, Result};
+use crate::settings::TeamBarrier;
 
 use super::context::Context;
+use super::head::Kind;
+use super::{barrier, checked};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -92,6 +95,20 @@ impl Shared {
             self.context.give_up(error, || body.set(None));
         }
         flatten(outcome.map(|()| result.take().expect("the body has ended")))
+    }
+
+    /// A barrier, after all collectives that were begun before.
+    #[track_caller]
+    pub(super) fn barrier(&self) -> Result<()> {
+        let (context, doing) = (&*self.context, Kind::Barrier.doing());
+        // Most often nothing is under way, and a future would take longer than the barrier does.
+        match barrier::choose(context) {
+            TeamBarrier::Nodes => self.run(doing, checked::barrier(context)),
+            _ if self.done.get() < self.begun.get() || !context.is_mapped() => {
+                self.run(doing, checked::barrier(context))
+            }
+            by => context.hub.engine.within(doing, || context.barrier_now(by == TeamBarrier::Central)),
+        }
     }
 
     /// Waits for `body`, after all collectives that were begun before. Once for all of them, whatever their elements.

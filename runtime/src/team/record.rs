@@ -7,7 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 use bytemuck::Zeroable;
 
 use crate::error::{Error, Loss, Result};
-use crate::sync::title::Caller;
+use crate::team::title::Caller;
 
 use super::head::Head;
 use super::hub::Hub;

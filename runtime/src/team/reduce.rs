@@ -4,9 +4,10 @@ use crate::error::Result;
 use crate::settings::Reduce;
 use bytemuck::Pod;
 
-use super::allreduce::{chunk, pieces_of, rounds};
+use super::allreduce::{chunk, pieces_of};
 use super::by_nodes;
 use super::context::Context;
+use super::meeting::rounds;
 use super::operator::{Fold, Operator, combine_into};
 
 /// Above so many bytes the members of a subtree combine theirs before they pass it on.

@@ -153,17 +153,10 @@ impl Workspace {
         self.word(self.engine.rank, at).load(Ordering::Acquire)
     }
 
-    /// Adds one to a word of a rank, where all are mapped. The word's value before.
+    /// The offset, in every slot, of this place in the workspace.
     #[inline]
-    pub(super) fn count_up(&self, rank: usize, at: usize) -> u64 {
-        debug_assert!(rank < self.atomics, "only where processors reach all ranks");
-        // Each rank that counts sees what those before it have put.
-        self.word(rank, at).fetch_add(1, Ordering::AcqRel)
-    }
-
-    /// Zeroes a word of a rank, where all are mapped.
-    #[inline]
-    pub(super) fn clear(&self, rank: usize, at: usize) {
-        self.word(rank, at).store(0, Ordering::Relaxed);
+    pub(super) fn in_slot(&self, at: usize) -> usize {
+        self.check(at, size_of::<u64>());
+        self.offset + at
     }
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::memory::blocks::{Entry, Numbers};
 use crate::memory::heap::Heap;
 use crate::memory::layout::LINE;
-use crate::sync::title::{Asked, Kind};
+use crate::team::title::{Asked, Kind};
 
 const SETTING: &str = "BELLWETHER_HEAP_LIMIT";
 const WHAT: &str = "symmetric heap";

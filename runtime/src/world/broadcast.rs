@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::World;
 use crate::error::{Error, Result};
-use crate::sync::title::Asked;
+use crate::team::title::Asked;
 
 const DOING: &str = "broadcast";
 /// How long a rank waits before it asks the root whether it is the root. Chosen: far above a message's way, and what a person does

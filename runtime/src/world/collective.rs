@@ -5,8 +5,8 @@ use bytemuck::Pod;
 
 use super::{PlainData, World};
 use crate::error::{Error, Result};
-use crate::sync::exchange::BOARD;
-use crate::sync::title::{Asked, Kind};
+use crate::team::exchange::BOARD;
+use crate::team::title::{Asked, Kind};
 
 /// Room for words behind their length.
 const WORDS: usize = BOARD - 8;

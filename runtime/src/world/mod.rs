@@ -68,9 +68,9 @@ use crate::error::{Error, Loss, Result};
 use crate::membership::hosts::Agent;
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::settings::Settings;
-use crate::sync::barrier::{Barrier, Running};
-use crate::sync::exchange::Exchange;
-use crate::sync::title::{Asked, Kind};
+use crate::team::everyone::{Barrier, Running};
+use crate::team::exchange::Exchange;
+use crate::team::title::{Asked, Kind};
 
 /// A rank's place in a running job, and its way to all other ranks.
 ///

@@ -10,7 +10,7 @@ use bytemuck::Pod;
 use super::allocate::Block;
 use super::{Symmetric, World};
 use crate::error::{Error, Result};
-use crate::sync::title::Kind;
+use crate::team::title::Kind;
 
 /// Who may reach an allocation by pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

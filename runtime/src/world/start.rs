@@ -21,7 +21,7 @@ use crate::memory::segments::Table;
 use crate::message::code::build_digest;
 use crate::message::{Context, HandlerFn, HandlerId, Messages};
 use crate::settings::{HugePages, Settings, Transport};
-use crate::sync::barrier::Barrier;
+use crate::team::everyone::Barrier;
 use crate::transport::providers::Setup;
 use crate::transport::shm;
 

@@ -13,7 +13,7 @@ use crate::engine::{Claim, Engine};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::LINE;
-use crate::sync::title::{Asked, Kind};
+use crate::team::title::{Asked, Kind};
 
 /// An array of `len` elements at every rank, that every rank can read and write, one-sided.
 ///

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::panic::Location;
 
-use super::barrier::{Barrier, Running};
+use super::everyone::{Barrier, Running};
 use super::title::{Asked, Earlier, Facts, Noted, Title, Written, differ};
 use crate::engine::{Engine, HeapRange};
 use crate::error::Result;

@@ -1,0 +1,197 @@
+//! The barrier of all ranks of a world.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::meeting::{Found, Meeting, Place};
+use super::title::Kind;
+use crate::engine::Engine;
+use crate::error::{Error, Loss, Result};
+use crate::memory::layout::LINE;
+use crate::settings;
+
+const DOING: &str = "barrier";
+/// How long to wait for the rest of a word that is visible in part: soft-RoCE writes a word byte by byte.
+/// Chosen: far longer than the copy, even if its kernel thread is descheduled in between.
+const TORN: Duration = Duration::from_millis(20);
+
+/// This rank's part in all barriers of its world.
+#[derive(Debug)]
+pub struct Barrier {
+    meeting: Meeting,
+    /// Whether all barriers are by the counter.
+    central: bool,
+    /// The peer that failed while this rank was in a barrier. Later barriers fail too, since their counts would be wrong.
+    broken: Cell<Option<(usize, Loss)>>,
+    /// This rank is in a collective call.
+    running: Cell<bool>,
+}
+
+/// A collective call that this rank is in, until it is dropped.
+pub struct Running<'a>(&'a Cell<bool>);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+impl Barrier {
+    /// The barrier that the settings ask for. Call it when all ranks have arrived, so that all make the same choice.
+    pub fn new(engine: &Engine) -> Barrier {
+        let central = match engine.settings.barrier {
+            // The counter needs rank 0's slot mapped at every rank.
+            _ if !engine.routes.all_mapped() => false,
+            settings::Barrier::Central => true,
+            settings::Barrier::Dissemination => false,
+            // With ranks that share cores, wake-ups dominate: the counter needs one a rank, dissemination log2 n.
+            settings::Barrier::Auto => engine.patience().crowded,
+        };
+        let (flags, arrivals) = (engine.layout.barrier_flag(0), engine.layout.barrier_center());
+        let meeting = Meeting::new(None, engine.rank, engine.size, Place { flags, spacing: LINE, arrivals });
+        Barrier { meeting, central, broken: Cell::new(None), running: Cell::new(false) }
+    }
+
+    /// The algorithm in use.
+    pub fn name(&self) -> &'static str {
+        if self.central { "central counter" } else { "dissemination" }
+    }
+
+    /// The epoch of the next barrier; the first is 1.
+    pub fn next_epoch(&self) -> u64 {
+        self.meeting.epoch() + 1
+    }
+
+    /// Marks this rank as in a collective call. A second call inside it, by a function that it calls, would take the ranks of the
+    /// first for its own, and an allocation would disagree on who has which memory.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if this rank is in a collective call; [`Error::InsideHandler`].
+    pub fn begin(&self, engine: &Engine, doing: &'static str) -> Result<Running<'_>> {
+        engine.check_outside_handler(doing)?;
+        if self.running.replace(true) {
+            let why = "this rank is in another collective call; a function that runs inside one, of an event or an operator, \
+                       can make none"
+                .into();
+            return Err(Error::InvalidArgument { operation: doing, why });
+        }
+        Ok(Running(&self.running))
+    }
+
+    /// Enters, and blocks until all ranks have entered. Delivers messages meanwhile; the next [`Engine::poll`] reports
+    /// their errors. Part of the collective call with number `kind` (see [`Kind`]; 0 is a plain barrier): over a network this detects
+    /// ranks that are in another one.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] if a rank died, or left without entering; [`Error::RanksDiffer`].
+    pub fn enter(&self, _running: &Running<'_>, engine: &Engine, kind: u8) -> Result<()> {
+        if let Some((rank, cause)) = self.broken.get() {
+            return Err(Error::PeerLost { rank, cause, doing: DOING.into() });
+        }
+        // Where all are mapped, the boards of exchanges tell the kinds.
+        let kind = if engine.routes.all_mapped() { 0 } else { kind };
+        engine.turn();
+        // All puts of this rank must be in effect before others learn that it has entered.
+        let quiet = engine.quiet(DOING);
+        // Pairs with the Acquire load in `find_deserter`.
+        engine.status(engine.rank).entered.store(self.next_epoch(), Ordering::Release);
+        let outcome = quiet.and_then(|()| {
+            if self.central { self.meeting.enter_counter(engine) } else { self.meeting.enter(engine, kind) }
+        });
+        let outcome = outcome.and_then(|()| self.wait(engine, kind)).map_err(|error| self.named(engine, error));
+        if let Err(error) = &outcome {
+            self.meeting.give_up();
+            if let Error::PeerLost { rank, cause, .. } = error {
+                self.broken.set(Some((*rank, *cause)));
+            }
+        }
+        outcome
+    }
+
+    /// Blocks until all ranks have entered.
+    fn wait(&self, engine: &Engine, kind: u8) -> Result<()> {
+        loop {
+            let (mut ended, mut deserter) = (Ok(Found::Waits), None);
+            engine.wait_together(DOING, || {
+                ended = self.meeting.go_on(engine);
+                if !matches!(ended, Ok(Found::Waits)) {
+                    return true;
+                }
+                if engine.job.any_left() {
+                    deserter = find_deserter(engine, self.meeting.epoch());
+                    // The barrier may have completed meanwhile.
+                    ended = if deserter.is_some() { self.meeting.go_on(engine) } else { Ok(Found::Waits) };
+                }
+                deserter.is_some()
+            })?;
+            match ended? {
+                Found::Done => break,
+                Found::Waits => {
+                    let rank = deserter.expect("a wait ends with what it waited for, or because a rank has left");
+                    return Err(deserted(engine, deserter, rank));
+                }
+                found @ Found::Differs { .. } => self.check_torn(engine, found, kind)?,
+            }
+        }
+        if engine.routes.all_mapped() {
+            return Ok(());
+        }
+        // Push out flags that met backpressure. They would otherwise stay here until this rank's next call.
+        self.meeting.partners().try_for_each(|rank| engine.far_hand_over(DOING, rank))
+    }
+
+    /// Waits for the rest of a flag that is visible in part. Soft-RoCE writes a word byte by byte, the kind last.
+    ///
+    /// # Errors
+    /// [`Error::RanksDiffer`] if the kind stays as it is.
+    #[cold]
+    fn check_torn(&self, engine: &Engine, found: Found, kind: u8) -> Result<()> {
+        let now = || self.meeting.go_on(engine);
+        let changed = engine.wait_together_for(DOING, TORN, || !matches!(now(), Ok(now) if now == found));
+        match (changed, now()?) {
+            (_, Found::Differs { member, kind: theirs }) => Err(differ(member, theirs, engine.rank, kind)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The error of a barrier, as one of it.
+    #[cold]
+    fn named(&self, engine: &Engine, error: Error) -> Error {
+        match error {
+            // The partner may have left because another rank never entered: then report that rank.
+            Error::PeerLost { rank, cause: Loss::Left, doing } if doing.step() != DOING => {
+                deserted(engine, find_deserter(engine, self.meeting.epoch()), rank)
+            }
+            Error::PeerLost { rank, cause, .. } => Error::PeerLost { rank, cause, doing: DOING.into() },
+            other => other,
+        }
+    }
+}
+
+#[cold]
+fn differ(rank: usize, theirs: u8, reference: usize, ours: u8) -> Error {
+    let show = |kind| Kind::name(kind).to_owned();
+    Error::RanksDiffer {
+        what: "the collective call",
+        rank,
+        reference,
+        theirs: show(theirs),
+        ours: show(ours),
+        advice: "every rank must make the same collective calls, in the same order",
+    }
+}
+
+/// The error for a barrier that `deserter` never entered, or, if there is none, that `rank` left.
+#[cold]
+fn deserted(engine: &Engine, deserter: Option<usize>, rank: usize) -> Error {
+    // The deserter may have left because another rank died: then report that rank.
+    let (rank, cause) = engine.job.first_lost().unwrap_or((deserter.unwrap_or(rank), Loss::Left));
+    engine.lost(rank, cause, DOING)
+}
+
+/// A rank that left without entering this barrier.
+#[cold]
+fn find_deserter(engine: &Engine, epoch: u64) -> Option<usize> {
+    engine.job.first_to_leave(|rank| engine.status(rank).entered.load(Ordering::Acquire) < epoch)
+}

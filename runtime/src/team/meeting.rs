@@ -1,0 +1,190 @@
+//! The barrier of a group: no member leaves it before all have entered.
+//!
+//! There are two algorithms, and one state machine for both that never waits. Whoever waits drives it, for the world
+//! ([`super::everyone`]) and for teams ([`super::barrier`]), and may stop and go on later: what has come stays.
+//!
+//! - *Dissemination* (Hensgen, Finkel and Manber 1988): in round k, member r tells member r + 2^k that r and all that r has heard
+//!   of have entered. Each flag has one writer, which writes the number of the barrier, so a member that is one barrier ahead does no
+//!   harm.
+//! - *Counter*: every member adds one to a word at member 0, and the last writes the number of the barrier to the first flag of all
+//!   others. It takes one wake-up for each member, dissemination log2 n: that is cheaper where members share cores.
+//!
+//! Over a network two puts to one flag have no order. So before a member begins a barrier, the flags of its last one are in effect.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::engine::Engine;
+use crate::error::Result;
+
+/// Where a group's flags lie in every slot.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// The flag of the first round, and bytes to that of the next.
+    pub(crate) flags: usize,
+    pub(crate) spacing: usize,
+    /// The word of the counter, used at member 0.
+    pub(crate) arrivals: usize,
+}
+
+/// What a member finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Others have not entered, as far as is known.
+    Waits,
+    /// All have entered.
+    Done,
+    /// The member with this number is in a call of another kind. While its flag arrives byte by byte, this may be an error.
+    Differs { member: usize, kind: u8 },
+}
+
+/// This rank's part in all barriers of a group.
+#[derive(Debug)]
+pub(crate) struct Meeting {
+    /// The members' ranks; `None`: all of the world, in order.
+    members: Option<Rc<[u32]>>,
+    rank: usize,
+    size: usize,
+    place: Place,
+    /// Barriers entered so far: the number of the last one.
+    epoch: Cell<u64>,
+    /// Of the one in progress: the round that this member waits in; [`Meeting::rounds`] when it is done.
+    round: Cell<usize>,
+    /// The last round. With a counter there is one.
+    last: Cell<usize>,
+    kind: Cell<u8>,
+}
+
+/// The top byte of a flag is the kind of its writer's call.
+const KIND: u32 = 56;
+
+/// Rounds until every one of `size` members has heard of every other.
+pub(crate) fn rounds(size: usize) -> usize {
+    size.next_power_of_two().ilog2() as usize
+}
+
+impl Meeting {
+    /// The part of member `rank` of these, or of all `size` ranks.
+    pub(crate) fn new(members: Option<Rc<[u32]>>, rank: usize, size: usize, place: Place) -> Meeting {
+        let cell = || Cell::new(0);
+        Meeting { members, rank, size, place, epoch: Cell::new(0), round: cell(), last: cell(), kind: Cell::new(0) }
+    }
+
+    /// The number of the barrier entered last; the first is 1.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.get()
+    }
+
+    #[inline]
+    fn world(&self, member: usize) -> usize {
+        self.members.as_ref().map_or(member, |members| members[member] as usize)
+    }
+
+    /// Members that this one writes to in the rounds of a dissemination, by their ranks.
+    pub(crate) fn partners(&self) -> impl Iterator<Item = usize> {
+        (0..rounds(self.size)).map(|round| self.world((self.rank + (1 << round)) % self.size))
+    }
+
+    /// Enters the next barrier, as part of a call of this kind: below 256, and 0 where kinds are compared elsewhere. The one before is
+    /// done, and its flags are in effect.
+    ///
+    /// # Errors
+    /// As [`Engine::far_put_flag`].
+    #[inline]
+    pub(crate) fn enter(&self, engine: &Engine, kind: u8) -> Result<()> {
+        self.begin(kind);
+        self.last.set(rounds(self.size));
+        if self.size > 1 { self.tell(engine, (self.rank + 1) % self.size, 0) } else { Ok(()) }
+    }
+
+    /// As [`Meeting::enter`], by the counter, where all ranks are mapped. Every member uses it for this barrier.
+    pub(crate) fn enter_counter(&self, engine: &Engine) -> Result<()> {
+        self.begin(0);
+        self.last.set(1);
+        if !count(engine, self.world(0), self.place.arrivals, self.size) {
+            return Ok(());
+        }
+        self.round.set(1);
+        (0..self.size).filter(|member| *member != self.rank).try_for_each(|member| self.tell(engine, member, 0))
+    }
+
+    #[inline]
+    fn begin(&self, kind: u8) {
+        debug_assert_eq!(self.round.get(), self.last.get(), "the barrier before is done");
+        self.epoch.set(self.epoch.get() + 1);
+        self.kind.set(kind);
+        self.round.set(0);
+    }
+
+    #[inline]
+    fn tell(&self, engine: &Engine, member: usize, round: usize) -> Result<()> {
+        let (to, at) = (self.world(member), self.place.flags + round * self.place.spacing);
+        let flag = self.epoch.get() | u64::from(self.kind.get()) << KIND;
+        if !engine.routes.all_mapped() {
+            return engine.far_put_flag(to, at, flag);
+        }
+        // SAFETY: an aligned word inside committed memory of that slot, which is only accessed as an atomic.
+        let word = unsafe { AtomicU64::from_ptr(engine.node.slot(to).add(at).cast()) };
+        // Pairs with the Acquire load in `flag`, at that rank.
+        word.store(flag, Ordering::Release);
+        engine.interface.wake_if_asleep(to);
+        Ok(())
+    }
+
+    /// The flag of this round here: the number of a barrier, and a kind.
+    #[inline]
+    fn flag(&self, engine: &Engine, round: usize) -> (u64, u8) {
+        let at = self.place.flags + round * self.place.spacing;
+        // SAFETY: as in `tell`, in our own slot.
+        let word = unsafe { AtomicU64::from_ptr(engine.node.slot(engine.rank).add(at).cast()) };
+        let word = word.load(Ordering::Acquire);
+        (word & ((1 << KIND) - 1), (word >> KIND) as u8)
+    }
+
+    /// Goes on with the barrier that was entered, as far as others have. Never waits for them.
+    ///
+    /// # Errors
+    /// As [`Engine::far_put_flag`].
+    #[inline]
+    pub(crate) fn go_on(&self, engine: &Engine) -> Result<Found> {
+        let (epoch, last) = (self.epoch.get(), self.last.get());
+        let mut round = self.round.get();
+        while round < last {
+            let (seen, kind) = self.flag(engine, round);
+            if seen < epoch {
+                return Ok(Found::Waits);
+            }
+            // The writer of a later number has passed this barrier, so its kind no longer matters.
+            if kind != self.kind.get() && seen == epoch {
+                return Ok(Found::Differs { member: (self.rank + self.size - (1 << round)) % self.size, kind });
+            }
+            round += 1;
+            self.round.set(round);
+            if round < last {
+                self.tell(engine, (self.rank + (1 << round)) % self.size, round)?;
+            }
+        }
+        Ok(Found::Done)
+    }
+
+    /// Gives up the barrier in progress: the group uses its barriers no more.
+    pub(crate) fn give_up(&self) {
+        self.round.set(self.last.get());
+    }
+}
+
+/// Adds one to a word at `rank`, where all ranks are mapped. Whether this was the last of `size`; then the word is 0 again.
+pub(crate) fn count(engine: &Engine, rank: usize, at: usize, size: usize) -> bool {
+    debug_assert!(engine.routes.all_mapped(), "only where processors reach all ranks");
+    // SAFETY: as in `tell`.
+    let word = unsafe { AtomicU64::from_ptr(engine.node.slot(rank).add(at).cast()) };
+    // AcqRel: the last to come sees what all have written before they came.
+    let last = word.fetch_add(1, Ordering::AcqRel) + 1 == size as u64;
+    if last {
+        // Others count again only after they have heard of this one, so no order is needed here.
+        word.store(0, Ordering::Relaxed);
+    }
+    last
+}
