@@ -136,7 +136,7 @@ impl Context {
     ) -> Self {
         let slot = hub.level(of_team, level);
         let at = |word| hub.memory.in_slot(hub.signal(hub.word(slot, word)));
-        let place = Place { flags: at(BARRIER), spacing: size_of::<u64>(), arrivals: at(ARRIVALS) };
+        let place = Place { flags: at(BARRIER), spacing: size_of::<u64>(), arrivals: at(ARRIVALS), lines: false };
         Context {
             meeting: Meeting::new(Some(Rc::clone(members)), rank, members.len(), place),
             hub: Rc::clone(hub),
@@ -466,7 +466,7 @@ impl Context {
     #[inline]
     fn enter(&self, counter: bool) -> Result<()> {
         let engine = &self.hub.engine;
-        if counter { self.meeting.enter_counter(engine) } else { self.meeting.enter(engine, 0) }
+        if counter { self.meeting.enter_counter(engine, 0) } else { self.meeting.enter(engine, 0, 0) }
     }
 
     /// Whether all members have entered the barrier that this one is in.

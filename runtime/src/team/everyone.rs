@@ -49,7 +49,12 @@ impl Barrier {
             settings::Barrier::Auto => engine.patience().crowded,
         };
         let (flags, arrivals) = (engine.layout.barrier_flag(0), engine.layout.barrier_center());
-        let meeting = Meeting::new(None, engine.rank, engine.size, Place { flags, spacing: LINE, arrivals });
+        let meeting = Meeting::new(
+            None,
+            engine.rank,
+            engine.size,
+            Place { flags, spacing: LINE, arrivals, lines: engine.routes.all_mapped() },
+        );
         Barrier { meeting, central, broken: Cell::new(None), running: Cell::new(false) }
     }
 
@@ -85,7 +90,16 @@ impl Barrier {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if a rank died, or left without entering; [`Error::RanksDiffer`].
-    pub fn enter(&self, _running: &Running<'_>, engine: &Engine, kind: u8) -> Result<()> {
+    pub fn enter(&self, running: &Running<'_>, engine: &Engine, kind: u8) -> Result<()> {
+        self.enter_with(running, engine, kind, 0).map(drop)
+    }
+
+    /// As [`Barrier::enter`]. Whether all ranks brought the same `digest`; `false` also where not all ranks are mapped.
+    ///
+    /// # Errors
+    /// As [`Barrier::enter`].
+    #[inline]
+    pub fn enter_with(&self, _running: &Running<'_>, engine: &Engine, kind: u8, digest: u64) -> Result<bool> {
         if let Some((rank, cause)) = self.broken.get() {
             return Err(Error::PeerLost { rank, cause, doing: DOING.into() });
         }
@@ -97,7 +111,11 @@ impl Barrier {
         // Pairs with the Acquire load in `find_deserter`.
         engine.status(engine.rank).entered.store(self.next_epoch(), Ordering::Release);
         let outcome = quiet.and_then(|()| {
-            if self.central { self.meeting.enter_counter(engine) } else { self.meeting.enter(engine, kind) }
+            if self.central {
+                self.meeting.enter_counter(engine, digest)
+            } else {
+                self.meeting.enter(engine, kind, digest)
+            }
         });
         let outcome = outcome.and_then(|()| self.wait(engine, kind)).map_err(|error| self.named(engine, error));
         if let Err(error) = &outcome {
@@ -106,7 +124,7 @@ impl Barrier {
                 self.broken.set(Some((*rank, *cause)));
             }
         }
-        outcome
+        outcome.map(|()| self.meeting.agreed() && engine.routes.all_mapped())
     }
 
     /// Blocks until all ranks have entered.

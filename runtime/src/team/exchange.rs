@@ -7,6 +7,7 @@ use super::everyone::{Barrier, Running};
 use super::title::{Asked, Earlier, Facts, Noted, Title, Written, differ};
 use crate::engine::{Engine, HeapRange};
 use crate::error::Result;
+use crate::hash;
 use crate::memory::copy;
 use crate::memory::layout::EXCHANGE_LEN;
 
@@ -14,6 +15,17 @@ use crate::memory::layout::EXCHANGE_LEN;
 pub const BOARD: usize = FACTS - size_of::<Title>();
 /// Offset of the [`Facts`] in a board.
 const FACTS: usize = EXCHANGE_LEN - size_of::<Facts>();
+
+/// Whose bytes a rank wants to see. It may be shown others' too. All ranks want the same.
+#[derive(Debug, Clone, Copy)]
+pub enum Wanted {
+    /// Those of all ranks.
+    All,
+    /// Those of one rank.
+    From(usize),
+    /// Those of rank 0 if all show the same, else those of all.
+    Equal,
+}
 
 /// This rank's part in all exchanges of its world.
 ///
@@ -56,7 +68,8 @@ impl Exchange {
         }
     }
 
-    /// Shows `bytes` to all ranks and calls `see` with each rank and its bytes, in rank order. Collective.
+    /// Shows `bytes` to all ranks and calls `see` with the ranks that are `wanted` and their bytes, in rank order. Collective. Where all
+    /// ranks are mapped it takes one barrier, and reads what is wanted.
     ///
     /// # Errors
     /// [`Error::RanksDiffer`] if a rank is in another call, or shows more or fewer bytes; `see` is not called then. As
@@ -70,10 +83,11 @@ impl Exchange {
         engine: &Engine,
         barrier: &Barrier,
         asked: impl Into<Asked>,
+        wanted: Wanted,
         bytes: &[u8],
         mut see: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
-        self.all_of(running, engine, barrier, asked.into(), bytes, &mut see)
+        self.all_of(running, engine, barrier, (asked.into(), wanted), bytes, &mut see)
     }
 
     /// As [`Exchange::all`], once for all callers.
@@ -82,7 +96,7 @@ impl Exchange {
         running: &Running<'_>,
         engine: &Engine,
         barrier: &Barrier,
-        asked: Asked,
+        (asked, wanted): (Asked, Wanted),
         bytes: &[u8],
         see: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<()> {
@@ -104,9 +118,29 @@ impl Exchange {
                 copy::copy(at(engine.rank).add(FACTS), (&raw const facts).cast(), size_of::<Facts>());
             }
         }
-        barrier.enter(running, engine, asked.kind())?;
+        let digest = match wanted {
+            _ if !engine.routes.all_mapped() => 0,
+            Wanted::Equal => hash::and_bytes(title.digest(), bytes),
+            Wanted::All | Wanted::From(_) => title.digest(),
+        };
+        let agreed = barrier.enter_with(running, engine, asked.kind(), digest)?;
         if !engine.routes.all_mapped() {
             return self.all_far(running, engine, barrier, board, title, see);
+        }
+        let mut buffer = [0; BOARD];
+        let mut show = |rank| {
+            // SAFETY: the board is committed and is not written again before this rank enters the next barrier.
+            unsafe { copy::copy(buffer.as_mut_ptr(), at(rank).add(DATA), bytes.len()) };
+            see(rank, &buffer[..bytes.len()]);
+        };
+        if agreed {
+            // All titles agree, as the barrier has found.
+            match wanted {
+                Wanted::All => (0..engine.size).for_each(show),
+                Wanted::From(rank) => show(rank),
+                Wanted::Equal => see(0, bytes),
+            }
+            return Ok(());
         }
         let title_of = |rank| {
             let mut title: Title = bytemuck::Zeroable::zeroed();
@@ -124,12 +158,7 @@ impl Exchange {
             };
             return Err(differ((rank, title_of(rank), facts_of(rank)), (0, reference, facts_of(0)), title.epoch));
         }
-        let mut buffer = [0; BOARD];
-        for rank in 0..engine.size {
-            // SAFETY: as above.
-            unsafe { copy::copy(buffer.as_mut_ptr(), at(rank).add(DATA), bytes.len()) };
-            see(rank, &buffer[..bytes.len()]);
-        }
+        (0..engine.size).for_each(show);
         Ok(())
     }
 

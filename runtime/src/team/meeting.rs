@@ -9,6 +9,12 @@
 //! - *Counter*: every member adds one to a word at member 0, and the last writes the number of the barrier to the first flag of all
 //!   others. It takes one wake-up for each member, dissemination log2 n: that is cheaper where members share cores.
 //!
+//! Where all ranks are mapped, members also learn whether they all brought the same digest. In a dissemination a flag comes with
+//! the digest of its writer, or with 0 if the writer has met another one: so whoever differs from a member, the member hears of it
+//! on the way by which it hears that the other has entered. At the counter, members collect the bits that are 1, and those that are 0,
+//! in any digest, and the last compares them. There are two words for a digest, used in turn: a member that is one barrier ahead
+//! does not overwrite what another has not read.
+//!
 //! Over a network two puts to one flag have no order. So before a member begins a barrier, the flags of its last one are in effect.
 
 use std::cell::Cell;
@@ -26,6 +32,8 @@ pub(crate) struct Place {
     pub(crate) spacing: usize,
     /// The word of the counter, used at member 0.
     pub(crate) arrivals: usize,
+    /// Whether each of these words is the first of a line, of which three and more are free.
+    pub(crate) lines: bool,
 }
 
 /// What a member finds.
@@ -54,7 +62,12 @@ pub(crate) struct Meeting {
     /// The last round. With a counter there is one.
     last: Cell<usize>,
     kind: Cell<u8>,
+    /// This member's digest; [`DIFFERS`] when it has met another one.
+    digest: Cell<u64>,
 }
+
+/// A digest that no member brings.
+const DIFFERS: u64 = 0;
 
 /// The top byte of a flag is the kind of its writer's call.
 const KIND: u32 = 56;
@@ -68,7 +81,8 @@ impl Meeting {
     /// The part of member `rank` of these, or of all `size` ranks.
     pub(crate) fn new(members: Option<Rc<[u32]>>, rank: usize, size: usize, place: Place) -> Meeting {
         let cell = || Cell::new(0);
-        Meeting { members, rank, size, place, epoch: Cell::new(0), round: cell(), last: cell(), kind: Cell::new(0) }
+        let (epoch, digest) = (Cell::new(0), Cell::new(DIFFERS));
+        Meeting { members, rank, size, place, epoch, round: cell(), last: cell(), kind: Cell::new(0), digest }
     }
 
     /// The number of the barrier entered last; the first is 1.
@@ -87,34 +101,71 @@ impl Meeting {
         (0..rounds(self.size)).map(|round| self.world((self.rank + (1 << round)) % self.size))
     }
 
-    /// Enters the next barrier, as part of a call of this kind: below 256, and 0 where kinds are compared elsewhere. The one before is
-    /// done, and its flags are in effect.
+    /// Enters the next barrier, as part of a call of this kind, 0 where kinds are compared elsewhere, and with this digest. The barrier
+    /// before is done, and its flags are in effect.
     ///
     /// # Errors
     /// As [`Engine::far_put_flag`].
     #[inline]
-    pub(crate) fn enter(&self, engine: &Engine, kind: u8) -> Result<()> {
-        self.begin(kind);
+    pub(crate) fn enter(&self, engine: &Engine, kind: u8, digest: u64) -> Result<()> {
+        self.begin(kind, digest);
         self.last.set(rounds(self.size));
         if self.size > 1 { self.tell(engine, (self.rank + 1) % self.size, 0) } else { Ok(()) }
     }
 
     /// As [`Meeting::enter`], by the counter, where all ranks are mapped. Every member uses it for this barrier.
-    pub(crate) fn enter_counter(&self, engine: &Engine) -> Result<()> {
-        self.begin(0);
+    pub(crate) fn enter_counter(&self, engine: &Engine, digest: u64) -> Result<()> {
+        self.begin(0, digest);
         self.last.set(1);
+        if self.place.lines {
+            self.collect(engine);
+        }
         if !count(engine, self.world(0), self.place.arrivals, self.size) {
             return Ok(());
+        }
+        if self.place.lines {
+            self.compare(engine);
         }
         self.round.set(1);
         (0..self.size).filter(|member| *member != self.rank).try_for_each(|member| self.tell(engine, member, 0))
     }
 
+    /// The words beside the counter: bits that are 1, and bits that are 0, in any digest.
+    fn bits<'a>(&self, engine: &'a Engine) -> [&'a AtomicU64; 2] {
+        [1, 2].map(|word| {
+            let at = self.place.arrivals + word * size_of::<u64>();
+            // SAFETY: as in `tell`.
+            unsafe { AtomicU64::from_ptr(engine.node.slot(self.world(0)).add(at).cast()) }
+        })
+    }
+
+    fn collect(&self, engine: &Engine) {
+        let [ones, zeros] = self.bits(engine);
+        // The counter orders them.
+        ones.fetch_or(self.digest.get(), Ordering::Relaxed);
+        zeros.fetch_or(!self.digest.get(), Ordering::Relaxed);
+    }
+
+    /// By the last member, before it tells the others.
+    fn compare(&self, engine: &Engine) {
+        let [ones, zeros] = self.bits(engine).map(|bits| bits.swap(0, Ordering::Relaxed));
+        if ones & zeros != 0 {
+            self.digest.set(DIFFERS);
+        }
+    }
+
+    /// Whether all members brought the same digest to the barrier that is done. Where not all ranks are mapped it is not compared.
     #[inline]
-    fn begin(&self, kind: u8) {
+    pub(crate) fn agreed(&self) -> bool {
+        self.digest.get() != DIFFERS
+    }
+
+    #[inline]
+    fn begin(&self, kind: u8, digest: u64) {
         debug_assert_eq!(self.round.get(), self.last.get(), "the barrier before is done");
         self.epoch.set(self.epoch.get() + 1);
         self.kind.set(kind);
+        self.digest.set(digest.max(DIFFERS + 1));
         self.round.set(0);
     }
 
@@ -127,10 +178,32 @@ impl Meeting {
         }
         // SAFETY: an aligned word inside committed memory of that slot, which is only accessed as an atomic.
         let word = unsafe { AtomicU64::from_ptr(engine.node.slot(to).add(at).cast()) };
+        if self.place.lines {
+            // SAFETY: a word of the same line.
+            let digest = unsafe { AtomicU64::from_ptr(word.as_ptr().add(self.digest_word())) };
+            digest.store(self.digest.get(), Ordering::Relaxed);
+        }
         // Pairs with the Acquire load in `flag`, at that rank.
         word.store(flag, Ordering::Release);
         engine.interface.wake_if_asleep(to);
         Ok(())
+    }
+
+    /// Which word of a flag's line holds the digest.
+    #[inline]
+    fn digest_word(&self) -> usize {
+        1 + (self.epoch.get() % 2) as usize
+    }
+
+    /// Compares the digest that came with the flag of this round.
+    #[inline]
+    fn meet(&self, engine: &Engine, round: usize) {
+        let at = self.place.flags + round * self.place.spacing + self.digest_word() * size_of::<u64>();
+        // SAFETY: a word of the flag's line.
+        let word = unsafe { AtomicU64::from_ptr(engine.node.slot(engine.rank).add(at).cast()) };
+        if word.load(Ordering::Relaxed) != self.digest.get() {
+            self.digest.set(DIFFERS);
+        }
     }
 
     /// The flag of this round here: the number of a barrier, and a kind.
@@ -159,6 +232,9 @@ impl Meeting {
             // The writer of a later number has passed this barrier, so its kind no longer matters.
             if kind != self.kind.get() && seen == epoch {
                 return Ok(Found::Differs { member: (self.rank + self.size - (1 << round)) % self.size, kind });
+            }
+            if self.place.lines {
+                self.meet(engine, round);
             }
             round += 1;
             self.round.set(round);

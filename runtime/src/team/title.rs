@@ -70,6 +70,12 @@ impl Title {
         (self.epoch, self.kind, self.len, self.of) == (other.epoch, other.kind, other.len, other.of)
     }
 
+    /// Equal titles have equal digests, whatever their epochs.
+    pub(super) fn digest(&self) -> u64 {
+        let Earlier { broadcasts, results, places } = self.earlier;
+        [self.len, self.of, broadcasts, results, places].into_iter().fold(self.kind, mix)
+    }
+
     /// Whether both are of the same call, after the same calls.
     pub(super) fn agrees(&self, other: &Title) -> bool {
         self.is_same_call(other) && self.earlier.agrees(&other.earlier)

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::memory::blocks::{Entry, Numbers};
 use crate::memory::heap::Heap;
 use crate::memory::layout::LINE;
+use crate::team::exchange::Wanted;
 use crate::team::title::{Asked, Kind};
 
 const SETTING: &str = "BELLWETHER_HEAP_LIMIT";
@@ -140,10 +141,16 @@ impl World {
         // Before anything is handed back: a call that is refused gives nothing to rank 0.
         let running = self.begin(operation)?;
         self.engine.hand_back()?;
-        let mut requests = Vec::with_capacity(self.size());
-        self.exchange_within(&running, asked, bytemuck::bytes_of(&[bytes as u64, align as u64]), |_, theirs| {
-            requests.push(bytemuck::pod_read_unaligned::<[u64; 2]>(theirs));
-        })?;
+        // One of them if all ask for the same.
+        let mut requests = Vec::new();
+        self.exchange_within(
+            &running,
+            (asked, Wanted::Equal),
+            bytemuck::bytes_of(&[bytes as u64, align as u64]),
+            |_, theirs| {
+                requests.push(bytemuck::pod_read_unaligned::<[u64; 2]>(theirs));
+            },
+        )?;
         for (what, which) in [("the size in bytes of an allocation", 0), ("the alignment of an allocation", 1)] {
             if let Some(rank) = requests.iter().position(|theirs| theirs[which] != requests[0][which]) {
                 let advice = "allocation is collective: every rank must ask for the same, in the same order";
@@ -164,11 +171,16 @@ impl World {
             }
         }
         let mine = answer;
-        self.exchange_within(&running, Kind::Allocate, bytemuck::bytes_of(&mine), |rank, theirs| {
-            if rank == 0 {
-                answer = bytemuck::pod_read_unaligned(theirs);
-            }
-        })?;
+        self.exchange_within(
+            &running,
+            (Kind::Allocate, Wanted::From(0)),
+            bytemuck::bytes_of(&mine),
+            |rank, theirs| {
+                if rank == 0 {
+                    answer = bytemuck::pod_read_unaligned(theirs);
+                }
+            },
+        )?;
         let [offset, free, number] = [answer[0], answer[1], answer[2]].map(|word| word as usize);
         if offset == usize::MAX {
             return Err(Error::OutOfMemory {
@@ -187,11 +199,16 @@ impl World {
         // No borrow is held over an exchange: handlers run in it.
         let backed = self.back(&mut self.allocator.borrow_mut(), start, start + LINE + bytes);
         let mut failed = None;
-        self.exchange_within(&running, Kind::Allocate, &[u8::from(backed.is_err())], |rank, theirs| {
-            if theirs[0] != 0 && failed.is_none() {
-                failed = Some(rank);
-            }
-        })?;
+        self.exchange_within(
+            &running,
+            (Kind::Allocate, Wanted::Equal),
+            &[u8::from(backed.is_err())],
+            |rank, theirs| {
+                if theirs[0] != 0 && failed.is_none() {
+                    failed = Some(rank);
+                }
+            },
+        )?;
         if let Some(rank) = failed {
             if let Some(books) = &mut self.allocator.borrow_mut().books {
                 books.give_back(start);

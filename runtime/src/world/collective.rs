@@ -5,7 +5,7 @@ use bytemuck::Pod;
 
 use super::{PlainData, World};
 use crate::error::{Error, Result};
-use crate::team::exchange::BOARD;
+use crate::team::exchange::{BOARD, Wanted};
 use crate::team::title::{Asked, Kind};
 
 /// Room for words behind their length.
@@ -21,7 +21,7 @@ impl World {
     pub fn allgather<T: PlainData>(&self, mine: &[T]) -> Result<Vec<T>> {
         let mut all = vec![T::zeroed(); mine.len() * self.size()];
         self.engine.at(|| {
-            self.rounds(mine, Asked::data::<T>(Kind::Gather, mine.len()), |rank, start, part| {
+            self.rounds(mine, (Asked::data::<T>(Kind::Gather, mine.len()), Wanted::All), |rank, start, part| {
                 let at = rank * mine.len() + start;
                 all[at..at + part.len()].copy_from_slice(part);
             })
@@ -42,7 +42,7 @@ impl World {
     pub fn allreduce<T: PlainData>(&self, values: &mut [T], combine: impl Fn(T, T) -> T) -> Result<()> {
         let mine = values.to_vec();
         self.engine.at(|| {
-            self.rounds(&mine, Asked::data::<T>(Kind::Reduce, mine.len()), |rank, start, part| {
+            self.rounds(&mine, (Asked::data::<T>(Kind::Reduce, mine.len()), Wanted::All), |rank, start, part| {
                 for (value, theirs) in values[start..].iter_mut().zip(part) {
                     *value = if rank == 0 { *theirs } else { combine(*value, *theirs) };
                 }
@@ -76,7 +76,7 @@ impl World {
         }
         let mine = values.to_vec();
         self.engine.at(|| {
-            self.rounds(&mine, asked, |rank, start, part| {
+            self.rounds(&mine, (asked, Wanted::From(root)), |rank, start, part| {
                 if rank == root {
                     values[start..start + part.len()].copy_from_slice(part);
                 }
@@ -85,7 +85,12 @@ impl World {
     }
 
     /// Passes `mine` through the boards, as many elements at a time as fit; `see` gets rank, first index and part.
-    fn rounds<T: Pod>(&self, mine: &[T], asked: Asked, mut see: impl FnMut(usize, usize, &[T])) -> Result<()> {
+    fn rounds<T: Pod>(
+        &self,
+        mine: &[T],
+        asked: (Asked, Wanted),
+        mut see: impl FnMut(usize, usize, &[T]),
+    ) -> Result<()> {
         const { assert!(size_of::<T>() <= BOARD && size_of::<T>() > 0, "an element fits in an exchange") };
         let mut scratch = vec![T::zeroed(); mine.len().min(BOARD / size_of::<T>())];
         let running = self.begin("a collective call")?;
@@ -128,7 +133,12 @@ impl World {
             board[8..8 + shown].copy_from_slice(&why.as_bytes()[..shown]);
         }
         let mut first = None;
-        let exchange = |see: &mut dyn FnMut(usize, &[u8])| self.engine.at(|| self.exchange(Kind::Agree, &board, see));
+        let exchange = |see: &mut dyn FnMut(usize, &[u8])| {
+            self.engine.at(|| {
+                let running = self.begin("a collective call")?;
+                self.exchange_within(&running, (Kind::Agree, Wanted::Equal), &board, see)
+            })
+        };
         exchange(&mut |rank, theirs: &[u8]| {
             let word = u64::from_ne_bytes(theirs[..8].try_into().expect("eight bytes")) as usize;
             if word != 0 && first.is_none() {

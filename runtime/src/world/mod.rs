@@ -69,7 +69,7 @@ use crate::membership::hosts::Agent;
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::settings::Settings;
 use crate::team::everyone::{Barrier, Running};
-use crate::team::exchange::Exchange;
+use crate::team::exchange::{Exchange, Wanted};
 use crate::team::title::{Asked, Kind};
 
 /// A rank's place in a running job, and its way to all other ranks.
@@ -392,10 +392,15 @@ impl World {
             self.engine.quiet_contexts("leaving")?;
             self.engine.wait_together("leaving", || !self.engine.has_pending() && self.messages.has_no_landings())?;
             let mut sums = [0u64; 2];
-            self.exchange_within(&running, Kind::Finish, bytemuck::bytes_of(&self.engine.traffic()), |_, theirs| {
-                let [sent, delivered] = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);
-                sums = [sums[0] + sent, sums[1] + delivered];
-            })?;
+            self.exchange_within(
+                &running,
+                (Kind::Finish, Wanted::All),
+                bytemuck::bytes_of(&self.engine.traffic()),
+                |_, theirs| {
+                    let [sent, delivered] = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);
+                    sums = [sums[0] + sent, sums[1] + delivered];
+                },
+            )?;
             if sums[0] == sums[1] && before == Some(sums) {
                 return self.engine.take_fault();
             }
@@ -439,21 +444,17 @@ impl World {
         self.barrier.begin(&self.engine, doing)
     }
 
-    /// Shows `bytes` to all ranks and looks at theirs. Collective; every rank shows equally many.
-    pub(crate) fn exchange(&self, asked: impl Into<Asked>, bytes: &[u8], see: impl FnMut(usize, &[u8])) -> Result<()> {
-        self.exchange_within(&self.begin("a collective call")?, asked, bytes, see)
-    }
-
-    /// As [`World::exchange`], as part of a call of several.
+    /// Shows `bytes` to all ranks and sees those that are wanted, as a part of the collective call `running`. Collective; every rank shows
+    /// equally many.
     fn exchange_within(
         &self,
         running: &Running<'_>,
-        asked: impl Into<Asked>,
+        (asked, wanted): (impl Into<Asked>, Wanted),
         bytes: &[u8],
         see: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
         self.messages.before_barrier();
-        self.exchange.all(running, &self.engine, &self.barrier, asked, bytes, see)
+        self.exchange.all(running, &self.engine, &self.barrier, asked, wanted, bytes, see)
     }
 }
 

@@ -10,6 +10,7 @@ use bytemuck::Pod;
 use super::allocate::Block;
 use super::{Symmetric, World};
 use crate::error::{Error, Result};
+use crate::team::exchange::Wanted;
 use crate::team::title::Kind;
 
 /// Who may reach an allocation by pointers.
@@ -40,7 +41,7 @@ impl World {
         self.engine.quiet_contexts("a change of phase")?;
         let mine = [block.number as u64, reach as u64];
         let mut different = None;
-        self.exchange_within(&running, Kind::Phase, bytemuck::bytes_of(&mine), |rank, theirs| {
+        self.exchange_within(&running, (Kind::Phase, Wanted::Equal), bytemuck::bytes_of(&mine), |rank, theirs| {
             let theirs = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);
             if theirs != mine && different.is_none() {
                 different = Some((rank, theirs));
