@@ -466,7 +466,7 @@ impl Context {
     #[inline]
     fn enter(&self, counter: bool) -> Result<()> {
         let engine = &self.hub.engine;
-        if counter { self.meeting.enter_counter(engine, 0) } else { self.meeting.enter(engine, 0, 0) }
+        if counter { self.meeting.enter_counter(engine, 0, || ()) } else { self.meeting.enter(engine, 0, 0) }
     }
 
     /// Whether all members have entered the barrier that this one is in.

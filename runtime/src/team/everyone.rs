@@ -58,6 +58,11 @@ impl Barrier {
         Barrier { meeting, central, broken: Cell::new(None), running: Cell::new(false) }
     }
 
+    /// Whether barriers are by a counter.
+    pub fn is_central(&self) -> bool {
+        self.central
+    }
+
     /// The algorithm in use.
     pub fn name(&self) -> &'static str {
         if self.central { "central counter" } else { "dissemination" }
@@ -91,15 +96,22 @@ impl Barrier {
     /// # Errors
     /// [`Error::PeerLost`] if a rank died, or left without entering; [`Error::RanksDiffer`].
     pub fn enter(&self, running: &Running<'_>, engine: &Engine, kind: u8) -> Result<()> {
-        self.enter_with(running, engine, kind, 0).map(drop)
+        self.enter_with(running, engine, (kind, 0), || ()).map(drop)
     }
 
-    /// As [`Barrier::enter`]. Whether all ranks brought the same `digest`; `false` also where not all ranks are mapped.
+    /// As [`Barrier::enter`], with a kind and a digest. Whether all ranks brought the same digest; `false` also where not all ranks are
+    /// mapped. If they did, and barriers are [by a counter](Barrier::is_central), the last rank runs `alone` before any other leaves.
     ///
     /// # Errors
     /// As [`Barrier::enter`].
     #[inline]
-    pub fn enter_with(&self, _running: &Running<'_>, engine: &Engine, kind: u8, digest: u64) -> Result<bool> {
+    pub fn enter_with(
+        &self,
+        _running: &Running<'_>,
+        engine: &Engine,
+        (kind, digest): (u8, u64),
+        alone: impl FnOnce(),
+    ) -> Result<bool> {
         if let Some((rank, cause)) = self.broken.get() {
             return Err(Error::PeerLost { rank, cause, doing: DOING.into() });
         }
@@ -112,7 +124,7 @@ impl Barrier {
         engine.status(engine.rank).entered.store(self.next_epoch(), Ordering::Release);
         let outcome = quiet.and_then(|()| {
             if self.central {
-                self.meeting.enter_counter(engine, digest)
+                self.meeting.enter_counter(engine, digest, alone)
             } else {
                 self.meeting.enter(engine, kind, digest)
             }

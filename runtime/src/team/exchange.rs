@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::panic::Location;
 
 use super::everyone::{Barrier, Running};
-use super::title::{Asked, Earlier, Facts, Noted, Title, Written, differ};
+use super::title::{Asked, Earlier, Facts, Noted, Title, Written, differ, place_number};
 use crate::engine::{Engine, HeapRange};
 use crate::error::Result;
-use crate::hash;
+use crate::hash::{self, mix};
 use crate::memory::copy;
 use crate::memory::layout::EXCHANGE_LEN;
 
@@ -25,6 +25,22 @@ pub enum Wanted {
     From(usize),
     /// Those of rank 0 if all show the same, else those of all.
     Equal,
+    /// What those of all come to ([`See::result`]), as rank 0's, or those of all.
+    Combined,
+}
+
+/// What takes the bytes that ranks show.
+pub trait See {
+    /// Takes those of a rank.
+    fn see(&mut self, rank: usize, bytes: &[u8]);
+    /// What those of all ranks came to, as if rank 0 had shown it.
+    fn result(&self, _into: &mut [u8]) {}
+}
+
+impl<F: FnMut(usize, &[u8])> See for F {
+    fn see(&mut self, rank: usize, bytes: &[u8]) {
+        self(rank, bytes);
+    }
 }
 
 /// This rank's part in all exchanges of its world.
@@ -85,7 +101,7 @@ impl Exchange {
         asked: impl Into<Asked>,
         wanted: Wanted,
         bytes: &[u8],
-        mut see: impl FnMut(usize, &[u8]),
+        mut see: impl See,
     ) -> Result<()> {
         self.all_of(running, engine, barrier, (asked.into(), wanted), bytes, &mut see)
     }
@@ -98,7 +114,7 @@ impl Exchange {
         barrier: &Barrier,
         (asked, wanted): (Asked, Wanted),
         bytes: &[u8],
-        see: &mut dyn FnMut(usize, &[u8]),
+        see: &mut dyn See,
     ) -> Result<()> {
         assert!(bytes.len() <= BOARD, "{} bytes in one exchange", bytes.len());
         let half = usize::from(self.turn.replace(!self.turn.get()));
@@ -121,24 +137,41 @@ impl Exchange {
         let digest = match wanted {
             _ if !engine.routes.all_mapped() => 0,
             Wanted::Equal => hash::and_bytes(title.digest(), bytes),
-            Wanted::All | Wanted::From(_) => title.digest(),
+            // Calls at one place combine by the same function.
+            Wanted::Combined if barrier.is_central() => {
+                mix(title.digest(), call.map_or(0, |call| place_number(call.place)))
+            }
+            _ => title.digest(),
         };
-        let agreed = barrier.enter_with(running, engine, asked.kind(), digest)?;
+        let mut buffer = [0; BOARD];
+        let mut show = |rank, see: &mut dyn See| {
+            // SAFETY: the board is committed and is not written again before this rank enters the next barrier.
+            unsafe { copy::copy(buffer.as_mut_ptr(), at(rank).add(DATA), bytes.len()) };
+            see.see(rank, &buffer[..bytes.len()]);
+        };
+        let mut combined = false;
+        let alone = || {
+            if let Wanted::Combined = wanted {
+                (0..engine.size).for_each(|rank| show(rank, see));
+                let mut result = [0; BOARD];
+                see.result(&mut result[..bytes.len()]);
+                // SAFETY: all ranks have entered the barrier and none has left, so no other one uses the board of rank 0 now.
+                unsafe { copy::copy(at(0).add(DATA), result.as_ptr(), bytes.len()) };
+                combined = true;
+            }
+        };
+        let agreed = barrier.enter_with(running, engine, (asked.kind(), digest), alone)?;
         if !engine.routes.all_mapped() {
             return self.all_far(running, engine, barrier, board, title, see);
         }
-        let mut buffer = [0; BOARD];
-        let mut show = |rank| {
-            // SAFETY: the board is committed and is not written again before this rank enters the next barrier.
-            unsafe { copy::copy(buffer.as_mut_ptr(), at(rank).add(DATA), bytes.len()) };
-            see(rank, &buffer[..bytes.len()]);
-        };
         if agreed {
             // All titles agree, as the barrier has found.
             match wanted {
-                Wanted::All => (0..engine.size).for_each(show),
-                Wanted::From(rank) => show(rank),
-                Wanted::Equal => see(0, bytes),
+                Wanted::Combined if combined => {}
+                Wanted::Combined if barrier.is_central() => show(0, see),
+                Wanted::All | Wanted::Combined => (0..engine.size).for_each(|rank| show(rank, see)),
+                Wanted::From(rank) => show(rank, see),
+                Wanted::Equal => see.see(0, bytes),
             }
             return Ok(());
         }
@@ -158,7 +191,7 @@ impl Exchange {
             };
             return Err(differ((rank, title_of(rank), facts_of(rank)), (0, reference, facts_of(0)), title.epoch));
         }
-        (0..engine.size).for_each(show);
+        (0..engine.size).for_each(|rank| show(rank, see));
         Ok(())
     }
 
@@ -171,7 +204,7 @@ impl Exchange {
         barrier: &Barrier,
         board: usize,
         title: Title,
-        see: &mut dyn FnMut(usize, &[u8]),
+        see: &mut dyn See,
     ) -> Result<()> {
         let len = size_of::<Title>() + title.len as usize;
         let mut boards = vec![0; len * engine.size];
@@ -196,7 +229,7 @@ impl Exchange {
             return Err(error);
         }
         closed?;
-        boards.chunks_exact(len).enumerate().for_each(|(rank, bytes)| see(rank, &bytes[size_of::<Title>()..]));
+        boards.chunks_exact(len).enumerate().for_each(|(rank, bytes)| see.see(rank, &bytes[size_of::<Title>()..]));
         Ok(())
     }
 }

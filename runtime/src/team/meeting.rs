@@ -113,8 +113,9 @@ impl Meeting {
         if self.size > 1 { self.tell(engine, (self.rank + 1) % self.size, 0) } else { Ok(()) }
     }
 
-    /// As [`Meeting::enter`], by the counter, where all ranks are mapped. Every member uses it for this barrier.
-    pub(crate) fn enter_counter(&self, engine: &Engine, digest: u64) -> Result<()> {
+    /// As [`Meeting::enter`], by the counter, where all ranks are mapped. Every member uses it for this barrier. If all have brought
+    /// the same digest, the last member runs `alone` before any other leaves.
+    pub(crate) fn enter_counter(&self, engine: &Engine, digest: u64, alone: impl FnOnce()) -> Result<()> {
         self.begin(0, digest);
         self.last.set(1);
         if self.place.lines {
@@ -126,6 +127,16 @@ impl Meeting {
         if self.place.lines {
             self.compare(engine);
         }
+        let mut alone_panics = Unopened(Some((self, engine)));
+        if self.agreed() {
+            alone();
+        }
+        alone_panics.0 = None;
+        self.open(engine)
+    }
+
+    /// Lets all others leave.
+    fn open(&self, engine: &Engine) -> Result<()> {
         self.round.set(1);
         (0..self.size).filter(|member| *member != self.rank).try_for_each(|member| self.tell(engine, member, 0))
     }
@@ -248,6 +259,19 @@ impl Meeting {
     /// Gives up the barrier in progress: the group uses its barriers no more.
     pub(crate) fn give_up(&self) {
         self.round.set(self.last.get());
+    }
+}
+
+/// Lets the others leave if the last member panics; they find that members differ.
+struct Unopened<'a>(Option<(&'a Meeting, &'a Engine)>);
+
+impl Drop for Unopened<'_> {
+    fn drop(&mut self) {
+        if let Some((meeting, engine)) = self.0 {
+            meeting.digest.set(DIFFERS);
+            // All are mapped, where telling cannot fail.
+            let _ = meeting.open(engine);
+        }
     }
 }
 

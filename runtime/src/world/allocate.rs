@@ -147,7 +147,7 @@ impl World {
             &running,
             (asked, Wanted::Equal),
             bytemuck::bytes_of(&[bytes as u64, align as u64]),
-            |_, theirs| {
+            |_, theirs: &[u8]| {
                 requests.push(bytemuck::pod_read_unaligned::<[u64; 2]>(theirs));
             },
         )?;
@@ -175,7 +175,7 @@ impl World {
             &running,
             (Kind::Allocate, Wanted::From(0)),
             bytemuck::bytes_of(&mine),
-            |rank, theirs| {
+            |rank, theirs: &[u8]| {
                 if rank == 0 {
                     answer = bytemuck::pod_read_unaligned(theirs);
                 }
@@ -203,7 +203,7 @@ impl World {
             &running,
             (Kind::Allocate, Wanted::Equal),
             &[u8::from(backed.is_err())],
-            |rank, theirs| {
+            |rank, theirs: &[u8]| {
                 if theirs[0] != 0 && failed.is_none() {
                     failed = Some(rank);
                 }

@@ -5,11 +5,63 @@ use bytemuck::Pod;
 
 use super::{PlainData, World};
 use crate::error::{Error, Result};
-use crate::team::exchange::{BOARD, Wanted};
+use crate::team::exchange::{BOARD, See, Wanted};
 use crate::team::title::{Asked, Kind};
 
 /// Room for words behind their length.
 const WORDS: usize = BOARD - 8;
+
+/// What takes the parts of arrays that ranks show.
+trait SeeParts<T> {
+    /// Takes that of a rank, which begins with element `start`.
+    fn see(&mut self, rank: usize, start: usize, part: &[T]);
+    /// What those of all ranks came to.
+    fn result(&self, _start: usize, _into: &mut [T]) {}
+}
+
+impl<T, F: FnMut(usize, usize, &[T])> SeeParts<T> for F {
+    fn see(&mut self, rank: usize, start: usize, part: &[T]) {
+        self(rank, start, part);
+    }
+}
+
+/// A reduction in the order of the ranks.
+struct Reduction<'a, T, C> {
+    values: &'a mut [T],
+    combine: C,
+}
+
+impl<T: Copy, C: Fn(T, T) -> T> SeeParts<T> for Reduction<'_, T, C> {
+    fn see(&mut self, rank: usize, start: usize, part: &[T]) {
+        for (value, theirs) in self.values[start..].iter_mut().zip(part) {
+            *value = if rank == 0 { *theirs } else { (self.combine)(*value, *theirs) };
+        }
+    }
+
+    fn result(&self, start: usize, into: &mut [T]) {
+        into.copy_from_slice(&self.values[start..start + into.len()]);
+    }
+}
+
+/// The bytes of parts as elements.
+struct Parts<T, S> {
+    part: Vec<T>,
+    start: usize,
+    see: S,
+}
+
+impl<T: Pod, S: SeeParts<T>> See for &mut Parts<T, S> {
+    fn see(&mut self, rank: usize, bytes: &[u8]) {
+        bytemuck::cast_slice_mut::<T, u8>(&mut self.part).copy_from_slice(bytes);
+        self.see.see(rank, self.start, &self.part);
+    }
+
+    fn result(&self, into: &mut [u8]) {
+        let mut part = self.part.clone();
+        self.see.result(self.start, &mut part);
+        into.copy_from_slice(bytemuck::cast_slice(&part));
+    }
+}
 
 impl World {
     /// Shows `mine` to all ranks and returns everyone's, in the order of the ranks. Collective; same length on every
@@ -21,10 +73,14 @@ impl World {
     pub fn allgather<T: PlainData>(&self, mine: &[T]) -> Result<Vec<T>> {
         let mut all = vec![T::zeroed(); mine.len() * self.size()];
         self.engine.at(|| {
-            self.rounds(mine, (Asked::data::<T>(Kind::Gather, mine.len()), Wanted::All), |rank, start, part| {
-                let at = rank * mine.len() + start;
-                all[at..at + part.len()].copy_from_slice(part);
-            })
+            self.rounds(
+                mine,
+                (Asked::data::<T>(Kind::Gather, mine.len()), Wanted::All),
+                |rank: usize, start: usize, part: &[T]| {
+                    let at = rank * mine.len() + start;
+                    all[at..at + part.len()].copy_from_slice(part);
+                },
+            )
         })?;
         Ok(all)
     }
@@ -42,11 +98,8 @@ impl World {
     pub fn allreduce<T: PlainData>(&self, values: &mut [T], combine: impl Fn(T, T) -> T) -> Result<()> {
         let mine = values.to_vec();
         self.engine.at(|| {
-            self.rounds(&mine, (Asked::data::<T>(Kind::Reduce, mine.len()), Wanted::All), |rank, start, part| {
-                for (value, theirs) in values[start..].iter_mut().zip(part) {
-                    *value = if rank == 0 { *theirs } else { combine(*value, *theirs) };
-                }
-            })?;
+            let asked = (Asked::data::<T>(Kind::Reduce, mine.len()), Wanted::Combined);
+            self.rounds(&mine, asked, Reduction { values, combine: &combine })?;
             self.exchange.note_result(&self.engine, bytemuck::cast_slice(values));
             Ok(())
         })
@@ -76,7 +129,7 @@ impl World {
         }
         let mine = values.to_vec();
         self.engine.at(|| {
-            self.rounds(&mine, (asked, Wanted::From(root)), |rank, start, part| {
+            self.rounds(&mine, (asked, Wanted::From(root)), |rank: usize, start: usize, part: &[T]| {
                 if rank == root {
                     values[start..start + part.len()].copy_from_slice(part);
                 }
@@ -84,26 +137,18 @@ impl World {
         })
     }
 
-    /// Passes `mine` through the boards, as many elements at a time as fit; `see` gets rank, first index and part.
-    fn rounds<T: Pod>(
-        &self,
-        mine: &[T],
-        asked: (Asked, Wanted),
-        mut see: impl FnMut(usize, usize, &[T]),
-    ) -> Result<()> {
+    /// Passes `mine` through the boards, as many elements at a time as fit.
+    fn rounds<T: Pod>(&self, mine: &[T], asked: (Asked, Wanted), see: impl SeeParts<T>) -> Result<()> {
         const { assert!(size_of::<T>() <= BOARD && size_of::<T>() > 0, "an element fits in an exchange") };
-        let mut scratch = vec![T::zeroed(); mine.len().min(BOARD / size_of::<T>())];
         let running = self.begin("a collective call")?;
-        let mut start = 0;
+        let most = mine.len().min(BOARD / size_of::<T>());
+        let mut parts = Parts { part: vec![T::zeroed(); most], start: 0, see };
         loop {
-            let part = &mine[start..mine.len().min(start + scratch.len())];
-            self.exchange_within(&running, asked, bytemuck::cast_slice(part), |rank, theirs| {
-                let scratch = &mut scratch[..part.len()];
-                bytemuck::cast_slice_mut::<T, u8>(scratch).copy_from_slice(theirs);
-                see(rank, start, scratch);
-            })?;
-            start += part.len();
-            if start == mine.len() {
+            let part = &mine[parts.start..mine.len().min(parts.start + most)];
+            parts.part.truncate(part.len());
+            self.exchange_within(&running, asked, bytemuck::cast_slice(part), &mut parts)?;
+            parts.start += part.len();
+            if parts.start == mine.len() {
                 return Ok(());
             }
         }
@@ -136,7 +181,9 @@ impl World {
         let exchange = |see: &mut dyn FnMut(usize, &[u8])| {
             self.engine.at(|| {
                 let running = self.begin("a collective call")?;
-                self.exchange_within(&running, (Kind::Agree, Wanted::Equal), &board, see)
+                self.exchange_within(&running, (Kind::Agree, Wanted::Equal), &board, |rank, theirs: &[u8]| {
+                    see(rank, theirs)
+                })
             })
         };
         exchange(&mut |rank, theirs: &[u8]| {

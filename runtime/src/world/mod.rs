@@ -69,7 +69,7 @@ use crate::membership::hosts::Agent;
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::settings::Settings;
 use crate::team::everyone::{Barrier, Running};
-use crate::team::exchange::{Exchange, Wanted};
+use crate::team::exchange::{Exchange, See, Wanted};
 use crate::team::title::{Asked, Kind};
 
 /// A rank's place in a running job, and its way to all other ranks.
@@ -396,7 +396,7 @@ impl World {
                 &running,
                 (Kind::Finish, Wanted::All),
                 bytemuck::bytes_of(&self.engine.traffic()),
-                |_, theirs| {
+                |_, theirs: &[u8]| {
                     let [sent, delivered] = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);
                     sums = [sums[0] + sent, sums[1] + delivered];
                 },
@@ -451,7 +451,7 @@ impl World {
         running: &Running<'_>,
         (asked, wanted): (impl Into<Asked>, Wanted),
         bytes: &[u8],
-        see: impl FnMut(usize, &[u8]),
+        see: impl See,
     ) -> Result<()> {
         self.messages.before_barrier();
         self.exchange.all(running, &self.engine, &self.barrier, asked, wanted, bytes, see)

@@ -41,12 +41,17 @@ impl World {
         self.engine.quiet_contexts("a change of phase")?;
         let mine = [block.number as u64, reach as u64];
         let mut different = None;
-        self.exchange_within(&running, (Kind::Phase, Wanted::Equal), bytemuck::bytes_of(&mine), |rank, theirs| {
-            let theirs = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);
-            if theirs != mine && different.is_none() {
-                different = Some((rank, theirs));
-            }
-        })?;
+        self.exchange_within(
+            &running,
+            (Kind::Phase, Wanted::Equal),
+            bytemuck::bytes_of(&mine),
+            |rank, theirs: &[u8]| {
+                let theirs = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);
+                if theirs != mine && different.is_none() {
+                    different = Some((rank, theirs));
+                }
+            },
+        )?;
         if let Some((rank, theirs)) = different {
             let tell = |[block, reach]: [u64; 2]| {
                 format!("allocation {block} to its {}", if reach == 0 { "local phase" } else { "shared phase" })
