@@ -199,3 +199,72 @@ impl World {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
+
+    use crate::settings::{Barrier, Settings};
+    use crate::{Threads, World};
+
+    /// What each of `ranks` ranks gives.
+    fn each<R: Send>(barrier: Barrier, ranks: usize, body: impl Fn(&World) -> R + Sync) -> Vec<R> {
+        let settings = Settings { barrier, ..Settings::default() };
+        Threads::new(ranks).settings(settings).deadline(Duration::from_secs(60)).run(body).expect("threads start")
+    }
+
+    #[test]
+    fn ranks_learn_whether_all_brought_the_same_digest() {
+        for barrier in [Barrier::Central, Barrier::Dissemination] {
+            for ranks in [1, 2, 3, 5, 7] {
+                each(barrier, ranks, |world| {
+                    for number in 0..300 {
+                        // In every other barrier one rank differs.
+                        let one = number % 2 == 1 && world.rank() == number / 2 % ranks;
+                        let running = world.begin("a test").expect("no other call");
+                        let facts = (0, 7 + u64::from(one));
+                        let agreed =
+                            world.barrier.enter_with(&running, world.engine(), facts, || ()).expect("all enter");
+                        assert_eq!(
+                            agreed,
+                            number % 2 == 0 || ranks == 1,
+                            "{barrier:?}, {ranks} ranks, number {number}"
+                        );
+                    }
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn one_rank_combines_for_all_where_barriers_are_by_a_counter() {
+        for (ranks, len) in [(2, 1), (3, 5), (5, 1000), (7, 0)] {
+            let combined = each(Barrier::Central, ranks, |world| {
+                let (count, mut sums) = (Cell::new(0), vec![world.rank(); len]);
+                let add = |a: usize, b: usize| {
+                    count.set(count.get() + 1);
+                    a + b
+                };
+                world.allreduce(&mut sums, add).expect("all call it");
+                assert_eq!(sums, vec![ranks * (ranks - 1) / 2; len]);
+                count.get()
+            });
+            assert_eq!(combined.iter().sum::<usize>(), (ranks - 1) * len, "{ranks} ranks: {combined:?}");
+        }
+    }
+
+    #[test]
+    fn an_operator_that_panics_leaves_nobody_waiting() {
+        for barrier in [Barrier::Central, Barrier::Dissemination] {
+            let panicked = each(barrier, 5, |world| {
+                let call = || world.allreduce(&mut [1u64], |_, _| panic!("an operator that panics"));
+                let panicked = catch_unwind(AssertUnwindSafe(call)).is_err();
+                world.barrier().expect("the world goes on");
+                panicked
+            });
+            assert_eq!(panicked, [true; 5], "{barrier:?}");
+        }
+    }
+}
