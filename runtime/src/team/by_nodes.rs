@@ -1,11 +1,11 @@
-//! Collectives of a team on several nodes, put together from the same collectives on each node and between the nodes' heads, so
+//! Collectives of a team on several nodes, put together from the same collectives on each node and between the nodes' leaders, so
 //! that less travels between nodes.
 //!
 //! # Why reductions keep their bits
 //! Every reduction combines along one tree over the members' numbers: neighbours in pairs, pairs of neighbours, and so on; what
 //! has no neighbour goes up as it is ([`super::operator::Fold`]). Which member is where does not enter into it, so a team of
 //! the same size gives the same bits on any layout. A node may combine its members' values only if they are a whole subtree,
-//! and the heads may go on only if the nodes' subtrees are the next level's leaves: so it is where nodes are blocks of the same
+//! and the leaders may go on only if the nodes' subtrees are the next level's leaves: so it is where nodes are blocks of the same
 //! power of two, but for a shorter last one ([`super::nodes::Layout::whole`]). Then the composition is this tree, for every
 //! operator, and nothing is asked of it but what it says anyway. On other layouts values are not combined on the way at all:
 //! all contributions travel, together, and are combined along the tree where they are wanted. That is worth it for few bytes,
@@ -38,26 +38,26 @@ type Composed<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// Runs `body` on one of the groups, as part of the collective that `team` is in.
 async fn on<R>(group: &Context, team: &Context, body: impl Future<Output = Result<R>>) -> Result<R> {
-    group.place.set(team.place.get());
+    group.called_at.set(team.called_at.get());
     group.collective(team.head(), "", body).await
 }
 
 /// Nobody leaves before all members have entered.
 pub(super) fn barrier<'a>(nodes: &'a Nodes) -> Composed<'a> {
     Box::pin(async move {
-        let mates = &nodes.mates;
-        let others = 1..mates.size();
-        // A mate comes again only when the head has let it go, so the head never counts one for another.
-        if let Some(heads) = &nodes.heads {
-            mates.heard_word(UP, others.len()).await?;
-            enter(heads).await?;
-            heads.met();
-            others.clone().try_for_each(|mate| mates.signal_word(mate, DOWN))?;
+        let local = &nodes.local;
+        let others = 1..local.size();
+        // A member comes again only when the leader has let it go, so the leader never counts one for another.
+        if let Some(leaders) = &nodes.leaders {
+            local.heard_word(UP, others.len()).await?;
+            enter(leaders).await?;
+            leaders.met();
+            others.clone().try_for_each(|member| local.signal_word(member, DOWN))?;
         } else {
-            mates.signal_word(0, UP)?;
-            mates.heard_word(DOWN, 1).await?;
+            local.signal_word(0, UP)?;
+            local.heard_word(DOWN, 1).await?;
         }
-        mates.met();
+        local.met();
         Ok(())
     })
 }
@@ -72,15 +72,15 @@ pub(super) fn broadcast_by<'a, T: Pod>(
     Box::pin(async move {
         let (home, place) = nodes.place(root);
         // A piece is passed on while the next one comes.
-        for values in pieces_of(values, chunk::<T>(nodes.mates.room(1))) {
+        for values in pieces_of(values, chunk::<T>(nodes.local.room(1))) {
             if nodes.own == home {
-                on(&nodes.mates, team, broadcast(&nodes.mates, place, values)).await?;
+                on(&nodes.local, team, broadcast(&nodes.local, place, values)).await?;
             }
-            if let Some(heads) = &nodes.heads {
-                on(heads, team, broadcast(heads, home, values)).await?;
+            if let Some(leaders) = &nodes.leaders {
+                on(leaders, team, broadcast(leaders, home, values)).await?;
             }
             if nodes.own != home {
-                on(&nodes.mates, team, broadcast(&nodes.mates, 0, values)).await?;
+                on(&nodes.local, team, broadcast(&nodes.local, 0, values)).await?;
             }
         }
         Ok(())
@@ -95,13 +95,13 @@ pub(super) fn allgather_by<'a, T: Pod>(
     all: &'a mut [T],
 ) -> Composed<'a> {
     Box::pin(async move {
-        let (len, mates) = (mine.len(), &nodes.mates);
-        let ours = to_head(team, nodes, mine).await?;
+        let (len, local) = (mine.len(), &nodes.local);
+        let ours = to_leader(team, nodes, mine).await?;
         let mut packed = vec![T::zeroed(); nodes.room() * len];
-        if let Some(heads) = &nodes.heads {
-            on(heads, team, allgather(heads, &ours, &mut packed)).await?;
+        if let Some(leaders) = &nodes.leaders {
+            on(leaders, team, allgather(leaders, &ours, &mut packed)).await?;
         }
-        on(mates, team, broadcast(mates, 0, &mut packed)).await?;
+        on(local, team, broadcast(local, 0, &mut packed)).await?;
         unpack(nodes, len, &packed, all);
         Ok(())
     })
@@ -116,14 +116,14 @@ pub(super) fn gather_by<'a, T: Pod>(
     all: &'a mut [T],
 ) -> Composed<'a> {
     Box::pin(async move {
-        let (len, mates) = (mine.len(), &nodes.mates);
-        let ours = to_head(team, nodes, mine).await?;
+        let (len, local) = (mine.len(), &nodes.local);
+        let ours = to_leader(team, nodes, mine).await?;
         let ([home, place], mut packed) = packed_for(nodes, root, len);
-        if let Some(heads) = &nodes.heads {
-            on(heads, team, gather(heads, home, &ours, &mut packed)).await?;
+        if let Some(leaders) = &nodes.leaders {
+            on(leaders, team, gather(leaders, home, &ours, &mut packed)).await?;
         }
         if nodes.own == home && place != 0 {
-            on(mates, team, pass(mates, [0, place], nodes.room() * len, &mut packed)).await?;
+            on(local, team, pass(local, [0, place], nodes.room() * len, &mut packed)).await?;
         }
         if team.rank == root {
             unpack(nodes, len, &packed, all);
@@ -141,7 +141,7 @@ pub(super) fn scatter_by<'a, T: Pod>(
     mine: &'a mut [T],
 ) -> Composed<'a> {
     Box::pin(async move {
-        let (len, mates) = (mine.len(), &nodes.mates);
+        let (len, local) = (mine.len(), &nodes.local);
         let ([home, place], mut packed) = packed_for(nodes, root, len);
         if team.rank == root {
             for (member, place) in nodes.places() {
@@ -149,13 +149,13 @@ pub(super) fn scatter_by<'a, T: Pod>(
             }
         }
         if nodes.own == home && place != 0 {
-            on(mates, team, pass(mates, [place, 0], nodes.room() * len, &mut packed)).await?;
+            on(local, team, pass(local, [place, 0], nodes.room() * len, &mut packed)).await?;
         }
-        let mut ours = vec![T::zeroed(); if nodes.heads.is_some() { nodes.layout.most * len } else { 0 }];
-        if let Some(heads) = &nodes.heads {
-            on(heads, team, scatter(heads, home, &packed, &mut ours)).await?;
+        let mut ours = vec![T::zeroed(); if nodes.leaders.is_some() { nodes.layout.most * len } else { 0 }];
+        if let Some(leaders) = &nodes.leaders {
+            on(leaders, team, scatter(leaders, home, &packed, &mut ours)).await?;
         }
-        on(mates, team, scatter(mates, 0, &ours, mine)).await
+        on(local, team, scatter(local, 0, &ours, mine)).await
     })
 }
 
@@ -167,13 +167,13 @@ pub(super) fn allreduce_by<'a, T: Pod, O: Operator<T>>(
     op: &'a O,
 ) -> Composed<'a> {
     Box::pin(async move {
-        let mates = &nodes.mates;
+        let local = &nodes.local;
         if nodes.layout.whole {
-            on(mates, team, reduce(mates, 0, values, op)).await?;
-            if let Some(heads) = &nodes.heads {
-                on(heads, team, allreduce(heads, values, op)).await?;
+            on(local, team, reduce(local, 0, values, op)).await?;
+            if let Some(leaders) = &nodes.leaders {
+                on(leaders, team, allreduce(leaders, values, op)).await?;
             }
-            return on(mates, team, broadcast(mates, 0, values)).await;
+            return on(local, team, broadcast(local, 0, values)).await;
         }
         let mut fold = Fold::new(op);
         let mut all = Vec::new();
@@ -195,15 +195,15 @@ pub(super) fn reduce_by<'a, T: Pod, O: Operator<T>>(
     op: &'a O,
 ) -> Composed<'a> {
     Box::pin(async move {
-        let mates = &nodes.mates;
+        let local = &nodes.local;
         if nodes.layout.whole {
             let (home, place) = nodes.place(root);
-            on(mates, team, reduce(mates, 0, values, op)).await?;
-            if let Some(heads) = &nodes.heads {
-                on(heads, team, reduce(heads, home, values, op)).await?;
+            on(local, team, reduce(local, 0, values, op)).await?;
+            if let Some(leaders) = &nodes.leaders {
+                on(leaders, team, reduce(leaders, home, values, op)).await?;
             }
             if nodes.own == home && place != 0 {
-                on(mates, team, pass(mates, [0, place], values.len(), values)).await?;
+                on(local, team, pass(local, [0, place], values.len(), values)).await?;
             }
             return Ok(());
         }
@@ -228,51 +228,51 @@ pub(super) fn alltoall_by<'a, T: Pod>(
     len: usize,
 ) -> Composed<'a> {
     Box::pin(async move {
-        let (mates, most) = (&nodes.mates, nodes.layout.most);
+        let (local, most) = (&nodes.local, nodes.layout.most);
         // By places: what goes to a node lies together, and is as long for all of them.
         let (row, part) = (nodes.room() * len, most * len);
         let mut mine = vec![T::zeroed(); row];
         for (member, place) in nodes.places() {
             mine[place * len..][..len].copy_from_slice(&values[member * len..][..len]);
         }
-        let mut rows = to_head(team, nodes, &mine).await?;
-        if let Some(heads) = &nodes.heads {
+        let mut rows = to_leader(team, nodes, &mine).await?;
+        if let Some(leaders) = &nodes.leaders {
             // To each node what all members here have for it; from each, the same of its members.
             let mut packed = vec![T::zeroed(); rows.len()];
-            for (mate, row) in rows.chunks_exact(row.max(1)).enumerate() {
+            for (member, row) in rows.chunks_exact(row.max(1)).enumerate() {
                 for (node, theirs) in row.chunks_exact(part).enumerate() {
-                    packed[(node * most + mate) * part..][..part].copy_from_slice(theirs);
+                    packed[(node * most + member) * part..][..part].copy_from_slice(theirs);
                 }
             }
-            let ranges = ranges(&vec![most * part; heads.size()]);
+            let ranges = ranges(&vec![most * part; leaders.size()]);
             let mut came = vec![T::zeroed(); packed.len()];
-            on(heads, team, alltoallv(heads, &packed, &ranges, &mut came, &ranges, most * part)).await?;
+            on(leaders, team, alltoallv(leaders, &packed, &ranges, &mut came, &ranges, most * part)).await?;
             for (place, theirs) in came.chunks_exact(part.max(1)).enumerate() {
-                for (mate, theirs) in theirs.chunks_exact(len).enumerate() {
-                    rows[mate * row + place * len..][..len].copy_from_slice(theirs);
+                for (member, theirs) in theirs.chunks_exact(len).enumerate() {
+                    rows[member * row + place * len..][..len].copy_from_slice(theirs);
                 }
             }
         }
-        on(mates, team, scatter(mates, 0, &rows, &mut mine)).await?;
+        on(local, team, scatter(local, 0, &rows, &mut mine)).await?;
         unpack(nodes, len, &mine, values);
         Ok(())
     })
 }
 
 /// The root's node, and its place there; and room for what all members have, by places, where that is wanted: at the root,
-/// and at the head of its node.
+/// and at the leader of its node.
 fn packed_for<T: Pod>(nodes: &Nodes, root: usize, len: usize) -> ([usize; 2], Vec<T>) {
     let (home, place) = nodes.place(root);
-    let wanted = nodes.own == home && [0, place].contains(&nodes.mates.rank);
+    let wanted = nodes.own == home && [0, place].contains(&nodes.local.rank);
     ([home, place], vec![T::zeroed(); if wanted { nodes.room() * len } else { 0 }])
 }
 
-/// Everyone's `mine` to the head of its node, with room for as many as the largest node has; elsewhere nothing.
-async fn to_head<T: Pod>(team: &Context, nodes: &Nodes, mine: &[T]) -> Result<Vec<T>> {
-    let (len, mates) = (mine.len(), &nodes.mates);
-    let mut ours = vec![T::zeroed(); if nodes.heads.is_some() { nodes.layout.most * len } else { 0 }];
-    let filled = if nodes.heads.is_some() { mates.size() * len } else { 0 };
-    on(mates, team, gather(mates, 0, mine, &mut ours[..filled])).await?;
+/// Everyone's `mine` to the leader of its node, with room for as many as the largest node has; elsewhere nothing.
+async fn to_leader<T: Pod>(team: &Context, nodes: &Nodes, mine: &[T]) -> Result<Vec<T>> {
+    let (len, local) = (mine.len(), &nodes.local);
+    let mut ours = vec![T::zeroed(); if nodes.leaders.is_some() { nodes.layout.most * len } else { 0 }];
+    let filled = if nodes.leaders.is_some() { local.size() * len } else { 0 };
+    on(local, team, gather(local, 0, mine, &mut ours[..filled])).await?;
     Ok(ours)
 }
 

@@ -10,14 +10,13 @@
 //! A member waits for each of its signals in the step that the signal belongs to. So after its last collective no signal is
 //! outstanding, and the slot is clean for another team.
 
+mod wait;
+
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::panic::Location;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
-use std::time::{Duration, Instant};
 
 use crate::error::{Doing, Error, Loss, Result};
 use crate::settings::Collectives;
@@ -26,30 +25,12 @@ use bytemuck::Pod;
 
 use super::head::{Head, Kind};
 use super::hub::{ARRIVALS, BARRIER, COUNTERS, DEPTH, Hub, PORTS};
-use super::meeting::{Found, Meeting, Place, count, rounds};
+use super::meeting::{Meeting, Place, rounds};
 use super::nodes::Nodes;
 use super::record::{self, KEPT, Said};
 
 /// Bytes before the data of a message: its head. Data of any alignment up to a cache line follows.
 const HEAD: usize = size_of::<Head>();
-/// A wait checks the other members' records each time this has passed.
-const LONG: Duration = Duration::from_millis(20);
-/// Polls of a wait before it reads the clock.
-const POLLS: u32 = 64;
-/// The same with more ranks than cores, where a wait soon sleeps between polls.
-const POLLS_CROWDED: u32 = 16;
-
-/// How long a wait has lasted.
-#[derive(Default)]
-struct Patience {
-    polls: u32,
-    /// When it last read its peers' records.
-    since: Option<Instant>,
-}
-
-/// What a member waits for.
-const WAITING: &str = "waiting for a signal";
-
 /// Why a team has failed.
 #[derive(Debug, Clone)]
 enum Broken {
@@ -86,7 +67,7 @@ pub(super) struct Context {
     /// Collectives begun that have not completed without error. Signals for them may still arrive.
     unfinished: Cell<usize>,
     /// Where the program called the collective that is in progress, or that is begun next.
-    pub(super) place: Cell<Option<&'static Location<'static>>>,
+    pub(super) called_at: Cell<Option<&'static Location<'static>>>,
     /// What the record has of who called: type's name and place.
     written: [Cell<Written>; KEPT],
     broken: RefCell<Option<Broken>>,
@@ -152,7 +133,7 @@ impl Context {
             next: Cell::new(0),
             used: Cell::new(0),
             unfinished: Cell::new(0),
-            place: Cell::new(None),
+            called_at: Cell::new(None),
             written: Default::default(),
             broken: RefCell::default(),
             lost: Cell::default(),
@@ -266,7 +247,7 @@ impl Context {
     /// Says in this rank's record which collective it begins.
     #[inline]
     fn record(&self, head: Head, of: &'static str) {
-        let (number, now) = (self.number.get(), (of, self.place.get()));
+        let (number, now) = (self.number.get(), (of, self.called_at.get()));
         let before = self.written[record::kept(number)].replace(now);
         // A loop calls at the same place again: the addresses tell, and the texts are not compared.
         let at = |(of, place): Written| (of.as_ptr(), of.len(), place.map(std::ptr::from_ref));
@@ -415,142 +396,6 @@ impl Context {
         self.signal(to, step, port)
     }
 
-    /// Waits for `count` signals.
-    #[inline]
-    pub(super) async fn heard(&self, step: Step, port: usize, count: usize) -> Result<()> {
-        self.heard_word(step.port(port), count).await
-    }
-
-    pub(super) async fn heard_word(&self, word: usize, count: usize) -> Result<()> {
-        if count == 0 {
-            return Ok(());
-        }
-        let word = self.hub.word(self.slot, word);
-        let (at, expected) = (self.hub.signal(word), self.hub.expected(word, count));
-        self.until(|| Ok(self.hub.memory.signals(at) >= expected)).await?;
-        self.hub.saw(word, count);
-        Ok(())
-    }
-
-    /// Waits until other members have made `came` true.
-    async fn until(&self, mut came: impl FnMut() -> Result<bool>) -> Result<()> {
-        let mut patience = Patience::default();
-        std::future::poll_fn(|context| match self.hub.engine.look(WAITING, context, || Ok(came()?.then_some(()))) {
-            Poll::Pending => self.bear(&mut patience).map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending),
-            ready => ready,
-        })
-        .await
-    }
-
-    /// Between two polls of a wait. Fails if other members are known to be in another collective, or to have failed.
-    #[inline]
-    fn bear(&self, patience: &mut Patience) -> Result<()> {
-        if let Some(rank) = if self.is_mapped() { None } else { self.told() } {
-            let why = "a team's collective failed or panicked there, and its own error says how".into();
-            return Err(Error::Agreed { rank, why });
-        }
-        patience.polls = patience.polls.saturating_add(1);
-        let few = if self.hub.engine.patience().crowded { POLLS_CROWDED } else { POLLS };
-        if patience.polls < few { Ok(()) } else { self.check_peers(&mut patience.since) }
-    }
-
-    /// A barrier: by the counter, where all are mapped, or by dissemination. Over a network the flags of the last one are in effect.
-    pub(super) async fn assemble(&self, counter: bool) -> Result<()> {
-        let outcome = match self.enter(counter) {
-            Ok(()) => self.until(|| self.have_entered()).await,
-            entered => entered,
-        };
-        self.assembled(outcome)
-    }
-
-    #[inline]
-    fn enter(&self, counter: bool) -> Result<()> {
-        let engine = &self.hub.engine;
-        if counter { self.meeting.enter_counter(engine, 0, || ()) } else { self.meeting.enter(engine, 0, 0) }
-    }
-
-    /// Whether all members have entered the barrier that this one is in.
-    #[inline]
-    fn have_entered(&self) -> Result<bool> {
-        match self.meeting.go_on(&self.hub.engine)? {
-            Found::Waits => Ok(false),
-            Found::Done => Ok(true),
-            Found::Differs { member, kind } => {
-                let why = format!("a flag of a team's barrier with kind {kind}, which no member writes");
-                Err(Error::BadMessage { from: self.world(member), why })
-            }
-        }
-    }
-
-    /// After the wait in a barrier.
-    #[inline]
-    fn assembled(&self, outcome: Result<()>) -> Result<()> {
-        if outcome.is_err() {
-            self.meeting.give_up();
-        }
-        outcome?;
-        if self.is_mapped() {
-            return Ok(());
-        }
-        // Push out flags that met backpressure. They would otherwise stay here until this rank's next call.
-        self.meeting.partners().try_for_each(|rank| self.hub.engine.far_hand_over(Kind::Barrier.doing(), rank))
-    }
-
-    /// The barrier as a collective of its own, without a future. Members are mapped, and no collective of this team is under way.
-    pub(super) fn barrier_now(&self, counter: bool) -> Result<()> {
-        let (engine, doing) = (&self.hub.engine, Kind::Barrier.doing());
-        self.place.set(engine.call().map(|call| call.place));
-        self.begin(Head::new::<()>(Kind::Barrier, 0), "")?;
-        let mut patience = Patience::default();
-        let mut failed = Ok(());
-        let entered = engine.quiet(doing).and_then(|()| self.enter(counter));
-        let waited = entered.and_then(|()| {
-            engine.wait_together(doing, || {
-                let outcome = self.have_entered();
-                if let Ok(false) = outcome {
-                    failed = self.bear(&mut patience);
-                    return failed.is_err();
-                }
-                failed = outcome.map(drop);
-                true
-            })
-        });
-        let outcome = self.assembled(waited.and(failed));
-        self.met();
-        self.end(&outcome);
-        outcome
-    }
-
-    /// Adds one to this step's counter, at member 0, where all are mapped. Whether this member was the last.
-    pub(super) fn count(&self, step: Step) -> bool {
-        let at = self.hub.memory.in_slot(self.hub.signal(self.hub.word(self.slot, step.counter())));
-        count(&self.hub.engine, self.world(0), at, self.size())
-    }
-
-    /// In a long wait, where records are mapped: fails if another member is in a different collective, or has failed.
-    fn check_peers(&self, since: &mut Option<Instant>) -> Result<()> {
-        let now = Instant::now();
-        let begun = *since.get_or_insert(now);
-        if now - begun < LONG || !self.is_mapped() {
-            return Ok(());
-        }
-        *since = Some(now);
-        let ours = (self.world(self.rank), self.head.get());
-        for rank in self.members.iter().map(|rank| *rank as usize).filter(|rank| *rank != ours.0) {
-            match self.said(rank, self.number.get()) {
-                Said::Begun(head) if !head.agrees(ours.1) => {
-                    return Err(self.error((rank, head), ours, self.number.get()));
-                }
-                Said::Failed(why) => return Err(Error::Agreed { rank, why }),
-                Said::Lost(rank, cause) => {
-                    return Err(Error::PeerLost { rank, cause, doing: ours.1.doing().into() });
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
     /// Checks that what `from` has put in a part of this rank's buffer belongs to this collective.
     #[inline]
     pub(super) fn verify<T: Pod>(&self, from: usize, step: Step, part: (usize, usize)) -> Result<()> {
@@ -591,7 +436,7 @@ impl Context {
 
     /// Notes what an allreduce by a closure gave: the next collective tells members whose closures differ.
     pub(super) fn note_result(&self, result: &[u8]) {
-        self.head.set(self.head.get().with_result(result, self.place.get()));
+        self.head.set(self.head.get().with_result(result, self.called_at.get()));
     }
 
     fn said(&self, rank: usize, number: u64) -> Said {
@@ -621,17 +466,6 @@ impl Context {
             return Err(self.differ(from, head));
         }
         self.hub.memory.get(self.world(owner), at + HEAD, bytemuck::cast_slice_mut(data))
-    }
-
-    /// A barrier. Boxed, so that [`Context::step`] can await it.
-    pub(super) fn meet(&self) -> Pin<Box<dyn Future<Output = Result<()>> + '_>> {
-        Box::pin(async move {
-            // Flags have no order among puts.
-            self.hub.quiet(self.head().doing()).await?;
-            super::barrier::enter(self).await?;
-            self.met();
-            Ok(())
-        })
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) const DEPTH: usize = 4;
 pub(super) const PORTS: usize = 32;
 /// First signal word of the barrier's rounds.
 pub(super) const BARRIER: usize = DEPTH * PORTS;
-/// A node's barrier: that a member has come, at the head; and that all have, at the others.
+/// A node's barrier: that a member has come, at the leader; and that all have, at the others.
 pub(super) const UP: usize = BARRIER + PORTS - 2;
 pub(super) const DOWN: usize = UP + 1;
 /// First of the words that members count up together, one for each buffer and one for the barrier.

@@ -46,10 +46,10 @@ pub(super) struct Nodes {
     pub(super) layout: Layout,
     /// Which of the nodes is this rank's.
     pub(super) own: usize,
-    /// The members on this rank's node; the first of them is the node's head.
-    pub(super) mates: Context,
-    /// The heads, one of each node, in the order of the nodes; at a head.
-    pub(super) heads: Option<Context>,
+    /// The members on this rank's node; the first of them is the node's leader.
+    pub(super) local: Context,
+    /// The leaders, one of each node, in the order of the nodes; at a leader.
+    pub(super) leaders: Option<Context>,
 }
 
 impl Nodes {
@@ -59,11 +59,11 @@ impl Nodes {
         let place = |node: &Vec<u32>| node.iter().position(|member| *member as usize == rank);
         let (own, place) = layout.nodes.iter().enumerate().find_map(|(own, node)| Some((own, place(node)?)))?;
         let group = |level, group: Rc<[u32]>, rank| Context::group(hub, slot, level, [&group, members], rank);
-        let mates = layout.nodes[own].iter().map(|member| members[*member as usize]).collect();
-        let heads = layout.nodes.iter().map(|node| members[node[0] as usize]).collect();
-        let mates = group(1, mates, place);
-        let heads = (place == 0).then(|| group(2, heads, own));
-        Some(Nodes { layout, own, mates, heads })
+        let local = layout.nodes[own].iter().map(|member| members[*member as usize]).collect();
+        let leaders = layout.nodes.iter().map(|node| members[node[0] as usize]).collect();
+        let local = group(1, local, place);
+        let leaders = (place == 0).then(|| group(2, leaders, own));
+        Some(Nodes { layout, own, local, leaders })
     }
 
     /// The node of a member, and its number there.

@@ -153,7 +153,7 @@ impl Shared {
     }
 }
 
-/// The last clone of a team here: what is not done goes on in the background, as the mates' parts of it need this one.
+/// The last clone of a team here: what is not done goes on in the background, as other members wait for this one.
 impl Drop for Shared {
     fn drop(&mut self) {
         let tasks = self.tasks.take();
@@ -237,7 +237,7 @@ async fn caught<R>(
         None => error,
     };
     std::future::poll_fn(|cx| {
-        context.place.set(place);
+        context.called_at.set(place);
         match catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(cx))) {
             Ok(polled) => polled.map(|outcome| Ok(outcome.map_err(named))),
             Err(panic) => {
