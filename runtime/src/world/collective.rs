@@ -1,5 +1,5 @@
-//! Small collectives over the exchange boards. Results are the same on every rank, bit for bit, because every rank
-//! combines the same contributions in the order of the ranks.
+//! Small collectives over the exchange boards. Results are the same on every rank, bit for bit, because contributions are combined in
+//! the order of the ranks: by every rank, or, where barriers are by a counter, by the last rank that enters, for all.
 
 use bytemuck::Pod;
 
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// Combines `values` of all ranks element by element, in the order of the ranks; the result replaces `values`
-    /// everywhere. Collective; same length, type and operator on every rank.
+    /// everywhere. Collective; same length, type and operator on every rank. `combine` runs at every rank, or at one for all.
     ///
     /// Ranks that call it at different places of the program and get different results, as one that adds beside one that takes the
     /// larger value, are told so by their next collective call but a barrier, [`World::finish`] at the latest: [`Error::RanksDiffer`].
