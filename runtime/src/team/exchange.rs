@@ -34,7 +34,7 @@ pub trait See {
     /// Takes those of a rank.
     fn see(&mut self, rank: usize, bytes: &[u8]);
     /// What those of all ranks came to, as if rank 0 had shown it.
-    fn result(&self, _into: &mut [u8]) {}
+    fn result(&mut self, _into: &mut [u8]) {}
 }
 
 impl<F: FnMut(usize, &[u8])> See for F {

@@ -56,10 +56,9 @@ impl<T: Pod, S: SeeParts<T>> See for &mut Parts<T, S> {
         self.see.see(rank, self.start, &self.part);
     }
 
-    fn result(&self, into: &mut [u8]) {
-        let mut part = self.part.clone();
-        self.see.result(self.start, &mut part);
-        into.copy_from_slice(bytemuck::cast_slice(&part));
+    fn result(&mut self, into: &mut [u8]) {
+        self.see.result(self.start, &mut self.part);
+        into.copy_from_slice(bytemuck::cast_slice(&self.part));
     }
 }
 
