@@ -26,6 +26,8 @@ pub struct Barrier {
     broken: Cell<Option<(usize, Loss)>>,
     /// This rank is in a collective call.
     running: Cell<bool>,
+    /// This rank has entered a barrier and ran out of time in it. The next call goes on with it.
+    unfinished: Cell<bool>,
 }
 
 /// A collective call that this rank is in, until it is dropped.
@@ -55,7 +57,7 @@ impl Barrier {
             engine.size,
             Place { flags, spacing: LINE, arrivals, lines: engine.routes.all_mapped() },
         );
-        Barrier { meeting, central, broken: Cell::new(None), running: Cell::new(false) }
+        Barrier { meeting, central, broken: Cell::new(None), running: Cell::new(false), unfinished: Cell::new(false) }
     }
 
     /// Whether barriers are by a counter.
@@ -77,9 +79,14 @@ impl Barrier {
     /// first for its own, and an allocation would disagree on who has which memory.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if this rank is in a collective call; [`Error::InsideHandler`].
+    /// [`Error::InvalidArgument`] if this rank is in a collective call, or in a barrier that ran out of time, and this is no barrier;
+    /// [`Error::InsideHandler`].
     pub fn begin(&self, engine: &Engine, doing: &'static str) -> Result<Running<'_>> {
         engine.check_outside_handler(doing)?;
+        if self.unfinished.get() && doing != DOING {
+            let why = "this rank ran out of time in a barrier; call `barrier` or `barrier_for` until it is done".into();
+            return Err(Error::InvalidArgument { operation: doing, why });
+        }
         if self.running.replace(true) {
             let why = "this rank is in another collective call; a function that runs inside one, of an event or an operator, \
                        can make none"
@@ -99,6 +106,19 @@ impl Barrier {
         self.enter_with(running, engine, (kind, 0), || ()).map(drop)
     }
 
+    /// As [`Barrier::enter`], for at most `limit`. After [`Error::TimedOut`] this rank has entered, and the next call goes on.
+    ///
+    /// # Errors
+    /// As [`Barrier::enter`], and [`Error::TimedOut`].
+    pub fn enter_for(&self, _running: &Running<'_>, engine: &Engine, limit: Duration) -> Result<()> {
+        self.run(engine, (0, 0), || (), Some(limit)).map(drop)
+    }
+
+    /// Whether this rank ran out of time in a barrier that is not done.
+    pub fn is_unfinished(&self) -> bool {
+        self.unfinished.get()
+    }
+
     /// As [`Barrier::enter`], with a kind and a digest. Whether all ranks brought the same digest; `false` also where not all ranks are
     /// mapped. If they did, and barriers are [by a counter](Barrier::is_central), the last rank runs `alone` before any other leaves.
     ///
@@ -109,27 +129,31 @@ impl Barrier {
         &self,
         _running: &Running<'_>,
         engine: &Engine,
+        facts: (u8, u64),
+        alone: impl FnOnce(),
+    ) -> Result<bool> {
+        self.run(engine, facts, alone, None)
+    }
+
+    #[inline]
+    fn run(
+        &self,
+        engine: &Engine,
         (kind, digest): (u8, u64),
         alone: impl FnOnce(),
+        limit: Option<Duration>,
     ) -> Result<bool> {
         if let Some((rank, cause)) = self.broken.get() {
             return Err(Error::PeerLost { rank, cause, doing: DOING.into() });
         }
         // Where all are mapped, the boards of exchanges tell the kinds.
         let kind = if engine.routes.all_mapped() { 0 } else { kind };
-        engine.turn();
-        // All puts of this rank must be in effect before others learn that it has entered.
-        let quiet = engine.quiet(DOING);
-        // Pairs with the Acquire load in `find_deserter`.
-        engine.status(engine.rank).entered.store(self.next_epoch(), Ordering::Release);
-        let outcome = quiet.and_then(|()| {
-            if self.central {
-                self.meeting.enter_counter(engine, digest, alone)
-            } else {
-                self.meeting.enter(engine, kind, digest)
-            }
-        });
-        let outcome = outcome.and_then(|()| self.wait(engine, kind)).map_err(|error| self.named(engine, error));
+        let entered = if self.unfinished.get() { Ok(()) } else { self.start(engine, kind, digest, alone) };
+        let outcome = entered.and_then(|()| self.wait(engine, kind, limit)).map_err(|error| self.named(engine, error));
+        self.unfinished.set(matches!(outcome, Err(Error::TimedOut { .. })));
+        if self.unfinished.get() {
+            return outcome.map(|()| false);
+        }
         if let Err(error) = &outcome {
             self.meeting.give_up();
             if let Error::PeerLost { rank, cause, .. } = error {
@@ -139,11 +163,26 @@ impl Barrier {
         outcome.map(|()| self.meeting.agreed() && engine.routes.all_mapped())
     }
 
+    #[inline]
+    fn start(&self, engine: &Engine, kind: u8, digest: u64, alone: impl FnOnce()) -> Result<()> {
+        engine.turn();
+        // All puts of this rank must be in effect before others learn that it has entered.
+        let quiet = engine.quiet(DOING);
+        // Pairs with the Acquire load in `find_deserter`.
+        engine.status(engine.rank).entered.store(self.next_epoch(), Ordering::Release);
+        quiet?;
+        if self.central {
+            self.meeting.enter_counter(engine, digest, alone)
+        } else {
+            self.meeting.enter(engine, kind, digest)
+        }
+    }
+
     /// Blocks until all ranks have entered.
-    fn wait(&self, engine: &Engine, kind: u8) -> Result<()> {
+    fn wait(&self, engine: &Engine, kind: u8, limit: Option<Duration>) -> Result<()> {
         loop {
             let (mut ended, mut deserter) = (Ok(Found::Waits), None);
-            engine.wait_together(DOING, || {
+            let ready = || {
                 ended = self.meeting.go_on(engine);
                 if !matches!(ended, Ok(Found::Waits)) {
                     return true;
@@ -154,7 +193,11 @@ impl Barrier {
                     ended = if deserter.is_some() { self.meeting.go_on(engine) } else { Ok(Found::Waits) };
                 }
                 deserter.is_some()
-            })?;
+            };
+            match limit {
+                None => engine.wait_together(DOING, ready)?,
+                Some(limit) => engine.wait_together_for(DOING, limit, ready)?,
+            }
             match ended? {
                 Found::Done => break,
                 Found::Waits => {

@@ -205,7 +205,9 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::Duration;
 
+    use crate::error::Error;
     use crate::settings::{Barrier, Settings};
+    use crate::transport::sim;
     use crate::{Threads, World};
 
     /// What each of `ranks` ranks gives.
@@ -234,6 +236,41 @@ mod tests {
                     }
                 });
             }
+        }
+    }
+
+    /// Rank 0 runs out of time, and the others enter when they have heard so.
+    fn out_of_time(world: &World) {
+        let told = world.bell().expect("memory for a bell");
+        let limit = Duration::from_millis(1);
+        for round in 0..3 {
+            if world.rank() > 0 {
+                told.wait(1 + round).expect("rank 0 rings");
+                world.barrier().expect("all enter");
+                continue;
+            }
+            for _ in 0..2 {
+                let error = world.barrier_for(limit).expect_err("the others wait for this one");
+                assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+                let error = world.allreduce(&mut [1u64], |a, b| a + b).expect_err("a barrier is not done").to_string();
+                assert!(error.contains("ran out of time in a barrier"), "{error}");
+            }
+            (1..world.size()).for_each(|rank| told.ring(rank).expect("a rank"));
+            world.barrier().expect("it goes on");
+        }
+        let mut sum = [1u64];
+        world.allreduce(&mut sum, |a, b| a + b).expect("barriers are done");
+        assert_eq!(sum, [world.size() as u64]);
+    }
+
+    #[test]
+    fn a_barrier_that_ran_out_of_time_goes_on() {
+        for ranks in [2, 3, 5] {
+            for barrier in [Barrier::Central, Barrier::Dissemination] {
+                each(barrier, ranks, out_of_time);
+            }
+            let job = crate::Simulated::new(sim::Config::new(ranks, 1).wild());
+            job.run(out_of_time).expect("the job starts");
         }
     }
 

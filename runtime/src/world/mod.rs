@@ -197,11 +197,48 @@ impl World {
     /// that came in is told when the barrier is done, so that no rank is left behind in it.
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
+        self.enter_barrier(None)
+    }
+
+    /// As [`World::barrier`], for at most `limit`. After [`Error::TimedOut`] this rank has entered and the barrier is not done: call this,
+    /// or [`World::barrier`], until it is. Before that every other collective call is [`Error::InvalidArgument`]; puts, messages and
+    /// waits are not. Other ranks may wait with another limit, or without.
+    ///
+    /// # Errors
+    /// As [`World::barrier`], and [`Error::TimedOut`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use bellwether_runtime as bellwether;
+    /// use bellwether::Error;
+    /// use std::time::Duration;
+    ///
+    /// bellwether::threads(3, |world| {
+    ///     while let Err(error) = world.barrier_for(Duration::from_millis(5)) {
+    ///         assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    ///         // Do something useful, then go on.
+    ///     }
+    /// })?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn barrier_for(&self, limit: Duration) -> Result<()> {
+        self.enter_barrier(Some(limit))
+    }
+
+    #[inline]
+    #[track_caller]
+    fn enter_barrier(&self, limit: Option<Duration>) -> Result<()> {
         self.engine.at(|| {
             // A call inside another one is refused, and enters nothing.
             let running = self.begin("barrier")?;
-            self.messages.before_barrier();
-            self.barrier.enter(&running, &self.engine, 0)?;
+            if !self.barrier.is_unfinished() {
+                self.messages.before_barrier();
+            }
+            match limit {
+                None => self.barrier.enter(&running, &self.engine, 0)?,
+                Some(limit) => self.barrier.enter_for(&running, &self.engine, limit)?,
+            }
             drop(running);
             self.engine.take_fault()
         })
