@@ -242,6 +242,8 @@ fn both_sides_are_told_with_types_and_places() {
         _ => team.allgather_async(vec![1u8; 4]).wait().map(drop),
     };
     let closures = |team: &Team| {
+        // Where one member combines for all, all get the same.
+        team.set_algorithms(Collectives { allreduce: Allreduce::Gather, ..Collectives::default() });
         match team.rank() {
             0 => team.allreduce(&mut [team.rank()], |a, b| a + b)?,
             _ => team.allreduce(&mut [team.rank()], |a: usize, b| a.max(b) + 5)?,
