@@ -16,6 +16,9 @@ const DOING: &str = "barrier";
 /// Chosen: far longer than the copy, even if its kernel thread is descheduled in between.
 const TORN: Duration = Duration::from_millis(20);
 
+/// So many ranks compare no digests where each has a core. Chosen: what they would compare is read about as fast.
+const FEW: usize = 8;
+
 /// This rank's part in all barriers of its world.
 #[derive(Debug)]
 pub struct Barrier {
@@ -50,14 +53,15 @@ impl Barrier {
             // With ranks that share cores, wake-ups dominate: the counter needs one a rank, dissemination log2 n.
             settings::Barrier::Auto => engine.patience().crowded,
         };
+        let lines = engine.routes.all_mapped() && (central || engine.size > FEW);
         let (flags, arrivals) = (engine.layout.barrier_flag(0), engine.layout.barrier_center());
-        let meeting = Meeting::new(
-            None,
-            engine.rank,
-            engine.size,
-            Place { flags, spacing: LINE, arrivals, lines: engine.routes.all_mapped() },
-        );
+        let meeting = Meeting::new(None, engine.rank, engine.size, Place { flags, spacing: LINE, arrivals, lines });
         Barrier { meeting, central, broken: Cell::new(None), running: Cell::new(false), unfinished: Cell::new(false) }
+    }
+
+    /// Whether ranks compare digests.
+    pub fn compares(&self) -> bool {
+        self.meeting.compares()
     }
 
     /// Whether barriers are by a counter.
@@ -119,8 +123,8 @@ impl Barrier {
         self.unfinished.get()
     }
 
-    /// As [`Barrier::enter`], with a kind and a digest. Whether all ranks brought the same digest; `false` also where not all ranks are
-    /// mapped. If they did, and barriers are [by a counter](Barrier::is_central), the last rank runs `alone` before any other leaves.
+    /// As [`Barrier::enter`], with a kind and a digest. Whether all ranks brought the same digest; `false` where they
+    /// [compare none](Barrier::compares). If they did, and barriers are [by a counter](Barrier::is_central), the last rank runs `alone` before any other leaves.
     ///
     /// # Errors
     /// As [`Barrier::enter`].
@@ -160,7 +164,7 @@ impl Barrier {
                 self.broken.set(Some((*rank, *cause)));
             }
         }
-        outcome.map(|()| self.meeting.agreed() && engine.routes.all_mapped())
+        outcome.map(|()| self.meeting.agreed())
     }
 
     #[inline]

@@ -9,7 +9,7 @@
 //! - *Counter*: every member adds one to a word at member 0, and the last writes the number of the barrier to the first flag of all
 //!   others. It takes one wake-up for each member, dissemination log2 n: that is cheaper where members share cores.
 //!
-//! Where all ranks are mapped, members also learn whether they all brought the same digest. In a dissemination a flag comes with
+//! In a [`Place`] of lines, where all ranks are mapped, members also learn whether they all brought the same digest. In a dissemination a flag comes with
 //! the digest of its writer, or with 0 if the writer has met another one: so whoever differs from a member, the member hears of it
 //! on the way by which it hears that the other has entered. At the counter, members collect the bits that are 1, and those that are 0,
 //! in any digest, and the last compares them. There are two words for a digest, used in turn: a member that is one barrier ahead
@@ -165,10 +165,16 @@ impl Meeting {
         }
     }
 
-    /// Whether all members brought the same digest to the barrier that is done. Where not all ranks are mapped it is not compared.
+    /// Whether members compare digests.
+    #[inline]
+    pub(crate) fn compares(&self) -> bool {
+        self.place.lines
+    }
+
+    /// Whether all members are known to have brought the same digest to the barrier that is done.
     #[inline]
     pub(crate) fn agreed(&self) -> bool {
-        self.digest.get() != DIFFERS
+        self.place.lines && self.digest.get() != DIFFERS
     }
 
     #[inline]
