@@ -1,6 +1,6 @@
 //! Ranks that make the same collective call in different ways are told, with what both sides did and where.
 
-use bellwether_runtime::{Barrier, Error, Result, Settings, Threads, Transport, World};
+use bellwether_runtime::{Barrier, Error, Result, Threads, Transport, World};
 
 use super::{settings, threads, watchdog};
 
@@ -124,7 +124,9 @@ fn different_operators() {
 fn different_results_of_one_call_are_the_programs_own() {
     watchdog();
     for barrier in [Barrier::Dissemination, Barrier::Central] {
-        let sums = Threads::new(3).settings(Settings { barrier, ..settings() }).run(|world| {
+        let mut settings = settings();
+        settings.barrier = barrier;
+        let sums = Threads::new(3).settings(settings).run(|world| {
             let mut value = [world.rank() as u64 + 1];
             world.allreduce(&mut value, |a, b| if world.rank() == 0 { a + b } else { a.max(b) })?;
             world.allgather(&value)
