@@ -206,20 +206,17 @@ fn any_executor_will_do() {
     });
 }
 
-/// Each rank's outcome of a collective called otherwise by one of them, on threads or over a network.
-fn outcomes(ranks: usize, network: bool, body: impl Fn(&Team) -> Result<()> + Sync) -> Vec<String> {
+/// Each rank's outcome of a collective called otherwise by one of them.
+fn outcomes(ranks: usize, body: impl Fn(&Team) -> Result<()> + Sync) -> Vec<String> {
     let _guard = watchdog::guard("a mismatch", LIMIT);
-    let run = |world: &World| {
+    let outcomes = Threads::new(ranks).run(|world| {
         let team = Team::world(world).expect("memory for teams");
         let outcome = body(&team);
         // Nobody leaves before all have heard.
         world.barrier().expect("the world is well");
         outcome.err().map_or_else(String::new, |error| error.to_string())
-    };
-    match network {
-        true => Simulated::new(sim::Config::new(ranks, 1)).run(run).expect("the job starts"),
-        false => Threads::new(ranks).run(run).expect("threads start"),
-    }
+    });
+    outcomes.expect("threads start")
 }
 
 #[test]
@@ -259,27 +256,21 @@ fn both_sides_are_told_with_types_and_places() {
         (&["3 elements of type u8", "4 elements of type u8"], &futures),
         (&["other results of an allreduce before allgather"], &closures),
     ];
-    for network in [false, true] {
-        for (what, body) in cases {
-            let outcomes = outcomes(3, network, body);
-            let places = |text: &str| {
-                let mut lines: Vec<u32> = text
-                    .split("called at ")
-                    .skip(1)
-                    .filter_map(|place| {
-                        place.split_once("team_life.rs:")?.1.split(&[';', ',', ')'][..]).next()?.parse().ok()
-                    })
-                    .collect();
-                lines.sort_unstable();
-                lines
-            };
-            let is_told = |text: &String| {
-                let lines = places(text);
-                what.iter().all(|what| text.contains(what)) && lines.len() == 2 && lines[0] != lines[1]
-            };
-            assert!(outcomes.iter().any(is_told), "{what:?}, network {network}: {outcomes:#?}");
-            assert!(outcomes.iter().all(|text| !text.is_empty()), "{what:?}, network {network}: {outcomes:#?}");
-        }
+    for (what, body) in cases {
+        let outcomes = outcomes(3, body);
+        let places = |text: &str| {
+            let line =
+                |place: &str| place.split_once("team_life.rs:")?.1.split(&[';', ',', ')'][..]).next()?.parse().ok();
+            let mut lines: Vec<u32> = text.split("called at ").skip(1).filter_map(line).collect();
+            lines.sort_unstable();
+            lines
+        };
+        let is_told = |text: &String| {
+            let lines = places(text);
+            what.iter().all(|what| text.contains(what)) && lines.len() == 2 && lines[0] != lines[1]
+        };
+        assert!(outcomes.iter().any(is_told), "{what:?}: {outcomes:#?}");
+        assert!(outcomes.iter().all(|text| !text.is_empty()), "{what:?}: {outcomes:#?}");
     }
 }
 
@@ -301,7 +292,7 @@ fn the_place_of_a_call_with_wrong_arguments_is_told() {
 #[test]
 fn members_that_differ_are_told_so() {
     let told = |ranks, what: &[&str], body: &(dyn Fn(&Team) -> Result<()> + Sync)| {
-        let outcomes = outcomes(ranks, false, body);
+        let outcomes = outcomes(ranks, body);
         assert!(outcomes.iter().any(|text| what.iter().all(|what| text.contains(what))), "{what:?}: {outcomes:#?}");
         assert!(outcomes.iter().all(|text| !text.is_empty()), "{what:?}: {outcomes:#?}");
     };
