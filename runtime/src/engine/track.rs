@@ -135,7 +135,7 @@ impl Engine {
             return Ok(());
         }
         if !self.routes.is_mapped(rank) {
-            self.do_unasked(rank, Operation::Ring { offset: remote });
+            self.do_unasked(rank, Operation::Ring { offset: self.routes.network_word(rank, remote) });
             return Ok(());
         }
         // SAFETY: an aligned word of a live bell in a mapped slot, as the claim says; only touched as this atomic.

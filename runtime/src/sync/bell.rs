@@ -7,15 +7,16 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::memory::layout::LINE;
+use crate::transport::providers::PROVIDERS;
 
 /// The words of a bell at each rank, all in one line, so that a wait checks one line however many ranks there are. The bell's count
-/// is their sum. Atomics of a device and of the processor are not atomic to each other, so each has a word of its own.
+/// is their sum. Atomics of two devices, or of a device and the processor, are not atomic to each other, so each has a word of its own.
 ///
 /// | word | all ranks are mapped, at most [`WRITERS`] | all mapped, more | others are reached over a network |
 /// | --- | --- | --- | --- |
 /// | 0 | contexts of all ranks, by the processor | all ranks and contexts, by the processor | notices, counted by the rank itself |
 /// | 1 | rank 0, which alone writes it | | mapped ranks and their contexts, by the processor |
-/// | 2 | rank 1, and so on | | other ranks and their contexts, by the network |
+/// | 2 | rank 1, and so on | | other ranks and their contexts, by the first network; then one for each further network |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Words {
     /// The word in the slot of rank 0 that this rank adds to.
@@ -39,8 +40,9 @@ pub const WORDS_LEN: usize = LINE;
 const WRITERS: usize = LINE / size_of::<u64>() - 1;
 /// Over a network: the word of mapped ranks.
 const PROCESSORS: usize = 1;
-/// Over a network: the word of all other ranks.
+/// Over a network: the word of the ranks that the first network reaches.
 const NETWORK: usize = 2;
+const _: () = assert!((NETWORK + PROVIDERS) * size_of::<u64>() <= WORDS_LEN, "each network has a word");
 
 impl Words {
     /// The words at `offset` of every slot.
@@ -54,7 +56,7 @@ impl Words {
         let used = match (all_mapped, alone) {
             (_, true) => 1 + engine.size,
             (true, false) => 1,
-            (false, false) => 1 + NETWORK,
+            (false, false) => NETWORK + PROVIDERS,
         };
         // SAFETY: inside the words that the caller guarantees.
         let (mine, here) = unsafe {
@@ -94,7 +96,8 @@ impl Words {
     pub(crate) fn put_ring_far(self, engine: &Engine, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
         engine.check_rank(rank, "ring")?;
         if !engine.routes.is_mapped(rank) {
-            return engine.far_put_ring(rank, offset, bytes, [self.offset, self.word(NETWORK)]);
+            let word = engine.routes.network_word(rank, self.word(NETWORK));
+            return engine.far_put_ring(rank, offset, bytes, [self.offset, word]);
         }
         engine.far_put(rank, offset, bytes)?;
         engine.ring_mapped(rank, self.word(PROCESSORS))
@@ -105,7 +108,8 @@ impl Words {
         self.offset + number * size_of::<u64>()
     }
 
-    /// Offsets, in every slot, of the words that contexts of this rank add to: by the processor, and over a network.
+    /// Offsets, in every slot, of the words that contexts of this rank add to: by the processor, and over
+    /// the first network; see [`Routes::network_word`](crate::engine::routes::Routes::network_word).
     pub(crate) fn for_contexts(self, engine: &Engine) -> [usize; 2] {
         let processors = if engine.routes.all_mapped() { 0 } else { PROCESSORS };
         [processors, NETWORK].map(|number| self.word(number))

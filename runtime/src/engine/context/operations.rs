@@ -214,7 +214,7 @@ impl Stream {
             return Ok(());
         }
         self.check_alive(rank, doing)?;
-        self.perform(doing, rank, Operation::Ring { offset: remote })?;
+        self.perform(doing, rank, Operation::Ring { offset: self.routes.network_word(rank, remote) })?;
         self.nudge_after_ring(rank);
         Ok(())
     }
