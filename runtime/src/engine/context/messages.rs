@@ -248,7 +248,9 @@ impl Stream {
         let mut idle = 0;
         if self.network.is_some() {
             while !sent() {
-                let done = self.driven().turn(self) + self.happen_due();
+                let mut done = self.driven().turn(self);
+                // In a statement of its own: the lock is free then.
+                done += self.happen_due();
                 let came = self.turn_others(home.as_deref());
                 idle = if done + came == 0 { idle + 1 } else { 0 };
                 if idle > 0 {

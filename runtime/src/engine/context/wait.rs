@@ -110,7 +110,8 @@ impl Stream {
         self.check_own(doing)?;
         let mut done = 0;
         if self.network.is_some() {
-            done = self.driven().turn(self) + self.happen_due();
+            done = self.driven().turn(self);
+            done += self.happen_due();
             self.home.shared.siblings.turn(self);
         }
         if done == 0 {
@@ -154,7 +155,9 @@ impl Stream {
         }
         let mut idle = 0;
         while !ready() {
-            let done = self.driven().turn(self) + self.happen_due();
+            let mut done = self.driven().turn(self);
+            // In a statement of its own: the lock is free then.
+            done += self.happen_due();
             // Without the lock: handlers may use contexts.
             let came = self.turn_others(home.as_deref());
             if done + came != 0 {
