@@ -727,7 +727,12 @@ fn a_panic_between_two_requests_of_a_lent_buffer_gives_it_up_when_it_was_read() 
                 }
                 let calls = world.state::<Counter>().expect("was set");
                 let wait = || world.wait_until(|| freed.load(Ordering::Relaxed) && calls.value() == 1);
-                while let Err(_panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait)) {}
+                loop {
+                    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait)) {
+                        Ok(outcome) => break outcome?,
+                        Err(_panic) => continue,
+                    }
+                }
             } else {
                 world.wait_until(|| asked.load(0) == 1)?;
                 let panics = |context: &bellwether_runtime::Context<'_>, ()| {
