@@ -98,8 +98,7 @@ impl Exchange {
         running: &Running<'_>,
         engine: &Engine,
         barrier: &Barrier,
-        asked: impl Into<Asked>,
-        wanted: Wanted,
+        (asked, wanted): (impl Into<Asked>, Wanted),
         bytes: &[u8],
         mut see: impl See,
     ) -> Result<()> {

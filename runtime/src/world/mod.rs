@@ -491,7 +491,7 @@ impl World {
         see: impl See,
     ) -> Result<()> {
         self.messages.before_barrier();
-        self.exchange.all(running, &self.engine, &self.barrier, asked, wanted, bytes, see)
+        self.exchange.all(running, &self.engine, &self.barrier, (asked, wanted), bytes, see)
     }
 }
 
