@@ -250,7 +250,8 @@ fn both_sides_are_told_with_types_and_places() {
             _ => team.allgather(&[1u8]).map(drop),
         }
     };
-    let cases: [(&[&str], &(dyn Fn(&Team) -> Result<()> + Sync)); 4] = [
+    type Body<'a> = &'a (dyn Fn(&Team) -> Result<()> + Sync);
+    let cases: [(&[&str], Body<'_>); 4] = [
         (&["1 elements of type u64", "1 elements of type f64", "by Sum"], &types),
         (&["of type u32", "root 0", "root 1"], &roots),
         (&["3 elements of type u8", "4 elements of type u8"], &futures),
