@@ -1,7 +1,7 @@
 //! Threads inside a rank: rayon on the rank's share of the node's cores.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bellwether_runtime::{
@@ -48,17 +48,74 @@ pub struct Pool {
     threads: rayon::ThreadPool,
     pinned: bool,
     progress: Progress,
-    contexts: Contexts,
+    contexts: Arc<Contexts>,
 }
 
-/// One for each thread of a pool; none where all memory is mapped.
-type Contexts = Arc<[Mutex<ThreadContext>]>;
+/// At most one for each thread of a pool: fewer if the network has no further interface, none where all memory is mapped.
+///
+/// While there is no [`Pooled`] nobody uses them, and the rank's waits need not expect anything of them.
+struct Contexts {
+    list: Vec<Mutex<ThreadContext>>,
+    /// Values of [`Pooled`].
+    handles: AtomicUsize,
+}
+
+impl Contexts {
+    fn new(list: Vec<ThreadContext>) -> Contexts {
+        let contexts = Contexts { list: list.into_iter().map(Mutex::new).collect(), handles: AtomicUsize::new(0) };
+        contexts.note_used(false);
+        contexts
+    }
+
+    fn note_used(&self, used: bool) {
+        let lock = |context: &Mutex<ThreadContext>| {
+            context.lock().unwrap_or_else(PoisonError::into_inner).note_used(used);
+        };
+        self.list.iter().for_each(lock);
+    }
+}
+
+impl Drop for Contexts {
+    fn drop(&mut self) {
+        // They are counted as used when they end.
+        self.note_used(true);
+    }
+}
+
+/// A [`Pooled`]'s claim on the contexts of its pool.
+struct Handle(Arc<Contexts>);
+
+impl Handle {
+    fn new(contexts: &Arc<Contexts>) -> Handle {
+        // Relaxed: uses are counted, and counts commute.
+        if contexts.handles.fetch_add(1, Ordering::Relaxed) == 0 {
+            contexts.note_used(true);
+        }
+        Handle(Arc::clone(contexts))
+    }
+}
+
+impl Clone for Handle {
+    fn clone(&self) -> Handle {
+        Handle::new(&self.0)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Relaxed: as in `new`.
+        if self.0.handles.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.note_used(false);
+        }
+    }
+}
 
 impl Pool {
     /// A pool of this rank's share of the cores. Local: ranks may have pools of their own, or none.
     ///
     /// Where ranks reach each other over a network each thread gets a [context](World::context), as far as the network has
-    /// interfaces; further threads share these. The first context closes the registration of handlers.
+    /// interfaces; further threads share these. Over RDMA a context takes about 8 MB of buffers and a helper thread. The first context
+    /// closes the registration of handlers.
     ///
     /// # Errors
     /// [`Error::Os`] if the system has no more threads. Over a network [`Error::OutOfMemory`] if it has no further interface.
@@ -112,7 +169,7 @@ impl Pool {
         }
         let progress = world.progress();
         let count = if progress.is_mapped() { 0 } else { threads.current_num_threads() };
-        let contexts = contexts(world, count)?.into_iter().map(Mutex::new).collect();
+        let contexts = Arc::new(Contexts::new(contexts(world, count)?));
         Ok(Pool { threads, pinned, progress, contexts })
     }
 
@@ -152,7 +209,7 @@ impl Pool {
 
     /// The array for the pool's threads.
     pub fn share<'a, T: Pod + Send + Sync>(&self, array: &'a Symmetric<T>) -> Pooled<'a, T> {
-        Pooled { mapped: array.mapped(), array: array.for_threads(), contexts: Arc::clone(&self.contexts) }
+        Pooled { mapped: array.mapped(), array: array.for_threads(), contexts: Handle::new(&self.contexts) }
     }
 }
 
@@ -241,7 +298,7 @@ thread_local! {
 pub struct Pooled<'a, T> {
     mapped: Option<Mapped<'a, T>>,
     array: ThreadArray<'a, T>,
-    contexts: Contexts,
+    contexts: Handle,
 }
 
 impl<T: Pod + Send + Sync> Pooled<'_, T> {
@@ -294,11 +351,11 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
     /// # Errors
     /// [`Error::InvalidArgument`] if there is none.
     fn context(&self) -> Result<MutexGuard<'_, ThreadContext>> {
-        let Some(number) = rayon::current_thread_index().unwrap_or(0).checked_rem(self.contexts.len()) else {
+        let Some(number) = rayon::current_thread_index().unwrap_or(0).checked_rem(self.contexts.0.list.len()) else {
             let why = "the array is of another world than the pool".into();
             return Err(Error::InvalidArgument { operation: "a put or get of a pool", why });
         };
-        Ok(self.contexts[number].lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(self.contexts.0.list[number].lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

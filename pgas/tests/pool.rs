@@ -237,6 +237,24 @@ fn a_handle_of_a_pool_is_good_on_any_thread() {
     worlds::simulated(&settings, &[1, 2, 3], 1, |world| ask_from_each_kind_of_thread(world, true));
 }
 
+#[test]
+fn a_pool_that_nobody_uses_keeps_no_wait_from_its_end() {
+    let _guard = watchdog::guard("a rank leaves ranks with pools".into(), worlds::LIMIT);
+    let mut settings = bellwether::Settings::default();
+    settings.transport = bellwether_runtime::Transport::ShmContract;
+    let outcomes = Threads::new(3).settings(settings).run(|world| {
+        let array = world.alloc::<u64>(1)?;
+        let pool = Pool::new(world)?;
+        pool.install(|| pool.share(&array).put(0, 0, 1))?;
+        world.barrier()?;
+        // Rank 0 leaves.
+        if world.rank() == 0 { Ok(()) } else { world.bell()?.wait(1).map(drop) }
+    });
+    for outcome in &outcomes.expect("threads start")[1..] {
+        assert!(matches!(outcome, Err(bellwether::Error::PeerLost { rank: 0, .. })), "{outcome:?}");
+    }
+}
+
 /// The cores that the calling thread may run on.
 fn cores_of_this_thread() -> BTreeSet<usize> {
     let set = rustix::thread::sched_getaffinity(None).expect("the system tells");

@@ -5,7 +5,9 @@ mod worlds;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use bellwether::{Allreduce, Collectives, Error, Max, Result, Settings, Simulated, Sum, Team, Threads, World, sim};
+use bellwether::{
+    Allreduce, Collectives, Error, Max, Result, Settings, Simulated, Sum, Team, TeamBarrier, Threads, World, sim,
+};
 use bellwether_tests::watchdog;
 use worlds::{everywhere, on_nodes, on_threads, simulated};
 
@@ -285,6 +287,20 @@ fn the_place_of_a_call_with_wrong_arguments_is_told() {
         let future = future.wait().expect_err("no such member").to_string();
         for (text, line) in [(blocking, line), (future, line + 1)] {
             assert!(text.contains(&format!("(called at pgas/tests/team_life.rs:{line})")), "{text}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn barriers_by_different_algorithms_follow_each_other() {
+    on_threads(&Settings::default(), &[3, 4], |world| {
+        let team = Team::world(world)?;
+        for _ in 0..2000 {
+            for barrier in [TeamBarrier::Central, TeamBarrier::Dissemination] {
+                team.set_algorithms(Collectives { barrier, ..Collectives::default() });
+                team.barrier()?;
+            }
         }
         Ok(())
     });

@@ -18,6 +18,11 @@ pub(crate) trait Far: FarSegments {
     /// Its number: the place of its provider, the same on all ranks. Its connection record, and its key among those of a segment, have
     /// this number.
     fn number(&self) -> usize;
+    /// Offset of the word of a bell that rings over this network add to, where `first` is that of network 0: atomics of two devices
+    /// are not atomic to each other.
+    fn ring_word(&self, first: usize) -> usize {
+        first + self.number() * size_of::<u64>()
+    }
     /// The same network through a further interface, to which no rank sends on its own initiative: only answers arrive there.
     fn apart(&self) -> transport::Result<Apart>;
     /// Whether an operation on `rank` can be tried: the rank has published an address on this network.

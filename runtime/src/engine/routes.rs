@@ -96,11 +96,6 @@ impl Routes {
         usize::from(self.codes[rank].load(Ordering::Relaxed) & !MAPPED)
     }
 
-    /// Offset of the word that rings of `rank` over its network add to, where `first` is that of network 0.
-    pub(crate) fn network_word(&self, rank: usize, first: usize) -> usize {
-        first + self.network(rank) * size_of::<u64>()
-    }
-
     /// Whether the memory of `rank` is mapped here, its own included.
     #[inline]
     pub(crate) fn is_mapped(&self, rank: usize) -> bool {
@@ -131,7 +126,7 @@ impl Routes {
         self.has_lanes() && self.is_mapped(rank) && !(self.is_virtual && rank == self.rank)
     }
 
-    /// The ranks whose lanes to this rank each poll checks.
+    /// The ranks that have a lane to this rank.
     pub(super) fn senders(&self) -> Vec<usize> {
         (0..self.ranks).filter(|rank| self.has_lanes() && self.is_mapped(*rank)).collect()
     }
@@ -202,7 +197,6 @@ mod tests {
         assert_eq!(routes.decide(2, |network, rank| rank < [3, 5][network]), Err(5));
         assert_eq!(routes.decide(2, |network, rank| network == 1 || rank < 3), Ok(()));
         assert_eq!((routes.to(0), routes.to(4), routes.to(5)), (Route::Network(0), Route::Network(1), Route::Mapped));
-        assert_eq!([0, 4].map(|rank| routes.network_word(rank, 16)), [16, 24], "each network has a word of its own");
         assert_eq!([1, 2, 3, 4, 5].map(|rank| shared.network(rank)), [0, 0, 1, 1, 1], "also of those that are mapped");
     }
 }

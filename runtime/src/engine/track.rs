@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Engine;
-use super::operation::{Due, Event, Events, Operation, Receipts, Ring, Step, Tracked, give_up, happened};
+use super::operation::{Due, Event, Events, Operation, Receipts, Ring, Step, Tracked, drop_all, give_up, happened};
 use crate::error::{Error, Loss, Result};
 
 /// The operations with events of one stream.
@@ -26,8 +26,9 @@ impl Tracking {
         self.operations.iter().any(Tracked::is_unposted)
     }
 
-    /// Tells futures that their operations have not ended. Functions are dropped, not called.
-    pub(super) fn give_up(&mut self) {
+    /// Tells futures that their operations have not ended. As [`give_up`].
+    #[must_use]
+    pub(super) fn give_up(&mut self) -> Vec<Event> {
         let mut others = Vec::new();
         for (event, outcome) in self.due.drain(..) {
             match event {
@@ -35,7 +36,8 @@ impl Tracking {
                 other => others.push(other),
             }
         }
-        give_up(self.operations.drain(..).flat_map(Tracked::give_up).chain(others));
+        others.extend(give_up(self.operations.drain(..).flat_map(Tracked::give_up)));
+        others
     }
 }
 
@@ -135,7 +137,7 @@ impl Engine {
             return Ok(());
         }
         if !self.routes.is_mapped(rank) {
-            self.do_unasked(rank, Operation::Ring { offset: self.routes.network_word(rank, remote) });
+            self.do_unasked(rank, Operation::Ring { offset: self.network(rank).ring_word(remote) });
             return Ok(());
         }
         // SAFETY: an aligned word of a live bell in a mapped slot, as the claim says; only touched as this atomic.
@@ -191,7 +193,8 @@ impl Engine {
 
     /// Ends the operations with events of this rank, of which nothing will be heard any more.
     pub(super) fn give_up_tracked(&self) {
-        self.tracking.take().give_up();
-        self.receipts().give_up();
+        let mut others = self.tracking.take().give_up();
+        others.extend(self.receipts().give_up());
+        drop_all(others);
     }
 }

@@ -173,12 +173,13 @@ impl SlotLayout {
         }
     }
 
-    /// The line of the central barrier, used in the slot of rank 0: arrivals, then the barriers done.
+    /// The line of the counter of barriers, used in the slot of rank 0: arrivals, then the bits that are 1, and those that are 0, in any
+    /// digest.
     pub fn barrier_center(&self) -> usize {
         LINE
     }
 
-    /// The flag line of a round of the dissemination barrier.
+    /// The flag line of a round of a barrier: the flag, then two digests, used in turn. That of round 0 is also the counter's.
     pub fn barrier_flag(&self, round: usize) -> usize {
         (2 + round) * LINE
     }

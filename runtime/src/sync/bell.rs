@@ -16,7 +16,7 @@ use crate::transport::providers::PROVIDERS;
 /// | --- | --- | --- | --- |
 /// | 0 | contexts of all ranks, by the processor | all ranks and contexts, by the processor | notices, counted by the rank itself |
 /// | 1 | rank 0, which alone writes it | | mapped ranks and their contexts, by the processor |
-/// | 2 | rank 1, and so on | | other ranks and their contexts, by the first network; then one for each further network |
+/// | 2 | rank 1, and so on | | other ranks and their contexts, by network 0; then one for each further network, by its number |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Words {
     /// The word in the slot of rank 0 that this rank adds to.
@@ -40,7 +40,7 @@ pub const WORDS_LEN: usize = LINE;
 const WRITERS: usize = LINE / size_of::<u64>() - 1;
 /// Over a network: the word of mapped ranks.
 const PROCESSORS: usize = 1;
-/// Over a network: the word of the ranks that the first network reaches.
+/// Over a network: the word of network 0.
 const NETWORK: usize = 2;
 const _: () = assert!((NETWORK + PROVIDERS) * size_of::<u64>() <= WORDS_LEN, "each network has a word");
 
@@ -96,7 +96,7 @@ impl Words {
     pub(crate) fn put_ring_far(self, engine: &Engine, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
         engine.check_rank(rank, "ring")?;
         if !engine.routes.is_mapped(rank) {
-            let word = engine.routes.network_word(rank, self.word(NETWORK));
+            let word = engine.network(rank).ring_word(self.word(NETWORK));
             return engine.far_put_ring(rank, offset, bytes, [self.offset, word]);
         }
         engine.far_put(rank, offset, bytes)?;
@@ -109,7 +109,7 @@ impl Words {
     }
 
     /// Offsets, in every slot, of the words that contexts of this rank add to: by the processor, and over
-    /// the first network; see [`Routes::network_word`](crate::engine::routes::Routes::network_word).
+    /// network 0; see `Far::ring_word`.
     pub(crate) fn for_contexts(self, engine: &Engine) -> [usize; 2] {
         let processors = if engine.routes.all_mapped() { 0 } else { PROCESSORS };
         [processors, NETWORK].map(|number| self.word(number))

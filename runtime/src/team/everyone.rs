@@ -123,6 +123,15 @@ impl Barrier {
         self.unfinished.get()
     }
 
+    /// This rank leaves. If others need it for further rounds of a barrier that it entered, it has not entered that for them: they
+    /// are told that it left.
+    pub fn leave(&self, engine: &Engine) {
+        if self.meeting.is_under_way() && !self.central {
+            // Pairs with the Acquire load in `find_deserter`.
+            engine.status(engine.rank).entered.store(self.meeting.epoch() - 1, Ordering::Release);
+        }
+    }
+
     /// As [`Barrier::enter`], with a kind and a digest. Whether all ranks brought the same digest; `false` where they
     /// [compare none](Barrier::compares). If they did, and barriers are [by a counter](Barrier::is_central), the last rank runs `alone` before any other leaves.
     ///
@@ -152,8 +161,12 @@ impl Barrier {
         }
         // Where all are mapped, the boards of exchanges tell the kinds.
         let kind = if engine.routes.all_mapped() { 0 } else { kind };
-        let entered = if self.unfinished.get() { Ok(()) } else { self.start(engine, kind, digest, alone) };
-        let outcome = entered.and_then(|()| self.wait(engine, kind, limit)).map_err(|error| self.named(engine, error));
+        // A handler's panic may have come out of the last barrier, which this rank has entered: it finishes that one first.
+        let left_behind = !self.unfinished.get() && self.meeting.is_under_way();
+        let before = if left_behind { self.wait(engine, self.meeting.kind(), None) } else { Ok(()) };
+        let start = || if self.unfinished.get() { Ok(()) } else { self.start(engine, kind, digest, alone) };
+        let outcome = before.and_then(|()| start()).and_then(|()| self.wait(engine, kind, limit));
+        let outcome = outcome.map_err(|error| self.named(engine, error));
         self.unfinished.set(matches!(outcome, Err(Error::TimedOut { .. })));
         if self.unfinished.get() {
             return outcome.map(|()| false);

@@ -45,11 +45,11 @@ impl<F: FnMut(usize, &[u8])> See for F {
 
 /// This rank's part in all exchanges of its world.
 ///
-/// Exchanges alternate between two boards. Before a rank writes a board again, it has passed the barrier of the exchange in
-/// between, which every rank enters only after it has read the board's last contents.
+/// The number of the barrier chooses one of two boards, so all ranks in one barrier use the same, also after a call that failed.
+/// Before a rank writes a board again, it has passed a barrier in between, which every rank enters only after it has read the
+/// board's last contents.
 #[derive(Debug)]
 pub struct Exchange {
-    turn: Cell<bool>,
     earlier: Cell<Earlier>,
     /// What went into it first, and the place of that call.
     noted: Cell<(Noted, Option<&'static Location<'static>>)>,
@@ -60,7 +60,7 @@ pub struct Exchange {
 impl Default for Exchange {
     fn default() -> Exchange {
         let noted = Cell::new((Noted::Nothing, None));
-        Exchange { turn: Cell::default(), earlier: Cell::default(), noted, written: Default::default() }
+        Exchange { earlier: Cell::default(), noted, written: Default::default() }
     }
 }
 
@@ -116,7 +116,7 @@ impl Exchange {
         see: &mut dyn See,
     ) -> Result<()> {
         assert!(bytes.len() <= BOARD, "{} bytes in one exchange", bytes.len());
-        let half = usize::from(self.turn.replace(!self.turn.get()));
+        let half = (barrier.next_epoch() % 2) as usize;
         let board = engine.layout.exchange + half * EXCHANGE_LEN;
         let title = asked.title(barrier.next_epoch(), bytes.len(), self.earlier.take());
         let (call, noted) = (engine.call(), self.noted.replace((Noted::Nothing, None)));
@@ -190,7 +190,10 @@ impl Exchange {
             };
             return Err(differ((rank, title_of(rank), facts_of(rank)), (0, reference, facts_of(0)), title.epoch));
         }
-        (0..engine.size).for_each(|rank| show(rank, see));
+        match wanted {
+            Wanted::From(rank) => show(rank, see),
+            _ => (0..engine.size).for_each(|rank| show(rank, see)),
+        }
         Ok(())
     }
 

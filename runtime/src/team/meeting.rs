@@ -62,6 +62,8 @@ pub(crate) struct Meeting {
     /// The last round. With a counter there is one.
     last: Cell<usize>,
     kind: Cell<u8>,
+    /// The barrier in progress is by the counter.
+    counts: Cell<bool>,
     /// This member's digest; [`DIFFERS`] when it has met another one.
     digest: Cell<u64>,
 }
@@ -82,7 +84,8 @@ impl Meeting {
     pub(crate) fn new(members: Option<Rc<[u32]>>, rank: usize, size: usize, place: Place) -> Meeting {
         let cell = || Cell::new(0);
         let (epoch, digest) = (Cell::new(0), Cell::new(DIFFERS));
-        Meeting { members, rank, size, place, epoch, round: cell(), last: cell(), kind: Cell::new(0), digest }
+        let (kind, counts) = (Cell::new(0), Cell::new(false));
+        Meeting { members, rank, size, place, epoch, round: cell(), last: cell(), kind, counts, digest }
     }
 
     /// The number of the barrier entered last; the first is 1.
@@ -109,6 +112,7 @@ impl Meeting {
     #[inline]
     pub(crate) fn enter(&self, engine: &Engine, kind: u8, digest: u64) -> Result<()> {
         self.begin(kind, digest);
+        self.counts.set(false);
         self.last.set(rounds(self.size));
         if self.size > 1 { self.tell(engine, (self.rank + 1) % self.size, 0) } else { Ok(()) }
     }
@@ -117,6 +121,7 @@ impl Meeting {
     /// the same digest, the last member runs `alone` before any other leaves.
     pub(crate) fn enter_counter(&self, engine: &Engine, digest: u64, alone: impl FnOnce()) -> Result<()> {
         self.begin(0, digest);
+        self.counts.set(true);
         self.last.set(1);
         if self.place.lines {
             self.collect(engine);
@@ -201,7 +206,12 @@ impl Meeting {
             digest.store(self.digest.get(), Ordering::Relaxed);
         }
         // Pairs with the Acquire load in `flag`, at that rank.
-        word.store(flag, Ordering::Release);
+        if self.counts.get() {
+            // A member told before this one may have entered the next barrier, by dissemination, and written its number here.
+            word.fetch_max(flag, Ordering::Release);
+        } else {
+            word.store(flag, Ordering::Release);
+        }
         engine.interface.wake_if_asleep(to);
         Ok(())
     }
@@ -231,6 +241,17 @@ impl Meeting {
         let word = unsafe { AtomicU64::from_ptr(engine.node.slot(engine.rank).add(at).cast()) };
         let word = word.load(Ordering::Acquire);
         (word & ((1 << KIND) - 1), (word >> KIND) as u8)
+    }
+
+    /// The kind of the barrier entered last.
+    pub(crate) fn kind(&self) -> u8 {
+        self.kind.get()
+    }
+
+    /// Whether a barrier was entered and is not done.
+    #[inline]
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.round.get() < self.last.get()
     }
 
     /// Goes on with the barrier that was entered, as far as others have. Never waits for them.

@@ -156,7 +156,8 @@ impl Team {
         self.part(Head::new::<()>(Kind::Split, 0), colour, key)
     }
 
-    /// The members that share a node ([`World::node_of`]) become a team, in their order. Collective over this team.
+    /// The members that share a node ([`World::node_of`](crate::World::node_of)) become a team, in their order. Collective over this
+    /// team.
     ///
     /// # Errors
     /// As [`Team::split`].

@@ -85,7 +85,8 @@ impl World {
     }
 
     /// Combines `values` of all ranks element by element, in the order of the ranks; the result replaces `values`
-    /// everywhere. Collective; same length, type and operator on every rank. `combine` runs at every rank, or at one for all.
+    /// everywhere. Collective; same length, type and operator on every rank. `combine` runs at every rank, or at one for
+    /// all while the others wait: it may make no collective call, of a team neither.
     ///
     /// Ranks that call it at different places of the program and get different results, as one that adds beside one that takes the
     /// larger value, are told so by their next collective call but a barrier, [`World::finish`] at the latest: [`Error::RanksDiffer`].
@@ -273,6 +274,66 @@ mod tests {
             }
             let job = crate::Simulated::new(sim::Config::new(ranks, 1).wild());
             job.run(out_of_time).expect("the job starts");
+        }
+    }
+
+    #[test]
+    fn who_leaves_after_it_ran_out_of_time_is_missed() {
+        let outcomes = each(Barrier::Dissemination, 3, |world| match world.rank() {
+            // It has told rank 1, and rank 2 waits for it.
+            0 => world.barrier_for(Duration::from_millis(1)),
+            _ => {
+                world.sleep(Duration::from_millis(50));
+                world.barrier()
+            }
+        });
+        assert!(matches!(outcomes[0], Err(Error::TimedOut { .. })), "{outcomes:?}");
+        assert!(matches!(outcomes[2], Err(Error::PeerLost { rank: 0, .. })), "{outcomes:?}");
+    }
+
+    #[test]
+    fn calls_after_one_that_differed_see_what_all_brought_to_them() {
+        for barrier in [Barrier::Central, Barrier::Dissemination] {
+            for ranks in [3, 10] {
+                each(barrier, ranks, |world| {
+                    let rank = world.rank();
+                    if rank == 1 {
+                        world.barrier().expect("all enter one");
+                    } else {
+                        world.allgather(&[1u8]).expect_err("rank 1 is in a barrier");
+                    }
+                    for round in 0..3 {
+                        let all = world.allgather(&[100 * round + rank]).expect("a call that all make alike");
+                        assert_eq!(all, (0..ranks).map(|rank| 100 * round + rank).collect::<Vec<_>>(), "{barrier:?}");
+                    }
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn a_barrier_that_a_panic_came_out_of_is_finished_by_the_next_call() {
+        for barrier in [Barrier::Central, Barrier::Dissemination] {
+            each(barrier, 3, |world| {
+                let in_barrier = world.bell().expect("memory for a bell");
+                match world.rank() {
+                    0 => {
+                        in_barrier.wait(1).expect("rank 1 rings");
+                        world.sleep(Duration::from_millis(20));
+                        let call = world.call(1, 7u8, |_, number: u8| panic!("no {number} here")).expect("room");
+                        call.wait().expect_err("its handler panics");
+                        world.barrier().expect("all enter");
+                    }
+                    1 => {
+                        in_barrier.ring(0).expect("rank 0 is there");
+                        catch_unwind(AssertUnwindSafe(|| world.barrier())).expect_err("a handler panics meanwhile");
+                    }
+                    _ => world.barrier().expect("all enter"),
+                }
+                let mut sum = [world.rank() as u64];
+                world.allreduce(&mut sum, |a, b| a + b).expect("all call it");
+                assert_eq!(sum, [3], "{barrier:?}");
+            });
         }
     }
 

@@ -113,6 +113,13 @@ impl ThreadContext {
         &self.stream
     }
 
+    /// For who keeps contexts: whether anybody uses this one. Standstill is found only where no thread uses a context. A new one is used,
+    /// and so is one that is dropped.
+    #[doc(hidden)]
+    pub fn note_used(&self, used: bool) {
+        self.stream.note_used(used);
+    }
+
     /// Makes progress without waiting; tells how much was done. Nothing needs it to be called: every wait of the rank makes
     /// progress. Where memory is mapped there is nothing to do.
     ///

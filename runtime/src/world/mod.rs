@@ -33,6 +33,7 @@ mod threads;
 mod update;
 
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -201,8 +202,9 @@ impl World {
     }
 
     /// As [`World::barrier`], for at most `limit`. After [`Error::TimedOut`] this rank has entered and the barrier is not done: call this,
-    /// or [`World::barrier`], until it is. Before that every other collective call is [`Error::InvalidArgument`]; puts, messages and
-    /// waits are not. Other ranks may wait with another limit, or without.
+    /// or [`World::barrier`], until it is. Before that every other collective call of the world, [`World::finish`] too, is
+    /// [`Error::InvalidArgument`]; puts, messages, waits and calls of teams are not. Until this rank calls again others may be unable to
+    /// leave, and puts after [`Error::TimedOut`] are not covered by this barrier. Other ranks may wait with another limit, or without.
     ///
     /// # Errors
     /// As [`World::barrier`], and [`Error::TimedOut`].
@@ -513,16 +515,23 @@ impl Drop for World {
             return self.forget();
         }
         // What was sent but found no room still goes out, as long as the targets take it.
+        let mut panic = None;
         if !std::thread::panicking() {
             let limit = Duration::from_secs(1);
-            if let Err(error) = self.engine.wait_together_for("leaving", limit, || self.engine.has_sent_all())
-                && !self.engine.has_sent_all()
-            {
-                tracing::warn!(rank = self.engine.rank, %error, "the rank left before all of its messages were sent");
+            let wait = || self.engine.wait_together_for("leaving", limit, || self.engine.has_sent_all());
+            match catch_unwind(AssertUnwindSafe(wait)) {
+                Err(caught) => panic = Some(caught),
+                Ok(Err(error)) if !self.engine.has_sent_all() => {
+                    tracing::warn!(rank = self.engine.rank, %error, "the rank left before all of its messages were sent");
+                }
+                Ok(_) => {}
             }
-            self.engine.job.leave(self.engine.rank);
-        } else {
+        }
+        if std::thread::panicking() || panic.is_some() {
             self.engine.job.mark_lost(self.engine.rank, Loss::Panicked);
+        } else {
+            self.barrier.leave(&self.engine);
+            self.engine.job.leave(self.engine.rank);
         }
         self.engine.notify_all();
         // Other hosts may tell of a lost rank while this waits for them: MPI_Finalize would wait for it too.
@@ -532,6 +541,10 @@ impl Drop for World {
             && self.engine.job.any_lost()
         {
             session.abandon();
+        }
+        // A handler's, or a function's of an event, that the wait above ran.
+        if let Some(panic) = panic {
+            resume_unwind(panic)
         }
     }
 }

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::thread::ThreadId;
 
 pub(crate) use self::messages::Outlet;
@@ -29,7 +29,7 @@ use self::messages::Sendings;
 use self::siblings::{Siblings, Uses};
 use super::Engine;
 use super::networks::{ApartNetworks, Networks};
-use super::operation::Receipts;
+use super::operation::{Receipts, drop_all};
 use super::routes::Routes;
 use super::track::Tracking;
 use super::wait::Patience;
@@ -63,6 +63,8 @@ struct Shared {
     receipts: Receipts,
     sendings: Sendings,
     siblings: Siblings,
+    /// Contexts that nobody uses; see [`Stream::note_used`].
+    unused: AtomicIsize,
     /// In virtual time, in how many calls the rank's own thread lets time pass for other threads that use contexts.
     lent: AtomicUsize,
     /// Contexts with operations in flight whose drop could not wait: inside a handler, or, in virtual time, on another thread.
@@ -80,6 +82,7 @@ impl Default for Shared {
             receipts: Receipts::default(),
             sendings: Sendings::default(),
             siblings: Siblings::default(),
+            unused: AtomicIsize::new(0),
             lent: AtomicUsize::new(0),
             orphans: Mutex::default(),
         }
@@ -299,10 +302,12 @@ impl Engine {
         Lent(lent)
     }
 
-    /// Whether this rank has contexts, also on mapped memory.
+    /// Whether this rank has contexts that somebody uses, also on mapped memory.
     pub(super) fn has_contexts(&self) -> bool {
-        // Each context holds an `Arc` of it.
-        Arc::strong_count(&self.contexts.shared) > 1
+        let shared = &self.contexts.shared;
+        // Each context holds an `Arc` of it. Relaxed: whatever hands a context to another thread orders this. The count may be
+        // negative for a moment, while one thread takes a context up that another puts down.
+        Arc::strong_count(shared) as isize - 1 > shared.unused.load(Ordering::Relaxed)
     }
 
     pub(crate) fn identity(&self) -> Identity {
@@ -356,12 +361,13 @@ impl OpenStream {
             _ => {
                 shared.siblings.remove(self);
                 let mut driven = self.driven();
-                driven.tracking.give_up();
+                let others = driven.tracking.give_up();
                 driven.nudges.clear();
                 // Another thread may hold the stream a moment longer; the interface ends now.
                 let closed = driven.far.close();
                 drop(driven);
                 drop(closed);
+                drop_all(others);
             }
         }
     }

@@ -214,7 +214,8 @@ impl Stream {
             return Ok(());
         }
         self.check_alive(rank, doing)?;
-        self.perform(doing, rank, Operation::Ring { offset: self.routes.network_word(rank, remote) })?;
+        let offset = self.driven().far.to(rank).ring_word(remote);
+        self.perform(doing, rank, Operation::Ring { offset })?;
         self.nudge_after_ring(rank);
         Ok(())
     }

@@ -76,6 +76,17 @@ impl Uses {
 }
 
 impl Stream {
+    /// Whether anybody uses this context, from now on: waits of the rank that nothing but a context could end then end in an error.
+    pub(crate) fn note_used(&self, used: bool) {
+        let unused = &self.home.shared.unused;
+        // Relaxed: see `Engine::has_contexts`.
+        if used {
+            unused.fetch_sub(1, Ordering::Relaxed);
+        } else {
+            unused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Makes progress for a context of another thread, unless that is of no use.
     fn turn_if_idle(&self) -> usize {
         let Some(network) = &self.network else { return 0 };
@@ -91,7 +102,8 @@ impl Stream {
         }
         let Some(mut driven) = self.try_driven() else { return 0 };
         let done = driven.turn(self);
-        if done == 0 {
+        // To look for an error of a doubtful peer would wait until the roster knows.
+        if done == 0 && !driven.losses.has_doubts() {
             match driven.is_quiet(self, DOING) {
                 Ok(true) => uses.at_rest.store(count, Ordering::Relaxed),
                 Ok(false) => {}

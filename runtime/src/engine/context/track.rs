@@ -61,7 +61,7 @@ impl Stream {
         self.check_alive(rank, DOING)?;
         self.wait(DOING, |driven| {
             // Held while it is posted, not while it waits for room. What is in flight when the bell is dropped is waited for.
-            let ring = &mut Operation::<&[u8]>::Ring { offset: self.routes.network_word(rank, remote) };
+            let ring = &mut Operation::<&[u8]>::Ring { offset: driven.far.to(rank).ring_word(remote) };
             match claim.hold(&self.changes, || ring.post(driven.far.to(rank), rank)) {
                 None => Ok(true),
                 Some(Ok(sent)) => Ok(sent == Sent::Done),

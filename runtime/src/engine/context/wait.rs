@@ -300,7 +300,8 @@ impl Driven {
         if !self.nudges.is_empty() {
             self.nudge(stream);
         }
-        done + self.advance_tracked(stream)
+        // While a loss is doubtful the first to ask for its error waits until the roster knows: not here.
+        done + if self.losses.has_doubts() { 0 } else { self.advance_tracked(stream) }
     }
 
     /// Wakes ranks that sleep although something was rung there.

@@ -5,6 +5,7 @@
 //! completion of its own, so later operations do not delay it.
 
 use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -189,10 +190,10 @@ impl Receipts {
         });
     }
 
-    /// Ends those that are open without their receipt.
-    pub(in super::super) fn give_up(&self) {
+    /// Ends those that are open without their receipt. As [`give_up`].
+    pub(in super::super) fn give_up(&self) -> Vec<Event> {
         let open = std::mem::take(&mut *self.open.lock());
-        give_up(open.into_values().flat_map(|owed| owed.events));
+        give_up(open.into_values().flat_map(|owed| owed.events))
     }
 }
 
@@ -349,8 +350,10 @@ pub(in super::super) fn happened(events: Vec<Event>, outcome: Result<()>, due: &
     due.push_back((last, outcome));
 }
 
-/// Tells futures that their operations have not ended. Functions are dropped, not called.
-pub(in super::super) fn give_up(events: impl IntoIterator<Item = Event>) {
+/// Tells futures that their operations have not ended. Returns the other events, for [`drop_all`] when all futures have been told:
+/// one that was not would take its operation for done.
+#[must_use]
+pub(in super::super) fn give_up(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
     let mut others = Vec::new();
     for event in events {
         match event {
@@ -361,9 +364,23 @@ pub(in super::super) fn give_up(events: impl IntoIterator<Item = Event>) {
             other => others.push(other),
         }
     }
-    // Last, since functions and buffers are the program's and may panic: a future that was not told would take its operation for
-    // done.
-    drop(others);
+    others
+}
+
+/// Drops events that will not happen. Functions are not called. Functions and buffers are the program's: if some panic, all are
+/// dropped, and the first panic goes on.
+pub(in super::super) fn drop_all(events: Vec<Event>) {
+    let mut first = None;
+    for event in events {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(event))) {
+            first.get_or_insert(panic);
+        }
+    }
+    if let Some(panic) = first
+        && !std::thread::panicking()
+    {
+        resume_unwind(panic)
+    }
 }
 
 fn ended(outcome: Result<bool>) -> Option<Result<()>> {

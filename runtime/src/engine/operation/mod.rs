@@ -8,7 +8,7 @@ mod get;
 use std::sync::Arc;
 
 pub(crate) use self::atomic::Atomic;
-pub(super) use self::event::{Due, Tracked, give_up, happened};
+pub(super) use self::event::{Due, Tracked, drop_all, give_up, happened};
 pub(crate) use self::event::{Event, Events, Found, Group, Member, RECEIPT, Receipts, Ring, Step};
 pub(crate) use self::get::{Get, HeapRange};
 

@@ -116,6 +116,8 @@ impl Context {
         let (engine, doing) = (&self.hub.engine, Kind::Barrier.doing());
         self.called_at.set(engine.call().map(|call| call.place));
         self.begin(Head::new::<()>(Kind::Barrier, 0), "")?;
+        // A handler's panic may come out of the wait.
+        let mut unfinished = super::Unfinished(Some(self));
         let mut patience = Patience::default();
         let mut failed = Ok(());
         let entered = engine.quiet(doing).and_then(|()| self.enter(counter));
@@ -132,6 +134,7 @@ impl Context {
         });
         let outcome = self.assembled(waited.and(failed));
         self.met();
+        unfinished.0 = None;
         self.end(&outcome);
         outcome
     }

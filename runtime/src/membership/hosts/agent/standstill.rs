@@ -41,6 +41,10 @@ impl Service {
             self.rounds = Rounds { number: self.rounds.number, ..Rounds::default() };
             return;
         }
+        // A host that has finished since it was asked does not answer.
+        let (connections, finished) = (&self.link.connections, &self.finished);
+        let answers = |line: &Connection| !line.is_closed() && !finished[line.host];
+        self.rounds.missing.retain(|host| connections.iter().any(|line| line.host == *host && answers(line)));
         match self.rounds.began {
             Some(began) if !self.rounds.missing.is_empty() || began.elapsed() < PAUSE => return,
             Some(_) => self.close_round(),
