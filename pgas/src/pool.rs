@@ -8,18 +8,17 @@ use bellwether_runtime::{
     Error, Mapped, Pod, Progress, Result, Symmetric, ThreadArray, ThreadContext, ThreadPosted, World,
 };
 
-/// A rayon pool of this rank's own: as many threads as it has cores when the ranks of the node share them equally, at least
-/// one. Each is kept on one of these cores, where it is known which, and the system lets it ([`Pool::is_pinned`]).
+/// A rayon pool for this rank, with one thread for each core of its equal share of the node's cores, at least one. Threads are
+/// pinned if the share's cores are known and the system allows it ([`Pool::is_pinned`]).
 ///
-/// A launcher's binding is taken at its word, up to an equal share of all the ranks' cores: a rank that is bound to one core
-/// gets one thread, as under `mpirun -n 2`.
-/// With `mpirun --bind-to none`, or `--map-by slot:pe=4`, there are more.
+/// The pool uses the cores to which the launcher bound the rank, but no more than an equal share. A rank that is bound to one
+/// core gets one thread, as under `mpirun -n 2`. With `mpirun --bind-to none`, or `--map-by slot:pe=4`, there are more.
 ///
 /// [`Pool::install`] runs code on it while the world's thread makes progress, so threads may wait for what needs that.
 /// Parallel iterators inside use the pool; nested `join`, `scope` and `install` of rayon are fine.
 ///
-/// The world and what is collective stay with the world's thread. To the pool's threads go iterators over what is here
-/// ([`GlobalArray::par_iter`](crate::GlobalArray::par_iter)) and handles to what is anywhere ([`Pool::share`],
+/// Only the world's thread may use the world and make collective calls. Pool threads use iterators over local elements
+/// ([`GlobalArray::par_iter`](crate::GlobalArray::par_iter)) and handles to elements of any rank ([`Pool::share`],
 /// [`GlobalArray::pooled`](crate::GlobalArray::pooled)).
 ///
 /// # Examples
@@ -118,7 +117,8 @@ impl Pool {
     /// closes the registration of handlers.
     ///
     /// # Errors
-    /// [`Error::Os`] if the system has no more threads. Over a network [`Error::OutOfMemory`] if it has no further interface.
+    /// [`Error::Os`] if the system has no more threads. Over a network [`Error::OutOfMemory`] if it has no interface for even
+    /// one context.
     pub fn new(world: &World) -> Result<Pool> {
         let cores = share(&allowed_cores(), world.cores(), world.rank(), world.size());
         match cores {
@@ -140,7 +140,7 @@ impl Pool {
         let mut builder = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(move |n| format!("rank {rank} thread {n}"));
-        // A thread that was not let onto its core: which, and why.
+        // First core to which a thread could not be pinned, and the error.
         let refused = Arc::new(OnceLock::new());
         let mut pinned = cores.is_some();
         if let Some(cores) = cores {
@@ -160,7 +160,7 @@ impl Pool {
             source: std::io::Error::other(error),
         })?;
         if pinned {
-            // All have started.
+            // Waits until every thread has run its start handler, so `refused` is final.
             threads.broadcast(|_| ());
         }
         if let Some((core, error)) = refused.get() {
@@ -173,9 +173,9 @@ impl Pool {
         Ok(Pool { threads, pinned, progress, contexts })
     }
 
-    /// Whether each of its threads is kept on one core. Not where it is not known which cores are this rank's
-    /// ([`Pool::with_threads`], ranks that are bound to cores in common), nor where the system refuses, which is also told in
-    /// the log: then threads run where the system likes.
+    /// Whether each thread is pinned to one core. `false` for [`Pool::with_threads`]; if the launcher bound this rank to part
+    /// of the node's cores but to more than its share, since other ranks may use the same ones; or if the system refuses, which
+    /// is logged.
     pub fn is_pinned(&self) -> bool {
         self.pinned
     }
@@ -240,7 +240,7 @@ fn allowed_cores() -> Vec<usize> {
 #[derive(Debug, PartialEq, Eq)]
 enum Share {
     These(Vec<usize>),
-    /// Of those it may run on, it is not known which.
+    /// A number of threads; which cores are this rank's is unknown.
     SoMany(usize),
 }
 
@@ -268,7 +268,7 @@ fn contexts(world: &World, count: usize) -> Result<Vec<ThreadContext>> {
     Ok(contexts)
 }
 
-/// The error of a get, by the name of the call that was made.
+/// Names `get_slice` in the error, the call that the user made, directly or by `get`.
 fn as_asked(error: Error) -> Error {
     const NAME: &str = "get_slice";
     match error {
@@ -280,7 +280,7 @@ fn as_asked(error: Error) -> Error {
     }
 }
 
-/// How many of a thread's operations wait on its stack at once, each with another task of the pool above it.
+/// Nested waits on one stack after which a thread only yields: each task that a wait runs adds a frame. Chosen.
 const DEEPEST: usize = 32;
 
 thread_local! {
@@ -289,8 +289,9 @@ thread_local! {
 
 /// A symmetric array for the threads of a [`Pool`]: puts and gets that any of them may call.
 ///
-/// Where memory is mapped they are done at once. Over a network each thread has a context of its own in the pool, and does other work
-/// of its pool until the operation is done. Any other thread may call them too, and waits.
+/// If all memory is mapped they complete at once. Over a network each pool thread uses a context (shared if there are fewer
+/// than threads) and runs other tasks of the pool until the operation completes. A thread outside the pool may call them too;
+/// it blocks.
 ///
 /// On a simulated network a thread other than the world's may call them while the world's thread is in [`Pool::install`], of any pool;
 /// elsewhere that is [`Error::InvalidArgument`].
@@ -345,8 +346,8 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
         wait(posted)
     }
 
-    /// The context of this thread: among the pool's threads no other has it. Held while an operation is posted only, since the
-    /// tasks that a thread runs until that is done may post too.
+    /// Locks this thread's context. Threads share one if the network has fewer interfaces than threads, and a thread outside a
+    /// pool uses the first. Hold the lock only while posting: tasks that this thread runs while it waits may post too.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is none.
@@ -367,7 +368,7 @@ fn wait<R>(mut posted: ThreadPosted<'_, R>) -> Result<R> {
     let waiting = WAITING.get();
     WAITING.set(waiting + 1);
     while !posted.is_done() {
-        // Another task may wait too, on the same stack.
+        // A task run here may wait too, nested on this stack.
         if waiting >= DEEPEST || rayon::yield_now() != Some(rayon::Yield::Executed) {
             std::thread::yield_now();
         }
@@ -378,7 +379,7 @@ fn wait<R>(mut posted: ThreadPosted<'_, R>) -> Result<R> {
 
 impl<T> std::fmt::Debug for Pooled<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pooled({})", if self.mapped.is_some() { "mapped" } else { "by a context of each thread" })
+        write!(f, "Pooled({})", if self.mapped.is_some() { "mapped" } else { "over contexts" })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Who is in the job, who failed, and how that is told.
 //!
-//! This room knows neither how ranks were started nor what they do in a world: every way to start a job can use it.
+//! This module does not depend on how ranks are started or on what they do in a world.
 //!
 //! # The roster
 //!
@@ -9,8 +9,7 @@
 //!
 //! ```text
 //! Absent -> Starting -> Running -> Left
-//!               \           \----> Panicked, Exited, Signaled, Vanished
-//!                \---------------> (the same)
+//! any of the first three -> Panicked, Exited, Signaled, Vanished
 //! ```
 //!
 //! Ends are numbered in the order in which they are entered, so all ranks of a host name the same rank as the first to fail
@@ -27,14 +26,16 @@
 //! | the agent of its host ([`hosts`]) | what other hosts tell; all ranks of a host whose connection ended | at most 10 ms after they know, one hop more if that is not the hub |
 //! | a rank's own network ([`liveness`]) | nothing, but it treats the connection as lost after 200 ms without a word from the roster | when an operation fails |
 //!
-//! Every end wakes all ranks of the host that sleep; a wait then ends with [`Error::PeerLost`](crate::Error::PeerLost), after it has
-//! delivered what the rank had sent.
+//! Every end wakes all sleeping ranks of the host. If the rank failed, their waits deliver what it had sent and then fail with
+//! [`Error::PeerLost`](crate::Error::PeerLost). If the rank left, only calls that need it fail, and waits that nobody can end
+//! any more.
 //!
 //! # Hosts
 //!
 //! A job on several hosts has a leader on each, the host's first rank, and a TCP connection from each leader to that of host 0, the hub.
-//! A host that answers no probe for 10 s is lost, with all its ranks. If a rank has left and all others wait, the hub finds in
-//! five rounds, 200 ms apart, that nobody can end those waits.
+//! A host that answers no probe for 10 s is lost, with all its ranks. If a rank has left or is leaving, and none has failed,
+//! the hub asks all hosts every 200 ms what their ranks wait for. After five rounds in a row without a change it fails these
+//! waits: no rank can end them.
 //!
 //! # Bounds
 //!

@@ -1,7 +1,7 @@
 //! How ranks sleep and are woken. `README.md` beside this file has the states, the words and the race.
 //!
-//! Whoever may be woken before its time sleeps on a [`SleepWord`] or, for a word that counts, in [`futex`]. What nobody wakes
-//! sleeps in [`nap`], and its caller says why nothing can wake it.
+//! A sleep that something can end early uses a [`SleepWord`], or [`futex`] for a word that counts. A sleep that nothing wakes
+//! uses [`nap`]; its caller says why.
 
 mod fences;
 pub mod futex;

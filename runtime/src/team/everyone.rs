@@ -16,8 +16,9 @@ const DOING: &str = "barrier";
 /// Chosen: far longer than the copy, even if its kernel thread is descheduled in between.
 const TORN: Duration = Duration::from_millis(20);
 
-/// So many ranks compare no digests where each has a core. Chosen: what they would compare is read about as fast.
-const FEW: usize = 8;
+/// Up to this many ranks, a dissemination barrier carries no digests. Chosen: for so few, reading all titles takes about as
+/// long.
+const NO_DIGEST_RANKS: usize = 8;
 
 /// This rank's part in all barriers of its world.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl Barrier {
             // With ranks that share cores, wake-ups dominate: the counter needs one a rank, dissemination log2 n.
             settings::Barrier::Auto => engine.patience().crowded,
         };
-        let lines = engine.routes.all_mapped() && (central || engine.size > FEW);
+        let lines = engine.routes.all_mapped() && (central || engine.size > NO_DIGEST_RANKS);
         let (flags, arrivals) = (engine.layout.barrier_flag(0), engine.layout.barrier_center());
         let meeting = Meeting::new(None, engine.rank, engine.size, Place { flags, spacing: LINE, arrivals, lines });
         Barrier { meeting, central, broken: Cell::new(None), running: Cell::new(false), unfinished: Cell::new(false) }
@@ -79,8 +80,8 @@ impl Barrier {
         self.meeting.epoch() + 1
     }
 
-    /// Marks this rank as in a collective call. A second call inside it, by a function that it calls, would take the ranks of the
-    /// first for its own, and an allocation would disagree on who has which memory.
+    /// Marks this rank as in a collective call. Rejects a collective made inside another one, by an operator or an event's
+    /// callback: its barrier would match the outer call's barrier on other ranks, and ranks would allocate different memory.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if this rank is in a collective call, or in a barrier that ran out of time, and this is no barrier;
@@ -166,7 +167,7 @@ impl Barrier {
         let before = if left_behind { self.wait(engine, self.meeting.kind(), None) } else { Ok(()) };
         let start = || if self.unfinished.get() { Ok(()) } else { self.start(engine, kind, digest, alone) };
         let outcome = before.and_then(|()| start()).and_then(|()| self.wait(engine, kind, limit));
-        let outcome = outcome.map_err(|error| self.named(engine, error));
+        let outcome = outcome.map_err(|error| self.as_barrier_error(engine, error));
         self.unfinished.set(matches!(outcome, Err(Error::TimedOut { .. })));
         if self.unfinished.get() {
             return outcome.map(|()| false);
@@ -185,6 +186,7 @@ impl Barrier {
         engine.turn();
         // All puts of this rank must be in effect before others learn that it has entered.
         let quiet = engine.quiet(DOING);
+        // Stored even if `quiet` failed: this rank did enter, so peers must not report that it left without entering.
         // Pairs with the Acquire load in `find_deserter`.
         engine.status(engine.rank).entered.store(self.next_epoch(), Ordering::Release);
         quiet?;
@@ -245,9 +247,10 @@ impl Barrier {
         }
     }
 
-    /// The error of a barrier, as one of it.
+    /// Gives a `PeerLost` that arose in the barrier the name `barrier`. If a partner left, names the rank that left without
+    /// entering, if there is one.
     #[cold]
-    fn named(&self, engine: &Engine, error: Error) -> Error {
+    fn as_barrier_error(&self, engine: &Engine, error: Error) -> Error {
         match error {
             // The partner may have left because another rank never entered: then report that rank.
             Error::PeerLost { rank, cause: Loss::Left, doing } if doing.step() != DOING => {

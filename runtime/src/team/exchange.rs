@@ -1,4 +1,5 @@
-//! Small all-to-all exchanges: each rank writes a few bytes to a board in its own slot, and reads all other ranks' boards.
+//! Small allgathers: each rank writes up to [`BOARD`] bytes to a buffer in its own slot, its board, and reads the other ranks'
+//! buffers.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -16,24 +17,25 @@ pub const BOARD: usize = FACTS - size_of::<Title>();
 /// Offset of the [`Facts`] in a board.
 const FACTS: usize = EXCHANGE_LEN - size_of::<Facts>();
 
-/// Whose bytes a rank wants to see. It may be shown others' too. All ranks want the same.
+/// Which contributions the caller needs; it may get more. Every rank passes the same value.
 #[derive(Debug, Clone, Copy)]
 pub enum Wanted {
     /// Those of all ranks.
     All,
     /// Those of one rank.
     From(usize),
-    /// Those of rank 0 if all show the same, else those of all.
+    /// Rank 0's if all are equal, else all.
     Equal,
-    /// What those of all come to ([`See::result`]), as rank 0's, or those of all.
+    /// Their reduction ([`See::result`]). With a central barrier the last rank computes it, and the others get it as the
+    /// contribution of rank 0. Otherwise every rank gets all contributions.
     Combined,
 }
 
-/// What takes the bytes that ranks show.
+/// Receives contributions.
 pub trait See {
-    /// Takes those of a rank.
+    /// Receives the contribution of one rank.
     fn see(&mut self, rank: usize, bytes: &[u8]);
-    /// What those of all ranks came to, as if rank 0 had shown it.
+    /// Writes the reduction of all contributions received; only called for [`Wanted::Combined`].
     fn result(&mut self, _into: &mut [u8]) {}
 }
 
@@ -51,9 +53,9 @@ impl<F: FnMut(usize, &[u8])> See for F {
 #[derive(Debug)]
 pub struct Exchange {
     earlier: Cell<Earlier>,
-    /// What went into it first, and the place of that call.
+    /// First entry in `earlier`, and where the program made that call.
     noted: Cell<(Noted, Option<&'static Location<'static>>)>,
-    /// What [`Facts`] either board has: a call that is made again need not write them again.
+    /// Which [`Facts`] each buffer holds; equal ones are not written again.
     written: [Cell<Option<Written>>; 2],
 }
 
@@ -65,13 +67,15 @@ impl Default for Exchange {
 }
 
 impl Exchange {
-    /// Notes the root, length and type of a broadcast by messages: the next exchange tells ranks that differ.
+    /// Notes the root, length and type of a broadcast by messages: the next exchange fails with `RanksDiffer` if ranks gave
+    /// different ones.
     pub fn note_broadcast(&self, engine: &Engine, head: &[u8]) {
         self.earlier.set(self.earlier.get().broadcast(head));
         self.note(engine, Noted::Broadcast);
     }
 
-    /// Notes what a reduction gave: the next exchange tells ranks that differ, and called it at different places.
+    /// Notes what a reduction gave: the next exchange fails with `RanksDiffer` if both the results and the call sites differ
+    /// between ranks.
     pub fn note_result(&self, engine: &Engine, result: &[u8]) {
         let place = engine.call().map(|call| call.place);
         self.earlier.set(self.earlier.get().reduction(result, place));
@@ -84,8 +88,8 @@ impl Exchange {
         }
     }
 
-    /// Shows `bytes` to all ranks and calls `see` with the ranks that are `wanted` and their bytes, in rank order. Collective. Where all
-    /// ranks are mapped it takes one barrier, and reads what is wanted.
+    /// Contributes `bytes` and calls `see` in rank order with at least the contributions that are `wanted`; it may pass others
+    /// too. Collective. Costs one barrier if all ranks are mapped; over a network two barriers and a get from each rank.
     ///
     /// # Errors
     /// [`Error::RanksDiffer`] if a rank is in another call, or shows more or fewer bytes; `see` is not called then. As
@@ -121,7 +125,8 @@ impl Exchange {
         let title = asked.title(barrier.next_epoch(), bytes.len(), self.earlier.take());
         let (call, noted) = (engine.call(), self.noted.replace((Noted::Nothing, None)));
         let written = Written { asked, call, noted };
-        // SAFETY: every slot is mapped and has a committed board there. Only our own is used over a network.
+        // SAFETY: `rank` is this rank, or all ranks are mapped: over a network this returns before it uses another rank. Each
+        // slot's control area is committed before its rank arrives, and `board` is inside it.
         let at = |rank| unsafe { engine.node.slot(rank).add(board) };
         const DATA: usize = size_of::<Title>();
         // SAFETY: our own board; all ranks that read its last contents have entered a barrier since, which we have passed.
@@ -136,7 +141,8 @@ impl Exchange {
         let digest = match wanted {
             _ if !barrier.compares() => 0,
             Wanted::Equal => hash::and_bytes(title.digest(), bytes),
-            // Calls at one place combine by the same function.
+            // Includes the call site: one rank reduces for all, so all must pass the same function, and calls at one place in
+            // the source do.
             Wanted::Combined if barrier.is_central() => {
                 mix(title.digest(), call.map_or(0, |call| place_number(call.place)))
             }

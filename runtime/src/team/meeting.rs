@@ -1,7 +1,7 @@
 //! The barrier of a group: no member leaves it before all have entered.
 //!
-//! There are two algorithms, and one state machine for both that never waits. Whoever waits drives it, for the world
-//! ([`super::everyone`]) and for teams ([`super::barrier`]), and may stop and go on later: what has come stays.
+//! There are two algorithms. One non-blocking state machine implements both. The world's barrier ([`super::everyone`]) and the
+//! teams' ([`super::barrier`]) poll it, and can resume it later: flags that have arrived are kept.
 //!
 //! - *Dissemination* (Hensgen, Finkel and Manber 1988): in round k, member r tells member r + 2^k that r and all that r has heard
 //!   of have entered. Each flag has one writer, which writes the number of the barrier, so a member that is one barrier ahead does no
@@ -9,11 +9,10 @@
 //! - *Counter*: every member adds one to a word at member 0, and the last writes the number of the barrier to the first flag of all
 //!   others. It takes one wake-up for each member, dissemination log2 n: that is cheaper where members share cores.
 //!
-//! In a [`Place`] of lines, where all ranks are mapped, members also learn whether they all brought the same digest. In a dissemination a flag comes with
-//! the digest of its writer, or with 0 if the writer has met another one: so whoever differs from a member, the member hears of it
-//! on the way by which it hears that the other has entered. At the counter, members collect the bits that are 1, and those that are 0,
-//! in any digest, and the last compares them. There are two words for a digest, used in turn: a member that is one barrier ahead
-//! does not overwrite what another has not read.
+//! If [`Place::lines`] is set, members also learn whether all passed the same digest. All ranks are mapped then. Dissemination:
+//! each flag carries the writer's digest, or 0 once the writer has seen a different one, so a difference travels with the
+//! flags. Counter: members OR the digest's 1 bits and its 0 bits into two words, and the last member compares them. A flag's
+//! digest words alternate between two, so that a member one barrier ahead does not overwrite a digest not yet read.
 //!
 //! Over a network two puts to one flag have no order. So before a member begins a barrier, the flags of its last one are in effect.
 
@@ -32,7 +31,8 @@ pub(crate) struct Place {
     pub(crate) spacing: usize,
     /// The word of the counter, used at member 0.
     pub(crate) arrivals: usize,
-    /// Whether each of these words is the first of a line, of which three and more are free.
+    /// Whether each flag, and the counter, starts a cache line of its own. The next two words then hold digests, or the
+    /// counter's digest bits.
     pub(crate) lines: bool,
 }
 
@@ -57,10 +57,10 @@ pub(crate) struct Meeting {
     place: Place,
     /// Barriers entered so far: the number of the last one.
     epoch: Cell<u64>,
-    /// Of the one in progress: the round that this member waits in; [`Meeting::rounds`] when it is done.
+    /// Round of the barrier in progress that this member waits in, from 0; equal to `rounds` when no barrier is in progress.
     round: Cell<usize>,
-    /// The last round. With a counter there is one.
-    last: Cell<usize>,
+    /// Rounds of the barrier in progress: log2 n, rounded up, for dissemination; 1 for the counter.
+    rounds: Cell<usize>,
     kind: Cell<u8>,
     /// The barrier in progress is by the counter.
     counts: Cell<bool>,
@@ -71,8 +71,8 @@ pub(crate) struct Meeting {
 /// A digest that no member brings.
 const DIFFERS: u64 = 0;
 
-/// The top byte of a flag is the kind of its writer's call.
-const KIND: u32 = 56;
+/// Bit position of the kind in a flag.
+const KIND_SHIFT: u32 = 56;
 
 /// Rounds until every one of `size` members has heard of every other.
 pub(crate) fn rounds(size: usize) -> usize {
@@ -80,12 +80,12 @@ pub(crate) fn rounds(size: usize) -> usize {
 }
 
 impl Meeting {
-    /// The part of member `rank` of these, or of all `size` ranks.
+    /// State of member `rank` of `members`, or of all `size` ranks if `None`.
     pub(crate) fn new(members: Option<Rc<[u32]>>, rank: usize, size: usize, place: Place) -> Meeting {
         let cell = || Cell::new(0);
         let (epoch, digest) = (Cell::new(0), Cell::new(DIFFERS));
         let (kind, counts) = (Cell::new(0), Cell::new(false));
-        Meeting { members, rank, size, place, epoch, round: cell(), last: cell(), kind, counts, digest }
+        Meeting { members, rank, size, place, epoch, round: cell(), rounds: cell(), kind, counts, digest }
     }
 
     /// The number of the barrier entered last; the first is 1.
@@ -113,7 +113,7 @@ impl Meeting {
     pub(crate) fn enter(&self, engine: &Engine, kind: u8, digest: u64) -> Result<()> {
         self.begin(kind, digest);
         self.counts.set(false);
-        self.last.set(rounds(self.size));
+        self.rounds.set(rounds(self.size));
         if self.size > 1 { self.tell(engine, (self.rank + 1) % self.size, 0) } else { Ok(()) }
     }
 
@@ -122,7 +122,7 @@ impl Meeting {
     pub(crate) fn enter_counter(&self, engine: &Engine, digest: u64, alone: impl FnOnce()) -> Result<()> {
         self.begin(0, digest);
         self.counts.set(true);
-        self.last.set(1);
+        self.rounds.set(1);
         if self.place.lines {
             self.collect(engine);
         }
@@ -157,7 +157,7 @@ impl Meeting {
 
     fn collect(&self, engine: &Engine) {
         let [ones, zeros] = self.bits(engine);
-        // The counter orders them.
+        // Relaxed: the AcqRel increment in `count` orders these ORs before the last member's swaps.
         ones.fetch_or(self.digest.get(), Ordering::Relaxed);
         zeros.fetch_or(!self.digest.get(), Ordering::Relaxed);
     }
@@ -184,7 +184,7 @@ impl Meeting {
 
     #[inline]
     fn begin(&self, kind: u8, digest: u64) {
-        debug_assert_eq!(self.round.get(), self.last.get(), "the barrier before is done");
+        debug_assert_eq!(self.round.get(), self.rounds.get(), "the barrier before is done");
         self.epoch.set(self.epoch.get() + 1);
         self.kind.set(kind);
         self.digest.set(digest.max(DIFFERS + 1));
@@ -194,7 +194,7 @@ impl Meeting {
     #[inline]
     fn tell(&self, engine: &Engine, member: usize, round: usize) -> Result<()> {
         let (to, at) = (self.world(member), self.place.flags + round * self.place.spacing);
-        let flag = self.epoch.get() | u64::from(self.kind.get()) << KIND;
+        let flag = self.epoch.get() | u64::from(self.kind.get()) << KIND_SHIFT;
         if !engine.routes.all_mapped() {
             return engine.far_put_flag(to, at, flag);
         }
@@ -240,7 +240,7 @@ impl Meeting {
         // SAFETY: as in `tell`, in our own slot.
         let word = unsafe { AtomicU64::from_ptr(engine.node.slot(engine.rank).add(at).cast()) };
         let word = word.load(Ordering::Acquire);
-        (word & ((1 << KIND) - 1), (word >> KIND) as u8)
+        (word & ((1 << KIND_SHIFT) - 1), (word >> KIND_SHIFT) as u8)
     }
 
     /// The kind of the barrier entered last.
@@ -251,7 +251,7 @@ impl Meeting {
     /// Whether a barrier was entered and is not done.
     #[inline]
     pub(crate) fn is_under_way(&self) -> bool {
-        self.round.get() < self.last.get()
+        self.round.get() < self.rounds.get()
     }
 
     /// Goes on with the barrier that was entered, as far as others have. Never waits for them.
@@ -260,9 +260,9 @@ impl Meeting {
     /// As [`Engine::far_put_flag`].
     #[inline]
     pub(crate) fn go_on(&self, engine: &Engine) -> Result<Found> {
-        let (epoch, last) = (self.epoch.get(), self.last.get());
+        let (epoch, rounds) = (self.epoch.get(), self.rounds.get());
         let mut round = self.round.get();
-        while round < last {
+        while round < rounds {
             let (seen, kind) = self.flag(engine, round);
             if seen < epoch {
                 return Ok(Found::Waits);
@@ -276,20 +276,21 @@ impl Meeting {
             }
             round += 1;
             self.round.set(round);
-            if round < last {
+            if round < rounds {
                 self.tell(engine, (self.rank + (1 << round)) % self.size, round)?;
             }
         }
         Ok(Found::Done)
     }
 
-    /// Gives up the barrier in progress: the group uses its barriers no more.
+    /// Abandons the barrier in progress, so that `begin` can be called again. The caller decides whether the group may still
+    /// use barriers: peers may be stuck in this one.
     pub(crate) fn give_up(&self) {
-        self.round.set(self.last.get());
+        self.round.set(self.rounds.get());
     }
 }
 
-/// Lets the others leave if the last member panics; they find that members differ.
+/// Releases the other members, with digests unequal, if the last member panics.
 struct Unopened<'a>(Option<(&'a Meeting, &'a Engine)>);
 
 impl Drop for Unopened<'_> {

@@ -17,15 +17,21 @@ pub(super) const KEPT: usize = 8;
 /// Words of a head, and of who called it.
 const HEAD: usize = size_of::<Head>() / 8;
 const CALLER: usize = size_of::<Caller>() / 8;
-/// Words: collectives begun; their heads; who called them; the one that failed; whom it lost; how long its words are, and these;
-/// the member that said here that it has failed, from 1.
+/// First word of the heads; word 0 counts collectives begun.
 const HEADS: usize = 1;
+/// First word of the callers of these collectives.
 const CALLERS: usize = HEADS + KEPT * HEAD;
+/// Number of the failed collective; 0: none.
 const FAILED: usize = CALLERS + KEPT * CALLER;
+/// The rank of the world that the failed collective lost: (rank + 1) << 8 | left; 0: none.
 const LOST: usize = FAILED + 1;
+/// Bytes of the error text.
 const TEXT_LEN: usize = FAILED + 2;
+/// First word of the error text.
 const TEXT: usize = FAILED + 3;
+/// Most bytes of the error text. Chosen: a record then fills its cache lines.
 const TEXT_MAX: usize = 344;
+/// World rank + 1 of a member that reported its failure here; 0: none.
 const TOLD: usize = TEXT + TEXT_MAX / 8;
 /// Words of a record, whole cache lines.
 pub(super) const RECORD: usize = (TOLD + 1).next_multiple_of(8);
@@ -53,7 +59,7 @@ pub(super) fn kept(number: u64) -> usize {
     number as usize % KEPT
 }
 
-/// Says that collective `number`, from 1, has begun. `caller`: unless the record has the same there.
+/// Says that collective `number`, from 1, has begun. `caller` is `None` if the record already holds it.
 #[inline]
 pub(super) fn begin(hub: &Hub, slot: usize, number: u64, head: Head, caller: Option<Caller>) {
     let (place, words) = (kept(number), bytemuck::cast::<Head, [u64; HEAD]>(head));
@@ -71,7 +77,7 @@ pub(super) fn begin(hub: &Hub, slot: usize, number: u64, head: Head, caller: Opt
     hub.memory.store(hub.record(slot, 0), number);
 }
 
-/// Who called collective `number` at `rank`, of the world, if that is known there still.
+/// The caller of collective `number` at world rank `rank`; zeroed if overwritten, or if it cannot be read.
 #[cold]
 pub(super) fn caller(hub: &Hub, slot: usize, rank: usize, number: u64) -> Caller {
     let mut caller = Caller::zeroed();
@@ -88,7 +94,7 @@ pub(super) fn caller(hub: &Hub, slot: usize, rank: usize, number: u64) -> Caller
 #[cold]
 pub(super) fn fail(hub: &Hub, slot: usize, number: u64, error: &Error) {
     let text = match error {
-        // Who reads it knows whose record it is.
+        // The reader knows whose record this is, so leave the rank out.
         Error::Agreed { rank, why } if *rank == hub.engine.rank => why.clone(),
         error => error.to_string(),
     };
@@ -108,13 +114,13 @@ pub(super) fn fail(hub: &Hub, slot: usize, number: u64, error: &Error) {
     hub.memory.store(hub.record(slot, FAILED), number);
 }
 
-/// Tells `peer`, of the world, that this rank has failed: where it cannot look at this rank's record.
+/// Reports this rank's failure to world rank `peer`, for a team in which not all have mapped this record.
 #[cold]
 pub(super) fn tell(hub: &Hub, slot: usize, peer: usize) -> Result<()> {
     hub.memory.put(peer, hub.record(slot, TOLD), &(hub.engine.rank as u64 + 1).to_ne_bytes())
 }
 
-/// Who, of the world, told this rank so.
+/// World rank of a member that reported a failure here.
 #[inline]
 pub(super) fn told(hub: &Hub, slot: usize) -> Option<usize> {
     (hub.memory.load(hub.record(slot, TOLD)) as usize).checked_sub(1)
@@ -153,7 +159,7 @@ pub(super) fn read(hub: &Hub, slot: usize, rank: usize, number: u64) -> Said {
     let theirs = head(number);
     fence(Ordering::Acquire);
     if load(0) >= number + KEPT as u64 {
-        // Written over: it has come through, so it was the same one.
+        // The peer has begun KEPT more collectives, so it completed this one without error: it was in the same call.
         return Said::Nothing;
     }
     match theirs.is_refused() || failed == number {

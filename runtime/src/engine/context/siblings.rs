@@ -5,8 +5,8 @@
 //! for a message whose sender computes, or a context waits for room that messages of another context hold. So each poll and each
 //! wait of a rank, by the world or by a context, makes progress for the rank's other contexts too.
 //!
-//! It blocks on no lock. It skips a context with nothing in flight, and a context that its owner has used since the
-//! last look: that one makes progress by itself, and its lock stays free. Events of operations are left to the owner.
+//! Polls only try the locks. They skip a context with nothing in flight, and one that its owner has used since the previous
+//! visit: the owner makes progress itself, and contention on its lock is avoided. Events of operations are left to the owner.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -57,13 +57,13 @@ impl Siblings {
     }
 }
 
-/// How much a context was used. All are counts of uses, by which a look finds a change; they order nothing.
+/// Use counts of a context. Equal counts mean no use in between; all are Relaxed and order nothing.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     count: AtomicUsize,
-    /// The count at the last look.
+    /// `count` when a visit last found a change.
     seen: AtomicUsize,
-    /// The count when nothing was in flight.
+    /// `count` when a visit found nothing in flight.
     at_rest: AtomicUsize,
 }
 
@@ -95,7 +95,8 @@ impl Stream {
         if uses.at_rest.load(Ordering::Relaxed) == count {
             return 0;
         }
-        // In virtual time each rank has one thread, and a wait that skips something may find nothing else to do for ever.
+        // In virtual time, time passes only when nothing can run: a context skipped here might never be visited again. So this
+        // check skips none then.
         if !network.paced && uses.seen.load(Ordering::Relaxed) != count {
             uses.seen.store(count, Ordering::Relaxed);
             return 0;

@@ -14,7 +14,7 @@ use crate::transport;
 use crate::transport::Sent;
 use crate::transport::lock::Guard;
 
-/// Longest sleep of a wait. What ends it need not wake anybody.
+/// Longest sleep of a wait. Completions of a context need not cause a wake-up, so it polls at least this often. Chosen.
 const NAP: Duration = Duration::from_millis(1);
 
 impl Stream {
@@ -77,6 +77,7 @@ impl Stream {
         Err(Error::PeerLost { rank, cause, doing: doing.into() })
     }
 
+    /// Locks the networks' state and counts a use. Yields while the rank's own thread drains this context.
     pub(super) fn driven(&self) -> Guard<'_, Driven> {
         let network = self.network.as_ref().expect("only called where ranks are not all mapped here");
         while network.draining.load(Ordering::Relaxed) && std::thread::current().id() != self.home.thread {
@@ -87,14 +88,16 @@ impl Stream {
         driven
     }
 
-    /// As [`Stream::driven`], for progress by another than the owner. `None` if somebody else makes progress.
+    /// As [`Stream::driven`], for a thread other than the owner; counts no use. `None` if the lock is taken, or the rank's own
+    /// thread drains this context.
     pub(super) fn try_driven(&self) -> Option<Guard<'_, Driven>> {
         let network = self.network.as_ref()?;
         let is_held = network.draining.load(Ordering::Relaxed) && std::thread::current().id() != self.home.thread;
         if is_held { None } else { network.driven.try_lock() }
     }
 
-    /// One turn of all but this context: the rank's own thread delivers messages, and any thread makes progress for other contexts.
+    /// Makes progress for everything but this context: on the rank's own thread for its messages too, else for other contexts
+    /// only.
     pub(super) fn turn_others(&self, home: Option<&Engine>) -> usize {
         match home {
             Some(engine) => engine.turn(),
@@ -120,13 +123,13 @@ impl Stream {
         Ok(done)
     }
 
-    /// Where time is virtual, a look that found nothing lets it pass.
+    /// In virtual time, lets time pass after a poll without result.
     pub(crate) fn idle_poll(&self) {
         if self.network.as_ref().is_some_and(|network| network.paced)
             && let Some(engine) = self.home.engine()
             && engine.check_outside_handler("").is_ok()
         {
-            // A target without a card that serves it makes progress in its own polls.
+            // Without a device that serves it the target serves puts and gets in its own polls, so this rank must poll too.
             engine.turn();
             engine.idle_poll();
         }
@@ -135,7 +138,7 @@ impl Stream {
     /// Makes progress until `ready` holds. On the thread of the world messages are delivered meanwhile.
     ///
     /// # Errors
-    /// Of `ready`; [`Error::PeerLost`] if a rank died; [`Error::InsideHandler`], if it has to wait; as [`Stream::check_own`].
+    /// Of `ready`; [`Error::InsideHandler`] if it has to wait; as [`Stream::check_own`] and [`Stream::pass_time`].
     pub(super) fn wait(&self, doing: &'static str, mut ready: impl FnMut(&mut Driven) -> Result<bool>) -> Result<()> {
         self.check_own(doing)?;
         if ready(&mut self.driven())? {
@@ -144,10 +147,11 @@ impl Stream {
         self.wait_long(doing, &mut ready)
     }
 
-    /// As [`Stream::wait`], for what makes progress here itself.
+    /// As [`Stream::wait`], but calls `ready` without the context's lock, so `ready` may use this context. The caller has
+    /// called [`Stream::check_own`].
     ///
     /// # Errors
-    /// As [`Stream::wait`].
+    /// [`Error::InsideHandler`], also if `ready` holds already; as [`Stream::pass_time`].
     pub(crate) fn wait_for(&self, doing: &'static str, mut ready: impl FnMut() -> bool) -> Result<()> {
         let home = self.home.engine();
         if let Some(engine) = &home {
@@ -156,7 +160,7 @@ impl Stream {
         let mut idle = 0;
         while !ready() {
             let mut done = self.driven().turn(self);
-            // In a statement of its own: the lock is free then.
+            // A separate statement: `happen_due` takes the lock that the one above released.
             done += self.happen_due();
             // Without the lock: handlers may use contexts.
             let came = self.turn_others(home.as_deref());
@@ -201,7 +205,12 @@ impl Stream {
         }
     }
 
-    /// One wait that found nothing lets others go on. `nap`: longest sleep in virtual time, if what it waits for wakes nobody.
+    /// Backs off after `idle` polls without result: spin, then yield, then sleep; the sleep holds the lock. `nap`: limit on a
+    /// sleep in virtual time, for waits that nothing wakes.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] if a rank failed or the connection to one is lost; before a sleep [`Error::MemoryLost`]. In virtual
+    /// time, if nothing can end the wait, [`Error::PeerLost`] with a rank that left, or [`Error::Standstill`].
     pub(super) fn pass_time(
         &self,
         doing: &'static str,
@@ -266,7 +275,7 @@ impl Stream {
         losses.error(&self.view(far), error.at(doing, rank), rank, doing)
     }
 
-    /// Posts something at `rank` as soon as there is room.
+    /// Blocks until `post` succeeds: retries while there is backpressure.
     pub(super) fn insist<T>(
         &self,
         doing: &'static str,
@@ -288,7 +297,7 @@ impl Driven {
     pub(super) fn turn(&mut self, stream: &Stream) -> usize {
         let (done, has_news) = self.far.progress();
         if has_news {
-            // Nobody sends here.
+            // No rank sends messages to a context's interface. Discard what arrives.
             while self.far.arrival().is_some() {}
             let Driven { far, losses, .. } = self;
             far.take_lost().into_iter().for_each(|rank| losses.doubt(&stream.view(far), rank));
@@ -304,12 +313,13 @@ impl Driven {
         done + if self.losses.has_doubts() { 0 } else { self.advance_tracked(stream) }
     }
 
-    /// Wakes ranks that sleep although something was rung there.
+    /// Wakes targets that sleep or fall asleep while a ring to them is in flight: on these networks a ring causes no event at
+    /// the target.
     pub(super) fn nudge(&mut self, stream: &Stream) {
         let Driven { far, nudges, .. } = self;
         nudges.retain_mut(|(rank, due)| {
             if !*due {
-                // A rank that is gone sleeps no more.
+                // A failed peer needs no wake-up.
                 let Ok(settled) = far.to(*rank).settled(*rank) else { return false };
                 if !stream.job.sleep_word(*rank).must_wake(Fences::Full) {
                     return !settled;
@@ -328,7 +338,7 @@ impl Driven {
     pub(super) fn is_quiet(&mut self, stream: &Stream, doing: &'static str) -> Result<bool> {
         match self.far.flush() {
             Ok(all) => Ok(all && self.far.is_answered() && self.tracking.is_empty()),
-            // Nobody misses what was put to a rank that left.
+            // Puts to a rank that left need not complete. `false`: call again, other ranks may have operations in flight.
             Err((rank, _)) if stream.job.loss(rank) == Some(Loss::Left) => Ok(false),
             Err((rank, error)) => match stream.failed(self, error, rank, doing) {
                 Error::PeerLost { rank, cause: Loss::Left, .. } if stream.job.loss(rank) == Some(Loss::Left) => {

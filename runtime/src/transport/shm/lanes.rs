@@ -1,13 +1,14 @@
-//! Which of a receiver's lanes a poll checks: those that messages came through lately.
+//! Selects the lanes that a poll checks: those with recent messages.
 //!
 //! | state of a lane | a poll checks it | the writer rings the doorbell |
 //! | --- | --- | --- |
 //! | idle: as at the start | no | yes |
-//! | polled: a message came lately | yes | no |
+//! | polled: a message came recently | yes | no |
 //! | ending: no message came for a while | yes | yes |
 //!
-//! A lane becomes polled when the doorbell is rung for it, or when it is found with a message. A review, after [`REVIEW`]
-//! checks of lanes, lets a polled lane end if no message came since the last review, and an ending one become idle.
+//! A ring, a sweep or a full check that finds a message makes a lane polled. A review, every [`REVIEW`] units of work, makes a
+//! polled lane without a message since the last review ending, an ending one without a message idle, and an ending one with a
+//! message polled again. Some lanes always stay polled (`KEEP`).
 //!
 //! # The race
 //! The writer stores a message and then loads the lane's mark. No fence is between them, so that the load may be done first and
@@ -25,9 +26,10 @@ use super::line::Reader;
 const SWEEP: u32 = if cfg!(loom) { u32::MAX } else { 64 };
 /// Lanes that a sweep checks, idle or not.
 const SWEPT: usize = 16;
-/// Checks of lanes between two reviews. Chosen: some 100 us, so that a lane with a message now and then stays polled.
+/// Work between two reviews: each poll counts 1 plus the lanes it checks. Chosen: about 100 us of polling, so that a lane with
+/// occasional messages stays polled.
 const REVIEW: usize = 1 << 16;
-/// So many lanes stay polled however long nothing comes: they cost less than a message that has to ring.
+/// Lanes that stay polled without messages. Checking these costs less than one doorbell ring.
 const KEEP: usize = if cfg!(loom) { 0 } else { 4 };
 
 /// A lane's state; see the head of this module.
@@ -59,7 +61,7 @@ pub struct Lanes {
     countdown: u32,
     /// The lane that a sweep checked last.
     cursor: usize,
-    /// Checks of lanes since the last review.
+    /// Work since the last review, in the unit of [`REVIEW`].
     checks: usize,
 }
 
@@ -95,7 +97,7 @@ impl Lanes {
     /// Whether [`Lanes::attend`] must be called before [`Lanes::first_waiting`]. Counts polls.
     #[inline(always)]
     pub fn is_due(&mut self) -> bool {
-        // Wraps in a forked child, which attends to nothing.
+        // In a forked child `attend` is not called, so this wraps.
         self.countdown = self.countdown.wrapping_sub(1);
         self.doorbell.is_rung() | (self.countdown == 0)
     }
@@ -107,7 +109,7 @@ impl Lanes {
         self.polled.iter().position(|index| unsafe { self.list.get_unchecked(*index as usize) }.reader.peek().is_some())
     }
 
-    /// Answers the doorbell, and sweeps and reviews when they are due. Whether somebody rang for a lane that is not in the list.
+    /// Takes the doorbell; sweeps and reviews when due. Returns whether the doorbell names an unknown lane.
     pub fn attend(&mut self) -> bool {
         let (doorbell, mut unknown) = (self.doorbell, false);
         if doorbell.is_rung() {
@@ -135,7 +137,7 @@ impl Lanes {
             self.polled.push(index as u32);
         }
         if lane.state != State::Polled {
-            // The message that is on its way counts as read since the last review.
+            // One less, so that the next review sees a message and keeps the lane.
             lane.read = (lane.reader.read() as u32).wrapping_sub(1);
             lane.state = State::Polled;
             lane.reader.set_polled(true);
@@ -158,7 +160,7 @@ impl Lanes {
         (0..self.list.len()).fold(false, |any, index| self.check(index) | any)
     }
 
-    /// Whether a lane has a message. Then polls check it.
+    /// Returns whether the lane has a message, and if so makes it polled.
     fn check(&mut self, index: usize) -> bool {
         let waits = self.list[index].reader.peek().is_some();
         if waits {
@@ -167,7 +169,7 @@ impl Lanes {
         waits
     }
 
-    /// Lets lanes end that no message came through since the last review, and those become idle that ended then.
+    /// Makes quiet polled lanes ending, and quiet ending lanes idle. An ending lane with a message becomes polled again.
     pub fn review(&mut self) {
         let mut surplus = self.polled.len().saturating_sub(KEEP);
         let mut place = 0;
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn polls_check_the_lanes_of_late_messages_only() {
+    fn polls_check_only_lanes_with_recent_messages() {
         let mut receiver = receiver(1000);
         assert_eq!((receiver.poll(), receiver.lanes.polled()), (vec![], 0));
         assert!((1..1000).all(|lane| receiver.send(lane)), "the first message of each rings");
