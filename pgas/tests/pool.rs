@@ -243,12 +243,14 @@ fn a_pool_that_nobody_uses_keeps_no_wait_from_its_end() {
     let mut settings = bellwether::Settings::default();
     settings.transport = bellwether_runtime::Transport::ShmContract;
     let outcomes = Threads::new(3).settings(settings).run(|world| {
-        let array = world.alloc::<u64>(1)?;
+        let (array, bell) = (world.alloc::<u64>(1)?, world.bell()?);
         let pool = Pool::new(world)?;
-        pool.install(|| pool.share(&array).put(0, 0, 1))?;
+        let handle = pool.share(&array);
+        pool.install(|| handle.put(0, 0, 1))?;
+        drop(handle);
         world.barrier()?;
         // Rank 0 leaves.
-        if world.rank() == 0 { Ok(()) } else { world.bell()?.wait(1).map(drop) }
+        if world.rank() == 0 { Ok(()) } else { bell.wait(1).map(drop) }
     });
     for outcome in &outcomes.expect("threads start")[1..] {
         assert!(matches!(outcome, Err(bellwether::Error::PeerLost { rank: 0, .. })), "{outcome:?}");
