@@ -239,7 +239,7 @@ fn a_handle_of_a_pool_is_good_on_any_thread() {
 
 #[test]
 fn a_pool_that_nobody_uses_keeps_no_wait_from_its_end() {
-    let _guard = watchdog::guard("a rank leaves ranks with pools".into(), worlds::LIMIT);
+    let _guard = watchdog::guard("a rank leaves ranks with pools", worlds::LIMIT);
     let mut settings = bellwether::Settings::default();
     settings.transport = bellwether_runtime::Transport::ShmContract;
     let outcomes = Threads::new(3).settings(settings).run(|world| {
