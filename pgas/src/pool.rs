@@ -195,6 +195,8 @@ impl Pool {
         }
         let done = AtomicBool::new(false);
         let mut result = None;
+        // Before the pool's threads begin.
+        let _lent = self.progress.lend_contexts();
         self.threads.in_place_scope(|scope| {
             scope.spawn(|_| {
                 // Also when it panics, which the scope passes on.

@@ -163,11 +163,15 @@ impl Progress {
         self.engine.poll_alive("polling")
     }
 
+    /// Until the value is dropped other threads may use contexts in virtual time too. The caller polls meanwhile.
+    #[doc(hidden)]
+    pub fn lend_contexts(&self) -> impl Sized + '_ {
+        self.engine.lend_contexts()
+    }
+
     /// Polls until `ready` holds, which only another thread of this rank can bring about: delivers messages, and gives up
-    /// the core in between. Returns early and without an error in a forked child only: the next call reports a peer that has failed.
-    /// Meanwhile other threads may use contexts in virtual time too.
+    /// the core in between. Does not check for failed peers: the next call reports them. In a forked child it returns at once.
     pub fn poll_until(&self, mut ready: impl FnMut() -> bool) {
-        let _lent = self.engine.lend_contexts();
         // A forked child has no other threads.
         while self.engine.is_own() && !ready() {
             if self.engine.turn() == 0 {
