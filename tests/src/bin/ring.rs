@@ -50,7 +50,8 @@ fn run() -> Result<()> {
                     std::thread::sleep(std::time::Duration::from_millis(100));
                     kill_self();
                 })),
-                rank if rank == late => std::thread::sleep(std::time::Duration::from_millis(600)),
+                // The launcher ends ranks that are there half a second after the death.
+                rank if rank == late => std::thread::sleep(std::time::Duration::from_millis(350)),
                 _ => std::thread::sleep(std::time::Duration::from_millis(200)),
             }
             if call == "barrier" {
