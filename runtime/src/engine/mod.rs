@@ -277,7 +277,7 @@ impl Engine {
     #[cold]
     fn nothing_came(&self, doing: &'static str) -> Result<()> {
         self.check_own(doing)?;
-        // What it sent before it failed comes first.
+        // Messages that the rank sent before it failed are delivered first.
         if let Some((rank, cause)) = self.first_lost().filter(|_| !self.interface.any_waiting()) {
             return Err(Error::PeerLost { rank, cause, doing: doing.into() });
         }

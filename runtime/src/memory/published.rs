@@ -87,7 +87,7 @@ impl Published for PublishedInSlots {
         }
         let from = self.layout.handlers + LINE;
         self.commit(rank, from, entries.len())?;
-        // SAFETY: committed above; nobody reads the entries before the count below.
+        // SAFETY: committed above. Readers load the count first, which is stored below.
         unsafe { copy::copy(self.at(rank, from), entries.as_ptr(), entries.len()) };
         // Pairs with the Acquire load of ranks that compare tables.
         self.status(rank).sealed.store(count as u64 + 1, Ordering::Release);

@@ -73,7 +73,7 @@ impl Drop for Agent {
     }
 }
 
-/// What the other hosts have been told of a rank.
+/// The state of a rank that was last reported to the other hosts.
 #[derive(Debug, Clone, Copy, Default)]
 struct Told {
     table: bool,

@@ -1,6 +1,7 @@
 //! The doorbell of a receiver: who has sent through a lane that polls do not check rings it.
 //!
-//! A bit for each lane, in groups of 64, and above them one word that tells of the groups. A poll reads that word only.
+//! Each lane has a bit in a group word of 64 lanes. Each bit of the top word stands for groups with set bits. A poll reads the top
+//! word only.
 
 use std::sync::atomic::Ordering;
 

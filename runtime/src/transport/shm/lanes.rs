@@ -11,13 +11,13 @@
 //! message polled again. Some lanes always stay polled (`KEEP`).
 //!
 //! # The race
-//! The writer stores a message and then loads the lane's mark. No fence is between them, so that the load may be done first and
+//! The writer stores a message and then loads the lane's mark. Between the two there may be no fence, so that the load may be done first and
 //! find the lane polled, while the reader ends it and checks it before the message is there. Then nobody rings. This is why:
 //! - a lane that ends is still checked until the next review, far longer than a store takes to become visible;
 //! - one poll in [`SWEEP`] checks [`SWEPT`] lanes, in turn: a message waits for at most `SWEEP * (lanes / SWEPT + 1)` polls, whatever
 //!   happens;
 //! - a rank that is about to sleep, or to report that a peer has failed, checks all lanes ([`Lanes::any_waiting`]). Before sleep the
-//!   fence of `SleepWord::must_wake` comes first.
+//!   fence in `SleepWord::announce` comes first; the writer's, in `SleepWord::must_wake`, follows its message.
 
 use super::doorbell::Doorbell;
 use super::line::Reader;

@@ -57,7 +57,7 @@ pub(crate) struct Interface {
     peers: UnsafeCell<Vec<Peer>>,
     /// Those of ranks, then those of contexts that were ever used.
     lanes: UnsafeCell<Lanes>,
-    /// Who writes to each of them that is a rank's, in ascending order. Without lanes of ranks there are none of contexts.
+    /// The sending ranks of the lanes, in ascending order. Empty if this rank has no lanes, those of contexts included.
     senders: Box<[u32]>,
     arena: RefCell<Arena>,
     delivering: Cell<bool>,

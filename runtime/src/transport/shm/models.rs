@@ -197,7 +197,7 @@ impl Node {
         lanes
     }
 
-    /// A sender: one message through the lane at `index`, as `Interface::announce` tells of it.
+    /// A sender writes one message to the lane at `index` and announces it in the order of `Interface::announce`.
     fn send(&self, index: usize) {
         let ring = &self.rings[index];
         let at = (ring.lines.as_ptr().cast_mut().cast(), (&raw const ring.credit).cast());

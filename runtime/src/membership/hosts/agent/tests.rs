@@ -130,7 +130,7 @@ fn every_host_learns_of_every_rank_and_of_its_end() {
             assert_eq!(facts.handlers, Some(vec![rank as u8 + 1; 200]));
         }
     }
-    // One has begun to leave: nobody misses it in a barrier before it is gone.
+    // One rank has begun to leave: no barrier fails for its absence before it has left.
     hosts[1].board.change(1, |facts| facts.entered = 7);
     hosts[1].job.begin_to_leave(1);
     for host in [&hosts[0], &hosts[2]] {
@@ -225,7 +225,7 @@ fn a_rank_that_arrives_and_leaves_between_two_reads_of_the_roster_is_told() {
     for rank in 0..4 {
         let host = [0, 1, 0, 2][rank];
         hosts[host].arrive(rank);
-        // What it has seen of the others may end it at once.
+        // A failure of another rank may already be known here and end the wait at once.
         hosts[host].job.leave(rank);
     }
     for host in &hosts {
