@@ -1,4 +1,5 @@
-//! Models for loom of the code that ranks sleep in: the orders in which a sleeper and its wakers can meet: all with one waker, with two those of at most two preemptions. `ci/loom` runs them.
+//! Models for loom of the code that ranks sleep in, in the orders in which a sleeper and its wakers can meet: all with one waker,
+//! those of at most two preemptions with two. `ci/loom` runs them.
 
 use std::time::Duration;
 

@@ -11,8 +11,8 @@
 //! message polled again. Some lanes always stay polled (`KEEP`).
 //!
 //! # The race
-//! The writer stores a message and then loads the lane's mark. Between the two there may be no fence, so that the load may be done first and
-//! find the lane polled, while the reader ends it and checks it before the message is there. Then nobody rings. This is why:
+//! The writer stores a message and then loads the lane's mark. Between the two there may be no fence, so that the load may be done
+//! first and find the lane polled, while the reader ends it and checks it before the message is there. Then nobody rings. This is why:
 //! - a lane that ends is still checked until the next review, far longer than a store takes to become visible;
 //! - one poll in [`SWEEP`] checks [`SWEPT`] lanes, in turn: a message waits for at most `SWEEP * (lanes / SWEPT + 1)` polls, whatever
 //!   happens;

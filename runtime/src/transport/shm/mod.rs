@@ -57,7 +57,7 @@ pub(crate) struct Interface {
     peers: UnsafeCell<Vec<Peer>>,
     /// Those of ranks, then those of contexts that were ever used.
     lanes: UnsafeCell<Lanes>,
-    /// The sending ranks of the lanes, in ascending order. Empty if this rank has no lanes, those of contexts included.
+    /// The sending ranks of the ranks' lanes, in ascending order. If it is empty there are no lanes of contexts either.
     senders: Box<[u32]>,
     arena: RefCell<Arena>,
     delivering: Cell<bool>,
