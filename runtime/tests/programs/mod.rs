@@ -233,6 +233,7 @@ fn atomics_lose_nothing() {
             small.fetch_add(0, 0, -1)?;
         }
         assert!(seen.is_sorted());
+        world.barrier()?;
         // A lock by compare-and-swap around a plain counter.
         for _ in 0..50 {
             while words.compare_swap(0, 1, 0, 1)? != 0 {
@@ -245,6 +246,7 @@ fn atomics_lose_nothing() {
         }
         world.barrier()?;
         assert_eq!(words.get(0, 0)?, 500 * world.size() as u64);
+        assert_eq!(small.get(0, 0)?, -550 * world.size() as i32);
         world.barrier()
     });
 }

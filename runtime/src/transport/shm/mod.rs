@@ -379,12 +379,12 @@ impl Interface {
 
     /// Hands waiting messages to `sink`: sender, id, payload. Of the lanes that a poll checks, from the place `first` on. At most a
     /// lane's depth from each, so that a sender that floods its lane delays no other one for longer. Returns how many.
+    ///
+    /// # Panics
+    /// Inside a handler, where `first_waiting` finds none.
     #[inline(always)]
     pub fn receive(&self, first: usize, mut sink: impl FnMut(usize, u8, &Message<'_>)) -> usize {
-        if self.delivering.replace(true) {
-            return 0;
-        }
-        let _guard = Delivering(&self.delivering);
+        let _guard = self.begin_handler();
         // SAFETY: `delivering` was false, so this is the only borrow; handlers cannot come back here.
         let lanes = unsafe { &mut *self.lanes.get() };
         let mut delivered = Delivered { count: 0, interface: self };
@@ -459,6 +459,7 @@ impl Interface {
     ///
     /// # Panics
     /// Inside a handler.
+    #[inline(always)]
     pub fn begin_handler(&self) -> impl Drop + '_ {
         assert!(!self.delivering.replace(true), "handlers do not nest");
         Delivering(&self.delivering)
