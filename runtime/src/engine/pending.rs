@@ -177,7 +177,7 @@ impl Engine {
 
     /// Whether anything is kept for `to`. A new operation, except a put, must queue behind it.
     #[inline]
-    pub(super) fn keeps_for(&self, to: usize) -> bool {
+    pub(crate) fn keeps_for(&self, to: usize) -> bool {
         self.outbox.any.get() && self.outbox.queues.borrow().contains_key(&to)
     }
 

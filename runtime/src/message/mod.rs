@@ -8,6 +8,7 @@ mod confirmed;
 mod context;
 mod dispatch;
 mod encoding;
+mod exchange;
 mod landing;
 mod memory_service;
 mod open;
@@ -33,6 +34,7 @@ pub use self::table::{HandlerFn, HandlerId};
 use self::broadcast::Broadcasts;
 use self::calls::Calls;
 use self::dispatch::Handlers;
+use self::exchange::Exchanges;
 use self::table::Table;
 use crate::engine::{Dispatch, Engine};
 use crate::error::{Error, Result};
@@ -81,6 +83,8 @@ pub(crate) mod id {
     pub const BROADCAST_QUESTION: u8 = 18;
     /// Says that the sender is in another collective call; the header is the number of the piece that it was asked about.
     pub const BROADCAST_ELSEWHERE: u8 = 19;
+    /// A part of what a rank tells another in an exchange; the header is the number of the exchange.
+    pub const EXCHANGE: u8 = 20;
 }
 
 /// The messages of one rank: their handlers, its open calls, and what handlers share.
@@ -95,6 +99,7 @@ pub struct Messages {
     /// Transfers to memory outside segments so far that went by message.
     transfers: Cell<u64>,
     broadcasts: Broadcasts,
+    exchanges: Exchanges,
     /// Few, so a search from the front is the quickest.
     state: RefCell<Vec<(TypeId, Rc<dyn Any>)>>,
 }
@@ -112,6 +117,7 @@ impl Messages {
             landings: landing::Landings::default(),
             transfers: Cell::new(0),
             broadcasts: Broadcasts::default(),
+            exchanges: Exchanges::default(),
             state: RefCell::default(),
         });
         let weak: std::rc::Weak<dyn Dispatch> = Rc::<Messages>::downgrade(&messages);
@@ -133,6 +139,7 @@ impl Messages {
         memory_service::install(&messages);
         segment_service::install(&messages);
         messages.install_broadcast();
+        messages.install_exchange();
         messages.install_landings();
         messages
     }

@@ -162,9 +162,7 @@ impl Barrier {
         }
         // Where all are mapped, the boards of exchanges tell the kinds.
         let kind = if engine.routes.all_mapped() { 0 } else { kind };
-        // A handler's panic may have come out of the last barrier, which this rank has entered: it finishes that one first.
-        let left_behind = !self.unfinished.get() && self.meeting.is_under_way();
-        let before = if left_behind { self.wait(engine, self.meeting.kind(), None) } else { Ok(()) };
+        let before = self.finish_left(engine);
         let start = || if self.unfinished.get() { Ok(()) } else { self.start(engine, kind, digest, alone) };
         let outcome = before.and_then(|()| start()).and_then(|()| self.wait(engine, kind, limit));
         let outcome = outcome.map_err(|error| self.as_barrier_error(engine, error));
@@ -179,6 +177,16 @@ impl Barrier {
             }
         }
         outcome.map(|()| self.meeting.agreed())
+    }
+
+    /// Finishes a barrier that this rank has entered, and that a handler's panic came out of.
+    ///
+    /// # Errors
+    /// As [`Barrier::enter`].
+    #[inline]
+    pub fn finish_left(&self, engine: &Engine) -> Result<()> {
+        let left_behind = !self.unfinished.get() && self.meeting.is_under_way();
+        if left_behind { self.wait(engine, self.meeting.kind(), None) } else { Ok(()) }
     }
 
     #[inline]

@@ -1,17 +1,23 @@
-//! Small allgathers: each rank writes up to [`BOARD`] bytes to a buffer in its own slot, its board, and reads the other ranks'
-//! buffers.
+//! Small allgathers: each rank writes up to [`BOARD`] bytes to a buffer in its own slot, its board. Where all are mapped, ranks read
+//! the other ranks' boards. Over a network they tell each other by messages ([`super::dissemination`]), and fetch boards only if
+//! they differ.
 
 use std::cell::Cell;
 use std::panic::Location;
+use std::rc::Rc;
 
+use super::dissemination::Dissemination;
 use super::everyone::{Barrier, Running};
 use super::title::{Asked, Earlier, Facts, Noted, Title, Written, differ, place_number};
 use crate::engine::{Engine, HeapRange};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hash::{self, mix};
 use crate::memory::copy;
 use crate::memory::layout::EXCHANGE_LEN;
+use crate::message::Messages;
 
+/// What a rank does while it waits.
+const DOING: &str = "a collective call";
 /// Bytes one rank can show in one exchange.
 pub const BOARD: usize = FACTS - size_of::<Title>();
 /// Offset of the [`Facts`] in a board.
@@ -29,6 +35,8 @@ pub enum Wanted {
     /// Their reduction ([`See::result`]). With a central barrier the last rank computes it, and the others get it as the
     /// contribution of rank 0. Otherwise every rank gets all contributions.
     Combined,
+    /// The sums of the words that all show, as the contribution of rank 0; or all of them.
+    Sum,
 }
 
 /// Receives contributions.
@@ -50,23 +58,38 @@ impl<F: FnMut(usize, &[u8])> See for F {
 /// The number of the barrier chooses one of two boards, so all ranks in one barrier use the same, also after a call that failed.
 /// Before a rank writes a board again, it has passed a barrier in between, which every rank enters only after it has read the
 /// board's last contents.
-#[derive(Debug)]
 pub struct Exchange {
+    messages: Rc<Messages>,
     earlier: Cell<Earlier>,
     /// First entry in `earlier`, and where the program made that call.
     noted: Cell<(Noted, Option<&'static Location<'static>>)>,
     /// Which [`Facts`] each buffer holds; equal ones are not written again.
     written: [Cell<Option<Written>>; 2],
+    /// What a handler's panic came out of.
+    left: Cell<Option<Dissemination>>,
 }
 
-impl Default for Exchange {
-    fn default() -> Exchange {
-        let noted = Cell::new((Noted::Nothing, None));
-        Exchange { earlier: Cell::default(), noted, written: Default::default() }
+/// An exchange over a network that this rank is in.
+struct UnderWay<'a> {
+    exchange: &'a Exchange,
+    heard: Option<Dissemination>,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.exchange.left.set(self.heard.take());
+        }
     }
 }
 
 impl Exchange {
+    pub fn new(messages: &Rc<Messages>) -> Exchange {
+        let noted = Cell::new((Noted::Nothing, None));
+        let (messages, written) = (Rc::clone(messages), Default::default());
+        Exchange { messages, earlier: Cell::default(), noted, written, left: Cell::default() }
+    }
+
     /// Notes the root, length and type of a broadcast by messages: the next exchange fails with `RanksDiffer` if ranks gave
     /// different ones.
     pub fn note_broadcast(&self, engine: &Engine, head: &[u8]) {
@@ -89,7 +112,8 @@ impl Exchange {
     }
 
     /// Contributes `bytes` and calls `see` in rank order with at least the contributions that are `wanted`; it may pass others
-    /// too. Collective. Costs one barrier if all ranks are mapped; over a network two barriers and a get from each rank.
+    /// too. Collective. Costs one barrier; over a network also log2 n messages, or as many as hold the bytes of all ranks if all are
+    /// wanted.
     ///
     /// # Errors
     /// [`Error::RanksDiffer`] if a rank is in another call, or shows more or fewer bytes; `see` is not called then. As
@@ -139,7 +163,7 @@ impl Exchange {
             }
         }
         let digest = match wanted {
-            _ if !barrier.compares() => 0,
+            _ if engine.routes.all_mapped() && !barrier.compares() => 0,
             Wanted::Equal => hash::and_bytes(title.digest(), bytes),
             // Includes the call site: one rank reduces for all, so all must pass the same function, and calls at one place in
             // the source do.
@@ -165,16 +189,17 @@ impl Exchange {
                 combined = true;
             }
         };
-        let agreed = barrier.enter_with(running, engine, (asked.kind(), digest), alone)?;
         if !engine.routes.all_mapped() {
-            return self.all_far(running, engine, barrier, board, title, see);
+            let heard = Dissemination::new([engine.rank, engine.size], title.epoch, wanted, digest, bytes);
+            return self.all_far(running, (engine, barrier), (asked.kind(), board, title), heard, see);
         }
+        let agreed = barrier.enter_with(running, engine, (asked.kind(), digest), alone)?;
         if agreed {
             // All titles agree, as the barrier has found.
             match wanted {
                 Wanted::Combined if combined => {}
                 Wanted::Combined if barrier.is_central() => show(0, see),
-                Wanted::All | Wanted::Combined => (0..engine.size).for_each(|rank| show(rank, see)),
+                Wanted::All | Wanted::Combined | Wanted::Sum => (0..engine.size).for_each(|rank| show(rank, see)),
                 Wanted::From(rank) => show(rank, see),
                 Wanted::Equal => see.see(0, bytes),
             }
@@ -203,13 +228,71 @@ impl Exchange {
         Ok(())
     }
 
-    /// The second half of [`Exchange::all`] over a network, which fetches the boards. `title` is our own.
+    /// [`Exchange::all`] over a network, with a call of this kind. `title` is our own, and lies in our board.
     #[cold]
     fn all_far(
         &self,
         running: &Running<'_>,
-        engine: &Engine,
-        barrier: &Barrier,
+        (engine, barrier): (&Engine, &Barrier),
+        (kind, board, title): (u8, usize, Title),
+        heard: Dissemination,
+        see: &mut dyn See,
+    ) -> Result<()> {
+        let mut under_way = UnderWay { exchange: self, heard: Some(heard) };
+        // It tells those that are in another call, and those that never come.
+        barrier.enter(running, engine, kind)?;
+        let heard = self.disseminate(engine, &mut under_way)?;
+        if heard.agreed() {
+            heard.show(see);
+            return Ok(());
+        }
+        self.fetch(running, (engine, barrier), board, title, see)
+    }
+
+    /// All rounds that are left.
+    fn disseminate(&self, engine: &Engine, under_way: &mut UnderWay<'_>) -> Result<Dissemination> {
+        let heard = under_way.heard.as_mut().expect("taken at the end only");
+        self.messages.forget_told(heard.number);
+        while heard.round < heard.rounds() {
+            let (from, number) = (heard.from(), [heard.number, heard.round as u64]);
+            if !heard.told {
+                self.messages.tell(heard.to(heard.round), number, &heard.message())?;
+                heard.told = true;
+            }
+            engine.wait_together(DOING, || self.messages.was_told(number))?;
+            heard.hear(&self.messages.take_told(number)).ok_or_else(|| Error::BadMessage {
+                from,
+                why: "a part of an exchange that is longer or shorter than ours".into(),
+            })?;
+        }
+        // What met backpressure would stay here until this rank's next call.
+        (0..heard.rounds()).try_for_each(|round| self.messages.hand_over(DOING, heard.to(round)))?;
+        Ok(under_way.heard.take().expect("used just now"))
+    }
+
+    /// Goes on with the exchange that a handler's panic came out of, if there is one: the other ranks are waiting in it.
+    ///
+    /// # Errors
+    /// As [`Exchange::all`], but for ranks that differ: the call has failed here.
+    #[inline]
+    pub fn finish_left(&self, running: &Running<'_>, engine: &Engine, barrier: &Barrier) -> Result<()> {
+        // The next one: the panic came before this rank entered.
+        let Some(heard) = self.left.take().filter(|left| left.number < barrier.next_epoch()) else { return Ok(()) };
+        let mut under_way = UnderWay { exchange: self, heard: Some(heard) };
+        barrier.finish_left(engine)?;
+        if self.disseminate(engine, &mut under_way)?.agreed() {
+            return Ok(());
+        }
+        // The others fetch boards, and wait for this rank.
+        barrier.enter(running, engine, 0)
+    }
+
+    /// Where ranks over a network brought different things, which may be right: all fetch all boards.
+    #[cold]
+    fn fetch(
+        &self,
+        running: &Running<'_>,
+        (engine, barrier): (&Engine, &Barrier),
         board: usize,
         title: Title,
         see: &mut dyn See,
@@ -218,14 +301,14 @@ impl Exchange {
         let mut boards = vec![0; len * engine.size];
         // Fetch all boards at once. One at a time, each would cost the network's latency.
         let places = (0..engine.size).map(|rank| HeapRange { rank, offset: board, len });
-        engine.far_gather("a collective call", places, &mut boards)?;
+        engine.far_gather(DOING, places, &mut boards)?;
         let title_of = |rank: usize| bytemuck::pod_read_unaligned::<Title>(&boards[rank * len..][..size_of::<Title>()]);
         let reference = title_of(0);
         let different = (0..engine.size).find(|rank| !title_of(*rank).agrees(&reference)).map(|rank| {
             let side = |rank| {
                 let mut facts: Facts = bytemuck::Zeroable::zeroed();
                 // If this fails the error message says less.
-                let _ = engine.far_get("a collective call", rank, board + FACTS, bytemuck::bytes_of_mut(&mut facts));
+                let _ = engine.far_get(DOING, rank, board + FACTS, bytemuck::bytes_of_mut(&mut facts));
                 (rank, title_of(rank), facts)
             };
             differ(side(rank), side(0), title.epoch)

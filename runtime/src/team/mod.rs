@@ -9,6 +9,7 @@ mod by_nodes;
 mod calls;
 mod checked;
 mod context;
+mod dissemination;
 pub(crate) mod everyone;
 pub(crate) mod exchange;
 mod head;

@@ -433,8 +433,8 @@ impl World {
             let mut sums = [0u64; 2];
             self.exchange_within(
                 &running,
-                (Kind::Finish, Wanted::All),
-                bytemuck::bytes_of(&self.engine.traffic()),
+                (Kind::Finish, Wanted::Sum),
+                bytemuck::bytes_of(&self.messages.traffic()),
                 |_, theirs: &[u8]| {
                     let [sent, delivered] = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);
                     sums = [sums[0] + sent, sums[1] + delivered];
@@ -480,7 +480,11 @@ impl World {
     /// # Errors
     /// [`Error::InvalidArgument`] inside a collective call; [`Error::InsideHandler`].
     fn begin(&self, doing: &'static str) -> Result<Running<'_>> {
-        self.barrier.begin(&self.engine, doing)
+        let running = self.barrier.begin(&self.engine, doing)?;
+        if !self.engine.routes.all_mapped() {
+            self.exchange.finish_left(&running, &self.engine, &self.barrier)?;
+        }
+        Ok(running)
     }
 
     /// Shows `bytes` to all ranks and sees those that are wanted, as a part of the collective call `running`. Collective; every rank shows

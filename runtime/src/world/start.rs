@@ -22,6 +22,7 @@ use crate::message::code::build_digest;
 use crate::message::{Context, HandlerFn, HandlerId, Messages};
 use crate::settings::{HugePages, Settings, Transport};
 use crate::team::everyone::Barrier;
+use crate::team::exchange::Exchange;
 use crate::transport::providers::Setup;
 use crate::transport::shm;
 
@@ -325,7 +326,7 @@ impl Builder {
         let mut world = World {
             heaps: OneThread::new(Heaps::new(&engine)),
             barrier: OneThread::new(Box::new(Barrier::new(&engine))),
-            exchange: OneThread::new(Box::default()),
+            exchange: OneThread::new(Box::new(Exchange::new(&messages))),
             allocator: OneThread::new(Box::new(RefCell::new(Allocator::new(&engine)))),
             attach_allowed: OneThread::new(Box::new(Cell::new(attaches))),
             started: Instant::now(),

@@ -1,0 +1,238 @@
+//! How ranks that reach each other over a network learn what all have brought to an exchange: in round k each tells the rank 2^k
+//! further. After log2 n rounds, rounded up, every rank has heard of every other.
+//!
+//! What is told depends on what is wanted:
+//!
+//! - whether all brought the same: a digest, or [`DIFFERS`] once a rank has met another one;
+//! - what one rank brought: those within 2^k after that rank have it in round k, and tell it on (a binomial tree);
+//! - what all ranks brought: a rank has what the 2^k ranks up to itself brought, and tells all of it (Bruck and others 1997);
+//! - the sums of words: a rank has the sum over the 2^k ranks up to itself. The sum over all of them adds up those for the bits of the number of ranks.
+
+use super::exchange::{See, Wanted};
+use super::meeting::rounds;
+use crate::hash::mix;
+
+/// This rank's part in one exchange.
+pub(super) struct Dissemination {
+    /// The number of the exchange.
+    pub(super) number: u64,
+    /// The round that this rank is in, and whether it has told in it.
+    pub(super) round: usize,
+    pub(super) told: bool,
+    rank: usize,
+    size: usize,
+    wanted: Wanted,
+    /// Bytes that each rank has brought.
+    len: usize,
+    /// Digest of the call; [`DIFFERS`] when this rank has heard of another one.
+    digest: u64,
+    /// What is known: that of the ranks up to this one, nearest first; that of one rank; or the sum over the ranks up to this one.
+    held: Vec<u8>,
+    /// The sum over as many ranks up to this one as the bits of the number of ranks below the round's say.
+    rest: Vec<u8>,
+}
+
+/// A digest that no rank brings.
+const DIFFERS: u64 = 0;
+
+impl Dissemination {
+    /// Of a rank that has brought `mine` to exchange `number`, of a call with that digest.
+    pub(super) fn new(
+        [rank, size]: [usize; 2],
+        number: u64,
+        wanted: Wanted,
+        digest: u64,
+        mine: &[u8],
+    ) -> Dissemination {
+        let form = match wanted {
+            Wanted::All | Wanted::Combined => 0,
+            Wanted::Equal => 1,
+            Wanted::Sum => 2,
+            Wanted::From(root) => 3 + root as u64,
+        };
+        let lacks = matches!(wanted, Wanted::From(root) if root != rank);
+        let held = if lacks { Vec::new() } else { mine.to_vec() };
+        let rest = if let Wanted::Sum = wanted { vec![0; mine.len()] } else { Vec::new() };
+        let digest = mix(digest, form).max(DIFFERS + 1);
+        let (round, told) = (0, false);
+        Dissemination { number, round, told, rank, size, wanted, len: mine.len(), digest, held, rest }
+    }
+
+    /// How many rounds there are.
+    pub(super) fn rounds(&self) -> usize {
+        rounds(self.size)
+    }
+
+    /// The rank that this one tells in a round.
+    pub(super) fn to(&self, round: usize) -> usize {
+        (self.rank + (1 << round)) % self.size
+    }
+
+    /// The rank that tells this one in this round.
+    pub(super) fn from(&self) -> usize {
+        (self.rank + self.size - (1 << self.round)) % self.size
+    }
+
+    /// What this rank tells in this round.
+    pub(super) fn message(&self) -> Vec<u8> {
+        let round = self.round;
+        let data = match self.wanted {
+            _ if self.digest == DIFFERS => &[],
+            Wanted::All | Wanted::Combined => &self.held[..self.len * self.new_in(round)],
+            Wanted::From(root) if self.place(root) < 1 << round && self.place(root) + (1 << round) < self.size => {
+                &*self.held
+            }
+            Wanted::From(_) | Wanted::Equal => &[],
+            Wanted::Sum => &*self.held,
+        };
+        let rest = if self.digest == DIFFERS { &[] } else { &*self.rest };
+        [&self.digest.to_ne_bytes(), data, rest].concat()
+    }
+
+    /// Takes what this rank is told in this round, and begins the next. `None` if no rank that brought the same tells that.
+    pub(super) fn hear(&mut self, message: &[u8]) -> Option<()> {
+        let round = self.round;
+        (self.round, self.told) = (round + 1, false);
+        let (theirs, data) = message.split_first_chunk()?;
+        if u64::from_ne_bytes(*theirs) != self.digest {
+            self.digest = DIFFERS;
+        }
+        if self.digest == DIFFERS {
+            return Some(());
+        }
+        let new = match self.wanted {
+            Wanted::All | Wanted::Combined => self.len * self.new_in(round),
+            Wanted::From(root) if self.place(root) >> round == 1 => self.len,
+            Wanted::From(_) | Wanted::Equal => 0,
+            Wanted::Sum => 2 * self.len,
+        };
+        if data.len() != new {
+            return None;
+        }
+        if let Wanted::Sum = self.wanted {
+            let (theirs, rest) = data.split_at(self.len);
+            if self.size >> round & 1 == 1 {
+                self.rest = sum(&self.held, rest);
+            }
+            self.held = sum(&self.held, theirs);
+        } else {
+            self.held.extend_from_slice(data);
+        }
+        Some(())
+    }
+
+    /// Whether all ranks brought the same digest, after all rounds.
+    pub(super) fn agreed(&self) -> bool {
+        self.digest != DIFFERS
+    }
+
+    /// Shows what was heard, after all rounds.
+    pub(super) fn show(&self, see: &mut dyn See) {
+        match self.wanted {
+            Wanted::All | Wanted::Combined => (0..self.size).for_each(|rank| {
+                see.see(rank, &self.held[self.len * self.place(rank)..][..self.len]);
+            }),
+            Wanted::From(root) => see.see(root, &self.held),
+            Wanted::Equal => see.see(0, &self.held),
+            Wanted::Sum if self.size.is_power_of_two() => see.see(0, &self.held),
+            Wanted::Sum => see.see(0, &self.rest),
+        }
+    }
+
+    /// How many ranks this one is after that one.
+    fn place(&self, rank: usize) -> usize {
+        (self.rank + self.size - rank) % self.size
+    }
+
+    /// Ranks that a rank hears of in a round, where all tell all.
+    fn new_in(&self, round: usize) -> usize {
+        (1 << round).min(self.size - (1 << round))
+    }
+}
+
+/// The sums of the words of both.
+fn sum(a: &[u8], b: &[u8]) -> Vec<u8> {
+    words(a).zip(words(b)).flat_map(|(a, b)| a.wrapping_add(b).to_ne_bytes()).collect()
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.chunks_exact(size_of::<u64>()).map(bytemuck::pod_read_unaligned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What every one of `size` ranks sees, by rank, if rank r brings `brings(r)` to a call with digest `digest(r)`. `None` where ranks
+    /// differ.
+    fn all_see(
+        size: usize,
+        wanted: Wanted,
+        digest: impl Fn(usize) -> u64,
+        brings: impl Fn(usize) -> Vec<u64>,
+    ) -> Vec<Option<Vec<(usize, Vec<u64>)>>> {
+        let new = |rank| Dissemination::new([rank, size], 1, wanted, digest(rank), bytemuck::cast_slice(&brings(rank)));
+        let mut ranks: Vec<Dissemination> = (0..size).map(new).collect();
+        for round in 0..rounds(size) {
+            let told: Vec<_> = ranks.iter().map(Dissemination::message).collect();
+            for rank in &mut ranks {
+                assert_eq!(rank.to(round), (rank.rank + rank.rank + size - rank.from()) % size, "told as far as heard");
+                let from = rank.from();
+                rank.hear(&told[from]).expect("as long as expected");
+            }
+        }
+        let seen = |rank: Dissemination| {
+            let mut seen = Vec::new();
+            let see = |rank, bytes: &[u8]| seen.push((rank, words(bytes).collect()));
+            rank.agreed().then(|| rank.show(&mut { see }))?;
+            Some(seen)
+        };
+        ranks.into_iter().map(seen).collect()
+    }
+
+    #[test]
+    fn every_rank_sees_what_is_wanted() {
+        for size in (1..40).chain([63, 64, 65, 100]) {
+            let words = |rank: usize| vec![rank as u64 + 1, 1000 * rank as u64];
+            let is = |wanted, expected: Vec<(usize, Vec<u64>)>| {
+                let seen = all_see(size, wanted, |_| 7, words);
+                assert_eq!(seen, vec![Some(expected); size], "{wanted:?}, {size} ranks");
+            };
+            is(Wanted::All, (0..size).map(|rank| (rank, words(rank))).collect());
+            let sum = |word: usize| (0..size).map(|rank| words(rank)[word]).sum();
+            is(Wanted::Sum, vec![(0, vec![sum(0), sum(1)])]);
+            for root in [0, size / 2, size - 1] {
+                is(Wanted::From(root), vec![(root, words(root))]);
+            }
+            let equal = all_see(size, Wanted::Equal, |_| 7, |_| vec![3]);
+            assert_eq!(equal, vec![Some(vec![(0, vec![3])]); size], "{size} ranks");
+        }
+    }
+
+    #[test]
+    fn every_rank_hears_that_one_differs() {
+        for size in [2, 3, 5, 8, 13, 64, 65] {
+            for one in 0..size {
+                for wanted in [Wanted::All, Wanted::Equal, Wanted::Sum, Wanted::From(size / 2)] {
+                    // It brings more than the others, too.
+                    let words = |rank| vec![5; 1 + usize::from(rank == one)];
+                    let seen = all_see(size, wanted, |rank| 7 + u64::from(rank == one), words);
+                    assert_eq!(seen, vec![None; size], "{wanted:?}, {size} ranks, of which {one} differs");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_told_grows_with_what_is_wanted_only() {
+        let longest = |wanted, size| {
+            let rank = |round| Dissemination { round, ..Dissemination::new([0, size], 1, wanted, 7, &[0; 16]) };
+            (0..rounds(size)).map(|round| rank(round).message().len()).max().expect("rounds")
+        };
+        for size in [2, 1000, 1 << 20] {
+            assert_eq!(longest(Wanted::From(0), size), 24);
+            assert_eq!(longest(Wanted::Equal, size), 8);
+            assert_eq!(longest(Wanted::Sum, size), 40);
+        }
+    }
+}
