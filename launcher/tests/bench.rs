@@ -52,7 +52,7 @@ fn all_figures_have_all_fields() {
             assert_eq!(line[field].is_number(), name != "footprint", "{field} of {line}");
         }
         // What is no limit is not called one.
-        let has_beside = ["put-address", "transpose", "histogram", "indexgather"].contains(&name);
+        let has_beside = ["put-address", "transpose", "histogram", "indexgather", "poll"].contains(&name);
         for field in ["beside", "beside_ratio"] {
             assert_eq!(line[field].is_number(), has_beside, "{field} of {line}");
         }
@@ -102,7 +102,17 @@ fn help_names_what_has_something_beside() {
     // What stands before the usage says what the columns are.
     let about = help.out.split("Usage:").next().expect("always one").to_lowercase();
     let words: Vec<&str> = about.split(|c: char| !c.is_ascii_lowercase() && c != '-').collect();
-    let done = bench(&["put", "put-address", "transpose", "histogram", "indexgather", "exchange", "--json", "--quick"]);
+    let done = bench(&[
+        "put",
+        "put-address",
+        "transpose",
+        "histogram",
+        "indexgather",
+        "exchange",
+        "poll",
+        "--json",
+        "--quick",
+    ]);
     assert_eq!(done.code(), 0, "{done:?}");
     for line in lines(&done).iter().filter(|line| line["beside"].is_number()) {
         let name = line["bench"].as_str().expect("a name");
@@ -137,8 +147,9 @@ fn over_the_contract_there_is_no_limit_by_pointer() {
         assert!(line["value"].as_f64().is_some_and(|value| value > 0.0), "{line}");
         let has_limit = ["startup", "poll"].iter().any(|bench| line["bench"] == *bench);
         assert_eq!(line["limit"].is_number(), has_limit, "{line}");
-        // Beside aggregation stands one operation for each element, and beside a put to an address one to an element.
-        let beside = ["put-address", "histogram", "indexgather"];
+        // Beside aggregation stands one operation for each element, beside a put to an address one to an element, beside a poll one of 2
+        // ranks.
+        let beside = ["put-address", "histogram", "indexgather", "poll"];
         assert_eq!(line["beside"].is_number(), beside.iter().any(|bench| line["bench"] == *bench), "{line}");
     }
     let done = bench(&["put", "--transport", "shm-contract", "--quick"]);

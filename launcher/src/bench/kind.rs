@@ -214,7 +214,7 @@ impl Kind {
             Histogram => "memory bandwidth: items and elements once each, in order",
             Indexgather => "memory bandwidth: indices, elements and results once each, in order",
             Startup => "bare processes",
-            Poll => "a poll with 2 ranks",
+            Poll => "a bare load of one line",
             Footprint => "none",
         }
     }
@@ -223,6 +223,7 @@ impl Kind {
     pub fn beside(self, mapped: bool) -> Option<&'static str> {
         match self {
             PutAddress => Some("put"),
+            Poll => Some("a poll with 2 ranks"),
             Transpose if mapped => Some("transposing private memory by tiles"),
             Histogram if mapped => Some("bare locked adds, one by one"),
             Indexgather if mapped => Some("bare loads, one by one"),
@@ -290,7 +291,7 @@ impl Kind {
         let beside = |most| Bar { beside: Some(most), ..none };
         let bar = match self {
             Footprint => Bar { value: Some(8.0), ..none },
-            Poll => ratio(2.0),
+            Poll => beside(2.0),
             _ if ranks != 2 => none,
             Put | Get if small => Bar { ratio: Some(2.5), value: Some(3.0), ..none },
             PutRandom => ratio(1.1),

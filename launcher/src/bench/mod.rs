@@ -40,8 +40,8 @@ use self::task::{Measured, Task};
 /// flags and memcpy on the same mapping, as a program written by hand for that one purpose, without this library. The
 /// ratio is ours over the limit for times and the limit over ours for bandwidth, so smaller is better everywhere.
 /// Transpose, histogram and indexgather have memory bandwidth as their limit, and one more column: `beside` shows a plain
-/// program that does the same work, which ours may beat, with the ratio to it in brackets. Beside put-address stands put. The limit
-/// of poll is `World::poll` with 2 ranks: both find nothing, in a job without other processes, after each rank sent one message.
+/// program that does the same work, which ours may beat, with the ratio to it in brackets. Beside put-address stands put. Beside
+/// poll stands `World::poll` with 2 ranks: both find nothing, in a job without other processes, after each rank sent one message.
 /// Figures are medians of batches;
 /// batches of ours, of the limit and of what stands beside take turns, and a ratio is the median over neighbouring ones.
 #[derive(Args)]
