@@ -59,9 +59,25 @@ pub(super) fn kept(number: u64) -> usize {
     number as usize % KEPT
 }
 
+/// Whether what a reader took for the record of collective `number` may be of collective `number + KEPT`, which has the same place,
+/// if afterwards the reader finds `begun`. The writer writes there before it counts that collective, and no fence of its own keeps
+/// the count before that one ahead of the words: with either of the last two counts, the words may be there.
+fn is_overwritten(number: u64, begun: u64) -> bool {
+    begun + 2 >= number + KEPT as u64
+}
+
 /// Says that collective `number`, from 1, has begun. `caller` is `None` if the record already holds it.
 #[inline]
 pub(super) fn begin(hub: &Hub, slot: usize, number: u64, head: Head, caller: Option<Caller>) {
+    write(hub, slot, number, head, caller);
+    // Pairs with the fence in `read`.
+    fence(Ordering::Release);
+    hub.memory.store(hub.record(slot, 0), number);
+}
+
+/// Writes what readers find once `number` is counted.
+#[inline]
+fn write(hub: &Hub, slot: usize, number: u64, head: Head, caller: Option<Caller>) {
     let (place, words) = (kept(number), bytemuck::cast::<Head, [u64; HEAD]>(head));
     words
         .into_iter()
@@ -72,9 +88,6 @@ pub(super) fn begin(hub: &Hub, slot: usize, number: u64, head: Head, caller: Opt
         let at = CALLERS + place * CALLER;
         words.into_iter().enumerate().for_each(|(n, word)| hub.memory.store(hub.record(slot, at + n), word));
     }
-    // Pairs with the fence in `read`.
-    fence(Ordering::Release);
-    hub.memory.store(hub.record(slot, 0), number);
 }
 
 /// The caller of collective `number` at world rank `rank`; zeroed if overwritten, or if it cannot be read.
@@ -85,9 +98,12 @@ pub(super) fn caller(hub: &Hub, slot: usize, rank: usize, number: u64) -> Caller
     let mut begun = [0; 8];
     // If this fails the error message says less.
     let got = hub.memory.get(rank, at, bytemuck::bytes_of_mut(&mut caller));
+    // Pairs with the fence in `begin` of a later collective.
+    fence(Ordering::Acquire);
     let got = got.and_then(|()| hub.memory.get(rank, hub.record(slot, 0), &mut begun));
     let begun = u64::from_ne_bytes(begun);
-    if got.is_ok() && (number..number + KEPT as u64).contains(&begun) { caller } else { Caller::zeroed() }
+    let is_there = got.is_ok() && begun >= number && !is_overwritten(number, begun);
+    if is_there { caller } else { Caller::zeroed() }
 }
 
 /// Says that collective `number` has failed here.
@@ -158,12 +174,44 @@ pub(super) fn read(hub: &Hub, slot: usize, rank: usize, number: u64) -> Said {
     }
     let theirs = head(number);
     fence(Ordering::Acquire);
-    if load(0) >= number + KEPT as u64 {
-        // The peer has begun KEPT more collectives, so it completed this one without error: it was in the same call.
+    if is_overwritten(number, load(0)) {
+        // The peer has begun several more collectives, so it completed this one without error: it was in the same call.
         return Said::Nothing;
     }
     match theirs.is_refused() || failed == number {
         true => failed_how(),
         false => Said::Begun(theirs),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::head::Kind;
+    use super::*;
+
+    const LAST: u64 = KEPT as u64;
+
+    #[test]
+    fn what_is_being_overwritten_is_not_read() {
+        let outcomes = crate::threads(1, |world| {
+            let team = super::super::Team::world(world)?;
+            let (hub, slot) = (&team.shared.context.hub, team.shared.context.slot);
+            let head = |number: u64| Head::new::<u64>(Kind::Broadcast, number as usize);
+            let said = |number| match read(hub, slot, 0, number) {
+                Said::Begun(theirs) => (1..=LAST + 1).find(|number| theirs.agrees(head(*number))),
+                _ => None,
+            };
+            for number in 1..=LAST {
+                begin(hub, slot, number, head(number), Some(Caller::new("u64", None)));
+                assert_eq!(said(number), Some(number));
+                assert_eq!(said(1), Some(1).filter(|_| number < LAST - 1), "{number} begun");
+            }
+            // It is about to begin the next, which has the place of collective 1.
+            write(hub, slot, LAST + 1, head(LAST + 1), Some(Caller::new("f64", None)));
+            assert_eq!(said(1), None);
+            assert!(caller(hub, slot, 0, 1).type_name().is_none() && caller(hub, slot, 0, LAST).type_name().is_some());
+            Ok(())
+        });
+        outcomes.expect("runs").into_iter().collect::<Result<()>>().expect("runs");
     }
 }
