@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use rdma_core_sys::*;
 
-use super::link::Fences;
+use super::link::ReadFence;
 use super::locality::is_near;
 use crate::transport::attributes::{Capabilities, Locality, Resource};
 use crate::transport::error::{Error, Result};
@@ -305,8 +305,8 @@ impl Card {
     /// Soft-RoCE (Linux 6.1) cannot send a read or an atomic again that has `IBV_SEND_FENCE`: `rxe_wqe_is_fenced` compares
     /// `rd_atomic` with its maximum, and the request itself has taken one of these when it was sent first. So it waits for itself,
     /// and what was posted after it waits for ever, too.
-    pub fn fences(&self) -> Fences {
-        if self.attributes.vendor_id == SOFT_ROCE { Fences::ByWaiting } else { Fences::ByDevice }
+    pub fn fences(&self) -> ReadFence {
+        if self.attributes.vendor_id == SOFT_ROCE { ReadFence::ByWaiting } else { ReadFence::ByDevice }
     }
 }
 

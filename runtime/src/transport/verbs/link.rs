@@ -13,7 +13,7 @@ pub use self::notice_credits::{NOTICES, NoticeCredits};
 #[cfg(test)]
 pub use self::ring_ends::BUSY;
 pub use self::ring_ends::{RingEnds, RingFrame};
-pub use self::send_queue::{Fences, Record, SendQueue, Then};
+pub use self::send_queue::{ReadFence, Record, SendQueue, Then};
 
 use super::queue::Pair;
 use crate::transport::error::Error;
@@ -111,7 +111,7 @@ fn flows(limits: &FlowLimits) -> [Flow; 3] {
 }
 
 impl Link {
-    pub fn new(limits: &FlowLimits, fences: Fences) -> Link {
+    pub fn new(limits: &FlowLimits, fences: ReadFence) -> Link {
         Link {
             state: Cell::new(State::Unconnected),
             pair: RefCell::default(),
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_loss_ends_in_the_error_and_is_forgotten_only_when_nothing_is_left() {
-        let link = Link::new(&FLOW, Fences::ByDevice);
+        let link = Link::new(&FLOW, ReadFence::ByDevice);
         let pair = std::ptr::dangling_mut();
         assert_eq!((link.raw(), link.error()), (std::ptr::null_mut(), None));
         link.state.set(State::Connected(pair));
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_new_connection_begins_with_all_credits() {
-        let link = Link::new(&FLOW, Fences::ByDevice);
+        let link = Link::new(&FLOW, ReadFence::ByDevice);
         let out = |link: &Link| link.flows.borrow()[0].out.can_pass();
         while out(&link) {
             link.flows.borrow_mut()[0].out.pass(0, 1, 0);

@@ -70,7 +70,7 @@ impl Drop for Links {
 
 #[cfg(test)]
 mod tests {
-    use super::super::link::Fences;
+    use super::super::link::ReadFence;
     use super::super::wire::FLOW;
     use super::*;
 
@@ -78,9 +78,9 @@ mod tests {
     fn links_stay_while_others_come() {
         let links = Links::default();
         assert!(links.get(3).is_none());
-        let first: *const Link = links.add(3, Link::new(&FLOW, Fences::ByDevice));
+        let first: *const Link = links.add(3, Link::new(&FLOW, ReadFence::ByDevice));
         let all: Vec<*const Link> =
-            (4..100).map(|peer| std::ptr::from_ref(links.add(peer, Link::new(&FLOW, Fences::ByDevice)))).collect();
+            (4..100).map(|peer| std::ptr::from_ref(links.add(peer, Link::new(&FLOW, ReadFence::ByDevice)))).collect();
         let known = |peer| links.get(peer).map(std::ptr::from_ref);
         for _ in 0..2 {
             assert_eq!(known(3), Some(first));

@@ -84,14 +84,14 @@ impl Peers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::link::Fences;
+    use super::super::link::ReadFence;
     use super::super::wire::FLOW;
     use super::*;
 
     #[test]
     fn queue_pairs_lead_to_the_peer_that_was_connected_last() {
         let peers = Peers::default();
-        peers.add(3, Link::new(&FLOW, Fences::ByDevice));
+        peers.add(3, Link::new(&FLOW, ReadFence::ByDevice));
         peers.lead(3, [10, 11].into_iter());
         peers.lead(4, [12].into_iter());
         assert_eq!([10, 11, 12, 13].map(|pair| peers.behind(pair)), [Some(3), Some(3), Some(4), None]);

@@ -58,7 +58,7 @@ pub struct Plan {
 
 /// Where a request after a fence waits for reads and atomics before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Fences {
+pub enum ReadFence {
     /// In the device's queue.
     #[default]
     ByDevice,
@@ -70,7 +70,7 @@ pub enum Fences {
 #[derive(Debug, Default)]
 pub struct SendQueue {
     records: Records,
-    fences: Fences,
+    fences: ReadFence,
     /// Requests since the last that reports.
     silent: Cell<u32>,
     /// Operations so far, with those that wait to be posted.
@@ -86,7 +86,7 @@ pub struct SendQueue {
 }
 
 impl SendQueue {
-    pub fn new(fences: Fences) -> SendQueue {
+    pub fn new(fences: ReadFence) -> SendQueue {
         SendQueue { fences, ..SendQueue::default() }
     }
 
@@ -101,7 +101,7 @@ impl SendQueue {
         Plan {
             number: self.records.next(),
             reports: reports || self.silent.get() + 1 >= SILENT,
-            waits: self.fence.get() && self.reads.get() > 0 && self.fences == Fences::ByDevice,
+            waits: self.fence.get() && self.reads.get() > 0 && self.fences == ReadFence::ByDevice,
         }
     }
 
@@ -190,7 +190,7 @@ impl SendQueue {
     /// because the device's fence is broken.
     #[inline(always)]
     pub fn is_held_back(&self) -> bool {
-        self.fence.get() && (self.has_attempts() || self.reads.get() > 0 && self.fences == Fences::ByWaiting)
+        self.fence.get() && (self.has_attempts() || self.reads.get() > 0 && self.fences == ReadFence::ByWaiting)
     }
 
     /// The request posted last is a read or an atomic.
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn where_the_fence_of_the_device_is_broken_requests_wait_here() {
-        let queue = SendQueue::new(Fences::ByWaiting);
+        let queue = SendQueue::new(ReadFence::ByWaiting);
         queue.fence();
         assert!(!queue.is_held_back(), "nothing is in flight");
         post(&queue, Then::Found { small: 0, ticket: None }, false);
