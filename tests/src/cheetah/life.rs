@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bellwether_runtime::Error;
 use bellwether_runtime::vocabulary::cheetah::{Bell, Controller, MatchingHandler};
 
 use super::{Load, barrier, place, sleep};
@@ -84,7 +85,23 @@ fn refuses_everything(controller: &Controller) {
     assert!(MatchingHandler::new(controller).is_err());
 }
 
+/// Refused inside a collective call, by an operator, the controller goes on.
+fn refused_inside(controller: &Controller) {
+    let world = controller.as_world().expect("it is valid");
+    let mut values = [world.rank() as u64];
+    let sum = |a, b| {
+        let refused = controller.finalize();
+        assert!(matches!(refused, Err(Error::InvalidArgument { operation: "finalize", .. })), "{refused:?}");
+        a + b
+    };
+    world.allreduce(&mut values, sum).expect("all do");
+    let n = world.size() as u64;
+    assert!(controller.is_valid() && values == [n * (n - 1) / 2]);
+    controller.barrier().expect("it still can");
+}
+
 pub(super) fn c02(controller: Controller, _: &Load) {
+    refused_inside(&controller);
     let handler = MatchingHandler::new(&controller).expect("all make it");
     controller.finalize().expect("all finalise");
     refuses_everything(&controller);

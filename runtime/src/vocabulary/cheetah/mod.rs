@@ -411,9 +411,11 @@ impl Controller {
     ///
     /// # Errors
     /// As [`Controller::barrier`]; [`Error::UnknownHandler`] if a call is left of a function that this context never registered.
+    /// Where no collective call can be made, inside a function or another such call, nothing has happened, and the controller stays
+    /// valid.
     pub fn finalize(&self) -> Result<()> {
         let world = self.world("finalize")?;
-        world.engine().check_outside_handler("finalize")?;
+        world.check_may_begin("finalize")?;
         world.messages().seal();
         let done = world.last_barrier().and_then(|()| world.messages().check_none_early());
         let inner = self.inner("finalize")?;
