@@ -120,7 +120,8 @@ impl Pool {
     /// [`Error::Os`] if the system has no more threads. Over a network [`Error::OutOfMemory`] if it has no interface for even
     /// one context.
     pub fn new(world: &World) -> Result<Pool> {
-        let cores = share(&allowed_cores(), world.cores(), world.rank(), world.size());
+        let (place, ranks) = world.place_on_host();
+        let cores = share(&allowed_cores(), world.cores(), place, ranks);
         match cores {
             Share::These(cores) => Self::build(world, cores.len(), Some(cores)),
             Share::SoMany(threads) => Self::with_threads(world, threads),
@@ -246,15 +247,15 @@ enum Share {
     SoMany(usize),
 }
 
-/// What one of `size` ranks takes of the cores it may run on, where all together may run on so many.
-fn share(cores: &[usize], all: usize, rank: usize, size: usize) -> Share {
+/// What the rank at `place` of `ranks` on this host takes of the cores it may run on, where all together may run on so many.
+fn share(cores: &[usize], all: usize, place: usize, ranks: usize) -> Share {
     if cores.len() < all {
         // The ranks are bound apart, maybe some of them to the same cores.
-        let threads = (all / size).clamp(1, cores.len());
+        let threads = (all / ranks).clamp(1, cores.len());
         return if threads == cores.len() { Share::These(cores.to_vec()) } else { Share::SoMany(threads) };
     }
-    let range = rank * cores.len() / size..(rank + 1) * cores.len() / size;
-    Share::These(if range.is_empty() { vec![cores[rank % cores.len()]] } else { cores[range].to_vec() })
+    let range = place * cores.len() / ranks..(place + 1) * cores.len() / ranks;
+    Share::These(if range.is_empty() { vec![cores[place % cores.len()]] } else { cores[range].to_vec() })
 }
 
 /// So many contexts, or as many as the network has interfaces for, but one at least.

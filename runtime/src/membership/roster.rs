@@ -53,9 +53,9 @@ pub(super) const HEADER_LEN: usize = 256;
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct RankRecord {
-    state: AtomicU32,
-    /// The number that goes with the state: exit code or signal.
-    detail: AtomicU32,
+    /// The state in the low half; in the high one the number that goes with it: exit code or signal. One word, so that of two that
+    /// tell of its end one is believed.
+    state: AtomicU64,
     /// The place of its end in the order of ends and of beginnings to leave; 0: none yet.
     order: AtomicU32,
     /// The place where it began to wait for the others to leave with it; 0: it has not.
@@ -181,6 +181,11 @@ impl JobMemory {
         self.ranks() - self.header().elsewhere.load(Ordering::Relaxed) as usize
     }
 
+    /// The place of `rank`, which runs on this host, among the ranks that do.
+    pub fn place_here(&self, rank: usize) -> usize {
+        (0..rank).filter(|other| self.is_here(*other)).count()
+    }
+
     fn record(&self, rank: usize) -> &RankRecord {
         assert!(rank < self.ranks(), "rank {rank} of {}", self.ranks());
         // SAFETY: the roster holds one record a rank after the header, all of it atomics.
@@ -189,7 +194,7 @@ impl JobMemory {
 
     /// Where `rank` is in its life.
     pub fn rank_state(&self, rank: usize) -> RankState {
-        RankState::from_word(self.record(rank).state.load(Ordering::Acquire))
+        RankState::from_word(self.record(rank).state.load(Ordering::Acquire) as u32)
     }
 
     /// Process id of `rank`, once it has arrived.
@@ -262,11 +267,14 @@ impl JobMemory {
         let record = self.record(rank);
         let step = |from: RankState, to: RankState| {
             // Release pairs with the Acquire load in `rank_state`.
-            record.state.compare_exchange(from as u32, to as u32, Ordering::Release, Ordering::Relaxed)
+            record.state.compare_exchange(from as u64, to as u64, Ordering::Release, Ordering::Relaxed)
         };
         // The place first: who finds it taken, such as a child of that rank, must change nothing.
         step(RankState::Absent, RankState::Starting).map_err(|_| {
-            Error::Start(format!("rank {rank} has joined this job before; start the world once in a program"))
+            Error::Start(match self.loss(rank) {
+                Some(loss) if !self.has_arrived(rank) => format!("rank {rank} was given up before it started: {loss}"),
+                _ => format!("rank {rank} has joined this job before; start the world once in a program"),
+            })
         })?;
         record.pid.store(pid, Ordering::Relaxed);
         record.base.store(facts.base as u64, Ordering::Relaxed);
@@ -355,16 +363,26 @@ impl JobMemory {
     }
 
     fn end(&self, rank: usize, state: RankState, detail: u32) {
+        let before = self.record(rank).state.load(Ordering::Relaxed);
+        self.end_from(before, rank, state, detail);
+    }
+
+    /// As [`JobMemory::end`], by a caller that found `before` in the record.
+    fn end_from(&self, mut before: u64, rank: usize, state: RankState, detail: u32) {
         let record = self.record(rank);
-        let before = record.state.load(Ordering::Relaxed);
-        if before > RankState::Running as u32 {
-            return;
-        }
-        record.detail.store(detail, Ordering::Relaxed);
-        record.order.store(self.next_place(), Ordering::Relaxed);
-        // Release pairs with the Acquire load in `rank_state`.
-        if record.state.compare_exchange(before, state as u32, Ordering::Release, Ordering::Relaxed).is_err() {
-            return;
+        let ended = state as u64 | u64::from(detail) << 32;
+        loop {
+            if before as u32 > RankState::Running as u32 {
+                return;
+            }
+            // Before the state, whose readers expect it. Of several ends at once the earliest keeps its place.
+            let _ = record.order.compare_exchange(0, self.next_place(), Ordering::Relaxed, Ordering::Relaxed);
+            // Release pairs with the Acquire load in `rank_state`.
+            match record.state.compare_exchange(before, ended, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => break,
+                // Another has told of its end, or it has gone on from `Starting` to `Running`.
+                Err(now) => before = now,
+            }
         }
         let header = self.header();
         let count = if state == RankState::Left { &header.left } else { &header.lost };
@@ -435,22 +453,23 @@ impl JobMemory {
     /// Whether any rank died or panicked.
     #[inline(always)]
     pub fn any_lost(&self) -> bool {
-        // Pairs with the Release in `end`.
+        // Pairs with the Release in `end_from`.
         self.header().lost.load(Ordering::Acquire) != 0
     }
 
     /// Whether any rank left in good order.
     #[inline(always)]
     pub fn any_left(&self) -> bool {
-        // Pairs with the Release in `end`.
+        // Pairs with the Release in `end_from`.
         self.header().left.load(Ordering::Acquire) != 0
     }
 
     /// What became of `rank`, if it is gone.
     pub fn loss(&self, rank: usize) -> Option<Loss> {
-        let state = self.rank_state(rank);
-        let detail = self.record(rank).detail.load(Ordering::Relaxed) as i32;
-        match state {
+        // Pairs with the Release in `end_from`.
+        let word = self.record(rank).state.load(Ordering::Acquire);
+        let detail = (word >> 32) as i32;
+        match RankState::from_word(word as u32) {
             RankState::Absent | RankState::Starting | RankState::Running => None,
             RankState::Left => Some(Loss::Left),
             RankState::Panicked => Some(Loss::Panicked),
@@ -494,5 +513,47 @@ mod tests {
         assert!(!job.is_leaving(3));
         assert_eq!(job.first_to_leave(|_| true), Some(3));
         assert_eq!(job.first_to_leave(|rank| rank != 3), Some(0));
+    }
+
+    #[test]
+    fn ranks_of_a_host_are_counted_by_themselves() {
+        let job = JobMemory::create(5, &Settings::default()).expect("a job");
+        assert_eq!([0, 4].map(|rank| job.place_here(rank)), [0, 4]);
+        job.set_elsewhere([0, 1, 3].into_iter());
+        assert_eq!([2, 4].map(|rank| job.place_here(rank)), [0, 1]);
+        assert_eq!(job.ranks_here(), 2);
+    }
+
+    #[test]
+    fn the_first_that_tells_of_an_end_is_believed() {
+        let job = JobMemory::create(3, &Settings::default()).expect("a job");
+        let before = |rank| job.record(rank).state.load(Ordering::Relaxed);
+        // Another finds rank 0 alive, and comes too late to tell of its end.
+        let found = before(0);
+        job.mark_lost(0, Loss::Signaled(9));
+        job.mark_lost(1, Loss::Exited(3));
+        job.end_from(found, 0, RankState::Vanished, 0);
+        assert_eq!(job.first_lost(), Some((0, Loss::Signaled(9))));
+        assert_eq!((job.loss(1), job.header().lost.load(Ordering::Relaxed)), (Some(Loss::Exited(3)), 2));
+        // It began to run since its end was seen.
+        let found = before(2);
+        job.arrive(2, Arrival { base: 0, build: 0, shape: 0 }).expect("arrives");
+        job.end_from(found, 2, RankState::Panicked, 0);
+        assert_eq!(job.loss(2), Some(Loss::Panicked));
+    }
+
+    #[test]
+    fn who_comes_too_late_is_told_what_became_of_it() {
+        let job = JobMemory::create(2, &Settings::default()).expect("a job");
+        let arrive = |rank| job.arrive(rank, Arrival { base: 0, build: 0, shape: 0 });
+        job.mark_lost(1, Loss::Overdue);
+        let late = arrive(1).expect_err("it was given up").to_string();
+        assert!(late.contains("rank 1 was given up before it started: the job has passed its deadline"), "{late}");
+        arrive(0).expect("arrives");
+        let twice = arrive(0).expect_err("it is taken").to_string();
+        assert!(twice.contains("rank 0 has joined this job before"), "{twice}");
+        job.leave(0);
+        let again = arrive(0).expect_err("it is taken").to_string();
+        assert!(again.contains("rank 0 has joined this job before"), "{again}");
     }
 }

@@ -154,6 +154,13 @@ impl World {
         self.engine.job.cores()
     }
 
+    /// This rank's place among the ranks of its host, from 0, and how many those are: they share the host's cores.
+    #[doc(hidden)]
+    pub fn place_on_host(&self) -> (usize, usize) {
+        let job = &self.engine.job;
+        (job.place_here(self.engine.rank), job.ranks_here())
+    }
+
     /// The node that a rank runs on, numbered from 0 in the order of the ranks. Ranks of a node are near to each other:
     /// collectives and aggregation send less between nodes than within one. Under mpirun and srun a node is a host (see the
     /// setting `BELLWETHER_HOST`); a simulated job has those of
@@ -485,6 +492,12 @@ impl World {
             self.exchange.finish_left(&running, &self.engine, &self.barrier)?;
         }
         Ok(running)
+    }
+
+    /// # Errors
+    /// Those of a collective call that cannot begin here: [`Error::InvalidArgument`] inside another one; [`Error::InsideHandler`].
+    pub(crate) fn check_may_begin(&self, doing: &'static str) -> Result<()> {
+        self.begin(doing).map(drop)
     }
 
     /// Shows `bytes` to all ranks and sees those that are wanted, as a part of the collective call `running`. Collective; every rank shows
