@@ -13,7 +13,12 @@ impl Engine {
 
     /// The rank that died first, or to which the connection is lost.
     pub(super) fn first_lost(&self) -> Option<(usize, Loss)> {
-        self.losses.borrow().first(&self.job)
+        let lost = self.losses.borrow().first(&self.job);
+        if lost.is_some() && self.receipts().are_open() {
+            // Also of a context that another thread uses: the next polls end those that never come.
+            self.tasks.any.set(true);
+        }
+        lost
     }
 
     /// Marks ranks of this host whose process has ended.

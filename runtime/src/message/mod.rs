@@ -28,7 +28,7 @@ pub(crate) use self::closure::{feed_closures, name_code};
 pub use self::context::Context;
 pub(crate) use self::landing::handler as landing;
 pub use self::landing::{Announced, Landed, Landing, LandingId};
-pub(crate) use self::outgoing::{SealedTable, closure, plain_closure};
+pub(crate) use self::outgoing::{SealedTable, closure, closure_with_receipt, plain_closure};
 pub use self::table::{HandlerFn, HandlerId};
 
 use self::broadcast::Broadcasts;

@@ -40,6 +40,35 @@ impl SealedTable {
     }
 }
 
+impl SealedTable {
+    /// As [`SealedTable::handler`], of a message whose payload begins with the number of a receipt.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the table is open.
+    pub(crate) fn handler_with_receipt(self, handler: HandlerId) -> Result<Heading> {
+        if self.is_open {
+            let why = "functions of an open table send no receipt".into();
+            return Err(Error::InvalidArgument { operation: "sending a message", why });
+        }
+        Ok((id::HANDLER_AND_RECEIPT, u64::from(self.digest) << 32 | u64::from(handler.0)))
+    }
+}
+
+/// As [`closure`], of a message that asks for the receipt with this number.
+///
+/// # Errors
+/// As [`closure`].
+pub(crate) fn closure_with_receipt<A, F>(receipt: u64, arguments: &A, function: F) -> Result<(Heading, Bytes)>
+where
+    A: Serialize + DeserializeOwned,
+    F: Fn(&Context<'_>, A) + Copy + Send + 'static,
+{
+    let place = place_of_postcard::<A, F>(function)?;
+    let mut bytes = Bytes::from_slice(&receipt.to_ne_bytes());
+    <Postcard as Encoding<A>>::encode(arguments, &mut bytes)?;
+    Ok(((id::CALL, place), bytes))
+}
+
 /// Of a message that runs `function`, with the bytes of its arguments.
 ///
 /// # Errors

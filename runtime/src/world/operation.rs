@@ -421,7 +421,7 @@ impl Operation<'_> {
             return Ok(());
         }
         let get = Get::new(engine.networks.largest_get(), Some(array.claim()), [HeapRange { rank, offset, len }]);
-        let step = Step::Get { get, bytes: vec![0; len], offset: own, claim: into.claim() };
+        let step = Step::Get { get, bytes: vec![0; len], offset: own, claim: Some(into.claim()) };
         engine.track(rank, DOING, step, all);
         // Posts it now, if there is room.
         engine.begin_tracked();

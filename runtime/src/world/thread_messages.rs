@@ -89,9 +89,22 @@ impl ThreadContext {
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
+        self.invoke_by(rank, &arguments, function)
+    }
+
+    pub(super) fn invoke_by<A, F>(&self, rank: usize, arguments: &A, function: F) -> Result<()>
+    where
+        A: Serialize + DeserializeOwned,
+        F: Fn(&Context<'_>, A) + Copy + Send + 'static,
+    {
         self.stream().check_rank("remote call", rank)?;
-        let ((id, header), bytes) = closure(&arguments, function)?;
-        self.stream().send(&self.outlet, rank, id, header, &bytes)
+        let (heading, bytes) = closure(arguments, function)?;
+        self.send_message(rank, heading, &bytes)
+    }
+
+    /// Sends a message to `rank`, which exists.
+    pub(super) fn send_message(&self, rank: usize, (id, header): (u8, u64), payload: &[u8]) -> Result<()> {
+        self.stream().send(&self.outlet, rank, id, header, payload)
     }
 
     /// As [`ThreadContext::invoke`], with plain-old-data arguments: up to 48 bytes travel in one cache line.

@@ -1,15 +1,22 @@
 //! Operations with events, of a context.
 
+use std::ops::Range;
 use std::sync::Arc;
+
+use serde::{Serialize, de::DeserializeOwned};
 
 use super::operation::{apply, check_one_value, checked};
 use super::{AtomicElement, Completion, Counter, Event, Fetched, PlainData, ThreadArray, ThreadContext};
-use crate::engine::{Change, Found, Step};
+use crate::engine::{Change, Events, Found, Step};
 use crate::error::Result;
+use crate::message::{Context, HandlerId, closure_with_receipt};
 use crate::transport::AtomicOp;
 
-/// A put or atomic of a [`ThreadContext`] to be, with what is done at its events: as [`Operation`](super::Operation), whose events these
-/// are. Made by [`ThreadContext::operation`].
+/// A put, get, atomic or message of a [`ThreadContext`] to be, with what is done at its events: as [`Operation`](super::Operation), whose
+/// events these are. Made by [`ThreadContext::operation`].
+///
+/// That a handler has run is told to the world's thread, which does what is to be done at that event. So wait for it on a thread beside
+/// one that polls or waits, or on the world's thread itself.
 ///
 /// The context's thread learns of an event in a call that makes progress: [`ThreadContext::poll`] and every wait of the context, of which
 /// [`ThreadContext::flush_all`] lets all of them happen. Where the world's thread waits for what contexts have in flight, at the end of
@@ -36,7 +43,7 @@ use crate::transport::AtomicOp;
 /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
 /// # Ok::<(), bellwether::Error>(())
 /// ```
-#[must_use = "nothing is done before `put`, `fetch` or `compare_swap`"]
+#[must_use = "nothing is done before `put`, `get_into`, `fetch`, `send` or `invoke`"]
 #[derive(Debug)]
 pub struct ThreadOperation<'c> {
     context: &'c ThreadContext,
@@ -84,7 +91,8 @@ impl ThreadOperation<'_> {
         self.at(1, event.into())
     }
 
-    /// At the event that the target's program has handled it: of a put or an atomic with the effect, since the program has no part in it.
+    /// At the event that the target's program has handled it: of a message when its handler has run; else with the effect, since the
+    /// program has no part in it.
     pub fn handled(self, event: impl Into<Event>) -> Self {
         self.at(2, event.into())
     }
@@ -106,6 +114,86 @@ impl ThreadOperation<'_> {
         let events = checked(self.events, stream.identity())?;
         self.context.put_slice(array, rank, start, values)?;
         stream.track_put(rank, DOING, events);
+        Ok(())
+    }
+
+    /// Reads elements of `rank`, from `start`, into elements `to` of this rank's part of `into`. They are there at the effect event.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::get_slice`]; as [`ThreadOperation::put`].
+    pub fn get_into<T: PlainData>(
+        self,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        start: usize,
+        into: &ThreadArray<'_, T>,
+        to: Range<usize>,
+    ) -> Result<()> {
+        const DOING: &str = "get";
+        let stream = self.context.stream();
+        let own = into.range(stream, DOING, stream.rank, to.start, to.len())?;
+        let offset = array.range(stream, DOING, rank, start, to.len())?;
+        let Events { source, effect, handled } = checked(self.events, stream.identity())?;
+        let all = [source, effect, handled].into_iter().flatten().collect();
+        stream.get_into(DOING, [rank, offset, own, to.len() * size_of::<T>()], all)
+    }
+
+    /// Sends `payload` to a registered handler of `rank`. Blocks until there is room.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::send`]; as [`ThreadOperation::put`].
+    pub fn send(self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
+        let context = self.context;
+        self.message(
+            rank,
+            || context.send(rank, handler, payload),
+            |receipt| {
+                let heading = context.table.handler_with_receipt(handler)?;
+                context.send_message(rank, heading, &[&receipt.to_ne_bytes(), payload].concat())
+            },
+        )
+    }
+
+    /// Runs a closure that captures nothing at `rank`. `arguments` travel in serde's form. Blocks until there is room.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::invoke`]; as [`ThreadOperation::put`].
+    pub fn invoke<A, F>(self, rank: usize, arguments: A, function: F) -> Result<()>
+    where
+        A: Serialize + DeserializeOwned,
+        F: Fn(&Context<'_>, A) + Copy + Send + 'static,
+    {
+        let context = self.context;
+        let arguments = &arguments;
+        self.message(
+            rank,
+            || context.invoke_by(rank, arguments, function),
+            |receipt| {
+                let (heading, bytes) = closure_with_receipt(receipt, arguments, function)?;
+                context.send_message(rank, heading, &bytes)
+            },
+        )
+    }
+
+    /// A message by `plain`, or, if somebody wants to know when it was handled, by `with_receipt`, which gets its number.
+    fn message(
+        self,
+        rank: usize,
+        plain: impl FnOnce() -> Result<()>,
+        with_receipt: impl FnOnce(u64) -> Result<()>,
+    ) -> Result<()> {
+        let stream = self.context.stream();
+        stream.check_rank("sending a message", rank)?;
+        let Events { source, effect, handled } = checked(self.events, stream.identity())?;
+        if handled.is_empty() {
+            plain()?;
+        } else {
+            // Open before it can come.
+            let receipt = stream.open_receipt(rank, handled);
+            with_receipt(receipt).inspect_err(|_| stream.close_receipt(rank, receipt))?;
+        }
+        stream.happened(source);
+        stream.track_message(rank, effect);
         Ok(())
     }
 

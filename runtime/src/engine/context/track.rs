@@ -13,6 +13,50 @@ impl Stream {
         self.home.shared.identity
     }
 
+    /// Reads `len` bytes at `offset` of the slot of `rank` into the own slot at `own`, all in bounds. Then `events` happen.
+    ///
+    /// # Errors
+    /// As [`Stream::get`], except that it never waits.
+    pub(crate) fn get_into(
+        &self,
+        doing: &'static str,
+        [rank, offset, own, len]: [usize; 4],
+        events: Vec<Event>,
+    ) -> Result<()> {
+        self.check_own(doing)?;
+        let mut bytes = vec![0; len];
+        if self.is_mapped(rank) {
+            // The two ranges may overlap, so the bytes go through a buffer.
+            self.get(doing, rank, offset, &mut bytes)?;
+            self.put(doing, self.rank, own, &bytes)?;
+            self.happened(events);
+            return Ok(());
+        }
+        self.check_alive(rank, doing)?;
+        let step = Step::Get { get: self.begin_get(rank, offset, len), bytes, offset: own, claim: None };
+        self.track(rank, doing, step, events);
+        Ok(())
+    }
+
+    /// Opens a receipt that `rank` has to send, and returns its number. The rank's own thread takes it.
+    pub(crate) fn open_receipt(&self, rank: usize, handled: Vec<Event>) -> u64 {
+        self.home.shared.receipts.open(rank, handled)
+    }
+
+    /// Closes a receipt of a message that was not sent.
+    pub(crate) fn close_receipt(&self, rank: usize, number: u64) {
+        drop(self.home.shared.receipts.close(number, rank));
+    }
+
+    /// The effect of a message to `rank` that was sent.
+    pub(crate) fn track_message(&self, rank: usize, effect: Vec<Event>) {
+        if self.network.is_none() || self.routes.has_lane(rank) {
+            self.happened(effect);
+        } else if !effect.is_empty() {
+            self.track(rank, "sending a message", Step::Message, effect);
+        }
+    }
+
     /// Does at `events` what is to be done, once `step` has ended at `rank`, which is reached over the network.
     pub(crate) fn track(&self, rank: usize, doing: &'static str, step: Step, events: Vec<Event>) {
         let mut driven = self.driven();

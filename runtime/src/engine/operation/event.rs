@@ -220,7 +220,7 @@ pub(crate) enum Step {
     /// A put out of a buffer that the operation owns. The buffer is given up when the step has ended.
     Buffer(InFlight),
     /// A get into this rank's own slot.
-    Get { get: Get, bytes: Vec<u8>, offset: usize, claim: Claim },
+    Get { get: Get, bytes: Vec<u8>, offset: usize, claim: Option<Claim> },
     /// An atomic whose result goes to `found`.
     Atomic { atomic: Atomic, found: Arc<Found> },
 }
@@ -305,7 +305,7 @@ impl Tracked {
                 Step::Get { get, bytes, offset, claim } => {
                     let outcome = ended(get.advance(issuer, doing, bytes));
                     if let Some(Ok(())) = outcome {
-                        if let Err(error) = issuer.check_claim(Some(*claim), doing, rank) {
+                        if let Err(error) = issuer.check_claim(*claim, doing, rank) {
                             return Some(Err(error));
                         }
                         issuer.store(*offset, bytes);
