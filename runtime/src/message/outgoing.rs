@@ -7,7 +7,7 @@ use super::calls::Bytes;
 use super::closure::{place_of_plain, place_of_postcard};
 use super::encoding::{Encoding, Postcard};
 use super::{Context, HandlerId, Messages, id};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The id and the header of a message.
 pub(crate) type Heading = (u8, u64);
