@@ -3,8 +3,8 @@
 //! A receiver's slot has [`CONTEXT_LANES`] lanes for contexts of all ranks. A context claims one when it sends there first, and gives
 //! it back when it is dropped; the next owner goes on where this one ended. So receivers need not know of contexts, each lane has
 //! one writer at a time, and a message of up to 48 bytes takes no lock. A line names its sender's rank, since owners change. A count in
-//! the slot's first line tells how many lanes were ever used. A process that dies leaves its lanes claimed: nobody knows how much it wrote there. Its death ends every wait of the job, so such
-//! lanes are lost only to ranks that go on without it.
+//! the slot's first line tells how many lanes were ever used. A process that dies leaves its lanes claimed: nobody knows how much it
+//! wrote there. Its death ends every wait of the job, so such lanes are lost only to ranks that go on without it.
 //!
 //! If all lanes are claimed, a context claims the first lane, which no context keeps, for each message anew. It then sends there through
 //! that lane until it is dropped: two lanes have no order between them.
@@ -335,6 +335,23 @@ impl Drop for ContextLanes {
         }
         if let Some(number) = self.arena {
             self.arenas.leave(number);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_the_message_memory_that_was_left_is_taken_next() {
+        let arenas = ContextArenas::default();
+        let mut joined: Vec<usize> = (0..CONTEXT_ARENAS).map(|_| arenas.join()).collect();
+        joined.sort_unstable();
+        assert!(joined.into_iter().eq(0..CONTEXT_ARENAS), "two contexts share a part while others are free");
+        for number in [5, 0, CONTEXT_ARENAS - 1] {
+            arenas.leave(number);
+            assert_eq!(arenas.join(), number);
         }
     }
 }
