@@ -1,6 +1,7 @@
 //! Messages of contexts.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -111,11 +112,10 @@ const MANY: usize = 80;
 
 #[test]
 fn more_contexts_than_lanes_send() {
-    fn send(first: usize, contexts: &[ThreadContext]) -> Result<()> {
-        for number in 0..20u64 {
-            for (i, context) in contexts.iter().enumerate() {
-                let arguments = [(first + i) as u64, number];
-                context.invoke_plain(1, arguments, |at, [i, number]: [u64; 2]| {
+    fn send(contexts: &[(usize, ThreadContext)], numbers: Range<u64>) -> Result<()> {
+        for number in numbers {
+            for (i, context) in contexts {
+                context.invoke_plain(1, [*i as u64, number], |at, [i, number]: [u64; 2]| {
                     let next = at.state::<RefCell<Vec<u64>>>().expect("set before the barrier");
                     let next = &mut next.borrow_mut()[i as usize];
                     assert_eq!(*next, number, "of context {i}");
@@ -130,10 +130,12 @@ fn more_contexts_than_lanes_send() {
         world.set_state(RefCell::new(vec![0u64; MANY]));
         world.barrier()?;
         if world.rank() == 0 {
-            let mut contexts = (0..MANY).map(|_| world.context()).collect::<Result<Vec<_>>>()?;
-            let rest = contexts.split_off(MANY / 2);
+            let contexts = (0..MANY).map(|i| Ok((i, world.context()?))).collect::<Result<Vec<_>>>()?;
+            // All lanes are claimed, before a thread ends and gives its lanes back. Each thread has contexts without a lane.
+            send(&contexts, 0..1)?;
+            let (even, odd) = contexts.into_iter().partition::<Vec<_>, _>(|(i, _)| i % 2 == 0);
             std::thread::scope(|scope| {
-                let threads = [scope.spawn(move || send(0, &contexts)), scope.spawn(move || send(MANY / 2, &rest))];
+                let threads = [scope.spawn(move || send(&even, 1..20)), scope.spawn(move || send(&odd, 1..20))];
                 threads.into_iter().try_for_each(|thread| thread.join().expect("does not panic"))
             })?;
         } else {

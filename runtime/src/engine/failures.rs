@@ -14,8 +14,8 @@ impl Engine {
     /// The rank that died first, or to which the connection is lost.
     pub(super) fn first_lost(&self) -> Option<(usize, Loss)> {
         let lost = self.losses.borrow().first(&self.job);
-        if lost.is_some() && self.receipts().are_open() {
-            // Also of a context that another thread uses: the next polls end those that never come.
+        if (lost.is_some() || self.job.any_left()) && self.receipts().are_open() {
+            // A context opens receipts without this mark. The next polls end those that will never come.
             self.tasks.any.set(true);
         }
         lost

@@ -268,7 +268,7 @@ impl Engine {
     #[inline]
     pub fn poll_alive(&self, doing: &'static str) -> Result<usize> {
         let done = self.poll()?;
-        if done == 0 && (self.job.any_lost() || !self.routes.all_mapped() || !self.is_own()) {
+        if done == 0 && (self.job.any_lost() || self.job.any_left() || !self.routes.all_mapped() || !self.is_own()) {
             self.nothing_came(doing)?;
         }
         Ok(done)

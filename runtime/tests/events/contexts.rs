@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bellwether_runtime::{Completion, Context, Counter, Result, Transport, World};
+use bellwether_runtime::{Completion, Context, Counter, Error, Result, Transport, World};
 
 use super::{everywhere, threads};
 
@@ -46,29 +46,74 @@ fn a_context_tells_of_its_messages_events() {
 #[test]
 fn a_thread_is_told_by_the_worlds_when_a_handler_has_run() {
     for transport in [Transport::Auto, Transport::ShmContract] {
+        let (asleep, ran) = (AtomicBool::new(true), Arc::new(AtomicBool::new(false)));
         let results = threads(2, transport).build(|mut builder| -> Result<()> {
-            let ran = Arc::new(AtomicBool::new(false));
             let mark = Arc::clone(&ran);
             let handler = builder.handler("mark", move |_, bytes| mark.store(bytes == b"now", Ordering::SeqCst));
             let world = builder.start()?;
-            let (other, bell, context) = (1 - world.rank(), world.bell()?, world.context()?);
-            let finished = &AtomicBool::new(false);
+            if world.rank() == 1 {
+                while asleep.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                return world.finish();
+            }
+            let context = world.context()?;
+            let (begun, finished) = (&AtomicBool::new(false), &AtomicBool::new(false));
             std::thread::scope(|scope| {
+                let ran = &ran;
                 let thread = scope.spawn(move || {
                     let (effect, done) = (Counter::new(), Completion::new());
-                    let sent = context.operation().effect(&effect).handled(&done).send(other, handler, b"now");
+                    let sent = context.operation().effect(&effect).handled(&done).send(1, handler, b"now");
+                    begun.store(true, Ordering::SeqCst);
                     let outcome = sent.and_then(|()| context.wait_completion(&done));
-                    assert!(outcome.is_err() || effect.value() <= 1);
+                    let has_run = ran.load(Ordering::SeqCst);
                     finished.store(true, Ordering::SeqCst);
-                    outcome
+                    outcome.and_then(|()| context.wait_counter(&effect, 1)).map(|count| (count, has_run))
                 });
+                for _ in 0..1000 {
+                    while !begun.load(Ordering::SeqCst) {
+                        std::thread::yield_now();
+                    }
+                    world.poll()?;
+                }
+                assert!(!finished.load(Ordering::SeqCst), "the target has not polled");
+                asleep.store(false, Ordering::SeqCst);
                 let waited = world.wait_until(|| finished.load(Ordering::SeqCst));
-                thread.join().expect("does not panic").and(waited)
+                assert_eq!(thread.join().expect("does not panic")?, (1, true));
+                waited
             })?;
-            bell.ring(other)?;
-            bell.wait(1)?;
-            assert!(ran.load(Ordering::SeqCst));
             world.finish()
+        });
+        results.expect("ranks start").into_iter().for_each(|result| result.expect("runs"));
+    }
+}
+
+#[test]
+fn a_context_learns_that_the_target_left_before_its_handler_ran() {
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let sent = AtomicBool::new(false);
+        let results = threads(2, transport).run(|world| -> Result<()> {
+            if world.rank() == 1 {
+                while !sent.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                // It leaves without a poll.
+                return Ok(());
+            }
+            let (context, done) = (world.context()?, Completion::new());
+            context.operation().handled(&done).invoke(1, (), |_, ()| ())?;
+            drop(context);
+            sent.store(true, Ordering::SeqCst);
+            loop {
+                // Also a poll fails once the rank has left.
+                let polled = world.poll();
+                assert!(matches!(polled, Ok(_) | Err(Error::PeerLost { rank: 1, .. })), "{polled:?}");
+                if let Some(outcome) = done.outcome() {
+                    assert!(matches!(outcome, Err(Error::PeerLost { rank: 1, .. })), "{outcome:?}");
+                    return Ok(());
+                }
+                std::thread::yield_now();
+            }
         });
         results.expect("ranks start").into_iter().for_each(|result| result.expect("runs"));
     }

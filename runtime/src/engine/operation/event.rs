@@ -181,13 +181,10 @@ impl Receipts {
         error: impl Fn(usize) -> Error,
         due: &mut VecDeque<Due>,
     ) {
-        self.open.lock().retain(|_, owed| {
-            if !is_lost(owed.rank) || !std::mem::replace(&mut owed.lost, true) {
-                return true;
-            }
-            happened(std::mem::take(&mut owed.events), Err(error(owed.rank)), due);
-            false
-        });
+        let never_comes = |owed: &mut Owed| is_lost(owed.rank) && std::mem::replace(&mut owed.lost, true);
+        let lost: Vec<Owed> = self.open.lock().extract_if(|_, owed| never_comes(owed)).map(|(_, owed)| owed).collect();
+        // `error` may ask for receipts, so the lock is free here.
+        lost.into_iter().for_each(|Owed { rank, events, .. }| happened(events, Err(error(rank)), due));
     }
 
     /// Ends those that are open without their receipt. As [`give_up`].
