@@ -118,7 +118,7 @@ mod tests {
             assert_eq!(records.front().map(|record| record.issue), Some(records.first.get()));
             assert!(records.iter().all(|record| record.then == then(record.issue)));
             // All but some, and then these.
-            let upto = records.next() - 1 - [0, 5, 30][round % 3];
+            let upto = records.next() - 1 - [0, 2, DEPTH as u64 / 2 - 2][round % 3];
             came.extend(std::iter::from_fn(|| records.settle(upto as u32)));
             assert_eq!(records.first.get(), upto + 1);
             came.extend(std::iter::from_fn(|| records.settle(records.next() as u32 - 1)));

@@ -599,7 +599,7 @@ fn a_peer_takes_what_is_told_and_nothing_before_it_is_talked_to() {
     let [asker, asked] = &sides;
     let turn = || sides.iter().for_each(|side| _ = side.worker.progress());
     let told = asker.interface.attributes().memory_per_peer;
-    assert!(told <= 64 << 10, "{told}");
+    assert!(told <= 16 << 10, "{told}");
     let before = queues();
     let endpoint = asker.interface.connect(&asked.interface.address()).expect("connects");
     turn();
