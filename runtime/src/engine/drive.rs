@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::transport;
 
 /// Futures of one `wait_all` that are polled in each round. Each has a request or a few in flight, and more of them would make
-/// a round long. Chosen: some times the requests that a connection over verbs takes.
+/// a round long. Chosen: eight times the requests that a connection over verbs takes.
 const TOGETHER: usize = 128;
 
 /// Something that goes on while its rank polls or waits, whatever for.

@@ -15,8 +15,8 @@ const PAGE: usize = 4096;
 /// Bytes that libibverbs keeps of a queue pair and of an address, and those of entries in tables by peer or queue pair, about.
 const ENTRIES: usize = 1024;
 
-/// Bytes for a peer whose requests carry as many as `inline` bytes inside. What the kernel keeps besides the queue is not in it: the
-/// README of this folder tells how much that is. Nor are rings, of which an interface lends eight at most.
+/// Bytes for a peer whose requests carry up to `inline` bytes. Not included: what the kernel keeps beside the queue (the README of this
+/// folder says how much), and rings, of which an interface lends at most eight.
 pub fn per_peer(inline: usize) -> usize {
     // A ring that is full has a free place.
     let places = (DEPTH + 1).next_power_of_two();
