@@ -516,3 +516,38 @@ fn a_panic_in_the_programs_future_leaves_collectives_going() {
         world.barrier()
     });
 }
+
+/// A handler that panics while its rank is in a barrier: the panic comes out of the barrier, and the team is broken everywhere.
+#[test]
+fn a_panic_of_a_handler_out_of_a_barrier_ends_the_team_and_hangs_nobody() {
+    on_threads(&Settings::default(), &[3], |world| {
+        for barrier in [TeamBarrier::Central, TeamBarrier::Dissemination] {
+            let all = Team::world(world)?;
+            let team = all.split(Some(0), 0)?.expect("a colour");
+            team.set_algorithms(Collectives { barrier, ..Collectives::default() });
+            let in_barrier = world.bell()?;
+            match world.rank() {
+                0 => {
+                    in_barrier.wait(1)?;
+                    world.sleep(Duration::from_millis(20));
+                    let call = world.call(1, 7u8, |_, number: u8| assert_ne!(number, 7, "as asked"))?;
+                    call.wait().expect_err("its handler panics");
+                    // Rank 1 may have entered for good before.
+                    drop(team.barrier());
+                }
+                1 => {
+                    in_barrier.ring(0)?;
+                    catch_unwind(AssertUnwindSafe(|| team.barrier())).expect_err("a handler panics meanwhile");
+                }
+                _ => drop(team.barrier()),
+            }
+            let error = team.allreduce(&mut [1u64], Sum).expect_err("the team is broken").to_string();
+            assert!(
+                error.contains("rank 1") && error.contains("was given up before it was done"),
+                "{barrier:?}: {error}"
+            );
+            assert_eq!(sum(&all, 1)?, 3);
+        }
+        Ok(())
+    });
+}

@@ -192,6 +192,33 @@ fn a_wait_that_no_rank_of_any_host_will_end_is_found_by_all() {
 }
 
 #[test]
+fn a_host_that_finishes_without_an_answer_does_not_stop_the_search_for_hopeless_waits() {
+    let nodes = Nodes::of_each(vec![0, 1, 0]);
+    let (listener, hub_address) = HubListener::bind().unwrap();
+    let (hub, mut line) = std::thread::scope(|scope| {
+        let caller = scope.spawn(move || hub_address.call(1).unwrap());
+        let hub = Host::new(0, &nodes, 3, listener.admit(2, || Ok(false)).unwrap());
+        (hub, caller.join().unwrap())
+    });
+    hub.board.change(0, |facts| facts.wait = 7);
+    hub.board.change(2, |facts| facts.wait = 5);
+    line.send(&HostMessage::Gone(1, Loss::Left, 0));
+    // Host 1 is asked, and finishes in place of an answer. Its connection stays open.
+    let start = Instant::now();
+    while !line.receive().iter().any(|message| matches!(message, HostMessage::AskWaits(_))) {
+        assert!(start.elapsed() < Duration::from_secs(20), "never asked");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    line.send(&HostMessage::Finished);
+    hub.waits_for(|job| {
+        [0, 2].map(|rank| hub.board.change(rank, |facts| facts.wakes += 1));
+        [0, 2].map(|rank| job.hopeless(rank)) == [7, 5]
+    });
+    assert!(!line.is_closed());
+    [0, 2].map(|rank| hub.job.leave(rank));
+}
+
+#[test]
 fn a_leader_that_leaves_early_goes_on_to_tell_of_its_hosts_ranks() {
     let mut hosts = hosts();
     arrive_all(&hosts);
