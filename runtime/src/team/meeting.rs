@@ -316,3 +316,33 @@ pub(crate) fn count(engine: &Engine, rank: usize, at: usize, size: usize) -> boo
     }
     last
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::Team;
+    use super::super::hub::{ARRIVALS, BARRIER};
+    use super::*;
+
+    #[test]
+    fn a_late_flag_of_a_counter_does_not_undo_that_of_the_next_barrier() {
+        let outcomes = crate::threads(1, |world| {
+            let team = Team::world(world)?;
+            let (hub, slot) = (&team.shared.context.hub, team.shared.context.slot);
+            let at = |word| hub.memory.in_slot(hub.signal(hub.word(slot, word)));
+            let place = Place { flags: at(BARRIER), spacing: size_of::<u64>(), arrivals: at(ARRIVALS), lines: false };
+            let in_barrier = |epoch, counts| {
+                let meeting = Meeting::new(None, 0, 1, place);
+                meeting.epoch.set(epoch);
+                meeting.counts.set(counts);
+                meeting
+            };
+            // The last to enter barrier 5 lets others leave. One of them enters barrier 6 before the last has told all.
+            let (last, other) = (in_barrier(5, true), in_barrier(6, false));
+            other.tell(&hub.engine, 0, 0)?;
+            last.tell(&hub.engine, 0, 0)?;
+            assert_eq!(other.flag(&hub.engine, 0), (6, 0));
+            Ok(())
+        });
+        outcomes.expect("runs").into_iter().collect::<Result<()>>().expect("runs");
+    }
+}

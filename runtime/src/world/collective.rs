@@ -204,7 +204,8 @@ impl World {
 mod tests {
     use std::cell::Cell;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::time::Duration;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
 
     use crate::error::Error;
     use crate::settings::{Barrier, Settings};
@@ -279,13 +280,24 @@ mod tests {
 
     #[test]
     fn who_leaves_after_it_ran_out_of_time_is_missed() {
-        let outcomes = each(Barrier::Dissemination, 3, |world| match world.rank() {
-            // It has told rank 1, and rank 2 waits for it.
-            0 => world.barrier_for(Duration::from_millis(1)),
-            _ => {
-                world.sleep(Duration::from_millis(50));
-                world.barrier()
+        let told = AtomicBool::new(false);
+        let outcomes = each(Barrier::Dissemination, 3, |world| {
+            if world.rank() == 0 {
+                // It has told rank 1, and rank 2 waits for it.
+                return world.barrier_for(Duration::from_millis(1));
             }
+            world.sleep(Duration::from_millis(50));
+            let outcome = world.barrier();
+            if world.rank() == 2 {
+                told.store(true, Ordering::Relaxed);
+            }
+            // Rank 1 stays without a wait: nobody finds a standstill, which would end the wait of rank 2 too.
+            let start = Instant::now();
+            while !told.load(Ordering::Relaxed) {
+                assert!(start.elapsed() < Duration::from_secs(20), "rank 2 is not told");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            outcome
         });
         assert!(matches!(outcomes[0], Err(Error::TimedOut { .. })), "{outcomes:?}");
         assert!(matches!(outcomes[2], Err(Error::PeerLost { rank: 0, .. })), "{outcomes:?}");
