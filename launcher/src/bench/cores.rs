@@ -12,7 +12,7 @@ pub fn allowed_cpus() -> Vec<usize> {
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: fills a set of this size.
     let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } != 0;
-    // SAFETY: looks at bits below CPU_SETSIZE.
+    // SAFETY: only reads bits below CPU_SETSIZE.
     let cpus: Vec<usize> =
         (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect();
     if failed || cpus.is_empty() { vec![0] } else { cpus }

@@ -50,7 +50,7 @@ pub fn per_idle_peer(ranks: usize) -> f64 {
 }
 
 /// Bytes of shared memory a rank has for each rank of its node: lane and credit, in a job of `ranks` on one node.
-pub fn per_node_mate(ranks: usize, settings: &Settings) -> f64 {
+pub fn per_node_peer(ranks: usize, settings: &Settings) -> f64 {
     const STRIDE: usize = 1 << 36;
     let layout = SlotLayout::new(ranks, ranks, STRIDE, settings.lane_depth);
     ((1 + layout.lane_depth) * LINE) as f64
@@ -68,8 +68,8 @@ mod tests {
     }
 
     #[test]
-    fn a_node_mate_costs_a_lane_and_a_credit() {
-        let bytes = |ranks| per_node_mate(ranks, &Settings::default());
+    fn a_peer_of_the_node_costs_a_lane_and_a_credit() {
+        let bytes = |ranks| per_node_peer(ranks, &Settings::default());
         assert_eq!(bytes(2), 257.0 * 64.0);
         assert!(bytes(1000) < bytes(2));
     }

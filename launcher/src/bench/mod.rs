@@ -1,6 +1,7 @@
 //! `bellwether bench`: the runtime's speed, and beside each figure the limit of the machine it ran on.
 
 mod app;
+mod bare;
 mod child;
 mod copies;
 mod cores;
@@ -16,6 +17,7 @@ mod plot;
 mod poll;
 mod progress;
 pub mod rank;
+mod session;
 mod table;
 mod task;
 
@@ -333,8 +335,8 @@ impl Bench {
                     on_cpu: 1.0,
                     ..Measured::default()
                 };
-                let mate = footprint::per_node_mate(self.ranks, settings);
-                Ok(vec![one(kind.name(), footprint::per_idle_peer(footprint::RANKS)), one("footprint-node-mate", mate)])
+                let peer = footprint::per_node_peer(self.ranks, settings);
+                Ok(vec![one(kind.name(), footprint::per_idle_peer(footprint::RANKS)), one("footprint-node-peer", peer)])
             }
             _ => {
                 let crowded = self.ranks > cores::allowed_cpus().len();
@@ -400,11 +402,11 @@ impl Bench {
         }
         if figures.iter().any(|figure| figure.kind == Kind::Footprint) {
             text += &format!(
-                "\nfootprint: of a rank's own memory, for each of {} idle peers; footprint-node-mate: of shared memory, for \
+                "\nfootprint: of a rank's own memory, for each of {} idle peers; footprint-node-peer: of shared memory, for \
                  each of {} ranks on a node ({} at 64).\n",
                 footprint::RANKS,
                 self.ranks,
-                footprint::per_node_mate(64, settings)
+                footprint::per_node_peer(64, settings)
             );
         }
         print(&text);

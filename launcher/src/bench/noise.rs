@@ -15,7 +15,7 @@ fn ticks() -> Option<(f64, f64)> {
     Some((user + nice + system + irq + softirq + steal, steal))
 }
 
-/// Cores that others keep busy, watched for a moment.
+/// Cores that others keep busy, watched for a short time.
 pub fn busy_cores() -> f64 {
     const WATCH: Duration = Duration::from_millis(300);
     // SAFETY: asks for a number.
@@ -39,7 +39,7 @@ pub struct Doubts {
 const SLOWDOWN: f64 = 1.3;
 
 impl Doubts {
-    /// Looks at the machine before anything runs on it.
+    /// Measures the machine before anything runs on it.
     pub fn before(ranks: usize) -> Doubts {
         let mut doubts = Doubts::default();
         let cpus = cores::allowed_cpus().len();
@@ -62,7 +62,7 @@ impl Doubts {
         }
     }
 
-    /// Looks again when all is done: a virtual machine's cores move.
+    /// Measures again when all is done: a virtual machine's cores move.
     pub fn after(&mut self) {
         if self.words.is_empty() {
             self.note_slowdown(cores::slowdown());

@@ -8,7 +8,7 @@
 //! every rank       allgather: who is on which host             -> all see the same answer
 //! leader           (first rank of a host) makes the host's memory, opens a socket
 //! leader           broadcast on its host: the socket's name, or why there is none
-//! its mates        take the descriptor from the socket (or from /proc, where there are no sockets)
+//! its peers        take the descriptor from the socket (or from /proc, where there are no sockets)
 //! every rank       allgather: did it work                      -> all fail, or none
 //! and where there are several hosts
 //! rank 0           listens; broadcast: where
@@ -24,7 +24,7 @@ use ::mpi::ffi::{self, MPI_Comm};
 use bytemuck::{Pod, Zeroable};
 
 use self::calls::{Communicator, check, flag};
-use self::handover::{Door, Offer};
+use self::handover::{Offer, Server};
 use self::machine::Machine;
 use super::surroundings;
 use crate::error::{Error, Result};
@@ -32,15 +32,6 @@ use crate::membership::JobMemory;
 use crate::membership::hosts::{HubAddress, HubListener, Link};
 use crate::membership::nodes::Nodes;
 use crate::settings::Settings;
-
-/// Set for their tasks by the launchers whose ranks MPI can join: Open MPI, PMIx, PMI-1 and -2, MVAPICH, Intel MPI.
-const PLACES: &[&str] =
-    &["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MV2_COMM_WORLD_SIZE"];
-
-/// Whether an MPI launcher started this process.
-pub fn started_by_mpi() -> bool {
-    PLACES.iter().any(|name| std::env::var_os(name).is_some())
-}
 
 /// MPI, initialised. Dropping it finalises MPI, if it was initialised here.
 #[derive(Debug)]
@@ -223,34 +214,34 @@ fn share(ours: &Communicator, settings: Result<Settings>) -> Result<Joined> {
     let machines = ours.allgather(&Machine::here(given.as_deref()))?;
     let nodes = machine::hosts(&machines)?;
     let here = nodes.of(rank);
-    let mates: Vec<usize> = (0..size).filter(|mate| nodes.of(*mate) == here).collect();
+    let local: Vec<usize> = (0..size).filter(|other| nodes.of(*other) == here).collect();
 
     let on_host = if nodes.count() == 1 { None } else { Some(ours.split(here)?) };
-    let with_mates = on_host.as_ref().unwrap_or(ours);
+    let on_node = on_host.as_ref().unwrap_or(ours);
     let mut invitation = Invitation::zeroed();
-    let mut door = None;
-    let joined = if rank == mates[0] {
+    let mut server = None;
+    let joined = if rank == local[0] {
         let made = settings.and_then(|settings| {
             let job = JobMemory::create(size, &settings)?;
             job.set_elsewhere((0..size).filter(|other| nodes.of(*other) != here));
-            (door, invitation.offer) = Door::open(&job, mates.len());
+            (server, invitation.offer) = Server::open(&job, local.len());
             Ok((job, settings))
         });
         invitation.outcome = Outcome::of(&made);
-        with_mates.broadcast(0, &mut invitation)?;
+        on_node.broadcast(0, &mut invitation)?;
         made
     } else {
-        with_mates.broadcast(0, &mut invitation)?;
-        invitation.outcome.check(mates[0]).and_then(|()| {
+        on_node.broadcast(0, &mut invitation)?;
+        invitation.outcome.check(local[0]).and_then(|()| {
             let settings = settings?;
             Ok((JobMemory::from_fd(invitation.offer.take()?, size)?, settings))
         })
     };
 
     let mut gathering = ours.begin_allgather(&Outcome::of(&joined))?;
-    if let (Some(door), Ok((job, _))) = (door, &joined) {
-        let pids = mates[1..].iter().map(|mate| machines[*mate].pid()).collect();
-        door.serve(job.fd(), pids, || gathering.test())?;
+    if let (Some(server), Ok((job, _))) = (server, &joined) {
+        let pids = local[1..].iter().map(|other| machines[*other].pid()).collect();
+        server.serve(job.fd(), pids, || gathering.test())?;
     }
     let outcomes = gathering.wait()?;
     if let Some(on_host) = on_host {
@@ -258,7 +249,7 @@ fn share(ours: &Communicator, settings: Result<Settings>) -> Result<Joined> {
     }
     let (job, settings) = joined?;
     outcomes.iter().enumerate().try_for_each(|(rank, outcome)| outcome.check(rank))?;
-    let link = if nodes.count() == 1 { None } else { connect(ours, rank, &nodes, rank == mates[0])? };
+    let link = if nodes.count() == 1 { None } else { connect(ours, rank, &nodes, rank == local[0])? };
     Ok(Joined { rank, job, settings, nodes, link })
 }
 

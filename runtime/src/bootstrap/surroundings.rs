@@ -25,7 +25,18 @@ const TASKS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The first of them that says more than one.
+/// Set for their tasks by the launchers whose ranks MPI can join: Open MPI, PMIx, PMI-1 and -2, MVAPICH, Intel MPI.
+#[cfg(feature = "mpi")]
+const PLACES: &[&str] =
+    &["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MV2_COMM_WORLD_SIZE"];
+
+/// Whether an MPI launcher started this process.
+#[cfg(feature = "mpi")]
+fn started_by_mpi() -> bool {
+    PLACES.iter().any(|name| std::env::var_os(name).is_some())
+}
+
+/// The first of [`TASKS`] that says more than one.
 fn tasks() -> Option<(&'static str, usize, &'static str)> {
     TASKS.iter().find_map(|(variable, advice)| {
         let value: usize = std::env::var(variable).ok()?.trim().parse().ok()?;
@@ -36,7 +47,7 @@ fn tasks() -> Option<(&'static str, usize, &'static str)> {
 /// How to start where neither our launcher nor the user says.
 pub(super) fn way() -> Result<Way> {
     #[cfg(feature = "mpi")]
-    if super::mpi::started_by_mpi() {
+    if started_by_mpi() {
         return Ok(Way::Mpi);
     }
     match tasks() {

@@ -4,7 +4,7 @@ use bellwether_runtime::{RawBells, Result, Symmetric, World};
 
 use super::memory::REACH;
 use super::{address, further_on, in_quarters, opaque_index};
-use crate::bench::rank::Session;
+use crate::bench::session::Session;
 use crate::bench::task::Measured;
 
 /// Words that the puts wander over.

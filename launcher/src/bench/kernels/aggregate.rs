@@ -9,7 +9,7 @@ use bellwether::aggregate::{Aggregator, Blocks, Options};
 use bellwether_runtime::{Result, Symmetric};
 
 use super::opaque;
-use crate::bench::rank::Session;
+use crate::bench::session::Session;
 use crate::bench::task::Measured;
 
 /// Words of the table at each rank.

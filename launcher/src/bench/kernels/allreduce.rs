@@ -6,7 +6,7 @@ use bellwether::{Sum, Team};
 use bellwether_runtime::{Result, Symmetric, World};
 
 use super::{LINE, address, opaque, spin_until, word};
-use crate::bench::rank::Session;
+use crate::bench::session::Session;
 use crate::bench::task::Measured;
 
 /// Sums of `size` bytes of f64, beside the quicker of two programs of bare copies, flags and sums.

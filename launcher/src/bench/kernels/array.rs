@@ -8,7 +8,7 @@ use bellwether_runtime::{Error, Result, Symmetric};
 use super::barrier::Flags;
 use super::memory::REACH;
 use super::{LINE, address, further_on, in_quarters, opaque, opaque_index, spin_until, word};
-use crate::bench::rank::Session;
+use crate::bench::session::Session;
 use crate::bench::task::Measured;
 
 const WORD: usize = size_of::<u64>();
@@ -186,8 +186,8 @@ pub fn exchange(session: &Session, size: usize) -> Result<Vec<Measured>> {
             for _ in 0..n {
                 array.exchange()?;
                 let (local, rows) = (array.local(), array.local_extents()[0]);
-                look(&local[..side]);
-                look(&local[(rows - 1) * side..]);
+                read_row(&local[..side]);
+                read_row(&local[(rows - 1) * side..]);
             }
             Ok(())
         },
@@ -211,7 +211,7 @@ pub fn exchange(session: &Session, size: usize) -> Result<Vec<Measured>> {
                     let flag = word(&flags, rank, here * LINE);
                     spin_until(|| flag.load(Ordering::Acquire) == turn);
                     // SAFETY: a row of ours, which its neighbour writes again when it has heard from this rank once more.
-                    look(unsafe { std::slice::from_raw_parts(address(&rows, rank, here * row).cast(), side) });
+                    read_row(unsafe { std::slice::from_raw_parts(address(&rows, rank, here * row).cast(), side) });
                 }
             }
             Ok(())
@@ -220,7 +220,7 @@ pub fn exchange(session: &Session, size: usize) -> Result<Vec<Measured>> {
     Ok(vec![measured])
 }
 
-fn look(row: &[f64]) {
+fn read_row(row: &[f64]) {
     row.iter().step_by(LINE).for_each(|word| _ = opaque(word.to_bits()));
 }
 

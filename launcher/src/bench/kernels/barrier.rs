@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use bellwether_runtime::{Result, Symmetric, World};
 
 use super::{LINE, spin_until, word};
-use crate::bench::rank::Session;
+use crate::bench::session::Session;
 use crate::bench::task::Measured;
 
 /// Our barrier, beside the best of the bare ones.

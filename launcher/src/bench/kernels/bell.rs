@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bellwether_runtime::Result;
 
 use super::{LINE, address, opaque, spin, spin_until, word};
-use crate::bench::rank::Session;
+use crate::bench::session::Session;
 use crate::bench::task::Measured;
 
 /// One way of a ping-pong of put and bell, beside a store to a data line and one to a flag line.
@@ -65,7 +65,7 @@ fn put_bell_here(session: &Session, size: usize) -> Result<Measured> {
     ping_pong(session, size, (throw, catch), (bare_throw, bare_catch))
 }
 
-/// One way of a ping-pong of puts, each of which its target looks for in its own memory, beside stores to a data line.
+/// One way of a ping-pong of puts, each of which its target polls for in its own memory, beside stores to a data line.
 ///
 /// # Errors
 /// Of the runtime.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use bellwether_runtime::{Result, Symmetric, World};
 
 use super::{address, opaque, opaque_index, word};
-use crate::bench::rank::Session;
+use crate::bench::session::Session;
 use crate::bench::task::Measured;
 
 /// Bytes of the target that small operations wander over.

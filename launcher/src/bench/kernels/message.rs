@@ -6,7 +6,7 @@ use bellwether_runtime::{Result, Symmetric};
 
 use super::bell::one_way;
 use super::{LINE, address, opaque, spin, spin_until, word};
-use crate::bench::rank::Session;
+use crate::bench::session::Session;
 use crate::bench::task::Measured;
 
 /// Payload words that fit in a line behind the sequence number.

@@ -11,12 +11,13 @@ mod message;
 mod random;
 mod threads;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use bellwether_runtime::{Error, Result, Symmetric};
 
+use super::bare::{opaque, opaque_index, spin, spin_until};
 use super::kind::Kind;
-use super::rank::Session;
+use super::session::Session;
 use super::task::Measured;
 
 /// Words of a cache line.
@@ -62,67 +63,6 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         }
     }
     Ok(report)
-}
-
-/// Hides a value from the optimiser in a register: unlike `std::hint::black_box` it costs no memory access, which
-/// beside a loop of single stores would be most of what is measured.
-#[inline(always)]
-fn opaque<T: Copy + Into<u64>>(value: T) -> u64 {
-    let mut value: u64 = value.into();
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
-    // SAFETY: no instruction at all.
-    unsafe {
-        std::arch::asm!("/* {0} */", inout(reg) value, options(nomem, nostack, preserves_flags));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
-    {
-        value = std::hint::black_box(value);
-    }
-    value
-}
-
-/// As [`opaque`], for an index.
-#[inline(always)]
-fn opaque_index(index: usize) -> usize {
-    opaque(index as u64) as usize
-}
-
-/// Looks at the first and the last bytes of a payload, as a receiver that uses it would.
-#[inline(always)]
-pub fn read_ends(payload: &[u8]) {
-    let word = |at: usize| payload.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_ne_bytes);
-    opaque(word(0));
-    if payload.len() > 8 {
-        opaque(word(payload.len() - 8));
-    }
-}
-
-/// Looks between two times that a bare wait gives up the core.
-static PATIENCE: AtomicU32 = AtomicU32::new(50_000);
-
-/// Lets bare waits give up the core after each look: for ranks that share one, which wait for what only another can do.
-pub fn share_cores() {
-    PATIENCE.store(1, Ordering::Relaxed);
-}
-
-/// Spins until something holds: a bare wait. It gives up the core now and then, for others that need it.
-#[inline(always)]
-fn spin_until(mut ready: impl FnMut() -> bool) {
-    let mut looks = 0;
-    while !ready() {
-        looks += 1;
-        if looks >= PATIENCE.load(Ordering::Relaxed) {
-            looks = 0;
-            // SAFETY: always safe.
-            unsafe { libc::sched_yield() };
-        }
-    }
-}
-
-/// Spins until a word has a value.
-#[inline(always)]
-fn spin(flag: &AtomicU64, value: u64) {
-    spin_until(|| flag.load(Ordering::Acquire) == value);
 }
 
 /// Address of word `index` of the array at `rank`.

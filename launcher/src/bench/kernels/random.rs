@@ -6,7 +6,7 @@ use bellwether_runtime::{Error, Result, Symmetric};
 
 use super::memory::REACH;
 use super::{further_on, in_quarters, opaque_index};
-use crate::bench::rank::Session;
+use crate::bench::session::Session;
 use crate::bench::task::Measured;
 
 /// Elements at each rank: in the first-level cache, so that what is measured is the way there.

@@ -9,7 +9,7 @@ use bellwether_runtime::{Result, ThreadArray, ThreadContext};
 use super::memory::REACH;
 use super::{address, opaque, opaque_index};
 use crate::bench::cores;
-use crate::bench::rank::Session;
+use crate::bench::session::Session;
 use crate::bench::task::Measured;
 
 const THREADS: usize = 2;

@@ -23,11 +23,11 @@ use super::spec::{Cause, Ended, Hooks, JobSpec, Membership, Outcome, RankEnd};
 use super::strays::Strays;
 use super::token::Token;
 
-/// How often things are looked at that nothing wakes us for.
+/// How often things are checked that nothing wakes us for.
 const TICK: Duration = Duration::from_millis(50);
 
-/// How often the job as a whole is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the job as a whole is checked.
+const CHECK: Duration = Duration::from_secs(1);
 
 /// A second Ctrl-C this soon after the first is the same one, sent to us twice.
 const SAME_PRESS: Duration = Duration::from_millis(100);
@@ -143,7 +143,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     /// Runs the job until every rank has ended.
     fn run(&mut self) -> Result<(), LaunchError> {
         loop {
-            // Ranks are started between looks at those that run, so that a rank that dies early is
+            // Ranks are started between checks of those that run, so that a rank that dies early is
             // noticed, and the rest not started.
             let starting = self.to_start();
             if starting {
@@ -198,8 +198,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let limit = self.deadline.filter(|_| !self.ending.told());
         let in_background = matches!(self.pump, Some((_, Wait::Foreground)));
         let tick = (self.absent.is_some() || in_background).then_some(now + TICK);
-        let look = (!self.ending.begun()).then_some(now + LOOK);
-        let times = [limit, self.ending.deadline(), tick, look, self.output.deadline()];
+        let check = (!self.ending.begun()).then_some(now + CHECK);
+        let times = [limit, self.ending.deadline(), tick, check, self.output.deadline()];
         times.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
     }
 

@@ -148,8 +148,8 @@ fn a_rank_that_deserts_is_the_cause_though_the_others_leave_as_soon_as_they_are_
 }
 
 #[test]
-fn a_rank_that_never_joined_is_the_cause_though_the_others_are_gone_when_that_is_looked_at() {
-    // The others join, and fail, between two looks of the supervisor.
+fn a_rank_that_never_joined_is_the_cause_though_the_others_are_gone_when_that_is_checked() {
+    // The others join, and fail, between two checks of the supervisor.
     let notes = std::env::temp_dir().join(format!("bellwether-never-joined-{}", std::process::id()));
     std::fs::create_dir_all(&notes).expect("a place for temporary files");
     let script = "[ $BELLWETHER_RANK = 1 ] && exit 0; sleep 0.2; : >$NOTES/$BELLWETHER_RANK; exit 9";

@@ -25,8 +25,8 @@ use crate::membership::JobMemory;
 
 /// How long a rank waits for rank 0, which has nothing else to do meanwhile.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How often rank 0 looks whether all have told how they fared, while some have not come yet.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// How often rank 0 checks whether all have reported their outcome, while some have not connected yet.
+const CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 const DOING: &str = "taking the job's memory from rank 0";
 
 /// Where the descriptor can be had.
@@ -41,22 +41,22 @@ pub(super) struct Offer {
 
 /// The socket at which rank 0 hands out the descriptor.
 #[derive(Debug)]
-pub(super) struct Door(OwnedFd);
+pub(super) struct Server(OwnedFd);
 
-impl Door {
-    /// Opens a door for `ranks` ranks, if the system has any, and says where the descriptor can be had.
-    pub(super) fn open(job: &JobMemory, ranks: usize) -> (Option<Door>, Offer) {
+impl Server {
+    /// Opens a socket for `ranks` ranks, if the system has any, and says where the descriptor can be had.
+    pub(super) fn open(job: &JobMemory, ranks: usize) -> (Option<Server>, Offer) {
         let mut offer = Offer { name: [0; 16], pid: std::process::id(), fd: job.fd().as_raw_fd() as u32 };
-        let door = (|| {
+        let server = (|| {
             let mut name = [0; 16];
             rustix::rand::getrandom(&mut name, rustix::rand::GetRandomFlags::empty())?;
             let socket = socket(SocketFlags::NONBLOCK)?;
             rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(&name)?)?;
             rustix::net::listen(&socket, ranks.min(4096) as i32)?;
             offer.name = name;
-            Ok::<_, Errno>(Door(socket))
+            Ok::<_, Errno>(Server(socket))
         })();
-        (door.ok().filter(|_| ranks > 1), offer)
+        (server.ok().filter(|_| ranks > 1), offer)
     }
 
     /// Gives `fd` once to each of the processes `pids`, until all have it or `told` says that all have told how they
@@ -68,8 +68,8 @@ impl Door {
         mut told: impl FnMut() -> Result<bool>,
     ) -> Result<()> {
         while !pids.is_empty() && !told()? {
-            // A time-out and EINTR both mean: look again.
-            let _ = rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&LOOK));
+            // A time-out and EINTR both mean: check again.
+            let _ = rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&CHECK));
             while let Ok(visitor) = rustix::net::accept_with(&self.0, SocketFlags::CLOEXEC) {
                 let Ok(peer) = socket_peercred(&visitor) else { continue };
                 let pid = peer.pid.as_raw_nonzero().get() as u32;
@@ -89,7 +89,7 @@ impl Offer {
     /// # Errors
     /// [`Error::Start`] with what failed on both ways.
     pub(super) fn take(&self) -> Result<OwnedFd> {
-        let first = match self.knock() {
+        let first = match self.request() {
             Ok(fd) => return Ok(fd),
             Err(error) => error,
         };
@@ -101,7 +101,7 @@ impl Offer {
         })
     }
 
-    fn knock(&self) -> Result<OwnedFd> {
+    fn request(&self) -> Result<OwnedFd> {
         if self.name == [0; 16] {
             return Err(Error::os(DOING, "socket", Errno::OPNOTSUPP));
         }
@@ -172,41 +172,41 @@ mod tests {
     }
 
     /// Serves `pids` while `visit` runs in another thread.
-    fn while_serving<R: Send>(job: &JobMemory, door: Door, pids: &[u32], visit: impl FnOnce() -> R + Send) -> R {
+    fn while_serving<R: Send>(job: &JobMemory, server: Server, pids: &[u32], visit: impl FnOnce() -> R + Send) -> R {
         std::thread::scope(|scope| {
             let visitor = scope.spawn(visit);
             let told = || Ok(visitor.is_finished());
-            door.serve(job.fd(), pids.iter().copied().collect(), told).unwrap();
+            server.serve(job.fd(), pids.iter().copied().collect(), told).unwrap();
             visitor.join().unwrap()
         })
     }
 
     #[test]
-    fn a_rank_takes_the_descriptor_at_the_door() {
+    fn a_rank_takes_the_descriptor_from_the_socket() {
         let job = JobMemory::create(2, &Settings::default()).unwrap();
-        let (door, offer) = Door::open(&job, 2);
-        let taken = while_serving(&job, door.unwrap(), &[std::process::id()], || offer.knock().unwrap());
+        let (server, offer) = Server::open(&job, 2);
+        let taken = while_serving(&job, server.unwrap(), &[std::process::id()], || offer.request().unwrap());
         assert!(same_file(&taken, job.fd()));
         assert!(rustix::io::fcntl_getfd(&taken).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
-        // The door is gone with the last rank; the other way is still there.
-        offer.knock().unwrap_err();
+        // The socket is gone with the last rank; the other way is still there.
+        offer.request().unwrap_err();
         assert!(same_file(offer.take().unwrap(), job.fd()));
     }
 
     #[test]
     fn a_stranger_is_sent_away() {
         let job = JobMemory::create(2, &Settings::default()).unwrap();
-        let (door, offer) = Door::open(&job, 2);
-        let refused = while_serving(&job, door.unwrap(), &[u32::MAX], || offer.knock().map(drop));
+        let (server, offer) = Server::open(&job, 2);
+        let refused = while_serving(&job, server.unwrap(), &[u32::MAX], || offer.request().map(drop));
         assert!(refused.unwrap_err().to_string().contains("recvmsg"));
     }
 
     #[test]
-    fn a_door_that_is_not_rank_0s_is_not_entered() {
+    fn a_socket_that_is_not_rank_0s_gives_no_descriptor() {
         let job = JobMemory::create(2, &Settings::default()).unwrap();
-        let (door, offer) = Door::open(&job, 2);
+        let (server, offer) = Server::open(&job, 2);
         let offer = Offer { pid: 1, ..offer };
-        let refused = while_serving(&job, door.unwrap(), &[std::process::id()], || offer.knock().map(drop));
+        let refused = while_serving(&job, server.unwrap(), &[std::process::id()], || offer.request().map(drop));
         assert!(refused.unwrap_err().to_string().contains("connect"));
     }
 

@@ -211,11 +211,11 @@ fn a_host_that_finishes_without_an_answer_does_not_stop_the_search_for_hopeless_
     }
     line.send(&HostMessage::Finished);
     hub.waits_for(|job| {
-        [0, 2].map(|rank| hub.board.change(rank, |facts| facts.wakes += 1));
+        [0, 2].into_iter().for_each(|rank| hub.board.change(rank, |facts| facts.wakes += 1));
         [0, 2].map(|rank| job.hopeless(rank)) == [7, 5]
     });
     assert!(!line.is_closed());
-    [0, 2].map(|rank| hub.job.leave(rank));
+    [0, 2].into_iter().for_each(|rank| hub.job.leave(rank));
 }
 
 #[test]
