@@ -110,6 +110,8 @@ pub struct Engine {
     faults: faults::Faults,
     /// Streams of operations beside this one.
     contexts: context::Contexts,
+    /// This rank is in a collective call.
+    in_collective: Cell<bool>,
 }
 
 /// Counts the messages that were delivered before a handler panicked: the end of a world waits until as many messages are
@@ -120,6 +122,15 @@ impl Drop for Unwound<'_> {
     #[cold]
     fn drop(&mut self) {
         self.0.count(0, self.0.interface.take_unwound());
+    }
+}
+
+/// A collective call that this rank is in, until it is dropped.
+pub(crate) struct Running<'a>(&'a Cell<bool>);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
     }
 }
 
@@ -170,6 +181,7 @@ impl Engine {
             traffic: Cell::new([0; 2]),
             faults: faults::Faults::default(),
             contexts: context::Contexts::default(),
+            in_collective: Cell::new(false),
         }
     }
 
@@ -397,6 +409,28 @@ impl Engine {
     pub fn check_outside_handler(&self, operation: &'static str) -> Result<()> {
         self.check_own(operation)?;
         if self.interface.delivering() { Err(Error::InsideHandler { operation }) } else { Ok(()) }
+    }
+
+    /// Marks this rank as in a collective call. Rejects a collective made inside another one, by an operator or an event's
+    /// callback: it would match the outer call on other ranks, and ranks would allocate different memory.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if this rank is in a collective call; [`Error::InsideHandler`]; [`Error::Forked`].
+    #[inline]
+    pub(crate) fn begin_collective(&self, doing: &'static str) -> Result<Running<'_>> {
+        self.check_outside_handler(doing)?;
+        if self.in_collective.replace(true) {
+            let why = "this rank is in another collective call; a function that runs inside one, of an event or an operator, \
+                       can make none"
+                .into();
+            return Err(Error::InvalidArgument { operation: doing, why });
+        }
+        Ok(Running(&self.in_collective))
+    }
+
+    /// Whether this rank is in a collective call, and in no handler.
+    pub(crate) fn is_in_collective(&self) -> bool {
+        self.in_collective.get() && !self.interface.delivering()
     }
 
     /// Whether this process is the rank, and not a child forked from it.

@@ -1,4 +1,4 @@
-//! Which algorithm each collective over a team uses.
+//! Which algorithm each collective of a team uses; and, where one is forced, the world's allreduce, broadcast and allgather.
 
 macro_rules! algorithms {
     ($($(#[$doc:meta])* $name:ident { $($(#[doc = $about:literal])* $variant:ident = $text:literal),* $(,)? })*) => {$(

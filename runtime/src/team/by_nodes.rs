@@ -39,7 +39,7 @@ type Composed<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 /// Runs `body` on one of the groups, as part of the collective that `team` is in.
 async fn on<R>(group: &Context, team: &Context, body: impl Future<Output = Result<R>>) -> Result<R> {
     group.called_at.set(team.called_at.get());
-    group.collective(team.head(), "", body).await
+    group.collective(team.head(), team.element(), body).await
 }
 
 /// Nobody leaves before all members have entered.

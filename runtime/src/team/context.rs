@@ -165,6 +165,11 @@ impl Context {
         self.head.get().without_history()
     }
 
+    /// The name of the type of its elements; empty if it has none.
+    pub(super) fn element(&self) -> &'static str {
+        self.written[record::kept(self.number.get())].get().0
+    }
+
     pub(super) fn is_mapped(&self) -> bool {
         self.hub.engine.routes.all_mapped()
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::meeting::{Found, Meeting, Place};
 use super::title::Kind;
-use crate::engine::Engine;
+use crate::engine::{Engine, Running};
 use crate::error::{Error, Loss, Result};
 use crate::memory::layout::LINE;
 use crate::settings;
@@ -28,19 +28,8 @@ pub struct Barrier {
     central: bool,
     /// The peer that failed while this rank was in a barrier. Later barriers fail too, since their counts would be wrong.
     broken: Cell<Option<(usize, Loss)>>,
-    /// This rank is in a collective call.
-    running: Cell<bool>,
     /// This rank has entered a barrier and ran out of time in it. The next call goes on with it.
     unfinished: Cell<bool>,
-}
-
-/// A collective call that this rank is in, until it is dropped.
-pub struct Running<'a>(&'a Cell<bool>);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.set(false);
-    }
 }
 
 impl Barrier {
@@ -57,7 +46,7 @@ impl Barrier {
         let lines = engine.routes.all_mapped() && (central || engine.size > NO_DIGEST_RANKS);
         let (flags, arrivals) = (engine.layout.barrier_flag(0), engine.layout.barrier_center());
         let meeting = Meeting::new(None, engine.rank, engine.size, Place { flags, spacing: LINE, arrivals, lines });
-        Barrier { meeting, central, broken: Cell::new(None), running: Cell::new(false), unfinished: Cell::new(false) }
+        Barrier { meeting, central, broken: Cell::new(None), unfinished: Cell::new(false) }
     }
 
     /// Whether ranks compare digests.
@@ -80,25 +69,18 @@ impl Barrier {
         self.meeting.epoch() + 1
     }
 
-    /// Marks this rank as in a collective call. Rejects a collective made inside another one, by an operator or an event's
-    /// callback: its barrier would match the outer call's barrier on other ranks, and ranks would allocate different memory.
+    /// Marks this rank as in a collective call, which is no other one's part.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if this rank is in a collective call, or in a barrier that ran out of time, and this is no barrier;
     /// [`Error::InsideHandler`].
-    pub fn begin(&self, engine: &Engine, doing: &'static str) -> Result<Running<'_>> {
-        engine.check_outside_handler(doing)?;
+    pub fn begin<'a>(&self, engine: &'a Engine, doing: &'static str) -> Result<Running<'a>> {
+        let running = engine.begin_collective(doing)?;
         if self.unfinished.get() && doing != DOING {
             let why = "this rank ran out of time in a barrier; call `barrier` or `barrier_for` until it is done".into();
             return Err(Error::InvalidArgument { operation: doing, why });
         }
-        if self.running.replace(true) {
-            let why = "this rank is in another collective call; a function that runs inside one, of an event or an operator, \
-                       can make none"
-                .into();
-            return Err(Error::InvalidArgument { operation: doing, why });
-        }
-        Ok(Running(&self.running))
+        Ok(running)
     }
 
     /// Enters, and blocks until all ranks have entered. Delivers messages meanwhile; the next [`Engine::poll`] reports

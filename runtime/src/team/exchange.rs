@@ -7,9 +7,9 @@ use std::panic::Location;
 use std::rc::Rc;
 
 use super::dissemination::Dissemination;
-use super::everyone::{Barrier, Running};
+use super::everyone::Barrier;
 use super::title::{Asked, Earlier, Facts, Noted, Title, Written, differ, place_number};
-use crate::engine::{Engine, HeapRange};
+use crate::engine::{Engine, HeapRange, Running};
 use crate::error::{Error, Result};
 use crate::hash::{self, mix};
 use crate::memory::copy;

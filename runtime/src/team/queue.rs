@@ -84,7 +84,11 @@ impl Shared {
     /// Waits for `body`, after all collectives that were begun before. Its errors name the place of the caller.
     #[track_caller]
     pub(super) fn run<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
-        self.context.hub.engine.within(doing, || self.run_here(doing, body))
+        let engine = &self.context.hub.engine;
+        engine.within(doing, || {
+            let _running = engine.begin_collective(doing)?;
+            self.run_here(doing, body)
+        })
     }
 
     fn run_here<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
@@ -107,7 +111,10 @@ impl Shared {
             _ if self.done.get() < self.begun.get() || !context.is_mapped() => {
                 self.run(doing, checked::barrier(context))
             }
-            by => context.hub.engine.within(doing, || context.barrier_now(by == TeamBarrier::Central)),
+            by => context.hub.engine.within(doing, || {
+                let _running = context.hub.engine.begin_collective(doing)?;
+                context.barrier_now(by == TeamBarrier::Central)
+            }),
         }
     }
 
@@ -131,10 +138,15 @@ impl Shared {
         doing: &'static str,
         body: impl Future<Output = Result<R>> + 'static,
     ) -> Pending<R> {
+        let engine = &self.context.hub.engine;
+        let place = engine.call().map_or(Location::caller(), |call| call.place);
+        if engine.is_in_collective() {
+            let refused = engine.begin_collective(doing).map(drop).expect_err("this rank is in another");
+            let refused = Ok(Err(refused.within(None, place, engine.rank)));
+            return Pending { shared: Rc::clone(self), doing, number: 0, result: Rc::new(RefCell::new(Some(refused))) };
+        }
         let result = Rc::new(RefCell::new(None));
         let told = Rc::clone(&result);
-        let here = Location::caller();
-        let place = self.context.hub.engine.call().map_or(here, |call| call.place);
         let body = caught(Rc::clone(&self.context), doing, Some(place), body);
         self.tasks.borrow_mut().push_back(Box::pin(async move {
             let outcome = body.await;

@@ -1,10 +1,13 @@
 //! Small collectives over the exchange boards. Results are the same on every rank, bit for bit, because contributions are combined in
 //! the order of the ranks: by every rank, or, where barriers are by a counter, by the last rank that enters, for all.
+//!
+//! Where the settings force an algorithm, the team of all ranks does the call.
 
 use bytemuck::Pod;
 
 use super::{PlainData, World};
 use crate::error::{Error, Result};
+use crate::team::Team;
 use crate::team::exchange::{BOARD, See, Wanted};
 use crate::team::title::{Asked, Kind};
 
@@ -67,9 +70,13 @@ impl World {
     /// rank.
     ///
     /// # Errors
-    /// [`Error::RanksDiffer`] for other lengths; as [`World::barrier`].
+    /// [`Error::RanksDiffer`] for other lengths; as [`World::barrier`]. Where `BELLWETHER_ALLGATHER` forces an algorithm, as
+    /// [`Team::allgather`].
     #[track_caller]
     pub fn allgather<T: PlainData>(&self, mine: &[T]) -> Result<Vec<T>> {
+        if let Some(team) = self.forced(self.engine.settings.collectives.allgather)? {
+            return team.allgather(mine);
+        }
         let mut all = vec![T::zeroed(); mine.len() * self.size()];
         self.engine.at(|| {
             self.rounds(
@@ -92,10 +99,16 @@ impl World {
     /// larger value, are told so by their next collective call but a barrier, [`World::finish`] at the latest: [`Error::RanksDiffer`].
     /// Of results of more than 512 bytes both ends are compared.
     ///
+    /// Where `BELLWETHER_ALLREDUCE` forces an algorithm, it combines as [`Team::allreduce`] does: in the order of the ranks too,
+    /// but in pairs, which may round otherwise.
+    ///
     /// # Errors
     /// As [`World::allgather`].
     #[track_caller]
     pub fn allreduce<T: PlainData>(&self, values: &mut [T], combine: impl Fn(T, T) -> T) -> Result<()> {
+        if let Some(team) = self.forced(self.engine.settings.collectives.allreduce)? {
+            return team.allreduce(values, combine);
+        }
         let mine = values.to_vec();
         self.engine.at(|| {
             let asked = (Asked::data::<T>(Kind::Reduce, mine.len()), Wanted::Combined);
@@ -123,6 +136,9 @@ impl World {
     #[track_caller]
     pub fn broadcast<T: PlainData>(&self, root: usize, values: &mut [T]) -> Result<()> {
         self.engine.check_rank(root, "broadcast")?;
+        if let Some(team) = self.forced(self.engine.settings.collectives.broadcast)? {
+            return team.broadcast(root, values);
+        }
         let asked = Asked::data::<T>(Kind::Broadcast, values.len()).root(root);
         if !self.engine.routes.all_mapped() {
             return self.engine.at(|| self.broadcast_by_messages(asked, root, bytemuck::cast_slice_mut(values)));
@@ -135,6 +151,18 @@ impl World {
                 }
             })
         })
+    }
+
+    /// The team of all ranks, if an algorithm is forced: one that is not `Auto`, the default.
+    #[inline]
+    #[track_caller]
+    fn forced<A: Default + PartialEq>(&self, algorithm: A) -> Result<Option<Team>> {
+        if algorithm == A::default() {
+            return Ok(None);
+        }
+        // Refused inside another collective call.
+        drop(self.engine.at(|| self.begin("a collective call"))?);
+        Team::world(self).map(Some)
     }
 
     /// Passes `mine` through the boards, as many elements at a time as fit.
@@ -208,9 +236,10 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use crate::error::Error;
-    use crate::settings::{Barrier, Settings};
+    use crate::settings::{Allgather, Allreduce, Barrier, Broadcast, Collectives, Settings};
     use crate::transport::sim;
-    use crate::{Threads, World};
+    use crate::world::team::Everyone;
+    use crate::{Simulated, Team, Threads, World};
 
     /// What each of `ranks` ranks gives.
     fn each<R: Send>(barrier: Barrier, ranks: usize, body: impl Fn(&World) -> R + Sync) -> Vec<R> {
@@ -363,6 +392,95 @@ mod tests {
                 count.get()
             });
             assert_eq!(combined.iter().sum::<usize>(), (ranks - 1) * len, "{ranks} ranks: {combined:?}");
+        }
+    }
+
+    /// Each collective call once, with a length that takes several pieces of a team's buffer and one that takes none.
+    fn all_calls(world: &World) {
+        let (me, n) = (world.rank() as u64, world.size() as u64);
+        for len in [0, 1, 3000] {
+            let all = world.allgather(&vec![me; len]).expect("all call it");
+            assert_eq!(all, (0..n).flat_map(|rank| vec![rank; len]).collect::<Vec<_>>());
+            let mut digits = vec![me; len];
+            // Associative, and not commutative: the last rank counts.
+            world.allreduce(&mut digits, |_, b| b).expect("all call it");
+            assert_eq!(digits, vec![n - 1; len]);
+            let root = world.size() / 2;
+            let mut values = vec![me; len];
+            world.broadcast(root, &mut values).expect("all call it");
+            assert_eq!(values, vec![root as u64; len]);
+        }
+    }
+
+    #[test]
+    fn every_forced_algorithm_gives_the_worlds_result() {
+        let auto = Collectives::default();
+        let all = Allreduce::ALL.iter().map(|allreduce| Collectives { allreduce: *allreduce, ..auto });
+        let all = all.chain(Broadcast::ALL.iter().map(|broadcast| Collectives { broadcast: *broadcast, ..auto }));
+        let all = all.chain(Allgather::ALL.iter().map(|allgather| Collectives { allgather: *allgather, ..auto }));
+        for collectives in all {
+            let settings = Settings { collectives, ..Settings::default() };
+            let program = |world: &World| {
+                all_calls(world);
+                let by_team = world.state::<Everyone>().is_some();
+                assert_eq!(by_team, collectives != auto, "{collectives:?}");
+            };
+            for ranks in [1, 2, 3, 5, 7] {
+                let job = Threads::new(ranks).settings(settings.clone()).deadline(Duration::from_secs(60));
+                job.run(program).expect("threads start");
+            }
+            let config = sim::Config::new(7, 1).wild().nodes(&[2, 3]);
+            Simulated::new(config).settings(settings).run(program).expect("the job starts");
+        }
+    }
+
+    #[test]
+    fn an_operator_makes_no_collective_call() {
+        let refused = |error: Error| {
+            let told = error.to_string();
+            assert!(told.contains("this rank is in another collective call"), "{told}");
+        };
+        for barrier in [Barrier::Central, Barrier::Dissemination] {
+            let counts = each(barrier, 3, |world| {
+                let (team, count) = (Team::world(world).expect("memory for teams"), Cell::new(0));
+                let add = |a: u64, b: u64| {
+                    refused(team.barrier().expect_err("in another call"));
+                    refused(team.allgather(&[1u8]).expect_err("in another call"));
+                    refused(team.allgather_async(vec![1u8]).wait().expect_err("in another call"));
+                    refused(team.split(Some(0), 0).expect_err("in another call"));
+                    refused(world.barrier().expect_err("in another call"));
+                    count.set(count.get() + 1);
+                    a + b
+                };
+                let mut sums = [1, 2];
+                world.allreduce(&mut sums, add).expect("all call it");
+                team.allreduce(&mut sums, add).expect("all call it");
+                assert_eq!(sums, [9, 18]);
+                assert_eq!(team.allgather(&[world.rank()]).expect("all call it"), [0, 1, 2]);
+                world.barrier().expect("all call it");
+                count.get()
+            });
+            assert!(counts.into_iter().sum::<usize>() >= 8, "no operator has run");
+        }
+    }
+
+    #[test]
+    fn a_forced_algorithm_combines_as_it_says() {
+        // Of itself the world combines at every rank without a counter.
+        for (allreduce, times) in [(Allreduce::Auto, 4 * 5), (Allreduce::Tree, 4), (Allreduce::Gather, 4 * 5)] {
+            let collectives = Collectives { allreduce, ..Collectives::default() };
+            let settings = Settings { collectives, barrier: Barrier::Dissemination, ..Settings::default() };
+            let job = Threads::new(5).settings(settings).deadline(Duration::from_secs(60));
+            let counts = job.run(|world| {
+                let count = Cell::new(0);
+                let add = |a: usize, b: usize| {
+                    count.set(count.get() + 1);
+                    a + b
+                };
+                world.allreduce(&mut [1], add).expect("all call it");
+                count.get()
+            });
+            assert_eq!(counts.expect("threads start").iter().sum::<usize>(), times, "{allreduce:?}");
         }
     }
 

@@ -64,12 +64,12 @@ pub use self::threads::{Threads, threads};
 use self::allocate::Allocator;
 use self::heaps::Heaps;
 use crate::bounds::{OneThread, PlainData};
-use crate::engine::{Engine, Pace};
+use crate::engine::{Engine, Pace, Running};
 use crate::error::{Error, Loss, Result};
 use crate::membership::hosts::Agent;
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::settings::Settings;
-use crate::team::everyone::{Barrier, Running};
+use crate::team::everyone::Barrier;
 use crate::team::exchange::{Exchange, See, Wanted};
 use crate::team::title::{Asked, Kind};
 

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::team::{Left, Team};
 
 /// The team of all ranks, as [`World::set_state`] keeps it.
-struct Everyone {
+pub(super) struct Everyone {
     team: Team,
     /// Teams that were dropped before their collectives were done.
     _left: Rc<Left>,

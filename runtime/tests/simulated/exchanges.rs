@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bellwether_runtime::transport::sim::Config;
-use bellwether_runtime::{Error, Result, World};
+use bellwether_runtime::{Error, Result, Team, World};
 
-use super::{everywhere, job};
+use super::{everywhere, job, networks};
 
 type Calls = (&'static str, fn(&World) -> Result<()>);
 
@@ -109,4 +109,41 @@ fn an_exchange_that_a_panic_came_out_of_is_finished_by_the_next_call() {
         }
     }
     assert!(panicked > 20, "the handler should run in an exchange most often: {panicked} of 40");
+}
+
+#[test]
+fn a_difference_in_a_team_names_both_places_over_a_network() {
+    for (network, config) in networks(3, 1) {
+        let lines = std::sync::Mutex::new([0, 0]);
+        let job = job(config);
+        let results = job.run(|world| {
+            let team = Team::world(world)?;
+            let odd = world.rank() == 2;
+            let (told, line) = match odd {
+                true => (team.allgather(&[1u64, 2]).map(drop), line!()),
+                false => (team.allgather(&[1.0f32]).map(drop), line!()),
+            };
+            lines.lock().expect("no panic")[usize::from(odd)] = line;
+            // No rank leaves before all have read who called.
+            world.barrier()?;
+            Ok::<_, Error>(told)
+        });
+        let told: Vec<_> =
+            results.expect("runs").into_iter().map(|told| told.expect("barriers are the world's")).collect();
+        assert!(told.iter().all(Result::is_err), "{network}: {told:?}");
+        let differ = told.iter().filter_map(|told| match told {
+            Err(error @ Error::RanksDiffer { .. }) => Some(error.to_string()),
+            _ => None,
+        });
+        let differ: Vec<_> = differ.collect();
+        let places = lines.into_inner().expect("no panic").map(|line| format!("exchanges.rs:{line}"));
+        assert!(!differ.is_empty(), "{network}: {told:?}");
+        for error in differ {
+            assert!(places.iter().all(|place| error.contains(place)), "{network}: {error} names not both {places:?}");
+            assert!(
+                error.contains("1 elements of type f32") && error.contains("2 elements of type u64"),
+                "{network}: {error}"
+            );
+        }
+    }
 }
