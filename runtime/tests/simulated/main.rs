@@ -2,6 +2,7 @@
 
 mod exchanges;
 mod islands;
+mod many;
 mod segments;
 
 use std::time::Duration;

@@ -26,7 +26,7 @@ mod tests;
 
 pub use self::config::{Config, SEED_VARIABLE, check, seeds};
 pub use self::machine::{Machine, Step, drive};
-pub use self::network::{Crossed, Network, Stalled};
+pub use self::network::{Crossed, Network, Requests, Stalled};
 pub use self::node::{Node, SimWire, decode_address};
 pub(crate) use self::scheduler::run_each;
 pub use self::scheduler::{Turn, run};

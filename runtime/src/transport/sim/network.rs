@@ -36,6 +36,15 @@ pub struct Crossed {
     pub bytes: u64,
 }
 
+/// What a rank has sent of its own accord: messages and requests, not replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Requests {
+    /// How many. One in several fragments counts once.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// A simulated network. Clones are the same network.
 #[derive(Debug, Clone)]
 pub struct Network(Arc<Mutex<State>>);
@@ -69,6 +78,8 @@ pub(super) struct State {
     nodes: Nodes,
     crossed: Crossed,
     on_islands: Crossed,
+    /// Of each rank.
+    requests: Vec<Requests>,
     random: Random,
     now: Time,
     serial: u64,
@@ -102,6 +113,7 @@ impl Network {
             },
             crossed: Crossed::default(),
             on_islands: Crossed::default(),
+            requests: vec![Requests::default(); config.ranks],
             random: Random::new(config.seed),
             now: 0,
             serial: 0,
@@ -165,6 +177,15 @@ impl Network {
     /// What was sent on the networks of islands so far.
     pub fn on_islands(&self) -> Crossed {
         self.state().on_islands
+    }
+
+    /// What `rank` has sent of its own accord so far. Puts, gets and atomics that a card does by itself ([`Memory::Direct`],
+    /// [`Memory::Posted`]) are not counted.
+    ///
+    /// [`Memory::Direct`]: crate::transport::Memory::Direct
+    /// [`Memory::Posted`]: crate::transport::Memory::Posted
+    pub fn requests(&self, rank: usize) -> Requests {
+        self.state().requests[rank]
     }
 
     /// The time.
@@ -427,6 +448,12 @@ impl State {
     /// Takes a message for `to`. The caller has asked for room.
     pub(super) fn send(&mut self, from: u32, to: u32, channel: Channel, id: u8, bytes: Vec<u8>) {
         let limits = self.config.flow;
+        if channel != Channel::Reply {
+            let rank = self.rank_of(from) as usize;
+            let requests = &mut self.requests[rank];
+            requests.count += 1;
+            requests.bytes += bytes.len() as u64;
+        }
         let link = self.cards[from as usize].links.entry(to).or_default();
         if channel == Channel::Message {
             link.flying.insert(link.sent);
