@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bellwether_runtime::Settings;
+use bellwether_runtime::transport::verbs::bytes_per_peer;
 use clap::{Args, Subcommand, ValueEnum};
 
 use self::figure::{Figure, Summary};
@@ -336,7 +337,11 @@ impl Bench {
                     ..Measured::default()
                 };
                 let peer = footprint::per_node_peer(self.ranks, settings);
-                Ok(vec![one(kind.name(), footprint::per_idle_peer(footprint::RANKS)), one("footprint-node-peer", peer)])
+                Ok(vec![
+                    one(kind.name(), footprint::per_idle_peer(footprint::RANKS)),
+                    one("footprint-node-peer", peer),
+                    one("footprint-verbs-peer", bytes_per_peer() as f64),
+                ])
             }
             _ => {
                 let crowded = self.ranks > cores::allowed_cpus().len();
@@ -403,7 +408,8 @@ impl Bench {
         if figures.iter().any(|figure| figure.kind == Kind::Footprint) {
             text += &format!(
                 "\nfootprint: of a rank's own memory, for each of {} idle peers; footprint-node-peer: of shared memory, for \
-                 each of {} ranks on a node ({} at 64).\n",
+                 each of {} ranks on a node ({} at 64); footprint-verbs-peer: for each connected peer over soft-RoCE, without \
+                 what the kernel keeps besides the queue.\n",
                 footprint::RANKS,
                 self.ranks,
                 footprint::per_node_peer(64, settings)

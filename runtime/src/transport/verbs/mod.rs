@@ -54,6 +54,12 @@ use super::error::Result;
 use super::memory::Registry;
 use super::port;
 
+/// Bytes for a connected peer over soft-RoCE: the device's queue, and what this library and libibverbs keep. The README of this folder
+/// says what the kernel keeps besides.
+pub fn bytes_per_peer() -> usize {
+    footprint::per_peer(connect::INLINE)
+}
+
 /// A rank's RDMA device. Copies are the same device: each thread can have one.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
