@@ -11,12 +11,12 @@ use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::transport::{Memory, Order};
 use bellwether_runtime::{Error, Loss, Result, Simulated, World};
 
-/// Ends the test program if it is still there after five minutes: something hangs.
+/// Ends the test program if it is still there after ten minutes: something hangs. Four thousand ranks take four.
 fn watchdog() {
     static START: std::sync::Once = std::sync::Once::new();
     START.call_once(|| {
         std::thread::spawn(|| {
-            std::thread::sleep(Duration::from_secs(300));
+            std::thread::sleep(Duration::from_secs(600));
             eprintln!("a test of this file hangs");
             std::process::abort();
         });
