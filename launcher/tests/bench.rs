@@ -30,6 +30,7 @@ fn all_figures_have_all_fields() {
         "call",
         "atomic",
         "threads",
+        "threads-am",
         "bandwidth",
         "barrier",
         "allreduce",

@@ -73,9 +73,10 @@ impl Figure {
         self.kind.unit()
     }
 
-    /// What is asked of it: nothing of variants, which are for information.
+    /// What is asked of it: nothing of most variants, which are for information.
     pub fn bar(&self) -> Bar {
         match self.transport {
+            Transport::Shm if self.name != self.kind.name() => Kind::variant_bar(&self.name, self.ranks),
             _ if self.name != self.kind.name() => Bar::default(),
             Transport::Shm => self.kind.bar(self.ranks, self.size),
             Transport::Verbs => self.kind.verbs_bar(self.ranks, self.size),

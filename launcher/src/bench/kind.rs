@@ -202,7 +202,7 @@ impl Kind {
             AmRate => "a bare ring of lines",
             Call => "bare stores to one line there and one back",
             Atomic => "bare locked adds",
-            Threads => "two threads of bare stores or locked adds over one",
+            Threads => "two threads of bare stores, locked adds or lines over one",
             Bandwidth => "memcpy",
             Barrier => "bare flags or a bare counter, the quicker; of more ranks than cores with yields or a futex",
             Allreduce => "bare copies, flags and sums, all gathered or by pieces, the quicker",
@@ -280,6 +280,16 @@ impl Kind {
             // 4096 rows of as many elements.
             Transpose => vec![128 * KIB * KIB],
             Barrier | Histogram | Indexgather | Startup | Poll | Footprint => vec![0],
+        }
+    }
+
+    /// What is asked of a variant on two free cores.
+    pub fn variant_bar(name: &str, ranks: usize) -> Bar {
+        let ratio = |most| Bar { ratio: Some(most), ..Bar::default() };
+        match name {
+            "threads-atomic" if ranks == 2 => ratio(1.1),
+            "threads-am" if ranks == 2 => ratio(1.3),
+            _ => Bar::default(),
         }
     }
 

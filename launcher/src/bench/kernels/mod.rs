@@ -9,6 +9,7 @@ mod bell;
 pub mod memory;
 mod message;
 mod random;
+mod thread_messages;
 mod threads;
 
 use std::sync::atomic::AtomicU64;

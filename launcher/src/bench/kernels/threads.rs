@@ -7,7 +7,7 @@ use std::time::Instant;
 use bellwether_runtime::{Result, ThreadArray, ThreadContext};
 
 use super::memory::REACH;
-use super::{address, opaque, opaque_index};
+use super::{address, opaque, opaque_index, thread_messages};
 use crate::bench::cores;
 use crate::bench::session::Session;
 use crate::bench::task::Measured;
@@ -21,7 +21,8 @@ const PUTS: usize = 2_000_000;
 const ATOMICS: usize = 200_000;
 const REMOTE: usize = 2_000;
 
-/// Puts and fetch-and-adds at rank 1: operations a second of two threads of rank 0 over those of one.
+/// Puts and fetch-and-adds at rank 1: operations a second of two threads of rank 0 over those of one. Also messages, where memory is
+/// mapped.
 ///
 /// # Errors
 /// Of the runtime.
@@ -51,6 +52,12 @@ pub fn threads(session: &Session, _: usize) -> Result<Vec<Measured>> {
         report = measure(session, workers, pairs)?;
     }
     session.world.barrier()?;
+    if session.mapped {
+        let messages = thread_messages::messages(session)?;
+        if session.world.rank() == 0 {
+            report.push(messages);
+        }
+    }
     Ok(report)
 }
 

@@ -41,8 +41,13 @@ struct Counts {
     /// By contexts that are gone.
     gone: u64,
     /// By those that live, or lived when this was last looked through.
-    open: Vec<Arc<AtomicU64>>,
+    open: Vec<Arc<Count>>,
 }
+
+/// Messages that one context has sent. In cache lines of its own: contexts of other threads count beside it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Count(AtomicU64);
 
 impl Counts {
     fn forget_gone(&mut self) {
@@ -52,7 +57,7 @@ impl Counts {
             if !lives {
                 // Pairs with the Release with which the context's `Arc` was dropped: its last count is seen.
                 fence(Ordering::Acquire);
-                *gone += count.load(Ordering::Relaxed);
+                *gone += count.0.load(Ordering::Relaxed);
             }
             lives
         });
@@ -61,8 +66,8 @@ impl Counts {
 
 impl Sendings {
     /// The count of a further context.
-    pub(super) fn open(&self) -> Arc<AtomicU64> {
-        let count = Arc::<AtomicU64>::default();
+    fn open(&self) -> Arc<Count> {
+        let count = Arc::<Count>::default();
         let mut counts = self.counts.lock();
         counts.forget_gone();
         counts.open.push(Arc::clone(&count));
@@ -73,7 +78,7 @@ impl Sendings {
     pub(super) fn total(&self) -> u64 {
         let mut counts = self.counts.lock();
         counts.forget_gone();
-        counts.gone + counts.open.iter().map(|count| count.load(Ordering::Acquire)).sum::<u64>()
+        counts.gone + counts.open.iter().map(|count| count.0.load(Ordering::Acquire)).sum::<u64>()
     }
 }
 
@@ -82,7 +87,7 @@ impl Sendings {
 pub(crate) struct Outlet {
     lanes: ContextLanes,
     /// Messages sent. This context alone writes it.
-    sent: Arc<AtomicU64>,
+    sent: Arc<Count>,
     /// What a rank without room is asked.
     asked: Option<Asked>,
     /// In virtual time, a read that found no room: at which rank, and how often this rank had been notified when it was posted. It
@@ -101,20 +106,20 @@ struct Asked {
 }
 
 impl Outlet {
-    pub(super) fn new(lanes: ContextLanes, sent: Arc<AtomicU64>) -> Outlet {
-        Outlet { lanes, sent, asked: None, in_vain: None }
+    pub(super) fn new(lanes: ContextLanes, sendings: &Sendings) -> Outlet {
+        Outlet { lanes, sent: sendings.open(), asked: None, in_vain: None }
     }
 
     /// Counts a message before it can arrive: the end of a world compares what was sent with what was delivered.
     #[inline(always)]
     fn count(&self) {
         // One writer. Release pairs with the Acquire load in `Sendings::total`.
-        self.sent.store(self.sent.load(Ordering::Relaxed) + 1, Ordering::Release);
+        self.sent.0.store(self.sent.0.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
     /// Takes back the count of a message that was not sent.
     fn uncount(&self) {
-        self.sent.store(self.sent.load(Ordering::Relaxed) - 1, Ordering::Release);
+        self.sent.0.store(self.sent.0.load(Ordering::Relaxed) - 1, Ordering::Release);
     }
 }
 

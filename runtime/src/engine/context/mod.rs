@@ -291,7 +291,7 @@ impl Engine {
             cross_memory_attach: false,
         };
         let sendings = &self.contexts.shared.sendings;
-        Outlet::new(ContextLanes::new(place, Arc::clone(&sendings.arenas)), sendings.open())
+        Outlet::new(ContextLanes::new(place, Arc::clone(&sendings.arenas)), sendings)
     }
 
     /// Lets other threads use contexts in virtual time. The caller lets time pass until they have ended.
