@@ -9,7 +9,7 @@ use super::context::Context;
 use super::meeting::rounds;
 use super::nodes::Nodes;
 use super::operator::{Fold, Operator, combine_into, combine_onto};
-use super::{broadcast, by_nodes, reduce};
+use super::{broadcast, by_nodes, lines, reduce};
 
 /// Above so many bytes each rank combines a piece.
 const LARGE: usize = 4 << 10;
@@ -22,6 +22,7 @@ pub(super) async fn allreduce<T: Pod, O: Operator<T>>(context: &Context, values:
         return Ok(());
     }
     match choose::<T>(context, values.len()) {
+        Allreduce::Lines => lines::allreduce(context, values, op).await,
         Allreduce::Central => central(context, values, op).await,
         Allreduce::Gather => gather(context, values, op).await,
         Allreduce::Doubling => doubling(context, values, op).await,
@@ -36,7 +37,8 @@ pub(super) async fn allreduce<T: Pod, O: Operator<T>>(context: &Context, values:
     }
 }
 
-fn choose<T>(context: &Context, len: usize) -> Allreduce {
+/// The algorithm, never [`Allreduce::Auto`].
+pub(super) fn choose<T>(context: &Context, len: usize) -> Allreduce {
     let (size, bytes) = (context.size(), len * size_of::<T>());
     // Whether a part for each member holds an element.
     let fits = context.room(size) >= size_of::<T>();
@@ -50,6 +52,7 @@ fn choose<T>(context: &Context, len: usize) -> Allreduce {
         Allreduce::Auto if context.is_mapped() && size > 2 && context.hub.engine.patience().crowded => {
             Allreduce::Central
         }
+        Allreduce::Auto if lines::fits::<T>(context, len) => Allreduce::Lines,
         Allreduce::Auto if bytes * size <= LARGE => Allreduce::Gather,
         Allreduce::Auto if size.is_power_of_two() => Allreduce::Doubling,
         Allreduce::Auto => Allreduce::Tree,
@@ -57,7 +60,9 @@ fn choose<T>(context: &Context, len: usize) -> Allreduce {
     };
     match wanted {
         Allreduce::Central if !context.is_mapped() && fits => Allreduce::Gather,
-        Allreduce::Central | Allreduce::Gather | Allreduce::Pieces if !fits => Allreduce::Tree,
+        Allreduce::Lines if lines::fits::<T>(context, len) => Allreduce::Lines,
+        Allreduce::Lines if fits => Allreduce::Gather,
+        Allreduce::Central | Allreduce::Gather | Allreduce::Lines | Allreduce::Pieces if !fits => Allreduce::Tree,
         Allreduce::Doubling if context.room(rounds(size)) < size_of::<T>() => Allreduce::Tree,
         other => other,
     }

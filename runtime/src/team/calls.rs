@@ -83,7 +83,7 @@ impl Team {
     /// See above.
     #[track_caller]
     pub fn allreduce<T: PlainData>(&self, values: &mut [T], operator: impl Operator<T>) -> Result<()> {
-        self.shared.run(Kind::Allreduce.doing(), checked::allreduce(self.context(), values, &operator))
+        self.shared.allreduce(values, &operator)
     }
 
     /// The future form of [`Team::allreduce`].

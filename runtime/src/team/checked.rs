@@ -11,7 +11,7 @@ use super::alltoall::ranges;
 use super::context::Context;
 use super::head::{Head, Kind};
 use super::operator::{CLOSURE, Max, Operator};
-use super::{allgather, allreduce, alltoall, barrier, broadcast, reduce, scan};
+use super::{allgather, allreduce, alltoall, barrier, broadcast, lines, reduce, scan};
 
 /// Most bytes, or elements that have none, of all members together: what a collective's head counts up to.
 const MOST: usize = (1 << super::head::LEN) - 1;
@@ -97,6 +97,16 @@ pub(super) async fn allreduce<T: Pod, O: Operator<T>>(context: &Context, values:
     let head = Head::new::<T>(Kind::Allreduce, values.len()).operator(O::CODE);
     context.collective(head, type_name::<T>(), allreduce::allreduce(context, values, op)).await?;
     // Named operators are compared by their codes.
+    if O::CODE == CLOSURE {
+        context.note_result(bytemuck::cast_slice(values));
+    }
+    Ok(())
+}
+
+/// As [`allreduce`], without a future. No collective of this team is under way.
+pub(super) fn allreduce_by_lines<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+    check::<T>(context, Kind::Allreduce, values.len())?;
+    lines::allreduce_now(context, values, op)?;
     if O::CODE == CLOSURE {
         context.note_result(bytemuck::cast_slice(values));
     }

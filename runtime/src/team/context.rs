@@ -25,6 +25,7 @@ use bytemuck::Pod;
 
 use super::head::{Head, Kind};
 use super::hub::{ARRIVALS, BARRIER, COUNTERS, DEPTH, Hub, PORTS};
+use super::lines;
 use super::meeting::{Meeting, Place, rounds};
 use super::nodes::Nodes;
 use super::record::{self, KEPT, Said};
@@ -60,6 +61,8 @@ pub(super) struct Context {
     number: Cell<u64>,
     /// The collective begun last.
     head: Cell<Head>,
+    /// Allreduces by [`super::lines`] so far.
+    pub(super) turn: Cell<u64>,
     /// The buffer that the next step takes.
     next: Cell<usize>,
     /// Buffers that other members may still be using.
@@ -130,6 +133,7 @@ impl Context {
             algorithms: Cell::default(),
             number: Cell::new(0),
             head: Cell::new(Head::new::<()>(Kind::Barrier, 0)),
+            turn: Cell::new(0),
             next: Cell::new(0),
             used: Cell::new(0),
             unfinished: Cell::new(0),
@@ -158,6 +162,12 @@ impl Context {
     /// The node of this rank.
     pub(super) fn node(&self) -> usize {
         self.hub.engine.nodes.of(self.world(self.rank))
+    }
+
+    /// The collective in progress, with digests of those before.
+    #[inline]
+    pub(super) fn whole_head(&self) -> Head {
+        self.head.get()
     }
 
     /// The collective in progress.
@@ -207,16 +217,22 @@ impl Context {
     /// Fails the team: this rank panicked in the collective `doing`.
     #[cold]
     pub(super) fn panicked(&self, doing: &str, panic: &(dyn Any + Send)) {
-        let words = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-        let why = format!("panicked in a team's {doing}: {}", words.unwrap_or("in no words"));
         if self.broken.borrow().is_none() {
             // The collective had not begun, or dropping it would have failed the team.
             self.number.set(self.number.get() + 1);
             self.unfinished.set(self.unfinished.get() + 1);
             self.record(self.head.get(), "");
         }
-        self.fail(&Error::Agreed { rank: self.hub.engine.rank, why });
+        self.fail(&self.panic_error(doing, panic));
         self.tell_peers();
+    }
+
+    /// What other members hear of a panic of this rank in the collective `doing`.
+    #[cold]
+    pub(super) fn panic_error(&self, doing: &str, panic: &(dyn Any + Send)) -> Error {
+        let words = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+        let why = format!("panicked in a team's {doing}: {}", words.unwrap_or("in no words"));
+        Error::Agreed { rank: self.hub.engine.rank, why }
     }
 
     /// Tells the members that this team has failed here, if they cannot read this rank's record.
@@ -407,10 +423,13 @@ impl Context {
         let mut head: Head = bytemuck::Zeroable::zeroed();
         let at = self.place::<T>(step, part);
         self.hub.memory.read(at, bytemuck::bytes_of_mut(&mut head));
-        if head.agrees(self.head.get()) {
-            return Ok(());
-        }
-        Err(self.differ(from, head))
+        self.check_head(from, head)
+    }
+
+    /// Checks that the head of a member belongs to this collective.
+    #[inline]
+    pub(super) fn check_head(&self, from: usize, head: Head) -> Result<()> {
+        if head.agrees(self.head.get()) { Ok(()) } else { Err(self.differ(from, head)) }
     }
 
     /// The error for data from `from` that belongs to another collective. If only earlier collectives differ, it names the
@@ -467,9 +486,7 @@ impl Context {
         let at = self.place::<T>(step, part);
         let mut head: Head = bytemuck::Zeroable::zeroed();
         self.hub.memory.get(self.world(owner), at, bytemuck::bytes_of_mut(&mut head))?;
-        if !head.agrees(self.head.get()) {
-            return Err(self.differ(from, head));
-        }
+        self.check_head(from, head)?;
         self.hub.memory.get(self.world(owner), at + HEAD, bytemuck::cast_slice_mut(data))
     }
 }
@@ -487,9 +504,12 @@ impl Drop for Context {
         if self.unfinished.get() == 0 {
             // Clear the record before the slot is free: members of the next team may read it.
             record::clear(&self.hub, self.slot);
-            // All flags of its barriers have come. The next team counts from 1.
+            // All flags of its barriers and lines have come. The next team counts from 1.
             for round in 0..rounds(self.size()) {
                 self.hub.memory.store(self.hub.signal(self.hub.word(self.slot, BARRIER + round)), 0);
+            }
+            if self.turn.get() > 0 {
+                lines::clear(&self.hub, self.slot);
             }
             self.held.into_iter().for_each(|slot| self.hub.give_back(slot));
         }

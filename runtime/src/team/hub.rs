@@ -4,6 +4,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
+use super::lines;
 use super::queue::Shared;
 use super::record::RECORD;
 use super::workspace::Workspace;
@@ -32,10 +33,11 @@ const WORD: usize = size_of::<u64>();
 /// What all teams of a rank share. Its memory does not depend on how many ranks there are.
 pub(super) struct Hub {
     pub(super) engine: Rc<Engine>,
-    /// Signal words of all slots, then the records, then the buffers.
+    /// Signal words of all slots, then the records, the teams' lines, and the buffers.
     pub(super) memory: Workspace,
-    /// Bytes before the first record, and before the first buffer.
+    /// Bytes before the first record, before the first team's lines, and before the first buffer.
     records: usize,
+    lines: usize,
     space: usize,
     /// Bytes of one buffer of the team of all ranks, whose slot is the first, and of another team's.
     buffers: [usize; 2],
@@ -91,8 +93,9 @@ struct Plan {
     levels: usize,
     /// Signal words of all slots.
     words: usize,
-    /// Bytes before the first record, before the first buffer, and of all.
+    /// Bytes before the first record, before the first team's lines, before the first buffer, and of all.
     records: usize,
+    lines: usize,
     space: usize,
     len: usize,
 }
@@ -105,9 +108,10 @@ impl Plan {
         let buffers = [settings.world_team_memory, settings.team_memory].map(buffer);
         let words = settings.teams * levels * SIGNALS;
         let records = words * WORD;
-        let space = records + settings.teams * levels * RECORD * WORD;
+        let lines = (records + settings.teams * levels * RECORD * WORD).next_multiple_of(2 * LINE);
+        let space = lines + settings.teams * lines::LEN;
         let len = space + levels * DEPTH * (buffers[0] + (settings.teams - 1) * buffers[1]);
-        Plan { buffers, levels, words, records, space, len }
+        Plan { buffers, levels, words, records, lines, space, len }
     }
 }
 
@@ -123,13 +127,13 @@ impl Hub {
     /// [`Hub::bytes`] bytes at `offset` of every slot start at a cache line, are zero, are used for nothing else, and are there as
     /// long as `memory` lives.
     pub(super) unsafe fn new(engine: &Rc<Engine>, offset: usize, memory: Box<dyn Any>, left: &Rc<Left>) -> Rc<Hub> {
-        let Plan { buffers, levels, words, records, space, len } = Plan::new(engine);
+        let Plan { buffers, levels, words, records, lines, space, len } = Plan::new(engine);
         // SAFETY: as the caller guarantees.
         let memory = unsafe { Workspace::new(engine, offset, len, memory) };
         let teams = engine.settings.teams;
         let free = Cell::new(if teams == 64 { u64::MAX } else { (1 << teams) - 1 });
         let (engine, seen, left) = (Rc::clone(engine), RefCell::new(vec![0; words]), Rc::downgrade(left));
-        Rc::new(Hub { engine, memory, records, space, buffers, levels, seen, free, left })
+        Rc::new(Hub { engine, memory, records, lines, space, buffers, levels, seen, free, left })
     }
 
     /// Ready when all that this rank has put and signalled is in effect everywhere.
@@ -179,6 +183,12 @@ impl Hub {
     #[inline]
     pub(super) fn record(&self, slot: usize, word: usize) -> usize {
         self.records + (slot * RECORD + word) * WORD
+    }
+
+    /// Offset of the lines of a team's slot. Groups by node have none: then not all members are mapped.
+    #[inline]
+    pub(super) fn lines(&self, slot: usize) -> usize {
+        self.lines + slot / self.levels * lines::LEN
     }
 
     /// Bytes of a buffer of a slot.

@@ -14,6 +14,7 @@ pub(crate) mod everyone;
 pub(crate) mod exchange;
 mod head;
 mod hub;
+mod lines;
 mod meeting;
 mod nodes;
 mod operator;

@@ -10,13 +10,16 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{self, Poll, Waker};
 
+use bytemuck::Pod;
+
 use crate::engine::Background;
 use crate::error::{Error, Result};
-use crate::settings::TeamBarrier;
+use crate::settings::{Allreduce, TeamBarrier};
 
 use super::context::Context;
 use super::head::Kind;
-use super::{barrier, checked};
+use super::operator::Operator;
+use super::{allreduce, barrier, checked};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -115,6 +118,20 @@ impl Shared {
                 let _running = context.hub.engine.begin_collective(doing)?;
                 context.barrier_now(by == TeamBarrier::Central)
             }),
+        }
+    }
+
+    /// An allreduce, after all collectives that were begun before.
+    #[track_caller]
+    pub(super) fn allreduce<T: Pod, O: Operator<T>>(&self, values: &mut [T], op: &O) -> Result<()> {
+        let (context, doing) = (&*self.context, Kind::Allreduce.doing());
+        let is_free = self.done.get() == self.begun.get() && context.size() > 1;
+        // As in `barrier`.
+        match allreduce::choose::<T>(context, values.len()) {
+            Allreduce::Lines if is_free => {
+                context.hub.engine.within(doing, || checked::allreduce_by_lines(context, values, op))
+            }
+            _ => self.run(doing, checked::allreduce(context, values, op)),
         }
     }
 

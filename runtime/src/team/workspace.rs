@@ -138,6 +138,15 @@ impl Workspace {
         Ok(())
     }
 
+    /// Writes `value` to a word of a mapped rank, after everything that this rank has put there before.
+    #[inline]
+    pub(super) fn raise(&self, rank: usize, at: usize, value: u64) {
+        debug_assert!(rank < self.atomics, "of mapped ranks only");
+        // Pairs with the Acquire load in `signals`.
+        self.word(rank, at).store(value, Ordering::Release);
+        self.engine.interface.wake_if_asleep(rank);
+    }
+
     #[cold]
     fn signal_far(&self, rank: usize, at: usize) -> Result<()> {
         self.check(at, size_of::<u64>());
@@ -146,10 +155,10 @@ impl Workspace {
         Ok(())
     }
 
-    /// Signals that a word of this rank has had. Who sees the count sees what was put before.
+    /// Signals that a word of this rank has had, or the value that a peer has raised it to. Who sees the count sees what was put before.
     #[inline]
     pub(super) fn signals(&self, at: usize) -> u64 {
-        // Pairs with the Release in `signal`, or of the network.
+        // Pairs with the Release in `signal`, in `raise`, or of the network.
         self.word(self.engine.rank, at).load(Ordering::Acquire)
     }
 

@@ -48,7 +48,7 @@ impl Context {
     }
 
     /// Waits until other members have made `came` true.
-    async fn until(&self, mut came: impl FnMut() -> Result<bool>) -> Result<()> {
+    pub(in crate::team) async fn until(&self, mut came: impl FnMut() -> Result<bool>) -> Result<()> {
         let mut patience = Patience::default();
         std::future::poll_fn(|context| match self.hub.engine.look(WAITING, context, || Ok(came()?.then_some(()))) {
             Poll::Pending => self.bear(&mut patience).map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending),
@@ -113,29 +113,45 @@ impl Context {
 
     /// The barrier as a collective of its own, without a future. Members are mapped, and no collective of this team is under way.
     pub(in crate::team) fn barrier_now(&self, counter: bool) -> Result<()> {
-        let (engine, doing) = (&self.hub.engine, Kind::Barrier.doing());
-        self.called_at.set(engine.call().map(|call| call.place));
-        self.begin(Head::new::<()>(Kind::Barrier, 0), "")?;
+        let doing = Kind::Barrier.doing();
+        self.collective_now(Head::new::<()>(Kind::Barrier, 0), "", |context| {
+            let entered = context.hub.engine.quiet(doing).and_then(|()| context.enter(counter));
+            let outcome = entered.and_then(|()| context.wait_now(doing, || context.have_entered()));
+            context.met();
+            context.assembled(outcome)
+        })
+    }
+
+    /// As [`Context::collective`], without a future.
+    #[inline]
+    pub(in crate::team) fn collective_now(
+        &self,
+        head: Head,
+        of: &'static str,
+        body: impl FnOnce(&Self) -> Result<()>,
+    ) -> Result<()> {
+        self.called_at.set(self.hub.engine.call().map(|call| call.place));
+        self.begin(head, of)?;
         // A handler's panic may come out of the wait.
         let mut unfinished = super::Unfinished(Some(self));
-        let mut patience = Patience::default();
-        let mut failed = Ok(());
-        let entered = engine.quiet(doing).and_then(|()| self.enter(counter));
-        let waited = entered.and_then(|()| {
-            engine.wait_together(doing, || {
-                let outcome = self.have_entered();
-                if let Ok(false) = outcome {
-                    failed = self.bear(&mut patience);
-                    return failed.is_err();
-                }
-                failed = outcome.map(drop);
-                true
-            })
-        });
-        let outcome = self.assembled(waited.and(failed));
-        self.met();
+        let outcome = body(self);
         unfinished.0 = None;
         self.end(&outcome);
+        outcome
+    }
+
+    /// Waits until other members have made `came` true, without a future.
+    #[inline]
+    pub(in crate::team) fn wait_now(&self, doing: &'static str, mut came: impl FnMut() -> Result<bool>) -> Result<()> {
+        let (mut patience, mut outcome) = (Patience::default(), Ok(()));
+        self.hub.engine.wait_together(doing, || {
+            outcome = match came() {
+                Ok(true) => return true,
+                Ok(false) => self.bear(&mut patience),
+                Err(error) => Err(error),
+            };
+            outcome.is_err()
+        })?;
         outcome
     }
 

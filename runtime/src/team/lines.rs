@@ -1,0 +1,141 @@
+//! Allreduce of a few bytes among a few members, all mapped. Every member has a place for each other one: a flag, a head and the
+//! values, mostly in one cache line. A member writes its values to all others' places, the flag last, and combines what it gets.
+//!
+//! Each member has two places for another one, used in turn. A member that writes to a place again has completed the call in between,
+//! which the owner began after it had read the place.
+
+use std::any::type_name;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use bytemuck::{Pod, Zeroable};
+
+use super::context::Context;
+use super::head::{Head, Kind};
+use super::hub::Hub;
+use super::operator::{Fold, Operator, combine_into, combine_onto};
+use crate::error::Result;
+
+/// Most members. Chosen: each writes to all others.
+pub(super) const MEMBERS: usize = 8;
+/// Bytes of a place: two cache lines, which processors prefetch in pairs.
+const PLACE: usize = 128;
+/// Bytes of all places of a team at one member.
+pub(super) const LEN: usize = 2 * MEMBERS * PLACE;
+const FLAG: usize = size_of::<u64>();
+const DATA: usize = FLAG + size_of::<Head>();
+/// Most bytes of values.
+const ROOM: usize = PLACE - DATA;
+
+/// Values out of a place.
+#[repr(C, align(16))]
+struct Values([u8; ROOM]);
+
+/// Where the place is that `from` writes to in this turn, among those of its owner.
+fn place(turn: u64, from: usize) -> usize {
+    ((turn % 2) as usize * MEMBERS + from) * PLACE
+}
+
+/// Lowers all flags of a team's slot here.
+pub(super) fn clear(hub: &Hub, slot: usize) {
+    for (turn, from) in (0..2).flat_map(|turn| (0..MEMBERS).map(move |from| (turn, from))) {
+        hub.memory.store(hub.lines(slot) + place(turn, from), 0);
+    }
+}
+
+/// Whether an allreduce of `len` elements can go this way.
+#[inline]
+pub(super) fn fits<T>(context: &Context, len: usize) -> bool {
+    context.is_mapped()
+        && context.size() <= MEMBERS
+        && len <= ROOM / size_of::<T>().max(1)
+        && align_of::<T>() <= align_of::<Values>()
+}
+
+/// The allreduce, as part of a future.
+pub(super) async fn allreduce<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+    send(context, values)?;
+    context.until(|| Ok(have_come(context))).await?;
+    combine(context, values, op)
+}
+
+/// The allreduce as a collective of its own, without a future. No collective of this team is under way.
+pub(super) fn allreduce_now<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+    let kind = Kind::Allreduce;
+    let head = Head::new::<T>(kind, values.len()).operator(O::CODE);
+    let mut panicked = None;
+    let outcome = context.collective_now(head, type_name::<T>(), |context| {
+        send(context, values)?;
+        context.wait_now(kind.doing(), || Ok(have_come(context)))?;
+        // The operator is the user's.
+        catch_unwind(AssertUnwindSafe(|| combine(context, values, op))).unwrap_or_else(|panic| {
+            let error = context.panic_error(kind.doing(), &*panic);
+            panicked = Some(panic);
+            Err(error)
+        })
+    });
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
+    }
+    outcome
+}
+
+/// Writes `values` to this member's place at all others.
+#[inline]
+fn send<T: Pod>(context: &Context, values: &[T]) -> Result<()> {
+    let (turn, memory) = (context.turn.get() + 1, &context.hub.memory);
+    context.turn.set(turn);
+    let head = context.whole_head();
+    let at = context.hub.lines(context.slot) + place(turn, context.rank);
+    for distance in 1..context.size() {
+        let to = context.world((context.rank + distance) % context.size());
+        memory.put(to, at + FLAG, bytemuck::bytes_of(&head))?;
+        memory.put(to, at + DATA, bytemuck::cast_slice(values))?;
+        memory.raise(to, at, turn);
+    }
+    Ok(())
+}
+
+/// Whether the values of all others are here.
+#[inline]
+fn have_come(context: &Context) -> bool {
+    let (turn, lines) = (context.turn.get(), context.hub.lines(context.slot));
+    let here = |from| from == context.rank || context.hub.memory.signals(lines + place(turn, from)) == turn;
+    (0..context.size()).all(here)
+}
+
+/// Replaces `values` by those of all members combined.
+#[inline]
+fn combine<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+    let (size, own) = (context.size(), context.rank);
+    let at = |from| context.hub.lines(context.slot) + place(context.turn.get(), from);
+    for from in (0..size).filter(|from| *from != own) {
+        let mut head = Head::zeroed();
+        context.hub.memory.read(at(from) + FLAG, bytemuck::bytes_of_mut(&mut head));
+        context.check_head(from, head)?;
+    }
+    let mut bytes = Values([0; ROOM]);
+    let theirs: &mut [T] = bytemuck::cast_slice_mut(&mut bytes.0[..size_of_val(values)]);
+    // They are in effect for all that this member does from now on: the buffers of earlier steps are free.
+    context.met();
+    if size == 2 {
+        context.hub.memory.read(at(1 - own) + DATA, bytemuck::cast_slice_mut(theirs));
+        match own {
+            0 => combine_into(op, values, theirs),
+            _ => combine_onto(op, theirs, values),
+        }
+        return Ok(());
+    }
+    let mut fold = Fold::new(op);
+    for from in 0..size {
+        let mut part = fold.buffer();
+        if from == own {
+            part.extend_from_slice(values);
+        } else {
+            context.hub.memory.read(at(from) + DATA, bytemuck::cast_slice_mut(theirs));
+            part.extend_from_slice(theirs);
+        }
+        fold.push(part);
+    }
+    values.copy_from_slice(&fold.finish());
+    Ok(())
+}
