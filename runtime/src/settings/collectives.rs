@@ -43,8 +43,8 @@ algorithms! {
         Central = "central",
         /// Every rank gets all contributions and combines them by itself.
         Gather = "gather",
-        /// As `gather`, by one cache line from each rank to each other. On mapped memory, of at most 8 ranks and 88 bytes; elsewhere as
-        /// `gather`.
+        /// As `gather`, by one message from each rank to each other, its flag beside the data. On mapped memory, of at most 8 ranks and 1 KiB;
+        /// elsewhere as `gather`.
         Lines = "lines",
         /// Recursive doubling (Thakur, Rabenseifner and Gropp 2005). If the number of ranks is no power of two, those of the
         /// last block of each round serve all of the block before it, which keeps the tree.

@@ -1,5 +1,5 @@
 //! Allreduce of a few bytes among a few members, all mapped. Every member has a place for each other one: a flag, a head and the
-//! values, mostly in one cache line. A member writes its values to all others' places, the flag last, and combines what it gets.
+//! values, if few in one cache line. A member writes its values to all others' places, the flag last, and combines what it gets.
 //!
 //! Each member has two places for another one, used in turn. A member that writes to a place again has completed the call in between,
 //! which the owner began after it had read the place.
@@ -14,11 +14,12 @@ use super::head::{Head, Kind};
 use super::hub::Hub;
 use super::operator::{Fold, Operator, combine_into, combine_onto};
 use crate::error::Result;
+use crate::memory::layout::LINE;
 
 /// Most members. Chosen: each writes to all others.
 pub(super) const MEMBERS: usize = 8;
-/// Bytes of a place: two cache lines, which processors prefetch in pairs.
-const PLACE: usize = 128;
+/// Bytes of a place. Chosen: from some KiB on, allreduces by pieces are quicker. Only lines that were used take memory.
+const PLACE: usize = 18 * LINE;
 /// Bytes of all places of a team at one member.
 pub(super) const LEN: usize = 2 * MEMBERS * PLACE;
 const FLAG: usize = size_of::<u64>();
