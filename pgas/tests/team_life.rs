@@ -75,6 +75,46 @@ fn many_teams_made_and_dropped() {
     simulated(&settings, &[2, 3, 5, 7], 3, body);
 }
 
+/// Flags that a team has left in its lines are not those of the next team in its slot.
+#[test]
+fn lines_of_a_slot_begin_anew() {
+    let mut settings = Settings::default();
+    (settings.teams, settings.team_memory, settings.world_team_memory) = (2, 8192, 8192);
+    let lines = Collectives { allreduce: Allreduce::Lines, ..Collectives::default() };
+    on_threads(&settings, &[2, 3, 8], |world| {
+        let all = Team::world(world)?;
+        for round in 0..12u64 {
+            let team = all.split(Some(0), 0)?.expect("a colour");
+            team.set_algorithms(lines);
+            for repeat in 0..1 + round % 3 {
+                // A rank that comes late: others must not take what it wrote before.
+                if team.rank() as u64 == (round + repeat) % team.size() as u64 {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                let value = (round + 1) * (repeat + 1);
+                assert_eq!(sum(&team, value)?, value * team.size() as u64);
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_panic_of_an_operator_by_lines_is_told() {
+    watchdog();
+    let outcomes = Threads::new(2).deadline(LIMIT).run(|world| {
+        let team = Team::world(world).expect("a team");
+        team.set_algorithms(Collectives { allreduce: Allreduce::Lines, ..Collectives::default() });
+        let rank = world.rank();
+        let operator = |a: u64, b: u64| if rank == 1 { panic!("on purpose") } else { a + b };
+        let first = catch_unwind(AssertUnwindSafe(|| team.allreduce(&mut [1u64], operator)));
+        assert_eq!(first.is_err(), rank == 1);
+        let next = team.barrier().expect_err("the team has failed").to_string();
+        assert!(next.contains("panicked in a team's allreduce: on purpose"), "{next}");
+    });
+    outcomes.expect("threads start");
+}
+
 #[test]
 fn too_many_teams_is_an_error_that_passes() {
     let mut settings = Settings::default();
