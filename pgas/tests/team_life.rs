@@ -101,7 +101,6 @@ fn lines_of_a_slot_begin_anew() {
 
 #[test]
 fn a_panic_of_an_operator_by_lines_is_told() {
-    watchdog();
     let outcomes = Threads::new(2).deadline(LIMIT).run(|world| {
         let team = Team::world(world).expect("a team");
         team.set_algorithms(Collectives { allreduce: Allreduce::Lines, ..Collectives::default() });
