@@ -129,7 +129,11 @@ impl Shared {
         // As in `barrier`.
         match allreduce::choose::<T>(context, values.len()) {
             Allreduce::Lines if is_free => {
-                context.hub.engine.within(doing, || checked::allreduce_by_lines(context, values, op))
+                let engine = &context.hub.engine;
+                engine.within(doing, || {
+                    let _running = engine.begin_collective(doing)?;
+                    checked::allreduce_by_lines(context, values, op)
+                })
             }
             _ => self.run(doing, checked::allreduce(context, values, op)),
         }
