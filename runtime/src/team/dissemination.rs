@@ -163,6 +163,9 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
 mod tests {
     use super::*;
 
+    /// What a rank sees: whose contribution, and its words.
+    type Seen = Vec<(usize, Vec<u64>)>;
+
     /// What every one of `size` ranks sees, by rank, if rank r brings `brings(r)` to a call with digest `digest(r)`. `None` where ranks
     /// differ.
     fn all_see(
@@ -170,7 +173,7 @@ mod tests {
         wanted: Wanted,
         digest: impl Fn(usize) -> u64,
         brings: impl Fn(usize) -> Vec<u64>,
-    ) -> Vec<Option<Vec<(usize, Vec<u64>)>>> {
+    ) -> Vec<Option<Seen>> {
         let new = |rank| Dissemination::new([rank, size], 1, wanted, digest(rank), bytemuck::cast_slice(&brings(rank)));
         let mut ranks: Vec<Dissemination> = (0..size).map(new).collect();
         for round in 0..rounds(size) {
@@ -194,7 +197,7 @@ mod tests {
     fn every_rank_sees_what_is_wanted() {
         for size in (1..40).chain([63, 64, 65, 100]) {
             let words = |rank: usize| vec![rank as u64 + 1, 1000 * rank as u64];
-            let is = |wanted, expected: Vec<(usize, Vec<u64>)>| {
+            let is = |wanted, expected: Seen| {
                 let seen = all_see(size, wanted, |_| 7, words);
                 assert_eq!(seen, vec![Some(expected); size], "{wanted:?}, {size} ranks");
             };

@@ -9,7 +9,7 @@ use crate::transport::verbs::connect::DEPTH;
 use crate::transport::verbs::records::Records;
 
 /// At least one of this many requests in a row reports. Chosen: half of those that a connection has in flight.
-const SILENT: u32 = (DEPTH as u32 + 1) / 2;
+const SILENT: u32 = (DEPTH as u32).div_ceil(2);
 
 /// What to do when a request is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
