@@ -115,6 +115,39 @@ fn a_panic_of_an_operator_by_lines_is_told() {
 }
 
 #[test]
+fn elements_of_no_bytes_are_combined() {
+    on_threads(&Settings::default(), &[1, 2, 3, 8], |world| {
+        let team = Team::world(world)?;
+        for allreduce in [Allreduce::Auto, Allreduce::Lines] {
+            team.set_algorithms(Collectives { allreduce, ..Collectives::default() });
+            team.allreduce(&mut [(); 3], |(), ()| ())?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_operator_in_the_background_calls_nothing_of_its_team() {
+    for ranks in [2, 3] {
+        let told = Threads::new(ranks).deadline(LIMIT).run(|world| {
+            let team = std::rc::Rc::new(Team::world(world).expect("a team"));
+            let (inner, told) = (team.clone(), std::rc::Rc::new(std::cell::Cell::new(0)));
+            let count = std::rc::Rc::clone(&told);
+            let operator = move |a: u64, b: u64| {
+                let error = inner.barrier().expect_err("in a collective of the same team").to_string();
+                assert!(error.contains("in another collective call"), "{error}");
+                count.set(count.get() + 1);
+                a + b
+            };
+            let sum = team.allreduce_async(vec![1u64], operator).wait().expect("all call it");
+            assert_eq!(sum, [ranks as u64]);
+            told.get()
+        });
+        assert!(told.expect("threads start").into_iter().sum::<usize>() > 0, "no operator has run");
+    }
+}
+
+#[test]
 fn too_many_teams_is_an_error_that_passes() {
     let mut settings = Settings::default();
     settings.teams = 4;

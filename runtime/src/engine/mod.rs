@@ -420,12 +420,18 @@ impl Engine {
     pub(crate) fn begin_collective(&self, doing: &'static str) -> Result<Running<'_>> {
         self.check_outside_handler(doing)?;
         if self.in_collective.replace(true) {
-            let why = "this rank is in another collective call; a function that runs inside one, of an event or an operator, \
-                       can make none"
-                .into();
-            return Err(Error::InvalidArgument { operation: doing, why });
+            return Err(Self::inside_collective(doing));
         }
         Ok(Running(&self.in_collective))
+    }
+
+    /// The error for a collective call that is made inside another one.
+    #[cold]
+    pub(crate) fn inside_collective(doing: &'static str) -> Error {
+        let why = "this rank is in another collective call; a function that runs inside one, of an event or an operator, can \
+                   make none"
+            .into();
+        Error::InvalidArgument { operation: doing, why }
     }
 
     /// Whether this rank is in a collective call, and in no handler.

@@ -82,7 +82,8 @@ impl Messages {
     /// Messages that this rank has sent, those of its contexts included, and delivered, but for those of exchanges.
     pub fn traffic(&self) -> [u64; 2] {
         let ([sent, delivered], [told, heard]) = (self.engine.traffic(), self.exchanges.traffic.get());
-        [sent - told, delivered - heard]
+        // What is kept for a rank that is lost is told, and never sent.
+        [sent.wrapping_sub(told), delivered.wrapping_sub(heard)]
     }
 }
 

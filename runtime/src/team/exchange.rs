@@ -241,16 +241,17 @@ impl Exchange {
         let mut under_way = UnderWay { exchange: self, heard: Some(heard) };
         // It tells those that are in another call, and those that never come.
         barrier.enter(running, engine, kind)?;
-        let heard = self.disseminate(engine, &mut under_way)?;
-        if heard.agreed() {
+        self.disseminate(engine, &mut under_way)?;
+        if let Some(heard) = under_way.heard.take_if(|heard| heard.agreed()) {
             heard.show(see);
             return Ok(());
         }
+        // A panic may come out of this too.
         self.fetch(running, (engine, barrier), board, title, see)
     }
 
     /// All rounds that are left.
-    fn disseminate(&self, engine: &Engine, under_way: &mut UnderWay<'_>) -> Result<Dissemination> {
+    fn disseminate(&self, engine: &Engine, under_way: &mut UnderWay<'_>) -> Result<()> {
         let heard = under_way.heard.as_mut().expect("taken at the end only");
         self.messages.forget_told(heard.number);
         while heard.round < heard.rounds() {
@@ -266,8 +267,7 @@ impl Exchange {
             })?;
         }
         // What met backpressure would stay here until this rank's next call.
-        (0..heard.rounds()).try_for_each(|round| self.messages.hand_over(DOING, heard.to(round)))?;
-        Ok(under_way.heard.take().expect("used just now"))
+        (0..heard.rounds()).try_for_each(|round| self.messages.hand_over(DOING, heard.to(round)))
     }
 
     /// Goes on with the exchange that a handler's panic came out of, if there is one: the other ranks are waiting in it.
@@ -278,13 +278,13 @@ impl Exchange {
     pub fn finish_left(&self, running: &Running<'_>, engine: &Engine, barrier: &Barrier) -> Result<()> {
         // The next one: the panic came before this rank entered.
         let Some(heard) = self.left.take().filter(|left| left.number < barrier.next_epoch()) else { return Ok(()) };
+        let number = heard.number;
         let mut under_way = UnderWay { exchange: self, heard: Some(heard) };
         barrier.finish_left(engine)?;
-        if self.disseminate(engine, &mut under_way)?.agreed() {
-            return Ok(());
-        }
-        // The others fetch boards, and wait for this rank.
-        barrier.enter(running, engine, 0)
+        self.disseminate(engine, &mut under_way)?;
+        let agreed = under_way.heard.as_ref().is_none_or(Dissemination::agreed);
+        // Where ranks differ, the others fetch boards and wait for this rank in one more barrier, which it may have entered.
+        if agreed || barrier.next_epoch() > number + 1 { Ok(()) } else { barrier.enter(running, engine, 0) }
     }
 
     /// Where ranks over a network brought different things, which may be right: all fetch all boards.

@@ -109,7 +109,8 @@ impl Plan {
         let words = settings.teams * levels * SIGNALS;
         let records = words * WORD;
         let lines = (records + settings.teams * levels * RECORD * WORD).next_multiple_of(2 * LINE);
-        let space = lines + settings.teams * lines::LEN;
+        let with_lines = if engine.routes.all_mapped() { settings.teams } else { 0 };
+        let space = lines + with_lines * lines::LEN;
         let len = space + levels * DEPTH * (buffers[0] + (settings.teams - 1) * buffers[1]);
         Plan { buffers, levels, words, records, lines, space, len }
     }
@@ -185,7 +186,7 @@ impl Hub {
         self.records + (slot * RECORD + word) * WORD
     }
 
-    /// Offset of the lines of a team's slot. Groups by node have none: then not all members are mapped.
+    /// Offset of the lines of a team's slot. None where not all ranks are mapped.
     #[inline]
     pub(super) fn lines(&self, slot: usize) -> usize {
         self.lines + slot / self.levels * lines::LEN

@@ -18,7 +18,7 @@ use crate::memory::layout::LINE;
 
 /// Most members. Chosen: each writes to all others.
 pub(super) const MEMBERS: usize = 8;
-/// Bytes of a place. Chosen: from some KiB on, allreduces by pieces are quicker. Only lines that were used take memory.
+/// Bytes of a place. Chosen: from some KiB on, allreduces by pieces are quicker.
 const PLACE: usize = 18 * LINE;
 /// Bytes of all places of a team at one member.
 pub(super) const LEN: usize = 2 * MEMBERS * PLACE;
@@ -48,7 +48,8 @@ pub(super) fn clear(hub: &Hub, slot: usize) {
 pub(super) fn fits<T>(context: &Context, len: usize) -> bool {
     context.is_mapped()
         && context.size() <= MEMBERS
-        && len <= ROOM / size_of::<T>().max(1)
+        && size_of::<T>() > 0
+        && len <= ROOM / size_of::<T>()
         && align_of::<T>() <= align_of::<Values>()
 }
 

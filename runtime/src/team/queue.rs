@@ -12,7 +12,7 @@ use std::task::{self, Poll, Waker};
 
 use bytemuck::Pod;
 
-use crate::engine::Background;
+use crate::engine::{Background, Engine, Running};
 use crate::error::{Error, Result};
 use crate::settings::{Allreduce, TeamBarrier};
 
@@ -84,12 +84,24 @@ impl Shared {
         true
     }
 
+    /// Marks this rank as in a blocking collective of this team.
+    ///
+    /// # Errors
+    /// As [`Engine::begin_collective`], also inside a collective of this team that goes on in
+    /// the background: a wait here would keep it from its end.
+    fn begin_collective(&self, doing: &'static str) -> Result<Running<'_>> {
+        if self.running.get() {
+            return Err(Engine::inside_collective(doing));
+        }
+        self.context.hub.engine.begin_collective(doing)
+    }
+
     /// Waits for `body`, after all collectives that were begun before. Its errors name the place of the caller.
     #[track_caller]
     pub(super) fn run<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
         let engine = &self.context.hub.engine;
         engine.within(doing, || {
-            let _running = engine.begin_collective(doing)?;
+            let _running = self.begin_collective(doing)?;
             self.run_here(doing, body)
         })
     }
@@ -115,7 +127,7 @@ impl Shared {
                 self.run(doing, checked::barrier(context))
             }
             by => context.hub.engine.within(doing, || {
-                let _running = context.hub.engine.begin_collective(doing)?;
+                let _running = self.begin_collective(doing)?;
                 context.barrier_now(by == TeamBarrier::Central)
             }),
         }
@@ -131,7 +143,7 @@ impl Shared {
             Allreduce::Lines if is_free => {
                 let engine = &context.hub.engine;
                 engine.within(doing, || {
-                    let _running = engine.begin_collective(doing)?;
+                    let _running = self.begin_collective(doing)?;
                     checked::allreduce_by_lines(context, values, op)
                 })
             }
@@ -161,7 +173,7 @@ impl Shared {
     ) -> Pending<R> {
         let engine = &self.context.hub.engine;
         let place = engine.call().map_or(Location::caller(), |call| call.place);
-        if engine.is_in_collective() {
+        if engine.is_in_collective() || engine.check_outside_handler(doing).is_err() {
             let refused = engine.begin_collective(doing).map(drop).expect_err("this rank is in another");
             let refused = Ok(Err(refused.within(None, place, engine.rank)));
             return Pending { shared: Rc::clone(self), doing, number: 0, result: Rc::new(RefCell::new(Some(refused))) };

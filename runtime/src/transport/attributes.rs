@@ -234,7 +234,7 @@ pub struct Attributes {
     pub address_len: usize,
     /// Bytes of an endpoint address; 0 where endpoints connect to interfaces only.
     pub endpoint_address_len: usize,
-    /// Bytes kept for each peer: from the start where memory is shared, else once it was talked to.
+    /// Bytes kept for each peer, without what the kernel keeps: from the start where memory is shared, else once it was talked to.
     pub memory_per_peer: usize,
     /// Interfaces that a rank may have open at a time, each with queues and connections of its own.
     pub max_interfaces: usize,

@@ -26,7 +26,7 @@ use crate::transport::AtomicOp;
 ///
 /// Over a network an operation may need further progress after its call has returned. Each poll and each wait of the rank, by the
 /// world or by any context, makes progress for the rank's other contexts too, so no wait depends on a context that its thread leaves
-/// alone. Events of operations are done by the context's own calls.
+/// alone. Events of operations are done by the context's own calls, but for *handled* of messages.
 ///
 /// Delivering messages, collectives, and waiting for bells are the world's: its thread runs the handlers of what comes, also of
 /// answers to messages of contexts. A target makes no progress for a context that it does not make for the world's own operations.

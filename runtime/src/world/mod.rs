@@ -444,7 +444,7 @@ impl World {
                 bytemuck::bytes_of(&self.messages.traffic()),
                 |_, theirs: &[u8]| {
                     let [sent, delivered] = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);
-                    sums = [sums[0] + sent, sums[1] + delivered];
+                    sums = [sums[0].wrapping_add(sent), sums[1].wrapping_add(delivered)];
                 },
             )?;
             if sums[0] == sums[1] && before == Some(sums) {
@@ -497,7 +497,7 @@ impl World {
     /// # Errors
     /// Those of a collective call that cannot begin here: [`Error::InvalidArgument`] inside another one; [`Error::InsideHandler`].
     pub(crate) fn check_may_begin(&self, doing: &'static str) -> Result<()> {
-        self.begin(doing).map(drop)
+        self.barrier.begin(&self.engine, doing).map(drop)
     }
 
     /// Shows `bytes` to all ranks and sees those that are wanted, as a part of the collective call `running`. Collective; every rank shows

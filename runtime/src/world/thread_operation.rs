@@ -19,7 +19,7 @@ use crate::transport::AtomicOp;
 /// one that polls or waits, or on the world's thread itself.
 ///
 /// The context's thread learns of an event in a call that makes progress: [`ThreadContext::poll`] and every wait of the context, of which
-/// [`ThreadContext::flush_all`] lets all of them happen. Where the world's thread waits for what contexts have in flight, at the end of
+/// [`ThreadContext::flush_all`] lets all of them happen, but for *handled* of messages. Where the world's thread waits for what contexts have in flight, at the end of
 /// a phase or of an allocation, it does what is to be done itself.
 ///
 /// # Examples
@@ -106,7 +106,7 @@ impl ThreadOperation<'_> {
     ///
     /// # Errors
     /// As [`ThreadContext::put_slice`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a bell is of another world or
-    /// rank. Then no event happens.
+    /// rank. Then no event happens; only *handled* of a message may have, with an error, if the target was lost while it waited for room.
     pub fn put<T: PlainData>(self, array: &ThreadArray<'_, T>, rank: usize, start: usize, values: &[T]) -> Result<()> {
         const DOING: &str = "put";
         let stream = self.context.stream();
@@ -192,8 +192,7 @@ impl ThreadOperation<'_> {
             let receipt = stream.open_receipt(rank, handled);
             with_receipt(receipt).inspect_err(|_| stream.close_receipt(rank, receipt))?;
         }
-        stream.happened(source);
-        stream.track_message(rank, effect);
+        stream.track_message(rank, source, effect);
         Ok(())
     }
 

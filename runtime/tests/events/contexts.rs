@@ -1,9 +1,10 @@
 //! Events of messages that contexts send.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bellwether_runtime::{Completion, Context, Counter, Error, Result, Transport, World};
+use bellwether_runtime::{Completion, Context, Counter, Error, Event, Result, Transport, World};
 
 use super::{everywhere, threads};
 
@@ -91,7 +92,8 @@ fn a_thread_is_told_by_the_worlds_when_a_handler_has_run() {
 
 #[test]
 fn a_context_learns_that_the_target_left_before_its_handler_ran() {
-    for transport in [Transport::Auto, Transport::ShmContract] {
+    let ways = [Transport::Auto, Transport::ShmContract].map(|transport| [(transport, false), (transport, true)]);
+    for (transport, by_context) in ways.into_iter().flatten() {
         let sent = AtomicBool::new(false);
         let results = threads(2, transport).run(|world| -> Result<()> {
             if world.rank() == 1 {
@@ -103,8 +105,13 @@ fn a_context_learns_that_the_target_left_before_its_handler_ran() {
             }
             let (context, done) = (world.context()?, Completion::new());
             context.operation().handled(&done).invoke(1, (), |_, ()| ())?;
-            drop(context);
             sent.store(true, Ordering::SeqCst);
+            if by_context {
+                let waited = context.wait_completion(&done);
+                assert!(matches!(waited, Err(Error::PeerLost { rank: 1, .. })), "{waited:?}");
+                return Ok(());
+            }
+            drop(context);
             loop {
                 // Also a poll fails once the rank has left.
                 let polled = world.poll();
@@ -115,6 +122,32 @@ fn a_context_learns_that_the_target_left_before_its_handler_ran() {
                 }
                 std::thread::yield_now();
             }
+        });
+        results.expect("ranks start").into_iter().for_each(|result| result.expect("runs"));
+    }
+}
+
+#[test]
+fn a_panic_of_one_events_function_keeps_no_other_from_happening() {
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let results = threads(2, transport).run(|world| -> Result<()> {
+            let numbers = world.alloc::<u64>(1)?;
+            if world.rank() == 0 {
+                let (context, effect) = (world.context()?, Counter::new());
+                let array = numbers.for_threads();
+                let panics = || Event::call(|_| panic!("on purpose"));
+                let sent = catch_unwind(AssertUnwindSafe(|| {
+                    context.operation().source(panics()).effect(&effect).invoke(1, (), |_, ()| ())
+                }));
+                assert!(sent.is_err(), "the panic comes out");
+                context.wait_counter(&effect, 1)?;
+                let put = catch_unwind(AssertUnwindSafe(|| {
+                    context.operation().source(panics()).effect(&effect).put(&array, 1, 0, &[7])
+                }));
+                assert!(put.is_err(), "the panic comes out");
+                context.wait_counter(&effect, 2)?;
+            }
+            world.barrier()
         });
         results.expect("ranks start").into_iter().for_each(|result| result.expect("runs"));
     }

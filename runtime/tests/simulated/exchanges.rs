@@ -95,6 +95,12 @@ fn an_exchange_that_a_panic_came_out_of_is_finished_by_the_next_call() {
                     Ok(all) => assert_eq!(all?, (0..n).map(|rank| 10 * round + rank).collect::<Vec<_>>()),
                     Err(_) => panics += 1,
                 }
+                // All fetch boards, as they differ.
+                let agree = || world.agree(if me == 1 { Err("no".into()) } else { Ok(()) });
+                match catch_unwind(AssertUnwindSafe(agree)) {
+                    Ok(told) => assert!(matches!(told, Err(Error::Agreed { rank: 1, .. })), "{told:?}"),
+                    Err(_) => panics += 1,
+                }
             }
             if let Some(call) = call {
                 call.wait().expect_err("its handler panics");

@@ -6,7 +6,7 @@
 //! wait of a rank, by the world or by a context, makes progress for the rank's other contexts too.
 //!
 //! Polls only try the locks. They skip a context with nothing in flight, and one that its owner has used since the previous
-//! visit: the owner makes progress itself, and contention on its lock is avoided. Events of operations are left to the owner.
+//! visit: the owner makes progress itself, and contention on its lock is avoided. Events are left to the owner, but for those of receipts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};

@@ -1,6 +1,7 @@
 //! Operations of a context that are waited for by nobody but their events.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::super::operation::{Event, Events, Operation, Ring, Step, Tracked};
 use super::operations::Driving;
@@ -48,13 +49,16 @@ impl Stream {
         drop(self.home.shared.receipts.close(number, rank));
     }
 
-    /// The effect of a message to `rank` that was sent.
-    pub(crate) fn track_message(&self, rank: usize, effect: Vec<Event>) {
+    /// The events of a message to `rank` that was sent.
+    pub(crate) fn track_message(&self, rank: usize, source: Vec<Event>, effect: Vec<Event>) {
         if self.network.is_none() || self.routes.has_lane(rank) {
-            self.happened(effect);
-        } else if !effect.is_empty() {
+            return self.happened(source.into_iter().chain(effect).collect());
+        }
+        // First: a function may panic.
+        if !effect.is_empty() {
             self.track(rank, "sending a message", Step::Message, effect);
         }
+        self.happened(source);
     }
 
     /// Does at `events` what is to be done, once `step` has ended at `rank`, which is reached over the network.
@@ -68,18 +72,29 @@ impl Stream {
     /// The events of a put to `rank` that this context has begun, whose source was copied.
     pub(crate) fn track_put(&self, rank: usize, doing: &'static str, events: Events) {
         let Events { source, mut effect, handled } = events;
-        self.happened(source);
         effect.extend(handled);
         if self.is_mapped(rank) {
-            self.happened(effect);
-        } else if !effect.is_empty() {
+            return self.happened(source.into_iter().chain(effect).collect());
+        }
+        // First: a function may panic.
+        if !effect.is_empty() {
             self.track(rank, doing, Step::Flush { effect: true }, effect);
         }
+        self.happened(source);
     }
 
     /// Does what is to be done at events that have happened.
     pub(crate) fn happened(&self, events: Vec<Event>) {
-        events.into_iter().for_each(|event| self.happen(event, Ok(())));
+        let mut panic = None;
+        for event in events {
+            // A function's panic keeps no other event from happening.
+            if let Err(caught) = catch_unwind(AssertUnwindSafe(|| self.happen(event, Ok(())))) {
+                panic.get_or_insert(caught);
+            }
+        }
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
     }
 
     fn happen(&self, event: Event, outcome: Result<()>) {
@@ -153,7 +168,9 @@ impl Stream {
             engine.check_outside_handler(doing)?;
         }
         while !ready() {
-            if let Some((rank, cause)) = self.job.first_lost() {
+            // The engine also lets receipts end that a rank which has left still owes.
+            let lost = home.as_ref().map_or_else(|| self.job.first_lost(), |engine| engine.first_lost());
+            if let Some((rank, cause)) = lost {
                 return Err(Error::PeerLost { rank, cause, doing: doing.into() });
             }
             if home.as_ref().is_none_or(|engine| engine.turn() == 0) {

@@ -100,7 +100,14 @@ impl Stream {
     /// only.
     pub(super) fn turn_others(&self, home: Option<&Engine>) -> usize {
         match home {
-            Some(engine) => engine.turn(),
+            Some(engine) => {
+                let done = engine.turn();
+                if done == 0 {
+                    // Receipts that a rank which has left still owes end in the next turns.
+                    engine.first_lost();
+                }
+                done
+            }
             None => self.home.shared.siblings.turn(self),
         }
     }

@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Questions before a peer counts as unreachable: about six seconds.
 const QUESTIONS: u32 = 6;
 
-/// Requests in flight for each connection. Chosen: the device's queue has one place more, 8 KiB over soft-RoCE, and a peer that
+/// Requests in flight for each connection. Chosen: the device's queue has one place more, 12 KiB over soft-RoCE, and a peer that
 /// answers in 1.5 us gets ten million requests a second.
 pub const DEPTH: usize = 15;
 /// Blocks of one request.
