@@ -208,7 +208,8 @@ impl Meeting {
         // Pairs with the Acquire load in `flag`, at that rank.
         if self.counts.get() {
             // A member told before this one may have entered the next barrier, by dissemination, and written its number here.
-            word.fetch_max(flag, Ordering::Release);
+            // Not `fetch_max`, which the thread sanitizer takes for no synchronization.
+            let _ = word.fetch_update(Ordering::Release, Ordering::Relaxed, |now| (now < flag).then_some(flag));
         } else {
             word.store(flag, Ordering::Release);
         }
