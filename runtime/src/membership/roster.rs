@@ -380,7 +380,7 @@ impl JobMemory {
             // Release pairs with the Acquire load in `rank_state`.
             match record.state.compare_exchange(before, ended, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => break,
-                // Another has told of its end, or it has gone on from `Starting` to `Running`.
+                // The state has changed: another observer has reported the end, or the rank has gone from `Starting` to `Running`.
                 Err(now) => before = now,
             }
         }

@@ -1,4 +1,4 @@
-//! Allreduce of a few bytes among a few members, all mapped. Every member has a place for each other one: a flag, a head and the
+//! Allreduce of up to 1 KiB among a few members, all mapped. Every member has a place for each other one: a flag, a head and the
 //! values, if few in one cache line. A member writes its values to all others' places, the flag last, and combines what it gets.
 //!
 //! Each member has two places for another one, used in turn. A member that writes to a place again has completed the call in between,
@@ -27,9 +27,12 @@ const DATA: usize = FLAG + size_of::<Head>();
 /// Most bytes of values.
 const ROOM: usize = PLACE - DATA;
 
+/// Bytes that are combined at a time. Chosen: to zero more of them shows beside an allreduce of 8 bytes.
+const BLOCK: usize = 256;
+
 /// Values out of a place.
 #[repr(C, align(16))]
-struct Values([u8; ROOM]);
+struct Block([u8; BLOCK]);
 
 /// Where the place is that `from` writes to in this turn, among those of its owner.
 fn place(turn: u64, from: usize) -> usize {
@@ -48,9 +51,9 @@ pub(super) fn clear(hub: &Hub, slot: usize) {
 pub(super) fn fits<T>(context: &Context, len: usize) -> bool {
     context.is_mapped()
         && context.size() <= MEMBERS
-        && size_of::<T>() > 0
+        && (1..=BLOCK).contains(&size_of::<T>())
         && len <= ROOM / size_of::<T>()
-        && align_of::<T>() <= align_of::<Values>()
+        && align_of::<T>() <= align_of::<Block>()
 }
 
 /// The allreduce, as part of a future.
@@ -115,15 +118,19 @@ fn combine<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) 
         context.hub.memory.read(at(from) + FLAG, bytemuck::bytes_of_mut(&mut head));
         context.check_head(from, head)?;
     }
-    let mut bytes = Values([0; ROOM]);
-    let theirs: &mut [T] = bytemuck::cast_slice_mut(&mut bytes.0[..size_of_val(values)]);
-    // They are in effect for all that this member does from now on: the buffers of earlier steps are free.
+    // All members have begun this call, so they have completed those before: the buffers of earlier steps are free.
     context.met();
     if size == 2 {
-        context.hub.memory.read(at(1 - own) + DATA, bytemuck::cast_slice_mut(theirs));
-        match own {
-            0 => combine_into(op, values, theirs),
-            _ => combine_onto(op, theirs, values),
+        let mut bytes = Block([0; BLOCK]);
+        let mut start = at(1 - own) + DATA;
+        for values in values.chunks_mut(BLOCK / size_of::<T>()) {
+            let theirs: &mut [T] = bytemuck::cast_slice_mut(&mut bytes.0[..size_of_val(values)]);
+            context.hub.memory.read(start, bytemuck::cast_slice_mut(theirs));
+            match own {
+                0 => combine_into(op, values, theirs),
+                _ => combine_onto(op, theirs, values),
+            }
+            start += size_of_val(values);
         }
         return Ok(());
     }
@@ -133,8 +140,8 @@ fn combine<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) 
         if from == own {
             part.extend_from_slice(values);
         } else {
-            context.hub.memory.read(at(from) + DATA, bytemuck::cast_slice_mut(theirs));
-            part.extend_from_slice(theirs);
+            part.resize(values.len(), T::zeroed());
+            context.hub.memory.read(at(from) + DATA, bytemuck::cast_slice_mut(&mut part));
         }
         fold.push(part);
     }

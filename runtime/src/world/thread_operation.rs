@@ -19,8 +19,8 @@ use crate::transport::AtomicOp;
 /// one that polls or waits, or on the world's thread itself.
 ///
 /// The context's thread learns of an event in a call that makes progress: [`ThreadContext::poll`] and every wait of the context, of which
-/// [`ThreadContext::flush_all`] lets all of them happen, but for *handled* of messages. Where the world's thread waits for what contexts have in flight, at the end of
-/// a phase or of an allocation, it does what is to be done itself.
+/// [`ThreadContext::flush_all`] lets all of them happen, but for *handled* of messages. Where the world's thread waits for what contexts
+/// have in flight, at the end of a phase or of an allocation, it does what is to be done itself.
 ///
 /// # Examples
 /// ```
@@ -106,7 +106,7 @@ impl ThreadOperation<'_> {
     ///
     /// # Errors
     /// As [`ThreadContext::put_slice`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a bell is of another world or
-    /// rank. Then no event happens; only *handled* of a message may have, with an error, if the target was lost while it waited for room.
+    /// rank. Then no event happens.
     pub fn put<T: PlainData>(self, array: &ThreadArray<'_, T>, rank: usize, start: usize, values: &[T]) -> Result<()> {
         const DOING: &str = "put";
         let stream = self.context.stream();
@@ -141,7 +141,8 @@ impl ThreadOperation<'_> {
     /// Sends `payload` to a registered handler of `rank`. Blocks until there is room.
     ///
     /// # Errors
-    /// As [`ThreadContext::send`]; as [`ThreadOperation::put`].
+    /// As [`ThreadContext::send`]; as [`ThreadOperation::put`], but if the target was lost while this waited for room, the *handled* event may
+    /// have happened, with that error.
     pub fn send(self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
         let context = self.context;
         self.message(
@@ -157,7 +158,7 @@ impl ThreadOperation<'_> {
     /// Runs a closure that captures nothing at `rank`. `arguments` travel in serde's form. Blocks until there is room.
     ///
     /// # Errors
-    /// As [`ThreadContext::invoke`]; as [`ThreadOperation::put`].
+    /// As [`ThreadContext::invoke`]; as [`ThreadOperation::send`].
     pub fn invoke<A, F>(self, rank: usize, arguments: A, function: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned,
