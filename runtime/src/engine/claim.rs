@@ -49,6 +49,6 @@ impl Engine {
     pub(crate) fn hand_back(&self) -> Result<()> {
         self.quiet_contexts("allocation")?;
         let releases = self.releases.take();
-        releases.into_iter().try_for_each(|offset| self.far_ring(0, offset))
+        releases.into_iter().try_for_each(|offset| self.remote_ring(0, offset))
     }
 }

@@ -1,4 +1,4 @@
-//! Futures: what is posted now and looked at later, and the wait that looks at them.
+//! Futures: operations posted now and polled later, and the wait that polls them.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::Engine;
-use super::far::Answer;
+use super::remote_access::Answer;
 use crate::error::{Error, Result};
 use crate::transport;
 
@@ -176,13 +176,13 @@ impl Engine {
         Ok(first.expect("the wait ends when one is ready"))
     }
 
-    /// Looks whether `ready` gives something. Where no wait of this engine drives the future, it makes progress itself. It
+    /// Checks whether `ready` gives something. Where no wait of this engine drives the future, it makes progress itself. It
     /// asks to be polled again at once: that suits any executor of one thread, and any join that polls only what was woken.
     ///
     /// # Errors
     /// As [`Engine::poll_alive`], from `ready` too.
     #[inline]
-    pub(crate) fn look<T>(
+    pub(crate) fn poll_ready<T>(
         &self,
         doing: &'static str,
         context: &Context<'_>,
@@ -231,7 +231,7 @@ impl Engine {
         if self.keeps_write_for(rank) {
             return Ok(None);
         }
-        post().map_err(|error| self.far_error(error, rank, doing))
+        post().map_err(|error| self.remote_error(error, rank, doing))
     }
 
     /// Whether an answer of `rank` has come.
@@ -241,7 +241,7 @@ impl Engine {
     pub(super) fn answered(&self, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool> {
         match answer.outcome() {
             None => Ok(false),
-            Some(outcome) => outcome.map(|()| true).map_err(|error| self.far_error(error, rank, doing)),
+            Some(outcome) => outcome.map(|()| true).map_err(|error| self.remote_error(error, rank, doing)),
         }
     }
 
@@ -257,6 +257,6 @@ impl Engine {
         if self.keeps_write_for(rank) {
             return Ok(false);
         }
-        self.network(rank).settled(rank).map_err(|error| self.far_error(error, rank, doing))
+        self.network(rank).settled(rank).map_err(|error| self.remote_error(error, rank, doing))
     }
 }

@@ -22,12 +22,12 @@ impl Engine {
     }
 
     /// Marks ranks of this host whose process has ended.
-    pub(super) fn look_for_dead(&self) {
-        self.losses.borrow_mut().look_for_dead(&self.view());
+    pub(super) fn check_for_dead(&self) {
+        self.losses.borrow_mut().check_for_dead(&self.view());
     }
 
     /// The error of an operation of this rank's own stream on `rank`.
-    pub(super) fn far_error(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
+    pub(super) fn remote_error(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
         self.losses.borrow_mut().error(&self.view(), error.at(doing, rank), rank, doing)
     }
 }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Engine;
-use super::far::Pace;
-use super::networks::Moment;
+use super::networks::BriefWait;
 use super::operation::Operation;
+use super::remote_access::Pace;
 use super::routes::Route;
 use crate::error::Result;
 use crate::sleep::Fences;
@@ -61,11 +61,11 @@ impl Engine {
     /// # Errors
     /// [`crate::Error::PeerLost`].
     pub(crate) fn ring_mapped(&self, rank: usize, offset: usize) -> Result<()> {
-        self.do_or_keep(rank, Operation::Chime { offset })
+        self.do_or_keep(rank, Operation::MappedRing { offset })
     }
 
     /// One attempt at it.
-    pub(super) fn chime(&self, rank: usize, offset: usize) -> Result<Sent> {
+    pub(super) fn try_ring_mapped(&self, rank: usize, offset: usize) -> Result<Sent> {
         if !self.is_clear(rank)? {
             return Ok(Sent::NoRoom);
         }
@@ -82,19 +82,19 @@ impl Engine {
         if !self.remote.signalled.get() {
             return Ok(true);
         }
-        self.network(rank).settled(rank).map_err(|error| self.far_error(error, rank, "ringing a bell"))
+        self.network(rank).settled(rank).map_err(|error| self.remote_error(error, rank, "ringing a bell"))
     }
 
-    /// Waits a moment for a signal to be in effect at `rank`, if this rank could see before that it is not. Delivers no
+    /// Waits briefly for a signal to be in effect at `rank`, if this rank could see before that it is not. Delivers no
     /// message, and does nothing inside a handler.
     pub(crate) fn settle_mapped(&self, rank: usize) {
         if self.routes.all_mapped() || self.routes.to(rank) != Route::Mapped {
             return;
         }
-        let moment = Moment::new(&self.networks);
+        let brief = BriefWait::new(&self.networks);
         while !self.interface.delivering()
             && (self.keeps_write_for(rank) || matches!(self.is_clear(rank), Ok(false)))
-            && moment.goes_on()
+            && brief.goes_on()
         {
             self.flush_pending();
         }

@@ -11,7 +11,6 @@ mod context;
 mod dispatch;
 mod drive;
 mod failures;
-mod far;
 mod faults;
 mod mapped;
 mod network;
@@ -22,6 +21,7 @@ mod others;
 mod pending;
 mod pieces;
 mod remote;
+mod remote_access;
 mod routes;
 mod segments;
 mod straight;
@@ -36,13 +36,13 @@ pub(crate) use self::claim::Claim;
 pub(crate) use self::context::{Identity, OpenStream, Outlet, Stream};
 pub(crate) use self::dispatch::Dispatch;
 pub use self::drive::Background;
-pub(crate) use self::far::{Answer, Far, Pace};
 pub(crate) use self::network::{Network, Surroundings};
 pub(crate) use self::networks::Networks;
 pub(crate) use self::open::open_networks;
 pub(crate) use self::operation::{
     Atomic, Change, Event, Events, Found, Get, Group, HeapRange, Member, RECEIPT, Ring, Step,
 };
+pub(crate) use self::remote_access::{Answer, Pace, RemoteAccess};
 pub(crate) use self::routes::{Mapping, Routes};
 pub(crate) use self::segments::ADDRESS;
 pub(crate) use self::straight::Local;
@@ -141,7 +141,7 @@ impl Engine {
         place: shm::Place,
         mut settings: Settings,
         nodes: Nodes,
-        networks: Vec<Box<dyn Far>>,
+        networks: Vec<Box<dyn RemoteAccess>>,
         pace: Option<Box<dyn Pace + Send>>,
         mapping: Mapping,
     ) -> Engine {
@@ -254,7 +254,7 @@ impl Engine {
         };
         if !self.routes.all_mapped() {
             self.wake_sleepers();
-            done += self.far_turn() + self.contexts.turn();
+            done += self.remote_progress() + self.contexts.turn();
         }
         if self.outbox.any.get() {
             done += self.flush_pending();
@@ -347,11 +347,11 @@ impl Engine {
         if !self.routes.all_mapped() {
             return self.attempt(to, &mut Operation::Message { id, ordered: false, header, payload });
         }
-        self.transmit_near(to, id, header, payload)
+        self.transmit_mapped(to, id, header, payload)
     }
 
     #[inline(always)]
-    fn transmit_near(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
+    fn transmit_mapped(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
         let sent = self.hand_over(to, id, header, payload)?;
         self.count(usize::from(sent == Sent::Done), 0);
         Ok(sent)

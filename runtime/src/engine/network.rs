@@ -1,4 +1,4 @@
-//! [`Far`] over any transport, by the contract alone.
+//! [`RemoteAccess`] over any transport, by the contract alone.
 
 mod answers;
 mod operations;
@@ -18,8 +18,8 @@ use self::peer::Peer;
 use self::window::Handled;
 pub(super) use self::window::Load;
 use super::dispatch::{Arrival, Taken};
-use super::far::Far;
 use super::pieces::{Connection, Piece};
+use super::remote_access::RemoteAccess;
 use crate::error::Error;
 use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::NodeMemory;
@@ -62,7 +62,7 @@ pub(crate) struct Network<D: Domain> {
     name: &'static str,
     interface: Rc<D::Interface>,
     peers: RefCell<BTreeMap<usize, Known<D>>>,
-    /// Those that were written to, and may have to be flushed: a flush looks at no others.
+    /// Those that were written to, and may have to be flushed: a flush checks no others.
     written: RefCell<Vec<usize>>,
     /// The one that was used last. They stay as long as the network does.
     recent: Cell<Option<(usize, Known<D>)>>,
@@ -145,9 +145,9 @@ where
         interface.set_notice_handler(Some(Box::new(move |notice| {
             let offset = heap + notice as usize * LINE;
             if offset + size_of::<u64>() <= ends.get() {
-                // SAFETY: committed memory of this rank's slot; by the word given to `Far::notify` an atomic of its own.
+                // SAFETY: committed memory of this rank's slot; by the word given to `RemoteAccess::notify` an atomic of its own.
                 let word = unsafe { AtomicU64::from_ptr(own.slot(rank).add(offset).cast()) };
-                // Pairs with the Acquire load of who looks at the bell; this thread alone writes it.
+                // Pairs with the Acquire load of the reader of the bell; this thread alone writes it.
                 word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
             }
         })));

@@ -1,13 +1,13 @@
 //! The networks of a job, and which of them carries an operation.
 //!
-//! [`Far`] is one network. [`Networks`] are those that a rank has open; there are none if all memory is mapped. An operation on
+//! [`RemoteAccess`] is one network. [`Networks`] are those that a rank has open; there are none if all memory is mapped. An operation on
 //! one peer uses the network of that peer's [route](super::routes). A poll, a flush or a sleep uses all of them.
 
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use super::dispatch::Arrival;
-use super::far::{Apart, Far, Pace};
+use super::remote_access::{Apart, Pace, RemoteAccess};
 use super::routes::Routes;
 use crate::error::Error;
 use crate::memory::segments::KEY_ROOM;
@@ -21,11 +21,11 @@ pub(crate) const NETWORKS_MAX: usize = crate::memory::layout::NETWORKS_MAX;
 const _: () = assert!(NETWORKS_MAX * PACKED_KEY_LEN <= KEY_ROOM);
 
 /// How long a put is retried before it is queued. Chosen: several times what soft-RoCE takes to acknowledge.
-const MOMENT: Duration = Duration::from_millis(10);
+const BRIEF: Duration = Duration::from_millis(10);
 
 /// The networks that a rank has open, in its own order of preference. Ranks may differ in the order, and in what they have open: what
 /// they tell each other of a network has the network's number, which is the same on all ranks.
-pub(crate) struct Networks<N = Box<dyn Far>> {
+pub(crate) struct Networks<N = Box<dyn RemoteAccess>> {
     list: Vec<N>,
     routes: Routes,
     pace: Option<Box<dyn Pace + Send>>,
@@ -36,7 +36,11 @@ pub(crate) type ApartNetworks = Networks<Apart>;
 
 impl Networks {
     /// These networks. `pace` is the clock where time is virtual.
-    pub(super) fn new(list: Vec<Box<dyn Far>>, routes: Routes, pace: Option<Box<dyn Pace + Send>>) -> Networks {
+    pub(super) fn new(
+        list: Vec<Box<dyn RemoteAccess>>,
+        routes: Routes,
+        pace: Option<Box<dyn Pace + Send>>,
+    ) -> Networks {
         Networks { list, routes, pace }
     }
 
@@ -68,7 +72,7 @@ impl Networks {
     /// Registers memory with each network. Returns the keys, each in the place of its network's number.
     ///
     /// # Safety
-    /// As [`super::segments::FarSegments::register`].
+    /// As [`super::segments::RemoteSegments::register`].
     pub(crate) unsafe fn register(&self, start: *mut u8, len: usize) -> Result<(Vec<Region>, [u8; KEY_ROOM])> {
         let (mut regions, mut keys) = (Vec::with_capacity(self.list.len()), [0; KEY_ROOM]);
         for network in &self.list {
@@ -94,7 +98,7 @@ impl<N> Networks<N> {
     }
 }
 
-impl<N: Deref<Target = dyn Far>> Networks<N> {
+impl<N: Deref<Target = dyn RemoteAccess>> Networks<N> {
     /// Whether there is none: all memory is mapped.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
@@ -103,7 +107,7 @@ impl<N: Deref<Target = dyn Far>> Networks<N> {
 
     /// The network for `rank`; there is one.
     #[inline(always)]
-    pub(crate) fn to(&self, rank: usize) -> &dyn Far {
+    pub(crate) fn to(&self, rank: usize) -> &dyn RemoteAccess {
         match &*self.list {
             [only] => &**only,
             list => &*list[self.routes.network(rank)],
@@ -126,8 +130,8 @@ impl<N: Deref<Target = dyn Far>> Networks<N> {
     }
 
     /// The next message that came, and the network that brought it.
-    pub(crate) fn arrival(&self) -> Option<(&dyn Far, Arrival)> {
-        self.list.iter().find_map(|network| Some((&**network as &dyn Far, network.arrival()?)))
+    pub(crate) fn arrival(&self) -> Option<(&dyn RemoteAccess, Arrival)> {
+        self.list.iter().find_map(|network| Some((&**network as &dyn RemoteAccess, network.arrival()?)))
     }
 
     /// Ranks that can no longer be reached over the network of their route, found since the last call.
@@ -198,17 +202,17 @@ impl<N: Deref<Target = dyn Far>> Networks<N> {
 }
 
 /// A short time in which the networks make progress, and no message is delivered.
-pub(super) struct Moment<'a> {
+pub(super) struct BriefWait<'a> {
     networks: &'a Networks,
     start: Instant,
     end: Duration,
 }
 
-impl<'a> Moment<'a> {
-    pub(super) fn new(networks: &'a Networks) -> Moment<'a> {
-        let mut moment = Moment { networks, start: Instant::now(), end: Duration::ZERO };
-        moment.end = moment.now() + MOMENT;
-        moment
+impl<'a> BriefWait<'a> {
+    pub(super) fn new(networks: &'a Networks) -> BriefWait<'a> {
+        let mut brief = BriefWait { networks, start: Instant::now(), end: Duration::ZERO };
+        brief.end = brief.now() + BRIEF;
+        brief
     }
 
     fn now(&self) -> Duration {

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use super::far::Far;
 use super::network::{Network, Surroundings};
 use super::networks::NETWORKS_MAX;
+use super::remote_access::RemoteAccess;
 use crate::error::{Error, Result};
 use crate::settings::Transport;
 use crate::transport::providers::{PROVIDERS, Provider, Setup, choose, for_each_provider};
@@ -15,14 +15,14 @@ const _: () = assert!(PROVIDERS <= NETWORKS_MAX, "each provider's network has it
 /// A device that was found, and what opens it as a network.
 struct Candidate<'a> {
     resource: Resource,
-    open: Box<dyn FnOnce() -> Result<Box<dyn Far>> + 'a>,
+    open: Box<dyn FnOnce() -> Result<Box<dyn RemoteAccess>> + 'a>,
 }
 
 /// Opens the networks that the settings ask for; none where ranks reach each other by plain loads and stores.
 ///
 /// # Errors
 /// [`Error::Start`] if there is no device, or none that reaches all ranks.
-pub(crate) fn open_networks(setup: Setup<'_>, surroundings: Surroundings<'_>) -> Result<Vec<Box<dyn Far>>> {
+pub(crate) fn open_networks(setup: Setup<'_>, surroundings: Surroundings<'_>) -> Result<Vec<Box<dyn RemoteAccess>>> {
     let (job, asked) = (&setup.place.job, setup.settings.transport);
     let across = job.ranks_here() < job.ranks();
     match asked {
@@ -38,7 +38,7 @@ pub(crate) fn open_networks(setup: Setup<'_>, surroundings: Surroundings<'_>) ->
     let (mut candidates, mut why) = (Vec::new(), Vec::new());
     // The place of a provider is the number of its network: the same on all ranks, whatever devices each of them finds.
     let mut numbers = 0..PROVIDERS;
-    macro_rules! look {
+    macro_rules! consider {
         ($provider:ty) => {
             let number = numbers.next().expect("counted by the same macro");
             if asked == Transport::Auto || asked.name() == <$provider>::NAME {
@@ -49,7 +49,7 @@ pub(crate) fn open_networks(setup: Setup<'_>, surroundings: Surroundings<'_>) ->
             }
         };
     }
-    for_each_provider!(look);
+    for_each_provider!(consider);
     let resources: Vec<&Resource> = candidates.iter().map(|candidate| &candidate.resource).collect();
     let chosen = choose(&resources, across, NETWORKS_MAX);
     if chosen.is_empty() {
@@ -78,7 +78,7 @@ where
     let candidate = |(resource, device): (Resource, P::Device)| {
         let open = move || {
             let domain = P::open(setup, device).map_err(|why| none(setup, &why))?;
-            Ok(Box::new(Network::open(number, P::TITLE, domain, surroundings)?) as Box<dyn Far>)
+            Ok(Box::new(Network::open(number, P::TITLE, domain, surroundings)?) as Box<dyn RemoteAccess>)
         };
         Candidate { resource, open: Box::new(open) }
     };

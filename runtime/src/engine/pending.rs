@@ -131,7 +131,7 @@ impl Engine {
         let kept = if let Operation::Put { .. } = operation { self.keeps_write_for(to) } else { self.keeps_for(to) };
         if !kept
             && (self.attempt(to, &mut operation)? == Sent::Done
-                || self.attempt_for_a_moment(to, &mut operation)? == Sent::Done)
+                || self.attempt_briefly(to, &mut operation)? == Sent::Done)
         {
             return Ok(());
         }
@@ -190,18 +190,19 @@ impl Engine {
     pub(super) fn attempt<B: AsRef<[u8]>>(&self, to: usize, operation: &mut Operation<B>) -> Result<Sent> {
         match *operation {
             Operation::Message { id, header, ref payload, .. } if self.routes.all_mapped() => {
-                self.transmit_near(to, id, header, payload.as_ref())
+                self.transmit_mapped(to, id, header, payload.as_ref())
             }
             Operation::Message { id, header, ref payload, .. } if self.routes.has_lane(to) => {
                 let payload = payload.as_ref();
                 self.check_fits(payload)?;
-                let sent = if self.is_clear(to)? { self.transmit_near(to, id, header, payload)? } else { Sent::NoRoom };
+                let sent =
+                    if self.is_clear(to)? { self.transmit_mapped(to, id, header, payload)? } else { Sent::NoRoom };
                 self.wake_sleepers();
                 Ok(sent)
             }
-            Operation::Chime { offset } => self.chime(to, offset),
+            Operation::MappedRing { offset } => self.try_ring_mapped(to, offset),
             _ => {
-                let sent = self.attempt_far(to, operation)?;
+                let sent = self.attempt_remote(to, operation)?;
                 self.count(usize::from(sent == Sent::Done && matches!(operation, Operation::Message { .. })), 0);
                 Ok(sent)
             }
@@ -255,7 +256,7 @@ impl Engine {
     /// that is about to end. Delivers nothing, so that it may be called inside a handler.
     #[cold]
     pub(crate) fn hand_out(&self, to: usize, limit: Duration) {
-        /// Between two looks; as long as a message is on its way.
+        /// Between two polls; as long as a message is on its way.
         const PAUSE: Duration = Duration::from_micros(20);
         /// The same in virtual time, which costs nothing: all of the limit passes, since a message in pieces needs credits of a
         /// receiver that has to run for that.
@@ -366,7 +367,7 @@ mod tests {
             let told = match kept {
                 Operation::Message { id, .. } => format!("message {id}"),
                 Operation::Put { offset, .. } => format!("put {offset}"),
-                Operation::Ring { offset } | Operation::Chime { offset } => format!("ring {offset}"),
+                Operation::Ring { offset } | Operation::MappedRing { offset } => format!("ring {offset}"),
                 Operation::Change { offset, .. } => format!("atomic {offset}"),
             };
             queue.pop();
@@ -387,7 +388,7 @@ mod tests {
         let counts = ranks.run(|world| {
             let word = world.alloc::<u64>(1).expect("fits");
             let engine = world.engine();
-            engine.keep_now(0, &Operation::Chime { offset: word.offset() });
+            engine.keep_now(0, &Operation::MappedRing { offset: word.offset() });
             // SAFETY: the child allocates nothing, and ends.
             let child = unsafe { libc::fork() };
             assert!(child >= 0, "no child: {}", std::io::Error::last_os_error());

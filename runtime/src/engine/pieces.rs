@@ -204,7 +204,7 @@ impl<K> Table<K> {
         }
     }
 
-    /// Whether `offset` is in the piece that was found last, and nothing was looked for in vain.
+    /// Whether `offset` is in the piece that was found last, and nothing was searched for in vain.
     #[inline(always)]
     pub(super) fn is_recent(&self, offset: usize) -> bool {
         self.missed.is_empty() && self.pieces.get(self.recent).is_some_and(|piece| piece.contains(offset))
@@ -216,7 +216,7 @@ impl<K> Table<K> {
         &self.pieces[self.recent]
     }
 
-    /// Looks for `offset`.
+    /// Finds `offset`.
     pub(super) fn find(&mut self, offset: usize) -> Place<'_, K> {
         let index = self.pieces.partition_point(|piece| piece.end <= offset);
         if self.pieces.get(index).is_some_and(|piece| piece.start <= offset) {
@@ -360,8 +360,8 @@ mod tests {
         bytes
     }
 
-    /// Looks for `offset` until the answer is final; tells the piece, how far in it and what is left, and the fetches.
-    fn look(table: &mut Table<u8>, record: &Connection, offset: usize) -> (Option<(u8, u64, usize)>, usize) {
+    /// Finds `offset` until the answer is final; tells the piece, how far in it and what is left, and the fetches.
+    fn find(table: &mut Table<u8>, record: &Connection, offset: usize) -> (Option<(u8, u64, usize)>, usize) {
         for fetches in 0.. {
             let (from, len) = match table.find(offset) {
                 Place::In(piece) => return (Some((piece.key, piece.within(offset), piece.left(offset))), fetches),
@@ -394,16 +394,16 @@ mod tests {
         assert!(record.first().is_none());
         record.add(0, 100, key(1)).expect("room");
         let mut table = table(&record, &layout, 1 << 20);
-        assert_eq!(look(&mut table, &record, 99), (Some((1, 99, 1)), 0));
+        assert_eq!(find(&mut table, &record, 99), (Some((1, 99, 1)), 0));
         record.add(1000, 2000, key(2)).expect("room");
         // The count, and then what is new.
-        assert_eq!(look(&mut table, &record, 1000), (Some((2, 0, 1000)), 2));
-        assert_eq!(look(&mut table, &record, 1999), (Some((2, 999, 1)), 0));
+        assert_eq!(find(&mut table, &record, 1000), (Some((2, 0, 1000)), 2));
+        assert_eq!(find(&mut table, &record, 1999), (Some((2, 999, 1)), 0));
         record.add(2000, 2001, key(3)).expect("room");
         record.add(2001, 3000, key(4)).expect("room");
-        assert_eq!(look(&mut table, &record, 2001), (Some((4, 0, 999)), 2));
-        assert_eq!(look(&mut table, &record, 2000), (Some((3, 0, 1)), 0));
-        assert_eq!(look(&mut table, &record, 0), (Some((1, 0, 100)), 0));
+        assert_eq!(find(&mut table, &record, 2001), (Some((4, 0, 999)), 2));
+        assert_eq!(find(&mut table, &record, 2000), (Some((3, 0, 1)), 0));
+        assert_eq!(find(&mut table, &record, 0), (Some((1, 0, 100)), 0));
     }
 
     #[test]
@@ -413,16 +413,16 @@ mod tests {
         let mut table = table(&record, &layout, 1 << 20);
         for _ in 0..2 {
             for nowhere in [100, 999, usize::MAX] {
-                assert_eq!(look(&mut table, &record, nowhere), (None, 1));
+                assert_eq!(find(&mut table, &record, nowhere), (None, 1));
             }
         }
         // Between two pieces, and behind the last.
         record.add(1000, 2000, key(2)).expect("room");
-        assert_eq!(look(&mut table, &record, 999), (None, 2));
-        assert_eq!(look(&mut table, &record, 2000), (None, 1));
+        assert_eq!(find(&mut table, &record, 999), (None, 2));
+        assert_eq!(find(&mut table, &record, 2000), (None, 1));
         // It may be there later.
         record.add(2000, 3000, key(3)).expect("room");
-        assert_eq!(look(&mut table, &record, 2000), (Some((3, 0, 1000)), 2));
+        assert_eq!(find(&mut table, &record, 2000), (Some((3, 0, 1000)), 2));
     }
 
     #[test]
@@ -436,8 +436,8 @@ mod tests {
         record.add(100, 200, key(2)).expect("room");
         assert!(matches!(table.find(150), Place::Wait));
         table.answer(&old, number).expect("a table");
-        assert_eq!(look(&mut table, &record, 150), (Some((2, 50, 50)), 2));
-        assert_eq!(look(&mut table, &record, 500), (None, 0));
+        assert_eq!(find(&mut table, &record, 150), (Some((2, 50, 50)), 2));
+        assert_eq!(find(&mut table, &record, 500), (None, 0));
     }
 
     #[test]
@@ -449,7 +449,7 @@ mod tests {
         assert!(matches!(table.find(100), Place::Ask { .. }));
         table.ask();
         table.fail();
-        assert_eq!(look(&mut table, &record, 100), (Some((2, 0, 100)), 2));
+        assert_eq!(find(&mut table, &record, 100), (Some((2, 0, 100)), 2));
     }
 
     #[test]
@@ -462,9 +462,9 @@ mod tests {
         for (largest, fetches) in [(1, PIECES_MAX), (10 * PIECE_LEN, 21), (1 << 20, 2)] {
             let mut table = table(&record, &layout, largest);
             let last = 10 * PIECES_MAX - 1;
-            assert_eq!(look(&mut table, &record, last), (Some((PIECES_MAX as u8 - 1, 9, 1)), fetches), "{largest}");
+            assert_eq!(find(&mut table, &record, last), (Some((PIECES_MAX as u8 - 1, 9, 1)), fetches), "{largest}");
             for n in 0..PIECES_MAX {
-                assert_eq!(look(&mut table, &record, 10 * n + 3), (Some((n as u8, 3, 7)), 0));
+                assert_eq!(find(&mut table, &record, 10 * n + 3), (Some((n as u8, 3, 7)), 0));
             }
         }
     }

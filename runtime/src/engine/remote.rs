@@ -12,9 +12,9 @@ use std::time::Duration;
 use super::Engine;
 use super::claim::Claim;
 use super::dispatch::Taken;
-use super::far::{Answer, Far, Pace, Soon};
-use super::networks::Moment;
+use super::networks::BriefWait;
 use super::operation::{Change, Issuer, Operation, Post};
+use super::remote_access::{Answer, Fetched, Pace, RemoteAccess};
 use crate::error::{Error, Loss, Result};
 use crate::sleep::Fences;
 use crate::transport::{self, Sent};
@@ -87,7 +87,7 @@ pub(super) struct Remote {
 /// Room of a message that is being handled. Its sender gets it back when this is dropped, also when the handler panics.
 struct Room<'a> {
     engine: &'a Engine,
-    far: &'a dyn Far,
+    network: &'a dyn RemoteAccess,
     from: usize,
     room: Taken,
 }
@@ -95,7 +95,7 @@ struct Room<'a> {
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         match self.room {
-            Taken::Window(len) => self.far.handled(self.from, len),
+            Taken::Window(len) => self.network.handled(self.from, len),
             Taken::OfContext(len) => self.engine.handled_of_context(self.from, len),
         }
     }
@@ -104,7 +104,7 @@ impl Drop for Room<'_> {
 impl Engine {
     /// The network for `rank`. There is one where [not all](super::Routes::all_mapped) ranks are mapped.
     #[inline(always)]
-    pub(crate) fn network(&self, rank: usize) -> &dyn Far {
+    pub(crate) fn network(&self, rank: usize) -> &dyn RemoteAccess {
         self.networks.to(rank)
     }
 
@@ -134,17 +134,17 @@ impl Engine {
     }
 
     #[inline]
-    pub(super) fn far_turn(&self) -> usize {
+    pub(super) fn remote_progress(&self) -> usize {
         let (mut done, has_news) = self.networks.progress();
         if done != 0 {
             self.remote.idle_polls.set(0);
         }
         if has_news {
             while !self.interface.delivering() {
-                let Some((far, arrival)) = self.networks.arrival() else { break };
+                let Some((network, arrival)) = self.networks.arrival() else { break };
                 // Counted before the handler runs, since that may panic.
                 self.count(0, 1);
-                let _room = arrival.room.map(|room| Room { engine: self, far, from: arrival.from, room });
+                let _room = arrival.room.map(|room| Room { engine: self, network, from: arrival.from, room });
                 self.deliver(arrival.from, arrival.id, &transport::Message::new(arrival.data(), None));
                 done += 1;
             }
@@ -188,10 +188,10 @@ impl Engine {
     /// the check is repeated until the write is in effect. `due`: the rank was seen asleep, and the message that wakes it is
     /// not sent yet.
     fn try_nudge(&self, rank: usize, due: &mut bool) -> bool {
-        let far = self.network(rank);
+        let network = self.network(rank);
         if !*due {
             // A failed rank needs no wake-up; its peers learn of the failure elsewhere.
-            let Ok(settled) = far.settled(rank) else { return true };
+            let Ok(settled) = network.settled(rank) else { return true };
             if !self.job.sleep_word(rank).must_wake(Fences::Full) {
                 return settled;
             }
@@ -199,7 +199,7 @@ impl Engine {
             self.job.wake(rank);
             *due = true;
         }
-        !matches!(far.wake(rank), Ok(Sent::NoRoom))
+        !matches!(network.wake(rank), Ok(Sent::NoRoom))
     }
 
     /// In virtual time a poll that found nothing takes a little time, so that other ranks run while this one polls in a loop.
@@ -261,12 +261,12 @@ impl Engine {
     }
 
     /// One attempt to post an operation over the network. A put records how much of it was posted.
-    pub(super) fn attempt_far<B: AsRef<[u8]>>(&self, to: usize, operation: &mut Operation<B>) -> Result<Sent> {
+    pub(super) fn attempt_remote<B: AsRef<[u8]>>(&self, to: usize, operation: &mut Operation<B>) -> Result<Sent> {
         if let Operation::Message { payload, .. } = operation {
             self.check_fits(payload.as_ref())?;
         }
         let sent =
-            operation.post(self.network(to), to).map_err(|error| self.far_error(error, to, operation.doing()))?;
+            operation.post(self.network(to), to).map_err(|error| self.remote_error(error, to, operation.doing()))?;
         if sent == Sent::Done {
             match operation {
                 Operation::Put { tell: true, .. } => self.nudge(to),
@@ -283,12 +283,12 @@ impl Engine {
     /// Retries a put or ring for a short time, without delivering messages, if it waits for the network only and not for the
     /// target's program. The alternative is the queue: that copies the bytes, and a rank that puts and then computes does not
     /// poll, so a queued put would leave late.
-    pub(super) fn attempt_for_a_moment(&self, to: usize, operation: &mut Operation<&[u8]>) -> Result<Sent> {
+    pub(super) fn attempt_briefly(&self, to: usize, operation: &mut Operation<&[u8]>) -> Result<Sent> {
         if self.networks.is_empty() || matches!(operation, Operation::Message { .. }) || self.interface.delivering() {
             return Ok(Sent::NoRoom);
         }
-        let (far, moment) = (self.network(to), Moment::new(&self.networks));
-        while (far.learns(to) || self.networks.is_silent_to(to)) && moment.goes_on() {
+        let (network, brief) = (self.network(to), BriefWait::new(&self.networks));
+        while (network.learns(to) || self.networks.is_silent_to(to)) && brief.goes_on() {
             if self.attempt(to, operation)? == Sent::Done {
                 return Ok(Sent::Done);
             }
@@ -301,7 +301,7 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     #[inline]
-    pub(crate) fn far_put(&self, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn remote_put(&self, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
         // Nearly always there is room.
         if bytes.len() <= SMALL_PUT
             && !(self.routes.is_mapped(rank)
@@ -313,14 +313,14 @@ impl Engine {
         {
             return Ok(());
         }
-        self.put_far(rank, offset, bytes, false)
+        self.put_remote(rank, offset, bytes, false)
     }
 
-    /// As [`Engine::far_put`], for what the target waits for.
+    /// As [`Engine::remote_put`], for what the target waits for.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
-    pub(crate) fn far_put_flag(&self, rank: usize, offset: usize, flag: u64) -> Result<()> {
+    pub(crate) fn remote_put_flag(&self, rank: usize, offset: usize, flag: u64) -> Result<()> {
         if self.routes.is_mapped(rank) {
             // SAFETY: the caller guarantees an aligned word of a mapped slot, which only this rank writes.
             let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(offset).cast()) };
@@ -329,7 +329,7 @@ impl Engine {
             self.wake_if_asleep(rank);
             return Ok(());
         }
-        self.put_far(rank, offset, &flag.to_ne_bytes(), true)
+        self.put_remote(rank, offset, &flag.to_ne_bytes(), true)
     }
 
     /// Blocks until the network has taken everything put to `rank`. Ranks may wait for these puts while this rank computes, or
@@ -337,7 +337,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::PeerLost`].
-    pub(crate) fn far_hand_over(&self, doing: &'static str, rank: usize) -> Result<()> {
+    pub(crate) fn remote_hand_over(&self, doing: &'static str, rank: usize) -> Result<()> {
         if !self.keeps_write_for(rank) {
             return Ok(());
         }
@@ -345,7 +345,7 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn put_far(&self, rank: usize, offset: usize, bytes: &[u8], tell: bool) -> Result<()> {
+    fn put_remote(&self, rank: usize, offset: usize, bytes: &[u8], tell: bool) -> Result<()> {
         if self.routes.is_mapped(rank) {
             // SAFETY: a mapped slot; the caller guarantees the bounds.
             unsafe { crate::memory::copy::put(self.node.slot(rank).add(offset), bytes.as_ptr(), bytes.len()) };
@@ -359,22 +359,22 @@ impl Engine {
         })
     }
 
-    /// As [`Engine::far_put`], of `len` bytes at `own` of this rank's slot, which exist. From [`STRAIGHT`] bytes on they are not
+    /// As [`Engine::remote_put`], of `len` bytes at `own` of this rank's slot, which exist. From [`STRAIGHT`] bytes on they are not
     /// copied: the caller leaves them unchanged until the put is in effect. Blocks until there is room.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
-    pub(crate) fn far_put_own(&self, rank: usize, offset: usize, own: usize, len: usize) -> Result<()> {
+    pub(crate) fn remote_put_own(&self, rank: usize, offset: usize, own: usize, len: usize) -> Result<()> {
         if len < STRAIGHT || self.routes.is_mapped(rank) || self.interface.delivering() {
             let mut bytes = vec![0; len];
             // SAFETY: our own slot; the caller guarantees the bounds.
             unsafe { crate::memory::copy::get(bytes.as_mut_ptr(), self.node.slot(self.rank).add(own), len) };
-            return self.far_put(rank, offset, &bytes);
+            return self.remote_put(rank, offset, &bytes);
         }
-        let far = self.network(rank);
+        let network = self.network(rank);
         let mut done = 0;
         while done < len {
-            let post = || match far.put_own(rank, offset + done, own + done, len - done) {
+            let post = || match network.put_own(rank, offset + done, own + done, len - done) {
                 Ok(0) => Ok(None),
                 posted => posted.map(Some),
             };
@@ -387,7 +387,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::PeerLost`].
-    pub(crate) fn far_ring(&self, rank: usize, offset: usize) -> Result<()> {
+    pub(crate) fn remote_ring(&self, rank: usize, offset: usize) -> Result<()> {
         self.do_or_keep(rank, Operation::Ring { offset })
     }
 
@@ -396,40 +396,40 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::PeerLost`].
-    pub(crate) fn far_put_ring(&self, rank: usize, offset: usize, bytes: &[u8], bell: [usize; 2]) -> Result<()> {
-        let far = self.network(rank);
+    pub(crate) fn remote_put_ring(&self, rank: usize, offset: usize, bytes: &[u8], bell: [usize; 2]) -> Result<()> {
+        let network = self.network(rank);
         self.check_own("ringing a bell")?;
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(rank, "ringing a bell")?;
         }
-        if far.notifies() && !self.keeps_for(rank) {
-            let sent = far.notify(rank, offset, bytes, bell[0]);
-            if sent.map_err(|error| self.far_error(error, rank, "ringing a bell"))? == Sent::Done {
+        if network.notifies() && !self.keeps_for(rank) {
+            let sent = network.notify(rank, offset, bytes, bell[0]);
+            if sent.map_err(|error| self.remote_error(error, rank, "ringing a bell"))? == Sent::Done {
                 return Ok(());
             }
         }
         if !bytes.is_empty() {
-            self.far_put(rank, offset, bytes)?;
+            self.remote_put(rank, offset, bytes)?;
         }
-        self.far_ring(rank, bell[1])
+        self.remote_ring(rank, bell[1])
     }
 
     /// Reads bytes at `offset` of the slot of `rank`, which exists. Waits for the network.
     ///
     /// # Errors
     /// [`Error::PeerLost`], [`Error::InsideHandler`].
-    pub(crate) fn far_get(&self, doing: &'static str, rank: usize, offset: usize, to: &mut [u8]) -> Result<()> {
+    pub(crate) fn remote_get(&self, doing: &'static str, rank: usize, offset: usize, to: &mut [u8]) -> Result<()> {
         if self.routes.is_mapped(rank) {
             // SAFETY: a mapped slot; the caller guarantees the bounds.
             unsafe { crate::memory::copy::get(to.as_mut_ptr(), self.node.slot(rank).add(offset), to.len()) };
             return Ok(());
         }
-        let far = self.network(rank);
-        let step = far.largest_get();
+        let network = self.network(rank);
+        let step = network.largest_get();
         let mut done = 0;
         while done < to.len() {
             let len = step.min(to.len() - done);
-            let answer = self.ask(doing, rank, || far.get(rank, offset + done, len))?;
+            let answer = self.ask(doing, rank, || network.get(rank, offset + done, len))?;
             let bytes = answer.bytes().expect("data comes before its completion");
             to[done..done + bytes.len()].copy_from_slice(bytes);
             done += bytes.len();
@@ -440,9 +440,9 @@ impl Engine {
     /// Does an atomic at `offset` of the slot of `rank`, which exists, and returns the former value. Waits for it.
     ///
     /// # Errors
-    /// As [`Engine::far_get`].
-    pub(crate) fn far_atomic(&self, doing: &'static str, rank: usize, offset: usize, asked: Change) -> Result<u64> {
-        let far = self.network(rank);
+    /// As [`Engine::remote_get`].
+    pub(crate) fn remote_atomic(&self, doing: &'static str, rank: usize, offset: usize, asked: Change) -> Result<u64> {
+        let network = self.network(rank);
         self.check_own(doing)?;
         let turns = self.remote.atomics.get();
         self.remote.atomics.set(turns.wrapping_add(1));
@@ -451,11 +451,11 @@ impl Engine {
         }
         // Nearly always there is room, and the result comes at once.
         let clear = !(self.interface.delivering() || self.has_pending() || self.job.any_lost() || self.job.any_left());
-        let tried = if clear { far.atomic_now(rank, offset, asked) } else { Ok(None) };
-        if let Ok(Some(Soon::Now(word))) = tried {
+        let tried = if clear { network.atomic_now(rank, offset, asked) } else { Ok(None) };
+        if let Ok(Some(Fetched::Now(word))) = tried {
             return Ok(word);
         }
-        self.await_atomic(doing, rank, tried, || far.atomic_now(rank, offset, asked))
+        self.await_atomic(doing, rank, tried, || network.atomic_now(rank, offset, asked))
     }
 
     #[cold]
@@ -463,17 +463,17 @@ impl Engine {
         &self,
         doing: &'static str,
         rank: usize,
-        tried: transport::Result<Option<Soon>>,
-        post: impl FnMut() -> transport::Result<Option<Soon>>,
+        tried: transport::Result<Option<Fetched>>,
+        post: impl FnMut() -> transport::Result<Option<Fetched>>,
     ) -> Result<u64> {
-        let soon = match tried {
-            Ok(Some(soon)) => soon,
+        let fetched = match tried {
+            Ok(Some(fetched)) => fetched,
             Ok(None) => self.insist(doing, rank, post)?,
-            Err(error) => return Err(self.far_error(error, rank, doing)),
+            Err(error) => return Err(self.remote_error(error, rank, doing)),
         };
-        match soon {
-            Soon::Now(word) => Ok(word),
-            Soon::Later(answer) => {
+        match fetched {
+            Fetched::Now(word) => Ok(word),
+            Fetched::Later(answer) => {
                 self.await_answer(doing, rank, &answer)?;
                 Ok(answer.word.load(Ordering::Relaxed))
             }
@@ -512,7 +512,7 @@ impl Engine {
             }
             !matches!(posted, Ok(None))
         })?;
-        let posted = posted.map_err(|error| self.far_error(error, rank, doing))?;
+        let posted = posted.map_err(|error| self.remote_error(error, rank, doing))?;
         Ok(posted.expect("the wait ends with something that was posted"))
     }
 
@@ -573,14 +573,14 @@ impl Engine {
     /// [`Error::PeerLost`], [`Error::InsideHandler`].
     #[inline]
     pub(crate) fn quiet(&self, doing: &'static str) -> Result<()> {
-        if self.networks.is_empty() { Ok(()) } else { self.far_quiet(doing) }
+        if self.networks.is_empty() { Ok(()) } else { self.remote_quiet(doing) }
     }
 
     #[cold]
-    fn far_quiet(&self, doing: &'static str) -> Result<()> {
+    fn remote_quiet(&self, doing: &'static str) -> Result<()> {
         let mut outcome = Ok(false);
         self.wait_together(doing, || {
-            // Inside a handler nothing that is tracked advances, so `try_quiet` itself does not look.
+            // Inside a handler nothing that is tracked advances, so `try_quiet` itself does not poll.
             outcome = if self.has_unposted() { Ok(false) } else { self.try_quiet(doing) };
             !matches!(outcome, Ok(false))
         })?;
@@ -602,7 +602,7 @@ impl Engine {
         match self.networks.flush() {
             // Puts to a rank that has left are dropped without an error: that rank needs them no more.
             Err((rank, _)) if self.job.loss(rank) == Some(Loss::Left) => Ok(false),
-            Err((rank, error)) => match self.far_error(error, rank, doing) {
+            Err((rank, error)) => match self.remote_error(error, rank, doing) {
                 // For a rank of another host the network reports the loss before the roster does.
                 Error::PeerLost { rank, cause: Loss::Left, .. } if self.job.loss(rank) == Some(Loss::Left) => Ok(false),
                 error => Err(error),

@@ -31,14 +31,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::Engine;
-use super::far::Answer;
+use super::remote_access::Answer;
 use super::straight::Local;
 use crate::error::{Error, Result};
 use crate::memory::layout::{LINE, SEGMENTS_FIRST, SEGMENTS_MAX};
 use crate::memory::segments::{Entry, HOLDS, KEY_ROOM, Table};
 use crate::transport::{self, PACKED_KEY_LEN, Region};
 
-/// Added to an address of a peer, it is an offset as [`super::Far`] takes them: of the segment in which the address lies.
+/// Added to an address of a peer, it is an offset as [`super::RemoteAccess`] takes them: of the segment in which the address lies.
 pub(crate) const ADDRESS: usize = 1 << 63;
 
 /// The number of the static data.
@@ -52,7 +52,7 @@ pub(crate) struct Found {
 }
 
 /// What a network does with segments.
-pub(crate) trait FarSegments {
+pub(crate) trait RemoteSegments {
     /// Whether puts and gets are done while the target does nothing.
     fn reaches_idle(&self) -> bool;
     /// Lets peers reach this memory; the key is for them.
@@ -182,7 +182,7 @@ impl Engine {
         let generation = self.enter_segment(number, found, regions, keys).inspect_err(|_| {
             self.segments.books.borrow_mut().free.insert(number);
         })?;
-        // It is registered and shown, whatever becomes of the telling: who is not told looks the number up, or sends a message.
+        // It is registered and shown, whatever becomes of the message: a rank that does not get it looks the number up, or sends a message.
         let _ = self.tell_changes(NAME);
         Ok((number, generation))
     }
@@ -256,15 +256,15 @@ impl Engine {
         let holds =
             |rank: &usize| table.word(*rank).load(Ordering::Acquire) & HOLDS != 0 && !self.routes.is_mapped(*rank);
         for rank in (0..self.size).filter(holds) {
-            let (far, mut outcome) = (self.network(rank), Ok(false));
+            let (network, mut outcome) = (self.network(rank), Ok(false));
             let waited = self.wait_together(doing, || {
-                outcome = far.show_word(rank, self.own_word(far.holds_of(rank)));
+                outcome = network.show_word(rank, self.own_word(network.holds_of(rank)));
                 !matches!(outcome, Ok(false))
             });
             // Nobody misses this at a rank that is gone.
             if self.job.loss(rank).is_none() {
                 waited?;
-                outcome.map_err(|error| self.far_error(error, rank, doing))?;
+                outcome.map_err(|error| self.remote_error(error, rank, doing))?;
             }
         }
         Ok(())
@@ -290,28 +290,28 @@ impl Engine {
         if self.networks.is_empty() {
             return Ok(false);
         }
-        let far = self.network(rank);
-        if far.covers(rank, address, len) {
+        let network = self.network(rank);
+        if network.covers(rank, address, len) {
             return Ok(true);
         }
         // Acquire: pairs with the put of the owner, in `tell_changes`.
         let told = self.table_of(self.rank).word(rank).load(Ordering::Acquire) & !HOLDS;
-        let complete = far.complete(rank).is_some_and(|complete| complete >= told);
-        if complete || self.interface.delivering() || !far.reaches_idle() {
+        let complete = network.complete(rank).is_some_and(|complete| complete >= told);
+        if complete || self.interface.delivering() || !network.reaches_idle() {
             return Ok(false);
         }
         self.copy_table(doing, rank)?;
-        Ok(far.covers(rank, address, len))
+        Ok(network.covers(rank, address, len))
     }
 
     fn copy_table(&self, doing: &'static str, rank: usize) -> Result<()> {
-        let far = self.network(rank);
+        let network = self.network(rank);
         let (mut ticket, mut outcome, word) = (None, Ok(false), self.own_word(true));
         self.wait_together(doing, || {
-            outcome = far.refresh(rank, word, &mut ticket);
+            outcome = network.refresh(rank, word, &mut ticket);
             !matches!(outcome, Ok(false))
         })?;
-        outcome.map(drop).map_err(|error| self.far_error(error, rank, doing))
+        outcome.map(drop).map_err(|error| self.remote_error(error, rank, doing))
     }
 
     /// Segment `number` of `rank`, which exists, if there is one. What is found stays registered until this rank has
@@ -321,13 +321,13 @@ impl Engine {
     /// [`Error::PeerLost`]; [`Error::InsideHandler`] where the table is not known here.
     pub(crate) fn find_segment(&self, doing: &'static str, rank: usize, number: u32) -> Result<Option<Found>> {
         if !self.routes.is_mapped(rank) {
-            let far = self.network(rank);
-            if let Some(found) = far.known(rank, number) {
+            let network = self.network(rank);
+            if let Some(found) = network.known(rank, number) {
                 return Ok(Some(found));
             }
             self.check_outside_handler(doing)?;
             self.copy_table(doing, rank)?;
-            return Ok(far.known(rank, number));
+            return Ok(network.known(rank, number));
         }
         let table = self.table_of(rank);
         if rank != self.rank && self.segments.books.borrow_mut().mapped.insert(rank) {
@@ -337,7 +337,7 @@ impl Engine {
         }
         let is_gone = || {
             if !self.job.supervised() {
-                self.look_for_dead();
+                self.check_for_dead();
             }
             self.job.loss(rank).is_some()
         };
@@ -351,7 +351,7 @@ impl Engine {
         books.changes += 1;
         let table = self.table_of(self.rank);
         table.write(number as usize, &Entry::new(0, 0, 0, [0; KEY_ROOM]), books.changes);
-        // Pairs with the fence in `find_segment`, and with the order of put and get in `FarSegments::refresh`.
+        // Pairs with the fence in `find_segment`, and with the order of put and get in `RemoteSegments::refresh`.
         fence(Ordering::SeqCst);
         let holds = |rank: &usize| {
             let uses = *rank != self.rank && table.word(*rank).load(Ordering::Acquire) & HOLDS != 0;

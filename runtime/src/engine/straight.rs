@@ -5,8 +5,8 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::far::{Answer, Far};
 use super::networks::Networks;
+use super::remote_access::{Answer, RemoteAccess};
 use super::{Engine, Event, Step};
 use crate::error::Result;
 use crate::transport::Region;
@@ -129,7 +129,7 @@ impl Engine {
     /// room. When the buffer may be changed, `hold` is dropped and `events` happen.
     ///
     /// # Errors
-    /// As [`Engine::far_put`]; then no event happens.
+    /// As [`Engine::remote_put`]; then no event happens.
     ///
     /// # Safety
     /// All of the region is readable, and nobody changes it, until `hold` is dropped.
@@ -165,8 +165,8 @@ impl Engine {
     /// The memory is valid for `len` bytes, for writing where it is filled, and only this call touches it.
     ///
     /// # Errors
-    /// [`crate::Error::PeerLost`]; as [`Engine::far_get`].
-    pub(crate) unsafe fn far_straight(
+    /// [`crate::Error::PeerLost`]; as [`Engine::remote_get`].
+    pub(crate) unsafe fn remote_straight(
         &self,
         doing: &'static str,
         rank: usize,
@@ -177,15 +177,15 @@ impl Engine {
         if len < STRAIGHT || self.interface.delivering() || !self.is_own() {
             return Ok(false);
         }
-        let far = self.network(rank);
+        let network = self.network(rank);
         // SAFETY: the caller's; the region ends with this call, and what uses it before.
-        let Ok((region, _)) = (unsafe { far.register(local.start(), len) }) else {
+        let Ok((region, _)) = (unsafe { network.register(local.start(), len) }) else {
             tracing::debug!(rank, len, "memory that cannot be registered: is copied");
             return Ok(false);
         };
         let mut done = 0;
         while done < len {
-            done += self.part(far, (doing, rank), offset + done, local, &region, done..len)?;
+            done += self.part(network, (doing, rank), offset + done, local, &region, done..len)?;
         }
         Ok(true)
     }
@@ -193,7 +193,7 @@ impl Engine {
     /// One request; tells how many bytes it was.
     fn part(
         &self,
-        far: &dyn Far,
+        network: &dyn RemoteAccess,
         (doing, rank): (&'static str, usize),
         offset: usize,
         local: Local,
@@ -206,7 +206,7 @@ impl Engine {
             asked = self.try_ask(doing, rank, || {
                 // SAFETY: `left` is inside the caller's memory, which the region covers. Both stay until the answer has come:
                 // nothing between here and `Lasting` can fail once there is one.
-                let posted = unsafe { far.post_straight(rank, offset, local, region, left.start, most) }?;
+                let posted = unsafe { network.post_straight(rank, offset, local, region, left.start, most) }?;
                 Ok(posted.map(|(answer, posted)| {
                     count = posted;
                     answer

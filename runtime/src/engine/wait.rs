@@ -42,7 +42,7 @@ pub struct Patience {
     /// Polls without result before the wait starts to yield.
     pub spins: u32,
     /// Time limit on `spins` over a network, where a poll may take as long as the device takes to answer.
-    pub far_spin: Duration,
+    pub remote_spin: Duration,
     /// Polls with a yield after each, before the wait sleeps.
     pub yields: u32,
     /// Longest sleep before the rank checks whether its peers are alive.
@@ -58,7 +58,7 @@ impl Patience {
             crowded,
             spins: spins.unwrap_or(if crowded { 2 } else { 2000 }),
             // A number of spins that the user set is not cut short.
-            far_spin: if spins.is_some() { Duration::MAX } else { Duration::from_micros(300) },
+            remote_spin: if spins.is_some() { Duration::MAX } else { Duration::from_micros(300) },
             yields: if crowded { 16 } else { 8 },
             // A supervisor wakes sleepers when a rank dies. Without one they must check by themselves.
             nap: Duration::from_millis(if supervised { 50 } else { 4 }),
@@ -70,12 +70,12 @@ impl Patience {
 const EAGER: u32 = 500;
 
 /// Polls over a network between readings of the clock. Chosen: a reading costs as much as an empty poll.
-const FAR_ROUNDS: u32 = 16;
+const REMOTE_ROUNDS: u32 = 16;
 
 /// How long a rank polls a network before it yields the core once. Some devices are served by kernel threads, which may need
 /// this core and would otherwise wait until the rank's time slice ends: without the yield one run over soft-RoCE took 1.4 ms for
 /// each put with a bell. The time itself is chosen: far below a time slice.
-const FAR_TURN: Duration = Duration::from_micros(50);
+const REMOTE_TURN: Duration = Duration::from_micros(50);
 
 /// If all ranks are found asleep in the same waits twice, this far apart, no event can end those waits. Chosen: three
 /// times the longest nap.
@@ -151,14 +151,14 @@ impl Engine {
             // Under a time limit, polls that deliver something count too: only `wait_long` checks the limit, and messages
             // may never stop coming.
             idle = if self.poll_and::<TELL>()? == 0 || limited { idle + 1 } else { 0 };
-            if !self.routes.all_mapped() && idle.is_multiple_of(FAR_ROUNDS) {
+            if !self.routes.all_mapped() && idle.is_multiple_of(REMOTE_ROUNDS) {
                 match since {
                     Some(since) if idle > 0 => {
                         let waited = Instant::elapsed(&since);
-                        if waited > self.waiting.patience.get().far_spin {
+                        if waited > self.waiting.patience.get().remote_spin {
                             break;
                         }
-                        if waited > yielded + FAR_TURN {
+                        if waited > yielded + REMOTE_TURN {
                             rustix::thread::sched_yield();
                             yielded = waited;
                         }
@@ -212,7 +212,7 @@ impl Engine {
             }
             // Deliver what a rank sent before it died; report its death after that.
             if !progressed && let Some((rank, cause)) = self.first_lost() {
-                // It may have sent and died since the look for messages.
+                // It may have sent and died since the poll.
                 let came = self.interface.any_waiting() | (self.poll_and::<TELL>()? != 0);
                 if ready() {
                     return Ok(true);
@@ -292,10 +292,10 @@ impl Engine {
             word.withdraw();
         }
         // Pairs with the Acquire load in `check_standstill`.
-        let looks = &self.status(self.rank).looks;
-        looks.store(looks.load(Ordering::Relaxed) + 1, Ordering::Release);
+        let wakes = &self.status(self.rank).wakes;
+        wakes.store(wakes.load(Ordering::Relaxed) + 1, Ordering::Release);
         if !self.job.supervised() {
-            self.look_for_dead();
+            self.check_for_dead();
         }
         done
     }
@@ -307,10 +307,11 @@ impl Engine {
     }
 
     /// Fails if no rank is left that could end this wait: all others have left, or sleep in a wait without limit and have
-    /// woken in it and found nothing to do (`looks` has grown). A rank that is stopped or does not get a core does not
+    /// woken in it and found nothing to do (`wakes` has grown). A rank that is stopped or does not get a core does not
     /// wake, so it is not mistaken for a sleeping one.
     fn check_standstill(&self, doing: &'static str, seen: &mut Option<(Instant, Vec<[u64; 2]>)>) -> Result<()> {
-        let gone = || self.job.first_to_leave(|_| true).expect("somebody has left or is leaving, or we would not look");
+        let gone =
+            || self.job.first_to_leave(|_| true).expect("somebody has left or is leaving, or nothing is checked");
         if self.job.ranks_here() < self.size {
             // This rank cannot see how ranks on other hosts wait. The hosts' services detect this case together and name
             // the wait that is hopeless.
@@ -318,11 +319,11 @@ impl Engine {
             return if is_hopeless { Err(self.lost(gone(), Loss::Left, doing)) } else { Ok(()) };
         }
         let others = || (0..self.size).filter(|rank| *rank != self.rank && self.job.loss(*rank).is_none());
-        let look = |rank| {
+        let status = |rank| {
             let status = self.status(rank);
-            [status.waiting.load(Ordering::Acquire), status.looks.load(Ordering::Acquire)]
+            [status.waiting.load(Ordering::Acquire), status.wakes.load(Ordering::Acquire)]
         };
-        let now: Vec<[u64; 2]> = others().map(look).collect();
+        let now: Vec<[u64; 2]> = others().map(status).collect();
         let Some((since, before)) = seen else {
             *seen = Some((Instant::now(), now));
             return Ok(());
@@ -332,10 +333,10 @@ impl Engine {
             *seen = None;
             return Ok(());
         }
-        let all_looked = before.iter().zip(&now).all(|(before, now)| now[1] >= before[1] + 2);
+        let all_woke = before.iter().zip(&now).all(|(before, now)| now[1] >= before[1] + 2);
         // Of a rank that was woken but has not run yet the announcement is gone.
         let asleep = others().all(|rank| self.job.sleep_word(rank).is_announced());
-        if all_looked && asleep && since.elapsed() >= STANDSTILL {
+        if all_woke && asleep && since.elapsed() >= STANDSTILL {
             return Err(self.lost(gone(), Loss::Left, doing));
         }
         Ok(())

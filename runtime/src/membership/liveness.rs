@@ -54,7 +54,7 @@ impl Losses {
     }
 
     /// Marks ranks of this host whose process has ended.
-    pub fn look_for_dead(&mut self, view: &View<'_>) {
+    pub fn check_for_dead(&mut self, view: &View<'_>) {
         let watch = self.watch.get_or_insert_with(|| {
             let mut watch = ProcessWatch::default();
             let here = (0..view.size).filter(|rank| *rank != view.rank && view.job.is_here(*rank));
@@ -134,7 +134,7 @@ impl Losses {
             return true;
         }
         if !view.job.supervised() {
-            self.look_for_dead(view);
+            self.check_for_dead(view);
         }
         if view.job.loss(rank).is_some() {
             return true;

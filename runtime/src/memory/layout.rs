@@ -23,8 +23,8 @@ pub struct Status {
     pub heap_committed: AtomicU64,
     /// Number of the wait this rank sleeps in without a time limit; 0: none.
     pub waiting: AtomicU64,
-    /// How often it has looked up from that sleep.
-    pub looks: AtomicU64,
+    /// How often it has woken from that sleep to poll.
+    pub wakes: AtomicU64,
     /// Whether its handler table is complete.
     pub sealed: AtomicU64,
     /// Lanes of contexts, from number 0 on, that were ever used for messages to this rank.

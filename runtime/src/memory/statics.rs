@@ -1,7 +1,7 @@
 //! Static data as symmetric memory: the executable's writable segment, mapped from this rank's slot.
 //!
 //! The bytes are copied into the slot, and the slot is mapped over them (`MAP_SHARED | MAP_FIXED`). From then on a static
-//! variable is memory that node-mates have mapped, and that a network registers like the heap. Pages of zeros are not copied,
+//! variable is memory that ranks of the node have mapped, and that a network registers like the heap. Pages of zeros are not copied,
 //! so large empty arrays stay sparse. Variables of shared libraries, thread-locals and the stack lie elsewhere and stay private.
 //!
 //! What is read-only after relocation (`PT_GNU_RELRO`) is left out. Another thread that writes a static variable between the

@@ -287,7 +287,7 @@ impl<R> Call<R> {
         let engine = &self.messages.engine;
         let polled = engine.poll_alive(WAITING);
         if let Err(Error::PeerLost { .. }) = polled {
-            // What the target sent before it ended may have come after the look.
+            // What the target sent before it ended may have come after the check.
             engine.turn();
         }
         if self.answered() { Ok(true) } else { polled.map(|_| false) }
@@ -357,7 +357,7 @@ impl<R> Future for Call<R> {
     type Output = Result<R>;
 
     fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Result<R>> {
-        self.messages.engine.look(WAITING, context, || self.outcome())
+        self.messages.engine.poll_ready(WAITING, context, || self.outcome())
     }
 }
 

@@ -74,7 +74,7 @@ impl Words {
     #[inline(always)]
     pub fn ring(self, engine: &Engine, rank: usize) -> Result<()> {
         if rank >= self.reach {
-            return self.put_ring_far(engine, rank, self.offset, &[]);
+            return self.put_ring_remote(engine, rank, self.offset, &[]);
         }
         // SAFETY: a live word, as the caller of `new` guarantees.
         let word = unsafe { AtomicU64::from_ptr(self.mine.byte_add(rank * self.stride)) };
@@ -93,13 +93,13 @@ impl Words {
     ///
     /// # Errors
     /// As [`Words::ring`].
-    pub(crate) fn put_ring_far(self, engine: &Engine, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn put_ring_remote(self, engine: &Engine, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
         engine.check_rank(rank, "ring")?;
         if !engine.routes.is_mapped(rank) {
             let word = engine.network(rank).ring_word(self.word(NETWORK));
-            return engine.far_put_ring(rank, offset, bytes, [self.offset, word]);
+            return engine.remote_put_ring(rank, offset, bytes, [self.offset, word]);
         }
-        engine.far_put(rank, offset, bytes)?;
+        engine.remote_put(rank, offset, bytes)?;
         engine.ring_mapped(rank, self.word(PROCESSORS))
     }
 
@@ -109,7 +109,7 @@ impl Words {
     }
 
     /// Offsets, in every slot, of the words that contexts of this rank add to: by the processor, and over
-    /// network 0; see `Far::ring_word`.
+    /// network 0; see `RemoteAccess::ring_word`.
     pub(crate) fn for_contexts(self, engine: &Engine) -> [usize; 2] {
         let processors = if engine.routes.all_mapped() { 0 } else { PROCESSORS };
         [processors, NETWORK].map(|number| self.word(number))

@@ -220,7 +220,7 @@ impl Barrier {
             return Ok(());
         }
         // Push out flags that met backpressure. They would otherwise stay here until this rank's next call.
-        self.meeting.partners().try_for_each(|rank| engine.far_hand_over(DOING, rank))
+        self.meeting.partners().try_for_each(|rank| engine.remote_hand_over(DOING, rank))
     }
 
     /// Waits for the rest of a flag that is visible in part. Soft-RoCE writes a word byte by byte, the kind last.

@@ -191,7 +191,7 @@ impl Exchange {
         };
         if !engine.routes.all_mapped() {
             let heard = Dissemination::new([engine.rank, engine.size], title.epoch, wanted, digest, bytes);
-            return self.all_far(running, (engine, barrier), (asked.kind(), board, title), heard, see);
+            return self.all_remote(running, (engine, barrier), (asked.kind(), board, title), heard, see);
         }
         let agreed = barrier.enter_with(running, engine, (asked.kind(), digest), alone)?;
         if agreed {
@@ -230,7 +230,7 @@ impl Exchange {
 
     /// [`Exchange::all`] over a network, with a call of this kind. `title` is our own, and lies in our board.
     #[cold]
-    fn all_far(
+    fn all_remote(
         &self,
         running: &Running<'_>,
         (engine, barrier): (&Engine, &Barrier),
@@ -301,14 +301,14 @@ impl Exchange {
         let mut boards = vec![0; len * engine.size];
         // Fetch all boards at once. One at a time, each would cost the network's latency.
         let places = (0..engine.size).map(|rank| HeapRange { rank, offset: board, len });
-        engine.far_gather(DOING, places, &mut boards)?;
+        engine.remote_gather(DOING, places, &mut boards)?;
         let title_of = |rank: usize| bytemuck::pod_read_unaligned::<Title>(&boards[rank * len..][..size_of::<Title>()]);
         let reference = title_of(0);
         let different = (0..engine.size).find(|rank| !title_of(*rank).agrees(&reference)).map(|rank| {
             let side = |rank| {
                 let mut facts: Facts = bytemuck::Zeroable::zeroed();
                 // If this fails the error message says less.
-                let _ = engine.far_get(DOING, rank, board + FACTS, bytemuck::bytes_of_mut(&mut facts));
+                let _ = engine.remote_get(DOING, rank, board + FACTS, bytemuck::bytes_of_mut(&mut facts));
                 (rank, title_of(rank), facts)
             };
             differ(side(rank), side(0), title.epoch)

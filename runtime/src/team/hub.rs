@@ -140,7 +140,7 @@ impl Hub {
     /// Ready when all that this rank has put and signalled is in effect everywhere.
     pub(super) fn quiet(&self, doing: &'static str) -> impl Future<Output = Result<()>> {
         std::future::poll_fn(move |context| {
-            self.engine.look(doing, context, || Ok(self.engine.try_quiet(doing)?.then_some(())))
+            self.engine.poll_ready(doing, context, || Ok(self.engine.try_quiet(doing)?.then_some(())))
         })
     }
 

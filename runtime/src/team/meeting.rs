@@ -108,7 +108,7 @@ impl Meeting {
     /// before is done, and its flags are in effect.
     ///
     /// # Errors
-    /// As [`Engine::far_put_flag`].
+    /// As [`Engine::remote_put_flag`].
     #[inline]
     pub(crate) fn enter(&self, engine: &Engine, kind: u8, digest: u64) -> Result<()> {
         self.begin(kind, digest);
@@ -196,7 +196,7 @@ impl Meeting {
         let (to, at) = (self.world(member), self.place.flags + round * self.place.spacing);
         let flag = self.epoch.get() | u64::from(self.kind.get()) << KIND_SHIFT;
         if !engine.routes.all_mapped() {
-            return engine.far_put_flag(to, at, flag);
+            return engine.remote_put_flag(to, at, flag);
         }
         // SAFETY: an aligned word inside committed memory of that slot, which is only accessed as an atomic.
         let word = unsafe { AtomicU64::from_ptr(engine.node.slot(to).add(at).cast()) };
@@ -258,7 +258,7 @@ impl Meeting {
     /// Goes on with the barrier that was entered, as far as others have. Never waits for them.
     ///
     /// # Errors
-    /// As [`Engine::far_put_flag`].
+    /// As [`Engine::remote_put_flag`].
     #[inline]
     pub(crate) fn go_on(&self, engine: &Engine) -> Result<Found> {
         let (epoch, rounds) = (self.epoch.get(), self.rounds.get());

@@ -82,7 +82,7 @@ impl Workspace {
     pub(super) fn put(&self, rank: usize, at: usize, bytes: &[u8]) -> Result<()> {
         if !self.is_stored(rank) {
             self.check(at, bytes.len());
-            return self.engine.far_put(rank, self.offset + at, bytes);
+            return self.engine.remote_put(rank, self.offset + at, bytes);
         }
         // SAFETY: in bounds; `bytes` is private memory, so nothing overlaps.
         unsafe { copy::copy(self.at(rank, at, bytes.len()), bytes.as_ptr(), bytes.len()) };
@@ -97,7 +97,7 @@ impl Workspace {
     pub(super) fn get(&self, rank: usize, at: usize, bytes: &mut [u8]) -> Result<()> {
         if !self.is_stored(rank) {
             self.check(at, bytes.len());
-            return self.engine.far_get("a collective of a team", rank, self.offset + at, bytes);
+            return self.engine.remote_get("a collective of a team", rank, self.offset + at, bytes);
         }
         // SAFETY: in bounds; `bytes` is private memory, so nothing overlaps.
         unsafe { copy::copy(bytes.as_mut_ptr(), self.at(rank, at, bytes.len()), bytes.len()) };
@@ -130,7 +130,7 @@ impl Workspace {
     #[inline]
     pub(super) fn signal(&self, rank: usize, at: usize) -> Result<()> {
         if rank >= self.atomics {
-            return self.signal_far(rank, at);
+            return self.signal_remote(rank, at);
         }
         // Pairs with the Acquire load in `signals`.
         self.word(rank, at).fetch_add(1, Ordering::Release);
@@ -148,9 +148,9 @@ impl Workspace {
     }
 
     #[cold]
-    fn signal_far(&self, rank: usize, at: usize) -> Result<()> {
+    fn signal_remote(&self, rank: usize, at: usize) -> Result<()> {
         self.check(at, size_of::<u64>());
-        self.engine.far_ring(rank, self.offset + at)?;
+        self.engine.remote_ring(rank, self.offset + at)?;
         self.engine.settle_mapped(rank);
         Ok(())
     }

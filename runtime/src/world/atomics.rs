@@ -99,7 +99,7 @@ word! {
 impl<T: Pod> Symmetric<T> {
     /// For what is no pointer away: an error, or an atomic over the network, on an element as long as `W`.
     #[cold]
-    pub(super) fn atomic_far<W: AtomicElement>(
+    pub(super) fn atomic_remote<W: AtomicElement>(
         &self,
         operation: &'static str,
         op: AtomicOp,
@@ -110,7 +110,7 @@ impl<T: Pod> Symmetric<T> {
     ) -> Result<W> {
         let offset = self.range(operation, rank, index, 1)?;
         let change = Change { op, width: W::WIDTH, value: value.widen(), compare: compare.widen() };
-        self.engine().far_atomic(operation, rank, offset, change).map(W::narrow)
+        self.engine().remote_atomic(operation, rank, offset, change).map(W::narrow)
     }
 }
 
@@ -132,7 +132,7 @@ macro_rules! operations {
                 match self.element(rank, index) {
                     // SAFETY: an element of ours, only touched atomically.
                     Some(at) => Ok(unsafe { T::$operation(at, value) }),
-                    None => self.atomic_far(stringify!($operation), AtomicOp::$op, rank, index, value, value),
+                    None => self.atomic_remote(stringify!($operation), AtomicOp::$op, rank, index, value, value),
                 }
             }
 
@@ -171,7 +171,7 @@ macro_rules! operations {
                 match self.element(rank, index) {
                     // SAFETY: as above.
                     Some(at) => Ok(unsafe { T::compare_swap(at, expected, new) }),
-                    None => self.atomic_far("compare_swap", AtomicOp::CompareSwap, rank, index, new, expected),
+                    None => self.atomic_remote("compare_swap", AtomicOp::CompareSwap, rank, index, new, expected),
                 }
             }
         }

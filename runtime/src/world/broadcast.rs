@@ -125,14 +125,14 @@ impl World {
     /// Waits for a piece, and after [`LONG`] asks who should send it.
     fn await_piece(&self, number: u64, head: Head) -> Result<Piece> {
         let came = RefCell::new(None);
-        let look = || {
+        let poll = || {
             let data = self.messages.take_broadcast(number).map(Piece::Data);
             let question = || self.messages.take_question(number).map(Piece::Question);
             let elsewhere = || self.messages.who_is_elsewhere(number).map(|rank| Piece::Elsewhere(rank as u32));
             *came.borrow_mut() = data.or_else(question).or_else(elsewhere);
             came.borrow().is_some()
         };
-        match self.engine.wait_together_for(DOING, LONG, look) {
+        match self.engine.wait_together_for(DOING, LONG, poll) {
             Err(Error::TimedOut { .. }) => {
                 let (n, root) = (self.size(), head.root as usize);
                 let place = (self.rank() + n - root) % n;
@@ -141,7 +141,7 @@ impl World {
                 if parent != root {
                     self.messages.ask_broadcast(parent, number, &[]);
                 }
-                self.engine.wait_together(DOING, look)?;
+                self.engine.wait_together(DOING, poll)?;
             }
             outcome => outcome?,
         }

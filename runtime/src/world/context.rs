@@ -328,7 +328,7 @@ impl ThreadContext {
         let stage = stage.unwrap_or_else(|error| Stage::Done(Err(error)));
         let mut posted = ThreadPosted { stream: Arc::clone(&self.stream), doing, stage, array: PhantomData };
         // On its way now, if there is room.
-        posted.look();
+        posted.try_advance();
         posted
     }
 
@@ -524,14 +524,14 @@ enum Stage<R> {
 impl<R> ThreadPosted<'_, R> {
     /// Whether it is done, so that [`ThreadPosted::wait`] does not wait. Makes progress.
     pub fn is_done(&mut self) -> bool {
-        let done = self.look();
+        let done = self.try_advance();
         if !done {
             self.stream.idle_poll();
         }
         done
     }
 
-    fn look(&mut self) -> bool {
+    fn try_advance(&mut self) -> bool {
         if matches!(self.stage, Stage::Done(_)) {
             return true;
         }
@@ -565,8 +565,8 @@ impl<R> ThreadPosted<'_, R> {
     /// [`Error::InsideHandler`](crate::Error::InsideHandler).
     pub fn wait(mut self) -> Result<R> {
         let stream = Arc::clone(&self.stream);
-        if !self.look() {
-            stream.wait_for(self.doing, || self.look())?;
+        if !self.try_advance() {
+            stream.wait_for(self.doing, || self.try_advance())?;
         }
         self.take()
     }

@@ -161,7 +161,7 @@ impl World {
         (job.place_here(self.engine.rank), job.ranks_here())
     }
 
-    /// The node that a rank runs on, numbered from 0 in the order of the ranks. Ranks of a node are near to each other:
+    /// The node that a rank runs on, numbered from 0 in the order of the ranks. Ranks of a node share memory:
     /// collectives and aggregation send less between nodes than within one. Under mpirun and srun a node is a host (see the
     /// setting `BELLWETHER_HOST`); a simulated job has those of
     /// [`sim::Config::nodes`](crate::transport::sim::Config::nodes); any other is on one node.
@@ -288,7 +288,7 @@ impl World {
         self.pace().map_or_else(|| self.started.elapsed(), Pace::now)
     }
 
-    /// Lets `time` pass without a look at messages, as a computation would. On a simulated network it is virtual.
+    /// Lets `time` pass without a poll, as a computation would. On a simulated network it is virtual.
     pub fn sleep(&self, time: Duration) {
         match self.pace() {
             Some(pace) => pace.pause(time),
@@ -430,7 +430,7 @@ impl World {
     fn finish_together(&self) -> Result<()> {
         let running = self.begin("leaving")?;
         self.engine.job.begin_to_leave(self.engine.rank);
-        // All messages have arrived, and so have those that their handlers sent, when two looks in turn find as many
+        // All messages have arrived, and so have those that their handlers sent, when two polls in turn find as many
         // delivered as sent, and no more the second time (Mattern's four counters, 1987).
         let mut before = None;
         loop {

@@ -46,7 +46,7 @@ impl<T: Pod> Symmetric<T> {
         const DOING: &str = "get_pieces";
         self.check_pieces(DOING, pieces, Some(values.len()))?;
         if !self.engine().routes.all_mapped() {
-            return self.engine().far_gather(DOING, self.places(pieces), bytemuck::cast_slice_mut(values));
+            return self.engine().remote_gather(DOING, self.places(pieces), bytemuck::cast_slice_mut(values));
         }
         self.copy_pieces(pieces, values)
     }

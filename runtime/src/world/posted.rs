@@ -15,7 +15,7 @@ use crate::error::Result;
 /// An operation that is under way: a future, or [`wait`](Self::wait) for it, or for [all](Self::wait_all) of several.
 ///
 /// It was posted when it was made, and goes on while others are made. Where memory is mapped it is done at once, but for
-/// an atomic at a node-mate in a job over several nodes. It owns
+/// an atomic at a rank of the same node in a job over several nodes. It owns
 /// its buffers, so dropping it is safe at any time: a get is forgotten then, a put or an atomic still happens.
 ///
 /// Wait for it before the phase of its array changes, and before its array is dropped. What it had posted by then is waited
@@ -68,7 +68,7 @@ impl<R> Posted<R> {
         let stage = stage.unwrap_or_else(|error| Stage::Done(Err(error)));
         let mut posted = Posted { engine: OneThread::new(Rc::clone(engine)), doing, stage: OneThread::new(stage) };
         // On its way now, if there is room.
-        posted.look();
+        posted.try_advance();
         posted
     }
 
@@ -109,12 +109,12 @@ impl<R> Posted<R> {
     /// Whether it is done, so that [`Posted::wait`] does not wait. Polls.
     pub fn is_done(&mut self) -> bool {
         if !matches!(*self.stage, Stage::Done(_)) {
-            // Where time is virtual, a loop of looks lets it pass.
+            // Where time is virtual, a loop of polls lets it pass.
             if self.engine.turn() == 0 && self.engine.check_outside_handler(self.doing).is_ok() {
                 self.engine.idle_poll();
             }
         }
-        self.look()
+        self.try_advance()
     }
 
     /// Waits until all of them are done, and gives what they give, in their order. What takes several steps
@@ -135,7 +135,7 @@ impl<R> Posted<R> {
     }
 
     /// Whether it is done.
-    fn look(&mut self) -> bool {
+    fn try_advance(&mut self) -> bool {
         if !matches!(*self.stage, Stage::Done(_))
             && let Some(outcome) = self.advance().transpose()
         {
@@ -162,7 +162,7 @@ impl<R> Future for Posted<R> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
         let engine = Rc::clone(&self.engine);
-        engine.look(self.doing, context, || self.advance())
+        engine.poll_ready(self.doing, context, || self.advance())
     }
 }
 
@@ -188,9 +188,9 @@ impl<T: Pod> Symmetric<T> {
     /// The future form of [`Symmetric::get`].
     pub fn get_async(&self, rank: usize, index: usize) -> Posted<T> {
         const DOING: &str = "get_async";
-        let stage = match self.near(rank, index, 1) {
+        let stage = match self.is_mapped_range(rank, index, 1) {
             true => Ok(Stage::Done(self.get(rank, index))),
-            false => self.far_get(DOING, rank, index, 1, |bytes, _| bytemuck::pod_read_unaligned(&bytes)),
+            false => self.remote_get(DOING, rank, index, 1, |bytes, _| bytemuck::pod_read_unaligned(&bytes)),
         };
         Posted::new(self.engine(), DOING, stage)
     }
@@ -198,16 +198,16 @@ impl<T: Pod> Symmetric<T> {
     /// The future form of [`Symmetric::get_slice`]: reads `count` elements.
     pub fn get_slice_async(&self, rank: usize, start: usize, count: usize) -> Posted<Vec<T>> {
         const DOING: &str = "get_slice_async";
-        let stage = if self.near(rank, start, count) {
+        let stage = if self.is_mapped_range(rank, start, count) {
             let mut values = vec![T::zeroed(); count];
             Ok(Stage::Done(self.get_slice(rank, start, &mut values).map(|()| values)))
         } else {
-            self.far_get(DOING, rank, start, count, collect)
+            self.remote_get(DOING, rank, start, count, collect)
         };
         Posted::new(self.engine(), DOING, stage)
     }
 
-    fn far_get<R>(
+    fn remote_get<R>(
         &self,
         doing: &'static str,
         rank: usize,
@@ -233,8 +233,8 @@ impl<T: Pod> Symmetric<T> {
     /// The future form of [`Symmetric::put_slice`]: ready when the elements are visible at the target. `values` may be
     /// changed when this returns.
     pub fn put_slice_async(&self, rank: usize, start: usize, values: &[T]) -> Posted<()> {
-        let near = self.near(rank, start, values.len());
-        let stage = self.put_slice(rank, start, values).map(|()| match near {
+        let mapped = self.is_mapped_range(rank, start, values.len());
+        let stage = self.put_slice(rank, start, values).map(|()| match mapped {
             true => Stage::Done(Ok(())),
             false => Stage::Put(rank, || ()),
         });

@@ -190,7 +190,9 @@ impl Progress {
     /// [`World::fence`], with its error.
     pub fn quiet(&self, doing: &'static str) -> impl Future<Output = Result<()>> + use<> {
         let engine = Rc::clone(&self.engine);
-        std::future::poll_fn(move |context| engine.look(doing, context, || Ok(engine.try_quiet(doing)?.then_some(()))))
+        std::future::poll_fn(move |context| {
+            engine.poll_ready(doing, context, || Ok(engine.try_quiet(doing)?.then_some(())))
+        })
     }
 
     /// As [`World::node_of`]; 0 for a rank that there is not.
@@ -247,11 +249,11 @@ mod tests {
 
     #[test]
     fn a_wait_that_has_slept_looks_for_long_again_when_something_came() {
-        let looks = crate::Threads::new(1).deadline(Duration::from_secs(20)).run(|world| {
+        let polls = crate::Threads::new(1).deadline(Duration::from_secs(20)).run(|world| {
             let engine = world.engine();
-            let sleeps = || engine.status(0).looks.load(Ordering::Relaxed);
+            let sleeps = || engine.status(0).wakes.load(Ordering::Relaxed);
             let (before, task, mut began) = (sleeps(), Rc::new(Second::default()), None);
-            let mut looks = 0;
+            let mut polls = 0;
             let ready = || {
                 if sleeps() > before && task.0.get() == 0 && Rc::weak_count(&task) == 0 {
                     engine.add_background(Rc::downgrade(&(Rc::clone(&task) as Rc<dyn Background>)));
@@ -259,13 +261,13 @@ mod tests {
                 if task.0.get() < 2 {
                     return false;
                 }
-                looks += 1;
+                polls += 1;
                 sleeps() > *began.get_or_insert_with(sleeps)
             };
             engine.wait_until("until the second sleep", None, ready).expect("waits");
-            (looks, engine.patience().spins)
+            (polls, engine.patience().spins)
         });
-        let (looks, spins) = looks.expect("runs")[0];
-        assert!(looks > spins, "slept again after {looks} looks, not {spins}");
+        let (polls, spins) = polls.expect("runs")[0];
+        assert!(polls > spins, "slept again after {polls} polls, not {spins}");
     }
 }

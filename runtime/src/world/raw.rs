@@ -96,8 +96,8 @@ impl World {
         let len = source.len();
         let mut carried = false;
         if len == 0 {
-        } else if self.is_far(rank) {
-            self.check_far(NAME, rank, to, len)?;
+        } else if self.is_remote(rank) {
+            self.check_remote(NAME, rank, to, len)?;
             match self.registered(NAME, rank, to, len)? {
                 Some(offset) => self.put_registered(NAME, rank, offset, source)?,
                 None => {
@@ -146,8 +146,8 @@ impl World {
         const NAME: &str = "get from an address";
         self.check_transfer(NAME, rank, from, len, bells)?;
         if len == 0 {
-        } else if self.is_far(rank) {
-            self.check_far(NAME, rank, from, len)?;
+        } else if self.is_remote(rank) {
+            self.check_remote(NAME, rank, from, len)?;
             if let Some(offset) = self.readable(NAME, rank, from, len)? {
                 // SAFETY: the caller's: `here` is valid for writing so many bytes.
                 let here = unsafe { std::slice::from_raw_parts_mut(here, len) };
@@ -208,11 +208,11 @@ impl World {
     }
 
     /// Whether memory of `rank` is reached by its messages only.
-    fn is_far(&self, rank: usize) -> bool {
+    fn is_remote(&self, rank: usize) -> bool {
         !self.engine.routes.is_mapped(rank)
     }
 
-    fn check_far(&self, operation: &'static str, rank: usize, address: usize, length: usize) -> Result<()> {
+    fn check_remote(&self, operation: &'static str, rank: usize, address: usize, length: usize) -> Result<()> {
         if self.among_slots(rank, address) && self.in_segment(rank, address, length).is_none() {
             return Err(Error::BadAddress { operation, rank, address, length });
         }
@@ -312,7 +312,7 @@ impl World {
     /// Adds one to the counter at address `bell` of `rank`: directly in a segment, else by a message.
     fn ring_address(&self, rank: usize, bell: usize) -> Result<()> {
         match self.in_segment(rank, bell, size_of::<AtomicI32>()) {
-            Some(_) if self.is_far(rank) => self.messages.ring_outside(rank, bell),
+            Some(_) if self.is_remote(rank) => self.messages.ring_outside(rank, bell),
             Some(word) => {
                 // SAFETY: backed and aligned; that a counter lies there is the caller's word. Release: who sees the
                 // ring sees the data.

@@ -299,10 +299,10 @@ impl World {
     ) -> Result<()> {
         let local = Local::From(source.as_ptr());
         // SAFETY: borrowed until this returns.
-        if unsafe { self.engine.far_straight(operation, rank, offset, local, source.len()) }? {
+        if unsafe { self.engine.remote_straight(operation, rank, offset, local, source.len()) }? {
             return Ok(());
         }
-        self.engine.far_put(rank, offset, source)
+        self.engine.remote_put(rank, offset, source)
     }
 
     /// Gets over the network: into a long buffer without a copy.
@@ -315,10 +315,10 @@ impl World {
     ) -> Result<()> {
         let local = Local::Into(into.as_mut_ptr());
         // SAFETY: borrowed until this returns.
-        if unsafe { self.engine.far_straight(operation, rank, offset, local, into.len()) }? {
+        if unsafe { self.engine.remote_straight(operation, rank, offset, local, into.len()) }? {
             return Ok(());
         }
-        self.engine.far_get(operation, rank, offset, into)
+        self.engine.remote_get(operation, rank, offset, into)
     }
 
     /// Sends pieces, each while the segment is open: the owner gets it before this rank's word that it uses it no more.
@@ -409,7 +409,7 @@ impl World {
         Ok(())
     }
 
-    /// Where bytes at an address of `rank`, which is near, are here, if they are mapped.
+    /// Where bytes at an address of `rank`, which is mapped, are in this process, if anywhere.
     fn mapped_here(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
         if rank == self.rank() { Some(address as *mut u8) } else { self.in_segment(rank, address, len) }
     }

@@ -18,7 +18,7 @@ pub struct ThreadArray<'a, T> {
     base: *mut T,
     stride: usize,
     /// First of the ranks whose part is put to and read directly, and how many there are.
-    near: [usize; 2],
+    mapped: [usize; 2],
     /// Ranks whose part is a pointer away, also to atomics: all, or none.
     reach: usize,
     len: usize,
@@ -47,12 +47,12 @@ impl<T: Pod> Symmetric<T> {
     /// The array for any thread of this rank; see [`World::context`](super::World::context).
     pub fn for_threads(&self) -> ThreadArray<'_, T> {
         let engine = self.engine();
-        let near = engine.routes.stores();
+        let mapped = engine.routes.stores();
         ThreadArray {
             // SAFETY: inside the slot of rank 0.
             base: unsafe { engine.node.slot(0).add(self.offset()) }.cast(),
             stride: 1 << engine.node.stride_log2(),
-            near: [near.start, near.len()],
+            mapped: [mapped.start, mapped.len()],
             reach: engine.routes.processor_atomics(),
             len: self.len(),
             offset: self.offset(),
@@ -76,9 +76,9 @@ impl<T: Pod> ThreadArray<'_, T> {
     /// Where these elements are in mapped memory, if they exist and are put to and read directly.
     #[inline(always)]
     pub(super) fn mapped(&self, rank: usize, start: usize, count: usize) -> Option<*mut T> {
-        let is_near = rank.wrapping_sub(self.near[0]) < self.near[1];
+        let is_mapped = rank.wrapping_sub(self.mapped[0]) < self.mapped[1];
         // SAFETY: slots lie a stride apart, and the array at the same offset in each; in range, as just checked.
-        (is_near && start <= self.len && count <= self.len - start)
+        (is_mapped && start <= self.len && count <= self.len - start)
             .then(|| unsafe { self.base.byte_add(rank * self.stride).add(start) })
     }
 

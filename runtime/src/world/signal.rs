@@ -58,7 +58,7 @@ impl Symmetric<u64> {
     /// [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`]; over a network [`crate::Error::PeerLost`].
     #[inline]
     pub fn signal(&self, rank: usize, index: usize) -> Result<()> {
-        let Some(at) = self.element(rank, index) else { return self.signal_far(rank, index) };
+        let Some(at) = self.element(rank, index) else { return self.signal_remote(rank, index) };
         // SAFETY: an element of ours; words that are signalled are only touched atomically. Release pairs with the
         // Acquire load in `signals`.
         unsafe { AtomicU64::from_ptr(at) }.fetch_add(1, Ordering::Release);
@@ -67,14 +67,14 @@ impl Symmetric<u64> {
     }
 
     #[cold]
-    fn signal_far(&self, rank: usize, index: usize) -> Result<()> {
+    fn signal_remote(&self, rank: usize, index: usize) -> Result<()> {
         let offset = self.range("signal", rank, index, 1)?;
-        self.engine().far_ring(rank, offset)?;
+        self.engine().remote_ring(rank, offset)?;
         self.engine().settle_mapped(rank);
         Ok(())
     }
 
-    /// How often this rank's word `index` has been signalled. A look, no poll: see [`Symmetric::load`].
+    /// How often this rank's word `index` has been signalled. Reads memory and makes no progress: see [`Symmetric::load`].
     ///
     /// # Panics
     /// If the index is out of bounds.
@@ -125,7 +125,7 @@ impl Future for Signalled<'_> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<u64>> {
-        self.signals.engine().look(WAITING, context, || {
+        self.signals.engine().poll_ready(WAITING, context, || {
             let count = self.signals.signals(self.index);
             Ok((count >= self.at_least).then_some(count))
         })

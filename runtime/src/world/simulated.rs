@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::start::{Opened, Place};
 use super::{Builder, World};
 use crate::bootstrap::results::Results;
-use crate::engine::{Far, Network, Pace, Surroundings};
+use crate::engine::{Network, Pace, RemoteAccess, Surroundings};
 use crate::error::{Error, Loss, Result};
 use crate::membership::JobMemory;
 use crate::membership::liveness::SimulatedPeers;
@@ -45,7 +45,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// A job with one rank for each card of such a network.
+    /// A job with one rank for each NIC of such a network.
     pub fn new(config: sim::Config) -> Simulated {
         Simulated { network: sim::Network::new(config), settings: Settings::default(), arrange: |_, _| {} }
     }
@@ -116,7 +116,7 @@ impl Simulated {
                     arrange(rank, &mut chosen);
                     let open = |number: usize| {
                         let domain = devices[number].open(&resources[number]).map_err(failed)?;
-                        Ok(Box::new(Network::open(number, "simulated", domain, surroundings)?) as Box<dyn Far>)
+                        Ok(Box::new(Network::open(number, "simulated", domain, surroundings)?) as Box<dyn RemoteAccess>)
                     };
                     let networks = chosen.into_iter().map(open).collect::<Result<_>>()?;
                     Ok(Opened { networks, pace: Some(pace) })

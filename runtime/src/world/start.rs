@@ -10,7 +10,7 @@ use super::allocate::Allocator;
 use super::heaps::Heaps;
 use super::{OneThread, World};
 use crate::bootstrap::{self, Way};
-use crate::engine::{Engine, Far, Mapping, Pace, Surroundings, open_networks};
+use crate::engine::{Engine, Mapping, Pace, RemoteAccess, Surroundings, open_networks};
 use crate::error::{Error, Loss, Result};
 use crate::hash;
 use crate::membership::nodes::Nodes;
@@ -57,7 +57,7 @@ pub(super) type Opener = Box<dyn FnOnce(Surroundings<'_>) -> Result<Opened>>;
 /// The networks of a job, none where all memory is mapped, and what passes the time where that is not the clock.
 #[derive(Default)]
 pub(super) struct Opened {
-    pub(super) networks: Vec<Box<dyn Far>>,
+    pub(super) networks: Vec<Box<dyn RemoteAccess>>,
     pub(super) pace: Option<Box<dyn Pace + Send>>,
 }
 

@@ -18,7 +18,7 @@ use crate::team::title::{Asked, Kind};
 /// An array of `len` elements at every rank, that every rank can read and write, one-sided.
 ///
 /// On one node a put is a bounds check and a store: no lock, no system call, and nothing needed from the target. On a
-/// simulated network it is a message to the target's card, or, where that does not serve it, to the target's progress.
+/// simulated network it is a message to the target's NIC, or, where that does not serve it, to the target's progress.
 /// A put returns when its source may be changed; when it is visible at the target is said at [`World::fence`].
 /// Elements are zero at first. Dropping the handle is local; the memory is used again when all ranks have dropped
 /// theirs, at the next allocation, before which each waits for what it has under way there.
@@ -35,7 +35,7 @@ pub struct Symmetric<T> {
     /// Ranks whose part is a pointer away, also to atomics and bells: all, or none.
     reach: usize,
     /// First of the ranks whose part is put to and read directly, and how many there are.
-    near: [usize; 2],
+    mapped: [usize; 2],
     /// All ranks below it are among those, which spares a subtraction: on one node all, on others than the first none.
     low: usize,
     len: usize,
@@ -97,13 +97,13 @@ impl<T> Symmetric<T> {
         const { assert!(align_of::<T>() <= LINE, "elements are aligned to at most a cache line") };
         // SAFETY: inside the slot of rank 0.
         let base = unsafe { engine.node.slot(0).add(block.offset) }.cast();
-        let (stride, reach, near) =
+        let (stride, reach, mapped) =
             (1 << engine.node.stride_log2(), engine.routes.processor_atomics(), engine.routes.stores());
-        let low = if near.start == 0 { near.len() } else { 0 };
-        let near = [near.start, near.len()];
+        let low = if mapped.start == 0 { mapped.len() } else { 0 };
+        let mapped = [mapped.start, mapped.len()];
         let elements = PhantomData;
         let (engine, base) = (OneThread::new(engine), OneThread::new(base));
-        Symmetric { block, engine, base, stride, reach, near, low, len, elements }
+        Symmetric { block, engine, base, stride, reach, mapped, low, len, elements }
     }
 
     /// The progress of the rank that holds this.
@@ -156,8 +156,8 @@ impl<T: Pod> Symmetric<T> {
         // Each bound has a cold call of its own: two branches to one are joined, and cost instructions of the hot path.
         if rank >= self.low {
             cold_path();
-            if !self.is_near(rank) {
-                return self.put_one_far(rank, index, value).map_or(Ok(()), |error| Err(*error));
+            if !self.is_mapped(rank) {
+                return self.put_one_remote(rank, index, value).map_or(Ok(()), |error| Err(*error));
             }
         }
         if index >= self.len {
@@ -177,8 +177,8 @@ impl<T: Pod> Symmetric<T> {
         // Two cold calls, as in `put`.
         if rank >= self.low {
             cold_path();
-            if !self.is_near(rank) {
-                return self.get_one_far(rank, index).map_err(|error| *error);
+            if !self.is_mapped(rank) {
+                return self.get_one_remote(rank, index).map_err(|error| *error);
             }
         }
         if index >= self.len {
@@ -196,7 +196,7 @@ impl<T: Pod> Symmetric<T> {
     pub fn put_bell(&self, rank: usize, index: usize, value: T, bell: &Bell) -> Result<()> {
         // Also for an index that does not exist: its error names this call.
         if rank >= self.reach || index >= self.len {
-            return self.put_ring_far("put_bell", rank, index, &[value], bell);
+            return self.put_ring_remote("put_bell", rank, index, &[value], bell);
         }
         self.put(rank, index, value)?;
         bell.ring(rank)
@@ -208,8 +208,8 @@ impl<T: Pod> Symmetric<T> {
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then nothing was written. Over a network [`Error::PeerLost`].
     #[inline]
     pub fn put_slice(&self, rank: usize, start: usize, values: &[T]) -> Result<()> {
-        if !self.near(rank, start, values.len()) {
-            return self.put_slice_far(rank, start, values).map_or(Ok(()), |error| Err(*error));
+        if !self.is_mapped_range(rank, start, values.len()) {
+            return self.put_slice_remote(rank, start, values).map_or(Ok(()), |error| Err(*error));
         }
         // SAFETY: in range, as just checked; `values` is private memory, so nothing overlaps.
         unsafe { copy::copy(self.at(rank, start).cast(), values.as_ptr().cast(), size_of_val(values)) };
@@ -251,7 +251,7 @@ impl<T: Pod> Symmetric<T> {
             let mut values = vec![T::zeroed(); count];
             source.read(from.start, &mut values);
             self.write(start, &values);
-        } else if self.is_near(rank) {
+        } else if self.is_mapped(rank) {
             // SAFETY: both in range, as just checked, and of two ranks.
             unsafe {
                 copy::copy(
@@ -261,7 +261,7 @@ impl<T: Pod> Symmetric<T> {
                 )
             };
         } else {
-            engine.far_put_own(rank, offset, own, count * size_of::<T>())?;
+            engine.remote_put_own(rank, offset, own, count * size_of::<T>())?;
         }
         Ok(())
     }
@@ -272,8 +272,8 @@ impl<T: Pod> Symmetric<T> {
     /// As [`Symmetric::put_slice`]; then the bell is not rung.
     #[inline]
     pub fn put_slice_bell(&self, rank: usize, start: usize, values: &[T], bell: &Bell) -> Result<()> {
-        if rank >= self.reach || !self.near(rank, start, values.len()) {
-            return self.put_ring_far("put_slice_bell", rank, start, values, bell);
+        if rank >= self.reach || !self.is_mapped_range(rank, start, values.len()) {
+            return self.put_ring_remote("put_slice_bell", rank, start, values, bell);
         }
         self.put_slice(rank, start, values)?;
         bell.ring(rank)
@@ -286,15 +286,15 @@ impl<T: Pod> Symmetric<T> {
     /// and [`Error::InsideHandler`], as for [`Symmetric::get`] and the atomics: what has to be waited for.
     #[inline]
     pub fn get_slice(&self, rank: usize, start: usize, values: &mut [T]) -> Result<()> {
-        if !self.near(rank, start, values.len()) {
-            return self.get_far("get_slice", rank, start, values);
+        if !self.is_mapped_range(rank, start, values.len()) {
+            return self.get_remote("get_slice", rank, start, values);
         }
         // SAFETY: as in `put_slice`.
         unsafe { copy::copy(values.as_mut_ptr().cast(), self.at(rank, start).cast(), size_of_val(values)) };
         Ok(())
     }
 
-    /// This rank's own element. A look, no poll: on a simulated network a loop of looks alone never ends, since time
+    /// This rank's own element. Reads memory and makes no progress: on a simulated network a loop of loads alone never ends, since time
     /// passes only while ranks wait ([`super::World::wait_until`]).
     ///
     /// # Panics
@@ -355,10 +355,10 @@ impl<T: Pod> Symmetric<T> {
         self.ptr(rank).filter(|_| !announced || rank == self.engine.rank)
     }
 
-    /// Whether that rank's part is put to and read directly. One look for both bounds.
+    /// Whether that rank's part is put to and read directly. One comparison for both bounds.
     #[inline(always)]
-    fn is_near(&self, rank: usize) -> bool {
-        rank.wrapping_sub(self.near[0]) < self.near[1]
+    fn is_mapped(&self, rank: usize) -> bool {
+        rank.wrapping_sub(self.mapped[0]) < self.mapped[1]
     }
 
     /// The element, if it exists and is a pointer away, also to atomics.
@@ -379,8 +379,8 @@ impl<T: Pod> Symmetric<T> {
 
     /// Whether these elements exist and are put to and read directly.
     #[inline(always)]
-    pub(super) fn near(&self, rank: usize, start: usize, count: usize) -> bool {
-        self.is_near(rank) && start <= self.len && count <= self.len - start
+    pub(super) fn is_mapped_range(&self, rank: usize, start: usize, count: usize) -> bool {
+        self.is_mapped(rank) && start <= self.len && count <= self.len - start
     }
 
     /// Where these elements lie in the slot of `rank`, if they exist.
@@ -392,18 +392,18 @@ impl<T: Pod> Symmetric<T> {
         Ok(self.block.offset + start * size_of::<T>())
     }
 
-    /// For what is not [near](Self::near): an error, or a put over the network.
+    /// For what is not mapped (`is_mapped_range`): an error, or a put over the network.
     #[cold]
-    fn put_far(&self, operation: &'static str, rank: usize, start: usize, values: &[T]) -> Result<()> {
+    fn put_remote(&self, operation: &'static str, rank: usize, start: usize, values: &[T]) -> Result<()> {
         let offset = self.range(operation, rank, start, values.len())?;
-        self.engine.far_put(rank, offset, bytemuck::cast_slice(values))
+        self.engine.remote_put(rank, offset, bytemuck::cast_slice(values))
     }
 
-    /// As [`Symmetric::put_far`]. What it takes and gives fits in registers, so that a loop of puts keeps its own there.
+    /// As [`Symmetric::put_remote`]. What it takes and gives fits in registers, so that a loop of puts keeps its own there.
     #[cold]
     #[inline(never)]
-    fn put_slice_far(&self, rank: usize, start: usize, values: &[T]) -> Option<Box<Error>> {
-        self.put_far("put_slice", rank, start, values).err().map(Box::new)
+    fn put_slice_remote(&self, rank: usize, start: usize, values: &[T]) -> Option<Box<Error>> {
+        self.put_remote("put_slice", rank, start, values).err().map(Box::new)
     }
 
     /// The error of an index that does not exist. What it takes and gives fits in registers.
@@ -413,24 +413,24 @@ impl<T: Pod> Symmetric<T> {
         Box::new(Error::OutOfBounds { operation, rank, start: index, count: 1, available: self.len })
     }
 
-    /// As [`Symmetric::put_slice_far`], for one element.
+    /// As [`Symmetric::put_slice_remote`], for one element.
     #[cold]
     #[inline(never)]
-    fn put_one_far(&self, rank: usize, index: usize, value: T) -> Option<Box<Error>> {
-        self.put_far("put", rank, index, &[value]).err().map(Box::new)
+    fn put_one_remote(&self, rank: usize, index: usize, value: T) -> Option<Box<Error>> {
+        self.put_remote("put", rank, index, &[value]).err().map(Box::new)
     }
 
-    /// As [`Symmetric::get_far`], for one element. What it takes and gives fits in registers.
+    /// As [`Symmetric::get_remote`], for one element. What it takes and gives fits in registers.
     #[cold]
     #[inline(never)]
-    fn get_one_far(&self, rank: usize, index: usize) -> Result<T, Box<Error>> {
+    fn get_one_remote(&self, rank: usize, index: usize) -> Result<T, Box<Error>> {
         let mut value = [T::zeroed()];
-        self.get_far("get", rank, index, &mut value).map(|()| value[0]).map_err(Box::new)
+        self.get_remote("get", rank, index, &mut value).map(|()| value[0]).map_err(Box::new)
     }
 
-    /// As [`Symmetric::put_far`], with a bell.
+    /// As [`Symmetric::put_remote`], with a bell.
     #[cold]
-    fn put_ring_far(
+    fn put_ring_remote(
         &self,
         operation: &'static str,
         rank: usize,
@@ -439,14 +439,14 @@ impl<T: Pod> Symmetric<T> {
         bell: &Bell,
     ) -> Result<()> {
         let offset = self.range(operation, rank, start, values.len())?;
-        bell.words.put_ring_far(&self.engine, rank, offset, bytemuck::cast_slice(values))
+        bell.words.put_ring_remote(&self.engine, rank, offset, bytemuck::cast_slice(values))
     }
 
-    /// For what is not [near](Self::near): an error, or a get over the network.
+    /// For what is not mapped (`is_mapped_range`): an error, or a get over the network.
     #[cold]
-    fn get_far(&self, operation: &'static str, rank: usize, start: usize, values: &mut [T]) -> Result<()> {
+    fn get_remote(&self, operation: &'static str, rank: usize, start: usize, values: &mut [T]) -> Result<()> {
         let offset = self.range(operation, rank, start, values.len())?;
-        self.engine.far_get(operation, rank, offset, bytemuck::cast_slice_mut(values))
+        self.engine.remote_get(operation, rank, offset, bytemuck::cast_slice_mut(values))
     }
 }
 

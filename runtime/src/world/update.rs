@@ -22,7 +22,7 @@ impl<T: Word> Symmetric<T> {
             let found = match self.element(rank, index) {
                 // SAFETY: an element of ours, as long and as aligned, only touched atomically.
                 Some(at) => unsafe { T::Bits::compare_swap(at.cast(), expected, new) },
-                None => self.atomic_far("fetch_update", AtomicOp::CompareSwap, rank, index, new, expected)?,
+                None => self.atomic_remote("fetch_update", AtomicOp::CompareSwap, rank, index, new, expected)?,
             };
             if found == expected {
                 return Ok(bytemuck::cast(found));

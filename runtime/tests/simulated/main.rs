@@ -151,7 +151,7 @@ fn what_stays_on_a_node_does_not_touch_the_network() {
             assert_eq!(bytes(most - 100)?.wait()?, most - 100);
             assert!(matches!(bytes(most + 1), Err(Error::OutOfMemory { .. })), "longer than the network's");
             world.barrier()?;
-            assert_eq!(network.delivered(), before, "a node-mate was reached over the network");
+            assert_eq!(network.delivered(), before, "a rank of the node was reached over the network");
             world.barrier()?;
             counter.fetch_add(0, 0, 1)?;
             world.barrier()?;
@@ -162,7 +162,7 @@ fn what_stays_on_a_node_does_not_touch_the_network() {
     }
 }
 
-/// Signals go over the network also to node-mates, who are reached faster by all else.
+/// Signals go over the network also to ranks of the node, who are reached faster by all else.
 #[test]
 fn nothing_overtakes_a_signal_to_a_node_mate() {
     check("nothing_overtakes_a_signal_to_a_node_mate", 5, |seed| {

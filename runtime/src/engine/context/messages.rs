@@ -151,7 +151,7 @@ impl Stream {
         self.check_own(DOING)?;
         self.check_alive(to, DOING)?;
         if self.network.is_some() && !self.routes.has_lane(to) {
-            return self.attempt_far(outlet, to, id, header, payload);
+            return self.attempt_remote(outlet, to, id, header, payload);
         }
         // Borrowed while nothing else of the program runs: a handler may use the same context.
         let mut outlet = outlet.borrow_mut();
@@ -169,9 +169,9 @@ impl Stream {
     }
 
     #[cold]
-    fn attempt_far(&self, outlet: &RefCell<Outlet>, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
+    fn attempt_remote(&self, outlet: &RefCell<Outlet>, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
         let mut driven = self.driven();
-        let (asked, limit) = (payload.len() + 8, driven.far.largest_message());
+        let (asked, limit) = (payload.len() + 8, driven.networks.largest_message());
         if asked > limit {
             let setting = "the network's largest message, or send less at a time";
             return Err(Error::OutOfMemory { what: "message memory", asked, free: limit, limit, setting });
@@ -181,7 +181,7 @@ impl Stream {
         let mut sent = Sent::NoRoom;
         if windows.leave_room(to, asked) || self.read_handled(&mut outlet, &mut driven, to, asked)? {
             outlet.count();
-            let posted = driven.far.to(to).send(to, id, true, header, payload);
+            let posted = driven.networks.to(to).send(to, id, true, header, payload);
             if !matches!(posted, Ok(Sent::Done)) {
                 outlet.uncount();
             }
@@ -199,14 +199,14 @@ impl Stream {
         // One at a time: an answer of another rank is not wanted any more.
         let mut reading = outlet.asked.take().filter(|reading| reading.rank == to);
         let mut again = true;
-        let notices = driven.far.pace().map(|pace| pace.notices());
+        let notices = driven.networks.pace().map(|pace| pace.notices());
         loop {
             if reading.is_none() && notices.is_some_and(|notices| outlet.in_vain == Some((to, notices))) {
                 return Ok(false);
             }
             let mut current = reading.take().unwrap_or_else(|| {
                 let (offset, len) = (self.handled + self.rank * size_of::<u64>(), size_of::<u64>());
-                let get = Get::new(driven.far.largest_get(), None, [HeapRange { rank: to, offset, len }]);
+                let get = Get::new(driven.networks.largest_get(), None, [HeapRange { rank: to, offset, len }]);
                 Asked { rank: to, get, word: [0; 8], notices }
             });
             if !current.get.advance(&mut Driving { stream: self, driven }, DOING, &mut current.word)? {

@@ -205,7 +205,7 @@ struct Network {
 
 /// The state of a context on its networks; see the module for its lock.
 pub(crate) struct Driven {
-    far: ApartNetworks,
+    networks: ApartNetworks,
     /// Ranks that may be asleep while a ring to them is in flight, and whether they were seen asleep.
     nudges: Vec<(usize, bool)>,
     /// Ranks that its interface cannot reach.
@@ -218,7 +218,7 @@ pub(crate) struct Driven {
 
 impl std::fmt::Debug for Driven {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Driven({})", self.far.names())
+        write!(f, "Driven({})", self.networks.names())
     }
 }
 
@@ -243,7 +243,7 @@ impl Engine {
                 error => error.at(DOING, self.rank),
             })?;
             let driven = Driven {
-                far: apart,
+                networks: apart,
                 nudges: Vec::new(),
                 losses: self.losses.borrow().for_another(),
                 faults: VecDeque::new(),
@@ -306,7 +306,7 @@ impl Engine {
     pub(super) fn has_contexts(&self) -> bool {
         let shared = &self.contexts.shared;
         // Each context holds an `Arc` of it. Relaxed: whatever hands a context to another thread orders this. The count may be
-        // negative for a moment, while one thread takes a context up that another puts down.
+        // negative briefly, while one thread takes a context up that another puts down.
         Arc::strong_count(shared) as isize - 1 > shared.unused.load(Ordering::Relaxed)
     }
 
@@ -363,8 +363,8 @@ impl OpenStream {
                 let mut driven = self.driven();
                 let others = driven.tracking.give_up();
                 driven.nudges.clear();
-                // Another thread may hold the stream a moment longer; the interface ends now.
-                let closed = driven.far.close();
+                // Another thread may hold the stream briefly longer; the interface ends now.
+                let closed = driven.networks.close();
                 drop(driven);
                 drop(closed);
                 drop_all(others);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use super::super::claim::Claim;
-use super::super::far::{Answer, Soon};
 use super::super::operation::{Atomic, Change, Get, HeapRange, Issuer, Operation, Post};
+use super::super::remote_access::{Answer, Fetched};
 use super::{Driven, Stream};
 use crate::error::{Error, Result};
 use crate::memory::copy;
@@ -19,7 +19,7 @@ pub(super) struct Driving<'a> {
 
 impl Issuer for Driving<'_> {
     fn largest_get(&self) -> usize {
-        self.driven.far.largest_get()
+        self.driven.networks.largest_get()
     }
 
     fn mapped(&self, rank: usize) -> Option<*mut u8> {
@@ -32,7 +32,7 @@ impl Issuer for Driving<'_> {
     }
 
     fn request(&mut self, doing: &'static str, rank: usize, post: Post<'_>) -> Result<Option<Arc<Answer>>> {
-        post(self.driven.far.to(rank)).map_err(|error| self.stream.failed(self.driven, error, rank, doing))
+        post(self.driven.networks.to(rank)).map_err(|error| self.stream.failed(self.driven, error, rank, doing))
     }
 
     fn is_answered(&mut self, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool> {
@@ -71,7 +71,7 @@ impl Stream {
 
     /// Posts all of an operation.
     fn perform(&self, doing: &'static str, rank: usize, mut operation: Operation<&[u8]>) -> Result<()> {
-        self.wait(doing, |driven| match operation.post(driven.far.to(rank), rank) {
+        self.wait(doing, |driven| match operation.post(driven.networks.to(rank), rank) {
             Ok(sent) => Ok(sent == Sent::Done),
             Err(error) => Err(self.failed(driven, error, rank, doing)),
         })
@@ -80,7 +80,7 @@ impl Stream {
     /// In virtual time a store is an event that has to be announced.
     pub(super) fn announce(&self, rank: usize) {
         if self.network.as_ref().is_some_and(|network| network.paced)
-            && let Some(pace) = self.driven().far.pace()
+            && let Some(pace) = self.driven().networks.pace()
         {
             pace.notify(rank);
         }
@@ -103,7 +103,7 @@ impl Stream {
 
     /// A get of `len` bytes at `offset` of the slot of `rank`, in bounds, which is reached over the network. Nothing is posted yet.
     pub(crate) fn begin_get(&self, rank: usize, offset: usize, len: usize) -> Get {
-        Get::new(self.driven().far.largest_get(), None, [HeapRange { rank, offset, len }])
+        Get::new(self.driven().networks.largest_get(), None, [HeapRange { rank, offset, len }])
     }
 
     /// As [`Stream::get`], but only goes on with it as far as it can now; tells whether that is all.
@@ -135,9 +135,9 @@ impl Stream {
     /// # Errors
     /// As [`Stream::wait`].
     pub(crate) fn atomic(&self, doing: &'static str, rank: usize, offset: usize, change: Change) -> Result<u64> {
-        match self.insist(doing, rank, |far| far.atomic_now(rank, offset, change))? {
-            Soon::Now(word) => Ok(word),
-            Soon::Later(answer) => {
+        match self.insist(doing, rank, |network| network.atomic_now(rank, offset, change))? {
+            Fetched::Now(word) => Ok(word),
+            Fetched::Later(answer) => {
                 self.wait(doing, |driven| self.answered(driven, doing, rank, &answer))?;
                 Ok(answer.word.load(Ordering::Relaxed))
             }
@@ -155,7 +155,7 @@ impl Stream {
         offset: usize,
         change: Change,
     ) -> Result<Atomic> {
-        let answer = self.insist(doing, rank, |far| far.atomic(rank, offset, change))?;
+        let answer = self.insist(doing, rank, |network| network.atomic(rank, offset, change))?;
         Ok(Atomic::posted(rank, offset, change, answer))
     }
 
@@ -214,7 +214,7 @@ impl Stream {
             return Ok(());
         }
         self.check_alive(rank, doing)?;
-        let offset = self.driven().far.to(rank).ring_word(remote);
+        let offset = self.driven().networks.to(rank).ring_word(remote);
         self.perform(doing, rank, Operation::Ring { offset })?;
         self.nudge_after_ring(rank);
         Ok(())
@@ -223,7 +223,7 @@ impl Stream {
     /// A rank that sleeps may have to be woken after a ring.
     pub(super) fn nudge_after_ring(&self, rank: usize) {
         let mut driven = self.driven();
-        if driven.far.is_silent_to(rank) && self.job.is_here(rank) {
+        if driven.networks.is_silent_to(rank) && self.job.is_here(rank) {
             driven.nudges.push((rank, false));
             driven.nudge(self);
         }
@@ -240,7 +240,7 @@ impl Stream {
         self.job.wake(rank);
         if self.network.is_some() {
             let mut driven = self.driven();
-            if let Some(pace) = driven.far.pace() {
+            if let Some(pace) = driven.networks.pace() {
                 return pace.notify(rank);
             }
             driven.nudges.push((rank, true));
@@ -309,7 +309,7 @@ impl Stream {
         if self.network.is_some() {
             let driven = self.driven();
             // The next flush returns the error for a rank that cannot be reached any more.
-            let _ = driven.far.order();
+            let _ = driven.networks.order();
         }
         Ok(())
     }

@@ -103,7 +103,7 @@ impl Stream {
         }
         let Some(mut driven) = self.try_driven() else { return 0 };
         let done = driven.turn(self);
-        // To look for an error of a doubtful peer would wait until the roster knows.
+        // To check for an error of a doubtful peer would wait until the roster knows.
         if done == 0 && !driven.losses.has_doubts() {
             match driven.is_quiet(self, DOING) {
                 Ok(true) => uses.at_rest.store(count, Ordering::Relaxed),

@@ -120,8 +120,8 @@ impl Stream {
         self.check_alive(rank, DOING)?;
         self.wait(DOING, |driven| {
             // Held while it is posted, not while it waits for room. What is in flight when the bell is dropped is waited for.
-            let ring = &mut Operation::<&[u8]>::Ring { offset: driven.far.to(rank).ring_word(remote) };
-            match claim.hold(&self.changes, || ring.post(driven.far.to(rank), rank)) {
+            let ring = &mut Operation::<&[u8]>::Ring { offset: driven.networks.to(rank).ring_word(remote) };
+            match claim.hold(&self.changes, || ring.post(driven.networks.to(rank), rank)) {
                 None => Ok(true),
                 Some(Ok(sent)) => Ok(sent == Sent::Done),
                 Some(Err(error)) => Err(self.failed(driven, error, rank, DOING)),
@@ -131,7 +131,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Does what is due, without the lock: it may use the context. Returns how much that was: a wait for it looks again before it sleeps.
+    /// Does what is due, without the lock: it may use the context. Returns how much that was: a wait for it polls again before it sleeps.
     pub(super) fn happen_due(&self) -> usize {
         let mut done = 0;
         loop {

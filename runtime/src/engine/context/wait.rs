@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::Engine;
-use super::super::far::Far;
+use super::super::remote_access::RemoteAccess;
 use super::super::wait::Patience;
 use super::{ApartNetworks, Driven, Identity, Stream};
 use crate::error::{Error, Loss, Result};
@@ -230,7 +230,7 @@ impl Stream {
             return Err(Error::PeerLost { rank, cause, doing: doing.into() });
         }
         let Patience { spins, yields, .. } = self.patience;
-        if let (Some(pace), Some(engine)) = (driven.far.pace(), home) {
+        if let (Some(pace), Some(engine)) = (driven.networks.pace(), home) {
             if !engine.sleep_virtual(pace, nap.map(|nap| pace.now() + nap)) {
                 return Err(match self.job.any_left().then(|| self.job.first_to_leave(|_| true)).flatten() {
                     Some(rank) => engine.lost(rank, Loss::Left, doing),
@@ -247,20 +247,20 @@ impl Stream {
                 return Err(Error::MemoryLost { doing: doing.into() });
             }
             if !self.job.supervised() {
-                let Driven { far, losses, .. } = &mut *driven;
-                losses.look_for_dead(&self.view(far));
+                let Driven { networks, losses, .. } = &mut *driven;
+                losses.check_for_dead(&self.view(networks));
             }
-            if driven.far.arm() {
-                driven.far.sleep(NAP);
+            if driven.networks.arm() {
+                driven.networks.sleep(NAP);
             }
         }
         Ok(())
     }
 
-    pub(super) fn view<'a>(&'a self, far: &'a ApartNetworks) -> View<'a> {
+    pub(super) fn view<'a>(&'a self, networks: &'a ApartNetworks) -> View<'a> {
         View {
             job: &self.job,
-            simulated: far.pace().map(|pace| pace as &dyn SimulatedPeers),
+            simulated: networks.pace().map(|pace| pace as &dyn SimulatedPeers),
             rank: self.rank,
             size: self.size,
         }
@@ -274,12 +274,12 @@ impl Stream {
     #[cold]
     pub(super) fn failed(
         &self,
-        Driven { far, losses, .. }: &mut Driven,
+        Driven { networks, losses, .. }: &mut Driven,
         error: transport::Error,
         rank: usize,
         doing: &'static str,
     ) -> Error {
-        losses.error(&self.view(far), error.at(doing, rank), rank, doing)
+        losses.error(&self.view(networks), error.at(doing, rank), rank, doing)
     }
 
     /// Blocks until `post` succeeds: retries while there is backpressure.
@@ -287,12 +287,12 @@ impl Stream {
         &self,
         doing: &'static str,
         rank: usize,
-        mut post: impl FnMut(&dyn Far) -> transport::Result<Option<T>>,
+        mut post: impl FnMut(&dyn RemoteAccess) -> transport::Result<Option<T>>,
     ) -> Result<T> {
         self.check_alive(rank, doing)?;
         let mut posted = None;
         self.wait(doing, |driven| {
-            posted = post(driven.far.to(rank)).map_err(|error| self.failed(driven, error, rank, doing))?;
+            posted = post(driven.networks.to(rank)).map_err(|error| self.failed(driven, error, rank, doing))?;
             Ok(posted.is_some())
         })?;
         Ok(posted.expect("the wait ends with something that was posted"))
@@ -302,16 +302,16 @@ impl Stream {
 impl Driven {
     /// Makes progress; tells how much was done.
     pub(super) fn turn(&mut self, stream: &Stream) -> usize {
-        let (done, has_news) = self.far.progress();
+        let (done, has_news) = self.networks.progress();
         if has_news {
             // No rank sends messages to a context's interface. Discard what arrives.
-            while self.far.arrival().is_some() {}
-            let Driven { far, losses, .. } = self;
-            far.take_lost().into_iter().for_each(|rank| losses.doubt(&stream.view(far), rank));
+            while self.networks.arrival().is_some() {}
+            let Driven { networks, losses, .. } = self;
+            networks.take_lost().into_iter().for_each(|rank| losses.doubt(&stream.view(networks), rank));
         }
         if self.losses.has_doubts() {
-            let Driven { far, losses, .. } = self;
-            losses.review(&stream.view(far));
+            let Driven { networks, losses, .. } = self;
+            losses.review(&stream.view(networks));
         }
         if !self.nudges.is_empty() {
             self.nudge(stream);
@@ -323,28 +323,28 @@ impl Driven {
     /// Wakes targets that sleep or fall asleep while a ring to them is in flight: on these networks a ring causes no event at
     /// the target.
     pub(super) fn nudge(&mut self, stream: &Stream) {
-        let Driven { far, nudges, .. } = self;
+        let Driven { networks, nudges, .. } = self;
         nudges.retain_mut(|(rank, due)| {
             if !*due {
                 // A failed peer needs no wake-up.
-                let Ok(settled) = far.to(*rank).settled(*rank) else { return false };
+                let Ok(settled) = networks.to(*rank).settled(*rank) else { return false };
                 if !stream.job.sleep_word(*rank).must_wake(Fences::Full) {
                     return !settled;
                 }
                 stream.job.wake(*rank);
                 *due = true;
             }
-            matches!(far.to(*rank).wake(*rank), Ok(Sent::NoRoom))
+            matches!(networks.to(*rank).wake(*rank), Ok(Sent::NoRoom))
         });
     }
 
     pub(super) fn is_settled(&mut self, stream: &Stream, doing: &'static str, rank: usize) -> Result<bool> {
-        self.far.to(rank).settled(rank).map_err(|error| stream.failed(self, error, rank, doing))
+        self.networks.to(rank).settled(rank).map_err(|error| stream.failed(self, error, rank, doing))
     }
 
     pub(super) fn is_quiet(&mut self, stream: &Stream, doing: &'static str) -> Result<bool> {
-        match self.far.flush() {
-            Ok(all) => Ok(all && self.far.is_answered() && self.tracking.is_empty()),
+        match self.networks.flush() {
+            Ok(all) => Ok(all && self.networks.is_answered() && self.tracking.is_empty()),
             // Puts to a rank that left need not complete. `false`: call again, other ranks may have operations in flight.
             Err((rank, _)) if stream.job.loss(rank) == Some(Loss::Left) => Ok(false),
             Err((rank, error)) => match stream.failed(self, error, rank, doing) {

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use super::peer::Peer;
 use super::{EndpointOf, Network, posted, remote};
-use crate::engine::far::{Answer, Soon};
 use crate::engine::operation::Change;
 use crate::engine::pieces::Piece;
+use crate::engine::remote_access::{Answer, Fetched};
 use crate::transport::{AtomicOp, Completion, Domain, Endpoint, Error as NotNow, Posted, RemoteKey, Result, Word};
 
 impl<D: Domain> Network<D> {
@@ -59,7 +59,7 @@ impl<D: Domain> Network<D> {
         }
     }
 
-    /// Does an atomic, and looks for its end a moment.
+    /// Does an atomic, and waits briefly for its end.
     #[inline(always)]
     pub(super) fn now<T: Word>(
         &self,
@@ -67,7 +67,7 @@ impl<D: Domain> Network<D> {
         piece: &Piece<RemoteKey>,
         offset: usize,
         wanted: Change,
-    ) -> Result<Option<Soon>> {
+    ) -> Result<Option<Fetched>> {
         let mut late: Option<Arc<Answer>> = None;
         let later = || {
             let (answer, completion) = self.answer();
@@ -81,12 +81,12 @@ impl<D: Domain> Network<D> {
         let outcome =
             unsafe { peer.endpoint.atomic_now(wanted.op, value, compare, remote(piece, offset), &piece.key, later) };
         if let (Ok(None), Some(answer)) = (outcome, &late) {
-            return Ok(Some(Soon::Later(Arc::clone(answer))));
+            return Ok(Some(Fetched::Later(Arc::clone(answer))));
         }
         if late.is_some() {
             self.unanswered.fetch_sub(1, Ordering::Relaxed);
         }
-        posted(outcome).map(|found| found.flatten().map(|word| Soon::Now(word.widen())))
+        posted(outcome).map(|found| found.flatten().map(|word| Fetched::Now(word.widen())))
     }
 }
 

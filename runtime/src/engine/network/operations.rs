@@ -9,16 +9,16 @@ use std::time::Duration;
 use super::answers::post_atomic;
 use super::{COUNTED, EndpointOf, HEAD, Network, OF_CONTEXT, ROOM, UNANNOUNCED, WAKE, posted, remote, sent};
 use crate::engine::dispatch::Arrival;
-use crate::engine::far::{Answer, Apart, Far, Soon};
 use crate::engine::operation::Change;
 use crate::engine::pieces::Connection;
+use crate::engine::remote_access::{Answer, Apart, Fetched, RemoteAccess};
 use crate::memory::layout::LINE;
 use crate::transport::{
     AtomicOp, Capabilities, Confined, Domain, Endpoint, Error as NotNow, Events, Flush, Interface, Iov, NOTICES,
     Region, Result, Sent, Width,
 };
 
-impl<D: Domain + Send + Sync> Far for Network<D>
+impl<D: Domain + Send + Sync> RemoteAccess for Network<D>
 where
     Rc<D::Interface>: Confined,
     EndpointOf<D>: Confined,
@@ -213,7 +213,7 @@ where
         })
     }
 
-    fn atomic_now(&self, rank: usize, offset: usize, wanted: Change) -> Result<Option<Soon>> {
+    fn atomic_now(&self, rank: usize, offset: usize, wanted: Change) -> Result<Option<Fetched>> {
         self.with(rank, |peer| {
             peer.fence()?;
             self.reach(peer, offset, |piece| match wanted.width {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::segments;
 use super::window::Load;
 use super::{EndpointOf, Known, Network};
-use crate::engine::far::Answer;
 use crate::engine::pieces::{Connection, Piece, Place, Table};
+use crate::engine::remote_access::Answer;
 use crate::engine::segments::ADDRESS;
 use crate::transport::{Domain, Endpoint, Error as NotNow, Flush, Interface, Posted, RemoteKey, Result};
 

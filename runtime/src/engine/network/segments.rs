@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{EndpointOf, Network, Peer, posted};
-use crate::engine::far::Answer;
 use crate::engine::pieces::Piece;
-use crate::engine::segments::{ADDRESS, FarSegments, Found};
+use crate::engine::remote_access::Answer;
+use crate::engine::segments::{ADDRESS, Found, RemoteSegments};
 use crate::engine::straight::{LONGEST, Local};
 use crate::memory::layout::{LINE, SEGMENT_BLOCK, SEGMENT_LEN, SEGMENTS_FIRST, SEGMENTS_MAX};
 use crate::memory::segments::{Entry, KEY_ROOM, block_offset, entry_offset, word_offset};
@@ -249,7 +249,7 @@ impl<D: Domain> Network<D> {
 
 const _: () = assert!(LINE >= 16, "the head of the table lies on one line");
 
-impl<D: Domain> FarSegments for Network<D> {
+impl<D: Domain> RemoteSegments for Network<D> {
     fn reaches_idle(&self) -> bool {
         !self.interface.attributes().needs_target_progress
     }

@@ -259,7 +259,7 @@ mod tests {
                 let engine = world.engine();
                 let told = world.alloc::<u64>(1).expect("it fits");
                 world.barrier().expect("all are here");
-                let (mut sent, far) = (0, engine.network(1 - world.rank()));
+                let (mut sent, network) = (0, engine.network(1 - world.rank()));
                 if world.rank() == 0 {
                     let payload = |number| vec![1; len(number)];
                     // Far longer than what is refused takes to arrive.
@@ -277,7 +277,7 @@ mod tests {
                     }
                 } else {
                     while told.load(0) == 0 {
-                        far.progress();
+                        network.progress();
                         world.sleep(Duration::from_micros(1));
                     }
                     for number in 0..many {

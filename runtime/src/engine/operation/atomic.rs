@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::super::Engine;
 use super::super::claim::Claim;
-use super::super::far::Answer;
+use super::super::remote_access::Answer;
 use super::{Change, Issuer, Operation};
 use crate::error::Result;
 
@@ -39,7 +39,7 @@ impl Atomic {
         if self.answer.is_none() {
             issuer.check_claim(self.claim, doing, self.rank)?;
             let Atomic { rank, offset, change, .. } = *self;
-            self.answer = issuer.request(doing, rank, &|far| far.atomic(rank, offset, change))?;
+            self.answer = issuer.request(doing, rank, &|network| network.atomic(rank, offset, change))?;
         }
         match &self.answer {
             Some(answer) if issuer.is_answered(doing, self.rank, answer)? => {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::claim::Claim;
-use super::super::far::Answer;
+use super::super::remote_access::Answer;
 use super::super::straight::InFlight;
 use super::{Atomic, Get, Issuer};
 use crate::error::{Error, Result};
@@ -287,8 +287,7 @@ impl Tracked {
                 Step::Message if issuer.keeps(rank) => return None,
                 Step::Message if issuer.has_lane(rank) => return Some(Ok(())),
                 Step::Message => *step = Step::Flush { effect: true },
-                Step::Flush { effect } => match issuer.request(doing, rank, &|far| far.flush_connection(rank, *effect))
-                {
+                Step::Flush { effect } => match issuer.request(doing, rank, &|to| to.flush_connection(rank, *effect)) {
                     Ok(Some(answer)) => *step = Step::Flushing(answer),
                     Ok(None) => return None,
                     Err(error) => return Some(Err(error)),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::super::Engine;
 use super::super::claim::Claim;
-use super::super::far::Answer;
+use super::super::remote_access::Answer;
 use super::Issuer;
 use crate::error::Result;
 use crate::memory::copy;
@@ -114,7 +114,7 @@ impl Request {
             return Ok(*len);
         }
         if answer.is_none() && *full != Some(*rank) {
-            *answer = issuer.request(doing, *rank, &|far| far.get(*rank, *offset, *len))?;
+            *answer = issuer.request(doing, *rank, &|network| network.get(*rank, *offset, *len))?;
             if answer.is_none() {
                 *full = Some(*rank);
             }
@@ -134,8 +134,8 @@ impl Engine {
     /// Reads what lies at these ranges, one after the other, into `into`, which is as long. Waits for the network.
     ///
     /// # Errors
-    /// As [`Engine::far_get`].
-    pub(crate) fn far_gather(
+    /// As [`Engine::remote_get`].
+    pub(crate) fn remote_gather(
         &self,
         doing: &'static str,
         ranges: impl IntoIterator<Item = HeapRange>,

@@ -13,7 +13,7 @@ pub(crate) use self::event::{Event, Events, Found, Group, Member, RECEIPT, Recei
 pub(crate) use self::get::{Get, HeapRange};
 
 use super::claim::Claim;
-use super::far::{Answer, Far};
+use super::remote_access::{Answer, RemoteAccess};
 use crate::error::Result;
 use crate::transport::Sent;
 use crate::transport::{self, AtomicOp, Width};
@@ -46,7 +46,7 @@ pub(crate) trait Issuer {
 }
 
 /// Posts what gives an answer.
-pub(crate) type Post<'a> = &'a dyn Fn(&dyn Far) -> transport::Result<Option<Arc<Answer>>>;
+pub(crate) type Post<'a> = &'a dyn Fn(&dyn RemoteAccess) -> transport::Result<Option<Arc<Answer>>>;
 
 /// A change of one word, to be done at its home.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +70,7 @@ pub(crate) enum Operation<B> {
     /// Adds one to a word of the target's slot, by the network.
     Ring { offset: usize },
     /// Adds one to a word of a mapped slot on the same node, by the processor.
-    Chime { offset: usize },
+    MappedRing { offset: usize },
     /// An atomic on a word of the target's slot, whose result is not fetched.
     Change { offset: usize, change: Change },
 }
@@ -86,7 +86,7 @@ impl<B: AsRef<[u8]>> Operation<B> {
                 Operation::Put { offset: offset + done, bytes: bytes.as_ref()[done..].into(), done: 0, tell }
             }
             Operation::Ring { offset } => Operation::Ring { offset },
-            Operation::Chime { offset } => Operation::Chime { offset },
+            Operation::MappedRing { offset } => Operation::MappedRing { offset },
             Operation::Change { offset, change } => Operation::Change { offset, change },
         }
     }
@@ -96,7 +96,7 @@ impl<B: AsRef<[u8]>> Operation<B> {
         match self {
             Operation::Message { .. } => "sending a message",
             Operation::Put { .. } => "put",
-            Operation::Ring { .. } | Operation::Chime { .. } => "ringing a bell",
+            Operation::Ring { .. } | Operation::MappedRing { .. } => "ringing a bell",
             Operation::Change { .. } => "an atomic",
         }
     }
@@ -106,7 +106,7 @@ impl<B: AsRef<[u8]>> Operation<B> {
         8 + match self {
             Operation::Message { payload, .. } => payload.as_ref().len(),
             Operation::Put { bytes, .. } => bytes.as_ref().len(),
-            Operation::Ring { .. } | Operation::Chime { .. } => 0,
+            Operation::Ring { .. } | Operation::MappedRing { .. } => 0,
             Operation::Change { .. } => size_of::<Change>(),
         }
     }
@@ -117,26 +117,26 @@ impl<B: AsRef<[u8]>> Operation<B> {
     ///
     /// # Errors
     /// Those of the network.
-    pub(super) fn post(&mut self, far: &dyn Far, to: usize) -> transport::Result<Sent> {
+    pub(super) fn post(&mut self, network: &dyn RemoteAccess, to: usize) -> transport::Result<Sent> {
         match self {
             Operation::Message { id, ordered, header, payload } => {
-                far.send(to, *id, *ordered, *header, payload.as_ref())
+                network.send(to, *id, *ordered, *header, payload.as_ref())
             }
             Operation::Put { offset, bytes, done, .. } => {
                 let bytes = bytes.as_ref();
                 while *done < bytes.len() {
-                    let end = bytes.len().min(*done + far.largest_put());
-                    match far.put(to, *offset + *done, &bytes[*done..end])? {
+                    let end = bytes.len().min(*done + network.largest_put());
+                    match network.put(to, *offset + *done, &bytes[*done..end])? {
                         0 => return Ok(Sent::NoRoom),
                         posted => *done += posted,
                     }
                 }
                 Ok(Sent::Done)
             }
-            Operation::Ring { offset } => far.ring(to, *offset),
-            Operation::Chime { .. } => unreachable!("only for ranks whose memory is mapped"),
+            Operation::Ring { offset } => network.ring(to, *offset),
+            Operation::MappedRing { .. } => unreachable!("only for ranks whose memory is mapped"),
             Operation::Change { offset, change } => {
-                let answer = far.atomic(to, *offset, *change)?;
+                let answer = network.atomic(to, *offset, *change)?;
                 Ok(if answer.is_some() { Sent::Done } else { Sent::NoRoom })
             }
         }

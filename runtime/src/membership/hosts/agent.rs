@@ -106,7 +106,7 @@ impl Service {
             self.watch.poll(&self.job);
             self.receive();
             self.read_roster();
-            self.look_for_standstill();
+            self.check_for_standstill();
             if !leaving {
                 continue;
             }

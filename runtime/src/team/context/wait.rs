@@ -50,9 +50,13 @@ impl Context {
     /// Waits until other members have made `came` true.
     pub(in crate::team) async fn until(&self, mut came: impl FnMut() -> Result<bool>) -> Result<()> {
         let mut patience = Patience::default();
-        std::future::poll_fn(|context| match self.hub.engine.look(WAITING, context, || Ok(came()?.then_some(()))) {
-            Poll::Pending => self.bear(&mut patience).map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending),
-            ready => ready,
+        std::future::poll_fn(|context| {
+            match self.hub.engine.poll_ready(WAITING, context, || Ok(came()?.then_some(()))) {
+                Poll::Pending => {
+                    self.bear(&mut patience).map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
+                }
+                ready => ready,
+            }
         })
         .await
     }
@@ -108,7 +112,7 @@ impl Context {
             return Ok(());
         }
         // Push out flags that met backpressure. They would otherwise stay here until this rank's next call.
-        self.meeting.partners().try_for_each(|rank| self.hub.engine.far_hand_over(Kind::Barrier.doing(), rank))
+        self.meeting.partners().try_for_each(|rank| self.hub.engine.remote_hand_over(Kind::Barrier.doing(), rank))
     }
 
     /// The barrier as a collective of its own, without a future. Members are mapped, and no collective of this team is under way.

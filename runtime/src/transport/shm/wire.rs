@@ -34,7 +34,7 @@ pub fn decode_address(bytes: &[u8], ranks: usize) -> Option<u32> {
     (u32::from_le_bytes(*magic) == ADDRESS_MAGIC && (rank as usize) < ranks).then_some(rank)
 }
 
-/// One rank's lanes and the mapped slots of its node-mates.
+/// One rank's lanes and the mapped slots of its ranks of the node.
 pub struct ShmWire {
     place: Place,
     /// Of a private interface: what it sends with. The rank's own lanes have one writer, which is the rank's own wire.

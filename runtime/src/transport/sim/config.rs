@@ -15,7 +15,7 @@ pub const SEED_VARIABLE: &str = "BELLWETHER_SIM_SEED";
 pub struct Config {
     /// Where chance comes from.
     pub seed: u64,
-    /// Cards on the network.
+    /// NICs on the network.
     pub ranks: usize,
     /// Nanoseconds from the last byte's departure to arrival.
     pub latency: Time,
@@ -31,7 +31,7 @@ pub struct Config {
     pub islands: usize,
     /// In a simulated job, ranks of a node reach each other's memory directly, and only atomics by the network.
     pub shares: bool,
-    /// Picoseconds that a byte keeps a sender's card busy.
+    /// Picoseconds that a byte keeps a sender's NIC busy.
     pub picoseconds_per_byte: u64,
     /// Most nanoseconds of further delay, different for each frame.
     pub jitter: Time,
@@ -42,10 +42,10 @@ pub struct Config {
     pub order: Order,
     /// Credits, slots, fragments.
     pub flow: FlowLimits,
-    /// Cards serve puts, gets and atomics while their rank computes or sleeps.
+    /// NICs serve puts, gets and atomics while their rank computes or sleeps.
     pub served_asleep: bool,
     /// Who does puts, gets and atomics: [`Memory::Emulated`] over messages, [`Memory::Direct`] at once, or
-    /// [`Memory::Posted`] the card by itself some time later, in any order that [`Config::order`](field@Config::order) and fences
+    /// [`Memory::Posted`] the NIC by itself some time later, in any order that [`Config::order`](field@Config::order) and fences
     /// leave.
     pub memory: Memory,
     /// Who does puts and gets does atomics, too. Else they go over messages.
@@ -136,7 +136,7 @@ impl Config {
         Config { flow: FlowLimits { slots: 1, credits: 1, fragment: 1, message: 600 }, ..self }
     }
 
-    /// Nanoseconds that `bytes` keep a card busy.
+    /// Nanoseconds that `bytes` keep a NIC busy.
     pub fn busy(&self, bytes: usize) -> Time {
         (bytes as u64 * self.picoseconds_per_byte).div_ceil(1000)
     }

@@ -1,6 +1,6 @@
 //! A whole network in one process, with a seed and its own time.
 //!
-//! [`Network`] holds the network cards of all ranks and a queue of events in virtual time. It knows latency and
+//! [`Network`] holds the NICs of all ranks and a queue of events in virtual time. It knows latency and
 //! bandwidth, delays frames at random, reorders what the contract leaves unordered, and can part, cut and kill. It
 //! moves only when [`Network::step`] is called; what it does depends on its [`Config`] alone, so the same seed gives
 //! the same run, however often in one process.
@@ -10,13 +10,13 @@
 //! - as threads, one at a time: [`run`] hands a token from rank to rank, and time moves when all of them are blocked.
 //!
 //! Each rank gets a [`Node`], which is a [`super::port::Device`]: from there on it is a transport like any other.
-//! Puts, gets and atomics go over messages, served by the target's card at once ([`Config::served_asleep`]) or by the
+//! Puts, gets and atomics go over messages, served by the target's NIC at once ([`Config::served_asleep`]) or by the
 //! target's progress; or as [`Config::memory`] says.
 
-mod card;
 mod config;
 mod machine;
 mod network;
+mod nic;
 mod node;
 mod pins;
 mod posted;

@@ -1,10 +1,10 @@
-//! The network: events in virtual time, and what they do to cards.
+//! The network: events in virtual time, and what they do to NICs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
-use super::card::{Arrived, Card};
+use super::nic::{Arrived, Nic};
 use super::{Config, Node, Random, Time};
 use crate::membership::nodes::Nodes;
 use crate::transport::error::{Error, Result};
@@ -56,9 +56,9 @@ pub(super) enum Event {
         to: u32,
         bytes: Vec<u8>,
     },
-    /// An operation that a card does by itself.
+    /// An operation that a NIC does by itself.
     Posted {
-        card: u32,
+        nic: u32,
         number: u32,
     },
     Lost {
@@ -74,7 +74,7 @@ pub(super) enum Event {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) config: Config,
-    pub(super) cards: Vec<Card>,
+    pub(super) nics: Vec<Nic>,
     nodes: Nodes,
     crossed: Crossed,
     on_islands: Crossed,
@@ -101,11 +101,11 @@ pub(super) struct State {
 }
 
 impl Network {
-    /// A network of cards that nobody uses yet.
+    /// A network of NICs that nobody uses yet.
     pub fn new(config: Config) -> Network {
         Network(Arc::new(Mutex::new(State {
-            cards: (0..own_cards(&config))
-                .map(|card| Card::new(card as u32, (card % config.ranks) as u32, &config.flow))
+            nics: (0..own_nics(&config))
+                .map(|nic| Nic::new(nic as u32, (nic % config.ranks) as u32, &config.flow))
                 .collect(),
             nodes: match config.dealt {
                 0 => Nodes::in_turn(config.ranks, &config.nodes),
@@ -142,16 +142,16 @@ impl Network {
     pub fn node(&self, rank: usize) -> Node {
         let state = self.state();
         assert!(rank < state.config.ranks, "rank {rank} of {}", state.config.ranks);
-        Node::new(self.clone(), rank as u32, rank as u32, Arc::clone(&state.cards[rank].registry), &state.config)
+        Node::new(self.clone(), rank as u32, rank as u32, Arc::clone(&state.nics[rank].registry), &state.config)
     }
 
     /// The place of `rank` on the network of its island, if there are islands.
     pub(crate) fn island_node(&self, rank: usize) -> Option<Node> {
         let state = self.state();
-        let card = state.config.ranks + rank;
+        let nic = state.config.ranks + rank;
         let registry =
-            state.cards.get(card).filter(|_| state.config.has_islands()).map(|card| Arc::clone(&card.registry))?;
-        Some(Node::new(self.clone(), rank as u32, card as u32, registry, &state.config))
+            state.nics.get(nic).filter(|_| state.config.has_islands()).map(|nic| Arc::clone(&nic.registry))?;
+        Some(Node::new(self.clone(), rank as u32, nic as u32, registry, &state.config))
     }
 
     /// Ranks there are.
@@ -179,7 +179,7 @@ impl Network {
         self.state().on_islands
     }
 
-    /// What `rank` has sent of its own accord so far. Puts, gets and atomics that a card does by itself ([`Memory::Direct`],
+    /// What `rank` has sent of its own accord so far. Puts, gets and atomics that a NIC does by itself ([`Memory::Direct`],
     /// [`Memory::Posted`]) are not counted.
     ///
     /// [`Memory::Direct`]: crate::transport::Memory::Direct
@@ -259,15 +259,15 @@ impl Network {
         Stalled { now: state.now, waiting, seed: state.config.seed }
     }
 
-    /// Makes a rank's card slower by this factor.
+    /// Makes a rank's NIC slower by this factor.
     pub fn slow(&self, rank: usize, factor: u64) {
-        self.state().cards[rank].slowness = factor;
+        self.state().nics[rank].slowness = factor;
     }
 
     /// Ends a rank: its frames stop, and after a while the others know.
     pub fn kill(&self, rank: usize) {
         let mut state = self.state();
-        state.cards[rank].dead = true;
+        state.nics[rank].dead = true;
         let at = state.now + state.config.detection;
         for other in 0..state.config.ranks {
             if other != rank {
@@ -278,7 +278,7 @@ impl Network {
 
     /// Whether a rank was ended.
     pub fn is_dead(&self, rank: usize) -> bool {
-        self.state().cards[rank].dead
+        self.state().nics[rank].dead
     }
 
     /// Breaks the connection between two ranks for good. What is under way between them is lost.
@@ -302,8 +302,8 @@ impl Network {
     }
 }
 
-/// Cards that peers send to.
-fn own_cards(config: &Config) -> usize {
+/// NICs that peers send to.
+fn own_nics(config: &Config) -> usize {
     if config.has_islands() { 2 * config.ranks } else { config.ranks }
 }
 
@@ -313,50 +313,50 @@ impl State {
         self.events.push(Reverse((at, self.serial, event)));
     }
 
-    /// Tells the rank of `card` that something happened there.
-    pub(super) fn announce(&mut self, card: u32) {
-        let rank = self.rank_of(card);
+    /// Tells the rank of `nic` that something happened there.
+    pub(super) fn announce(&mut self, nic: u32) {
+        let rank = self.rank_of(nic);
         if !std::mem::replace(&mut self.signals[rank as usize], true) {
             self.rung.push(rank);
         }
-        self.cards[card as usize].tell();
+        self.nics[nic as usize].tell();
     }
 
-    /// The cards of `rank`.
-    fn cards_of(&self, rank: u32) -> Vec<u32> {
-        (0..self.cards.len() as u32).filter(|card| self.rank_of(*card) == rank).collect()
+    /// The NICs of `rank`.
+    fn nics_of(&self, rank: u32) -> Vec<u32> {
+        (0..self.nics.len() as u32).filter(|nic| self.rank_of(*nic) == rank).collect()
     }
 
-    /// Whose card it is.
-    pub(super) fn rank_of(&self, card: u32) -> u32 {
-        self.cards[card as usize].rank
+    /// Whose NIC it is.
+    pub(super) fn rank_of(&self, nic: u32) -> u32 {
+        self.nics[nic as usize].rank
     }
 
-    /// Whether the rank of `card` was ended.
-    pub(super) fn is_dead(&self, card: u32) -> bool {
-        self.cards[self.rank_of(card) as usize].dead
+    /// Whether the rank of `nic` was ended.
+    pub(super) fn is_dead(&self, nic: u32) -> bool {
+        self.nics[self.rank_of(nic) as usize].dead
     }
 
-    /// Opens a further card of `rank`, which nobody sends to by themselves: one that was used before and has nothing under
+    /// Opens a further NIC of `rank`, which nobody sends to by themselves: one that was used before and has nothing under
     /// way, or a new one.
     pub(super) fn open_private(&mut self, rank: u32) -> u32 {
-        let is_idle = |card: &Card| card.lost.is_empty() && card.inbox.is_empty() && card.posts.is_idle();
-        let is_free = |card: &Card| card.rank == rank && !card.open && is_idle(card);
-        let found = (own_cards(&self.config)..self.cards.len()).find(|card| is_free(&self.cards[*card]));
-        let number = found.unwrap_or(self.cards.len());
-        if number == self.cards.len() {
-            self.cards.push(Card::new(number as u32, rank, &self.config.flow));
+        let is_idle = |nic: &Nic| nic.lost.is_empty() && nic.inbox.is_empty() && nic.posts.is_idle();
+        let is_free = |nic: &Nic| nic.rank == rank && !nic.open && is_idle(nic);
+        let found = (own_nics(&self.config)..self.nics.len()).find(|nic| is_free(&self.nics[*nic]));
+        let number = found.unwrap_or(self.nics.len());
+        if number == self.nics.len() {
+            self.nics.push(Nic::new(number as u32, rank, &self.config.flow));
         }
-        let lost = self.cards[rank as usize].lost.clone();
-        let card = &mut self.cards[number];
-        (card.open, card.lost) = (true, lost);
+        let lost = self.nics[rank as usize].lost.clone();
+        let nic = &mut self.nics[number];
+        (nic.open, nic.lost) = (true, lost);
         number as u32
     }
 
-    /// Cards there are, the ranks' own and others.
+    /// NICs there are, the ranks' own and others.
     #[cfg(test)]
-    pub(super) fn cards(&self) -> usize {
-        self.cards.len()
+    pub(super) fn nics(&self) -> usize {
+        self.nics.len()
     }
 
     /// A rank that was told something since this was last asked.
@@ -374,15 +374,15 @@ impl State {
     }
 
     pub(super) fn parted(&self, a: u32, b: u32) -> bool {
-        let side = |sides: &[bool], card| sides[self.rank_of(card) as usize];
+        let side = |sides: &[bool], nic| sides[self.rank_of(nic) as usize];
         self.sides.as_ref().is_some_and(|sides| side(sides, a) != side(sides, b))
     }
 
     /// Whether both are on one node, and whether they talk over the network of an island.
     fn between(&self, from: u32, to: u32) -> (bool, bool) {
         let near = self.nodes.of(self.rank_of(from) as usize) == self.nodes.of(self.rank_of(to) as usize);
-        // Cards that nobody sends to by themselves talk to the others.
-        let is_island = |card: u32| (self.config.ranks..own_cards(&self.config)).contains(&(card as usize));
+        // NICs that nobody sends to by themselves talk to the others.
+        let is_island = |nic: u32| (self.config.ranks..own_nics(&self.config)).contains(&(nic as usize));
         (near, is_island(from) || is_island(to))
     }
 
@@ -402,9 +402,9 @@ impl State {
             jitter += STRAGGLE * (self.config.latency + self.config.jitter);
         }
         let now = self.now;
-        let card = &mut self.cards[from as usize];
-        card.free_at = card.free_at.max(now) + busy * card.slowness;
-        card.free_at + latency + jitter
+        let nic = &mut self.nics[from as usize];
+        nic.free_at = nic.free_at.max(now) + busy * nic.slowness;
+        nic.free_at + latency + jitter
     }
 
     /// Puts a frame on the wire.
@@ -417,7 +417,7 @@ impl State {
             count.bytes += bytes.len() as u64;
         }
         let in_order = self.config.order == crate::transport::Order::Posted;
-        let link = self.cards[from as usize].links.entry(to).or_default();
+        let link = self.nics[from as usize].links.entry(to).or_default();
         if fenced {
             link.floor = link.floor.max(link.latest);
         }
@@ -434,7 +434,7 @@ impl State {
     fn pump(&mut self, from: u32, to: u32, channel: Channel) {
         let limits = self.config.flow;
         loop {
-            let flow = self.cards[from as usize].links.entry(to).or_default().outflow(channel, &limits);
+            let flow = self.nics[from as usize].links.entry(to).or_default().outflow(channel, &limits);
             let Some((frame, fenced)) = flow.poll(&limits) else { return };
             self.post(from, to, channel, frame, fenced);
         }
@@ -442,7 +442,7 @@ impl State {
 
     pub(super) fn has_room(&mut self, from: u32, to: u32, channel: Channel) -> bool {
         let limits = self.config.flow;
-        self.cards[from as usize].links.entry(to).or_default().outflow(channel, &limits).has_room(&limits)
+        self.nics[from as usize].links.entry(to).or_default().outflow(channel, &limits).has_room(&limits)
     }
 
     /// Takes a message for `to`. The caller has asked for room.
@@ -454,7 +454,7 @@ impl State {
             requests.count += 1;
             requests.bytes += bytes.len() as u64;
         }
-        let link = self.cards[from as usize].links.entry(to).or_default();
+        let link = self.nics[from as usize].links.entry(to).or_default();
         if channel == Channel::Message {
             link.flying.insert(link.sent);
             link.sent += 1;
@@ -465,13 +465,13 @@ impl State {
 
     /// A message from `from` has been handled at `at`.
     pub(super) fn consumed(&mut self, at: u32, from: u32, channel: Channel) {
-        self.cards[at as usize].links.entry(from).or_default().inflow(channel).consumed();
+        self.nics[at as usize].links.entry(from).or_default().inflow(channel).consumed();
         self.give_credits(at, from, channel);
     }
 
     fn give_credits(&mut self, at: u32, from: u32, channel: Channel) {
         let limits = self.config.flow;
-        let due = self.cards[at as usize].links.entry(from).or_default().inflow(channel).credits_due(&limits);
+        let due = self.nics[at as usize].links.entry(from).or_default().inflow(channel).credits_due(&limits);
         if let Some(count) = due {
             self.post(at, from, channel, Frame::Credit { channel, count }.encode(), false);
         }
@@ -483,7 +483,7 @@ impl State {
         self.now = self.now.max(at);
         let (kind, a, b, bytes): (u64, u32, u32, &[u8]) = match &event {
             Event::Frame { from, to, bytes } => (1, *from, *to, bytes),
-            Event::Posted { card, number } => (5, *card, *number, &[]),
+            Event::Posted { nic, number } => (5, *nic, *number, &[]),
             Event::Lost { at, peer } => (2, *at, *peer, &[]),
             Event::Timer { rank } => (3, *rank, 0, &[]),
             Event::Heal => (4, 0, 0, &[]),
@@ -494,12 +494,12 @@ impl State {
         }
         match event {
             Event::Frame { from, to, bytes } => self.frame(from, to, bytes),
-            Event::Posted { card, number } => Some(self.operate(card, number)),
+            Event::Posted { nic, number } => Some(self.operate(nic, number)),
             Event::Lost { at, peer } => {
-                // The ranks have lost each other, by whichever cards.
-                let there = self.cards_of(peer);
-                for card in self.cards_of(at) {
-                    there.iter().for_each(|peer| self.lose(card, *peer, Error::ConnectionReset));
+                // The ranks have lost each other, by whichever NICs.
+                let there = self.nics_of(peer);
+                for nic in self.nics_of(at) {
+                    there.iter().for_each(|peer| self.lose(nic, *peer, Error::ConnectionReset));
                 }
                 Some(at)
             }
@@ -513,7 +513,7 @@ impl State {
                 for event in std::mem::take(&mut self.held) {
                     let rank = match event {
                         Event::Frame { from, to, bytes } => self.frame(from, to, bytes),
-                        Event::Posted { card, number } => Some(self.operate(card, number)),
+                        Event::Posted { nic, number } => Some(self.operate(nic, number)),
                         Event::Lost { .. } | Event::Timer { .. } | Event::Heal => None,
                     };
                     self.signalled.extend(rank);
@@ -524,10 +524,10 @@ impl State {
     }
 
     fn lose(&mut self, at: u32, peer: u32, error: Error) {
-        let card = &mut self.cards[at as usize];
-        card.lost.entry(peer).or_insert(error);
-        card.losses += 1;
-        card.server.forget(peer);
+        let nic = &mut self.nics[at as usize];
+        nic.lost.entry(peer).or_insert(error);
+        nic.losses += 1;
+        nic.server.forget(peer);
         self.end_posted(at, peer, error);
         self.announce(at);
     }
@@ -545,7 +545,7 @@ impl State {
         let limits = self.config.flow;
         match Frame::decode(&bytes) {
             Some(Frame::Credit { channel, count }) => {
-                self.cards[to as usize].links.entry(from).or_default().outflow(channel, &limits).grant(count, &limits);
+                self.nics[to as usize].links.entry(from).or_default().outflow(channel, &limits).grant(count, &limits);
                 self.pump(to, from, channel);
                 if channel == Channel::Reply {
                     self.answer(to);
@@ -554,7 +554,7 @@ impl State {
                 self.announce(to);
             }
             Some(Frame::Fragment { channel, id, number, offset, total, bytes, .. }) => {
-                let flow = self.cards[to as usize].links.entry(from).or_default().inflow(channel);
+                let flow = self.nics[to as usize].links.entry(from).or_default().inflow(channel);
                 match flow.take(id, number, offset, total, bytes, &limits) {
                     Ok(Some((id, bytes))) => self.message(from, to, channel, id, number, bytes),
                     Ok(None) => self.give_credits(to, from, channel),
@@ -568,30 +568,30 @@ impl State {
 
     fn message(&mut self, from: u32, to: u32, channel: Channel, id: u8, number: u32, bytes: Vec<u8>) {
         if channel == Channel::Message {
-            self.cards[from as usize].links.entry(to).or_default().flying.remove(&u64::from(number));
+            self.nics[from as usize].links.entry(to).or_default().flying.remove(&u64::from(number));
             // A flush may wait for this.
             self.announce(from);
             self.signalled.push(self.rank_of(from));
         }
         if channel == Channel::Request && self.config.served_asleep {
-            self.cards[to as usize].server.serve(from, &bytes);
+            self.nics[to as usize].server.serve(from, &bytes);
             // Its memory may have changed under its eyes.
             self.announce(to);
             self.answer(to);
             self.consumed(to, from, channel);
             return;
         }
-        let card = &mut self.cards[to as usize];
-        card.inbox.push_back(Arrived { from, channel, id, bytes });
+        let nic = &mut self.nics[to as usize];
+        nic.inbox.push_back(Arrived { from, channel, id, bytes });
         self.announce(to);
     }
 
-    /// Sends the answers of a card's server that find room.
+    /// Sends the answers of a NIC's server that find room.
     fn answer(&mut self, at: u32) {
         let mut ready = Vec::new();
         let limits = self.config.flow;
-        let card = &mut self.cards[at as usize];
-        let (server, links) = (&mut card.server, &mut card.links);
+        let nic = &mut self.nics[at as usize];
+        let (server, links) = (&mut nic.server, &mut nic.links);
         server.poll(|peer, bytes| {
             let flow = links.entry(peer).or_default().outflow(Channel::Reply, &limits);
             let room = flow.has_room(&limits);
@@ -609,6 +609,6 @@ impl State {
         if self.is_dead(from) {
             return Err(Error::ConnectionReset);
         }
-        self.cards[from as usize].lost.get(&to).map_or(Ok(()), |error| Err(*error))
+        self.nics[from as usize].lost.get(&to).map_or(Ok(()), |error| Err(*error))
     }
 }

@@ -25,7 +25,7 @@ const ADDRESS_MAGIC: u32 = u32::from_le_bytes(*b"bwsi");
 /// Of an address on the network of an island.
 const ISLAND_MAGIC: u32 = u32::from_le_bytes(*b"bwsl");
 const ADDRESS_LEN: usize = 8;
-/// Where its cards serve memory by themselves.
+/// Where its NICs serve memory by themselves.
 const NATIVE: Capabilities = Capabilities::PUT_BCOPY.and(Capabilities::GET_BCOPY);
 /// Messages taken in one turn.
 const BURST: usize = 64;
@@ -47,15 +47,15 @@ fn decode(bytes: &[u8], expected: u32, ranks: usize) -> Option<u32> {
 pub struct Node {
     network: Network,
     rank: u32,
-    /// The card that peers send to.
-    card: u32,
+    /// The NIC that peers send to.
+    nic: u32,
     registry: Arc<Registry>,
     config: Arc<Config>,
 }
 
 impl Node {
-    pub(super) fn new(network: Network, rank: u32, card: u32, registry: Arc<Registry>, config: &Config) -> Node {
-        Node { network, rank, card, registry, config: Arc::new(config.clone()) }
+    pub(super) fn new(network: Network, rank: u32, nic: u32, registry: Arc<Registry>, config: &Config) -> Node {
+        Node { network, rank, nic, registry, config: Arc::new(config.clone()) }
     }
 
     /// The network.
@@ -65,7 +65,7 @@ impl Node {
 
     /// Whether it is on the network of an island.
     fn is_on_island(&self) -> bool {
-        self.card != self.rank
+        self.nic != self.rank
     }
 }
 
@@ -109,37 +109,37 @@ impl port::Device for Node {
 
     fn open(&self) -> Result<SimWire> {
         let mut state = self.network.state();
-        if std::mem::replace(&mut state.cards[self.card as usize].open, true) {
+        if std::mem::replace(&mut state.nics[self.nic as usize].open, true) {
             return Err(Error::Busy);
         }
         drop(state);
-        Ok(SimWire { node: self.clone(), card: self.card, event: OnceCell::new() })
+        Ok(SimWire { node: self.clone(), nic: self.nic, event: OnceCell::new() })
     }
 
     fn open_private(&self) -> Result<SimWire> {
-        let card = self.network.state().open_private(self.rank);
-        Ok(SimWire { node: self.clone(), card, event: OnceCell::new() })
+        let nic = self.network.state().open_private(self.rank);
+        Ok(SimWire { node: self.clone(), nic, event: OnceCell::new() })
     }
 }
 
 /// A rank's wire on a simulated network.
 pub struct SimWire {
     node: Node,
-    /// Its card: the rank's own, or one of its others.
-    card: u32,
+    /// Its NIC: the rank's own, or one of its others.
+    nic: u32,
     event: OnceCell<Arc<OwnedFd>>,
 }
 
 impl SimWire {
     fn post(&self, peer: u32, at: (&RemoteKey, u64), post: Post, ticket: Option<u64>) -> Result<()> {
-        self.node.network.state().start((self.card, peer), Some(at), post, ticket)
+        self.node.network.state().start((self.nic, peer), Some(at), post, ticket)
     }
 
     fn me(&self) -> usize {
-        self.card as usize
+        self.nic as usize
     }
 
-    /// A card without atomics does none.
+    /// A NIC without atomics does none.
     fn check_atomics(&self) -> Result<()> {
         if self.node.config.native_atomics { Ok(()) } else { Err(Error::Unsupported("native atomics")) }
     }
@@ -148,9 +148,9 @@ impl SimWire {
 impl Drop for SimWire {
     fn drop(&mut self) {
         let mut state = self.node.network.state();
-        let card = &mut state.cards[self.me()];
-        (card.open, card.armed, card.event) = (false, false, None);
-        card.posts.close();
+        let nic = &mut state.nics[self.me()];
+        (nic.open, nic.armed, nic.event) = (false, false, None);
+        nic.posts.close();
     }
 }
 
@@ -199,7 +199,7 @@ impl Wire for SimWire {
     fn address(&self) -> Vec<u8> {
         let (magic, number) = match self.node.is_on_island() {
             true => (ISLAND_MAGIC, self.node.rank),
-            false => (ADDRESS_MAGIC, self.card),
+            false => (ADDRESS_MAGIC, self.nic),
         };
         [magic.to_le_bytes(), number.to_le_bytes()].concat()
     }
@@ -220,7 +220,7 @@ impl Wire for SimWire {
 
     fn has_room(&self, peer: u32, channel: Channel) -> bool {
         let mut state = self.node.network.state();
-        state.cards[self.me()].posts.has_room() && state.has_room(self.card, peer, channel)
+        state.nics[self.me()].posts.has_room() && state.has_room(self.nic, peer, channel)
     }
 
     fn send(
@@ -233,8 +233,8 @@ impl Wire for SimWire {
     ) -> Result<usize> {
         {
             let mut state = self.node.network.state();
-            state.check(self.card, peer)?;
-            if !state.has_room(self.card, peer, channel) {
+            state.check(self.nic, peer)?;
+            if !state.has_room(self.nic, peer, channel) {
                 return Err(Error::NoResource);
             }
         }
@@ -242,7 +242,7 @@ impl Wire for SimWire {
         let mut bytes = vec![0; max];
         let len = fill(&mut bytes).min(max);
         bytes.truncate(len);
-        self.node.network.state().send(self.card, peer, channel, id, bytes);
+        self.node.network.state().send(self.nic, peer, channel, id, bytes);
         Ok(len)
     }
 
@@ -250,48 +250,48 @@ impl Wire for SimWire {
         for done in 0..BURST {
             let arrived = {
                 let mut state = self.node.network.state();
-                if state.is_dead(self.card) { None } else { state.cards[self.me()].inbox.pop_front() }
+                if state.is_dead(self.nic) { None } else { state.nics[self.me()].inbox.pop_front() }
             };
             let Some(arrived) = arrived else { return done };
             let bytes = Rc::new(arrived.bytes);
             let keep = || Retained::new(Bytes(Rc::clone(&bytes)));
             let (from, channel, id) = (arrived.from, arrived.channel, arrived.id);
             sink(Arrival { from, channel, id, data: &bytes, keep: Some(&keep) });
-            self.node.network.state().consumed(self.card, from, channel);
+            self.node.network.state().consumed(self.nic, from, channel);
         }
         BURST
     }
 
     fn has_arrivals(&self) -> bool {
-        !self.node.network.state().cards[self.me()].inbox.is_empty()
+        !self.node.network.state().nics[self.me()].inbox.is_empty()
     }
 
     fn fence(&self, peer: u32) {
         let mut state = self.node.network.state();
         let limits = state.config.flow;
-        state.cards[self.me()].links.entry(peer).or_default().fence(&limits);
+        state.nics[self.me()].links.entry(peer).or_default().fence(&limits);
     }
 
     fn sent(&self, peer: u32) -> u64 {
         let state = self.node.network.state();
-        let card = &state.cards[self.me()];
-        card.links.get(&peer).map_or(0, |link| link.sent) << 32 | u64::from(card.posts.posted())
+        let nic = &state.nics[self.me()];
+        nic.links.get(&peer).map_or(0, |link| link.sent) << 32 | u64::from(nic.posts.posted())
     }
 
     fn arrived(&self, peer: u32, count: u64) -> bool {
         let state = self.node.network.state();
         let (count, posted) = (count >> 32, count as u32);
-        let card = &state.cards[self.me()];
-        card.posts.done(peer, posted)
-            && card.links.get(&peer).is_none_or(|link| link.flying.range(..count).next().is_none())
+        let nic = &state.nics[self.me()];
+        nic.posts.done(peer, posted)
+            && nic.links.get(&peer).is_none_or(|link| link.flying.range(..count).next().is_none())
     }
 
     fn losses(&self) -> u64 {
-        self.node.network.state().cards[self.me()].losses
+        self.node.network.state().nics[self.me()].losses
     }
 
     fn loss(&self, peer: u32) -> Option<Error> {
-        self.node.network.state().check(self.card, peer).err()
+        self.node.network.state().check(self.nic, peer).err()
     }
 
     fn event_descriptor(&self) -> Result<BorrowedFd<'_>> {
@@ -299,7 +299,7 @@ impl Wire for SimWire {
             let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
                 .map_err(|_| Error::Io("no event descriptor to be had"))?;
             let fd = Arc::new(fd);
-            self.node.network.state().cards[self.me()].event = Some(Arc::clone(&fd));
+            self.node.network.state().nics[self.me()].event = Some(Arc::clone(&fd));
             Ok(fd)
         })?;
         Ok(fd.as_fd())
@@ -311,21 +311,21 @@ impl Wire for SimWire {
         // Empty or not, it is empty afterwards.
         let _ = rustix::io::read(fd, &mut count);
         let mut state = self.node.network.state();
-        let card = &mut state.cards[self.me()];
-        if events.has(Events::SEND_COMPLETION) && card.posts.has_ended()
-            || events.has(Events::RECEIVE) && !(card.inbox.is_empty() && card.notices.is_empty())
+        let nic = &mut state.nics[self.me()];
+        if events.has(Events::SEND_COMPLETION) && nic.posts.has_ended()
+            || events.has(Events::RECEIVE) && !(nic.inbox.is_empty() && nic.notices.is_empty())
         {
             return Err(Error::Busy);
         }
-        card.armed = true;
+        nic.armed = true;
         Ok(())
     }
 
     unsafe fn put(&self, peer: u32, key: &RemoteKey, remote: u64, from: *const u8, len: usize) -> Result<()> {
         let mut state = self.node.network.state();
-        state.check(self.card, peer)?;
+        state.check(self.nic, peer)?;
         check_key(key, peer)?;
-        let to = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
+        let to = state.nics[peer as usize].registry.resolve(key.id, remote, len)?;
         // SAFETY: registered memory of this process; the caller's bytes.
         unsafe { copy(to, from, len) };
         state.announce(peer);
@@ -334,9 +334,9 @@ impl Wire for SimWire {
 
     unsafe fn get(&self, peer: u32, key: &RemoteKey, remote: u64, to: *mut u8, len: usize) -> Result<()> {
         let state = self.node.network.state();
-        state.check(self.card, peer)?;
+        state.check(self.nic, peer)?;
         check_key(key, peer)?;
-        let from = state.cards[peer as usize].registry.resolve(key.id, remote, len)?;
+        let from = state.nics[peer as usize].registry.resolve(key.id, remote, len)?;
         // SAFETY: registered memory of this process; the caller's room.
         unsafe { copy(to, from, len) };
         Ok(())
@@ -345,9 +345,9 @@ impl Wire for SimWire {
     fn atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic) -> Result<u64> {
         self.check_atomics()?;
         let mut state = self.node.network.state();
-        state.check(self.card, peer)?;
+        state.check(self.nic, peer)?;
         check_key(key, peer)?;
-        let at = state.cards[peer as usize].registry.resolve(key.id, remote, atomic.width as usize)?;
+        let at = state.nics[peer as usize].registry.resolve(key.id, remote, atomic.width as usize)?;
         // SAFETY: registered memory of this process, aligned.
         let before = unsafe { atomic.perform(at) };
         state.announce(peer);
@@ -364,8 +364,8 @@ impl Wire for SimWire {
     ) -> Result<usize> {
         {
             let state = self.node.network.state();
-            state.check(self.card, peer)?;
-            if !state.cards[self.me()].posts.has_room() {
+            state.check(self.nic, peer)?;
+            if !state.nics[self.me()].posts.has_room() {
                 return Err(Error::NoResource);
             }
         }
@@ -396,14 +396,14 @@ impl Wire for SimWire {
 
     unsafe fn post_message(&self, peer: u32, id: u8, header: &[u8], pieces: &[Piece], ticket: u64) -> Result<()> {
         let mut state = self.node.network.state();
-        state.check(self.card, peer)?;
-        if !state.has_room(self.card, peer, Channel::Message) {
+        state.check(self.nic, peer)?;
+        if !state.has_room(self.nic, peer, Channel::Message) {
             return Err(Error::NoResource);
         }
         // SAFETY: the caller keeps the registrations until the ticket comes back.
         unsafe { check_pieces(pieces) }?;
         let len = header.len() + pieces.iter().map(|piece| piece.len).sum::<usize>();
-        state.start((self.card, peer), None, Post::Message(len), Some(ticket))?;
+        state.start((self.nic, peer), None, Post::Message(len), Some(ticket))?;
         let mut bytes = header.to_vec();
         for piece in pieces {
             let at = bytes.len();
@@ -411,7 +411,7 @@ impl Wire for SimWire {
             // SAFETY: the caller's memory, readable until the ticket comes back.
             unsafe { copy(bytes[at..].as_mut_ptr(), piece.pointer, piece.len) };
         }
-        state.send(self.card, peer, Channel::Message, id, bytes);
+        state.send(self.nic, peer, Channel::Message, id, bytes);
         Ok(())
     }
 
@@ -422,9 +422,9 @@ impl Wire for SimWire {
     fn notices(&self, sink: &mut dyn FnMut(u32)) -> usize {
         let notices = {
             let mut state = self.node.network.state();
-            let card = &mut state.cards[self.me()];
-            let notices = std::mem::take(&mut card.notices);
-            card.posts.notices_due -= notices.len();
+            let nic = &mut state.nics[self.me()];
+            let notices = std::mem::take(&mut nic.notices);
+            nic.posts.notices_due -= notices.len();
             notices
         };
         let count = notices.len();
@@ -438,11 +438,11 @@ impl Wire for SimWire {
     }
 
     fn completed(&self, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
-        let ended = self.node.network.state().cards[self.me()].posts.take_ended();
+        let ended = self.node.network.state().nics[self.me()].posts.take_ended();
         ended.tell(sink)
     }
 
     fn abandon(&self, peer: u32, tickets: &[u64]) {
-        self.node.network.state().cards[self.me()].posts.abandon(peer, tickets);
+        self.node.network.state().nics[self.me()].posts.abandon(peer, tickets);
     }
 }

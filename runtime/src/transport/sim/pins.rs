@@ -1,4 +1,4 @@
-//! Registrations of a simulated card: keys of 64 bits, and descriptors that are pointers, as some networks have them.
+//! Registrations of a simulated NIC: keys of 64 bits, and descriptors that are pointers, as some networks have them.
 
 use crate::transport::error::{Error, Result};
 use crate::transport::iov::Piece;
@@ -12,7 +12,7 @@ struct Descriptor {
     len: usize,
 }
 
-/// Makes memory known to the card with this number.
+/// Makes memory known to the NIC with this number.
 #[derive(Debug)]
 pub(super) struct Pins(pub(super) u32);
 
@@ -24,17 +24,17 @@ impl Pinner for Pins {
     }
 }
 
-/// The number of a registration with a card: all of its bits count.
-fn number(card: u32, address: u64, len: u64) -> u64 {
-    (address ^ len.rotate_left(32) ^ u64::from(card).rotate_left(48)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 << 63 | 1
+/// The number of a registration with a NIC: all of its bits count.
+fn number(nic: u32, address: u64, len: u64) -> u64 {
+    (address ^ len.rotate_left(32) ^ u64::from(nic).rotate_left(48)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 << 63 | 1
 }
 
-/// As a device does before it touches memory that is registered with `card`.
+/// As a device does before it touches memory that is registered with `nic`.
 ///
 /// # Errors
-/// [`Error::Rejected`] for a key that this card did not give out.
-pub(super) fn check_key(key: &RemoteKey, card: u32) -> Result<()> {
-    if key.device.as_number() == number(card, key.address, key.len) { Ok(()) } else { Err(Error::Rejected) }
+/// [`Error::Rejected`] for a key that this NIC did not give out.
+pub(super) fn check_key(key: &RemoteKey, nic: u32) -> Result<()> {
+    if key.device.as_number() == number(nic, key.address, key.len) { Ok(()) } else { Err(Error::Rejected) }
 }
 
 /// As a device does before it touches memory of the user's. A block without a descriptor is not looked at: whether it needs one is

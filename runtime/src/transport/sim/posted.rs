@@ -1,4 +1,4 @@
-//! Puts, gets and atomics that a simulated card does by itself, each at its own time, whatever its rank does meanwhile: as a
+//! Puts, gets and atomics that a simulated NIC does by itself, each at its own time, whatever its rank does meanwhile: as a
 //! network device does.
 
 use std::collections::VecDeque;
@@ -13,9 +13,9 @@ use crate::transport::iov::Piece;
 use crate::transport::key::RemoteKey;
 use crate::transport::wire::{Completed, Direction};
 
-/// Operations in flight at a card, with those whose end its rank has not taken yet.
+/// Operations in flight at a NIC, with those whose end its rank has not taken yet.
 const DEPTH: usize = 8;
-/// Notices that a card takes before its rank has.
+/// Notices that a NIC takes before its rank has.
 const NOTICES: usize = 4;
 /// Most blocks of one operation.
 pub(super) const MAX_PIECES: usize = 2;
@@ -69,13 +69,13 @@ struct Ended {
     data: Vec<u8>,
 }
 
-/// What a card has in flight, and what of it has ended.
+/// What a NIC has in flight, and what of it has ended.
 #[derive(Debug, Default)]
 pub(super) struct Posts {
     flying: Vec<Operation>,
     ended: VecDeque<Ended>,
     posted: u32,
-    /// Notices on their way to this card, and those that its rank has not taken.
+    /// Notices on their way to this NIC, and those that its rank has not taken.
     pub(super) notices_due: usize,
 }
 
@@ -142,74 +142,74 @@ impl Tickets {
 }
 
 impl State {
-    /// Starts an operation of `card`. It is done some time later: after what was posted to `peer` before, if the order is
+    /// Starts an operation of `nic`. It is done some time later: after what was posted to `peer` before, if the order is
     /// that of posting or a fence is between them.
     pub(super) fn start(
         &mut self,
-        (card, peer): (u32, u32),
+        (nic, peer): (u32, u32),
         at: Option<(&RemoteKey, u64)>,
         post: Post,
         ticket: Option<u64>,
     ) -> Result<()> {
-        self.check(card, peer)?;
+        self.check(nic, peer)?;
         let notifies = matches!(post, Post::Notify(..));
-        let is_full = notifies && self.cards[peer as usize].posts.notices_due >= NOTICES;
-        if is_full || !self.cards[card as usize].posts.has_room() {
+        let is_full = notifies && self.nics[peer as usize].posts.notices_due >= NOTICES;
+        if is_full || !self.nics[nic as usize].posts.has_room() {
             return Err(Error::NoResource);
         }
-        let arrives = self.arrival(card, peer, post.len());
+        let arrives = self.arrival(nic, peer, post.len());
         let in_order = notifies || self.config.order == Order::Posted;
-        let link = self.cards[card as usize].links.entry(peer).or_default();
+        let link = self.nics[nic as usize].links.entry(peer).or_default();
         let time = arrives.max(if in_order { link.latest } else { link.fenced });
         link.latest = link.latest.max(time);
-        self.cards[peer as usize].posts.notices_due += usize::from(notifies);
-        let posts = &mut self.cards[card as usize].posts;
+        self.nics[peer as usize].posts.notices_due += usize::from(notifies);
+        let posts = &mut self.nics[nic as usize].posts;
         let number = posts.posted;
         posts.posted += 1;
         let at = at.map(|(key, remote)| (*key, remote));
         posts.flying.push(Operation { number, peer, at, post, ticket });
-        self.schedule(time, Event::Posted { card, number });
+        self.schedule(time, Event::Posted { nic, number });
         Ok(())
     }
 
     /// Does an operation, if it is still to be done; tells which rank that matters to.
-    pub(super) fn operate(&mut self, card: u32, number: u32) -> u32 {
-        let flying = &self.cards[card as usize].posts.flying;
+    pub(super) fn operate(&mut self, nic: u32, number: u32) -> u32 {
+        let flying = &self.nics[nic as usize].posts.flying;
         let Some(at) = flying.iter().position(|operation| operation.number == number) else {
-            return self.rank_of(card);
+            return self.rank_of(nic);
         };
         let peer = flying[at].peer;
-        if self.parted(card, peer) {
-            self.held.push(Event::Posted { card, number });
+        if self.parted(nic, peer) {
+            self.held.push(Event::Posted { nic, number });
             return self.rank_of(peer);
         }
-        if !self.is_dead(card) && self.is_cut(card, peer) {
+        if !self.is_dead(nic) && self.is_cut(nic, peer) {
             // Ends when the loss is known.
             return self.rank_of(peer);
         }
-        let operation = self.cards[card as usize].posts.flying.remove(at);
+        let operation = self.nics[nic as usize].posts.flying.remove(at);
         let mut data = Vec::new();
         let outcome =
-            if self.is_dead(card) { Err(Error::ConnectionReset) } else { perform(self, &operation, &mut data) };
+            if self.is_dead(nic) { Err(Error::ConnectionReset) } else { perform(self, &operation, &mut data) };
         match operation.post {
-            Post::Notify(_, notice) if outcome.is_ok() => self.cards[peer as usize].notices.push_back(notice),
-            Post::Notify(..) => self.cards[peer as usize].posts.notices_due -= 1,
+            Post::Notify(_, notice) if outcome.is_ok() => self.nics[peer as usize].notices.push_back(notice),
+            Post::Notify(..) => self.nics[peer as usize].posts.notices_due -= 1,
             _ => {}
         }
-        self.cards[card as usize].posts.end(&operation, outcome, data);
+        self.nics[nic as usize].posts.end(&operation, outcome, data);
         self.announce(peer);
-        self.announce(card);
-        self.signalled.push(self.rank_of(card));
+        self.announce(nic);
+        self.signalled.push(self.rank_of(nic));
         self.rank_of(peer)
     }
 
-    /// Ends what `card` has in flight to a `peer` that it has lost.
-    pub(super) fn end_posted(&mut self, card: u32, peer: u32, error: Error) {
-        let flying = std::mem::take(&mut self.cards[card as usize].posts.flying);
+    /// Ends what `nic` has in flight to a `peer` that it has lost.
+    pub(super) fn end_posted(&mut self, nic: u32, peer: u32, error: Error) {
+        let flying = std::mem::take(&mut self.nics[nic as usize].posts.flying);
         let (lost, others): (Vec<_>, Vec<_>) = flying.into_iter().partition(|operation| operation.peer == peer);
         let notices = lost.iter().filter(|operation| matches!(operation.post, Post::Notify(..))).count();
-        self.cards[peer as usize].posts.notices_due -= notices;
-        let posts = &mut self.cards[card as usize].posts;
+        self.nics[peer as usize].posts.notices_due -= notices;
+        let posts = &mut self.nics[nic as usize].posts;
         posts.flying = others;
         lost.iter().for_each(|operation| posts.end(operation, Err(error), Vec::new()));
     }
@@ -220,7 +220,7 @@ fn perform(state: &State, operation: &Operation, data: &mut Vec<u8>) -> Result<(
     let Some((key, remote)) = at else { return Ok(()) };
     check_key(key, *peer)?;
     let len = post.len();
-    let at = state.cards[*peer as usize].registry.resolve(key.id, *remote, len)?;
+    let at = state.nics[*peer as usize].registry.resolve(key.id, *remote, len)?;
     let mut offset = 0;
     // SAFETY: registered memory of this process, as just resolved; the poster guarantees the blocks until its ticket is back.
     unsafe {

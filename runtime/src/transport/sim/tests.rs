@@ -370,7 +370,7 @@ fn a_lost_connection_is_heard_of_at_both_ends_and_leaves_others_alone() {
 }
 
 #[test]
-fn without_a_serving_card_the_target_must_progress() {
+fn without_a_serving_nic_the_target_must_progress() {
     let network = Network::new(Config { served_asleep: false, ..Config::new(2, 1) });
     let (a, b, ep, _) = pair(&network);
     assert!(a.interface.attributes().needs_target_progress);
@@ -406,7 +406,7 @@ fn a_withdrawn_registration_ends_the_operation_with_an_error() {
 }
 
 #[test]
-fn a_card_of_an_interface_that_is_closed_is_used_again() {
+fn a_nic_of_an_interface_that_is_closed_is_used_again() {
     let network = Network::new(Config::new(2, 1));
     let [here, there] = [open(&network, 0), open(&network, 1)];
     for _ in 0..100 {
@@ -416,8 +416,8 @@ fn a_card_of_an_interface_that_is_closed_is_used_again() {
         endpoint.am_short(1, 7, &[]).expect("sends");
         network.settle();
     }
-    assert_eq!(network.state().cards(), 3);
-    // A rank that ends takes all of its cards along.
+    assert_eq!(network.state().nics(), 3);
+    // A rank that ends takes all of its NICs along.
     let interface = here._domain.open_private().expect("opens");
     interface.progress_enable(Directions::SEND.and(Directions::RECEIVE));
     let endpoint = interface.connect(&address(there.me)).expect("connects");

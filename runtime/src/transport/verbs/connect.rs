@@ -24,8 +24,8 @@ use rdma_core_sys::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use super::address::{self, Address};
-use super::card::{Card, MemoryRegion};
 use super::interfaces::Seat;
+use super::nic::{MemoryRegion, Nic};
 use super::queue::{Completions, Events, Pair, PairSpec, Route, Shared};
 use crate::transport::lock::Mutex;
 
@@ -78,7 +78,7 @@ pub struct Connection {
 /// What the interface's thread and the connecting thread share.
 #[derive(Debug)]
 pub struct Switchboard {
-    pub card: Arc<Card>,
+    pub nic: Arc<Nic>,
     pub done: Completions,
     pub shared: Shared,
     pub address: Address,
@@ -125,9 +125,9 @@ fn signal() -> io::Result<OwnedFd> {
 impl Connector {
     /// Starts to answer for the interface of `rank` that has `seat`. Connections complete into `done`, and take their
     /// buffers from `shared`.
-    pub fn start(card: &Arc<Card>, rank: u32, seat: Seat, done: Completions, shared: Shared) -> io::Result<Connector> {
-        let datagrams = Datagrams::new(card)?;
-        let offer = &card.offer;
+    pub fn start(nic: &Arc<Nic>, rank: u32, seat: Seat, done: Completions, shared: Shared) -> io::Result<Connector> {
+        let datagrams = Datagrams::new(nic)?;
+        let offer = &nic.offer;
         let mut nonce = [0; 8];
         rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty())?;
         let address = Address {
@@ -149,12 +149,12 @@ impl Connector {
             inline,
         };
         // How much the device takes inside a request is found by asking.
-        let inline = Pair::new(card, &spec(INLINE))?.1;
+        let inline = Pair::new(nic, &spec(INLINE))?.1;
         // SAFETY: an open device's descriptor.
-        let faults = unsafe { std::os::fd::BorrowedFd::borrow_raw((*card.context).async_fd) };
+        let faults = unsafe { std::os::fd::BorrowedFd::borrow_raw((*nic.context).async_fd) };
         rustix::io::ioctl_fionbio(faults, true)?;
         let board = Arc::new(Switchboard {
-            card: Arc::clone(card),
+            nic: Arc::clone(nic),
             done,
             shared,
             address,
@@ -198,15 +198,15 @@ pub fn quiet(fd: &OwnedFd) {
 }
 
 impl Datagrams {
-    fn new(card: &Arc<Card>) -> io::Result<Datagrams> {
-        let events = Events::new(card)?;
-        let done = Completions::new(card, RECEIVES + SENDS, &events)?;
+    fn new(nic: &Arc<Nic>) -> io::Result<Datagrams> {
+        let events = Events::new(nic)?;
+        let done = Completions::new(nic, RECEIVES + SENDS, &events)?;
         let spec = PairSpec { kind: IBV_QPT_UD, done: &done, shared: None, depth: RECEIVES, pieces: 1, inline: 0 };
-        let pair = Pair::new(card, &spec)?.0;
+        let pair = Pair::new(nic, &spec)?.0;
         pair.open_for_datagrams(KEY)?;
         let mut buffers = vec![[0; BUFFER]; RECEIVES + SENDS].into_boxed_slice();
         // SAFETY: the buffers live in the same value; the region is dropped after the queue pair, at the latest with it.
-        let region = unsafe { MemoryRegion::new(card, buffers.as_mut_ptr().cast(), buffers.len() * BUFFER) };
+        let region = unsafe { MemoryRegion::new(nic, buffers.as_mut_ptr().cast(), buffers.len() * BUFFER) };
         let region = region.map_err(|error| io::Error::other(error.to_string()))?;
         let mut own = Datagrams { buffers, region, sent: 0, pair, done, events };
         (0..RECEIVES).try_for_each(|buffer| own.offer(buffer))?;
@@ -402,9 +402,9 @@ impl Switchboard {
             pieces: PIECES,
             inline: self.inline,
         };
-        let pair = Arc::new(Pair::new(&self.card, &spec)?.0);
+        let pair = Arc::new(Pair::new(&self.nic, &spec)?.0);
         pair.prepare()?;
-        let route = if *to == self.address { None } else { Some(Route::new(&self.card, to)?) };
+        let route = if *to == self.address { None } else { Some(Route::new(&self.nic, to)?) };
         let again = Instant::now();
         Ok(Connection { pair, mirror: None, stage: Stage::Asking, to: *to, route, asked: 0, again })
     }
@@ -493,10 +493,10 @@ impl Switchboard {
     fn hear_faults(&self) {
         let mut event = ibv_async_event::default();
         // SAFETY: an open device whose descriptor does not block; each event is acknowledged.
-        while unsafe { self.card.verbs.ibv_get_async_event(self.card.context, &raw mut event) } == 0 {
+        while unsafe { self.nic.verbs.ibv_get_async_event(self.nic.context, &raw mut event) } == 0 {
             let kind = event.event_type;
             // SAFETY: as above.
-            unsafe { self.card.verbs.ibv_ack_async_event(&raw mut event) };
+            unsafe { self.nic.verbs.ibv_ack_async_event(&raw mut event) };
             self.hear_fault(kind);
         }
     }
@@ -505,18 +505,18 @@ impl Switchboard {
     pub fn hear_fault(&self, kind: ibv_event_type) {
         match kind {
             IBV_EVENT_DEVICE_FATAL => {
-                tracing::error!(card = %self.card.offer, "the network device failed or was removed");
+                tracing::error!(nic = %self.nic.offer, "the network device failed or was removed");
                 self.seat.break_down();
             }
-            IBV_EVENT_PORT_ERR => tracing::warn!(card = %self.card.offer, "the network port is down"),
-            IBV_EVENT_PORT_ACTIVE => tracing::info!(card = %self.card.offer, "the network port is up"),
-            kind => tracing::debug!(card = %self.card.offer, kind, "an event of the network device"),
+            IBV_EVENT_PORT_ERR => tracing::warn!(nic = %self.nic.offer, "the network port is down"),
+            IBV_EVENT_PORT_ACTIVE => tracing::info!(nic = %self.nic.offer, "the network port is up"),
+            kind => tracing::debug!(nic = %self.nic.offer, kind, "an event of the network device"),
         }
     }
 
     fn run(&self) {
-        // SAFETY: open as long as the card is.
-        let faults = unsafe { std::os::fd::BorrowedFd::borrow_raw((*self.card.context).async_fd) };
+        // SAFETY: open as long as the NIC is.
+        let faults = unsafe { std::os::fd::BorrowedFd::borrow_raw((*self.nic.context).async_fd) };
         let came = match self.datagrams.lock().events.descriptor().try_clone_to_owned() {
             Ok(fd) => fd,
             Err(error) => return tracing::error!(%error, "nobody answers requests for connections"),
@@ -555,7 +555,7 @@ fn peer_of(pair: &Pair) -> Option<u32> {
     let (mut attr, mut init) = (ibv_qp_attr::default(), ibv_qp_init_attr::default());
     // SAFETY: a live queue pair.
     let failed = unsafe {
-        pair.card.verbs.ibv_query_qp(pair.raw, &raw mut attr, IBV_QP_DEST_QPN as std::ffi::c_int, &raw mut init)
+        pair.nic.verbs.ibv_query_qp(pair.raw, &raw mut attr, IBV_QP_DEST_QPN as std::ffi::c_int, &raw mut init)
     };
     (failed == 0).then_some(attr.dest_qp_num)
 }

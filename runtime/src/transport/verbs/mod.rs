@@ -23,13 +23,13 @@
 
 mod address;
 mod attempt;
-mod card;
 mod connect;
 mod footprint;
 mod interfaces;
 mod link;
 mod links;
 mod locality;
+mod nic;
 mod peers;
 mod pool;
 mod ports;
@@ -43,12 +43,12 @@ mod wire;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::card::{Offer, offers};
+pub use self::nic::{Offer, offers};
 pub(crate) use self::ports::Ports;
 pub use self::wire::VerbsWire;
 
-use self::card::{Card, CardPinner};
 use self::interfaces::Interfaces;
+use self::nic::{Nic, NicPinner};
 use super::attributes::Resource;
 use super::error::Result;
 use super::memory::Registry;
@@ -67,14 +67,14 @@ pub struct Device(Arc<Inner>);
 struct Inner {
     rank: u32,
     ranks: usize,
-    card: Arc<Card>,
+    nic: Arc<Nic>,
     registry: Arc<Registry>,
     interfaces: Arc<Interfaces>,
 }
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Device({}, rank {})", self.0.card.offer, self.0.rank)
+        write!(f, "Device({}, rank {})", self.0.nic.offer, self.0.rank)
     }
 }
 
@@ -87,9 +87,9 @@ impl Device {
         if ranks > address::RANKS {
             return Err(format!("{ranks} ranks: over RDMA there can be {}", address::RANKS));
         }
-        let card = Card::open(offer)?;
-        let registry = Arc::new(Registry::with(CardPinner(Arc::clone(&card))));
-        Ok(Device(Arc::new(Inner { rank: rank as u32, ranks, card, registry, interfaces: Arc::default() })))
+        let nic = Nic::open(offer)?;
+        let registry = Arc::new(Registry::with(NicPinner(Arc::clone(&nic))));
+        Ok(Device(Arc::new(Inner { rank: rank as u32, ranks, nic, registry, interfaces: Arc::default() })))
     }
 
     /// Ends this rank as far as the network can tell.
@@ -104,8 +104,8 @@ impl Device {
         self.0.interfaces.open().swap_remove(0)
     }
 
-    fn card(&self) -> &Arc<Card> {
-        &self.0.card
+    fn nic(&self) -> &Arc<Nic> {
+        &self.0.nic
     }
 
     fn rank(&self) -> u32 {
@@ -121,7 +121,7 @@ impl port::Device for Device {
     type Wire = VerbsWire;
 
     fn resource(&self) -> Resource {
-        self.0.card.offer.resource()
+        self.0.nic.offer.resource()
     }
 
     fn owner(&self) -> u32 {

@@ -4,7 +4,7 @@ use std::alloc::Layout;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::card::{Card, MemoryRegion};
+use super::nic::{MemoryRegion, Nic};
 use crate::transport::error::{Error, Result};
 
 /// Buffers of one size.
@@ -38,7 +38,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::NoMemory`].
-    pub fn new(card: &Arc<Card>, count: usize, size: usize) -> Result<Pool> {
+    pub fn new(nic: &Arc<Nic>, count: usize, size: usize) -> Result<Pool> {
         let layout = Layout::from_size_align(count * size, 4096).map_err(|_| Error::NoMemory)?;
         // SAFETY: the layout has at least one byte.
         let start = unsafe { std::alloc::alloc_zeroed(layout) };
@@ -47,7 +47,7 @@ impl Pool {
         }
         let memory = Memory { start, layout };
         // SAFETY: freed after the region.
-        let region = unsafe { MemoryRegion::new(card, start, count * size) }?;
+        let region = unsafe { MemoryRegion::new(nic, start, count * size) }?;
         let free = RefCell::new((0..count as u32).rev().collect());
         Ok(Pool { region, memory, size, free })
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rdma_core_sys::*;
 
 use super::address::Address;
-use super::card::Card;
+use super::nic::Nic;
 
 /// Where retransmission starts to wait: 4.096 us times two to this power, about 67 ms, or as long as the device takes to
 /// acknowledge, if it says that it may take longer.
@@ -32,7 +32,7 @@ macro_rules! owned {
         #[derive(Debug)]
         pub struct $name {
             pub raw: *mut $raw,
-            pub card: Arc<Card>,
+            pub nic: Arc<Nic>,
         }
 
         // SAFETY: libibverbs may be called from any thread.
@@ -41,10 +41,10 @@ macro_rules! owned {
         unsafe impl Sync for $name {}
 
         impl $name {
-            fn checked(raw: *mut $raw, card: &Arc<Card>) -> io::Result<$name> {
+            fn checked(raw: *mut $raw, nic: &Arc<Nic>) -> io::Result<$name> {
                 match raw.is_null() {
                     true => Err(io::Error::last_os_error()),
-                    false => Ok($name { raw, card: Arc::clone(card) }),
+                    false => Ok($name { raw, nic: Arc::clone(nic) }),
                 }
             }
         }
@@ -52,7 +52,7 @@ macro_rules! owned {
         impl Drop for $name {
             fn drop(&mut self) {
                 // SAFETY: made once, destroyed once; those that use it are dropped before.
-                unsafe { self.card.verbs.$destroy(self.raw) };
+                unsafe { self.nic.verbs.$destroy(self.raw) };
             }
         }
     };
@@ -85,9 +85,9 @@ owned!(
 );
 
 impl Events {
-    pub fn new(card: &Arc<Card>) -> io::Result<Events> {
-        // SAFETY: an open card.
-        let events = Events::checked(unsafe { card.verbs.ibv_create_comp_channel(card.context) }, card)?;
+    pub fn new(nic: &Arc<Nic>) -> io::Result<Events> {
+        // SAFETY: an open NIC.
+        let events = Events::checked(unsafe { nic.verbs.ibv_create_comp_channel(nic.context) }, nic)?;
         // Looked at without waiting.
         rustix::io::ioctl_fionbio(events.descriptor(), true)?;
         Ok(events)
@@ -103,19 +103,19 @@ impl Events {
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: a live channel whose descriptor does not block; each event is acknowledged.
         unsafe {
-            while self.card.verbs.ibv_get_cq_event(self.raw, &raw mut cq, &raw mut context) == 0 {
-                self.card.verbs.ibv_ack_cq_events(cq, 1);
+            while self.nic.verbs.ibv_get_cq_event(self.raw, &raw mut cq, &raw mut context) == 0 {
+                self.nic.verbs.ibv_ack_cq_events(cq, 1);
             }
         }
     }
 }
 
 impl Completions {
-    pub fn new(card: &Arc<Card>, entries: usize, events: &Events) -> io::Result<Completions> {
+    pub fn new(nic: &Arc<Nic>, entries: usize, events: &Events) -> io::Result<Completions> {
         let null = std::ptr::null_mut();
-        // SAFETY: an open card and its channel.
-        let raw = unsafe { card.verbs.ibv_create_cq(card.context, entries as c_int, null, events.raw, 0) };
-        Completions::checked(raw, card)
+        // SAFETY: an open NIC and its channel.
+        let raw = unsafe { nic.verbs.ibv_create_cq(nic.context, entries as c_int, null, events.raw, 0) };
+        Completions::checked(raw, nic)
     }
 
     /// Takes what is there, as far as it fits.
@@ -135,11 +135,11 @@ impl Completions {
 }
 
 impl Shared {
-    pub fn new(card: &Arc<Card>, entries: usize) -> io::Result<Shared> {
+    pub fn new(nic: &Arc<Nic>, entries: usize) -> io::Result<Shared> {
         let attr = ibv_srq_attr { max_wr: entries as u32, max_sge: 1, ..Default::default() };
         let mut init = ibv_srq_init_attr { attr, ..Default::default() };
-        // SAFETY: an open card.
-        Shared::checked(unsafe { card.verbs.ibv_create_srq(card.pd, &raw mut init) }, card)
+        // SAFETY: an open NIC.
+        Shared::checked(unsafe { nic.verbs.ibv_create_srq(nic.pd, &raw mut init) }, nic)
     }
 
     /// Gives buffers, at most [`GIVEN`], to whoever sends next: numbers, and where they lie.
@@ -162,19 +162,19 @@ impl Shared {
 }
 
 impl Route {
-    pub fn new(card: &Arc<Card>, to: &Address) -> io::Result<Route> {
-        let mut attr = way_to(card, to);
-        // SAFETY: an open card.
-        Route::checked(unsafe { card.verbs.ibv_create_ah(card.pd, &raw mut attr) }, card)
+    pub fn new(nic: &Arc<Nic>, to: &Address) -> io::Result<Route> {
+        let mut attr = way_to(nic, to);
+        // SAFETY: an open NIC.
+        Route::checked(unsafe { nic.verbs.ibv_create_ah(nic.pd, &raw mut attr) }, nic)
     }
 }
 
-fn way_to(card: &Card, to: &Address) -> ibv_ah_attr {
-    let mut attr = ibv_ah_attr { dlid: to.lid, port_num: card.offer.port, ..Default::default() };
+fn way_to(nic: &Nic, to: &Address) -> ibv_ah_attr {
+    let mut attr = ibv_ah_attr { dlid: to.lid, port_num: nic.offer.port, ..Default::default() };
     // Ethernet always goes by the global id.
     attr.is_global = 1;
     attr.grh.dgid = ibv_gid { raw: to.gid };
-    attr.grh.sgid_index = card.offer.gid_index;
+    attr.grh.sgid_index = nic.offer.gid_index;
     attr.grh.hop_limit = 64;
     attr
 }
@@ -192,7 +192,7 @@ pub struct PairSpec<'a> {
 
 impl Pair {
     /// A new queue pair, and how many bytes it takes inside a request.
-    pub fn new(card: &Arc<Card>, spec: &PairSpec<'_>) -> io::Result<(Pair, usize)> {
+    pub fn new(nic: &Arc<Nic>, spec: &PairSpec<'_>) -> io::Result<(Pair, usize)> {
         let mut inline = spec.inline;
         loop {
             let receives = if spec.shared.is_some() { 0 } else { spec.depth as u32 };
@@ -210,13 +210,13 @@ impl Pair {
                 max_recv_sge: 1,
                 max_inline_data: inline as u32,
             };
-            // SAFETY: an open card and queues of it.
-            let raw = unsafe { card.verbs.ibv_create_qp(card.pd, &raw mut init) };
+            // SAFETY: an open NIC and queues of it.
+            let raw = unsafe { nic.verbs.ibv_create_qp(nic.pd, &raw mut init) };
             if raw.is_null() && inline > 0 {
                 inline /= 2;
                 continue;
             }
-            return Pair::checked(raw, card).map(|pair| (pair, inline));
+            return Pair::checked(raw, nic).map(|pair| (pair, inline));
         }
     }
 
@@ -227,7 +227,7 @@ impl Pair {
 
     fn modify(&self, attr: &mut ibv_qp_attr, mask: ibv_qp_attr_mask) -> io::Result<()> {
         // SAFETY: a live queue pair.
-        match unsafe { self.card.verbs.ibv_modify_qp(self.raw, attr, mask as c_int) } {
+        match unsafe { self.nic.verbs.ibv_modify_qp(self.raw, attr, mask as c_int) } {
             0 => Ok(()),
             error => Err(io::Error::from_raw_os_error(error)),
         }
@@ -236,7 +236,7 @@ impl Pair {
     /// Ready to receive datagrams under `key`, and to send them.
     pub fn open_for_datagrams(&self, key: u32) -> io::Result<()> {
         let mut attr =
-            ibv_qp_attr { qp_state: IBV_QPS_INIT, port_num: self.card.offer.port, qkey: key, ..Default::default() };
+            ibv_qp_attr { qp_state: IBV_QPS_INIT, port_num: self.nic.offer.port, qkey: key, ..Default::default() };
         self.modify(&mut attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)?;
         attr.qp_state = IBV_QPS_RTR;
         self.modify(&mut attr, IBV_QP_STATE)?;
@@ -248,7 +248,7 @@ impl Pair {
     pub fn prepare(&self) -> io::Result<()> {
         let mut attr = ibv_qp_attr {
             qp_state: IBV_QPS_INIT,
-            port_num: self.card.offer.port,
+            port_num: self.nic.offer.port,
             qp_access_flags: IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
             ..Default::default()
         };
@@ -258,11 +258,11 @@ impl Pair {
     /// Connects to the queue pair `number` at `to`. Packets are numbered from the sender's queue pair number.
     pub fn connect(&self, to: &Address, number: u32) -> io::Result<()> {
         const PACKETS: u32 = (1 << 24) - 1;
-        let (card, limits) = (&self.card, &self.card.attributes);
+        let (nic, limits) = (&self.nic, &self.nic.attributes);
         let mut attr = ibv_qp_attr {
             qp_state: IBV_QPS_RTR,
-            ah_attr: way_to(card, to),
-            path_mtu: card.offer.mtu.min(to.mtu).into(),
+            ah_attr: way_to(nic, to),
+            path_mtu: nic.offer.mtu.min(to.mtu).into(),
             dest_qp_num: number,
             rq_psn: number & PACKETS,
             max_dest_rd_atomic: limits.max_qp_rd_atom.clamp(1, MAX_READS) as u8,

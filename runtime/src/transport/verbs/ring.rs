@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use once_cell::unsync::OnceCell;
 
-use super::card::Card;
+use super::nic::Nic;
 use super::pool::Pool;
 use crate::transport::error::Result;
 
@@ -125,9 +125,9 @@ impl Rings {
     ///
     /// # Errors
     /// If a further ring cannot be allocated or registered.
-    pub fn lend(&self, card: &Arc<Card>, peer: u32) -> Result<Option<(u32, Remote)>> {
+    pub fn lend(&self, nic: &Arc<Nic>, peer: u32) -> Result<Option<(u32, Remote)>> {
         let Some(ring) = self.free.borrow().last().copied() else { return Ok(None) };
-        let pool = self.rings[ring as usize].get_or_try_init(|| Pool::new(card, 1, RING))?;
+        let pool = self.rings[ring as usize].get_or_try_init(|| Pool::new(nic, 1, RING))?;
         self.free.borrow_mut().pop();
         self.borrowers.borrow_mut().push(peer);
         (0..SLOTS).flat_map(|slot| self.slot(ring, slot)).for_each(|word| word.store(0, Ordering::Relaxed));

@@ -35,12 +35,12 @@ use self::sleep::Sleep;
 use super::Device;
 use super::address::{self, Address};
 use super::attempt::Attempts;
-use super::card::{lkey, rkey};
 use super::connect::{self, Connector, PIECES};
 use super::footprint;
 #[cfg(test)]
 use super::link::Link;
 use super::link::{Flow, Then};
+use super::nic::{lkey, rkey};
 use super::peers::Peers;
 use super::queue::{Completions, Events, Shared};
 use super::ring::{self, Rings};
@@ -102,22 +102,22 @@ impl VerbsWire {
                 io(error)
             }
         };
-        let (card, seat) = (device.card(), device.interfaces().take()?);
-        let events = Events::new(card).map_err(told("a completion channel"))?;
-        let limit = card.attributes.max_cqe.max(256) as usize;
+        let (nic, seat) = (device.nic(), device.interfaces().take()?);
+        let events = Events::new(nic).map_err(told("a completion channel"))?;
+        let limit = nic.attributes.max_cqe.max(256) as usize;
         // One for all: a turn that finds nothing has looked at one.
-        let done = Completions::new(card, COMPLETIONS.min(limit), &events).map_err(told("a completion queue"))?;
-        let count = RECEIVES.min(card.attributes.max_srq_wr.max(64) as usize);
-        let shared = Shared::new(card, count).map_err(told("a shared receive queue"))?;
-        let receives = ReceiveBuffers::new(card, &shared, count)?;
-        let connector = Connector::start(card, device.rank(), seat, done, shared).map_err(told("a queue pair"))?;
+        let done = Completions::new(nic, COMPLETIONS.min(limit), &events).map_err(told("a completion queue"))?;
+        let count = RECEIVES.min(nic.attributes.max_srq_wr.max(64) as usize);
+        let shared = Shared::new(nic, count).map_err(told("a shared receive queue"))?;
+        let receives = ReceiveBuffers::new(nic, &shared, count)?;
+        let connector = Connector::start(nic, device.rank(), seat, done, shared).map_err(told("a queue pair"))?;
         let sleep = Sleep::new(events, connector.board.notice.as_fd())?;
         Ok(VerbsWire {
             flow,
             peers: Peers::default(),
             connector,
             receives,
-            buffers: SendBuffers::new(card)?,
+            buffers: SendBuffers::new(nic)?,
             rings: Rings::default(),
             attempts: Attempts::default(),
             arrivals: Arrivals::default(),
@@ -183,7 +183,7 @@ impl Wire for VerbsWire {
             max_short: self.flow.fragment.min(256),
             max_message: self.flow.message,
             memory: Memory::Posted,
-            atomics: match self.connector.board.card.attributes.atomic_cap {
+            atomics: match self.connector.board.nic.attributes.atomic_cap {
                 IBV_ATOMIC_NONE => None,
                 _ => Some(Agent::Device),
             },

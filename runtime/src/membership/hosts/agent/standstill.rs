@@ -32,7 +32,7 @@ pub(super) struct Rounds {
 
 impl Service {
     /// At the hub: asks for waits while a rank has left or is leaving and none is lost.
-    pub(super) fn look_for_standstill(&mut self) {
+    pub(super) fn check_for_standstill(&mut self) {
         if self.link.host != HUB {
             return;
         }

@@ -7,7 +7,7 @@ use rdma_core_sys::{ibv_sge, ibv_wc};
 
 use super::errors::io;
 use crate::transport::error::{Error, Result};
-use crate::transport::verbs::card::Card;
+use crate::transport::verbs::nic::Nic;
 use crate::transport::verbs::pool::Pool;
 use crate::transport::verbs::queue::{GIVEN, Shared};
 
@@ -59,8 +59,8 @@ impl ReceiveBuffers {
     ///
     /// # Errors
     /// If memory cannot be had or registered, or the device refuses a buffer.
-    pub fn new(card: &Arc<Card>, shared: &Shared, count: usize) -> Result<ReceiveBuffers> {
-        let frames = Pool::new(card, count, FRAME)?;
+    pub fn new(nic: &Arc<Nic>, shared: &Shared, count: usize) -> Result<ReceiveBuffers> {
+        let frames = Pool::new(nic, count, FRAME)?;
         for first in (0..count).step_by(GIVEN) {
             let numbers = first..count.min(first + GIVEN);
             give(shared, &frames, numbers.map(|number| RECEIVED | number as u64)).map_err(io)?;
@@ -95,8 +95,8 @@ pub struct SendBuffers {
 impl SendBuffers {
     /// # Errors
     /// If memory cannot be had or registered.
-    pub fn new(card: &Arc<Card>) -> Result<SendBuffers> {
-        Ok(SendBuffers { small: Pool::new(card, SMALL, FRAME)?, large: Pool::new(card, LARGE, LARGE_BYTES)? })
+    pub fn new(nic: &Arc<Nic>) -> Result<SendBuffers> {
+        Ok(SendBuffers { small: Pool::new(nic, SMALL, FRAME)?, large: Pool::new(nic, LARGE, LARGE_BYTES)? })
     }
 
     /// The pool for a copy of `bytes` bytes.

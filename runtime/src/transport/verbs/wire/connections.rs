@@ -21,7 +21,7 @@ impl VerbsWire {
 
     #[cold]
     fn add_link(&self, peer: u32) -> &Link {
-        let link = self.peers.add(peer, Link::new(&self.flow, self.connector.board.card.fences()));
+        let link = self.peers.add(peer, Link::new(&self.flow, self.connector.board.nic.fences()));
         self.refresh(peer, link);
         link
     }

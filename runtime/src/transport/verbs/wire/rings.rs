@@ -72,7 +72,7 @@ impl VerbsWire {
         if link.rings.lent().is_some() || self.flow.credits > ring::SLOTS {
             return;
         }
-        match self.rings.lend(&self.connector.board.card, peer) {
+        match self.rings.lend(&self.connector.board.nic, peer) {
             Ok(Some((number, remote))) => {
                 link.rings.lend(number, remote);
                 self.backlog.note(peer);

@@ -1,4 +1,4 @@
-//! A network as the engine drives it: [`Far`], over any transport in [`Network`](super::Network).
+//! A network as the engine drives it: [`RemoteAccess`], over any transport in [`Network`](super::Network).
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use super::dispatch::Arrival;
 use super::operation::Change;
-use super::segments::FarSegments;
+use super::segments::RemoteSegments;
 use crate::membership::liveness::SimulatedPeers;
 use crate::transport::{self, Sent};
 
 /// A network as the engine drives it.
 ///
 /// [`Sent::NoRoom`] and `None` are backpressure. Offsets are bytes in the peer's slot.
-pub(crate) trait Far: FarSegments {
+pub(crate) trait RemoteAccess: RemoteSegments {
     /// Its number: the place of its provider, the same on all ranks. Its connection record, and its key among those of a segment, have
     /// this number.
     fn number(&self) -> usize;
@@ -31,7 +31,7 @@ pub(crate) trait Far: FarSegments {
     fn is_open_at(&self, rank: usize) -> bool;
     /// Orders puts: those made so far take effect at each rank before later ones.
     fn order(&self) -> transport::Result<()>;
-    /// Makes progress. Returns how much was done, and whether [`Far::arrival`] or [`Far::take_lost`] has something.
+    /// Makes progress. Returns how much was done, and whether [`RemoteAccess::arrival`] or [`RemoteAccess::take_lost`] has something.
     fn progress(&self) -> (usize, bool);
     /// The next message that came.
     fn arrival(&self) -> Option<Arrival>;
@@ -39,10 +39,10 @@ pub(crate) trait Far: FarSegments {
     fn handled(&self, from: usize, room: usize);
     /// Ranks found to be unreachable since the last call.
     fn take_lost(&self) -> Vec<usize>;
-    /// Writes `bytes`, at most [`Far::largest_put`], or as many of them as one registration holds. Returns how many; 0 is
+    /// Writes `bytes`, at most [`RemoteAccess::largest_put`], or as many of them as one registration holds. Returns how many; 0 is
     /// backpressure.
     fn put(&self, rank: usize, offset: usize, bytes: &[u8]) -> transport::Result<usize>;
-    /// As [`Far::put`], from `len` bytes of this rank's slot. The caller leaves them unchanged until the next flush.
+    /// As [`RemoteAccess::put`], from `len` bytes of this rank's slot. The caller leaves them unchanged until the next flush.
     fn put_own(&self, rank: usize, offset: usize, own: usize, len: usize) -> transport::Result<usize>;
     /// Adds one to a 64-bit word, after everything put there before.
     fn ring(&self, rank: usize, offset: usize) -> transport::Result<Sent>;
@@ -51,16 +51,16 @@ pub(crate) trait Far: FarSegments {
     /// The word starts a line of the heap, and only its own rank changes it. [`Sent::NoRoom`]: put and ring another word
     /// instead.
     fn notify(&self, rank: usize, offset: usize, bytes: &[u8], bell: usize) -> transport::Result<Sent>;
-    /// Whether the network supports [`Far::notify`]. The same on all ranks.
+    /// Whether the network supports [`RemoteAccess::notify`]. The same on all ranks.
     fn notifies(&self) -> bool;
     /// Sends a message, after everything put there before; if `ordered`, after every earlier message too.
     fn send(&self, to: usize, id: u8, ordered: bool, header: u64, payload: &[u8]) -> transport::Result<Sent>;
-    /// Posts a get of `len` bytes, at most [`Far::largest_get`], or of as many of them as one registration holds.
+    /// Posts a get of `len` bytes, at most [`RemoteAccess::largest_get`], or of as many of them as one registration holds.
     fn get(&self, rank: usize, offset: usize, len: usize) -> transport::Result<Option<Arc<Answer>>>;
     /// Posts an atomic.
     fn atomic(&self, rank: usize, offset: usize, atomic: Change) -> transport::Result<Option<Arc<Answer>>>;
     /// Posts an atomic that the caller waits for: the result may be there at once.
-    fn atomic_now(&self, rank: usize, offset: usize, atomic: Change) -> transport::Result<Option<Soon>>;
+    fn atomic_now(&self, rank: usize, offset: usize, atomic: Change) -> transport::Result<Option<Fetched>>;
     /// Whether all gets have read, and all atomics with an answer are in effect.
     fn is_answered(&self) -> bool;
     /// Posts a flush. Its answer comes when everything posted to `rank` so far is in effect there or, without `effect`, when the
@@ -72,13 +72,13 @@ pub(crate) trait Far: FarSegments {
     fn grew(&self, from: usize, to: usize) -> transport::Result<()>;
     /// Whether operations on `rank` wait until the network has fetched the rank's table of registered memory.
     fn learns(&self, rank: usize) -> bool;
-    /// Whether puts and rings cause no event at the target's interface: a target that sleeps then needs [`Far::wake`].
+    /// Whether puts and rings cause no event at the target's interface: a target that sleeps then needs [`RemoteAccess::wake`].
     fn is_silent(&self) -> bool;
     /// Whether everything put and rung at `rank` is in effect.
     fn settled(&self, rank: usize) -> transport::Result<bool>;
     /// Wakes a rank that sleeps on its interface, after everything put and rung there before.
     fn wake(&self, rank: usize) -> transport::Result<Sent>;
-    /// Arms [`Far::event`] to become readable when something arrives. `false`: something has arrived already.
+    /// Arms [`RemoteAccess::event`] to become readable when something arrives. `false`: something has arrived already.
     fn arm(&self) -> bool;
     /// A descriptor that becomes readable when something arrives, if the network can announce that.
     fn event(&self) -> Option<BorrowedFd<'_>>;
@@ -95,7 +95,7 @@ pub(crate) trait Far: FarSegments {
 }
 
 /// A network that any thread may own: it shares state with others only through locks and atomics.
-pub(crate) struct Apart(Box<dyn Far>);
+pub(crate) struct Apart(Box<dyn RemoteAccess>);
 
 // SAFETY: the caller of `Apart::new` guarantees that nothing in it is bound to a thread or reached without a lock from outside
 // it.
@@ -105,15 +105,15 @@ impl Apart {
     /// # Safety
     /// All that is reachable from `far` without atomics or a lock is reachable only through it, and none of it is bound to a
     /// thread.
-    pub(super) unsafe fn new(far: Box<dyn Far>) -> Apart {
-        Apart(far)
+    pub(super) unsafe fn new(network: Box<dyn RemoteAccess>) -> Apart {
+        Apart(network)
     }
 }
 
 impl std::ops::Deref for Apart {
-    type Target = dyn Far;
+    type Target = dyn RemoteAccess;
 
-    fn deref(&self) -> &(dyn Far + 'static) {
+    fn deref(&self) -> &(dyn RemoteAccess + 'static) {
         &*self.0
     }
 }
@@ -134,7 +134,7 @@ pub(crate) trait Pace: SimulatedPeers {
 
 /// The former value of an atomic's word: here already, or to come in the answer.
 #[derive(Debug)]
-pub(crate) enum Soon {
+pub(crate) enum Fetched {
     Now(u64),
     Later(Arc<Answer>),
 }

@@ -242,7 +242,7 @@ fn bandwidth(port: &ibv_port_attr) -> f64 {
 const SOFT_ROCE: u32 = 0xff_ffff;
 
 /// An open device.
-pub struct Card {
+pub struct Nic {
     pub verbs: &'static Verbs,
     pub context: *mut ibv_context,
     pub pd: *mut ibv_pd,
@@ -253,22 +253,22 @@ pub struct Card {
 }
 
 // SAFETY: libibverbs may be called from any thread.
-unsafe impl Send for Card {}
+unsafe impl Send for Nic {}
 // SAFETY: as above.
-unsafe impl Sync for Card {}
+unsafe impl Sync for Nic {}
 
-impl fmt::Debug for Card {
+impl fmt::Debug for Nic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Card({})", self.offer)
+        write!(f, "Nic({})", self.offer)
     }
 }
 
-impl Card {
+impl Nic {
     /// Opens the device of `offer`.
     ///
     /// # Errors
     /// A sentence for people.
-    pub fn open(offer: &Offer) -> Result<Arc<Card>, String> {
+    pub fn open(offer: &Offer) -> Result<Arc<Nic>, String> {
         let verbs = Verbs::load().map_err(|error| error.to_string())?;
         let list = verbs.device_list().map_err(|error| format!("ibv_get_device_list: {error}"))?;
         for device in list.iter() {
@@ -278,7 +278,7 @@ impl Card {
                 continue;
             }
             let failed = |call: &str| format!("{}: {call}: {}", offer.device, io::Error::last_os_error());
-            // SAFETY: as above; closed when the card is dropped.
+            // SAFETY: as above; closed when the NIC is dropped.
             let context = unsafe { verbs.ibv_open_device(*device) };
             if context.is_null() {
                 return Err(failed("ibv_open_device"));
@@ -295,7 +295,7 @@ impl Card {
             }
             raise_memlock();
             let (offer, pinned) = (offer.clone(), Mutex::default());
-            return Ok(Arc::new(Card { verbs, context, pd, offer, attributes, pinned }));
+            return Ok(Arc::new(Nic { verbs, context, pd, offer, attributes, pinned }));
         }
         Err(format!("the RDMA device {} is gone", offer.device))
     }
@@ -310,9 +310,9 @@ impl Card {
     }
 }
 
-impl Drop for Card {
+impl Drop for Nic {
     fn drop(&mut self) {
-        // SAFETY: whatever was made of them holds an `Arc` of the card.
+        // SAFETY: whatever was made of them holds an `Arc` of the NIC.
         unsafe {
             self.verbs.ibv_dealloc_pd(self.pd);
             self.verbs.ibv_close_device(self.context);
@@ -341,7 +341,7 @@ fn pinned_bytes() -> usize {
 /// Memory that the device knows.
 #[derive(Debug)]
 pub struct MemoryRegion {
-    card: Arc<Card>,
+    nic: Arc<Nic>,
     mr: *mut ibv_mr,
 }
 
@@ -358,11 +358,11 @@ impl MemoryRegion {
     ///
     /// # Safety
     /// The memory stays mapped while the value lives.
-    pub unsafe fn new(card: &Arc<Card>, address: *mut u8, len: usize) -> Result<MemoryRegion> {
+    pub unsafe fn new(nic: &Arc<Nic>, address: *mut u8, len: usize) -> Result<MemoryRegion> {
         let access =
             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-        // SAFETY: an open card; the caller's memory.
-        let mr = unsafe { card.verbs.ibv_reg_mr(card.pd, address.cast(), len, access) };
+        // SAFETY: an open NIC; the caller's memory.
+        let mr = unsafe { nic.verbs.ibv_reg_mr(nic.pd, address.cast(), len, access) };
         if mr.is_null() {
             let error = io::Error::last_os_error();
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
@@ -377,7 +377,7 @@ impl MemoryRegion {
                 _ => Error::Io("ibv_reg_mr failed"),
             });
         }
-        Ok(MemoryRegion { card: Arc::clone(card), mr })
+        Ok(MemoryRegion { nic: Arc::clone(nic), mr })
     }
 
     pub fn local_key(&self) -> u32 {
@@ -394,14 +394,14 @@ impl MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         // SAFETY: registered once.
-        unsafe { self.card.verbs.ibv_dereg_mr(self.mr) };
+        unsafe { self.nic.verbs.ibv_dereg_mr(self.mr) };
     }
 }
 
-/// A card as what registers memory.
-pub struct CardPinner(pub Arc<Card>);
+/// A NIC as what registers memory.
+pub struct NicPinner(pub Arc<Nic>);
 
-impl Pinner for CardPinner {
+impl Pinner for NicPinner {
     unsafe fn pin(&self, address: *mut u8, len: usize) -> Result<Pinned> {
         // Whole words, which atomics of four bytes need; the pages are the same.
         let start = address as usize / 8 * 8;

@@ -1,4 +1,4 @@
-//! One rank's network card: its flows to and from each peer, what has come, and the memory it serves.
+//! One rank's NIC: its flows to and from each peer, what has come, and the memory it serves.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ pub(super) struct Arrived {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What a card keeps of a peer that it has talked to.
+/// What a NIC keeps of a peer that it has talked to.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     out: [Option<Box<Outflow>>; 3],
@@ -30,12 +30,12 @@ pub(super) struct Link {
     /// User messages handed over, and those of them that have not arrived.
     pub(super) sent: u64,
     pub(super) flying: BTreeSet<u64>,
-    /// Latest arrival of any frame sent, of each channel, and of all frames and operations of the card's own.
+    /// Latest arrival of any frame sent, of each channel, and of all frames and operations of the NIC's own.
     pub(super) last: [Time; 3],
     pub(super) latest: Time,
     /// No later frame arrives before this.
     pub(super) floor: Time,
-    /// No later operation of the card's own is done before this.
+    /// No later operation of the NIC's own is done before this.
     pub(super) fenced: Time,
 }
 
@@ -57,8 +57,8 @@ impl Link {
 }
 
 #[derive(Debug)]
-pub(super) struct Card {
-    /// Whose it is. Cards 0 to the number of ranks are the ranks' own, in order; as many follow on the networks of islands, where
+pub(super) struct Nic {
+    /// Whose it is. NICs 0 to the number of ranks are the ranks' own, in order; as many follow on the networks of islands, where
     /// there are any; the others are of interfaces that nobody sends to by themselves.
     pub(super) rank: u32,
     pub(super) registry: Arc<Registry>,
@@ -70,7 +70,7 @@ pub(super) struct Card {
     pub(super) posts: Posts,
     /// Of puts, for the rank.
     pub(super) notices: VecDeque<u32>,
-    /// When the card is done with what it sends now.
+    /// When the NIC is done with what it sends now.
     pub(super) free_at: Time,
     /// Sends this many times slower.
     pub(super) slowness: u64,
@@ -82,11 +82,11 @@ pub(super) struct Card {
     pub(super) armed: bool,
 }
 
-impl Card {
-    /// Card `number`, of `rank`.
-    pub(super) fn new(number: u32, rank: u32, limits: &FlowLimits) -> Card {
+impl Nic {
+    /// NIC `number`, of `rank`.
+    pub(super) fn new(number: u32, rank: u32, limits: &FlowLimits) -> Nic {
         let registry = Arc::new(Registry::with(Pins(number)));
-        Card {
+        Nic {
             rank,
             server: Server::new(Arc::clone(&registry), limits.message),
             registry,
