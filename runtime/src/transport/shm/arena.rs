@@ -46,7 +46,8 @@ pub struct Block {
 pub struct Arena {
     node: Arc<NodeMemory>,
     slot: usize,
-    sharers: usize,
+    /// Ranks of this host, among which its free memory is divided.
+    pub(super) sharers: usize,
     start: usize,
     committed: usize,
     heap: Heap,

@@ -62,6 +62,9 @@ pub(crate) struct ContextLanes {
     rank: usize,
     node: Arc<NodeMemory>,
     layout: SlotLayout,
+    /// Ranks of the job.
+    ranks: usize,
+    /// Ranks of this host, among which its free memory is divided.
     sharers: usize,
     message_memory: usize,
     /// Index into `lanes`, made when the first message is sent.
@@ -94,11 +97,12 @@ impl ContextLanes {
         Place { rank, job, node, layout, message_memory, .. }: Place,
         arenas: Arc<ContextArenas>,
     ) -> ContextLanes {
-        let sharers = job.ranks();
+        let (ranks, sharers) = (job.ranks(), job.ranks_here());
         ContextLanes {
             rank,
             node,
             layout,
+            ranks,
             sharers,
             message_memory,
             links: None,
@@ -179,7 +183,7 @@ impl ContextLanes {
         let lane = self.claim_lane(to)?;
         self.lanes.push(lane);
         let link = (self.lanes.len() - 1) as u32;
-        self.links.get_or_insert_with(|| Links::idle(self.sharers)).set(to, link);
+        self.links.get_or_insert_with(|| Links::idle(self.ranks)).set(to, link);
         Ok(link)
     }
 

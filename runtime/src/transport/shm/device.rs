@@ -151,7 +151,7 @@ impl port::Device for Device {
             let granule = place.node.granule(end - part.committed).max(64 << 10);
             let (from, to) = (part.start + part.committed, part.start + end.next_multiple_of(granule));
             let to = to.min(place.layout.heap + place.layout.heap_len);
-            if place.node.commit(place.rank, from, to, place.job.ranks(), "transport memory", "").is_err() {
+            if place.node.commit(place.rank, from, to, place.job.ranks_here(), "transport memory", "").is_err() {
                 part.heap.give_back(offset);
                 return Err(Error::NoMemory);
             }

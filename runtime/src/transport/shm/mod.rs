@@ -133,7 +133,7 @@ impl Interface {
             peers: UnsafeCell::default(),
             lanes: UnsafeCell::new(lanes),
             senders,
-            arena: RefCell::new(Arena::new(Arc::clone(&node), &layout, rank, message_memory, ranks)),
+            arena: RefCell::new(Arena::new(Arc::clone(&node), &layout, rank, message_memory, job.ranks_here())),
             delivering: Cell::new(false),
             fences: Cell::new(if wakes { job.fences() } else { Fences::Full }),
             asleep: (!wakes).then(RefCell::default),

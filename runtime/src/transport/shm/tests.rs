@@ -26,6 +26,7 @@ fn interfaces(wakes: bool) -> [Interface; 2] {
         node.commit(rank, 0, len, 3, "", "").expect("commits");
         job.arrive(rank, Arrival { base: node.base() as usize, build: 0, shape: 0 }).expect("arrives");
     }
+    job.set_elsewhere([1].into_iter());
     [0, 2].map(|rank| {
         let (job, node) = (Arc::clone(&job), Arc::clone(&node));
         let place = Place { rank, job, node, layout, message_memory: 1 << 20, cross_memory_attach: false };
@@ -47,6 +48,12 @@ fn lanes_are_those_of_the_senders_wherever_they_come_in_the_order_of_ranks() {
     assert_eq!((zero.first_waiting(), zero.receive(0, sink)), (Some(0), 3));
     assert_eq!(*seen.borrow(), [(0, 11), (2, 9), (2, 1000)]);
     assert!(zero.take_error().is_none());
+}
+
+#[test]
+fn message_memory_is_divided_among_the_ranks_of_the_host() {
+    let [zero, _two] = interfaces(true);
+    assert_eq!(zero.arena.borrow().sharers, 2);
 }
 
 #[test]
