@@ -139,36 +139,44 @@ impl Barrier {
         alone: impl FnOnce(),
         limit: Option<Duration>,
     ) -> Result<bool> {
+        self.pass_last(engine)?;
+        // Where all are mapped, the boards of exchanges tell the kinds.
+        let kind = if engine.routes.all_mapped() { 0 } else { kind };
+        let start = || if self.unfinished.get() { Ok(()) } else { self.start(engine, kind, digest, alone) };
+        self.end(engine, start().and_then(|()| self.wait(engine, kind, limit)))?;
+        Ok(self.meeting.agreed())
+    }
+
+    /// Makes sure that this rank has passed the barrier that it entered last, unless it ran out of time in it. Waits for the other
+    /// ranks if a handler's panic came out of that barrier.
+    ///
+    /// # Errors
+    /// As [`Barrier::enter`]; [`Error::PeerLost`] also if a peer failed in an earlier barrier.
+    #[inline]
+    pub fn pass_last(&self, engine: &Engine) -> Result<()> {
         if let Some((rank, cause)) = self.broken.get() {
             return Err(Error::PeerLost { rank, cause, doing: DOING.into() });
         }
-        // Where all are mapped, the boards of exchanges tell the kinds.
-        let kind = if engine.routes.all_mapped() { 0 } else { kind };
-        let before = self.finish_left(engine);
-        let start = || if self.unfinished.get() { Ok(()) } else { self.start(engine, kind, digest, alone) };
-        let outcome = before.and_then(|()| start()).and_then(|()| self.wait(engine, kind, limit));
-        let outcome = outcome.map_err(|error| self.as_barrier_error(engine, error));
-        self.unfinished.set(matches!(outcome, Err(Error::TimedOut { .. })));
-        if self.unfinished.get() {
-            return outcome.map(|()| false);
-        }
-        if let Err(error) = &outcome {
-            self.meeting.give_up();
-            if let Error::PeerLost { rank, cause, .. } = error {
-                self.broken.set(Some((*rank, *cause)));
-            }
-        }
-        outcome.map(|()| self.meeting.agreed())
+        let left_behind = self.meeting.is_under_way() && !self.unfinished.get();
+        if left_behind { self.end(engine, self.wait(engine, self.meeting.kind(), None)) } else { Ok(()) }
     }
 
-    /// Finishes a barrier that this rank has entered, and that a handler's panic came out of.
-    ///
-    /// # Errors
-    /// As [`Barrier::enter`].
+    /// Notes how the barrier in progress ended.
     #[inline]
-    pub fn finish_left(&self, engine: &Engine) -> Result<()> {
-        let left_behind = !self.unfinished.get() && self.meeting.is_under_way();
-        if left_behind { self.wait(engine, self.meeting.kind(), None) } else { Ok(()) }
+    fn end(&self, engine: &Engine, outcome: Result<()>) -> Result<()> {
+        self.unfinished.set(false);
+        let Err(error) = outcome else { return Ok(()) };
+        let error = self.as_barrier_error(engine, error);
+        match &error {
+            Error::TimedOut { .. } => {
+                self.unfinished.set(true);
+                return Err(error);
+            }
+            Error::PeerLost { rank, cause, .. } => self.broken.set(Some((*rank, *cause))),
+            _ => {}
+        }
+        self.meeting.give_up();
+        Err(error)
     }
 
     #[inline]

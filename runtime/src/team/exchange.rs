@@ -57,7 +57,8 @@ impl<F: FnMut(usize, &[u8])> See for F {
 ///
 /// The number of the barrier chooses one of two boards, so all ranks in one barrier use the same, also after a call that failed.
 /// Before a rank writes a board again, it has passed a barrier in between, which every rank enters only after it has read the
-/// board's last contents.
+/// board's last contents. A rank that a panic or an error took out of that barrier has not passed it:
+/// [`Barrier::pass_last`] does before every write.
 pub struct Exchange {
     messages: Rc<Messages>,
     earlier: Cell<Earlier>,
@@ -144,6 +145,7 @@ impl Exchange {
         see: &mut dyn See,
     ) -> Result<()> {
         assert!(bytes.len() <= BOARD, "{} bytes in one exchange", bytes.len());
+        barrier.pass_last(engine)?;
         let half = (barrier.next_epoch() % 2) as usize;
         let board = engine.layout.exchange + half * EXCHANGE_LEN;
         let title = asked.title(barrier.next_epoch(), bytes.len(), self.earlier.take());
@@ -153,7 +155,8 @@ impl Exchange {
         // slot's control area is committed before its rank arrives, and `board` is inside it.
         let at = |rank| unsafe { engine.node.slot(rank).add(board) };
         const DATA: usize = size_of::<Title>();
-        // SAFETY: our own board; all ranks that read its last contents have entered a barrier since, which we have passed.
+        // SAFETY: our own board; all ranks that read its last contents have entered a barrier since, which we have passed, at
+        // the latest above.
         unsafe {
             copy::copy(at(engine.rank), (&raw const title).cast(), DATA);
             copy::copy(at(engine.rank).add(DATA), bytes.as_ptr(), bytes.len());
@@ -280,7 +283,7 @@ impl Exchange {
         let Some(heard) = self.left.take().filter(|left| left.number < barrier.next_epoch()) else { return Ok(()) };
         let number = heard.number;
         let mut under_way = UnderWay { exchange: self, heard: Some(heard) };
-        barrier.finish_left(engine)?;
+        barrier.pass_last(engine)?;
         self.disseminate(engine, &mut under_way)?;
         let agreed = under_way.heard.as_ref().is_none_or(Dissemination::agreed);
         // Where ranks differ, the others fetch boards and wait for this rank in one more barrier, which it may have entered.
