@@ -226,7 +226,10 @@ impl ContextLanes {
             if let Some(written) = claim.take(self.rank) {
                 if number >= before {
                     // Pairs with the Acquire load in `Interface::add_context_lanes`: the lanes below are backed with memory.
-                    used.fetch_max(number as u64 + 1, Ordering::Release);
+                    // Not `fetch_max`, which the thread sanitizer takes for no synchronization.
+                    let lanes = number as u64 + 1;
+                    let _ =
+                        used.fetch_update(Ordering::Release, Ordering::Relaxed, |now| (now < lanes).then_some(lanes));
                 }
                 return Ok(lane(number, written, false));
             }
