@@ -4,6 +4,7 @@
 pub mod cheetah;
 #[cfg(doctest)]
 mod guide;
+pub mod lapi;
 pub mod process;
 pub mod settings_page;
 pub mod watchdog;

@@ -4,6 +4,7 @@
 //! The processor writes and reads their memory, and messages to them go through lanes. Signals that this rank has sent to a
 //! mapped rank over the network are in effect before a bell or a message that follows them there.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -24,6 +25,12 @@ impl Engine {
     pub(crate) fn wake_if_asleep(&self, rank: usize) {
         self.interface.wake_if_asleep(rank);
         self.wake_sleepers();
+    }
+
+    /// What ends a sleep of this rank, for other threads of it. A sleep on a network ends by itself.
+    pub(crate) fn waker(&self) -> impl Fn() + Send + Sync + use<> {
+        let (job, rank) = (Arc::clone(&self.job), self.rank);
+        move || job.wake(rank)
     }
 
     /// Wakes mapped ranks that were found asleep on the network.

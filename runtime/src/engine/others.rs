@@ -18,6 +18,13 @@ impl Engine {
         });
     }
 
+    /// Takes this world off the list of those of its thread, for one that other threads use too: the list would let a wait of this
+    /// thread use it without their lock.
+    pub(crate) fn leave_thread(&self) {
+        let is_other = |engine: &Weak<Engine>| !std::ptr::eq(engine.as_ptr(), self);
+        ENGINES.with_borrow_mut(|engines| engines.retain(is_other));
+    }
+
     /// Sends what other worlds of this thread keep, as far as there is room, and delivers nothing there. Whether there may be
     /// more: a network may have taken what it sends only when it is connected, and does not tell.
     pub(super) fn turn_others(&self) -> bool {

@@ -209,6 +209,11 @@ impl Builder {
         self.add_handler(name, code, Rc::new(handler))
     }
 
+    /// Whether a handler was registered.
+    pub(crate) fn has_handlers(&self) -> bool {
+        !self.handlers.is_empty()
+    }
+
     /// Adds a handler to the table. `code` is what makes it the same on another rank.
     pub(super) fn add_handler(&mut self, name: &str, code: usize, handler: HandlerFn) -> HandlerId {
         let number = self.handlers.len() as u32;

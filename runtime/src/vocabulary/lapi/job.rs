@@ -1,0 +1,138 @@
+//! Jobs: a world that handles are made on, one after the other.
+
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::domain::Domain;
+use super::{codes, port};
+use crate::error::{Error, Result};
+use crate::world::{Builder, World};
+
+/// A world between two handles.
+pub(super) struct Parked(World);
+
+// SAFETY: the holder of a `Parked` has the only handle to the world and to all that it is made of (see `Job::start`), and nothing of a
+// world depends on its thread but a simulated network, where the job and the handle stay on one thread.
+unsafe impl Send for Parked {}
+
+/// What a job and the handle on it share.
+#[derive(Clone)]
+pub(super) struct Home(Arc<Shared>);
+
+struct Shared {
+    world: Mutex<Option<Parked>>,
+    /// The handle on this job; 0 if there is none.
+    handle: AtomicU32,
+}
+
+impl Home {
+    fn take(&self) -> Option<World> {
+        let parked = self.0.world.lock().unwrap_or_else(PoisonError::into_inner).take();
+        parked.map(|Parked(world)| world)
+    }
+
+    fn put(&self, world: World) {
+        *self.0.world.lock().unwrap_or_else(PoisonError::into_inner) = Some(Parked(world));
+    }
+
+    /// Takes the world back from a handle that has ended.
+    pub(super) fn take_back(domain: Rc<Domain>) {
+        let home = domain.home.clone();
+        // The functions of messages hold weak references only.
+        if let Some(domain) = Rc::into_inner(domain) {
+            home.put(domain.world);
+        }
+        home.0.handle.store(0, Ordering::Release);
+    }
+}
+
+/// This task's place in a job. [`Job::init`] makes a handle; after `Term` it makes the next one.
+///
+/// Dropping it leaves the job. It stays on its thread; handles may be used from any thread.
+pub struct Job {
+    home: Home,
+    thread: PhantomData<*const ()>,
+}
+
+impl Job {
+    /// Joins the job that `builder` describes, as [`Builder::start`] does. Collective.
+    ///
+    /// # Errors
+    /// As [`Builder::start`]; [`Error::InvalidArgument`] if the builder has handlers: other threads run those of a handle, and
+    /// what they share with this thread would not be protected.
+    pub fn start(builder: Builder) -> Result<Job> {
+        if builder.has_handlers() {
+            let why = "the builder has handlers; register those of LAPI with the handle".into();
+            return Err(Error::InvalidArgument { operation: "starting a LAPI job", why });
+        }
+        let shared = Shared { world: Mutex::new(None), handle: AtomicU32::new(0) };
+        let home = Home(Arc::new(shared));
+        home.put(builder.start()?);
+        Ok(Job { home, thread: PhantomData })
+    }
+
+    /// `LAPI_Init`: makes a handle. Collective: every task calls it.
+    ///
+    /// # Errors
+    /// [`codes::ALL_HNDL_IN_USE`] if the process has 64 handles, or the job has one; [`codes::PEER_LOST`].
+    pub fn init(&self) -> Result<u32, i32> {
+        let world = self.home.take().ok_or(codes::ALL_HNDL_IN_USE)?;
+        let mut world = Some(world);
+        let made = port::occupy(|| {
+            let world = world.take().expect("called once");
+            let (domain, waker) = Domain::new(world, self.home.clone());
+            match domain.world.barrier() {
+                Ok(()) => Ok((domain, waker)),
+                Err(error) => {
+                    Home::take_back(domain);
+                    Err(codes::of_error(&error))
+                }
+            }
+        });
+        if let Some(world) = world {
+            self.home.put(world);
+        }
+        let handle = made?;
+        self.home.0.handle.store(handle, Ordering::Release);
+        Ok(handle)
+    }
+
+    /// This task's number and how many there are, between two handles; 0 and 0 while there is a handle.
+    pub fn place(&self) -> (usize, usize) {
+        let parked = self.home.0.world.lock().unwrap_or_else(PoisonError::into_inner);
+        parked.as_ref().map_or((0, 0), |Parked(world)| (world.rank(), world.size()))
+    }
+
+    /// Waits until every task has called this and every message is delivered, and leaves the job. Collective. After `Term`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] while there is a handle; as [`World::finish`].
+    pub fn finish(self) -> Result<()> {
+        let why = || "a handle is in use: call `term` first".into();
+        let world = self.home.take();
+        let world = world.ok_or_else(|| Error::InvalidArgument { operation: "leaving a LAPI job", why: why() })?;
+        world.finish()
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // A task that ends in a panic still has its handle: its peers hear of the loss.
+        let handle = self.home.0.handle.load(Ordering::Acquire);
+        if handle != 0
+            && let Ok(domain) = port::vacate(handle)
+        {
+            domain.over.store(true, Ordering::Release);
+            Home::take_back(domain);
+        }
+        drop(self.home.take());
+    }
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Job(handle {})", self.home.0.handle.load(Ordering::Acquire))
+    }
+}

@@ -1,0 +1,261 @@
+//! LAPI's calls as C has them: codes, handles by value, raw pointers.
+//!
+//! Every function returns a code of [`codes`]; where it is not [`codes::SUCCESS`], nothing was sent and no counter moved.
+
+use std::sync::atomic::Ordering;
+
+use super::codes::{self, SUCCESS};
+use super::counter::Counter;
+use super::domain::{LOC_ADDRTBL_SZ, MAX_UHDR_SZ, TIMEOUTS, enter_outside, wait};
+use super::job::{Home, Job};
+use super::port;
+
+/// `lapi_handle_t`.
+pub type Handle = u32;
+
+/// `LAPI_MAX_MSG_SZ`: most bytes of one message.
+pub const MAX_MSG_SZ: u64 = i64::MAX as u64;
+
+/// `lapi_info_t`: all zeros.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Info {
+    /// Fields for later use.
+    pub reserved: [u64; 10],
+}
+
+/// What [`qenv`] and [`senv`] name.
+pub mod query {
+    /// This task's number.
+    pub const TASK_ID: i32 = 0;
+    /// Tasks of the job.
+    pub const NUM_TASKS: i32 = 1;
+    /// Most bytes of a user header.
+    pub const MAX_UHDR_SZ: i32 = 2;
+    /// Most bytes of a message, as far as an `int` holds it.
+    pub const MAX_DATA_SZ: i32 = 3;
+    /// Whether arguments are checked. It reads back what was set; they are checked in either case.
+    pub const ERROR_CHK: i32 = 4;
+    /// Seconds. It reads back what was set; a failed peer is found by the runtime's own means.
+    pub const TIMEOUT: i32 = 5;
+    /// Least value of [`TIMEOUT`].
+    pub const MIN_TIMEOUT: i32 = 6;
+    /// Largest value of [`TIMEOUT`].
+    pub const MAX_TIMEOUT: i32 = 7;
+    /// Size of the table of [`addr_set`](super::addr_set); indexes are below it.
+    pub const LOC_ADDRTBL_SZ: i32 = 13;
+}
+
+fn code(outcome: Result<(), i32>) -> i32 {
+    outcome.err().unwrap_or(SUCCESS)
+}
+
+/// `LAPI_Init` on a job that this program has started.
+///
+/// # Safety
+/// `handle` and `info` are null or valid.
+pub unsafe fn init(job: &Job, handle: *mut Handle, info: *const Info) -> i32 {
+    if info.is_null() {
+        return codes::INFO_NULL;
+    }
+    // SAFETY: the caller guarantees that it is valid.
+    if unsafe { *info } != Info::default() {
+        return codes::INFO_NONZERO;
+    }
+    if handle.is_null() {
+        return codes::RET_PTR_NULL;
+    }
+    match job.init() {
+        Ok(made) => {
+            // SAFETY: as above.
+            unsafe { *handle = made };
+            SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+/// `LAPI_Term`: waits until every task has called this, and ends the handle. Collective. The job stays; [`Job::init`] makes another
+/// handle on it.
+pub fn term(handle: Handle) -> i32 {
+    code((|| {
+        {
+            let entered = enter_outside(handle)?;
+            entered.world.barrier().map_err(|error| codes::of_error(&error))?;
+            entered.over.store(true, Ordering::Release);
+        }
+        Home::take_back(port::vacate(handle)?);
+        Ok(())
+    })())
+}
+
+/// `LAPI_Qenv`: stores the value of `what` in `value`.
+///
+/// # Safety
+/// `value` is null or valid for writing.
+pub unsafe fn qenv(handle: Handle, what: i32, value: *mut i32) -> i32 {
+    code((|| {
+        let domain = port::enter(handle)?;
+        let found = match what {
+            query::TASK_ID => domain.world.rank() as i32,
+            query::NUM_TASKS => domain.world.size() as i32,
+            query::MAX_UHDR_SZ => MAX_UHDR_SZ as i32,
+            query::MAX_DATA_SZ => i32::MAX,
+            query::ERROR_CHK => domain.error_check.get().into(),
+            query::TIMEOUT => domain.timeout.get(),
+            query::MIN_TIMEOUT => *TIMEOUTS.start(),
+            query::MAX_TIMEOUT => *TIMEOUTS.end(),
+            query::LOC_ADDRTBL_SZ => LOC_ADDRTBL_SZ as i32,
+            _ => return Err(codes::QUERY_TYPE),
+        };
+        if value.is_null() {
+            return Err(codes::RET_PTR_NULL);
+        }
+        // SAFETY: the caller guarantees that it is valid.
+        unsafe { *value = found };
+        Ok(())
+    })())
+}
+
+/// `LAPI_Senv`: sets [`query::ERROR_CHK`] or [`query::TIMEOUT`].
+pub fn senv(handle: Handle, what: i32, value: i32) -> i32 {
+    code((|| {
+        let domain = port::enter(handle)?;
+        match what {
+            query::ERROR_CHK if matches!(value, 0 | 1) => domain.error_check.set(value == 1),
+            query::TIMEOUT if TIMEOUTS.contains(&value) => domain.timeout.set(value),
+            query::ERROR_CHK | query::TIMEOUT => return Err(codes::SET_VAL),
+            _ => return Err(codes::QUERY_TYPE),
+        }
+        Ok(())
+    })())
+}
+
+/// `LAPI_Address_init64`: every task gives a value, and `table[i]` becomes that of task `i`. Collective; blocks.
+///
+/// # Safety
+/// `table` is null or valid for writing as many values as there are tasks.
+pub unsafe fn address_init(handle: Handle, mine: u64, table: *mut u64) -> i32 {
+    code((|| {
+        let domain = enter_outside(handle)?;
+        if table.is_null() {
+            return Err(codes::ADDR_TBL_NULL);
+        }
+        let all = domain.world.allgather(&[mine]).map_err(|error| codes::of_error(&error))?;
+        // SAFETY: the caller guarantees room for one value of each task.
+        unsafe { std::ptr::copy_nonoverlapping(all.as_ptr(), table, all.len()) };
+        Ok(())
+    })())
+}
+
+/// `LAPI_Addr_set`: registers the address of a header handler under an index.
+pub fn addr_set(handle: Handle, address: usize, index: i32) -> i32 {
+    code((|| {
+        let domain = port::enter(handle)?;
+        index_of(index).map(|index| domain.table[index].set(address))
+    })())
+}
+
+/// `LAPI_Addr_get`: stores the address under `index`, null if there is none, in `address`.
+///
+/// # Safety
+/// `address` is null or valid for writing.
+pub unsafe fn addr_get(handle: Handle, address: *mut usize, index: i32) -> i32 {
+    code((|| {
+        let domain = port::enter(handle)?;
+        if address.is_null() {
+            return Err(codes::RET_PTR_NULL);
+        }
+        let index = index_of(index)?;
+        // SAFETY: the caller guarantees that it is valid.
+        unsafe { *address = domain.table[index].get() };
+        Ok(())
+    })())
+}
+
+fn index_of(index: i32) -> Result<usize, i32> {
+    let is_index = |index: &usize| (1..LOC_ADDRTBL_SZ).contains(index);
+    usize::try_from(index).ok().filter(is_index).ok_or(codes::ADDR_HNDL_RANGE)
+}
+
+/// # Safety
+/// `counter` is null or valid, and stays so during the call.
+unsafe fn counter_of<'a>(counter: *const Counter) -> Result<&'a Counter, i32> {
+    // SAFETY: the caller guarantees it.
+    unsafe { counter.as_ref() }.ok_or(codes::CNTR_NULL)
+}
+
+/// `LAPI_Setcntr`: sets a counter. An increment at the same time may be lost.
+///
+/// # Safety
+/// `counter` is null or valid.
+pub unsafe fn setcntr(handle: Handle, counter: *const Counter, value: i32) -> i32 {
+    code((|| {
+        let _domain = port::enter(handle)?;
+        // SAFETY: the caller guarantees that it is valid.
+        unsafe { counter_of(counter) }?.set(value);
+        Ok(())
+    })())
+}
+
+/// `LAPI_Getcntr`: makes progress once, and stores the counter's value in `value`. In a handler that a poll runs it makes no progress.
+///
+/// # Safety
+/// `counter` and `value` are null or valid.
+pub unsafe fn getcntr(handle: Handle, counter: *const Counter, value: *mut i32) -> i32 {
+    code((|| {
+        let domain = port::enter(handle)?;
+        // SAFETY: the caller guarantees that it is valid.
+        let counter = unsafe { counter_of(counter) }?;
+        if value.is_null() {
+            return Err(codes::RET_PTR_NULL);
+        }
+        let polled = if domain.is_nested() { Ok(0) } else { domain.poll() };
+        // SAFETY: as above.
+        unsafe { *value = counter.value() };
+        polled.map(drop)
+    })())
+}
+
+/// `LAPI_Waitcntr`: makes progress until the counter is at least `value`, subtracts `value`, and stores what is left in `left`, if that
+/// is not null.
+///
+/// # Safety
+/// `counter` and `left` are null or valid, and the counter stays so during the call.
+pub unsafe fn waitcntr(handle: Handle, counter: *const Counter, value: i32, left: *mut i32) -> i32 {
+    code((|| {
+        drop(enter_outside(handle)?);
+        // SAFETY: the caller guarantees that it is valid.
+        let counter = unsafe { counter_of(counter) }?;
+        let now = wait(handle, "waiting for a counter", |_| counter.take(value))?;
+        if !left.is_null() {
+            // SAFETY: as above.
+            unsafe { *left = now };
+        }
+        Ok(())
+    })())
+}
+
+/// `LAPI_Probe`: makes progress once.
+pub fn probe(handle: Handle) -> i32 {
+    code((|| enter_outside(handle)?.poll().map(drop))())
+}
+
+/// `LAPI_Msg_string`: copies the text of a code, with a 0 at its end, to the `room` bytes at `text`, shortened if it is longer. It may
+/// be called before `Init`.
+///
+/// # Safety
+/// `text` is null or valid for writing `room` bytes.
+pub unsafe fn msg_string(number: i32, text: *mut u8, room: usize) -> i32 {
+    let Some(known) = codes::text(number) else { return codes::CODE_UNKNOWN };
+    if text.is_null() || room == 0 {
+        return codes::RET_PTR_NULL;
+    }
+    let len = known.len().min(room - 1);
+    // SAFETY: the caller guarantees `room` bytes, and `len` is below that.
+    unsafe {
+        std::ptr::copy_nonoverlapping(known.as_ptr(), text, len);
+        *text.add(len) = 0;
+    }
+    SUCCESS
+}

@@ -1,0 +1,44 @@
+//! The rows of LAPI's table between tasks that are threads, with the default and with awkward settings.
+
+use bellwether_runtime::vocabulary::lapi::Job;
+use bellwether_runtime::{Settings, Threads};
+use bellwether_tests::lapi::{LIMIT, Task, row};
+use bellwether_tests::watchdog;
+
+/// Tasks, and what is set.
+fn surroundings() -> Vec<(usize, &'static str, Settings)> {
+    let with = |change: fn(&mut Settings)| {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        settings
+    };
+    let narrow = |settings: &mut Settings| {
+        settings.cross_memory_attach = false;
+        settings.message_memory = 16 << 10;
+        settings.lane_depth = Some(1);
+        settings.spin = Some(0);
+    };
+    vec![
+        (2, "the default", Settings::default()),
+        (1, "the default", Settings::default()),
+        (3, "the default", Settings::default()),
+        (2, "all narrow", with(narrow)),
+        (3, "no spins", with(|settings| settings.spin = Some(0))),
+    ]
+}
+
+fn run(name: &str) {
+    let _guard = watchdog::guard(name, LIMIT);
+    let (name, row) = row(name).expect("a row of the table");
+    for (ranks, what, settings) in surroundings() {
+        watchdog::at(format!("{name}: {ranks} tasks, {what}"));
+        let ran = Threads::new(ranks).settings(settings).build(|builder| {
+            let task = Task { job: Job::start(builder).expect("starts"), virtual_time: false };
+            row(&task);
+            task.job.finish().expect("finishes");
+        });
+        ran.unwrap_or_else(|error| panic!("{ranks} tasks, {what}: {error}"));
+    }
+}
+
+bellwether_tests::lapi_row_tests!(run);
