@@ -247,7 +247,13 @@ impl Bench {
                 turns.push(turn);
             }
             let measured = task::joined(turns.iter().map(|turn| &turn.ours[..]));
-            measured.iter().for_each(|m| doubts.note_share(&m.name, m.on_cpu));
+            for m in &measured {
+                doubts.note_share(&m.name, m.on_cpu);
+                if m.left_out > 0 {
+                    let what = "rounds of two threads left out: one thread ran after the other";
+                    progress.say(&format!("bellwether bench: {}: {} of {} {what}", m.name, m.left_out, m.rounds));
+                }
+            }
             let mut fresh: Vec<Figure> = measured.into_iter().filter_map(|m| self.figure(kind, m)).collect();
             for (place, rival) in rivals.iter().enumerate() {
                 peers::attach(&mut fresh, kind, (rival.peer(), place), &turns);

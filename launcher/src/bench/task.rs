@@ -75,6 +75,9 @@ pub struct Measured {
     pub beside: Vec<f64>,
     /// How much of the measured time rank 0 had a CPU.
     pub on_cpu: f64,
+    /// Rounds that were left out, since what should run at one time did not, and rounds in all. 0 where none can be.
+    pub left_out: usize,
+    pub rounds: usize,
 }
 
 impl Measured {
@@ -100,6 +103,8 @@ impl Measured {
         self.limit.extend(&more.limit);
         self.beside.extend(&more.beside);
         self.on_cpu = self.on_cpu.min(more.on_cpu);
+        self.left_out += more.left_out;
+        self.rounds += more.rounds;
     }
 }
 
@@ -129,7 +134,12 @@ pub fn joined<'a>(turns: impl IntoIterator<Item = &'a [Measured]>) -> Vec<Measur
 /// # Errors
 /// Of the file system.
 pub fn write_report(path: &Path, report: &[Measured]) -> std::io::Result<()> {
-    let line = |m: &Measured| json!({ "name": m.name, "size": m.size, "ours": m.ours, "limit": m.limit, "beside": m.beside, "cpu": m.on_cpu });
+    let line = |m: &Measured| {
+        json!({
+            "name": m.name, "size": m.size, "ours": m.ours, "limit": m.limit, "beside": m.beside, "cpu": m.on_cpu,
+            "left_out": m.left_out, "rounds": m.rounds,
+        })
+    };
     std::fs::write(path, Value::from_iter(report.iter().map(line)).to_string())
 }
 
@@ -150,6 +160,8 @@ pub fn read_report(path: &Path) -> anyhow::Result<Vec<Measured>> {
             limit: numbers(&value["limit"])?,
             beside: numbers(&value["beside"])?,
             on_cpu: value["cpu"].as_f64()?,
+            left_out: value["left_out"].as_u64()? as usize,
+            rounds: value["rounds"].as_u64()? as usize,
         })
     };
     let report: Option<Vec<_>> = value.as_array().and_then(|all| all.iter().map(measured).collect());
@@ -181,7 +193,8 @@ mod tests {
         assert_eq!(Task::from_text("{}"), None);
         let path = std::env::temp_dir().join(format!("bellwether-report-{}", std::process::id()));
         let (ours, limit, beside) = (vec![1.5, 2.0], vec![1.0], vec![3.0]);
-        let report = vec![Measured { name: "am".into(), size: 8, ours, limit, beside, on_cpu: 0.875 }];
+        let (name, left_out) = ("am".into(), 2);
+        let report = vec![Measured { name, size: 8, ours, limit, beside, on_cpu: 0.875, left_out, rounds: 7 }];
         write_report(&path, &report).expect("the folder for temporary files can be written");
         assert_eq!(read_report(&path).expect("it was just written"), report);
         std::fs::remove_file(&path).expect("it was just written");

@@ -22,6 +22,9 @@ const DEPTH: usize = 256;
 const BURSTS: usize = 100;
 /// After so many looks rank 1 polls, though it was not told to.
 const RARELY: u32 = 10_000;
+/// How often threads meet before a round. A thread that yielded its CPU comes late out of one meeting; those that follow at once
+/// find both running.
+const MEETINGS: usize = 4;
 /// Batches before those that count.
 const WARM: usize = 2;
 
@@ -150,17 +153,20 @@ impl Meeting {
     }
 }
 
-/// Rank 0: nanoseconds of each thread's part of each round, in the order of [`rounds`].
+/// Start and end of a thread's part of a round, in nanoseconds of a clock that both threads read.
+type Part = [f64; 2];
+
+/// Rank 0: each thread's part of each round, in the order of [`rounds`].
 fn send_all(
     session: &Session,
     contexts: Vec<ThreadContext>,
     sender: Words,
     receiver: Words,
-) -> Result<[Vec<f64>; THREADS]> {
+) -> Result<[Vec<Part>; THREADS]> {
     let (pin, cpus, handler) = (session.task.pin, &session.cpus, session.pong);
     let (batches, bursts) = (session.task.batches, bursts(session));
-    let meeting = &Meeting::default();
-    let run = move |Sender { thread, context, handler, receiver }: Sender| -> Result<Vec<f64>> {
+    let (meeting, begin) = (&Meeting::default(), Instant::now());
+    let run = move |Sender { thread, context, handler, receiver }: Sender| -> Result<Vec<Part>> {
         if pin {
             // What cannot be pinned says less, but nothing wrong.
             let _ = cores::pin_to(cpus[thread % cpus.len()]);
@@ -168,8 +174,9 @@ fn send_all(
         let own = Sender { thread, context, handler, receiver };
         let (mut times, mut next) = (Vec::new(), 0);
         for (number, (is_ours, together)) in rounds(batches, bursts).enumerate() {
-            meeting.meet(thread, 2 * number + 1);
-            let start = Instant::now();
+            let last = (MEETINGS + 1) * number;
+            (1..=MEETINGS).for_each(|meet| meeting.meet(thread, last + meet));
+            let start = begin.elapsed().as_nanos() as f64;
             if together || thread == 0 {
                 if is_ours {
                     // The other thread must not wait for one that has ended.
@@ -178,11 +185,11 @@ fn send_all(
                     own.lines(&mut next);
                 }
             }
-            times.push(start.elapsed().as_nanos() as f64);
+            times.push([start, begin.elapsed().as_nanos() as f64]);
             if is_ours && (together || thread == 0) {
                 meeting.sent[thread].fetch_add(BURST as u64, Ordering::Relaxed);
             }
-            meeting.meet(thread, 2 * number + 2);
+            meeting.meet(thread, last + MEETINGS + 1);
             if thread == 0 {
                 let sent = meeting.sent.iter().map(|sent| sent.load(Ordering::Relaxed)).sum();
                 receiver.get(SENT).store(sent, Ordering::Relaxed);
@@ -212,23 +219,41 @@ fn rounds(batches: usize, bursts: usize) -> impl Iterator<Item = (bool, bool)> {
     (0..WARM + batches).flat_map(of_batch)
 }
 
-/// How much more two threads do than one, by the medians of a batch's bursts.
-fn factors(times: &[Vec<f64>; THREADS], batches: usize, bursts: usize, measured: &mut Measured) {
+/// How much more two threads do than one, by the medians of a batch's bursts. Rounds of two threads whose parts do not overlap are
+/// left out: there, one thread ran after the other. So is a batch with no other rounds of two threads, of ours or of bare lines.
+fn factors(times: &[Vec<Part>; THREADS], batches: usize, bursts: usize, measured: &mut Measured) {
     let rounds: Vec<_> = rounds(batches, bursts).collect();
-    let both = times[0].iter().zip(&times[1]).map(|(one, other)| one.max(*other)).collect::<Vec<_>>();
     for batch in WARM..WARM + batches {
         let of_batch = 4 * bursts * batch..4 * bursts * (batch + 1);
-        for is_ours in [true, false] {
-            let median = |times: &[f64], together| {
-                let mut parts: Vec<f64> =
-                    of_batch.clone().filter(|i| rounds[*i] == (is_ours, together)).map(|i| times[i]).collect();
-                parts.sort_unstable_by(f64::total_cmp);
-                parts[parts.len() / 2].max(1.0)
+        let [ours, limit] = [true, false].map(|is_ours| {
+            let parts = |together| {
+                let of_kind = of_batch.clone().filter(|i| rounds[*i] == (is_ours, together));
+                of_kind.map(|i| [times[0][i], times[1][i]]).collect::<Vec<_>>()
             };
-            let factor = THREADS as f64 * median(&times[0], false) / median(&both, true);
-            if is_ours { &mut measured.ours } else { &mut measured.limit }.push(factor);
+            let alone = parts(false).into_iter().map(|[part, _]| part[1] - part[0]).collect();
+            let together = parts(true);
+            measured.rounds += together.len();
+            let both: Vec<f64> = together.iter().copied().filter_map(time_of_both).collect();
+            measured.left_out += together.len() - both.len();
+            Some(THREADS as f64 * median(alone)? / median(both)?)
+        });
+        if let (Some(ours), Some(limit)) = (ours, limit) {
+            measured.ours.push(ours);
+            measured.limit.push(limit);
         }
     }
+}
+
+/// From the first start to the last end, if both threads ran for a part of it.
+fn time_of_both([one, other]: [Part; THREADS]) -> Option<f64> {
+    let overlap = one[1].min(other[1]) - one[0].max(other[0]);
+    (overlap > 0.0).then(|| one[1].max(other[1]) - one[0].min(other[0]))
+}
+
+/// At least a nanosecond, so that one can divide by it.
+fn median(mut times: Vec<f64>) -> Option<f64> {
+    times.sort_unstable_by(f64::total_cmp);
+    times.get(times.len() / 2).map(|time| time.max(1.0))
 }
 
 /// Waits for another thread, which may need this CPU: there are three, and perhaps two CPUs.
@@ -241,5 +266,36 @@ fn yield_until(mut ready: impl FnMut() -> bool) {
             // SAFETY: always safe.
             unsafe { libc::sched_yield() };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figures of one batch of a burst, with these parts of the rounds of two threads; of one thread, 100 ns.
+    fn batch(ours: [Part; THREADS], lines: [Part; THREADS]) -> Measured {
+        let part = |thread: usize, (is_ours, together)| match (is_ours, together) {
+            (_, false) => [0.0, 100.0],
+            (true, true) => ours[thread],
+            (false, true) => lines[thread],
+        };
+        let mut measured = Measured::default();
+        factors(&[0, 1].map(|thread| rounds(1, 1).map(|round| part(thread, round)).collect()), 1, 1, &mut measured);
+        measured
+    }
+
+    #[test]
+    fn two_threads_take_from_the_first_start_to_the_last_end() {
+        let measured = batch([[0.0, 100.0], [60.0, 160.0]], [[100.0, 300.0], [50.0, 250.0]]);
+        assert_eq!((measured.ours, measured.limit), (vec![1.25], vec![0.8]));
+        assert_eq!((measured.left_out, measured.rounds), (0, 2));
+    }
+
+    #[test]
+    fn rounds_in_which_one_thread_ran_after_the_other_are_left_out() {
+        let measured = batch([[0.0, 100.0], [100.0, 200.0]], [[0.0, 100.0], [0.0, 100.0]]);
+        assert_eq!((measured.ours, measured.limit), (vec![], vec![]));
+        assert_eq!((measured.left_out, measured.rounds), (1, 2));
     }
 }
