@@ -280,16 +280,48 @@ impl Controller {
     where
         F: Fn(&Controller, usize, FunctionId, &[u8]) + 'static,
     {
-        let world = self.world("register_function")?;
-        let weak = Rc::downgrade(self.inner("register_function")?);
-        let number = world.messages().handlers() as u32;
         // A function pointer is a value: its type says nothing about which function it is.
         let code = match (&function as &dyn Any).downcast_ref::<fn(&Controller, usize, FunctionId, &[u8])>() {
             Some(pointer) => *pointer as usize,
             None => run::<F> as fn(&F, &Controller, usize, FunctionId, &[u8]) as usize,
         };
+        self.register(std::any::type_name::<F>(), code, function)
+    }
+
+    /// As [`Controller::register_function`], for a function of another language or library: `name` says which function it is.
+    /// Contexts that give the same number to different names are told so.
+    ///
+    /// # Errors
+    /// As [`Controller::register_function`].
+    ///
+    /// # Examples
+    /// ```
+    /// # mod bellwether { pub use bellwether_runtime::*; }
+    /// # use bellwether::vocabulary::cheetah::Controller;
+    /// let controller = Controller::setup(&mut vec!["program".into()])?;
+    /// let first = controller.register_named("libforces.so+0x1130", |_, _, _, _| {})?;
+    /// let second = controller.register_named("libforces.so+0x11f0", |_, _, _, _| {})?;
+    /// assert_eq!(second, first + 1);
+    /// controller.finalize()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    pub fn register_named<F>(&self, name: &str, function: F) -> Result<FunctionId>
+    where
+        F: Fn(&Controller, usize, FunctionId, &[u8]) + 'static,
+    {
+        self.register(name, 0, function)
+    }
+
+    /// `name` and `code` say which function it is.
+    fn register<F>(&self, name: &str, code: usize, function: F) -> Result<FunctionId>
+    where
+        F: Fn(&Controller, usize, FunctionId, &[u8]) + 'static,
+    {
+        let world = self.world("register_function")?;
+        let weak = Rc::downgrade(self.inner("register_function")?);
+        let number = world.messages().handlers() as u32;
         world.messages().register(
-            std::any::type_name::<F>(),
+            name,
             code,
             Rc::new(move |context, buffer| {
                 if let Some(inner) = weak.upgrade() {

@@ -1,0 +1,94 @@
+//! C programs over `cheetah.h`.
+
+mod common;
+
+use common::{Link, Program, compile};
+
+const C99: &[&str] = &["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"];
+
+fn rows() -> Program {
+    compile("cc", C99, "cheetah_rows.c", Link::Shared)
+}
+
+fn misuse() -> Program {
+    compile("cc", C99, "cheetah_misuse.c", Link::Shared)
+}
+
+#[test]
+fn c01_to_c27_alone() {
+    let done = rows().alone(&["DIRECTORY"]).expect_success();
+    assert_eq!(done.stdout, "all rows: 1 contexts\n");
+}
+
+#[test]
+fn c01_to_c27_under_the_launcher() {
+    let program = rows();
+    for contexts in [2, 4] {
+        let done = program.launched(contexts, &["DIRECTORY"]).expect_success();
+        assert_eq!(done.stdout, format!("all rows: {contexts} contexts\n"));
+    }
+}
+
+#[test]
+fn c01_to_c27_as_copies_that_np_starts() {
+    let done = rows().alone(&["-np", "3", "DIRECTORY"]).expect_success();
+    assert_eq!(done.stdout, "all rows: 3 contexts\n");
+}
+
+#[test]
+fn c01_to_c27_linked_statically() {
+    let program = compile("cc", C99, "cheetah_rows.c", Link::Static);
+    let done = program.launched(2, &["DIRECTORY"]).expect_success();
+    assert_eq!(done.stdout, "all rows: 2 contexts\n");
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn c01_to_c27_under_mpirun() {
+    let program = rows();
+    for contexts in [1, 2] {
+        let done = program.mpirun(contexts, &["DIRECTORY"]).expect_success();
+        assert_eq!(done.stdout, format!("all rows: {contexts} contexts\n"));
+    }
+}
+
+#[test]
+fn c03_and_bad_arguments_are_codes() {
+    let program = misuse();
+    assert_eq!(program.alone(&[]).expect_success().stdout, "all codes: 1 contexts\n");
+    assert_eq!(program.launched(2, &[]).expect_success().stdout, "all codes: 2 contexts\n");
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn c03_and_bad_arguments_are_codes_under_mpirun() {
+    assert_eq!(misuse().mpirun(2, &[]).expect_success().stdout, "all codes: 2 contexts\n");
+}
+
+#[test]
+fn c17_an_unregistered_number_is_a_code_at_the_target() {
+    let done = misuse().launched(2, &["function"]).expect_success();
+    for context in 0..2 {
+        let caller = 1 - context;
+        let line = format!("context {context}: rank {caller} called handler 99 at rank {context}");
+        assert!(done.stdout.contains(&line), "{done:#?}");
+    }
+}
+
+#[test]
+fn the_header_is_c99_and_cxx98_for_both_compilers() {
+    let strict = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-x"];
+    for (compiler, language, standards) in [
+        ("cc", "c", ["c99", "c11"]),
+        ("clang", "c", ["c99", "c17"]),
+        ("c++", "c++", ["c++98", "c++20"]),
+        ("clang++", "c++", ["c++98", "c++20"]),
+    ] {
+        for standard in standards {
+            let mut check = bellwether_tests::process::command(compiler);
+            check.arg(format!("-std={standard}")).args(strict).arg(language);
+            check.arg(common::here().join("include/cheetah.h"));
+            bellwether_tests::process::run(&mut check, common::LIMIT).expect_success();
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! C programs of `tests/programs`: compiled with the system's compilers, and run as jobs.
+
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bellwether_tests::process::{Outcome, command, run};
+use tempfile::TempDir;
+
+/// Longer than any program takes on a busy machine.
+pub const LIMIT: Duration = Duration::from_secs(100);
+
+/// Names the folder that holds the libraries and the launcher where they are built already. Else the first test builds them:
+/// cargo builds no shared library for the tests of its package.
+const BUILT: &str = "BELLWETHER_C_BUILD";
+
+/// The folder of the libraries and of the command `bellwether`.
+pub fn built() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| std::env::var_os(BUILT).map_or_else(build, |folder| here().join("..").join(folder)))
+}
+
+fn build() -> PathBuf {
+    // The library has one name with and without MPI: each has its own folder.
+    let target = if cfg!(feature = "mpi") { "../target/capi-mpi" } else { "../target" };
+    let target = here().join(target);
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "-q", "-p", "bellwether-capi", "-p", "bellwether-launcher", "--target-dir"]).arg(&target);
+    cargo.args(if cfg!(feature = "mpi") { &["--features", "bellwether-capi/mpi"][..] } else { &[] });
+    cargo.args(if cfg!(debug_assertions) { &[][..] } else { &["--release"] });
+    assert!(cargo.current_dir(here()).status().expect("cargo runs").success(), "the library is not built");
+    target.join(if cfg!(debug_assertions) { "debug" } else { "release" })
+}
+
+/// The folder of this crate.
+pub fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A compiled program, in a folder of its own.
+pub struct Program {
+    pub path: PathBuf,
+    folder: TempDir,
+}
+
+/// How a program is linked.
+#[derive(Clone, Copy)]
+pub enum Link {
+    Shared,
+    Static,
+}
+
+/// What `rustc --print native-static-libs` names for `libbellwether.a`.
+const SYSTEM: [&str; 4] = ["-lpthread", "-ldl", "-lm", "-lgcc_s"];
+
+/// Compiles `tests/programs/SOURCE` with `compiler` and `flags`; panics with the compiler's words.
+pub fn compile(compiler: &str, flags: &[&str], source: &str, link: Link) -> Program {
+    let folder = tempfile::tempdir().expect("a folder for the program");
+    let path = folder.path().join("program");
+    let mut cc = command(compiler);
+    cc.args(flags).arg("-I").arg(here().join("include"));
+    cc.arg(here().join("tests/programs").join(source)).arg("-o").arg(&path);
+    match link {
+        Link::Shared => {
+            let mut rpath = OsString::from("-Wl,-rpath,");
+            rpath.push(built());
+            cc.arg("-L").arg(built()).arg("-lbellwether").arg(rpath).arg("-lpthread");
+        }
+        Link::Static => {
+            cc.arg(built().join("libbellwether.a")).args(SYSTEM);
+        }
+    }
+    run(&mut cc, LIMIT).expect_success();
+    Program { path, folder }
+}
+
+impl Program {
+    /// Runs the program by itself.
+    pub fn alone(&self, arguments: &[&str]) -> Outcome {
+        self.run(command(self.path.to_str().expect("our own name")), arguments)
+    }
+
+    /// Runs `bellwether run -n CONTEXTS PROGRAM ARGUMENTS`.
+    pub fn launched(&self, contexts: usize, arguments: &[&str]) -> Outcome {
+        let mut launcher = command(built().join("bellwether").to_str().expect("cargo's name"));
+        launcher.args(["run", "-n", &contexts.to_string(), "--timeout", "90s"]).arg(&self.path);
+        self.run(launcher, arguments)
+    }
+
+    /// Runs `mpirun -n CONTEXTS PROGRAM ARGUMENTS`.
+    pub fn mpirun(&self, contexts: usize, arguments: &[&str]) -> Outcome {
+        // `mpirun` gives every rank a process group of its own, but leaves it in its session.
+        let mut mpirun = command("setsid");
+        mpirun.args(["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", &contexts.to_string()]);
+        mpirun.arg(&self.path);
+        self.run(mpirun, arguments)
+    }
+
+    /// `DIRECTORY` among the arguments is a new folder.
+    fn run(&self, mut job: Command, arguments: &[&str]) -> Outcome {
+        let folder = tempfile::tempdir_in(self.folder.path()).expect("a folder for the run");
+        for argument in arguments {
+            match *argument {
+                "DIRECTORY" => job.arg(folder.path()),
+                other => job.arg(other),
+            };
+        }
+        run(&mut job, LIMIT)
+    }
+}
