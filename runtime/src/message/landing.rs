@@ -13,34 +13,23 @@ use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Duration;
 
 use super::closure::{Call, DONE, REFUSED};
+use super::fetch::{Fetch, Offer, Offered};
 use super::panic::Caller;
 use super::{Context, HandlerFn, HandlerId, Messages, id, words};
-use crate::engine::{Answer, Background, Engine};
+use crate::engine::Background;
 use crate::error::{Error, Result};
-use crate::memory::outside::{self, Direction, Refused};
-use crate::memory::segments::KEY_ROOM;
-use crate::transport::{Region, Sent};
 
 /// Data of up to this many bytes travels with its header. Chosen: below this a copy costs less than the round trip.
 const EAGER: usize = 8 << 10;
 /// Most announced messages of one sender at one receiver. Chosen: enough that one is fetched while the next is announced.
 const MOST: usize = 16;
-/// Virtual time between two polls of a get that has to end. Chosen.
-const PAUSE: Duration = Duration::from_micros(10);
-/// Pieces of one message that are asked for at a time. Chosen: the sender copies each when it answers, also where it has no room
-/// to send the copy, so few.
-const PIECES: usize = 4;
 const DOING: &str = "receiving a large message";
 
-/// The third word of an announcement: how the data is fetched.
+/// The third word of an announcement: whether the data follows the header, or an offer does.
 const WITH_HEADER: u64 = 0;
-const BY_ADDRESS: u64 = 1;
-const BY_KEY: u64 = 2;
+const OFFERED: u64 = 1;
 
 /// A registered handler of large messages, the same on every rank; see [`Builder::landing_handler`](crate::Builder::landing_handler).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -206,7 +195,7 @@ impl Landings {
 struct Outgoing {
     to: usize,
     /// Declared before the data, so that it is deregistered before the data is freed.
-    _regions: Vec<Region>,
+    _offer: Option<Offer>,
     _data: Rc<Vec<u8>>,
 }
 
@@ -216,46 +205,17 @@ struct Incoming {
     number: u64,
     header: Box<[u8]>,
     len: usize,
-    start: *mut u8,
-    way: Way,
+    /// `None`: the data is in its place. Declared before the place, which a device may write to until this is dropped.
+    fetch: Option<Fetch>,
     place: Place,
     functions: Rc<Functions>,
-    engine: Rc<Engine>,
-}
-
-enum Way {
-    /// The data is in its place.
-    Here,
-    /// By pieces in messages, each of which rings the bell. So many are asked for.
-    Messages { bell: Box<AtomicI32>, address: usize, asked: usize },
-    /// By gets with the key of the sender's memory. Each is posted when the one before has ended.
-    Gets { key: Box<[u8; KEY_ROOM]>, address: usize, region: Region, done: usize, posted: Option<(Arc<Answer>, usize)> },
 }
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        match &self.way {
-            Way::Here => {}
-            // Pieces may still arrive, and are written to the place: place and bell are leaked.
-            Way::Messages { bell, asked, .. } if (bell.load(Ordering::Acquire) as usize) < *asked => {
-                std::mem::forget(std::mem::replace(&mut self.place, Place::Nowhere));
-                if let Way::Messages { bell, .. } = std::mem::replace(&mut self.way, Way::Here) {
-                    std::mem::forget(bell);
-                }
-            }
-            Way::Messages { .. } => {}
-            // The device may write to the place until the get has ended.
-            Way::Gets { posted, .. } => {
-                let Some((answer, _)) = posted else { return };
-                while answer.outcome().is_none() {
-                    if self.engine.networks.progress().0 == 0 {
-                        match self.engine.pace() {
-                            Some(pace) => pace.pause(PAUSE),
-                            None => std::thread::yield_now(),
-                        }
-                    }
-                }
-            }
+        // Pieces may still arrive, and are written to the place: it is leaked.
+        if self.fetch.as_ref().is_some_and(Fetch::may_be_written) {
+            std::mem::forget(std::mem::replace(&mut self.place, Place::Nowhere));
         }
     }
 }
@@ -271,11 +231,6 @@ impl Background for Task {
     fn is_owed(&self) -> bool {
         true
     }
-}
-
-/// By pieces in messages, none of which is asked for yet.
-fn by_messages(address: usize) -> Way {
-    Way::Messages { bell: Box::new(AtomicI32::new(0)), address, asked: 0 }
 }
 
 impl Messages {
@@ -299,23 +254,21 @@ impl Messages {
             engine.wait_until("waiting for a rank to fetch large messages", None, || self.may_announce(to))?;
         }
         let call = self.open_call(to, |_| Ok(()));
-        let (mut way, mut regions, mut keys) = (BY_ADDRESS, Vec::new(), None);
-        let (address, len) = (data.as_ptr() as usize, data.len());
-        if len <= EAGER && header.len() + len + EAGER / 8 <= engine.largest_message() {
-            way = WITH_HEADER;
-        } else if !engine.routes.is_mapped(to) {
-            // SAFETY: the data stays where it is until `_regions` are dropped, before it. Peers only get from it.
-            match unsafe { engine.networks.register(address as *mut u8, len) } {
-                Ok((registered, packed)) => (way, regions, keys) = (BY_KEY, registered, Some(packed)),
-                Err(error) => {
-                    tracing::debug!(to, len, %error, "data that cannot be registered: is fetched by messages");
-                }
-            }
+        let len = data.len();
+        let is_short = len <= EAGER && header.len() + len + EAGER / 8 <= engine.largest_message();
+        // SAFETY: the data stays where it is until `_offer` is dropped, before it.
+        let offer = (!is_short).then(|| unsafe { self.offer(to, data.as_ptr(), len) });
+        let way = if is_short { WITH_HEADER } else { OFFERED };
+        let words = [call.number(), len as u64, way, header.len() as u64].map(u64::to_ne_bytes);
+        let mut bytes = words.as_flattened().to_vec();
+        if let Some(offer) = &offer {
+            offer.encode(&mut bytes);
         }
-        let words = [call.number(), len as u64, way, address as u64, header.len() as u64].map(u64::to_ne_bytes);
-        let inline = if way == WITH_HEADER { data.as_slice() } else { &[] };
-        let bytes = [words.as_flattened(), keys.as_ref().map_or(&[][..], |keys| keys), header, inline].concat();
-        let outgoing = Outgoing { to, _regions: regions, _data: data };
+        bytes.extend_from_slice(header);
+        if is_short {
+            bytes.extend_from_slice(&data);
+        }
+        let outgoing = Outgoing { to, _offer: offer, _data: data };
         self.landings.outgoing.borrow_mut().insert(call.number(), outgoing);
         if let Err(error) = self.send_to_handler(to, handler.0, &bytes) {
             self.landings.outgoing.borrow_mut().remove(&call.number());
@@ -354,14 +307,17 @@ impl Messages {
     fn announced(&self, context: &Context<'_>, bytes: &[u8], functions: &Rc<Functions>) {
         let from = context.from();
         let wrong = || self.fault(from, "a large message without its place");
-        let Some(([number, len, kind, address, header_len], rest)) = words::<5>(bytes) else { return wrong() };
-        let (key, rest) = match rest.split_first_chunk::<KEY_ROOM>() {
-            Some((key, rest)) if kind == BY_KEY => (Some(Box::new(*key)), rest),
-            _ if kind == BY_KEY => return wrong(),
-            _ => (None, rest),
+        let Some(([number, len, kind, header_len], rest)) = words::<4>(bytes) else { return wrong() };
+        let (offered, rest) = match kind {
+            WITH_HEADER => (None, rest),
+            OFFERED => match Offered::decode(rest) {
+                Some((offered, rest)) => (Some(offered), rest),
+                None => return wrong(),
+            },
+            _ => return wrong(),
         };
         let Some((header, data)) = rest.split_at_checked(header_len as usize) else { return wrong() };
-        let (len, address) = (len as usize, address as usize);
+        let len = len as usize;
         if kind == WITH_HEADER && data.len() != len {
             return wrong();
         }
@@ -378,56 +334,24 @@ impl Messages {
                 return self.engine.set_fault(Error::InvalidArgument { operation: DOING, why });
             }
         };
-        let (header, functions, engine) = (header.into(), Rc::clone(functions), Rc::clone(&self.engine));
-        let way = Way::Here;
-        let mut incoming = Incoming { from, number, header, len, start, way, place, functions, engine };
-        incoming.way = match key {
-            _ if len == 0 => Way::Here,
-            _ if kind == WITH_HEADER => {
+        let fetch = match offered {
+            None => {
                 // SAFETY: `prepare` made room for `len` bytes at `start`.
                 unsafe { crate::memory::copy::put(start, data.as_ptr(), len) };
-                Way::Here
+                None
             }
-            Some(key) => self.by_gets(from, start, len, key, address).unwrap_or_else(|| by_messages(address)),
-            None if self.attached(&incoming, address) => Way::Here,
-            None => by_messages(address),
+            // SAFETY: as above; the place stays until the fetch is dropped, and longer where that is needed: see the drop of
+            // `Incoming`.
+            Some(offered) => Some(unsafe { self.fetch(from, offered, start, len) }),
         };
+        let incoming =
+            Incoming { from, number, header: header.into(), len, fetch, place, functions: Rc::clone(functions) };
         let mut list = self.landings.incoming.borrow_mut();
         if list.is_empty() {
             let task: Rc<dyn Background> = Rc::<Task>::clone(self.landings.task.get().expect("installed"));
             self.engine.add_background(Rc::downgrade(&task));
         }
         list.push_back(incoming);
-    }
-
-    /// Fetches by cross-memory attach; `false` where that is not possible.
-    fn attached(&self, incoming: &Incoming, address: usize) -> bool {
-        let engine = &self.engine;
-        let is_real = engine.pace().is_none();
-        if !(engine.settings.cross_memory_attach && is_real && engine.routes.is_mapped(incoming.from)) {
-            return false;
-        }
-        let pid = engine.job.pid(incoming.from);
-        // SAFETY: `prepare` made room for `len` bytes at `start`, which only this rank and its peers' puts touch.
-        let moved = unsafe { outside::transfer(Direction::Get, pid, incoming.start, address, incoming.len) };
-        if moved == Err(Refused::NotPermitted) {
-            tracing::debug!(from = incoming.from, "no cross-memory attach here: data is fetched by messages");
-        }
-        // The memory of a failed peer may have been freed before it was read.
-        moved.is_ok() && engine.job.loss(incoming.from).is_none()
-    }
-
-    fn by_gets(
-        &self,
-        from: usize,
-        start: *mut u8,
-        len: usize,
-        key: Box<[u8; KEY_ROOM]>,
-        address: usize,
-    ) -> Option<Way> {
-        // SAFETY: the place has `len` bytes at `start`, and stays until the last get has ended: see the drop of `Incoming`.
-        let (region, _) = unsafe { self.engine.network(from).register(start, len) }.ok()?;
-        Some(Way::Gets { key, address, region, done: 0, posted: None })
     }
 
     /// Advances the fetches, and runs the second functions of those that have ended. Returns whether fetches are left.
@@ -438,75 +362,14 @@ impl Messages {
         for _ in 0..count {
             // Taken out of the list first: the function may panic.
             let Some(mut incoming) = self.landings.incoming.borrow_mut().pop_front() else { break };
-            match self.advance_landing(&mut incoming) {
+            let advanced = incoming.fetch.as_mut().map_or(Ok(true), |fetch| self.advance_fetch(fetch));
+            match advanced {
                 Ok(true) => self.landed(incoming),
                 Ok(false) => self.landings.incoming.borrow_mut().push_back(incoming),
                 Err(error) => self.engine.set_fault(error),
             }
         }
         !self.landings.incoming.borrow().is_empty()
-    }
-
-    /// Whether the data is in its place.
-    fn advance_landing(&self, incoming: &mut Incoming) -> Result<bool> {
-        let (from, len, start) = (incoming.from, incoming.len, incoming.start);
-        match &mut incoming.way {
-            Way::Here => Ok(true),
-            // The memory of a failed peer may have been freed before it was read.
-            Way::Messages { bell, address, asked } => {
-                if let Some(cause) = self.engine.job.loss(from) {
-                    return Err(self.engine.lost(from, cause, DOING));
-                }
-                let (piece, came) = (self.piece_len(), bell.load(Ordering::Acquire) as usize);
-                while *asked * piece < len && *asked - came < PIECES {
-                    let at = *asked * piece;
-                    let (here, ring) = (start as usize + at, (&raw const **bell) as usize);
-                    // SAFETY: the place and the bell stay until the bell has rung for each piece: see the drop of `Incoming`.
-                    match unsafe { self.read_piece(from, *address + at, piece.min(len - at), here, ring) }? {
-                        Sent::Done => *asked += 1,
-                        Sent::NoRoom => break,
-                    }
-                }
-                Ok(came == len.div_ceil(piece))
-            }
-            Way::Gets { key, region, done, posted, .. } => loop {
-                if let Some((answer, count)) = posted {
-                    match answer.outcome() {
-                        None => return Ok(false),
-                        Some(Ok(())) => {
-                            *done += *count;
-                            *posted = None;
-                        }
-                        Some(Err(error)) => return self.get_failed(incoming, error),
-                    }
-                }
-                if *done == len {
-                    return Ok(true);
-                }
-                // SAFETY: inside the place, which the region covers; it stays until the get has ended.
-                match unsafe {
-                    self.engine.network(from).fetch(from, key, *done, start.add(*done), region, len - *done)
-                } {
-                    Ok(Some(asked)) => *posted = Some(asked),
-                    Ok(None) => return Ok(false),
-                    Err(error) => return self.get_failed(incoming, error),
-                }
-            },
-        }
-    }
-
-    /// The network cannot get this memory: messages fetch the data instead, if the sender has not failed.
-    #[cold]
-    fn get_failed(&self, incoming: &mut Incoming, error: crate::transport::Error) -> Result<bool> {
-        if let Some(cause) = self.engine.job.loss(incoming.from) {
-            return Err(self.engine.lost(incoming.from, cause, DOING));
-        }
-        let (from, len) = (incoming.from, incoming.len);
-        tracing::debug!(from, len, %error, "no get: the data of a large message is fetched by messages");
-        if let Way::Gets { address, .. } = std::mem::replace(&mut incoming.way, Way::Here) {
-            incoming.way = by_messages(address);
-        }
-        Ok(false)
     }
 
     /// Runs the second function.

@@ -9,6 +9,7 @@ mod context;
 mod dispatch;
 mod encoding;
 mod exchange;
+mod fetch;
 mod landing;
 mod memory_service;
 mod open;
@@ -26,6 +27,7 @@ pub use self::closure::Call;
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::closure::{feed_closures, name_code};
 pub use self::context::Context;
+pub(crate) use self::fetch::{Fetch, Offer, Offered};
 pub(crate) use self::landing::handler as landing;
 pub use self::landing::{Announced, Landed, Landing, LandingId};
 pub(crate) use self::outgoing::{SealedTable, closure, closure_with_receipt, plain_closure};
@@ -85,6 +87,10 @@ pub(crate) mod id {
     pub const BROADCAST_ELSEWHERE: u8 = 19;
     /// A part of what a rank tells another in an exchange; the header is the number of the exchange.
     pub const EXCHANGE: u8 = 20;
+    /// A LAPI active message with its data; the header is the header handler.
+    pub const LAPI: u8 = 21;
+    /// Any other message of LAPI; the header is its kind.
+    pub const LAPI_CONTROL: u8 = 22;
 }
 
 /// The messages of one rank: their handlers, its open calls, and what handlers share.
@@ -189,6 +195,16 @@ impl Messages {
             return Ok(());
         }
         self.send_when_room(to, id, header, payload)
+    }
+
+    /// Sends if there is room; whether there was.
+    ///
+    /// # Errors
+    /// As [`Engine::send`].
+    #[inline]
+    pub(crate) fn try_send(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<bool> {
+        Ok(self.engine.send_at_once(to, id, header, payload)
+            || self.engine.send(to, id, header, payload)? == Sent::Done)
     }
 
     #[cold]

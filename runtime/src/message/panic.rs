@@ -90,9 +90,27 @@ impl Messages {
         }
     }
 
+    /// As [`Messages::run_for`], for handlers of a vocabulary: `from` hears of a panic when it polls.
+    #[inline(always)]
+    pub(crate) fn run_told<R>(&self, from: usize, name: impl FnOnce() -> String, run: impl FnOnce() -> R) -> R {
+        self.run_for(from, Caller::Nothing, name, run)
+    }
+
+    /// Tells `from` of a panic that this thread has caught.
+    #[cold]
+    pub(crate) fn tell_panic(&self, from: usize, handler: String, panic: &(dyn Any + Send)) {
+        self.tell_caller(from, Caller::Nothing, handler, panic);
+    }
+
     #[cold]
     #[inline(never)]
     fn pass_on(&self, from: usize, caller: Caller, handler: String, panic: Box<dyn Any + Send>) -> ! {
+        self.tell_caller(from, caller, handler, &*panic);
+        self.engine.hand_out(from, TOLD);
+        resume_unwind(panic)
+    }
+
+    fn tell_caller(&self, from: usize, caller: Caller, handler: String, panic: &(dyn Any + Send)) {
         let words = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
         let panicked = Panicked { handler, why: words.unwrap_or("in no words").to_owned(), place: PLACE.take() };
         let bytes = postcard::to_stdvec(&panicked).unwrap_or_default();
@@ -110,7 +128,5 @@ impl Messages {
             ),
             Caller::Nothing => self.engine.send_or_keep(from, id::PANICKED, 0, &bytes),
         });
-        self.engine.hand_out(from, TOLD);
-        resume_unwind(panic)
     }
 }

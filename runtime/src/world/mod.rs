@@ -430,6 +430,19 @@ impl World {
     fn finish_together(&self) -> Result<()> {
         let running = self.begin("leaving")?;
         self.engine.job.begin_to_leave(self.engine.rank);
+        self.settle_within(&running)
+    }
+
+    /// Waits until every rank has called this and every message has been delivered, as [`World::finish`] does, and stays. Collective.
+    ///
+    /// # Errors
+    /// As [`World::barrier`].
+    pub(crate) fn settle(&self) -> Result<()> {
+        let running = self.begin("settling")?;
+        self.settle_within(&running)
+    }
+
+    fn settle_within(&self, running: &Running<'_>) -> Result<()> {
         // All messages have arrived, and so have those that their handlers sent, when two polls in turn find as many
         // delivered as sent, and no more the second time (Mattern's four counters, 1987).
         let mut before = None;
@@ -439,7 +452,7 @@ impl World {
             self.engine.wait_together("leaving", || !self.engine.has_pending() && self.messages.has_no_landings())?;
             let mut sums = [0u64; 2];
             self.exchange_within(
-                &running,
+                running,
                 (Kind::Finish, Wanted::Sum),
                 bytemuck::bytes_of(&self.messages.traffic()),
                 |_, theirs: &[u8]| {

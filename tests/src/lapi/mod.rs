@@ -1,6 +1,8 @@
 //! The rows of LAPI's table, each a program that every task runs.
 
 mod basics;
+mod handlers;
+mod messages;
 
 use std::time::Duration;
 
@@ -23,19 +25,51 @@ pub type Row = fn(&Task);
 
 /// All rows, by name.
 pub const ROWS: &[(&str, Row)] = &[
+    ("l01_counters_are_target_origin_completion", messages::l01),
+    ("l02_amsend_returns_before_delivery", messages::l02),
+    ("l03_the_header_handler_gets_what_was_sent", messages::l03),
+    ("l04_handlers_run_one_at_a_time", messages::l04),
+    ("l05_the_header_handler_runs_once", messages::l05),
+    ("l06_the_target_names_the_place", messages::l06),
+    ("l07_a_short_message_is_consumed_where_it_is", messages::l07),
+    ("l08_return_information_names_the_source_and_starts_fresh", messages::l08),
+    ("l09_messages_are_buried_or_dropped", messages::l09),
+    ("l10_the_completion_handler_sees_all_data", messages::l10),
+    ("l11_queued_completion_handlers_may_send_and_wait", messages::l11),
+    ("l12_inline_completion_handlers_run_at_once", messages::l12),
+    ("l14_the_origin_counter_frees_header_and_data", messages::l14),
+    ("l15_the_target_counter_moves_after_the_completion_handler", messages::l15),
+    ("l16_the_completion_counter_means_that_the_handler_has_run", messages::l16),
+    ("l17_any_counter_may_be_null", messages::l17),
+    ("l18_local_state_does_not_communicate_and_counters_move", messages::l18),
+    ("l19_an_index_is_looked_up_at_the_target", messages::l19),
+    ("l20_user_headers_have_their_rules", messages::l20),
+    ("l21_user_headers_are_multiples_of_four", messages::l21),
+    ("l22_data_has_its_rules", messages::l22),
+    ("l23_a_message_without_data_moves_every_counter", messages::l23),
+    ("l24_targets_are_tasks_of_the_job", messages::l24),
+    ("l25_bad_handles_and_handlers_are_refused", messages::l25),
+    ("l27_a_fence_orders_messages", messages::l27),
+    ("l28_the_references_example_runs", messages::l28),
     ("l31_waitcntr_subtracts_and_tells_what_is_left", basics::l31),
     ("l33_getcntr_reads_and_does_not_decrement", basics::l33),
     ("l34_setcntr_sets", basics::l34),
     ("l35_counters_and_results_must_be_there", basics::l35),
+    ("l36_no_increment_is_lost", messages::l36),
+    ("l49_a_fence_waits_for_data_and_not_for_handlers", messages::l49),
+    ("l51_gfence_is_a_fence_and_a_barrier", messages::l51),
     ("l52_address_init_gives_all_values_to_all", basics::l52),
     ("l53_indexes_of_the_address_table_have_a_range", basics::l53),
+    ("l54_an_index_that_is_not_set_is_an_error_at_both_ends", messages::l54),
     ("l55_init_refuses_bad_information", basics::l55),
     ("l56_term_ends_the_handle_and_init_makes_another", basics::l56),
     ("l57_qenv_and_senv_know_what_they_name", basics::l57),
     ("l58_error_chk_reads_back", basics::l58),
     ("l60_probe_makes_progress", basics::l60),
+    ("l62_header_handlers_may_not_call", messages::l62),
     ("l64_msg_string_knows_every_code", basics::l64),
     ("l65_calls_may_come_from_several_threads", basics::l65),
+    ("a_panic_of_a_header_handler_is_told_at_both_ends", messages::a_panic),
 ];
 
 /// Makes a test of each row, which calls the given function with its name.
@@ -43,19 +77,51 @@ pub const ROWS: &[(&str, Row)] = &[
 macro_rules! lapi_row_tests {
     ($run:ident) => {
         $crate::lapi_row_tests! { $run
+            l01_counters_are_target_origin_completion
+            l02_amsend_returns_before_delivery
+            l03_the_header_handler_gets_what_was_sent
+            l04_handlers_run_one_at_a_time
+            l05_the_header_handler_runs_once
+            l06_the_target_names_the_place
+            l07_a_short_message_is_consumed_where_it_is
+            l08_return_information_names_the_source_and_starts_fresh
+            l09_messages_are_buried_or_dropped
+            l10_the_completion_handler_sees_all_data
+            l11_queued_completion_handlers_may_send_and_wait
+            l12_inline_completion_handlers_run_at_once
+            l14_the_origin_counter_frees_header_and_data
+            l15_the_target_counter_moves_after_the_completion_handler
+            l16_the_completion_counter_means_that_the_handler_has_run
+            l17_any_counter_may_be_null
+            l18_local_state_does_not_communicate_and_counters_move
+            l19_an_index_is_looked_up_at_the_target
+            l20_user_headers_have_their_rules
+            l21_user_headers_are_multiples_of_four
+            l22_data_has_its_rules
+            l23_a_message_without_data_moves_every_counter
+            l24_targets_are_tasks_of_the_job
+            l25_bad_handles_and_handlers_are_refused
+            l27_a_fence_orders_messages
+            l28_the_references_example_runs
             l31_waitcntr_subtracts_and_tells_what_is_left
             l33_getcntr_reads_and_does_not_decrement
             l34_setcntr_sets
             l35_counters_and_results_must_be_there
+            l36_no_increment_is_lost
+            l49_a_fence_waits_for_data_and_not_for_handlers
+            l51_gfence_is_a_fence_and_a_barrier
             l52_address_init_gives_all_values_to_all
             l53_indexes_of_the_address_table_have_a_range
+            l54_an_index_that_is_not_set_is_an_error_at_both_ends
             l55_init_refuses_bad_information
             l56_term_ends_the_handle_and_init_makes_another
             l57_qenv_and_senv_know_what_they_name
             l58_error_chk_reads_back
             l60_probe_makes_progress
+            l62_header_handlers_may_not_call
             l64_msg_string_knows_every_code
             l65_calls_may_come_from_several_threads
+            a_panic_of_a_header_handler_is_told_at_both_ends
         }
     };
     ($run:ident $($name:ident)+) => {
@@ -79,7 +145,7 @@ pub fn row(name: &str) -> Option<(&'static str, Row)> {
 }
 
 /// Longest time of a row in one surrounding.
-pub const LIMIT: Duration = Duration::from_secs(150);
+pub const LIMIT: Duration = Duration::from_secs(40);
 
 impl Task {
     /// A handle on the job. Collective.
@@ -87,6 +153,7 @@ impl Task {
         let mut handle = 0;
         // SAFETY: both are valid.
         ok(unsafe { raw::init(&self.job, &mut handle, &Info::default()) }, "init");
+        ok(raw::addr_set(handle, handlers::take as *const () as usize, 1), "addr_set");
         handle
     }
 
@@ -129,6 +196,11 @@ fn get(handle: Handle, counter: &Counter) -> i32 {
     // SAFETY: both are valid.
     ok(unsafe { raw::getcntr(handle, counter, &mut value) }, "getcntr");
     value
+}
+
+fn gfence(handle: Handle) {
+    watchdog::at("gfence");
+    ok(raw::gfence(handle), "gfence");
 }
 
 /// Everyone's value of something.

@@ -18,6 +18,7 @@ impl Counter {
 
     /// Its value, without progress.
     pub fn value(&self) -> i32 {
+        // Pairs with the Release in `increment`.
         self.0.load(Ordering::Acquire)
     }
 
@@ -31,9 +32,15 @@ impl Counter {
         std::ptr::from_ref(self) as usize
     }
 
+    pub(super) fn increment(&self) {
+        // Pairs with the Acquire in `value` and `take`.
+        self.0.fetch_add(1, Ordering::Release);
+    }
+
     /// If the value is at least `value`, subtracts `value` and returns what is left.
     pub(super) fn take(&self, value: i32) -> Option<i32> {
         let left = |now: i32| (now >= value).then(|| now.wrapping_sub(value));
+        // Pairs with the Release in `increment`.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, left).ok().map(|before| before.wrapping_sub(value))
     }
 }

@@ -1,13 +1,22 @@
-//! What belongs to a handle: the world, the tables.
+//! What belongs to a handle: the world, the tables, the faults, the messages in flight.
 
-use std::cell::Cell;
-use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
-use std::thread::ThreadId;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
-use super::codes;
+use super::arrive::{self, Incoming};
+use super::job::Home;
 use super::port::{self, Entered, Waker};
+use super::queue::{self, Queue, Work};
+use super::send::Outgoing;
+use super::traffic::Traffic;
+use super::types::Handle;
+use super::{codes, kind};
+use crate::Background;
 use crate::error::{Error, Result};
 use crate::world::World;
 
@@ -20,9 +29,37 @@ pub(super) const TIMEOUTS: std::ops::RangeInclusive<i32> = 10..=86400;
 const TIMEOUT: i32 = 900;
 /// Longest stay of a waiting thread in the port, where other threads of the rank may want to enter.
 const TURN: Duration = Duration::from_millis(1);
+/// Most faults that are kept. Chosen: the first ones tell the cause.
+const FAULTS: usize = 64;
+
+/// Which handler runs in the port.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Running {
+    Nothing,
+    Header,
+    /// An inline completion handler that does not communicate.
+    Local,
+    /// An inline completion handler that may send to this task.
+    Reply(usize),
+}
+
+/// A handler runs until this is dropped.
+pub(super) struct Runs<'a>(&'a Cell<Running>, Running);
+
+impl Drop for Runs<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
+    }
+}
+
+/// A message that its header handler dropped: the sender, whether it was announced, and its bytes.
+pub(super) type Dropped = (usize, bool, Box<[u8]>);
 
 /// What a handle names, used by one thread at a time.
 pub(super) struct Domain {
+    pub(super) handle: Handle,
+    /// Itself, for what polls call.
+    me: Weak<Domain>,
     pub(super) world: World,
     /// On a simulated network only this thread may call: ranks take turns there.
     own_thread: Option<ThreadId>,
@@ -30,31 +67,122 @@ pub(super) struct Domain {
     pub(super) table: Box<[Cell<usize>; LOC_ADDRTBL_SZ]>,
     pub(super) timeout: Cell<i32>,
     pub(super) error_check: Cell<bool>,
+    /// Codes of what went wrong with messages, for the calls that make progress.
+    faults: RefCell<VecDeque<i32>>,
+    pub(super) running: Cell<Running>,
+    pub(super) traffic: Traffic,
+    /// The number of the next announced message.
+    pub(super) numbers: Cell<u64>,
+    /// Announced messages by number: the target, and what it may fetch.
+    pub(super) outgoing: RefCell<BTreeMap<u64, (usize, Outgoing)>>,
+    pub(super) incoming: RefCell<VecDeque<Incoming>>,
+    /// They come again.
+    pub(super) dropped: RefCell<VecDeque<Dropped>>,
+    /// Polls go on with the two lists above.
+    goes_on: Cell<bool>,
+    pub(super) queue: Arc<Queue>,
+    thread: RefCell<Option<JoinHandle<()>>>,
+    /// Calls that make progress run the completion handlers: on a simulated network, or where there is no thread.
+    runs_own: Cell<bool>,
     /// Where the world goes when the handle ends.
-    pub(super) home: super::job::Home,
-    /// Tells the threads of this handle that it ends.
-    pub(super) over: std::sync::Arc<AtomicBool>,
+    pub(super) home: Home,
+}
+
+impl Background for Domain {
+    fn advance(&self) -> bool {
+        let more = Domain::advance(self);
+        self.goes_on.set(more);
+        more
+    }
+
+    fn is_owed(&self) -> bool {
+        true
+    }
 }
 
 impl Domain {
-    /// Sets up a world for a handle. Collective.
-    pub(super) fn new(world: World, home: super::job::Home) -> (Rc<Domain>, Waker) {
+    /// Sets up a world for a handle.
+    pub(super) fn new(handle: Handle, world: World, home: Home) -> (Rc<Domain>, Waker) {
         let engine = world.engine();
         let own_thread = engine.pace().is_some().then(|| std::thread::current().id());
         if own_thread.is_none() {
             engine.leave_thread();
         }
         let waker = Box::new(engine.waker());
-        let domain = Rc::new(Domain {
+        let domain = Rc::new_cyclic(|me| Domain {
+            handle,
+            me: Weak::clone(me),
             own_thread,
             table: Box::new([const { Cell::new(0) }; LOC_ADDRTBL_SZ]),
             timeout: Cell::new(TIMEOUT),
             error_check: Cell::new(true),
+            faults: RefCell::default(),
+            running: Cell::new(Running::Nothing),
+            traffic: Traffic::new(world.size()),
+            numbers: Cell::new(0),
+            outgoing: RefCell::default(),
+            incoming: RefCell::default(),
+            dropped: RefCell::default(),
+            goes_on: Cell::new(false),
+            queue: Arc::default(),
+            thread: RefCell::default(),
+            runs_own: Cell::new(own_thread.is_some()),
             home,
-            over: std::sync::Arc::default(),
             world,
         });
+        arrive::install(&domain);
         (domain, waker)
+    }
+
+    /// Notes which handler runs, until the answer is dropped.
+    pub(super) fn runs(&self, running: Running) -> Runs<'_> {
+        Runs(&self.running, self.running.replace(running))
+    }
+
+    /// Lets polls go on with fetches and dropped messages.
+    pub(super) fn keep_going(&self) {
+        if !self.goes_on.replace(true) {
+            let me: Weak<dyn Background> = Weak::<Domain>::clone(&self.me);
+            self.world.engine().add_background(me);
+        }
+    }
+
+    /// Lets the handler thread run a completion handler. The first one starts the thread.
+    pub(super) fn enqueue(&self, work: Work) {
+        self.queue.push(work);
+        if !self.runs_own.get() && self.thread.borrow().is_none() {
+            match queue::start(&self.queue, self.handle) {
+                Ok(thread) => *self.thread.borrow_mut() = Some(thread),
+                Err(error) => {
+                    tracing::warn!(%error, "no handler thread: calls that make progress run the completion handlers");
+                    self.runs_own.set(true);
+                }
+            }
+        }
+    }
+
+    /// Whether this thread is the handler thread.
+    pub(super) fn is_handler_thread(&self) -> bool {
+        let own = std::thread::current().id();
+        self.thread.borrow().as_ref().is_some_and(|thread| thread.thread().id() == own)
+    }
+
+    /// Ends the handler thread when the handler that it runs has returned.
+    pub(super) fn end_thread(&self) -> Option<JoinHandle<()>> {
+        self.queue.end();
+        self.thread.borrow_mut().take()
+    }
+
+    fn has_own_work(&self) -> bool {
+        self.runs_own.get() && !self.queue.is_done() && !self.queue.running.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is left to do for messages of this task, or for it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_done()
+            && self.outgoing.borrow().is_empty()
+            && self.incoming.borrow().is_empty()
+            && self.dropped.borrow().is_empty()
     }
 
     /// Whether this thread may call.
@@ -67,13 +195,38 @@ impl Domain {
         self.own_thread.is_some()
     }
 
+    /// Keeps the code of something that went wrong with a message.
+    #[cold]
+    pub(super) fn fault(&self, code: i32, peer: usize) {
+        tracing::warn!(code, peer, text = codes::text(code), "a message fails");
+        let mut faults = self.faults.borrow_mut();
+        if faults.len() < FAULTS {
+            faults.push_back(code);
+        }
+    }
+
+    pub(super) fn has_fault(&self) -> bool {
+        !self.faults.borrow().is_empty()
+    }
+
+    /// The oldest fault, or error of the engine, once.
+    ///
+    /// # Errors
+    /// Its code.
+    pub(super) fn take_fault(&self) -> Result<(), i32> {
+        match self.faults.borrow_mut().pop_front() {
+            Some(code) => Err(code),
+            None => self.world.engine().take_fault().map_err(|error| codes::of_error(&error)),
+        }
+    }
+
     /// Makes progress once.
     ///
     /// # Errors
     /// The code of what went wrong with a message.
     pub(super) fn poll(&self) -> Result<usize, i32> {
         let done = self.world.poll().map_err(|error| codes::of_error(&error))?;
-        Ok(done)
+        self.take_fault().map(|()| done)
     }
 }
 
@@ -90,26 +243,108 @@ pub(super) fn enter_outside(handle: u32) -> Result<Entered, i32> {
 ///
 /// # Errors
 /// As [`enter_outside`]; the code of what went wrong with a message; [`codes::PEER_LOST`].
-pub(super) fn wait<R>(handle: u32, doing: &'static str, mut ready: impl FnMut(&Domain) -> Option<R>) -> Result<R, i32> {
+pub(super) fn wait<R>(handle: Handle, doing: &'static str, ready: impl FnMut(&Domain) -> Option<R>) -> Result<R, i32> {
+    wait_for::<true, R>(handle, doing, ready)
+}
+
+/// As [`wait`], but what goes wrong with other messages is left to the next call that makes progress.
+///
+/// # Errors
+/// As [`enter_outside`]; [`codes::PEER_LOST`].
+pub(super) fn wait_apart<R>(
+    handle: Handle,
+    doing: &'static str,
+    ready: impl FnMut(&Domain) -> Option<R>,
+) -> Result<R, i32> {
+    wait_for::<false, R>(handle, doing, ready)
+}
+
+fn wait_for<const TELL: bool, R>(
+    handle: Handle,
+    doing: &'static str,
+    mut ready: impl FnMut(&Domain) -> Option<R>,
+) -> Result<R, i32> {
     loop {
         let entered = enter_outside(handle)?;
         let domain = &*entered;
         let mut outcome = None;
-        let limit = if domain.is_simulated() { None } else { Some(TURN) };
-        let waited = domain.world.engine().wait_until(doing, limit, || {
+        let is_over = || {
             outcome = ready(domain);
-            outcome.is_some() || port::is_contended(handle)
-        });
+            outcome.is_some() || TELL && domain.has_fault() || domain.has_own_work() || port::is_contended(handle)
+        };
+        let engine = domain.world.engine();
+        let waited = match (TELL, domain.is_simulated()) {
+            (true, true) => engine.wait_until(doing, None, is_over),
+            (true, false) => engine.wait_until(doing, Some(TURN), is_over),
+            (false, true) => engine.wait_together(doing, is_over),
+            (false, false) => engine.wait_together_for(doing, TURN, is_over),
+        };
         if let Some(outcome) = outcome {
             return Ok(outcome);
         }
         match waited {
+            Ok(()) | Err(Error::TimedOut { .. }) if TELL => domain.take_fault()?,
             Ok(()) | Err(Error::TimedOut { .. }) => {}
             Err(error) => return Err(codes::of_error(&error)),
         }
         drop(entered);
+        run_own(handle);
         if port::is_contended(handle) {
             std::thread::yield_now();
         }
     }
+}
+
+/// Runs the completion handlers that wait, where no thread does. The calling thread is in no port, or in a handler.
+pub(super) fn run_own(handle: Handle) {
+    /// Also when a handler panics.
+    struct Ends(Arc<Queue>);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            self.0.running.store(false, Ordering::Relaxed);
+        }
+    }
+    let queue = match port::enter(handle) {
+        Ok(domain) if !domain.is_nested() && domain.has_own_work() => Arc::clone(&domain.queue),
+        _ => return,
+    };
+    // A handler that waits does not run the next one meanwhile.
+    if queue.running.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let ends = Ends(queue);
+    while let Some(work) = ends.0.pop() {
+        ends.0.run(handle, work);
+    }
+}
+
+/// Waits until all that this task has sent is in place at its targets. Does not wait for completion handlers.
+///
+/// # Errors
+/// As [`wait_apart`].
+pub(super) fn fence(handle: Handle) -> Result<(), i32> {
+    let domain = enter_outside(handle)?;
+    for (to, number) in domain.traffic.questions() {
+        domain.tell(to, kind::FENCE, &[number.into()]);
+    }
+    drop(domain);
+    wait_apart(handle, "fence", |domain| domain.traffic.is_fenced().then_some(()))
+}
+
+/// Waits until every task has called this. Collective. What is wrong with a message does not end it: no task is left behind in it.
+///
+/// # Errors
+/// As [`wait_apart`].
+pub(super) fn barrier(handle: Handle) -> Result<(), i32> {
+    let domain = enter_outside(handle)?;
+    let (me, n) = (domain.world.rank(), domain.world.size());
+    let number = domain.traffic.begin_barrier();
+    drop(domain);
+    for round in (0..).take_while(|round| 1 << round < n) {
+        let domain = enter_outside(handle)?;
+        domain.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64]);
+        drop(domain);
+        wait_apart(handle, "barrier", |domain| domain.traffic.has_round(round, number).then_some(()))?;
+    }
+    Ok(())
 }

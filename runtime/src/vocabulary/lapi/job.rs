@@ -80,9 +80,9 @@ impl Job {
     pub fn init(&self) -> Result<u32, i32> {
         let world = self.home.take().ok_or(codes::ALL_HNDL_IN_USE)?;
         let mut world = Some(world);
-        let made = port::occupy(|| {
+        let made = port::occupy(|handle| {
             let world = world.take().expect("called once");
-            let (domain, waker) = Domain::new(world, self.home.clone());
+            let (domain, waker) = Domain::new(handle, world, self.home.clone());
             match domain.world.barrier() {
                 Ok(()) => Ok((domain, waker)),
                 Err(error) => {
@@ -124,7 +124,8 @@ impl Drop for Job {
         if handle != 0
             && let Ok(domain) = port::vacate(handle)
         {
-            domain.over.store(true, Ordering::Release);
+            // It ends when the handler that it runs has returned, and finds no handle then.
+            drop(domain.end_thread());
             Home::take_back(domain);
         }
         drop(self.home.take());

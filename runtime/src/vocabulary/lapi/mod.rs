@@ -7,30 +7,76 @@
 //!
 //! | rows | what | where |
 //! | --- | --- | --- |
-//! | L31, L32, L33, L34, L35 | counters: `Waitcntr`, `Getcntr`, `Setcntr` | [`raw::waitcntr`], [`raw::getcntr`], [`raw::setcntr`] |
+//! | L1, L2, L14, L16, L17, L23, L28 | `Amsend` and its three counters | [`raw::amsend`] |
+//! | L3, L4, L5, L6, L19 | header handlers, by address or by index; one at a time, once for each message | [`raw::HeaderHandler`] |
+//! | L7, L8, L9 | data consumed in the header handler, buried, or dropped; [`raw::ReturnInfo`] | [`raw::ReturnInfo`] |
+//! | L10, L15 | completion handlers | [`raw::CompletionHandler`] |
+//! | L11 | on the handler thread, which sends and waits; not yet while the task's other threads make no call | [`raw::NORMAL`] |
+//! | L12, L18 | inline on request, with and without a reply | [`raw::SEND_REPLY`], [`raw::LOCAL_STATE`] |
+//! | L13 | the user header is valid until the header handler has returned, and, of a message that came with its data, until an inline completion handler has | |
+//! | L20, L21, L22, L24, L25, L26, L54 | what is refused, with nothing sent; not yet `TGT_PURGED` of L25 | [`codes`] |
+//! | L27, L49, L50, L51 | `Fence`, `Gfence`: two counts for each peer | [`raw::fence`], [`raw::gfence`] |
+//! | L31, L32, L33, L34, L35, L36 | counters: `Waitcntr`, `Getcntr`, `Setcntr` | [`raw::waitcntr`], [`raw::getcntr`], [`raw::setcntr`] |
 //! | L52 | `Address_init64` | [`raw::address_init`] |
 //! | L53 | `Addr_set`, `Addr_get` | [`raw::addr_set`], [`raw::addr_get`] |
 //! | L55, L56 | `Init`, `Term`, and `Init` again | [`raw::init`], [`raw::term`] |
 //! | L57, L58 | `Qenv`, `Senv` of `ERROR_CHK` and `TIMEOUT` | [`raw::qenv`], [`raw::senv`] |
 //! | L60 | `Probe` | [`raw::probe`] |
+//! | L62 | a call in a header handler is [`codes::IN_HANDLER`], and nothing is sent | |
 //! | L64 | `Msg_string` | [`raw::msg_string`] |
 //! | L65 | every call from any thread | one lock for each handle |
 //!
-//! All other rows are not there yet, nor are their calls.
+//! Not there, nor are their calls: `Xfer` (L29, L47, L48), `Put`, `Get`, `Rmw` and vectors (L37-L46), interrupt mode (L59),
+//! `Msgpoll` (L61), `Purge_totask` (L63), Fortran (L30).
+//!
+//! # Progress
+//!
+//! Polling mode: messages move while a thread of the task is in a call. The calls that make progress are the waits, `Getcntr`, `Probe`,
+//! the fences, and `Amsend` while it waits for room. Each of them returns, once, the code of something that was wrong with a message:
+//! [`codes::NO_HNDLR_SET`] at the target and at the origin, [`codes::HANDLER_PANICKED`]. `Amsend` leaves that to the next call.
+//!
+//! Data of up to 8 KiB travels with the header; a message with 24 bytes of user header and data fits in a cache line. Longer data
+//! stays at its origin until the target fetches it to its place: by the kernel's cross-memory attach from a task of the same node, by
+//! RDMA get over a network, and else by messages in pieces. No call waits for the target but `Amsend` without room on the way there, and that
+//! one makes progress meanwhile, so tasks that flood each other go on.
 //!
 //! # Threads
 //!
-//! Every call may be made from every thread of the task. A handle has one lock; a thread that waits gives it up for others. On a
-//! simulated network, where ranks take turns, calls are for the thread that called `Init`; others get
-//! [`codes::HNDL_INVALID`].
+//! Every call may be made from every thread of the task. A handle has one lock; a thread that waits gives it up for others. The
+//! first completion handler that is not inline starts the handler thread, which runs them one after the other. On a simulated network, where ranks
+//! take turns, calls are for the thread that called `Init`, and others get [`codes::HNDL_INVALID`]; completion handlers run
+//! there, in the calls that make progress.
 
+mod arrive;
 pub mod codes;
 mod counter;
 mod domain;
 mod job;
 mod port;
+mod queue;
 pub mod raw;
+mod send;
+mod traffic;
+mod types;
 
 pub use self::counter::Counter;
 pub use self::domain::{LOC_ADDRTBL_SZ, MAX_UHDR_SZ};
 pub use self::job::Job;
+
+/// The kinds of control messages.
+mod kind {
+    /// An active message whose data stays at its origin: handler, target counter, completion counter, length, number, offer, user header.
+    pub(super) const ANNOUNCED: u64 = 0;
+    /// The data of the message with this number may be changed.
+    pub(super) const FETCHED: u64 = 1;
+    /// Moves the completion counter at this address.
+    pub(super) const COMPLETED: u64 = 2;
+    /// A message was refused: the code, and the number plus one if it was announced.
+    pub(super) const REFUSED: u64 = 3;
+    /// Asks for an answer when so many messages of the sender are in place.
+    pub(super) const FENCE: u64 = 4;
+    /// That answer.
+    pub(super) const FENCED: u64 = 5;
+    /// A round of a barrier.
+    pub(super) const BARRIER: u64 = 6;
+}

@@ -188,11 +188,18 @@ fn mark() -> Option<Marked> {
     Some(Marked(slot))
 }
 
-/// Takes a free port for the domain that `make` gives.
+/// Ends the sleep of the thread that is in the port of this handle.
+pub(super) fn wake(handle: u32) {
+    if let Some(wake) = &*split(handle).0.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+        wake();
+    }
+}
+
+/// Takes a free port for the domain that `make` makes of its handle.
 ///
 /// # Errors
 /// [`codes::ALL_HNDL_IN_USE`]; those of `make`.
-pub(super) fn occupy(make: impl FnOnce() -> Result<(Rc<Domain>, Waker), i32>) -> Result<u32, i32> {
+pub(super) fn occupy(make: impl FnOnce(u32) -> Result<(Rc<Domain>, Waker), i32>) -> Result<u32, i32> {
     let marked = mark().ok_or(codes::ALL_HNDL_IN_USE)?;
     let slot = marked.0;
     let port = &PORTS[slot];
@@ -200,7 +207,7 @@ pub(super) fn occupy(make: impl FnOnce() -> Result<(Rc<Domain>, Waker), i32>) ->
     let generation = (port.generation.load(Ordering::Relaxed) + 1) % (u32::MAX / SLOTS as u32);
     let generation = generation.max(1);
     let handle = generation * SLOTS as u32 + slot as u32;
-    let (domain, waker) = make()?;
+    let (domain, waker) = make(handle)?;
     let _lock = port.acquire();
     *port.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
     // SAFETY: this thread has the lock.

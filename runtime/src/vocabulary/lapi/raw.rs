@@ -2,16 +2,19 @@
 //!
 //! Every function returns a code of [`codes`]; where it is not [`codes::SUCCESS`], nothing was sent and no counter moved.
 
-use std::sync::atomic::Ordering;
+use std::ffi::c_void;
+
+pub use super::types::{
+    BURY_MSG, CompletionHandler, DELIVER_MSG, DROP_PKT, Handle, HeaderHandler, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo,
+    SEND_REPLY,
+};
 
 use super::codes::{self, SUCCESS};
 use super::counter::Counter;
-use super::domain::{LOC_ADDRTBL_SZ, MAX_UHDR_SZ, TIMEOUTS, enter_outside, wait};
+use super::domain::{LOC_ADDRTBL_SZ, MAX_UHDR_SZ, TIMEOUTS, barrier, enter_outside, run_own, wait, wait_apart};
 use super::job::{Home, Job};
-use super::port;
-
-/// `lapi_handle_t`.
-pub type Handle = u32;
+use super::send::Message;
+use super::{domain, port, send};
 
 /// `LAPI_MAX_MSG_SZ`: most bytes of one message.
 pub const MAX_MSG_SZ: u64 = i64::MAX as u64;
@@ -75,14 +78,27 @@ pub unsafe fn init(job: &Job, handle: *mut Handle, info: *const Info) -> i32 {
     }
 }
 
-/// `LAPI_Term`: waits until every task has called this, and ends the handle. Collective. The job stays; [`Job::init`] makes another
-/// handle on it.
+/// `LAPI_Term`: waits until every task has called this, all messages are in place and all completion handlers have run, and ends the
+/// handle. Collective. The job stays; [`Job::init`] makes another handle on it. Not in a completion handler.
 pub fn term(handle: Handle) -> i32 {
     code((|| {
-        {
-            let entered = enter_outside(handle)?;
-            entered.world.barrier().map_err(|error| codes::of_error(&error))?;
-            entered.over.store(true, Ordering::Release);
+        if enter_outside(handle)?.is_handler_thread() {
+            return Err(codes::IN_HANDLER);
+        }
+        let settle = || wait_apart(handle, "ending a handle", |domain| domain.is_idle().then_some(()));
+        settle()?;
+        domain::fence(handle)?;
+        barrier(handle)?;
+        // What came before the others had fenced.
+        settle()?;
+        let thread = {
+            let domain = enter_outside(handle)?;
+            domain.world.settle().map_err(|error| codes::of_error(&error))?;
+            domain.end_thread()
+        };
+        if let Some(thread) = thread {
+            // It has caught the panics of handlers.
+            let _ = thread.join();
         }
         Home::take_back(port::vacate(handle)?);
         Ok(())
@@ -137,10 +153,13 @@ pub fn senv(handle: Handle, what: i32, value: i32) -> i32 {
 /// `table` is null or valid for writing as many values as there are tasks.
 pub unsafe fn address_init(handle: Handle, mine: u64, table: *mut u64) -> i32 {
     code((|| {
-        let domain = enter_outside(handle)?;
+        drop(enter_outside(handle)?);
         if table.is_null() {
             return Err(codes::ADDR_TBL_NULL);
         }
+        // The exchange holds the port: all tasks are in this call when it begins.
+        barrier(handle)?;
+        let domain = enter_outside(handle)?;
         let all = domain.world.allgather(&[mine]).map_err(|error| codes::of_error(&error))?;
         // SAFETY: the caller guarantees room for one value of each task.
         unsafe { std::ptr::copy_nonoverlapping(all.as_ptr(), table, all.len()) };
@@ -213,7 +232,10 @@ pub unsafe fn getcntr(handle: Handle, counter: *const Counter, value: *mut i32) 
         let polled = if domain.is_nested() { Ok(0) } else { domain.poll() };
         // SAFETY: as above.
         unsafe { *value = counter.value() };
-        polled.map(drop)
+        polled?;
+        drop(domain);
+        run_own(handle);
+        Ok(())
     })())
 }
 
@@ -238,7 +260,70 @@ pub unsafe fn waitcntr(handle: Handle, counter: *const Counter, value: i32, left
 
 /// `LAPI_Probe`: makes progress once.
 pub fn probe(handle: Handle) -> i32 {
-    code((|| enter_outside(handle)?.poll().map(drop))())
+    code((|| {
+        enter_outside(handle)?.poll()?;
+        run_own(handle);
+        Ok(())
+    })())
+}
+
+/// `LAPI_Fence`: waits until all that this task has sent is in place at its targets, so that what it sends afterwards is seen
+/// later. Does not wait for completion handlers. In polling mode the targets must make progress.
+pub fn fence(handle: Handle) -> i32 {
+    code(domain::fence(handle).and_then(|()| port::enter(handle)?.take_fault()))
+}
+
+/// `LAPI_Gfence`: a fence of every task, and a barrier. Collective. What was wrong with a message is told when the barrier is done.
+pub fn gfence(handle: Handle) -> i32 {
+    code((|| {
+        domain::fence(handle)?;
+        barrier(handle)?;
+        port::enter(handle)?.take_fault()
+    })())
+}
+
+/// `LAPI_Amsend`: sends an active message to task `tgt`.
+///
+/// There the header handler `hdr_hdl` runs, once, when the message has arrived. It is the address of a [`HeaderHandler`] at the target,
+/// or an index of [`addr_set`], which the target looks up in its own table. It gets the user header and the length of the data,
+/// and answers with the address where the data goes, and optionally with a completion handler. Data of up to 8 KiB travels with the
+/// header; longer data stays here until the target has fetched it, in one copy.
+///
+/// The counters, each null or not, move by one: `tgt_cntr`, an address at the target, when the completion handler has returned, or the
+/// data is in place if there is none; `org_cntr` when user header and data may be changed; `cmpl_cntr` after `tgt_cntr`.
+///
+/// It waits only for room to send, and makes progress meanwhile. Nothing is promised about the order of two messages. In a header
+/// handler, and in an inline completion handler without [`SEND_REPLY`], it is [`codes::IN_HANDLER`].
+///
+/// # Safety
+/// - `uhdr` is null or valid for reading `uhdr_len` bytes, and `udata` for `udata_len`, the data until `org_cntr` has moved;
+/// - `org_cntr` and `cmpl_cntr` are null or valid until they have moved, `tgt_cntr` so at the target;
+/// - `hdr_hdl` is null, an index, or the address of a [`HeaderHandler`] at the target, and what that answers is true there: the place has
+///   room for the data, and the completion handler may be called with its parameter, by another thread if it is not inline.
+#[expect(clippy::too_many_arguments, reason = "LAPI's call")]
+pub unsafe fn amsend(
+    handle: Handle,
+    tgt: u32,
+    hdr_hdl: *const c_void,
+    uhdr: *const c_void,
+    uhdr_len: u32,
+    udata: *const c_void,
+    udata_len: u64,
+    tgt_cntr: *const Counter,
+    org_cntr: *const Counter,
+    cmpl_cntr: *const Counter,
+) -> i32 {
+    let message = Message {
+        to: tgt,
+        handler: hdr_hdl as usize,
+        header: (uhdr.cast(), uhdr_len),
+        data: (udata.cast(), udata_len),
+        target: tgt_cntr as usize,
+        origin: org_cntr,
+        completion: cmpl_cntr,
+    };
+    // SAFETY: the caller's guarantees are the same.
+    code(unsafe { send::amsend(handle, message) })
 }
 
 /// `LAPI_Msg_string`: copies the text of a code, with a 0 at its end, to the `room` bytes at `text`, shortened if it is longer. It may

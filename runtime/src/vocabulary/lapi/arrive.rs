@@ -1,0 +1,339 @@
+//! What arrives: active messages, and the control messages of their protocol.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::rc::{Rc, Weak};
+
+use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
+use super::queue::{Finish, Work};
+use super::types::{BURY_MSG, DROP_PKT, HeaderHandler, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
+use super::{codes, kind};
+use crate::message::{Fetch, Messages, Offered, id};
+
+/// Fetches that are advanced at a time. Chosen: each has a few pieces in flight, which their sender copies.
+const ACTIVE: usize = 8;
+
+/// A message as it came.
+struct Arrival<'a> {
+    from: usize,
+    handler: u64,
+    target: u64,
+    completion: u64,
+    header: &'a [u8],
+    len: u64,
+    data: Data<'a>,
+}
+
+enum Data<'a> {
+    Here(&'a [u8]),
+    /// The number is the origin's for the message.
+    Offered(u64, Offered),
+}
+
+/// A message whose data is being fetched.
+pub(super) struct Incoming {
+    fetch: Fetch,
+    number: u64,
+    landed: Landed,
+}
+
+/// What happens when the data is in its place.
+struct Landed {
+    work: Option<Work>,
+    finish: Finish,
+    running: Option<Running>,
+}
+
+/// The first `N` words of a message, and the rest.
+fn words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
+    let (head, rest) = bytes.split_at_checked(8 * N)?;
+    let word = |i: usize| u64::from_ne_bytes(head[8 * i..8 * i + 8].try_into().expect("eight bytes"));
+    Some((std::array::from_fn(word), rest))
+}
+
+/// The lengths of user header and data in one word. The data of an announced message has its own.
+pub(super) fn lengths(header: usize, data: usize) -> u64 {
+    (data as u64) << 16 | header as u64
+}
+
+/// Sets what runs for the messages of a handle.
+pub(super) fn install(domain: &Rc<Domain>) {
+    let messages = domain.world.messages();
+    let weak = Rc::downgrade(domain);
+    messages.set_handler(id::LAPI, move |messages, message| {
+        let Some(domain) = weak.upgrade() else { return };
+        if domain.deliver_short(messages, message.from, message.data()).is_none() {
+            domain.bad(message.from);
+        }
+    });
+    let weak = Rc::downgrade(domain);
+    messages.set_handler(id::LAPI_CONTROL, move |messages, message| {
+        let Some(domain) = Weak::upgrade(&weak) else { return };
+        if domain.control(messages, message.from, message.data()).is_none() {
+            domain.bad(message.from);
+        }
+    });
+}
+
+/// Counts a message whose header handler panics as arrived, so that no fence waits for it, and lets its origin have its data back.
+struct Unwound<'a> {
+    domain: &'a Domain,
+    from: usize,
+    number: Option<u64>,
+}
+
+impl Drop for Unwound<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.domain.tell(self.from, kind::FETCHED, &[number]);
+        }
+        self.domain.count_arrived(self.from);
+    }
+}
+
+impl Domain {
+    /// A message that no task of ours writes.
+    #[cold]
+    fn bad(&self, from: usize) {
+        self.fault(codes::RUNTIME, from);
+    }
+
+    #[inline]
+    fn deliver_short(&self, messages: &Messages, from: usize, bytes: &[u8]) -> Option<()> {
+        let ([handler, target, completion, lengths], rest) = words::<4>(bytes)?;
+        let (header, data) = rest.split_at_checked(lengths as usize & 0xFFFF)?;
+        let arrival =
+            Arrival { from, handler, target, completion, header, len: data.len() as u64, data: Data::Here(data) };
+        if !self.deliver(messages, arrival)? {
+            self.dropped.borrow_mut().push_back((from, false, bytes.into()));
+            self.keep_going();
+        }
+        Some(())
+    }
+
+    fn deliver_announced(&self, messages: &Messages, from: usize, bytes: &[u8]) -> Option<()> {
+        let ([_, handler, target, completion, len, number], rest) = words::<6>(bytes)?;
+        let (offered, header) = Offered::decode(rest)?;
+        let arrival = Arrival { from, handler, target, completion, header, len, data: Data::Offered(number, offered) };
+        if !self.deliver(messages, arrival)? {
+            self.dropped.borrow_mut().push_back((from, true, bytes.into()));
+            self.keep_going();
+        }
+        Some(())
+    }
+
+    /// Runs the header handler. `Some(false)`: it dropped the message, which comes again. `None`: no task of ours sent this.
+    #[inline]
+    fn deliver(&self, messages: &Messages, arrival: Arrival<'_>) -> Option<bool> {
+        let Arrival { from, handler, target, completion, header, len, data } = arrival;
+        let mut place = [MaybeUninit::<u64>::uninit(); MAX_UHDR_SZ / 8];
+        if header.len() > MAX_UHDR_SZ {
+            return None;
+        }
+        let number = if let Data::Offered(number, _) = &data { Some(*number) } else { None };
+        let address =
+            if handler < LOC_ADDRTBL_SZ as u64 { self.table[handler as usize].get() } else { handler as usize };
+        if address == 0 {
+            self.fault(codes::NO_HNDLR_SET, from);
+            self.tell(from, kind::REFUSED, &[codes::NO_HNDLR_SET as u64, number.map_or(0, |number| number + 1)]);
+            self.count_arrived(from);
+            return Some(true);
+        }
+        // SAFETY: the sender, or this task by `addr_set`, guarantees that a header handler is at this address.
+        let function = unsafe { std::mem::transmute::<usize, HeaderHandler>(address) };
+        // SAFETY: the place has as many bytes.
+        unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), place.as_mut_ptr().cast(), header.len()) };
+        let one_packet = match &data {
+            Data::Here(data) if !data.is_empty() => data.as_ptr().cast::<c_void>().cast_mut(),
+            _ => std::ptr::null_mut(),
+        };
+        let mut info = ReturnInfo {
+            msg_len: len,
+            magic: MAGIC,
+            ret_flags: NORMAL,
+            ctl_flags: super::types::DELIVER_MSG,
+            dgsp_handle: 0,
+            bytes: len,
+            src: from as i32,
+            udata_one_pkt_ptr: one_packet,
+            recv_offset: 0,
+        };
+        let (mut handle, mut header_len) = (self.handle, header.len() as u32);
+        let (mut then, mut parameter) = (None, std::ptr::null_mut());
+        let unwound = Unwound { domain: self, from, number };
+        let start: *mut u8 = {
+            let _running = self.runs(Running::Header);
+            let name = || format!("header handler {handler:#x}");
+            // SAFETY: the function is a header handler, see above; all pointers are valid during the call.
+            messages.run_told(from, name, || unsafe {
+                function(
+                    &mut handle,
+                    place.as_mut_ptr().cast(),
+                    &mut header_len,
+                    (&raw mut info).cast(),
+                    &mut then,
+                    &mut parameter,
+                )
+            })
+        }
+        .cast();
+        std::mem::forget(unwound);
+        if info.ctl_flags == DROP_PKT {
+            return Some(false);
+        }
+        // The header handler may shorten what is stored.
+        let stored = len.min(info.bytes) as usize;
+        let buried = info.ctl_flags & BURY_MSG != 0 || start.is_null() || stored == 0;
+        let finish = Finish { from, target, completion };
+        let work = then.map(|handler| Work { handler, parameter, finish });
+        let running = match info.ret_flags {
+            flags if flags & LOCAL_STATE != 0 => Some(Running::Local),
+            flags if flags & SEND_REPLY != 0 => Some(Running::Reply(from)),
+            _ => None,
+        };
+        let landed = Landed { work, finish, running };
+        match data {
+            Data::Here(data) => {
+                if !buried {
+                    // SAFETY: the header handler guarantees room for the data at this address.
+                    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), start, stored) };
+                }
+                self.landed(messages, landed);
+            }
+            Data::Offered(number, _) if buried => {
+                self.tell(from, kind::FETCHED, &[number]);
+                self.landed(messages, landed);
+            }
+            Data::Offered(number, offered) => {
+                // SAFETY: the header handler guarantees room for the data at this address until the target counter has moved.
+                let fetch = unsafe { messages.fetch(from, offered, start, stored) };
+                if fetch.is_here() {
+                    self.tell(from, kind::FETCHED, &[number]);
+                    self.landed(messages, landed);
+                } else {
+                    self.incoming.borrow_mut().push_back(Incoming { fetch, number, landed });
+                    self.keep_going();
+                }
+            }
+        }
+        Some(true)
+    }
+
+    /// The data of a message is in its place: what comes after that.
+    fn landed(&self, messages: &Messages, landed: Landed) {
+        let Landed { work, finish, running } = landed;
+        self.count_arrived(finish.from);
+        match (work, running) {
+            (None, _) => self.finish(finish),
+            (Some(work), None) => self.enqueue(work),
+            (Some(Work { handler, parameter, .. }), Some(running)) => {
+                let mut handle = self.handle;
+                let _running = self.runs(running);
+                let name = || "an inline completion handler".to_owned();
+                // SAFETY: the header handler gave this function with this parameter, and guarantees that it may be called.
+                messages.run_told(finish.from, name, || unsafe { handler(&mut handle, parameter) });
+                self.finish(finish);
+            }
+        }
+    }
+
+    /// Moves the counters of a message that is done.
+    pub(super) fn finish(&self, finish: Finish) {
+        if finish.target != 0 {
+            // SAFETY: the sender guarantees that a counter is at this address of this task.
+            unsafe { &*(finish.target as *const super::Counter) }.increment();
+        }
+        if finish.completion != 0 {
+            self.tell(finish.from, kind::COMPLETED, &[finish.completion]);
+        }
+    }
+
+    pub(super) fn count_arrived(&self, from: usize) {
+        if let Some(number) = self.traffic.count_arrived(from) {
+            self.tell(from, kind::FENCED, &[number.into()]);
+        }
+    }
+
+    /// Sends a control message. Never waits; a peer that is gone hears nothing.
+    pub(super) fn tell(&self, to: usize, kind: u64, words: &[u64]) {
+        let mut bytes = [0; 16];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        self.world.engine().send_unasked(to, id::LAPI_CONTROL, kind, &bytes[..8 * words.len()]);
+    }
+
+    fn control(&self, messages: &Messages, from: usize, bytes: &[u8]) -> Option<()> {
+        let ([kind], rest) = words::<1>(bytes)?;
+        match kind {
+            kind::ANNOUNCED => return self.deliver_announced(messages, from, bytes),
+            kind::FETCHED => {
+                let ([number], _) = words(rest)?;
+                self.fetched(number, true);
+            }
+            kind::COMPLETED => {
+                let ([counter], _) = words::<1>(rest)?;
+                // SAFETY: this task gave the address of its own counter, which is valid until the completion counter has moved.
+                unsafe { &*(counter as *const super::Counter) }.increment();
+            }
+            kind::REFUSED => {
+                let ([code, number], _) = words(rest)?;
+                if let Some(number) = number.checked_sub(1) {
+                    self.fetched(number, false);
+                }
+                self.fault(code as i32, from);
+            }
+            kind::FENCE => {
+                let ([number], _) = words::<1>(rest)?;
+                if let Some(number) = self.traffic.asked(from, number as u32) {
+                    self.tell(from, kind::FENCED, &[number.into()]);
+                }
+            }
+            kind::FENCED => {
+                let ([number], _) = words::<1>(rest)?;
+                self.traffic.answered(from, number as u32);
+            }
+            kind::BARRIER => {
+                let ([round], _) = words::<1>(rest)?;
+                return self.traffic.count_round(round as usize).then_some(());
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Goes on with fetches and dropped messages. Whether there are more.
+    pub(super) fn advance(&self) -> bool {
+        let messages = self.world.messages();
+        let _running = self.world.engine().interface.begin_handler();
+        let dropped = self.dropped.borrow().len();
+        for _ in 0..dropped {
+            let Some((from, is_announced, bytes)) = self.dropped.borrow_mut().pop_front() else { break };
+            let delivered = match is_announced {
+                true => self.deliver_announced(messages, from, &bytes),
+                false => self.deliver_short(messages, from, &bytes),
+            };
+            delivered.expect("it was well formed the first time");
+        }
+        let mut place = 0;
+        while place < ACTIVE {
+            // Out of the list meanwhile: handlers may add to it.
+            let Some(mut incoming) = self.incoming.borrow_mut().remove(place) else { break };
+            match messages.advance_fetch(&mut incoming.fetch) {
+                Ok(true) => {
+                    let Incoming { fetch, number, landed } = incoming;
+                    drop(fetch);
+                    self.tell(landed.finish.from, kind::FETCHED, &[number]);
+                    self.landed(messages, landed);
+                }
+                Ok(false) => {
+                    self.incoming.borrow_mut().insert(place, incoming);
+                    place += 1;
+                }
+                Err(error) => self.fault(codes::of_error(&error), incoming.landed.finish.from),
+            }
+        }
+        !self.incoming.borrow().is_empty() || !self.dropped.borrow().is_empty()
+    }
+}

@@ -1,0 +1,116 @@
+//! The queue of completion handlers, and the thread that runs them.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use super::types::{CompletionHandler, Handle};
+use super::{codes, port};
+
+/// What is left to do for a message whose data is in its place.
+#[derive(Clone, Copy)]
+pub(super) struct Finish {
+    pub(super) from: usize,
+    /// Address of a counter of this task; 0 is none.
+    pub(super) target: u64,
+    /// Address of a counter of task `from`; 0 is none.
+    pub(super) completion: u64,
+}
+
+/// A completion handler that was not run yet.
+pub(super) struct Work {
+    pub(super) handler: CompletionHandler,
+    pub(super) parameter: *mut c_void,
+    pub(super) finish: Finish,
+}
+
+// SAFETY: the header handler that named the completion handler and its parameter guarantees that another thread may run it.
+unsafe impl Send for Work {}
+
+/// Completion handlers that wait for their turn, in the order in which the data of their messages came.
+#[derive(Default)]
+pub(super) struct Queue {
+    waiting: Mutex<VecDeque<Work>>,
+    changed: Condvar,
+    /// Those that wait, and the one that runs.
+    left: AtomicUsize,
+    /// A thread runs them on its own account, between two calls that make progress.
+    pub(super) running: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Queue {
+    pub(super) fn push(&self, work: Work) {
+        self.left.fetch_add(1, Ordering::Relaxed);
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(work);
+        self.changed.notify_one();
+    }
+
+    /// Whether all have run.
+    pub(super) fn is_done(&self) -> bool {
+        // Pairs with the Release in `run`.
+        self.left.load(Ordering::Acquire) == 0
+    }
+
+    pub(super) fn pop(&self) -> Option<Work> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Runs a handler, and then moves the counters of its message. The calling thread is in no port.
+    pub(super) fn run(&self, handle: Handle, work: Work) {
+        let Work { handler, parameter, finish } = work;
+        let mut own = handle;
+        // SAFETY: the header handler gave this function with this parameter, and guarantees that it may be called.
+        let outcome = catch_unwind(AssertUnwindSafe(|| unsafe { handler(&mut own, parameter) }));
+        // A handle that ended since has nothing to move.
+        if let Ok(domain) = port::enter(handle) {
+            match outcome {
+                Ok(()) => domain.finish(finish),
+                Err(panic) => {
+                    domain.world.messages().tell_panic(finish.from, "a completion handler".into(), &*panic);
+                    domain.fault(codes::HANDLER_PANICKED, finish.from);
+                }
+            }
+        }
+        self.left.fetch_sub(1, Ordering::Release);
+        // Who waits for the last one to end sleeps in the port.
+        port::wake(handle);
+    }
+
+    /// Ends the thread when the handler that it runs has returned.
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        drop(self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
+    fn work(&self, handle: Handle) {
+        loop {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let work = loop {
+                if self.over.load(Ordering::Acquire) {
+                    return;
+                }
+                match waiting.pop_front() {
+                    Some(work) => break work,
+                    None => waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+                }
+            };
+            drop(waiting);
+            self.run(handle, work);
+        }
+    }
+}
+
+/// Starts the thread of a handle.
+///
+/// # Errors
+/// Those of the system.
+pub(super) fn start(queue: &Arc<Queue>, handle: Handle) -> std::io::Result<JoinHandle<()>> {
+    let queue = Arc::clone(queue);
+    let name = format!("lapi handler {handle}");
+    std::thread::Builder::new().name(name).spawn(move || queue.work(handle))
+}

@@ -1,0 +1,271 @@
+//! Header and completion handlers whose behaviour the user header chooses, and what they have seen.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+
+use bellwether_runtime::vocabulary::lapi::raw::{self, CompletionHandler, Handle, ReturnInfo};
+use bellwether_runtime::vocabulary::lapi::{Counter, codes};
+
+/// The user header: what to do, which message, and where.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Header {
+    pub(super) mode: u32,
+    pub(super) tag: u32,
+    /// An address at the target, or another number.
+    pub(super) address: u64,
+}
+
+/// The header handler takes the data where it is, and returns null.
+pub(super) const CONSUME: u32 = 1;
+/// The data is dropped though there is a place.
+pub(super) const BURY: u32 = 2;
+/// The message is dropped the first two times.
+pub(super) const DROP: u32 = 4;
+/// There is a completion handler.
+pub(super) const THEN: u32 = 8;
+/// It runs inline, and may reply.
+pub(super) const INLINE: u32 = 16;
+/// It runs inline, and does not communicate.
+pub(super) const LOCAL: u32 = 32;
+/// It sends a message to the source.
+pub(super) const REPLY: u32 = 64;
+/// It waits for its reply too.
+pub(super) const WAIT: u32 = 128;
+/// The data goes to `address`.
+pub(super) const PLACE: u32 = 256;
+/// The handlers try to call.
+pub(super) const CALL: u32 = 512;
+/// The header handler panics.
+pub(super) const PANIC: u32 = 1024;
+/// The completion handler waits until the row opens the gate.
+pub(super) const GATE: u32 = 2048;
+
+/// What a header handler saw.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Call {
+    pub(super) header: Header,
+    pub(super) header_len: u32,
+    pub(super) len: u64,
+    pub(super) from: usize,
+    pub(super) flags: (i32, i32),
+    pub(super) has_data: bool,
+    pub(super) consumed: Vec<u8>,
+    pub(super) depth: usize,
+    /// What calls returned.
+    pub(super) codes: Vec<i32>,
+    pub(super) thread: Option<ThreadId>,
+}
+
+/// What the handlers of one handle have seen.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) calls: Vec<Call>,
+    /// The completion handlers that have run: tag, and the data as it was then.
+    pub(super) done: Vec<(u32, Vec<u8>)>,
+    pub(super) done_on: Vec<ThreadId>,
+    pub(super) done_codes: Vec<i32>,
+    pub(super) places: HashMap<u32, Box<[u8]>>,
+    old_places: Vec<Box<[u8]>>,
+    drops: HashMap<u32, u32>,
+    depth: usize,
+    pub(super) gate: bool,
+}
+
+static SEEN: Mutex<Option<HashMap<Handle, Arc<Mutex<Seen>>>>> = Mutex::new(None);
+
+/// What the handlers of `handle` have seen.
+pub(super) fn seen(handle: Handle) -> Arc<Mutex<Seen>> {
+    let mut all = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(all.get_or_insert_default().entry(handle).or_default())
+}
+
+pub(super) fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) struct Parameter {
+    header: Header,
+    from: usize,
+    place: *const u8,
+    len: usize,
+}
+
+/// The index of [`take`] in every task's table: processes may have it at different addresses.
+pub(super) const TAKE: *const c_void = std::ptr::without_provenance(1);
+
+/// The header handler of most rows.
+pub(super) unsafe extern "C-unwind" fn take(
+    handle: *mut Handle,
+    uhdr: *mut c_void,
+    uhdr_len: *mut u32,
+    msg_len: *mut u64,
+    then: *mut Option<CompletionHandler>,
+    parameter: *mut *mut c_void,
+) -> *mut c_void {
+    // SAFETY: what LAPI passes is valid.
+    let (handle, uhdr_len, info, then, parameter) =
+        unsafe { (*handle, *uhdr_len, &mut *msg_len.cast::<ReturnInfo>(), &mut *then, &mut *parameter) };
+    let mut header = Header::default();
+    let len = (uhdr_len as usize).min(size_of::<Header>());
+    // SAFETY: the user header has so many bytes, and any bytes are a `Header`.
+    unsafe { std::ptr::copy_nonoverlapping(uhdr.cast::<u8>(), (&raw mut header).cast(), len) };
+    assert_eq!(info.magic, raw::MAGIC);
+    let state = seen(handle);
+    let has = |bit| header.mode & bit != 0;
+    let mut call = Call {
+        header,
+        header_len: uhdr_len,
+        len: info.msg_len,
+        from: info.src as usize,
+        flags: (info.ret_flags, info.ctl_flags),
+        has_data: !info.udata_one_pkt_ptr.is_null(),
+        thread: Some(std::thread::current().id()),
+        ..Call::default()
+    };
+    {
+        let mut seen = lock(&state);
+        seen.depth += 1;
+        call.depth = seen.depth;
+    }
+    if has(PANIC) {
+        lock(&state).depth -= 1;
+        panic!("message {} is not wanted", header.tag);
+    }
+    if has(CALL) {
+        call.codes = calls(handle, call.from as u32);
+    }
+    let mut seen = lock(&state);
+    seen.depth -= 1;
+    if has(DROP) {
+        let drops = seen.drops.entry(header.tag).or_default();
+        *drops += 1;
+        if *drops <= 2 {
+            seen.calls.push(call);
+            info.ctl_flags = raw::DROP_PKT;
+            return std::ptr::null_mut();
+        }
+    }
+    let mut place: *mut u8 = std::ptr::null_mut();
+    if has(CONSUME) && call.has_data {
+        let start = info.udata_one_pkt_ptr.cast::<u8>();
+        // SAFETY: LAPI's: so many bytes of data.
+        call.consumed = unsafe { std::slice::from_raw_parts(start, info.msg_len as usize) }.to_vec();
+        info.ctl_flags = raw::BURY_MSG;
+    } else if has(PLACE) {
+        place = header.address as *mut u8;
+    } else {
+        let fresh = vec![0xEE; info.msg_len as usize].into();
+        let old = seen.places.insert(header.tag, fresh);
+        // A completion handler may look at it.
+        seen.old_places.extend(old);
+        place = seen.places.get_mut(&header.tag).expect("just made").as_mut_ptr();
+    }
+    if has(BURY) {
+        info.ctl_flags = raw::BURY_MSG;
+    }
+    if has(THEN) {
+        *then = Some(done);
+        let own = Parameter { header, from: call.from, place, len: info.msg_len as usize };
+        *parameter = Box::into_raw(Box::new(own)).cast();
+        if has(INLINE) {
+            info.ret_flags = raw::SEND_REPLY;
+        }
+        if has(LOCAL) {
+            info.ret_flags = raw::LOCAL_STATE;
+        }
+    }
+    seen.calls.push(call);
+    place.cast()
+}
+
+/// A second header handler, which differs from [`take`] in nothing but that.
+pub(super) unsafe extern "C-unwind" fn take_other(
+    handle: *mut Handle,
+    uhdr: *mut c_void,
+    uhdr_len: *mut u32,
+    msg_len: *mut u64,
+    then: *mut Option<CompletionHandler>,
+    parameter: *mut *mut c_void,
+) -> *mut c_void {
+    // SAFETY: as LAPI passes them.
+    let place = unsafe { take(handle, uhdr, uhdr_len, msg_len, then, parameter) };
+    // SAFETY: as above.
+    let state = seen(unsafe { *handle });
+    lock(&state).calls.last_mut().expect("just noted").header.address = 77;
+    place
+}
+
+unsafe extern "C-unwind" fn done(handle: *mut Handle, parameter: *mut c_void) {
+    // SAFETY: what `take` gave, once.
+    let (handle, own) = unsafe { (*handle, Box::from_raw(parameter.cast::<Parameter>())) };
+    let state = seen(handle);
+    let has = |bit| own.header.mode & bit != 0;
+    while has(GATE) && !lock(&state).gate {
+        std::thread::yield_now();
+    }
+    let mut codes = Vec::new();
+    if has(CALL) {
+        codes = calls(handle, own.from as u32);
+    }
+    if has(REPLY) {
+        let header = Header { tag: own.header.tag, ..Header::default() };
+        let arrived = Counter::new();
+        let counter: *const Counter = if has(WAIT) { &arrived } else { std::ptr::null() };
+        let code = send(handle, own.from, TAKE, &header, &[7; 100], [std::ptr::null(), std::ptr::null(), counter]);
+        codes.push(code);
+        if has(WAIT) {
+            // SAFETY: a valid counter.
+            codes.push(unsafe { raw::waitcntr(handle, &arrived, 1, std::ptr::null_mut()) });
+        }
+    }
+    let data = if own.place.is_null() || has(PLACE) {
+        Vec::new()
+    } else {
+        // SAFETY: the place is in `places`, where nobody else uses it.
+        unsafe { std::slice::from_raw_parts(own.place, own.len) }.to_vec()
+    };
+    let mut seen = lock(&state);
+    seen.done.push((own.header.tag, data));
+    seen.done_on.push(std::thread::current().id());
+    seen.done_codes.extend(codes);
+}
+
+/// What calls return that handlers may not make.
+fn calls(handle: Handle, from: u32) -> Vec<i32> {
+    let (counter, mut value) = (Counter::new(), 0);
+    let mut table = [0; 64];
+    let (null, none) = (std::ptr::null(), std::ptr::null());
+    // SAFETY: all is valid.
+    unsafe {
+        vec![
+            raw::waitcntr(handle, &counter, 0, &mut value),
+            raw::probe(handle),
+            raw::fence(handle),
+            raw::gfence(handle),
+            raw::address_init(handle, 1, table.as_mut_ptr()),
+            raw::term(handle),
+            raw::amsend(handle, from, TAKE, null, 0, null, 0, none, none, none),
+        ]
+    }
+}
+
+/// The codes of [`calls`] where nothing may be called.
+pub(super) const REFUSED: [i32; 7] = [codes::IN_HANDLER; 7];
+
+/// Sends with a user header; counters in LAPI's order.
+pub(super) fn send(
+    handle: Handle,
+    to: usize,
+    handler: *const c_void,
+    header: &Header,
+    data: &[u8],
+    [target, origin, completion]: [*const Counter; 3],
+) -> i32 {
+    let (uhdr, len) = (std::ptr::from_ref(header).cast(), size_of::<Header>() as u32);
+    let (data, data_len) = (data.as_ptr().cast(), data.len() as u64);
+    // SAFETY: header and data are valid; rows keep the data and the counters until the counters have moved.
+    unsafe { raw::amsend(handle, to as u32, handler, uhdr, len, data, data_len, target, origin, completion) }
+}
