@@ -3,6 +3,7 @@
 mod basics;
 mod handlers;
 mod messages;
+mod one_sided;
 
 use std::time::Duration;
 
@@ -56,7 +57,16 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l34_setcntr_sets", basics::l34),
     ("l35_counters_and_results_must_be_there", basics::l35),
     ("l36_no_increment_is_lost", messages::l36),
+    ("l38_put_moves_three_counters", one_sided::l38),
+    ("l39_get_brings_data_and_frees_the_targets_memory", one_sided::l39),
+    ("l40_no_data_still_moves_counters", one_sided::l40),
+    ("l41_transfers_have_their_rules", one_sided::l41),
+    ("l42_atomic_operations_lose_nothing", one_sided::l42),
+    ("l43_atomic_operations_return_the_old_value_or_whether_it_was_equal", one_sided::l43),
+    ("l44_atomic_operations_have_their_rules", one_sided::l44),
+    ("l45_atomic_operations_of_the_own_task_are_atomic_too", one_sided::l45),
     ("l49_a_fence_waits_for_data_and_not_for_handlers", messages::l49),
+    ("l49_puts_and_gets_are_done_after_a_fence", one_sided::l49),
     ("l51_gfence_is_a_fence_and_a_barrier", messages::l51),
     ("l52_address_init_gives_all_values_to_all", basics::l52),
     ("l53_indexes_of_the_address_table_have_a_range", basics::l53),
@@ -108,7 +118,16 @@ macro_rules! lapi_row_tests {
             l34_setcntr_sets
             l35_counters_and_results_must_be_there
             l36_no_increment_is_lost
+            l38_put_moves_three_counters
+            l39_get_brings_data_and_frees_the_targets_memory
+            l40_no_data_still_moves_counters
+            l41_transfers_have_their_rules
+            l42_atomic_operations_lose_nothing
+            l43_atomic_operations_return_the_old_value_or_whether_it_was_equal
+            l44_atomic_operations_have_their_rules
+            l45_atomic_operations_of_the_own_task_are_atomic_too
             l49_a_fence_waits_for_data_and_not_for_handlers
+            l49_puts_and_gets_are_done_after_a_fence
             l51_gfence_is_a_fence_and_a_barrier
             l52_address_init_gives_all_values_to_all
             l53_indexes_of_the_address_table_have_a_range

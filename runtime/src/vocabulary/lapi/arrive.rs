@@ -7,7 +7,7 @@ use std::rc::{Rc, Weak};
 use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::queue::{Finish, Work};
 use super::types::{BURY_MSG, DROP_PKT, HeaderHandler, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
-use super::{codes, kind};
+use super::{codes, kind, own};
 use crate::message::{Fetch, Messages, Offered, id};
 
 /// Fetches that are advanced at a time. Chosen: each has a few pieces in flight, which their sender copies.
@@ -42,6 +42,8 @@ struct Landed {
     work: Option<Work>,
     finish: Finish,
     running: Option<Running>,
+    /// It is the answer to a get of this task.
+    is_answer: bool,
 }
 
 /// The first `N` words of a message, and the rest.
@@ -132,6 +134,9 @@ impl Domain {
             return None;
         }
         let number = if let Data::Offered(number, _) = &data { Some(*number) } else { None };
+        if handler >= own::FIRST {
+            return self.deliver_own(messages, Arrival { from, handler, target, completion, header, len, data });
+        }
         let address =
             if handler < LOC_ADDRTBL_SZ as u64 { self.table[handler as usize].get() } else { handler as usize };
         if address == 0 {
@@ -187,27 +192,39 @@ impl Domain {
         let buried = info.ctl_flags & BURY_MSG != 0 || start.is_null() || stored == 0;
         let finish = Finish { from, target, completion };
         let work = then.map(|handler| Work { handler, parameter, finish });
+        let stored = if buried { 0 } else { stored };
         let running = match info.ret_flags {
             flags if flags & LOCAL_STATE != 0 => Some(Running::Local),
             flags if flags & SEND_REPLY != 0 => Some(Running::Reply(from)),
             _ => None,
         };
-        let landed = Landed { work, finish, running };
+        let landed = Landed { work, finish, running, is_answer: false };
+        // SAFETY: the header handler guarantees room for the data at this address until the target counter has moved.
+        unsafe { self.store(messages, data, start, stored, landed) };
+        Some(true)
+    }
+
+    /// Brings data to its place: `len` bytes of it, or none.
+    ///
+    /// # Safety
+    /// The place has room for so many bytes until the message is done.
+    unsafe fn store(&self, messages: &Messages, data: Data<'_>, start: *mut u8, len: usize, landed: Landed) {
+        let from = landed.finish.from;
         match data {
             Data::Here(data) => {
-                if !buried {
-                    // SAFETY: the header handler guarantees room for the data at this address.
-                    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), start, stored) };
+                if len != 0 {
+                    // SAFETY: the caller guarantees room for the data, of which there is as much.
+                    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), start, len.min(data.len())) };
                 }
                 self.landed(messages, landed);
             }
-            Data::Offered(number, _) if buried => {
+            Data::Offered(number, _) if len == 0 => {
                 self.tell(from, kind::FETCHED, &[number]);
                 self.landed(messages, landed);
             }
             Data::Offered(number, offered) => {
-                // SAFETY: the header handler guarantees room for the data at this address until the target counter has moved.
-                let fetch = unsafe { messages.fetch(from, offered, start, stored) };
+                // SAFETY: the caller guarantees room for the data.
+                let fetch = unsafe { messages.fetch(from, offered, start, len) };
                 if fetch.is_here() {
                     self.tell(from, kind::FETCHED, &[number]);
                     self.landed(messages, landed);
@@ -217,13 +234,43 @@ impl Domain {
                 }
             }
         }
+    }
+
+    /// Delivers a message of a call that has no header handler.
+    fn deliver_own(&self, messages: &Messages, arrival: Arrival<'_>) -> Option<bool> {
+        let Arrival { from, handler, target, completion, header, len, data } = arrival;
+        let finish = Finish { from, target, completion };
+        match handler {
+            own::PUT | own::ANSWER => {
+                let ([start], _) = words::<1>(header)?;
+                let landed = Landed { work: None, finish, running: None, is_answer: handler == own::ANSWER };
+                // SAFETY: the caller of `put` guarantees room at this address of this task; the caller of `get` has given its own.
+                unsafe { self.store(messages, data, start as *mut u8, len as usize, landed) };
+            }
+            own::GET => {
+                let (request, _) = words::<5>(header)?;
+                self.count_arrived(from);
+                // SAFETY: the caller of `get` guarantees that the memory may be read, and the counter moved.
+                unsafe { self.answer_get(from, request) };
+            }
+            own::RMW => {
+                let (request, _) = words::<6>(header)?;
+                self.count_arrived(from);
+                // SAFETY: the caller of `rmw` guarantees that the word may be changed.
+                unsafe { self.answer_rmw(from, request) };
+            }
+            _ => return None,
+        }
         Some(true)
     }
 
     /// The data of a message is in its place: what comes after that.
     fn landed(&self, messages: &Messages, landed: Landed) {
-        let Landed { work, finish, running } = landed;
+        let Landed { work, finish, running, is_answer } = landed;
         self.count_arrived(finish.from);
+        if is_answer {
+            self.unanswered.set(self.unanswered.get() - 1);
+        }
         match (work, running) {
             (None, _) => self.finish(finish),
             (Some(work), None) => self.enqueue(work),
@@ -257,7 +304,7 @@ impl Domain {
 
     /// Sends a control message. Never waits; a peer that is gone hears nothing.
     pub(super) fn tell(&self, to: usize, kind: u64, words: &[u64]) {
-        let mut bytes = [0; 16];
+        let mut bytes = [0; 40];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }
@@ -293,6 +340,11 @@ impl Domain {
             kind::FENCED => {
                 let ([number], _) = words::<1>(rest)?;
                 self.traffic.answered(from, number as u32);
+            }
+            kind::CHANGED => {
+                let (answer, _) = words::<4>(rest)?;
+                // SAFETY: this task gave the addresses of its own result and counter.
+                unsafe { self.changed(answer) };
             }
             kind::BARRIER => {
                 let ([round], _) = words::<1>(rest)?;

@@ -76,6 +76,8 @@ pub(super) struct Domain {
     /// Announced messages by number: the target, and what it may fetch.
     pub(super) outgoing: RefCell<BTreeMap<u64, (usize, Outgoing)>>,
     pub(super) incoming: RefCell<VecDeque<Incoming>>,
+    /// Gets and atomics of this task that have no answer yet.
+    pub(super) unanswered: Cell<u64>,
     /// They come again.
     pub(super) dropped: RefCell<VecDeque<Dropped>>,
     /// Polls go on with the two lists above.
@@ -122,6 +124,7 @@ impl Domain {
             numbers: Cell::new(0),
             outgoing: RefCell::default(),
             incoming: RefCell::default(),
+            unanswered: Cell::new(0),
             dropped: RefCell::default(),
             goes_on: Cell::new(false),
             queue: Arc::default(),
@@ -182,6 +185,7 @@ impl Domain {
         self.queue.is_done()
             && self.outgoing.borrow().is_empty()
             && self.incoming.borrow().is_empty()
+            && self.unanswered.get() == 0
             && self.dropped.borrow().is_empty()
     }
 
@@ -318,7 +322,7 @@ pub(super) fn run_own(handle: Handle) {
     }
 }
 
-/// Waits until all that this task has sent is in place at its targets. Does not wait for completion handlers.
+/// Waits until all that this task has sent is in place at its targets, and what it has asked for is here. Does not wait for completion handlers.
 ///
 /// # Errors
 /// As [`wait_apart`].
@@ -328,7 +332,7 @@ pub(super) fn fence(handle: Handle) -> Result<(), i32> {
         domain.tell(to, kind::FENCE, &[number.into()]);
     }
     drop(domain);
-    wait_apart(handle, "fence", |domain| domain.traffic.is_fenced().then_some(()))
+    wait_apart(handle, "fence", |domain| (domain.traffic.is_fenced() && domain.unanswered.get() == 0).then_some(()))
 }
 
 /// Waits until every task has called this. Collective. What is wrong with a message does not end it: no task is left behind in it.

@@ -17,6 +17,8 @@
 //! | L20, L21, L22, L24, L25, L26, L54 | what is refused, with nothing sent; not yet `TGT_PURGED` of L25 | [`codes`] |
 //! | L27, L49, L50, L51 | `Fence`, `Gfence`: two counts for each peer | [`raw::fence`], [`raw::gfence`] |
 //! | L31, L32, L33, L34, L35, L36 | counters: `Waitcntr`, `Getcntr`, `Setcntr` | [`raw::waitcntr`], [`raw::getcntr`], [`raw::setcntr`] |
+//! | L38, L39, L40, L41 | `Put`, `Get`: messages that the target serves when it makes progress | [`raw::put`], [`raw::get`] |
+//! | L42, L43, L44, L45 | `Rmw`, `Rmw64`, done by the target when it makes progress | [`raw::rmw`], [`raw::rmw64`] |
 //! | L52 | `Address_init64` | [`raw::address_init`] |
 //! | L53 | `Addr_set`, `Addr_get` | [`raw::addr_set`], [`raw::addr_get`] |
 //! | L55, L56 | `Init`, `Term`, and `Init` again | [`raw::init`], [`raw::term`] |
@@ -26,19 +28,19 @@
 //! | L64 | `Msg_string` | [`raw::msg_string`] |
 //! | L65 | every call from any thread | one lock for each handle |
 //!
-//! Not there, nor are their calls: `Xfer` (L29, L47, L48), `Put`, `Get`, `Rmw` and vectors (L37-L46), interrupt mode (L59),
+//! Not there, nor are their calls: `Setcntr_wstatus` and `Nopoll_wait` (L37), vectors (L46), `Xfer` (L29, L47, L48), interrupt mode (L59),
 //! `Msgpoll` (L61), `Purge_totask` (L63), Fortran (L30).
 //!
 //! # Progress
 //!
 //! Polling mode: messages move while a thread of the task is in a call. The calls that make progress are the waits, `Getcntr`, `Probe`,
-//! the fences, and `Amsend` while it waits for room. Each of them returns, once, the code of something that was wrong with a message:
-//! [`codes::NO_HNDLR_SET`] at the target and at the origin, [`codes::HANDLER_PANICKED`]. `Amsend` leaves that to the next call.
+//! the fences, and what sends while it waits for room. Each of them returns, once, the code of something that was wrong with a message:
+//! [`codes::NO_HNDLR_SET`] at the target and at the origin, [`codes::HANDLER_PANICKED`]. What sends leaves that to the next call.
 //!
 //! Data of up to 8 KiB travels with the header; a message with 24 bytes of user header and data fits in a cache line. Longer data
 //! stays at its origin until the target fetches it to its place: by the kernel's cross-memory attach from a task of the same node, by
-//! RDMA get over a network, and else by messages in pieces. No call waits for the target but `Amsend` without room on the way there, and that
-//! one makes progress meanwhile, so tasks that flood each other go on.
+//! RDMA get over a network, and else by messages in pieces. Where there is no room on the way to a target, what sends waits, and
+//! makes progress meanwhile, so tasks that flood each other go on.
 //!
 //! # Threads
 //!
@@ -52,6 +54,7 @@ pub mod codes;
 mod counter;
 mod domain;
 mod job;
+mod one_sided;
 mod port;
 mod queue;
 pub mod raw;
@@ -79,4 +82,20 @@ mod kind {
     pub(super) const FENCED: u64 = 5;
     /// A round of a barrier.
     pub(super) const BARRIER: u64 = 6;
+    /// The answer to an atomic operation: its result, the result's length and address, and the address of the origin counter.
+    pub(super) const CHANGED: u64 = 7;
+}
+
+/// What stands in the place of a header handler in messages of other calls. No function has such an address.
+mod own {
+    /// The least of them.
+    pub(super) const FIRST: u64 = u64::MAX - 15;
+    /// Data for an address, which is the user header.
+    pub(super) const PUT: u64 = FIRST;
+    /// The same, as the answer to a get.
+    pub(super) const ANSWER: u64 = FIRST + 1;
+    /// Asks for data: address, length, the address where it goes, the counters there and here.
+    pub(super) const GET: u64 = FIRST + 2;
+    /// An atomic operation: operation and size, address, two operands, the address of the result, the origin counter.
+    pub(super) const RMW: u64 = FIRST + 3;
 }

@@ -13,8 +13,9 @@ use super::codes::{self, SUCCESS};
 use super::counter::Counter;
 use super::domain::{LOC_ADDRTBL_SZ, MAX_UHDR_SZ, TIMEOUTS, barrier, enter_outside, run_own, wait, wait_apart};
 use super::job::{Home, Job};
+use super::one_sided::{Change, Transfer};
 use super::send::Message;
-use super::{domain, port, send};
+use super::{domain, one_sided, port, send};
 
 /// `LAPI_MAX_MSG_SZ`: most bytes of one message.
 pub const MAX_MSG_SZ: u64 = i64::MAX as u64;
@@ -324,6 +325,116 @@ pub unsafe fn amsend(
     };
     // SAFETY: the caller's guarantees are the same.
     code(unsafe { send::amsend(handle, message) })
+}
+
+/// `LAPI_Put`: copies `len` bytes at `org_addr` to address `tgt_addr` of task `tgt`.
+///
+/// `org_cntr` moves when the source may be changed, `tgt_cntr`, an address at the target, when the data is there, and `cmpl_cntr` after
+/// that. Up to 8 KiB travel in a message; longer data is fetched by the target, in one copy. The target must make progress. With a
+/// length of 0 the addresses may be null, and the counters move. Where it may be called is as of [`amsend`].
+///
+/// # Safety
+/// - `org_addr` is valid for reading `len` bytes until `org_cntr` has moved, `tgt_addr` for writing them at the target until `tgt_cntr` has;
+/// - the counters are as those of [`amsend`].
+#[expect(clippy::too_many_arguments, reason = "LAPI's call")]
+pub unsafe fn put(
+    handle: Handle,
+    tgt: u32,
+    len: u64,
+    tgt_addr: *mut c_void,
+    org_addr: *const c_void,
+    tgt_cntr: *const Counter,
+    org_cntr: *const Counter,
+    cmpl_cntr: *const Counter,
+) -> i32 {
+    let transfer = Transfer { to: tgt, len, target: tgt_addr as usize, origin: org_addr as usize };
+    // SAFETY: the caller's guarantees are the same.
+    code(unsafe { one_sided::put(handle, transfer, tgt_cntr as usize, org_cntr, cmpl_cntr) })
+}
+
+/// `LAPI_Get`: copies `len` bytes at address `tgt_addr` of task `tgt` to `org_addr`.
+///
+/// `org_cntr` moves when the data is here, `tgt_cntr`, an address at the target, when the memory there may be changed. Otherwise as
+/// [`put`].
+///
+/// # Safety
+/// - `tgt_addr` is valid for reading `len` bytes at the target until `tgt_cntr` has moved, `org_addr` for writing them until `org_cntr` has;
+/// - `org_cntr` is null or valid until it has moved, `tgt_cntr` so at the target.
+pub unsafe fn get(
+    handle: Handle,
+    tgt: u32,
+    len: u64,
+    tgt_addr: *const c_void,
+    org_addr: *mut c_void,
+    tgt_cntr: *const Counter,
+    org_cntr: *const Counter,
+) -> i32 {
+    let transfer = Transfer { to: tgt, len, target: tgt_addr as usize, origin: org_addr as usize };
+    // SAFETY: the caller's guarantees are the same.
+    code(unsafe { one_sided::get(handle, transfer, tgt_cntr as usize, org_cntr) })
+}
+
+/// The operations of [`rmw`].
+pub mod rmw_op {
+    /// Adds the operand.
+    pub const FETCH_AND_ADD: i32 = 0;
+    /// Sets the bits of the operand.
+    pub const FETCH_AND_OR: i32 = 1;
+    /// Stores the operand.
+    pub const SWAP: i32 = 2;
+    /// Of two operands, stores the second if the variable is equal to the first.
+    pub const COMPARE_AND_SWAP: i32 = 3;
+}
+
+/// `LAPI_Rmw`: an atomic operation on the `int` at address `tgt_var` of task `tgt`. Atomic with every other such operation on it, also with
+/// those of its own task.
+///
+/// `in_val` is the operand; of [`rmw_op::COMPARE_AND_SWAP`] it is two, the value to compare with and the new one. When `org_cntr` has moved,
+/// `prev_val`, if it is not null, has the value before, or, of a comparison, 1 if it was equal and 0 if not. Where it may be called
+/// is as of [`amsend`].
+///
+/// # Safety
+/// - `in_val` is null or valid during the call;
+/// - `tgt_var` is null, misaligned, or valid at the target until `org_cntr` has moved, and changed by such operations only meanwhile;
+/// - `prev_val` and `org_cntr` are null or valid until `org_cntr` has moved, or until a fence after this.
+pub unsafe fn rmw(
+    handle: Handle,
+    op: i32,
+    tgt: u32,
+    tgt_var: *mut i32,
+    in_val: *const i32,
+    prev_val: *mut i32,
+    org_cntr: *const Counter,
+) -> i32 {
+    // SAFETY: the caller guarantees one operand, or two of a comparison.
+    let operands = || unsafe { [*in_val, if op == rmw_op::COMPARE_AND_SWAP { *in_val.add(1) } else { 0 }] };
+    let operands = || operands().map(|operand| u64::from(operand as u32));
+    let change =
+        Change { op, to: tgt, variable: tgt_var as usize, size: 4, result: prev_val as usize, origin: org_cntr };
+    // SAFETY: the caller's guarantees are the same.
+    code(unsafe { one_sided::rmw(handle, change, (!in_val.is_null()).then_some(operands)) })
+}
+
+/// `LAPI_Rmw64`: as [`rmw`], on 64 bits.
+///
+/// # Safety
+/// As [`rmw`].
+pub unsafe fn rmw64(
+    handle: Handle,
+    op: i32,
+    tgt: u32,
+    tgt_var: *mut i64,
+    in_val: *const i64,
+    prev_val: *mut i64,
+    org_cntr: *const Counter,
+) -> i32 {
+    // SAFETY: the caller guarantees one operand, or two of a comparison.
+    let operands = || unsafe { [*in_val, if op == rmw_op::COMPARE_AND_SWAP { *in_val.add(1) } else { 0 }] };
+    let operands = || operands().map(|operand| operand as u64);
+    let change =
+        Change { op, to: tgt, variable: tgt_var as usize, size: 8, result: prev_val as usize, origin: org_cntr };
+    // SAFETY: the caller's guarantees are the same.
+    code(unsafe { one_sided::rmw(handle, change, (!in_val.is_null()).then_some(operands)) })
 }
 
 /// `LAPI_Msg_string`: copies the text of a code, with a 0 at its end, to the `room` bytes at `text`, shortened if it is longer. It may

@@ -7,7 +7,7 @@ use super::domain::{Domain, MAX_UHDR_SZ, Running, wait_apart};
 use super::port::{self, Entered};
 use super::raw::MAX_MSG_SZ;
 use super::types::Handle;
-use super::{Counter, codes, kind};
+use super::{Counter, codes, kind, own};
 use crate::message::{Offer, id};
 
 /// Data of up to this many bytes travels with its header. As for other large messages: below this a copy costs less than the round
@@ -65,27 +65,38 @@ unsafe fn bytes<'a>(start: *const u8, len: usize) -> &'a [u8] {
     if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start, len) } }
 }
 
+/// # Errors
+/// In a handler that may not send there.
+pub(super) fn check_may_send(domain: &Entered, to: u32) -> Result<(), i32> {
+    if domain.is_nested() {
+        match domain.running.get() {
+            Running::Nothing | Running::Header | Running::Local => return Err(codes::IN_HANDLER),
+            Running::Reply(source) if source != to as usize => return Err(codes::INVALID_SEND_REPLY_TGT),
+            Running::Reply(_) => {}
+        }
+    }
+    Ok(())
+}
+
 /// Sends an active message.
 ///
 /// # Safety
 /// As [`amsend`](super::raw::amsend).
 pub(super) unsafe fn amsend(handle: Handle, message: Message) -> Result<(), i32> {
     let domain = port::enter(handle)?;
-    if domain.is_nested() {
-        match domain.running.get() {
-            Running::Nothing | Running::Header | Running::Local => return Err(codes::IN_HANDLER),
-            Running::Reply(source) if source != message.to as usize => return Err(codes::INVALID_SEND_REPLY_TGT),
-            Running::Reply(_) => {}
-        }
-    }
+    check_may_send(&domain, message.to)?;
     message.check(&domain)?;
+    // The numbers of calls without a header handler are no addresses.
+    if message.handler as u64 >= own::FIRST {
+        return Err(codes::HDR_HNDLR_NULL);
+    }
     // SAFETY: the caller's guarantees are the same.
     unsafe { send(handle, domain, message) }
 }
 
 /// # Safety
 /// As [`amsend`](super::raw::amsend).
-unsafe fn send(handle: Handle, domain: Entered, message: Message) -> Result<(), i32> {
+pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message) -> Result<(), i32> {
     let to = message.to as usize;
     let (data, len) = message.data;
     // SAFETY: the caller guarantees that the user header is valid.
