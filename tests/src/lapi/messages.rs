@@ -645,6 +645,53 @@ pub(super) fn l54(task: &Task) {
     task.term(handle);
 }
 
+pub(super) fn l59(task: &Task) {
+    let handle = task.init();
+    let (me, n) = place(handle);
+    let next = (me + 1) % n;
+    let set = |on| raw::senv(handle, raw::query::INTERRUPT_SET, on);
+    let mode = || super::query(handle, raw::query::INTERRUPT_SET);
+    assert_eq!((mode(), set(2)), (i32::from(!task.virtual_time), codes::SET_VAL));
+    if task.virtual_time {
+        assert_eq!((set(1), set(0), mode()), (codes::SET_VAL, codes::SUCCESS, 0), "ranks take turns");
+        return task.term(handle);
+    }
+    let seen = seen(handle);
+    for _ in 0..2 {
+        gfence(handle);
+        let completion = Counter::new();
+        // Its completion handler sends a message back, and waits.
+        let sent = header(THEN | REPLY | WAIT, me);
+        ok(send(handle, next, TAKE, &sent, &[3; 50], [null(), null(), &completion]), "send");
+        super::watchdog::at("no calls in interrupt mode");
+        while completion.value() == 0 || lock(&seen).done.is_empty() {
+            std::thread::yield_now();
+        }
+        gfence(handle);
+        lock(&seen).done.clear();
+        ok(set(0), "polling mode");
+        assert_eq!(mode(), 0);
+        ok(set(1), "interrupt mode again");
+    }
+    ok(set(0), "polling mode");
+    let (ready, target) = (Counter::new(), Counter::new());
+    let (ready_at, target_at) = (all(handle, ready.address() as u64), all(handle, target.address() as u64));
+    if n > 1 && me == 1 {
+        lock(&seen).calls.clear();
+        let counters = [ready_at[0] as *const Counter, null(), null()];
+        ok(send(handle, 0, TAKE, &header(0, 0), &[], counters), "from now on no call");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(lock(&seen).calls.is_empty(), "it came without a call");
+        wait(handle, &target, 1, "the message");
+    } else if n > 1 && me == 0 {
+        wait(handle, &ready, 1, "task 1 makes no calls");
+        let counters = [target_at[1] as *const Counter, null(), null()];
+        ok(send(handle, 1, TAKE, &header(0, 1), &[1; 8], counters), "send");
+    }
+    gfence(handle);
+    task.term(handle);
+}
+
 pub(super) fn l62(task: &Task) {
     with(task, |handle, me, _, next| {
         let completion = Counter::new();
@@ -657,9 +704,42 @@ pub(super) fn l62(task: &Task) {
     });
 }
 
+pub(super) fn l63(task: &Task) {
+    with(task, |handle, me, n, next| {
+        let (to, own) = (next as u32, TAKE);
+        assert_eq!([raw::purge_totask(handle, n as u32), raw::resume_totask(handle, u32::MAX)], [codes::TGT; 2]);
+        assert_eq!([raw::purge_totask(0, to), raw::resume_totask(0, to)], [codes::HNDL_INVALID; 2]);
+        ok(raw::purge_totask(handle, to), "purge");
+        refused(handle, to, own, (null(), 0), (null(), 0), codes::TGT_PURGED);
+        let (counter, mut word) = (Counter::new(), 1i32);
+        let start: *mut i32 = &mut word;
+        // SAFETY: all of them are refused.
+        let outcomes = unsafe {
+            [
+                raw::put(handle, to, 4, start.cast(), start.cast(), &counter, &counter, &counter),
+                raw::get(handle, to, 4, start.cast(), start.cast(), &counter, &counter),
+                raw::rmw(handle, 0, to, start, start, start, &counter),
+            ]
+        };
+        assert_eq!((outcomes, counter.value()), ([codes::TGT_PURGED; 3], 0));
+        if n > 1 {
+            assert_eq!(raw_send(handle, me as u32, own, (null(), 0), (null(), 0)).0, codes::SUCCESS, "another task");
+        }
+        gfence(handle);
+        let came = lock(&seen(handle)).calls.len();
+        assert_eq!(came, usize::from(n > 1), "nothing came from the task before");
+        gfence(handle);
+        ok(raw::resume_totask(handle, to), "resume");
+        ok(send(handle, next, own, &header(0, 1), &[], [null(), null(), &counter]), "send");
+        wait(handle, &counter, 1, "a task that was resumed");
+    });
+}
+
 pub(super) fn a_panic(task: &Task) {
     let handle = task.init();
     let (me, n) = place(handle);
+    // The panic is to come out of a call of this thread.
+    ok(raw::senv(handle, raw::query::INTERRUPT_SET, 0), "polling mode");
     let ready = Counter::new();
     let at_zero = counter_at(handle, 0, &ready);
     if me == n - 1 {

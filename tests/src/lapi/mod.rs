@@ -75,8 +75,10 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l56_term_ends_the_handle_and_init_makes_another", basics::l56),
     ("l57_qenv_and_senv_know_what_they_name", basics::l57),
     ("l58_error_chk_reads_back", basics::l58),
+    ("l59_interrupt_mode_needs_no_calls", messages::l59),
     ("l60_probe_makes_progress", basics::l60),
     ("l62_header_handlers_may_not_call", messages::l62),
+    ("l63_purged_tasks_get_nothing_until_they_are_resumed", messages::l63),
     ("l64_msg_string_knows_every_code", basics::l64),
     ("l65_calls_may_come_from_several_threads", basics::l65),
     ("a_panic_of_a_header_handler_is_told_at_both_ends", messages::a_panic),
@@ -136,8 +138,10 @@ macro_rules! lapi_row_tests {
             l56_term_ends_the_handle_and_init_makes_another
             l57_qenv_and_senv_know_what_they_name
             l58_error_chk_reads_back
+            l59_interrupt_mode_needs_no_calls
             l60_probe_makes_progress
             l62_header_handlers_may_not_call
+            l63_purged_tasks_get_nothing_until_they_are_resumed
             l64_msg_string_knows_every_code
             l65_calls_may_come_from_several_threads
             a_panic_of_a_header_handler_is_told_at_both_ends

@@ -9,6 +9,7 @@ use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 use super::arrive::{self, Incoming};
+use super::interrupt::Interrupts;
 use super::job::Home;
 use super::port::{self, Entered, Waker};
 use super::queue::{self, Queue, Work};
@@ -70,6 +71,11 @@ pub(super) struct Domain {
     /// Codes of what went wrong with messages, for the calls that make progress.
     faults: RefCell<VecDeque<i32>>,
     pub(super) running: Cell<Running>,
+    /// Calls that made progress so far.
+    pub(super) polls: Cell<u64>,
+    interrupts: RefCell<Option<Interrupts>>,
+    /// Tasks to which nothing is sent.
+    pub(super) purged: Box<[Cell<bool>]>,
     pub(super) traffic: Traffic,
     /// The number of the next announced message.
     pub(super) numbers: Cell<u64>,
@@ -120,6 +126,9 @@ impl Domain {
             error_check: Cell::new(true),
             faults: RefCell::default(),
             running: Cell::new(Running::Nothing),
+            polls: Cell::new(0),
+            interrupts: RefCell::default(),
+            purged: vec![Cell::new(false); world.size()].into(),
             traffic: Traffic::new(world.size()),
             numbers: Cell::new(0),
             outgoing: RefCell::default(),
@@ -135,6 +144,31 @@ impl Domain {
         });
         arrive::install(&domain);
         (domain, waker)
+    }
+
+    /// Whether a thread makes progress while no call does.
+    pub(super) fn has_interrupts(&self) -> bool {
+        self.interrupts.borrow().is_some()
+    }
+
+    /// Starts or ends that thread.
+    ///
+    /// # Errors
+    /// [`codes::SET_VAL`] on a simulated network, where ranks take turns; [`codes::MEMORY_EXHAUSTED`] if there is no thread.
+    pub(super) fn set_interrupts(&self, on: bool) -> Result<(), i32> {
+        if !on {
+            drop(self.interrupts.take());
+        } else if self.is_simulated() {
+            return Err(codes::SET_VAL);
+        } else if !self.has_interrupts() {
+            let started = Interrupts::start(self.handle);
+            let started = started.map_err(|error| {
+                tracing::warn!(%error, "no thread for interrupt mode");
+                codes::MEMORY_EXHAUSTED
+            })?;
+            *self.interrupts.borrow_mut() = Some(started);
+        }
+        Ok(())
     }
 
     /// Notes which handler runs, until the answer is dropped.
@@ -172,6 +206,7 @@ impl Domain {
 
     /// Ends the handler thread when the handler that it runs has returned.
     pub(super) fn end_thread(&self) -> Option<JoinHandle<()>> {
+        drop(self.interrupts.take());
         self.queue.end();
         self.thread.borrow_mut().take()
     }
@@ -229,6 +264,7 @@ impl Domain {
     /// # Errors
     /// The code of what went wrong with a message.
     pub(super) fn poll(&self) -> Result<usize, i32> {
+        self.polls.set(self.polls.get() + 1);
         let done = self.world.poll().map_err(|error| codes::of_error(&error))?;
         self.take_fault().map(|()| done)
     }
@@ -271,6 +307,7 @@ fn wait_for<const TELL: bool, R>(
     loop {
         let entered = enter_outside(handle)?;
         let domain = &*entered;
+        domain.polls.set(domain.polls.get() + 1);
         let mut outcome = None;
         let is_over = || {
             outcome = ready(domain);

@@ -96,6 +96,13 @@ impl Job {
         }
         let handle = made?;
         self.home.0.handle.store(handle, Ordering::Release);
+        // The default, where there are threads.
+        let domain = port::enter(handle)?;
+        if !domain.is_simulated() {
+            // Without it the calls make progress; `Qenv` tells.
+            let _ = domain.set_interrupts(true);
+        }
+        drop(domain);
         Ok(handle)
     }
 

@@ -11,10 +11,10 @@
 //! | L3, L4, L5, L6, L19 | header handlers, by address or by index; one at a time, once for each message | [`raw::HeaderHandler`] |
 //! | L7, L8, L9 | data consumed in the header handler, buried, or dropped; [`raw::ReturnInfo`] | [`raw::ReturnInfo`] |
 //! | L10, L15 | completion handlers | [`raw::CompletionHandler`] |
-//! | L11 | on the handler thread, which sends and waits; not yet while the task's other threads make no call | [`raw::NORMAL`] |
+//! | L11 | on the handler thread, which sends and waits, also while no other thread of the task calls | [`raw::NORMAL`] |
 //! | L12, L18 | inline on request, with and without a reply | [`raw::SEND_REPLY`], [`raw::LOCAL_STATE`] |
 //! | L13 | the user header is valid until the header handler has returned, and, of a message that came with its data, until an inline completion handler has | |
-//! | L20, L21, L22, L24, L25, L26, L54 | what is refused, with nothing sent; not yet `TGT_PURGED` of L25 | [`codes`] |
+//! | L20, L21, L22, L24, L25, L26, L54 | what is refused, with nothing sent | [`codes`] |
 //! | L27, L49, L50, L51 | `Fence`, `Gfence`: two counts for each peer | [`raw::fence`], [`raw::gfence`] |
 //! | L31, L32, L33, L34, L35, L36 | counters: `Waitcntr`, `Getcntr`, `Setcntr` | [`raw::waitcntr`], [`raw::getcntr`], [`raw::setcntr`] |
 //! | L38, L39, L40, L41 | `Put`, `Get`: messages that the target serves when it makes progress | [`raw::put`], [`raw::get`] |
@@ -22,18 +22,21 @@
 //! | L52 | `Address_init64` | [`raw::address_init`] |
 //! | L53 | `Addr_set`, `Addr_get` | [`raw::addr_set`], [`raw::addr_get`] |
 //! | L55, L56 | `Init`, `Term`, and `Init` again | [`raw::init`], [`raw::term`] |
-//! | L57, L58 | `Qenv`, `Senv` of `ERROR_CHK` and `TIMEOUT` | [`raw::qenv`], [`raw::senv`] |
+//! | L57, L58 | `Qenv`, `Senv` of `ERROR_CHK`, `TIMEOUT` and `INTERRUPT_SET` | [`raw::qenv`], [`raw::senv`] |
+//! | L59 | interrupt mode, the default, and polling mode | [`raw::query::INTERRUPT_SET`] |
 //! | L60 | `Probe` | [`raw::probe`] |
 //! | L62 | a call in a header handler is [`codes::IN_HANDLER`], and nothing is sent | |
+//! | L63 | `Purge_totask`, `Resume_totask`; a `Waitcntr` goes on | [`raw::purge_totask`] |
 //! | L64 | `Msg_string` | [`raw::msg_string`] |
 //! | L65 | every call from any thread | one lock for each handle |
 //!
-//! Not there, nor are their calls: `Setcntr_wstatus` and `Nopoll_wait` (L37), vectors (L46), `Xfer` (L29, L47, L48), interrupt mode (L59),
-//! `Msgpoll` (L61), `Purge_totask` (L63), Fortran (L30).
+//! Not there, nor are their calls: `Setcntr_wstatus` and `Nopoll_wait` (L37), vectors (L46), `Xfer` (L29, L47, L48),
+//! `Msgpoll` (L61), Fortran (L30).
 //!
 //! # Progress
 //!
-//! Polling mode: messages move while a thread of the task is in a call. The calls that make progress are the waits, `Getcntr`, `Probe`,
+//! In polling mode messages move while a thread of the task is in a call. In interrupt mode a thread of the runtime moves them too, when no
+//! call has for 1 ms; header handlers may then run on that thread. The calls that make progress are the waits, `Getcntr`, `Probe`,
 //! the fences, and what sends while it waits for room. Each of them returns, once, the code of something that was wrong with a message:
 //! [`codes::NO_HNDLR_SET`] at the target and at the origin, [`codes::HANDLER_PANICKED`]. What sends leaves that to the next call.
 //!
@@ -53,6 +56,7 @@ mod arrive;
 pub mod codes;
 mod counter;
 mod domain;
+mod interrupt;
 mod job;
 mod one_sided;
 mod port;

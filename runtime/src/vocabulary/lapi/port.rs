@@ -10,7 +10,7 @@ use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::codes;
 use super::domain::Domain;
@@ -104,8 +104,8 @@ impl Port {
         // A panic of a handler leaves the domain as it was between two messages.
         match self.lock.try_lock() {
             Ok(lock) => lock,
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(std::sync::TryLockError::WouldBlock) => {
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
                 // Before the wake-up: an owner that announces its sleep looks here once more.
                 self.contenders.fetch_add(1, Ordering::SeqCst);
                 if let Some(wake) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -156,6 +156,23 @@ pub(super) fn enter(handle: u32) -> Result<Entered, i32> {
             Ok(Entered { port, lock, domain })
         }
     }
+}
+
+/// Enters the port of a handle if no thread is in it.
+pub(super) fn try_enter(handle: u32) -> Option<Entered> {
+    let (port, generation) = split(handle);
+    let lock = match port.lock.try_lock() {
+        Ok(lock) => lock,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return None,
+    };
+    if port.generation.load(Ordering::Relaxed) != generation {
+        return None;
+    }
+    // SAFETY: this thread has the lock.
+    let domain = unsafe { (*port.domain.get()).as_deref() }?;
+    port.owner.store(token(), Ordering::Relaxed);
+    Some(Entered { port, lock: Some(lock), domain })
 }
 
 /// Whether another thread waits to enter the port of this handle.

@@ -46,6 +46,9 @@ pub mod query {
     pub const MIN_TIMEOUT: i32 = 6;
     /// Largest value of [`TIMEOUT`].
     pub const MAX_TIMEOUT: i32 = 7;
+    /// Interrupt mode, 1, or polling mode, 0. In interrupt mode, the default, a thread makes progress when no call has for 1 ms. On a
+    /// simulated network there is only polling mode.
+    pub const INTERRUPT_SET: i32 = 8;
     /// Size of the table of [`addr_set`](super::addr_set); indexes are below it.
     pub const LOC_ADDRTBL_SZ: i32 = 13;
 }
@@ -122,6 +125,7 @@ pub unsafe fn qenv(handle: Handle, what: i32, value: *mut i32) -> i32 {
             query::TIMEOUT => domain.timeout.get(),
             query::MIN_TIMEOUT => *TIMEOUTS.start(),
             query::MAX_TIMEOUT => *TIMEOUTS.end(),
+            query::INTERRUPT_SET => domain.has_interrupts().into(),
             query::LOC_ADDRTBL_SZ => LOC_ADDRTBL_SZ as i32,
             _ => return Err(codes::QUERY_TYPE),
         };
@@ -134,14 +138,15 @@ pub unsafe fn qenv(handle: Handle, what: i32, value: *mut i32) -> i32 {
     })())
 }
 
-/// `LAPI_Senv`: sets [`query::ERROR_CHK`] or [`query::TIMEOUT`].
+/// `LAPI_Senv`: sets [`query::ERROR_CHK`], [`query::TIMEOUT`] or [`query::INTERRUPT_SET`].
 pub fn senv(handle: Handle, what: i32, value: i32) -> i32 {
     code((|| {
         let domain = port::enter(handle)?;
         match what {
             query::ERROR_CHK if matches!(value, 0 | 1) => domain.error_check.set(value == 1),
             query::TIMEOUT if TIMEOUTS.contains(&value) => domain.timeout.set(value),
-            query::ERROR_CHK | query::TIMEOUT => return Err(codes::SET_VAL),
+            query::INTERRUPT_SET if matches!(value, 0 | 1) => domain.set_interrupts(value == 1)?,
+            query::ERROR_CHK | query::TIMEOUT | query::INTERRUPT_SET => return Err(codes::SET_VAL),
             _ => return Err(codes::QUERY_TYPE),
         }
         Ok(())
@@ -435,6 +440,21 @@ pub unsafe fn rmw64(
         Change { op, to: tgt, variable: tgt_var as usize, size: 8, result: prev_val as usize, origin: org_cntr };
     // SAFETY: the caller's guarantees are the same.
     code(unsafe { one_sided::rmw(handle, change, (!in_val.is_null()).then_some(operands)) })
+}
+
+/// `LAPI_Purge_totask`: from now on nothing is sent to task `tgt`: calls that would, also those that wait for room, are
+/// [`codes::TGT_PURGED`]. Local. What was sent before still arrives; counters of messages to a task that is gone do not move.
+pub fn purge_totask(handle: Handle, tgt: u32) -> i32 {
+    code(set_purged(handle, tgt, true))
+}
+
+/// `LAPI_Resume_totask`: lets calls send to task `tgt` again. Local.
+pub fn resume_totask(handle: Handle, tgt: u32) -> i32 {
+    code(set_purged(handle, tgt, false))
+}
+
+fn set_purged(handle: Handle, tgt: u32, purged: bool) -> Result<(), i32> {
+    port::enter(handle)?.purged.get(tgt as usize).ok_or(codes::TGT).map(|task| task.set(purged))
 }
 
 /// `LAPI_Msg_string`: copies the text of a code, with a 0 at its end, to the `room` bytes at `text`, shortened if it is longer. It may

@@ -1,5 +1,7 @@
 //! Sending active messages.
 
+use std::cell::Cell;
+
 use smallvec::SmallVec;
 
 use super::arrive::lengths;
@@ -66,8 +68,11 @@ unsafe fn bytes<'a>(start: *const u8, len: usize) -> &'a [u8] {
 }
 
 /// # Errors
-/// In a handler that may not send there.
+/// If the target is purged, or in a handler that may not send there.
 pub(super) fn check_may_send(domain: &Entered, to: u32) -> Result<(), i32> {
+    if domain.purged.get(to as usize).is_some_and(Cell::get) {
+        return Err(codes::TGT_PURGED);
+    }
     if domain.is_nested() {
         match domain.running.get() {
             Running::Nothing | Running::Header | Running::Local => return Err(codes::IN_HANDLER),
@@ -165,6 +170,9 @@ fn transmit(
     }
     drop(domain);
     wait_apart(handle, "waiting for room to send a message", |domain| {
+        if domain.purged[to].get() {
+            return Some(Err(codes::TGT_PURGED));
+        }
         match domain.world.messages().try_send(to, id, header, payload) {
             Ok(true) => {
                 count(domain);
