@@ -74,13 +74,15 @@ pub(super) fn l53(task: &Task) {
         (unsafe { raw::addr_get(handle, &mut address, index) }, address)
     };
     for index in [-1, 0, LOC_ADDRTBL_SZ as i32, i32::MAX, i32::MIN] {
-        assert_eq!(raw::addr_set(handle, 1, index), codes::ADDR_HNDL_RANGE, "{index}");
+        // SAFETY: refused.
+        assert_eq!(unsafe { raw::addr_set(handle, 1, index) }, codes::ADDR_HNDL_RANGE, "{index}");
         assert_eq!(address(index), (codes::ADDR_HNDL_RANGE, 99), "{index}");
     }
     // The first is taken by the rows of messages.
     for index in [2, LOC_ADDRTBL_SZ as i32 - 1] {
         assert_eq!(address(index), (codes::SUCCESS, 0), "not set yet");
-        ok(raw::addr_set(handle, 0x1234_5678, index), "set");
+        // SAFETY: nobody sends to it.
+        ok(unsafe { raw::addr_set(handle, 0x1234_5678, index) }, "set");
         assert_eq!(address(index), (codes::SUCCESS, 0x1234_5678));
     }
     // SAFETY: null is refused.

@@ -393,7 +393,8 @@ pub(super) fn l18(task: &Task) {
 pub(super) fn l19(task: &Task) {
     with(task, |handle, me, n, _| {
         let own = if me.is_multiple_of(2) { take } else { take_other };
-        ok(raw::addr_set(handle, own as *const () as usize, 5), "set");
+        // SAFETY: a header handler.
+        ok(unsafe { raw::addr_set(handle, own as *const () as usize, 5) }, "set");
         gfence(handle);
         for to in 0..n {
             ok(send(handle, to, 5 as *const c_void, &header(0, me), &[1; 8], NONE), "by index");

@@ -176,7 +176,8 @@ impl Task {
         let mut handle = 0;
         // SAFETY: both are valid.
         ok(unsafe { raw::init(&self.job, &mut handle, &Info::default()) }, "init");
-        ok(raw::addr_set(handle, handlers::take as *const () as usize, 1), "addr_set");
+        // SAFETY: a header handler.
+        ok(unsafe { raw::addr_set(handle, handlers::take as *const () as usize, 1) }, "addr_set");
         handle
     }
 

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::rc::{Rc, Weak};
 
+use super::closures::{Announced, CLOSURE};
 use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::queue::{Finish, Work};
 use super::types::{BURY_MSG, DROP_PKT, HeaderHandler, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
@@ -145,8 +146,6 @@ impl Domain {
             self.count_arrived(from);
             return Some(true);
         }
-        // SAFETY: the sender, or this task by `addr_set`, guarantees that a header handler is at this address.
-        let function = unsafe { std::mem::transmute::<usize, HeaderHandler>(address) };
         // SAFETY: the place has as many bytes.
         unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), place.as_mut_ptr().cast(), header.len()) };
         let one_packet = match &data {
@@ -170,16 +169,24 @@ impl Domain {
         let start: *mut u8 = {
             let _running = self.runs(Running::Header);
             let name = || format!("header handler {handler:#x}");
-            // SAFETY: the function is a header handler, see above; all pointers are valid during the call.
-            messages.run_told(from, name, || unsafe {
-                function(
-                    &mut handle,
-                    place.as_mut_ptr().cast(),
-                    &mut header_len,
-                    (&raw mut info).cast(),
-                    &mut then,
-                    &mut parameter,
-                )
+            messages.run_told(from, name, || {
+                if address == CLOSURE {
+                    let data = if let Data::Here(data) = &data { Some(*data) } else { None };
+                    let announced = Announced { from, header, len: len as usize, data };
+                    return self.call_closure(handler as usize, &announced, &mut info, &mut then, &mut parameter);
+                }
+                // SAFETY: the sender, or this task by `addr_set`, guarantees that a header handler is at this address; all pointers
+                // are valid during the call.
+                unsafe {
+                    std::mem::transmute::<usize, HeaderHandler>(address)(
+                        &mut handle,
+                        place.as_mut_ptr().cast(),
+                        &mut header_len,
+                        (&raw mut info).cast(),
+                        &mut then,
+                        &mut parameter,
+                    )
+                }
             })
         }
         .cast();
@@ -323,6 +330,7 @@ impl Domain {
                 let ([counter], _) = words::<1>(rest)?;
                 // SAFETY: this task gave the address of its own counter, which is valid until the completion counter has moved.
                 unsafe { &*(counter as *const super::Counter) }.increment();
+                self.release(counter as usize);
             }
             kind::REFUSED => {
                 let ([code, number], _) = words(rest)?;

@@ -32,7 +32,8 @@ impl Counter {
         std::ptr::from_ref(self) as usize
     }
 
-    pub(super) fn increment(&self) {
+    /// Adds one. Whoever sees it sees what this thread wrote before.
+    pub fn increment(&self) {
         // Pairs with the Acquire in `value` and `take`.
         self.0.fetch_add(1, Ordering::Release);
     }

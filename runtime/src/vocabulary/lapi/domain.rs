@@ -9,6 +9,7 @@ use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 use super::arrive::{self, Incoming};
+use super::closures::Closure;
 use super::interrupt::Interrupts;
 use super::job::Home;
 use super::port::{self, Entered, Waker};
@@ -16,7 +17,7 @@ use super::queue::{self, Queue, Work};
 use super::send::Outgoing;
 use super::traffic::Traffic;
 use super::types::Handle;
-use super::{codes, kind};
+use super::{Counter, codes, kind};
 use crate::Background;
 use crate::error::{Error, Result};
 use crate::world::World;
@@ -66,6 +67,10 @@ pub(super) struct Domain {
     own_thread: Option<ThreadId>,
     /// Header handlers by index; 0 is none.
     pub(super) table: Box<[Cell<usize>; LOC_ADDRTBL_SZ]>,
+    /// Header handlers that are closures, by index.
+    pub(super) closures: RefCell<BTreeMap<usize, Closure>>,
+    /// Completion counters that messages share with the program, by address, each with the number of messages.
+    held: RefCell<BTreeMap<usize, (Arc<Counter>, usize)>>,
     pub(super) timeout: Cell<i32>,
     pub(super) error_check: Cell<bool>,
     /// Codes of what went wrong with messages, for the calls that make progress.
@@ -122,6 +127,8 @@ impl Domain {
             me: Weak::clone(me),
             own_thread,
             table: Box::new([const { Cell::new(0) }; LOC_ADDRTBL_SZ]),
+            closures: RefCell::default(),
+            held: RefCell::default(),
             timeout: Cell::new(TIMEOUT),
             error_check: Cell::new(true),
             faults: RefCell::default(),
@@ -144,6 +151,24 @@ impl Domain {
         });
         arrive::install(&domain);
         (domain, waker)
+    }
+
+    /// Keeps a completion counter until it has moved; its address.
+    pub(super) fn hold(&self, counter: &Arc<Counter>) -> usize {
+        let mut held = self.held.borrow_mut();
+        held.entry(counter.address()).or_insert_with(|| (Arc::clone(counter), 0)).1 += 1;
+        counter.address()
+    }
+
+    /// The counter at this address has moved, if it is held.
+    pub(super) fn release(&self, address: usize) {
+        let mut held = self.held.borrow_mut();
+        if let Some((_, messages)) = held.get_mut(&address) {
+            *messages -= 1;
+            if *messages == 0 {
+                held.remove(&address);
+            }
+        }
     }
 
     /// Whether a thread makes progress while no call does.

@@ -3,6 +3,9 @@
 //! [`raw`] has the calls as C has them: handles by value, raw pointers, and codes, which [`codes`] lists. A [`Job`] is this task's place
 //! in a job; `Init` makes a handle on it, `Term` ends the handle.
 //!
+//! [`Lapi`] is for Rust: handlers are closures, buffers are owned, and the origin and completion events move counters that are shared. What is to
+//! happen at the target is in the completion closure; there is no target counter there. For all else there is its [`Lapi::handle`].
+//!
 //! # Rows that stand
 //!
 //! | rows | what | where |
@@ -53,9 +56,11 @@
 //! there, in the calls that make progress.
 
 mod arrive;
+mod closures;
 pub mod codes;
 mod counter;
 mod domain;
+mod face;
 mod interrupt;
 mod job;
 mod one_sided;
@@ -66,8 +71,10 @@ mod send;
 mod traffic;
 mod types;
 
+pub use self::closures::{Announced, Answer, HandlerContext, Landed};
 pub use self::counter::Counter;
 pub use self::domain::{LOC_ADDRTBL_SZ, MAX_UHDR_SZ};
+pub use self::face::{Code, Lapi, Message};
 pub use self::job::Job;
 
 /// The kinds of control messages.

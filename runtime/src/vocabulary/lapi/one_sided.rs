@@ -60,7 +60,7 @@ pub(super) unsafe fn put(
         completion,
     };
     // SAFETY: the caller's guarantees are the same; the header is valid during the call.
-    unsafe { send(handle, domain, message) }
+    unsafe { send(handle, domain, message, None) }
 }
 
 /// A message that asks task `to` for something.
@@ -85,7 +85,7 @@ fn ask(handle: Handle, domain: port::Entered, to: u32, handler: u64, words: &[u6
     // Before it is sent: waiting for room makes progress, and a fence of another thread may begin.
     domain.unanswered.set(domain.unanswered.get() + 1);
     // SAFETY: a message without data and counters; the header is valid during the call.
-    unsafe { send(handle, domain, request(to, handler, &header)) }.inspect_err(|_| {
+    unsafe { send(handle, domain, request(to, handler, &header), None) }.inspect_err(|_| {
         if let Ok(domain) = port::enter(handle) {
             domain.unanswered.set(domain.unanswered.get() - 1);
         }
@@ -161,7 +161,7 @@ impl Domain {
         // A poll runs this, inside the port: the message is kept if there is no room.
         let sent = match port::enter(self.handle) {
             // SAFETY: the caller guarantees it.
-            Ok(domain) => unsafe { send(self.handle, domain, message) },
+            Ok(domain) => unsafe { send(self.handle, domain, message, None) },
             Err(code) => Err(code),
         };
         if let Err(code) = sent {

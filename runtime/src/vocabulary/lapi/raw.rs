@@ -174,7 +174,10 @@ pub unsafe fn address_init(handle: Handle, mine: u64, table: *mut u64) -> i32 {
 }
 
 /// `LAPI_Addr_set`: registers the address of a header handler under an index.
-pub fn addr_set(handle: Handle, address: usize, index: i32) -> i32 {
+///
+/// # Safety
+/// `address` is 0, or that of a [`HeaderHandler`] that may be called for every message to this index.
+pub unsafe fn addr_set(handle: Handle, address: usize, index: i32) -> i32 {
     code((|| {
         let domain = port::enter(handle)?;
         index_of(index).map(|index| domain.table[index].set(address))

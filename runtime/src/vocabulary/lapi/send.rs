@@ -1,6 +1,7 @@
 //! Sending active messages.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -32,10 +33,15 @@ pub(super) struct Message {
 pub(super) struct Outgoing {
     _offer: Offer,
     origin: *const Counter,
+    /// Declared after the offer, which is withdrawn first.
+    _keep: Keep,
 }
 
+/// What lives until the data of a message was fetched: the data and the origin counter, where the message owns them.
+pub(super) type Keep = Option<(Arc<Vec<u8>>, Option<Arc<Counter>>)>;
+
 impl Message {
-    fn check(&self, domain: &Domain) -> Result<(), i32> {
+    pub(super) fn check(&self, domain: &Domain) -> Result<(), i32> {
         if self.to as usize >= domain.world.size() {
             return Err(codes::TGT);
         }
@@ -96,12 +102,12 @@ pub(super) unsafe fn amsend(handle: Handle, message: Message) -> Result<(), i32>
         return Err(codes::HDR_HNDLR_NULL);
     }
     // SAFETY: the caller's guarantees are the same.
-    unsafe { send(handle, domain, message) }
+    unsafe { send(handle, domain, message, None) }
 }
 
 /// # Safety
 /// As [`amsend`](super::raw::amsend).
-pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message) -> Result<(), i32> {
+pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message, keep: Keep) -> Result<(), i32> {
     let to = message.to as usize;
     let (data, len) = message.data;
     // SAFETY: the caller guarantees that the user header is valid.
@@ -129,7 +135,7 @@ pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message) -> 
     let mut payload = words.map(u64::to_ne_bytes).as_flattened().to_vec();
     offer.encode(&mut payload);
     payload.extend_from_slice(header);
-    let mut outgoing = Some(Outgoing { _offer: offer, origin: message.origin });
+    let mut outgoing = Some(Outgoing { _offer: offer, origin: message.origin, _keep: keep });
     transmit(handle, domain, to, (id::LAPI_CONTROL, kind::ANNOUNCED), &payload, |domain| {
         // Before anything is received: the answer may be the next message.
         domain.outgoing.borrow_mut().extend(outgoing.take().map(|outgoing| (number, (to, outgoing))));
@@ -194,7 +200,7 @@ impl Domain {
     /// The target has fetched the data of a message, or refused it.
     pub(super) fn fetched(&self, number: u64, moves: bool) {
         let outgoing = self.outgoing.borrow_mut().remove(&number);
-        let Some((_, Outgoing { _offer: offer, origin })) = outgoing else { return };
+        let Some((_, Outgoing { _offer: offer, origin, _keep })) = outgoing else { return };
         drop(offer);
         // SAFETY: the caller of `amsend` guarantees that the counter is null or valid until it has moved.
         if let Some(counter) = unsafe { origin.as_ref() }.filter(|_| moves) {

@@ -1,0 +1,210 @@
+//! Header and completion handlers that are closures.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+
+use super::domain::Domain;
+use super::face::{Code, Sending};
+use super::types::{CompletionHandler, Handle, LOCAL_STATE, ReturnInfo, SEND_REPLY};
+use super::{MAX_UHDR_SZ, codes};
+
+/// Where the table of handlers has a closure in the place of an address.
+pub(super) const CLOSURE: usize = 1;
+
+/// A message that has arrived, before its data has a place.
+#[derive(Debug)]
+pub struct Announced<'a> {
+    pub(super) from: usize,
+    pub(super) header: &'a [u8],
+    pub(super) len: usize,
+    pub(super) data: Option<&'a [u8]>,
+}
+
+impl<'a> Announced<'a> {
+    /// The task that sent it.
+    pub fn from(&self) -> usize {
+        self.from
+    }
+
+    /// The user header.
+    pub fn header(&self) -> &'a [u8] {
+        self.header
+    }
+
+    /// Bytes of data.
+    #[expect(clippy::len_without_is_empty, reason = "a size, not a collection")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The data, if it came with the header: a short message can be taken here, and answered with [`Answer::discard`].
+    pub fn data(&self) -> Option<&'a [u8]> {
+        self.data
+    }
+}
+
+/// A message whose data is in its place.
+#[derive(Debug)]
+pub struct Landed {
+    from: usize,
+    header: Box<[u8]>,
+    data: Vec<u8>,
+}
+
+impl Landed {
+    /// The task that sent it.
+    pub fn from(&self) -> usize {
+        self.from
+    }
+
+    /// The user header.
+    pub fn header(&self) -> &[u8] {
+        &self.header
+    }
+
+    /// The data; none if it was discarded.
+    pub fn into_vec(self) -> Vec<u8> {
+        self.data
+    }
+}
+
+type Then = Box<dyn FnOnce(&HandlerContext<'_>, Landed) + Send>;
+
+/// What a header handler answers: where the data goes, and what runs when it is there.
+#[derive(Default)]
+pub struct Answer {
+    place: Option<Vec<u8>>,
+    then: Option<Then>,
+    inline: bool,
+}
+
+impl Answer {
+    /// The data goes to this vector, in place of what it holds. Its memory is used if it suffices.
+    pub fn vec(vec: Vec<u8>) -> Answer {
+        Answer { place: Some(vec), ..Answer::default() }
+    }
+
+    /// The data is not wanted, or was taken already.
+    pub fn discard() -> Answer {
+        Answer::default()
+    }
+
+    /// When the data is in its place, the handler thread runs `completion`.
+    #[must_use]
+    pub fn then(self, completion: impl FnOnce(&HandlerContext<'_>, Landed) + Send + 'static) -> Answer {
+        Answer { then: Some(Box::new(completion)), inline: false, ..self }
+    }
+
+    /// When the data is in its place, `completion` runs at once, in the poll that brought it: for what is short.
+    #[must_use]
+    pub fn then_inline(self, completion: impl FnOnce(&HandlerContext<'_>, Landed) + Send + 'static) -> Answer {
+        Answer { then: Some(Box::new(completion)), inline: true, ..self }
+    }
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place = if self.place.is_some() { "a vector" } else { "nowhere" };
+        write!(f, "Answer({place}, inline: {})", self.inline)
+    }
+}
+
+/// Where a handler runs. It can send, and can neither wait for an event nor enter a collective: there is no such call.
+///
+/// ```compile_fail,E0599
+/// # use bellwether_runtime::vocabulary::lapi::{Answer, Lapi};
+/// # fn f(lapi: &Lapi) {
+/// lapi.handler(5, |context, _| {
+///     context.gfence();
+///     Answer::discard()
+/// });
+/// # }
+/// ```
+///
+/// Nor can it have the handle from elsewhere, which stays on its thread:
+/// ```compile_fail,E0277
+/// # use bellwether_runtime::vocabulary::lapi::{Answer, Lapi};
+/// # fn f(lapi: std::rc::Rc<Lapi>) {
+/// let own = std::rc::Rc::clone(&lapi);
+/// lapi.handler(5, move |_, _| {
+///     own.gfence();
+///     Answer::discard()
+/// });
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct HandlerContext<'a> {
+    handle: Handle,
+    lives: PhantomData<&'a Handle>,
+}
+
+impl HandlerContext<'_> {
+    /// Sends header and data, which are copied, to the handler with this index at task `to`. In a header handler, and inline, a message
+    /// that finds no room is kept; on the handler thread this waits for room.
+    ///
+    /// # Errors
+    /// As [`Message::send`](super::Message::send).
+    pub fn send(&self, to: usize, index: usize, header: &[u8], data: &[u8]) -> Result<(), Code> {
+        Sending::new(to, index, header, data.to_vec().into()).send(self.handle)
+    }
+}
+
+/// A header handler.
+pub(super) type Closure = Box<dyn Fn(&HandlerContext<'_>, &Announced<'_>) -> Answer + Send>;
+
+/// What is left of an answer until the data is in its place.
+struct Pending {
+    landed: Landed,
+    len: usize,
+    then: Option<Then>,
+}
+
+/// The completion handler of every message to a closure.
+unsafe extern "C-unwind" fn complete(handle: *mut Handle, parameter: *mut c_void) {
+    // SAFETY: `answer` made the parameter for one call, and LAPI passes a valid handle.
+    let (handle, pending) = unsafe { (*handle, *Box::from_raw(parameter.cast::<Pending>())) };
+    let Pending { mut landed, len, then } = pending;
+    // SAFETY: `answer` made room for as many bytes, 0 if there is no place, and all were written.
+    unsafe { landed.data.set_len(len) };
+    if let Some(then) = then {
+        then(&HandlerContext { handle, lives: PhantomData }, landed);
+    }
+}
+
+impl Domain {
+    /// Runs a closure as a header handler. Where the data goes, and what runs then.
+    pub(super) fn call_closure(
+        &self,
+        index: usize,
+        announced: &Announced<'_>,
+        info: &mut ReturnInfo,
+        then: &mut Option<CompletionHandler>,
+        parameter: &mut *mut c_void,
+    ) -> *mut c_void {
+        debug_assert!(announced.header.len() <= MAX_UHDR_SZ);
+        let context = HandlerContext { handle: self.handle, lives: PhantomData };
+        let closures = self.closures.borrow();
+        let Some(closure) = closures.get(&index) else { return std::ptr::null_mut() };
+        let Answer { place, then: completion, inline } = closure(&context, announced);
+        drop(closures);
+        let (mut data, len) = match place {
+            Some(vec) => (vec, announced.len),
+            None => (Vec::new(), 0),
+        };
+        data.clear();
+        if data.try_reserve_exact(len).is_err() {
+            self.fault(codes::MEMORY_EXHAUSTED, announced.from);
+            return std::ptr::null_mut();
+        }
+        let start: *mut c_void = if len == 0 { std::ptr::null_mut() } else { data.as_mut_ptr().cast() };
+        info.ret_flags = match (&completion, inline) {
+            (None, _) => LOCAL_STATE,
+            (_, true) => SEND_REPLY,
+            _ => info.ret_flags,
+        };
+        let landed = Landed { from: announced.from, header: announced.header.into(), data };
+        *parameter = Box::into_raw(Box::new(Pending { landed, len, then: completion })).cast();
+        *then = Some(complete);
+        start
+    }
+}

@@ -1,0 +1,246 @@
+//! Active messages with closures and owned buffers.
+
+use std::sync::Arc;
+
+use super::closures::{Announced, Answer, CLOSURE, HandlerContext};
+use super::job::Job;
+use super::send::{self, Keep};
+use super::types::Handle;
+use super::{Counter, LOC_ADDRTBL_SZ, codes, domain, port};
+use crate::error::{Error, Result};
+use crate::world::Builder;
+
+/// A code of [`codes`] that is not [`codes::SUCCESS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{text} (LAPI code {0})", text = codes::text(self.0).unwrap_or("An unknown code."))]
+pub struct Code(pub i32);
+
+/// A task's active messages: a [`Job`] with its handle, and handlers that are closures.
+///
+/// It stays on its thread. Handlers run on whatever thread makes progress, one at a time, and on the handler thread; see the
+/// [module](super).
+///
+/// # Examples
+/// ```
+/// use bellwether_runtime::Threads;
+/// use bellwether_runtime::vocabulary::lapi::{Answer, Counter, Lapi};
+/// use std::sync::{Arc, Mutex};
+///
+/// let sums = Threads::new(2).build(|builder| {
+///     let lapi = Lapi::start(builder).expect("starts");
+///     let sum = Arc::new(Mutex::new(0));
+///     let adds = Arc::clone(&sum);
+///     lapi.handler(5, move |_, announced| {
+///         assert_eq!(announced.header(), b"four");
+///         let adds = Arc::clone(&adds);
+///         Answer::vec(Vec::new()).then(move |_, landed| {
+///             *adds.lock().unwrap() = landed.into_vec().iter().map(|byte| u32::from(*byte)).sum();
+///         })
+///     }).expect("an index of the table");
+///     lapi.gfence().expect("all have registered");
+///     let handled = Arc::new(Counter::new());
+///     let next = (lapi.rank() + 1) % lapi.size();
+///     let message = lapi.message(next, 5).header(b"four").data(vec![3; 100_000]).completion(&handled);
+///     message.send().expect("sends");
+///     lapi.wait(&handled, 1).expect("the handler has run");
+///     lapi.gfence().expect("the own handler too");
+///     lapi.finish().expect("finishes");
+///     *sum.lock().unwrap()
+/// })?;
+/// assert_eq!(sums, [300_000, 300_000]);
+/// # Ok::<(), bellwether_runtime::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Lapi {
+    job: Job,
+    handle: Handle,
+    rank: usize,
+    size: usize,
+}
+
+impl Lapi {
+    /// Joins the job that `builder` describes, and makes a handle. Collective.
+    ///
+    /// # Errors
+    /// As [`Job::start`]; [`Error::InvalidArgument`] with the text of a code of [`Job::init`].
+    pub fn start(builder: Builder) -> Result<Lapi> {
+        let job = Job::start(builder)?;
+        let (rank, size) = job.place();
+        let handle = job.init().map_err(|code| failed("starting LAPI", code))?;
+        Ok(Lapi { job, handle, rank, size })
+    }
+
+    /// This task's number.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many tasks there are.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The handle, for [`raw`](super::raw) calls.
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// Sets the header handler with this index, 1 to 255, of this task. It runs, once for each message to that index, when the message has
+    /// arrived, and answers where the data goes.
+    ///
+    /// # Errors
+    /// [`codes::ADDR_HNDL_RANGE`].
+    pub fn handler<F>(&self, index: usize, handler: F) -> Result<(), Code>
+    where
+        F: Fn(&HandlerContext<'_>, &Announced<'_>) -> Answer + Send + 'static,
+    {
+        if !(1..LOC_ADDRTBL_SZ).contains(&index) {
+            return Err(Code(codes::ADDR_HNDL_RANGE));
+        }
+        let domain = domain::enter_outside(self.handle).map_err(Code)?;
+        let old = domain.closures.borrow_mut().insert(index, Box::new(handler));
+        domain.table[index].set(CLOSURE);
+        drop((domain, old));
+        Ok(())
+    }
+
+    /// A message to the handler with this index at task `to`.
+    pub fn message(&self, to: usize, index: usize) -> Message<'_> {
+        Message { lapi: self, sending: Sending::new(to, index, &[], Arc::default()) }
+    }
+
+    /// Makes progress until `counter` is at least `value`, subtracts `value`, and returns what is left.
+    ///
+    /// # Errors
+    /// The code of what went wrong with a message; [`codes::PEER_LOST`].
+    pub fn wait(&self, counter: &Counter, value: i32) -> Result<i32, Code> {
+        domain::wait(self.handle, "waiting for a counter", |_| counter.take(value)).map_err(Code)
+    }
+
+    /// As [`raw::fence`](super::raw::fence).
+    ///
+    /// # Errors
+    /// As [`Lapi::wait`].
+    pub fn fence(&self) -> Result<(), Code> {
+        as_result(super::raw::fence(self.handle))
+    }
+
+    /// As [`raw::gfence`](super::raw::gfence). Collective.
+    ///
+    /// # Errors
+    /// As [`Lapi::wait`].
+    pub fn gfence(&self) -> Result<(), Code> {
+        as_result(super::raw::gfence(self.handle))
+    }
+
+    /// Waits until every task has called this and all handlers have run, and leaves the job. Collective.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] with the text of a code of [`raw::term`](super::raw::term); as [`Job::finish`].
+    pub fn finish(self) -> Result<()> {
+        as_result(super::raw::term(self.handle)).map_err(|Code(code)| failed("ending LAPI", code))?;
+        self.job.finish()
+    }
+}
+
+fn as_result(code: i32) -> Result<(), Code> {
+    if code == codes::SUCCESS { Ok(()) } else { Err(Code(code)) }
+}
+
+#[cold]
+fn failed(operation: &'static str, code: i32) -> Error {
+    Error::InvalidArgument { operation, why: Code(code).to_string() }
+}
+
+/// A message to be sent: its parts, and the counters of its events.
+#[must_use = "it is sent by `send`"]
+#[derive(Debug)]
+pub struct Message<'a> {
+    lapi: &'a Lapi,
+    sending: Sending<'a>,
+}
+
+impl<'a> Message<'a> {
+    /// The user header: a multiple of 4 bytes, up to [`MAX_UHDR_SZ`](super::MAX_UHDR_SZ). It is copied.
+    pub fn header(mut self, header: &'a [u8]) -> Message<'a> {
+        self.sending.header = header;
+        self
+    }
+
+    /// The data: a vector, or a shared one. It is kept until the target has fetched it.
+    pub fn data(mut self, data: impl Into<Arc<Vec<u8>>>) -> Message<'a> {
+        self.sending.data = data.into();
+        self
+    }
+
+    /// Increments `counter` when the message has let go of the data.
+    pub fn origin(mut self, counter: &Arc<Counter>) -> Message<'a> {
+        self.sending.origin = Some(Arc::clone(counter));
+        self
+    }
+
+    /// Increments `counter` when the completion handler has returned, or, if there is none, when the data is in its place.
+    pub fn completion(mut self, counter: &Arc<Counter>) -> Message<'a> {
+        self.sending.completion = Some(Arc::clone(counter));
+        self
+    }
+
+    /// Sends it. Waits for room only, and makes progress meanwhile.
+    ///
+    /// # Errors
+    /// [`codes::TGT`], [`codes::HDR_HNDLR_NULL`] for an index outside the table, [`codes::UHDR_LEN`], [`codes::TGT_PURGED`],
+    /// [`codes::PEER_LOST`]: nothing was sent.
+    pub fn send(self) -> Result<(), Code> {
+        self.sending.send(self.lapi.handle)
+    }
+}
+
+/// A message with its owned parts.
+#[derive(Debug)]
+pub(super) struct Sending<'a> {
+    to: usize,
+    index: usize,
+    header: &'a [u8],
+    data: Arc<Vec<u8>>,
+    origin: Option<Arc<Counter>>,
+    completion: Option<Arc<Counter>>,
+}
+
+impl<'a> Sending<'a> {
+    pub(super) fn new(to: usize, index: usize, header: &'a [u8], data: Arc<Vec<u8>>) -> Sending<'a> {
+        Sending { to, index, header, data, origin: None, completion: None }
+    }
+
+    pub(super) fn send(self, handle: Handle) -> Result<(), Code> {
+        let Sending { to, index, header, data, origin, completion } = self;
+        let domain = port::enter(handle).map_err(Code)?;
+        if !(1..LOC_ADDRTBL_SZ).contains(&index) {
+            return Err(Code(codes::HDR_HNDLR_NULL));
+        }
+        let counter = |counter: &Option<Arc<Counter>>| counter.as_ref().map_or(std::ptr::null(), Arc::as_ptr);
+        let message = send::Message {
+            to: u32::try_from(to).unwrap_or(u32::MAX),
+            handler: index,
+            header: (header.as_ptr(), u32::try_from(header.len()).unwrap_or(u32::MAX)),
+            data: (data.as_ptr(), data.len() as u64),
+            target: 0,
+            origin: counter(&origin),
+            completion: counter(&completion),
+        };
+        if domain.purged.get(to).is_some_and(std::cell::Cell::get) {
+            return Err(Code(codes::TGT_PURGED));
+        }
+        message.check(&domain).map_err(Code)?;
+        let held = completion.as_ref().map(|counter| domain.hold(counter));
+        let keep: Keep = Some((data, origin));
+        // SAFETY:
+        // - header and data are valid, and `keep` holds data and origin counter until the counter has moved;
+        // - the domain holds the completion counter until it has moved;
+        // - the target looks the handler up in its own table, whose addresses `addr_set` vouches for.
+        let sent = unsafe { send::send(handle, domain, message, keep) };
+        if let (Err(_), Some(address), Ok(domain)) = (&sent, held, port::enter(handle)) {
+            domain.release(address);
+        }
+        sent.map_err(Code)
+    }
+}

@@ -1,0 +1,205 @@
+//! Active messages with closures: between threads, and on simulated networks.
+
+mod fixture;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bellwether_runtime::transport::sim::Config;
+use bellwether_runtime::vocabulary::lapi::{Answer, Code, Counter, HandlerContext, Landed, Lapi, codes};
+use bellwether_runtime::{Builder, Settings, Simulated, Threads};
+use bellwether_tests::watchdog;
+use fixture::Case;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs a program of every task in several surroundings.
+fn run(name: &str, program: fn(Builder)) {
+    let _guard = watchdog::guard(name, LIMIT);
+    let mut narrow = Settings::default();
+    (narrow.cross_memory_attach, narrow.message_memory, narrow.lane_depth) = (false, 16 << 10, Some(1));
+    for (ranks, settings) in [(1, Settings::default()), (2, Settings::default()), (3, narrow)] {
+        watchdog::at(format!("{name}: {ranks} tasks"));
+        Threads::new(ranks).settings(settings).build(program).expect("runs");
+    }
+    for config in [Config::new(2, 5), Config::new(3, 7).wild()] {
+        watchdog::at(format!("{name}: simulated"));
+        Simulated::new(config).build(program).expect("runs");
+    }
+}
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 11 + seed * 3 + i / 251) as u8).collect()
+}
+
+const LENGTHS: [usize; 5] = [0, 20, 8 << 10, (8 << 10) + 1, 200_000];
+
+fn words(a: usize, b: usize) -> [u8; 8] {
+    (a as u64 * 1000 + b as u64).to_ne_bytes()
+}
+
+#[test]
+fn data_lands_in_vectors_and_completions_run_in_both_ways() {
+    run("data_lands", |builder| {
+        let lapi = Lapi::start(builder).expect("starts");
+        let (me, n) = (lapi.rank(), lapi.size());
+        let came: Arc<Mutex<Vec<_>>> = Arc::default();
+        for (index, inline) in [(1, false), (255, true)] {
+            let came = Arc::clone(&came);
+            let handler = lapi.handler(index, move |_, announced| {
+                assert_eq!(
+                    announced.data().is_some_and(|data| data.len() == announced.len()),
+                    announced.len() <= 8 << 10
+                );
+                let came = Arc::clone(&came);
+                let keep = move |_: &HandlerContext<'_>, landed: Landed| {
+                    let number = u64::from_ne_bytes(landed.header().try_into().expect("eight bytes")) as usize;
+                    came.lock().expect("no panic").push((landed.from(), number, landed.into_vec()));
+                };
+                // What it held goes.
+                let place = Answer::vec(vec![9; announced.len() / 2]);
+                if inline { place.then_inline(keep) } else { place.then(keep) }
+            });
+            handler.expect("an index of the table");
+        }
+        lapi.gfence().expect("all have registered");
+        let [origin, completion] = [const { Counter::new() }; 2].map(Arc::new);
+        let mut expected = Vec::new();
+        for to in 0..n {
+            for (number, len) in LENGTHS.into_iter().enumerate() {
+                for index in [1, 255] {
+                    let message = lapi.message(to, index).header(&[0; 8]).data(pattern(me + len, len));
+                    let header = words(me, number);
+                    message.header(&header).origin(&origin).completion(&completion).send().expect("sends");
+                }
+            }
+        }
+        let all = (2 * n * LENGTHS.len()) as i32;
+        assert_eq!(lapi.wait(&completion, all), Ok(0));
+        assert_eq!(lapi.wait(&origin, all), Ok(0));
+        assert_eq!((Arc::strong_count(&origin), Arc::strong_count(&completion)), (1, 1), "nothing is held any more");
+        lapi.gfence().expect("everybody's have run");
+        for from in 0..n {
+            for (number, len) in LENGTHS.into_iter().enumerate() {
+                expected.extend((0..2).map(|_| (from, from * 1000 + number, pattern(from + len, len))));
+            }
+        }
+        let mut came = std::mem::take(&mut *came.lock().expect("no panic"));
+        came.sort();
+        expected.sort();
+        assert!(came == expected, "{} of {}", came.len(), expected.len());
+        lapi.finish().expect("finishes");
+    });
+}
+
+#[test]
+fn handlers_send_and_take_short_data_where_it_is() {
+    run("handlers_send", |builder| {
+        let lapi = Lapi::start(builder).expect("starts");
+        let (me, n) = (lapi.rank(), lapi.size());
+        let sum = Arc::new(AtomicUsize::new(0));
+        let adds = Arc::clone(&sum);
+        // The header handler answers, and so does the completion handler.
+        let asks = lapi.handler(7, |context, announced| {
+            let data = announced.data().expect("it is short");
+            context.send(announced.from(), 8, &[], data).expect("kept if there is no room");
+            Answer::discard().then_inline(|context, landed| {
+                assert!(landed.header() == [1; 4]);
+                context.send(landed.from(), 8, &[], &[100]).expect("kept if there is no room");
+                assert!(landed.into_vec().is_empty(), "discarded");
+            })
+        });
+        asks.expect("an index of the table");
+        let adds_up = lapi.handler(8, move |_, announced| {
+            let data = announced.data().expect("it is short");
+            adds.fetch_add(data.iter().map(|byte| usize::from(*byte)).sum(), Ordering::Relaxed);
+            Answer::discard()
+        });
+        adds_up.expect("an index of the table");
+        lapi.gfence().expect("all have registered");
+        let handled = Arc::new(Counter::new());
+        for round in 0..50 {
+            for to in 0..n {
+                let message = lapi.message(to, 7).header(&[1; 4]).data(vec![1, 2, round % 3]);
+                message.completion(&handled).send().expect("sends");
+            }
+        }
+        lapi.wait(&handled, 50 * n as i32).expect("all are handled");
+        // What handlers sent is fenced as what this task sends.
+        lapi.gfence().expect("nothing is wrong");
+        assert_eq!(sum.load(Ordering::Relaxed), n * (50 * 103 + (0..50).map(|round| round % 3).sum::<usize>()), "{me}");
+        lapi.finish().expect("finishes");
+    });
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused_and_holds_nothing() {
+    run("refused", |builder| {
+        let lapi = Lapi::start(builder).expect("starts");
+        for index in [0, 256] {
+            assert_eq!(lapi.handler(index, |_, _| Answer::discard()), Err(Code(codes::ADDR_HNDL_RANGE)));
+        }
+        let (counter, data) = (Arc::new(Counter::new()), Arc::new(vec![1; 100_000]));
+        let n = lapi.size();
+        let send = |to, index, header: &[u8]| {
+            let message = lapi.message(to, index).header(header).data(Arc::clone(&data));
+            message.origin(&counter).completion(&counter).send()
+        };
+        assert_eq!(send(n, 1, &[]), Err(Code(codes::TGT)));
+        assert_eq!(send(usize::MAX, 1, &[]), Err(Code(codes::TGT)));
+        assert_eq!(send(0, 0, &[]), Err(Code(codes::HDR_HNDLR_NULL)));
+        assert_eq!(send(0, 256, &[]), Err(Code(codes::HDR_HNDLR_NULL)));
+        assert_eq!(send(0, 1, &[0; 3]), Err(Code(codes::UHDR_LEN)));
+        assert_eq!(send(0, 1, &[0; 2000]), Err(Code(codes::UHDR_LEN)));
+        assert_eq!((counter.value(), Arc::strong_count(&counter), Arc::strong_count(&data)), (0, 1, 1));
+        assert!(Code(codes::TGT).to_string().ends_with("(LAPI code 428)"), "{}", Code(codes::TGT));
+        lapi.gfence().expect("nothing was sent");
+        lapi.finish().expect("finishes");
+    });
+}
+
+#[test]
+fn handlers_can_neither_block_nor_enter_a_collective() {
+    const PRELUDE: &str = "#![allow(unused)]\n\
+        use std::rc::Rc;\n\
+        use bellwether_runtime::vocabulary::lapi::{Answer, Counter, Lapi};\n";
+    const RIGHT: &str = "pub fn program(lapi: Rc<Lapi>) {
+        lapi.handler(5, move |context, _| {
+            let _ = context.send(0, 5, &[], &[]);
+            Answer::discard().then(|context, _| drop(context.send(0, 5, &[], &[])))
+        });
+        lapi.gfence();
+    }";
+    let case = |name, code, says, wrong| Case { name, code, says, items: true, wrong, right: RIGHT };
+    let cases = [
+        case(
+            "enters_a_collective",
+            "E0599",
+            "no method named `gfence`",
+            "pub fn program(lapi: Rc<Lapi>) {
+                lapi.handler(5, move |context, _| { context.gfence(); Answer::discard() });
+            }",
+        ),
+        case(
+            "blocks",
+            "E0599",
+            "no method named `wait`",
+            "pub fn program(lapi: Rc<Lapi>) {
+                lapi.handler(5, move |_, _| Answer::discard().then_inline(|context, _| {
+                    context.wait(&Counter::new(), 1);
+                }));
+            }",
+        ),
+        case(
+            "has_the_handle",
+            "E0277",
+            "cannot be sent between threads safely",
+            "pub fn program(lapi: Rc<Lapi>) {
+                let own = Rc::clone(&lapi);
+                lapi.handler(5, move |_, _| { own.gfence(); Answer::discard() });
+            }",
+        ),
+    ];
+    fixture::check("lapi_handlers", PRELUDE, "", false, &cases);
+}
