@@ -1,6 +1,7 @@
 //! The command `bellwether`: starts parallel jobs on this machine and shows what the machine offers.
 
 mod bench;
+mod cc;
 mod columns;
 mod example;
 mod info;
@@ -21,6 +22,7 @@ use clap::{CommandFactory, Parser, Subcommand};
   bellwether run -n 4 --example heat2d
   bellwether info
   bellwether bench put am
+  bellwether cc -o hello hello.c
   bellwether man | man -l -")]
 struct Cli {
     #[command(subcommand)]
@@ -32,6 +34,9 @@ enum Command {
     Run(run::Run),
     Info(info::Info),
     Bench(bench::Bench),
+    Cc(cc::Cc),
+    #[command(name = "c++")]
+    Cxx(cc::Cxx),
     Completions(manual::Completions),
     Man(manual::Manual),
 }
@@ -41,6 +46,8 @@ fn main() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Info(info) => info.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Cc(cc) => cc.run(),
+        Command::Cxx(cxx) => cxx.run(),
         Command::Completions(completions) => completions.run(Cli::command()),
         Command::Man(manual) => manual.run(Cli::command()),
     });
