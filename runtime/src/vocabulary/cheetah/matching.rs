@@ -1,14 +1,15 @@
 //! Cheetah's matching handlers: a send and a request meet by handler object, context and tag, whichever comes first.
 
-use std::collections::{HashMap, VecDeque};
-use std::rc::Rc;
+mod meeting;
 
 use serde::de::DeserializeOwned;
 
-use super::{Controller, Inner};
+pub(super) use self::meeting::{Matching, install};
+
+use self::meeting::{Key, Request, TAG};
+use super::Controller;
 use crate::error::{Error, Result};
 use crate::message::id;
-use crate::world::World;
 
 /// How a value of type `T` travels, chosen by a tag type, so that one type may have several ways.
 pub trait Serialize<T> {
@@ -56,56 +57,13 @@ impl<T: serde::Serialize + DeserializeOwned> Serialize<T> for Postcard {
     }
 }
 
-/// Handler object, context, tag.
-type Key = (u64, usize, i32);
-type Request = Box<dyn FnOnce(&[u8]) -> std::result::Result<(), String>>;
-
-/// What waits for its counterpart.
-#[derive(Default)]
-pub(super) struct Matching {
-    objects: u64,
-    messages: HashMap<Key, VecDeque<Box<[u8]>>>,
-    requests: HashMap<Key, VecDeque<Request>>,
-}
-
-/// Bytes of the tag, before the value.
-const TAG: usize = 8;
-
-/// Sets what runs when a value arrives.
-pub(super) fn install(world: &Rc<World>, inner: &Rc<Inner>) {
-    let weak = Rc::downgrade(inner);
-    world.messages().set_handler(id::MATCHING, move |_, message| {
-        let Some(inner) = weak.upgrade() else { return };
-        let from = message.from;
-        let outcome = match message.data().split_at_checked(8 + TAG) {
-            Some((head, value)) => {
-                let word = |at: usize| u64::from_ne_bytes(head[at..at + 8].try_into().expect("eight bytes"));
-                arrive(&inner, (word(0), from, word(8) as i32), value)
-            }
-            None => Err("a value without a tag".into()),
-        };
-        if let (Err(why), Some(world)) = (outcome, &*inner.world.borrow()) {
-            world.engine().set_fault(Error::BadMessage { from, why });
-        }
-    });
-}
-
-/// A value meets its request, or waits for it.
-fn arrive(inner: &Inner, key: Key, value: &[u8]) -> std::result::Result<(), String> {
-    let request = {
-        let mut matching = inner.matching.borrow_mut();
-        let request = take(&mut matching.requests, key);
-        if request.is_none() {
-            matching.messages.entry(key).or_default().push_back(value.into());
-        }
-        request
-    };
-    request.map_or(Ok(()), |request| request(value))
-}
-
 /// A meeting point: messages sent through one object meet only requests made through the same object.
 ///
 /// Objects are the same on all contexts by the order in which they are made.
+///
+/// The functions of requests run inside [`MatchingHandler::request`], [`Controller::poll`], [`Controller::wait`] and
+/// [`Controller::barrier`], one after the other and never inside another function: a function whose value is here when another
+/// function requests it runs when that one has returned. They may send and request, but not wait.
 #[derive(Debug, Clone)]
 pub struct MatchingHandler {
     controller: Controller,
@@ -118,11 +76,9 @@ impl MatchingHandler {
     /// # Errors
     /// As [`Controller::barrier`].
     pub fn new(controller: &Controller) -> Result<MatchingHandler> {
-        let object = {
-            let mut matching = controller.inner("MatchingHandler")?.matching.borrow_mut();
-            matching.objects += 1;
-            matching.objects
-        };
+        let inner = controller.inner("MatchingHandler")?;
+        inner.check_may_wait("MatchingHandler")?;
+        let object = inner.matching.next_object();
         controller.barrier()?;
         Ok(MatchingHandler { controller: controller.clone(), object })
     }
@@ -146,14 +102,16 @@ impl MatchingHandler {
         let world = self.controller.world("send")?;
         world.engine().check_rank(to, "send")?;
         world.engine().send_in_order(to, id::MATCHING, self.object, &bytes)?;
+        let _held = self.controller.inner("send")?.matching.hold();
         world.poll().map(drop)
     }
 
-    /// Runs `handler` with the next value that `from` sends under `tag`: now if it is here, else when it comes. What
+    /// Runs `handler` with the next value that `from` sends under `tag`: now if it is here and no function runs, else later. What
     /// the handler needs locally it captures.
     ///
     /// # Errors
-    /// [`Error::BadMessage`] if the value is here and is not a `T`; as [`Controller::poll`].
+    /// [`Error::BadMessage`] if the handler would run now and the value is not a `T`; as [`Controller::poll`], which tells of a value that
+    /// comes later and is not a `T`.
     pub fn request<T, F>(&self, from: usize, tag: i32, handler: F) -> Result<()>
     where
         T: serde::Serialize + DeserializeOwned + 'static,
@@ -181,42 +139,24 @@ impl MatchingHandler {
             S::cleanup(value);
             Ok(())
         });
-        let key = (self.object, from, tag);
-        let message = {
-            let mut matching = self.controller.inner("request")?.matching.borrow_mut();
-            match take(&mut matching.messages, key) {
-                Some(message) => message,
-                None => {
-                    matching.requests.entry(key).or_default().push_back(request);
-                    return Ok(());
-                }
-            }
-        };
-        request(&message).map_err(|why| Error::BadMessage { from, why })
+        self.controller.inner("request")?.request((self.object, from, tag), request)
     }
 
     /// Requests to `context` that wait for their message, over all tags.
     pub fn actions(&self, context: usize) -> usize {
-        self.count(context, |matching| matching.requests.iter().map(|(key, queue)| (*key, queue.len())).collect())
+        self.count(context, Matching::requests)
     }
 
     /// Messages from `context` that wait for their request, over all tags.
     pub fn messages(&self, context: usize) -> usize {
-        self.count(context, |matching| matching.messages.iter().map(|(key, queue)| (*key, queue.len())).collect())
+        self.count(context, Matching::messages)
     }
 
-    fn count(&self, context: usize, lengths: impl Fn(&Matching) -> Vec<(Key, usize)>) -> usize {
-        let Ok(inner) = self.controller.inner("count") else { return 0 };
-        let lengths = lengths(&inner.matching.borrow());
-        lengths.iter().filter(|(key, _)| (key.0, key.1) == (self.object, context)).map(|(_, length)| length).sum()
+    fn count(&self, context: usize, count: impl Fn(&Matching, &dyn Fn(&Key) -> bool) -> usize) -> usize {
+        let ours = |key: &Key| (key.0, key.1) == (self.object, context);
+        self.controller.inner("count").map_or(0, |inner| count(&inner.matching, &ours))
     }
 }
 
-fn take<T>(queues: &mut HashMap<Key, VecDeque<T>>, key: Key) -> Option<T> {
-    let queue = queues.get_mut(&key)?;
-    let first = queue.pop_front();
-    if queue.is_empty() {
-        queues.remove(&key);
-    }
-    first
-}
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -118,7 +118,7 @@ pub struct Controller(Option<Rc<Inner>>);
 
 struct Inner {
     world: RefCell<Option<Rc<World>>>,
-    matching: RefCell<Matching>,
+    matching: Matching,
 }
 
 impl Controller {
@@ -175,7 +175,7 @@ impl Controller {
     /// As [`World::start`].
     pub fn setup_with(builder: Builder) -> Result<Controller> {
         let world = Rc::new(builder.open_table().start()?);
-        let inner = Rc::new(Inner { world: RefCell::new(Some(Rc::clone(&world))), matching: RefCell::default() });
+        let inner = Rc::new(Inner { world: RefCell::new(Some(Rc::clone(&world))), matching: Matching::default() });
         matching::install(&world, &inner);
         SET_UP.set(Rc::downgrade(&inner));
         Ok(Controller(Some(inner)))
@@ -196,7 +196,15 @@ impl Controller {
 
     /// The world, after a poll: puts and gets of the world itself do not poll where they need no message.
     fn polled(&self, operation: &'static str) -> Result<Rc<World>> {
+        let _held = self.inner(operation)?.matching.hold();
         self.world(operation).and_then(|world| world.engine().poll().map(|_| world))
+    }
+
+    /// The world, for a call that may wait and runs functions of matching handlers, and so is not made inside one.
+    fn waiting_world(&self, operation: &'static str) -> Result<Rc<World>> {
+        let world = self.world(operation)?;
+        self.inner(operation)?.check_may_wait(operation)?;
+        Ok(world)
     }
 
     /// The world underneath, for everything that Cheetah does not have.
@@ -240,6 +248,7 @@ impl Controller {
         local_bell: Option<&Bell>,
         remote_bell: Option<usize>,
     ) -> Result<()> {
+        let _held = self.inner("put")?.matching.hold();
         let bells = RawBells { local: local_bell.map(|bell| &bell.0), remote: remote_bell };
         // SAFETY: the caller's word.
         unsafe { self.polled("put")?.put_address(context, remote, source, bells) }
@@ -262,6 +271,7 @@ impl Controller {
         local_bell: Option<&Bell>,
         remote_bell: Option<usize>,
     ) -> Result<()> {
+        let _held = self.inner("get")?.matching.hold();
         let bells = RawBells { local: local_bell.map(|bell| &bell.0), remote: remote_bell };
         // SAFETY: the caller's word.
         unsafe { self.polled("get")?.get_address(context, remote, local, length, bells) }
@@ -353,6 +363,7 @@ impl Controller {
         local_bell: Option<&Bell>,
     ) -> Result<()> {
         let world = self.world("ainvoke")?;
+        let _held = self.inner("ainvoke")?.matching.hold();
         world.messages().post_to_function(context, HandlerId::from_number(function), buffer)?;
         if let Some(bell) = local_bell {
             bell.ring();
@@ -386,6 +397,7 @@ impl Controller {
         local_bell: Option<&Bell>,
     ) -> Result<bool> {
         let world = self.world("try_ainvoke")?;
+        let _held = self.inner("try_ainvoke")?.matching.hold();
         let sent = world.messages().try_post_to_function(context, HandlerId::from_number(function), buffer)?;
         if let Some(bell) = local_bell.filter(|_| sent) {
             bell.ring();
@@ -400,7 +412,7 @@ impl Controller {
     /// As [`World::barrier`]; [`Error::RanksDiffer`].
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
-        let world = self.world("barrier")?;
+        let world = self.waiting_world("barrier")?;
         world.messages().seal();
         world.barrier()?;
         (0..world.size()).try_for_each(|rank| world.messages().verify(rank))
@@ -420,7 +432,7 @@ impl Controller {
     /// As [`World::wait_until`].
     #[track_caller]
     pub fn wait(&self, bell: &Bell, count: i32) -> Result<()> {
-        let world = self.world("wait")?;
+        let world = self.waiting_world("wait")?;
         // Also where the bell has rung already: every call makes progress.
         world.engine().poll()?;
         let ready = || bell.0.load(Ordering::Acquire) >= count;
@@ -433,7 +445,7 @@ impl Controller {
     /// As [`Controller::wait`], and [`Error::TimedOut`].
     #[track_caller]
     pub fn wait_for(&self, bell: &Bell, count: i32, limit: Duration) -> Result<()> {
-        let world = self.world("wait_for")?;
+        let world = self.waiting_world("wait_for")?;
         world.engine().poll()?;
         world.wait_until_for(limit, || bell.0.load(Ordering::Acquire) >= count)
     }
@@ -446,15 +458,14 @@ impl Controller {
     /// Where no collective call can be made, inside a function or another such call, nothing has happened, and the controller stays
     /// valid.
     pub fn finalize(&self) -> Result<()> {
-        let world = self.world("finalize")?;
+        let world = self.waiting_world("finalize")?;
         world.check_may_begin("finalize")?;
         world.messages().seal();
         let done = world.last_barrier().and_then(|()| world.messages().check_none_early());
         let inner = self.inner("finalize")?;
         inner.world.borrow_mut().take();
         // Requests may hold the controller, and would keep it for ever.
-        let unmet = std::mem::take(&mut *inner.matching.borrow_mut());
-        drop(unmet);
+        inner.matching.clear();
         done
     }
 }

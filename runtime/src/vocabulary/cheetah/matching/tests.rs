@@ -1,0 +1,147 @@
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::Threads;
+
+/// Requests that functions make one inside the other. A stack frame of each would be more than `STACK`.
+const CHAIN: u32 = 200_000;
+const STACK: usize = 512 << 10;
+
+/// Runs `program` as the only context, on a thread with a small stack.
+fn alone(program: fn(&Controller)) {
+    let thread = std::thread::Builder::new().stack_size(STACK).spawn(move || {
+        let controller = Controller::setup(&mut vec!["alone".into()]).expect("one context");
+        program(&controller);
+        controller.finalize().expect("nothing is left");
+    });
+    thread.expect("starts").join().expect("ends");
+}
+
+/// Requests the next value, which its function does again, until there was `CHAIN`.
+fn follow(matching: &MatchingHandler, seen: &Rc<Cell<u32>>) {
+    let (again, count) = (matching.clone(), Rc::clone(seen));
+    let request = matching.request(0, 1, move |value: &mut u32| {
+        assert_eq!(*value, count.get(), "in order");
+        count.set(*value + 1);
+        if count.get() < CHAIN {
+            follow(&again, &count);
+        }
+    });
+    request.expect("request");
+}
+
+#[test]
+fn a_chain_of_requests_inside_functions_takes_no_stack() {
+    alone(|controller| {
+        let matching = MatchingHandler::new(controller).expect("alone");
+        (0..CHAIN).for_each(|value| matching.send(0, 1, &value).expect("send"));
+        while matching.messages(0) < CHAIN as usize {
+            controller.poll().expect("polls");
+        }
+        let seen = Rc::new(Cell::new(0));
+        follow(&matching, &seen);
+        assert_eq!(seen.get(), CHAIN, "the call that ran the first function ran the others");
+    });
+}
+
+/// The same inside a poll: the first request is there before its value.
+#[test]
+fn a_chain_that_a_message_begins_takes_no_stack() {
+    alone(|controller| {
+        let matching = MatchingHandler::new(controller).expect("alone");
+        let (seen, begin) = (Rc::new(Cell::new(0)), matching.clone());
+        let count = Rc::clone(&seen);
+        matching.request(0, 2, move |(): &mut ()| follow(&begin, &count)).expect("request");
+        (0..CHAIN).for_each(|value| matching.send(0, 1, &value).expect("send"));
+        while matching.messages(0) < CHAIN as usize {
+            controller.poll().expect("polls");
+        }
+        matching.send(0, 2, &()).expect("send");
+        while seen.get() < CHAIN {
+            controller.poll().expect("polls");
+        }
+    });
+}
+
+#[test]
+fn functions_run_one_after_the_other_in_the_order_of_their_meeting() {
+    alone(|controller| {
+        let matching = MatchingHandler::new(controller).expect("alone");
+        let log: Rc<RefCell<Vec<String>>> = Rc::default();
+        for tag in 1..=3 {
+            matching.send(0, tag, &tag).expect("send");
+        }
+        while matching.messages(0) < 3 {
+            controller.poll().expect("polls");
+        }
+        let (inner, inside, waits) = (Rc::clone(&log), matching.clone(), controller.clone());
+        let outer = matching.request(0, 1, move |_: &mut i32| {
+            inner.borrow_mut().push("1 begins".into());
+            for tag in [3, 2] {
+                let log = Rc::clone(&inner);
+                let request = inside.request(0, tag, move |value: &mut i32| log.borrow_mut().push(value.to_string()));
+                request.expect("request");
+            }
+            let bell = crate::vocabulary::cheetah::Bell::new();
+            for refused in
+                [waits.barrier(), waits.wait(&bell, 1), waits.finalize(), MatchingHandler::new(&waits).map(drop)]
+            {
+                let error = refused.expect_err("a function does not wait");
+                assert!(error.to_string().contains("handler"), "{error}");
+            }
+            inner.borrow_mut().push("1 ends".into());
+        });
+        outer.expect("request");
+        assert_eq!(*log.borrow(), ["1 begins", "1 ends", "3", "2"]);
+        // Objects that were refused have no number.
+        assert_eq!(MatchingHandler::new(controller).expect("alone").object, matching.object + 1);
+    });
+}
+
+/// Rank 1 polls in `send`, `ainvoke` and `put` until the value has met its request; the function runs in the next `poll`.
+#[test]
+fn calls_that_only_send_run_no_function() {
+    let job = Threads::new(2).deadline(Duration::from_secs(60));
+    let asked = AtomicI32::new(-1);
+    let done = job.build(|builder| {
+        let controller = Controller::setup_with(builder).expect("set up");
+        let nothing = controller.register_function(|_, _, _, _| {}).expect("registered");
+        let matching = MatchingHandler::new(&controller).expect("both");
+        let (me, log) = (controller.mycontext().expect("valid"), Rc::new(Cell::new(0)));
+        if me == 0 {
+            for tag in 0..3 {
+                let world = controller.as_world().expect("valid");
+                world.wait_until(|| asked.load(Ordering::Acquire) >= tag).expect("it asks");
+                matching.send(1, tag, &7).expect("send");
+            }
+        } else {
+            for tag in 0..3 {
+                let seen = Rc::clone(&log);
+                matching.request(0, tag, move |value: &mut i32| seen.set(seen.get() + *value)).expect("request");
+                let before = log.get();
+                asked.store(tag, Ordering::Release);
+                let mut word = 0u64;
+                while matching.actions(0) > 0 {
+                    match tag {
+                        0 => matching.send(1, 9, &1).expect("send"),
+                        1 => controller.ainvoke(1, nothing, &[], None).expect("ainvoke"),
+                        // SAFETY: our own word.
+                        _ => unsafe {
+                            controller.put(1, (&raw mut word).expose_provenance(), &[1; 8], None, None).expect("put")
+                        },
+                    }
+                    std::thread::yield_now();
+                }
+                assert_eq!(log.get(), before, "tag {tag}: a function ran in a call that only sends");
+                controller.poll().expect("polls");
+                assert_eq!(log.get(), before + 7, "tag {tag}");
+            }
+        }
+        controller.barrier().expect("both");
+        controller.finalize().expect("both");
+    });
+    done.expect("ranks start");
+}
