@@ -245,6 +245,6 @@ pub(super) fn l65(task: &Task) {
             });
         }
     });
-    assert_eq!(counters.map(|counter| counter.value()), [1, 0, 0, 0]);
+    assert_eq!(counters.each_ref().map(Counter::value), [1, 0, 0, 0]);
     task.term(handle);
 }

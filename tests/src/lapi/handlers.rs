@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::ThreadId;
 
 use bellwether_runtime::vocabulary::lapi::raw::{self, CompletionHandler, Handle, ReturnInfo};
@@ -78,12 +78,26 @@ static SEEN: Mutex<Option<HashMap<Handle, Arc<Mutex<Seen>>>>> = Mutex::new(None)
 
 /// What the handlers of `handle` have seen.
 pub(super) fn seen(handle: Handle) -> Arc<Mutex<Seen>> {
-    let mut all = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = locked(&SEEN);
     Arc::clone(all.get_or_insert_default().entry(handle).or_default())
 }
 
 pub(super) fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(seen)
+}
+
+/// The thread sanitizer does not see the order of locks that wait: they run precompiled code.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    if cfg!(bellwether_tsan) {
+        loop {
+            match mutex.try_lock() {
+                Ok(lock) => return lock,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        }
+    }
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) struct Parameter {

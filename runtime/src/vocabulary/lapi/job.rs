@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::domain::Domain;
 use super::{codes, port};
@@ -29,12 +29,12 @@ struct Shared {
 
 impl Home {
     fn take(&self) -> Option<World> {
-        let parked = self.0.world.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let parked = port::lock(&self.0.world).take();
         parked.map(|Parked(world)| world)
     }
 
     fn put(&self, world: World) {
-        *self.0.world.lock().unwrap_or_else(PoisonError::into_inner) = Some(Parked(world));
+        *port::lock(&self.0.world) = Some(Parked(world));
     }
 
     /// Takes the world back from a handle that has ended.
@@ -108,7 +108,7 @@ impl Job {
 
     /// This task's number and how many there are, between two handles; 0 and 0 while there is a handle.
     pub fn place(&self) -> (usize, usize) {
-        let parked = self.home.0.world.lock().unwrap_or_else(PoisonError::into_inner);
+        let parked = port::lock(&self.home.0.world);
         parked.as_ref().map_or((0, 0), |Parked(world)| (world.rank(), world.size()))
     }
 

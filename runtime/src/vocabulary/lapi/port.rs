@@ -47,6 +47,21 @@ unsafe impl Send for Port {}
 
 static PORTS: [Port; SLOTS] = [const { Port::new() }; SLOTS];
 
+/// Locks. Where std's locks wait they run precompiled code, without the marks that the thread sanitizer looks for: in its builds this
+/// tries until it has the lock.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    #[cfg(bellwether_tsan)]
+    loop {
+        match mutex.try_lock() {
+            Ok(lock) => return lock,
+            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    #[cfg(not(bellwether_tsan))]
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A number of this thread that no other living thread has. Not 0.
 fn token() -> usize {
     thread_local!(static TOKEN: u8 = const { 0 });
@@ -108,10 +123,10 @@ impl Port {
             Err(TryLockError::WouldBlock) => {
                 // Before the wake-up: an owner that announces its sleep looks here once more.
                 self.contenders.fetch_add(1, Ordering::SeqCst);
-                if let Some(wake) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+                if let Some(wake) = &*lock(&self.waker) {
                     wake();
                 }
-                let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+                let lock = lock(&self.lock);
                 self.contenders.fetch_sub(1, Ordering::SeqCst);
                 lock
             }
@@ -188,13 +203,13 @@ struct Marked(usize);
 
 impl Drop for Marked {
     fn drop(&mut self) {
-        TAKEN.lock().unwrap_or_else(PoisonError::into_inner)[self.0] = false;
+        lock(&TAKEN)[self.0] = false;
     }
 }
 
 /// Marks a free port.
 fn mark() -> Option<Marked> {
-    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut taken = lock(&TAKEN);
     let is_free = |slot: usize| {
         let Ok(_lock) = PORTS[slot].lock.try_lock() else { return false };
         // SAFETY: this thread has the lock.
@@ -207,7 +222,7 @@ fn mark() -> Option<Marked> {
 
 /// Ends the sleep of the thread that is in the port of this handle.
 pub(super) fn wake(handle: u32) {
-    if let Some(wake) = &*split(handle).0.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(wake) = &*lock(&split(handle).0.waker) {
         wake();
     }
 }
@@ -226,7 +241,7 @@ pub(super) fn occupy(make: impl FnOnce(u32) -> Result<(Rc<Domain>, Waker), i32>)
     let handle = generation * SLOTS as u32 + slot as u32;
     let (domain, waker) = make(handle)?;
     let _lock = port.acquire();
-    *port.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
+    *lock(&port.waker) = Some(waker);
     // SAFETY: this thread has the lock.
     unsafe { *port.domain.get() = Some(domain) };
     port.generation.store(generation, Ordering::Relaxed);
@@ -248,7 +263,7 @@ pub(super) fn vacate(handle: u32) -> Result<Rc<Domain>, i32> {
     // SAFETY: this thread has the lock, and no other right to the domain: it is not nested, and `entered` is not used any more.
     let taken = unsafe { (*port.domain.get()).take() };
     debug_assert!(taken.as_deref().is_some_and(|taken| std::ptr::eq(taken, domain)));
-    *port.waker.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    *lock(&port.waker) = None;
     drop(entered);
     taken.ok_or(codes::HNDL_INVALID)
 }

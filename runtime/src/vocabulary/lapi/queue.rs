@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use super::types::{CompletionHandler, Handle};
@@ -45,7 +45,7 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn push(&self, work: Work) {
         self.left.fetch_add(1, Ordering::Relaxed);
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(work);
+        port::lock(&self.waiting).push_back(work);
         self.changed.notify_one();
     }
 
@@ -56,7 +56,7 @@ impl Queue {
     }
 
     pub(super) fn pop(&self) -> Option<Work> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        port::lock(&self.waiting).pop_front()
     }
 
     /// Runs a handler, and then moves the counters of its message. The calling thread is in no port.
@@ -83,20 +83,30 @@ impl Queue {
     /// Ends the thread when the handler that it runs has returned.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Release);
-        drop(self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(port::lock(&self.waiting));
         self.changed.notify_all();
+    }
+
+    /// Waits until something is pushed, or the queue ends.
+    fn wait<'a>(&'a self, waiting: MutexGuard<'a, VecDeque<Work>>) -> MutexGuard<'a, VecDeque<Work>> {
+        if cfg!(bellwether_tsan) {
+            drop(waiting);
+            std::thread::yield_now();
+            return port::lock(&self.waiting);
+        }
+        self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner)
     }
 
     fn work(&self, handle: Handle) {
         loop {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = port::lock(&self.waiting);
             let work = loop {
                 if self.over.load(Ordering::Acquire) {
                     return;
                 }
                 match waiting.pop_front() {
                     Some(work) => break work,
-                    None => waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+                    None => waiting = self.wait(waiting),
                 }
             };
             drop(waiting);
