@@ -45,7 +45,14 @@ fn all_figures_have_all_fields() {
         "poll",
         "footprint",
     ] {
-        let line = lines.iter().find(|line| line["bench"] == name).unwrap_or_else(|| panic!("no {name}: {done:?}"));
+        let Some(line) = lines.iter().find(|line| line["bench"] == name) else {
+            // On a busy machine two threads may never run at one time: then the command says so, and has no figure.
+            assert!(
+                done.err.contains(&format!("bench: {name}: ")) && done.err.contains("left out"),
+                "no {name}: {done:?}"
+            );
+            continue;
+        };
         for field in ["ranks", "size", "value", "p10", "p90"] {
             assert!(line[field].is_number(), "{field} of {line}");
         }

@@ -22,8 +22,9 @@ pub struct Code(pub i32);
 ///
 /// # Examples
 /// ```
-/// use bellwether_runtime::Threads;
-/// use bellwether_runtime::vocabulary::lapi::{Answer, Counter, Lapi};
+/// # mod bellwether { pub use bellwether_runtime::{Threads, vocabulary::lapi}; }
+/// use bellwether::Threads;
+/// use bellwether::lapi::{Answer, Counter, Lapi};
 /// use std::sync::{Arc, Mutex};
 ///
 /// let sums = Threads::new(2).build(|builder| {
