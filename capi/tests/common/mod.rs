@@ -66,7 +66,8 @@ pub fn compile(compiler: &str, flags: &[&str], source: &str, link: Link) -> Prog
     cc.arg(here().join("tests/programs").join(source)).arg("-o").arg(&path);
     match link {
         Link::Shared => {
-            let mut rpath = OsString::from("-Wl,-rpath,");
+            // Without new tags, this folder comes before those of LD_LIBRARY_PATH: there cargo names folders of another build.
+            let mut rpath = OsString::from("-Wl,--disable-new-dtags,-rpath,");
             rpath.push(built());
             cc.arg("-L").arg(built()).arg("-lbellwether").arg(rpath).arg("-lpthread");
         }
