@@ -16,7 +16,7 @@ pub const LIMIT: Duration = Duration::from_secs(100);
 
 /// Names the folder that holds the libraries and the launcher where they are built already. Else the first test builds them:
 /// cargo builds no shared library for the tests of its package.
-const BUILT: &str = "BELLWETHER_C_BUILD";
+const BUILT: &str = "C_PROGRAMS_BUILD";
 
 /// The folder of the libraries and of the command `bellwether`.
 pub fn built() -> &'static Path {
