@@ -38,22 +38,22 @@ pub fn tell(world: &World, source: Source, found: &Found<'_>, check: bool) -> Re
     let ranks = world.size();
     let plural = if ranks == 1 { "" } else { "s" };
     say!("graph     {name}: {} vertices, {} edges, {ranks} rank{plural}", graph.vertices, graph.edges);
-    say!("{:>7}  {:>10}  {:>12}  {:>14}", "level", "direction", "frontier", "edges looked at");
+    say!("{:>7}  {:>10}  {:>12}  {:>14}", "level", "direction", "frontier", "edges examined at");
     for (level, step) in steps.iter().enumerate() {
         let direction = match step.direction {
             Direction::TopDown => "top-down",
             Direction::BottomUp => "bottom-up",
         };
-        say!("{level:>7}  {direction:>10}  {:>12}  {:>14}", step.frontier, step.looked);
+        say!("{level:>7}  {direction:>10}  {:>12}  {:>14}", step.frontier, step.examined);
     }
     let reached = steps.iter().map(|step| step.frontier).sum::<u64>();
     let (last, unreached) = (steps.len().saturating_sub(1), graph.vertices as u64 - reached);
     say!("reached   {reached} vertices from vertex {root}, up to level {last}; {unreached} not reached");
-    let looked = steps.iter().map(|step| step.looked).sum::<u64>();
+    let examined = steps.iter().map(|step| step.examined).sum::<u64>();
     let rate = found.edges as f64 / found.time.as_secs_f64() / 1e6;
     say!("searched  {} edges in {}: {rate:.1} million edges per second", found.edges, seconds(found.time));
-    let part = looked as f64 / (2 * found.edges).max(1) as f64;
-    say!("          looked at {looked} ends of edges, {:.0} % of all that were reached", 100.0 * part);
+    let part = examined as f64 / (2 * found.edges).max(1) as f64;
+    say!("          examined at {examined} ends of edges, {:.0} % of all that were reached", 100.0 * part);
 
     if found.violations != Violations::default() {
         return Err(failed(format!("no breadth-first tree: {:?}", found.violations)));

@@ -22,11 +22,11 @@ fn main() -> ExitCode {
     job::main(run)
 }
 
-/// What the arguments make of the results.
+/// How the report judges the results.
 pub struct Told {
-    /// The solution is known, and compared with.
+    /// The exact solution is known; the report compares with it.
     pub known: bool,
-    /// The iterations are only measured: it is no failure if they did not suffice.
+    /// The number of iterations is fixed, to measure time; missing the tolerance is no failure.
     pub measured: bool,
 }
 

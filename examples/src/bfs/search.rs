@@ -1,13 +1,13 @@
 //! Direction-switching breadth-first search (Beamer, Asanovic and Patterson, 2012).
 //!
-//! *Top-down*: each rank takes its vertices of the frontier and looks at all their neighbours, wherever they live. The one
-//! that swaps itself in as the parent of an unreached vertex, by a one-sided compare-and-swap, appends that vertex to its
-//! owner's queue: a fetch-and-add takes a place, a put fills it. The owner does nothing for this.
+//! *Top-down*: each rank takes its vertices of the frontier and examines all their neighbours, on whatever rank. The rank
+//! whose one-sided compare-and-swap sets the parent of an unreached vertex appends that vertex to its owner's queue: a
+//! fetch-and-add takes a place, a put fills it. The owner does nothing for this.
 //!
-//! *Bottom-up*: the frontier is made known to all as a bitmap, and each rank looks for a parent for each of its unreached
-//! vertices, up to the first one it finds. That looks at far fewer edges when most of the graph is in the frontier.
+//! *Bottom-up*: the frontier is distributed as a bitmap by an allgather, and each rank searches a parent for each of its
+//! unreached vertices, up to the first one it finds. That examines far fewer edges when most of the graph is in the frontier.
 //!
-//! Who becomes a vertex' parent depends on who is first; at which level it is found does not.
+//! A vertex's parent depends on timing; its level does not.
 
 use std::time::Duration;
 
@@ -16,36 +16,36 @@ use bellwether::{GlobalArray, Result, Symmetric, World};
 
 use super::graph::{self, Graph};
 
-/// The parent and the level of what was not reached.
+/// Parent and level of an unreached vertex.
 pub const NONE: u32 = u32::MAX;
 
-/// Which way to look along edges.
+/// Direction in which edges are examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the frontier to its neighbours.
     TopDown,
-    /// From what is not reached to the frontier.
+    /// From unreached vertices to the frontier.
     BottomUp,
 }
 
 /// When to switch.
 #[derive(Clone, Copy, Debug)]
 pub struct Switch {
-    /// Go bottom-up when the edges of the frontier are more than those of all unreached vertices over this. 0: never.
+    /// Go bottom-up if edges(frontier) > edges(unreached) / alpha. 0: never.
     pub alpha: f64,
-    /// Go top-down again when the frontier has less than all vertices over this.
+    /// Go top-down again if the frontier has fewer than vertices / beta vertices.
     pub beta: f64,
 }
 
 /// What happened at one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// How the next level was looked for.
+    /// How the next level was searched.
     pub direction: Direction,
     /// Vertices of this level.
     pub frontier: u64,
-    /// Edges looked at for the next one.
-    pub looked: u64,
+    /// Edges examined for the next one.
+    pub examined: u64,
 }
 
 /// What a search has found.
@@ -90,14 +90,14 @@ pub fn search(world: &World, graph: &Graph, root: usize, switch: Switch) -> Resu
         }
         edges += sums[1];
         let direction = choose(switch, graph.vertices, &steps, sums);
-        let looked = match direction {
+        let examined = match direction {
             Direction::TopDown => search.top_down(&frontier)?,
             Direction::BottomUp => search.bottom_up(&frontier, levels.local())?,
         };
-        let mut looked = [looked];
-        world.allreduce_sum(&mut looked)?;
+        let mut examined = [examined];
+        world.allreduce_sum(&mut examined)?;
         frontier = search.next()?;
-        steps.push(Step { direction, frontier: sums[0], looked: looked[0] });
+        steps.push(Step { direction, frontier: sums[0], examined: examined[0] });
     }
     let time = world.elapsed() - start;
     Ok(Tree { parents: search.parents.localize(world)?, levels, steps, edges: edges / 2, time })
@@ -108,7 +108,7 @@ fn choose(switch: Switch, vertices: usize, steps: &[Step], [frontier, edges, unr
     let large = frontier as f64 >= vertices as f64 / switch.beta;
     let up = match steps.last() {
         Some(Step { direction: Direction::BottomUp, .. }) => large,
-        // A frontier that shrinks is near the end, where bottom-up would look at much for little.
+        // A frontier that shrinks is near the end, where bottom-up would examine many edges for few vertices.
         last => {
             let grows = last.is_none_or(|last| frontier > last.frontier);
             grows && edges as f64 * switch.alpha > unreached as f64
@@ -147,20 +147,20 @@ impl<'a> Search<'a> {
         Ok(vec![root as u32])
     }
 
-    /// Returns the number of edges looked at.
+    /// Returns the number of edges examined.
     fn top_down(&self, frontier: &[u32]) -> Result<u64> {
-        let mut looked = 0;
+        let mut examined = 0;
         for from in frontier {
             for to in self.graph.neighbours(*from as usize) {
-                looked += 1;
+                examined += 1;
                 let vertex = *to as usize;
-                // Most have been reached already, and a look is cheaper than an attempt.
+                // Most have been reached already, and a get is cheaper than a compare-and-swap.
                 if self.parents.get(vertex)? == NONE && self.parents.compare_swap(vertex, NONE, *from)? == NONE {
                     self.append(vertex)?;
                 }
             }
         }
-        Ok(looked)
+        Ok(examined)
     }
 
     /// Appends a vertex to its owner's queue.
@@ -170,7 +170,7 @@ impl<'a> Search<'a> {
         self.queue.put(owner, place as usize, vertex as u32)
     }
 
-    /// Returns the number of edges looked at. `levels` are those of this rank's vertices.
+    /// Returns the number of edges examined. `levels` are those of this rank's vertices.
     fn bottom_up(&self, frontier: &[u32], levels: &[u32]) -> Result<u64> {
         let own = &self.graph.own;
         let mut bits = vec![0_u64; self.block / 64];
@@ -180,10 +180,10 @@ impl<'a> Search<'a> {
         }
         // All blocks have whole words, so that they make one bitmap together.
         let bits = self.world.allgather(&bits)?;
-        let mut looked = 0;
+        let mut examined = 0;
         for vertex in own.clone().filter(|vertex| levels[*vertex - own.start] == NONE) {
             for to in self.graph.neighbours(vertex) {
-                looked += 1;
+                examined += 1;
                 if bits[*to as usize / 64] >> (to % 64) & 1 == 1 {
                     self.parents.put(vertex, *to)?;
                     self.append(vertex)?;
@@ -191,7 +191,7 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        Ok(looked)
+        Ok(examined)
     }
 
     /// This rank's vertices of the next level. Collective.

@@ -83,13 +83,13 @@ fn once(copy: Copy, (to, from): (*mut u8, *const u8), size: usize) -> f64 {
 }
 
 unsafe fn memcpy(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees it.
     unsafe { libc::memcpy(to.cast(), from.cast(), len) };
 }
 
 #[cfg(target_arch = "x86_64")]
 unsafe fn movsb(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the caller's word; the direction flag is clear by the calling convention.
+    // SAFETY: the caller guarantees both ranges; the direction flag is clear by the calling convention.
     unsafe {
         std::arch::asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _,
             options(nostack, preserves_flags));
@@ -102,7 +102,7 @@ unsafe fn stream(to: *mut u8, from: *const u8, len: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
     for at in (0..len).step_by(64) {
         for lane in (0..64).step_by(16) {
-            // SAFETY: the caller's word; `to` is aligned to a line.
+            // SAFETY: the caller guarantees both ranges; `to` is aligned to a line.
             unsafe {
                 let value = _mm_loadu_si128(from.add(at + lane).cast::<__m128i>());
                 _mm_stream_si128(to.add(at + lane).cast(), value);

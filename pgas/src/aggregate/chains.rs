@@ -107,14 +107,14 @@ impl Chunks {
     }
 
     /// Calls `each` with the entries of `bucket` whose last is before `end`, a chunk at a time: the first entry, and how
-    /// many. `next` names the chunk after one, and `soon` hears of its first entry while the one before is gone through.
+    /// many. `next` names the chunk after one, and `ahead` gets its first entry while the one before is gone through.
     #[inline(always)]
     pub(super) fn walk(
         self,
         bucket: usize,
         end: usize,
         next: impl Fn(usize) -> usize,
-        soon: impl Fn(usize),
+        ahead: impl Fn(usize),
         mut each: impl FnMut(usize, usize),
     ) {
         let mut first = self.start(bucket);
@@ -128,7 +128,7 @@ impl Chunks {
                 return each(first, end - first);
             }
             let after = next(chunk) << self.log2;
-            soon(after);
+            ahead(after);
             each(first, ((chunk + 1) << self.log2) - first);
             first = after;
         }

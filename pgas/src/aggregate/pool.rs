@@ -112,7 +112,7 @@ impl<T: Pod> Pool<T> {
         indices: &[usize],
         values: &[T],
     ) -> Result<usize, usize> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe {
             if is_short(buckets) {
                 self.fill_with::<u16, B, VALUES>(buckets, indices, values)
@@ -153,7 +153,7 @@ impl<T: Pod> Pool<T> {
             if VALUES {
                 prefetch(own.values.wrapping_add(entry + AHEAD / size_of::<T>()));
             }
-            // SAFETY: an entry of this pool, which is ours by the caller's word; as many values as indices.
+            // SAFETY: an entry of this pool, and the caller guarantees that this thread holds it; as many values as indices.
             unsafe {
                 own.offsets.add(entry).write(O::of(offset));
                 if VALUES {
@@ -219,11 +219,11 @@ impl<O, T> View<O, T> {
     /// The pool was filled with a shape that has this bucket, and is not being changed.
     #[inline(always)]
     pub(super) unsafe fn walk(&self, bucket: usize, each: impl FnMut(usize, usize)) {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         let end = unsafe { self.ends.add(bucket).read() } as usize;
         // SAFETY: a full chunk before the last was linked to the one after it.
         let next = |chunk| unsafe { self.next.add(chunk).read() } as usize;
-        self.chunks.walk(bucket, end, next, |entry| self.soon(entry), each);
+        self.chunks.walk(bucket, end, next, |entry| self.prefetch(entry), each);
     }
 
     /// Asks for entries well behind `entry`; behind the end of the chunk that is in vain.
@@ -236,7 +236,7 @@ impl<O, T> View<O, T> {
 
     /// Asks for the first lines of a chunk: from there on the hardware follows.
     #[inline(always)]
-    fn soon(&self, entry: usize) {
+    fn prefetch(&self, entry: usize) {
         prefetch(self.offsets.wrapping_add(entry));
         prefetch(self.offsets.wrapping_add(entry + LINE / size_of::<O>()));
         prefetch(self.values.wrapping_add(entry));

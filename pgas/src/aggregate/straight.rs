@@ -1,4 +1,4 @@
-//! Reading elements in the order in which they were asked for, each asked for well before it is read.
+//! Gather in request order, with software prefetch.
 
 use bellwether_runtime::memory::copy;
 use bellwether_runtime::{Pod, Symmetric, World};
@@ -7,10 +7,10 @@ use super::buckets::{Buckets, Under};
 use super::places::Places;
 use super::prefetch::prefetch_near;
 
-/// How many elements ahead. A core has more reads of its own under way than that only if it need not wait for any.
+/// Prefetch distance in elements; more than the loads that a core keeps in flight.
 const AHEAD: usize = 128;
 
-/// Reads the elements with these indices, of a table that is mapped. With an index that is not in the table: its number.
+/// Reads `table[indices[i]]` into `values[i]`. All parts are mapped. Fails with `i` for the first index outside the table.
 pub(super) fn read<T: Pod, P: Places, B: Buckets>(
     world: &World,
     table: &Symmetric<T>,
@@ -19,9 +19,9 @@ pub(super) fn read<T: Pod, P: Places, B: Buckets>(
     indices: &[usize],
     values: &mut [T],
 ) -> Result<(), usize> {
-    let part = |rank| table.ptr(rank).expect("only read so where ranks are mapped").cast_const();
+    let part = |rank| table.ptr(rank).expect("called only if all ranks are mapped").cast_const();
     let parts: Vec<*const T> = (0..world.size()).map(part).collect();
-    // Null where several stretches lie under a bucket.
+    // Null if a bucket covers more than one contiguous stretch.
     let base = |bucket| match buckets.under(bucket) {
         // SAFETY: the start of a stretch of that part.
         Under::Stretch { rank, start } => unsafe { parts[rank].add(start) },

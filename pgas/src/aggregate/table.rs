@@ -4,9 +4,9 @@ use bellwether_runtime::{PlainData, Pod, Result, Symmetric, World};
 
 use super::agreed;
 use super::element::Addend;
-use super::far::{self, Ask};
 use super::options::Options;
 use super::places::Places;
+use super::remote::{self, Ask};
 use super::rounds::{Rounds, Update};
 use super::shape::Shape;
 use super::verdict::{Call, Verdicts};
@@ -52,8 +52,8 @@ pub struct Aggregator<'w, T> {
 
 /// By mapped memory, or by messages.
 enum Way<T> {
-    Near(Box<Rounds<T>>),
-    Far(Verdicts),
+    Mapped(Box<Rounds<T>>),
+    Remote(Verdicts),
 }
 
 impl<'w, T> Aggregator<'w, T> {
@@ -71,8 +71,8 @@ impl<'w, T> Aggregator<'w, T> {
             return Err(agreed::no_bytes::<T>("aggregation"));
         }
         let way = match world.progress().is_mapped() {
-            true => Way::Near(Box::new(Rounds::new(world, options)?)),
-            false => Way::Far(Verdicts::new(world, false)?),
+            true => Way::Mapped(Box::new(Rounds::new(world, options)?)),
+            false => Way::Remote(Verdicts::new(world, false)?),
         };
         Ok(Aggregator { world, options: options.clone(), way })
     }
@@ -86,8 +86,8 @@ impl<T: Pod> Aggregator<'_, T> {
     /// `BELLWETHER_MESSAGE_MEMORY`.
     pub fn memory(&self) -> usize {
         match &self.way {
-            Way::Near(rounds) => rounds.memory(),
-            Way::Far(_) => far::memory::<T>(self.world, &self.options),
+            Way::Mapped(rounds) => rounds.memory(),
+            Way::Remote(_) => remote::memory::<T>(self.world, &self.options),
         }
     }
 
@@ -176,11 +176,11 @@ impl<T: Pod> Aggregator<'_, T> {
         let table_is = (table.offset(), table.len());
         let call = Call { operation: "gather", table: table_is, layout: Shape::new(places) };
         self.world.within(call.operation, || match &mut self.way {
-            Way::Near(rounds) => rounds.gather(self.world, call, table, places, indices, values),
-            Way::Far(verdicts) => {
+            Way::Mapped(rounds) => rounds.gather(self.world, call, table, places, indices, values),
+            Way::Remote(verdicts) => {
                 let ask = Ask { indices, values: None, old: Some(values), join: None };
                 // SAFETY: the table is borrowed; others' puts come as the network's writes, which `copy` allows for.
-                unsafe { far::ask(self.world, verdicts, &self.options, call, table, places, ask, |old, _| old) }
+                unsafe { remote::ask(self.world, verdicts, &self.options, call, table, places, ask, |old, _| old) }
             }
         })
     }
@@ -205,7 +205,7 @@ impl<T: Pod> Aggregator<'_, T> {
             let reachable = table.identity().1 != 0;
             self.world.withhold(table)?;
             let outcome = match &mut self.way {
-                Way::Near(rounds) => match old {
+                Way::Mapped(rounds) => match old {
                     None => {
                         let update = Update { indices, values, old: &mut [] };
                         rounds.update::<P, false>(self.world, call, table, places, update, combine)
@@ -215,10 +215,10 @@ impl<T: Pod> Aggregator<'_, T> {
                         rounds.update::<P, true>(self.world, call, table, places, update, combine)
                     }
                 },
-                Way::Far(verdicts) => {
+                Way::Remote(verdicts) => {
                     let ask = Ask { indices, values: Some(values), old, join };
                     // SAFETY: the table is borrowed exclusively.
-                    unsafe { far::ask(self.world, verdicts, &self.options, call, table, places, ask, combine) }
+                    unsafe { remote::ask(self.world, verdicts, &self.options, call, table, places, ask, combine) }
                 }
             };
             if reachable {

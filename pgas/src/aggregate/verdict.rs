@@ -175,7 +175,7 @@ impl Verdicts {
         words[HEAD] = u64::from(more);
         words[HEAD + 1..].copy_from_slice(&mine.words());
         if !self.are_mapped {
-            return exchange_far(world, call, &words);
+            return exchange_remote(world, call, &words);
         }
         self.boards.write(board, &words);
         world.barrier()?;
@@ -183,26 +183,26 @@ impl Verdicts {
         for rank in 0..world.size() {
             let mut theirs = [0; BOARD];
             self.boards.get_slice(rank, board, &mut theirs)?;
-            any |= look(&theirs, &head, call, rank, world.rank())?;
+            any |= check_board(&theirs, &head, call, rank, world.rank())?;
         }
         Ok(any)
     }
 }
 
 /// The same with one exchange instead of a get from each.
-fn exchange_far(world: &World, call: Call, mine: &[u64; BOARD]) -> Result<bool> {
+fn exchange_remote(world: &World, call: Call, mine: &[u64; BOARD]) -> Result<bool> {
     let all = world.allgather(mine)?;
     let head: [u64; HEAD] = std::array::from_fn(|word| mine[word]);
     let mut any = false;
     for (rank, theirs) in all.chunks_exact(BOARD).enumerate() {
         let theirs: [u64; BOARD] = std::array::from_fn(|word| theirs[word]);
-        any |= look(&theirs, &head, call, rank, world.rank())?;
+        any |= check_board(&theirs, &head, call, rank, world.rank())?;
     }
     Ok(any)
 }
 
 /// Looks at the board of `rank`.
-fn look(theirs: &[u64; BOARD], head: &[u64; HEAD], call: Call, rank: usize, own: usize) -> Result<bool> {
+fn check_board(theirs: &[u64; BOARD], head: &[u64; HEAD], call: Call, rank: usize, own: usize) -> Result<bool> {
     let title: [u64; HEAD] = std::array::from_fn(|word| theirs[word]);
     if title != *head {
         return Err(Error::RanksDiffer {

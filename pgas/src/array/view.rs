@@ -1,4 +1,4 @@
-//! A box of an array, with indices of its own.
+//! A view: a rectangular region of an array, indexed from 0.
 
 use bellwether_runtime::{Error, Pod, Posted, Result, World};
 
@@ -6,7 +6,7 @@ use super::index::{Position, Region};
 use super::local::{indices, own_index};
 use super::{Element, GlobalArray, Layout, Local, Phase, Shared};
 
-/// A box of an array, whose indices begin at 0. It borrows the array; nothing is copied.
+/// A view: a rectangular region of an array, indexed from 0. It borrows the array; nothing is copied.
 ///
 /// # Examples
 /// ```
@@ -37,10 +37,10 @@ impl<T, const D: usize, P: Phase> Clone for View<'_, T, D, P> {
 impl<T, const D: usize, P: Phase> Copy for View<'_, T, D, P> {}
 
 impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
-    /// A box of the array: `array.view([2..5, 0..3])`. Local.
+    /// A view of a region of the array: `array.view([2..5, 0..3])`. Local.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`], with both boxes, for one that is not inside.
+    /// [`Error::InvalidArgument`], with both regions, for one that is not inside the array.
     pub fn view(&self, region: impl Into<Region<D>>) -> Result<View<'_, T, D, P>> {
         let region = region.into();
         region.check_inside(self.extents(), "view")?;
@@ -49,7 +49,7 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
 }
 
 impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
-    /// The box of the array that it shows.
+    /// The region of the array that it shows.
     pub fn region(&self) -> Region<D> {
         self.region
     }
@@ -69,17 +69,18 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
         self.region.is_empty()
     }
 
-    /// Where in the box of [`GlobalArray::local_extents`] the elements that this rank has of it are; empty if it has none.
+    /// This rank's part of the view, as a region of its local elements ([`GlobalArray::local_extents`]); empty if it has none.
     pub fn interior(&self) -> Region<D> {
         self.array.part_of(self.region)
     }
 
-    /// Copies the box to an array of its own, in the local phase, without ghost layers: a [`GlobalArray::relayout`] of a box.
-    /// Collective: every rank gives the same box. What was put into a shared array before any rank called this is copied.
+    /// Copies the region to an array of its own, in the local phase, without ghost layers: a [`GlobalArray::relayout`] of a region.
+    /// Collective: every rank gives the same region. Puts made before the first rank called this are included.
     ///
     /// # Errors
-    /// [`Error::RanksDiffer`], on all ranks, for boxes that are not the same everywhere; [`Error::InvalidArgument`], with both
-    /// sides, if the layout is not one of the box's extents, as no layout is for an empty box; as [`GlobalArray::new`].
+    /// [`Error::RanksDiffer`], on all ranks, for regions that differ between ranks; [`Error::InvalidArgument`], with both
+    /// sides, if the layout does not have the region's extents, as no layout has those of an empty region; as
+    /// [`GlobalArray::new`].
     ///
     /// # Examples
     /// ```
@@ -87,7 +88,7 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
     /// # bellwether::threads(3, |world| {
     /// use bellwether::array::{GlobalArray, Layout};
     /// let plane = GlobalArray::from_fn(world, Layout::block([10, 10], world.size())?, |[i, j]| (10 * i + j) as u64)?;
-    /// // A small one is dealt out anew: else few ranks would have it.
+    /// // Redistribute a small region: otherwise few ranks own elements of it.
     /// let corner = plane.view([7..10, 5..10])?.to_array(world, Layout::rows([3, 5], world.size())?)?;
     /// assert!(corner.iter().all(|([i, j], element)| *element == (10 * (i + 7) + j + 5) as u64));
     /// # Ok(()) })?.into_iter().collect() }
@@ -96,7 +97,7 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
     pub fn to_array(&self, world: &World, layout: Layout<D>) -> Result<GlobalArray<T, D>> {
         world.within("to_array", || {
             world.check_own(&self.array.memory, "to_array")?;
-            self.check_alike(world, "the box that is copied", self.array.layout(), self.region)?;
+            self.check_alike(world, "the region that is copied", self.array.layout(), self.region)?;
             self.check_extents("to_array", layout.extents())?;
             P::settle(world)?;
             let to = GlobalArray::new(world, layout)?;
@@ -108,12 +109,15 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
         if to == self.extents() {
             return Ok(());
         }
-        let why = format!("from a view of {:?} elements to {to:?} elements; these must be the same", self.extents());
+        let why = format!(
+            "cannot copy a view with extents {:?} to a layout or view with extents {to:?}; extents must be equal",
+            self.extents()
+        );
         Err(Error::InvalidArgument { operation, why })
     }
 
     /// # Errors
-    /// [`Error::RanksDiffer`] if this box, or the other one of an array of this layout, is not the same on all ranks.
+    /// [`Error::RanksDiffer`] if this region, or the other one of an array of this layout, differs between ranks.
     fn check_alike(&self, world: &World, what: &'static str, layout: &Layout<D>, other: Region<D>) -> Result<()> {
         let shown = format!(
             "{:?} elements from {:?} of {}, {:?} elements from {:?} of {layout}",
@@ -126,7 +130,7 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
         super::check_alike(world, what, &(&self.array.layout, self.region, layout, other), &shown)
     }
 
-    /// A box of the box.
+    /// A view of a region of this view.
     ///
     /// # Errors
     /// As [`GlobalArray::view`].
@@ -134,22 +138,22 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
         Ok(View { array: self.array, region: self.inner(region.into(), "view")? })
     }
 
-    /// The index in the array of an element of the box: for all that an array does with one element, such as
+    /// Converts an index of the view to one of the array, for operations on one element, such as
     /// `array.fetch_add(view.at([1, 0])?, 1)`. Local.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`], with both sides, for an index outside the box.
+    /// [`Error::InvalidArgument`], with both sides, for an index outside the view.
     pub fn at(&self, index: impl Position<D>) -> Result<[usize; D]> {
         self.index(index.position(), "at")
     }
 
-    /// A box of this one, as a box of the array.
+    /// A region of this view, as a region of the array.
     fn inner(&self, region: Region<D>, operation: &'static str) -> Result<Region<D>> {
         region.check_inside(self.extents(), operation)?;
         Ok(Region { start: std::array::from_fn(|d| self.region.start[d] + region.start[d]), ..region })
     }
 
-    /// An index of this box, as one of the array.
+    /// An index of this view, as one of the array.
     fn index(&self, index: [usize; D], operation: &'static str) -> Result<[usize; D]> {
         if (0..D).all(|d| index[d] < self.region.extents[d]) {
             return Ok(std::array::from_fn(|d| self.region.start[d] + index[d]));
@@ -160,13 +164,13 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
 }
 
 impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
-    /// What this rank has of a box, in the box of [`GlobalArray::local_extents`].
+    /// This rank's part of a region, as a region of its local elements ([`GlobalArray::local_extents`]).
     fn part_of(&self, region: Region<D>) -> Region<D> {
         self.in_local_box(self.layout.locals(self.rank, region))
     }
 }
 
-/// A box of an array whose elements this rank may change, where it has them.
+/// A view whose elements this rank may change, where it owns them.
 ///
 /// # Examples
 /// ```
@@ -202,7 +206,8 @@ impl<T: Pod, const D: usize> ViewMut<'_, T, D> {
         self.array.part_of(self.region)
     }
 
-    /// What this rank has of the box, with indices of the box. Costs as much as that, whatever the array has.
+    /// The elements of the view that this rank owns, with their indices in the view. Time is proportional to these elements, not to
+    /// the array.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = ([usize; D], &mut T)> {
         let (region, part) = (self.region, self.interior());
         let (layout, rank, ghost) = (self.array.layout.clone(), self.array.rank, self.array.ghost);
@@ -212,26 +217,26 @@ impl<T: Pod, const D: usize> ViewMut<'_, T, D> {
         })
     }
 
-    /// Changes every element of the box that this rank has. Local.
+    /// Changes every element of the view that this rank owns. Local.
     pub fn update(&mut self, mut change: impl FnMut(&mut T)) {
         let part = self.interior();
         self.array.lines_of_mut(part).for_each(|(_, line)| line.iter_mut().for_each(&mut change));
     }
 
-    /// Gives every element of the box that this rank has this value. Local.
+    /// Sets every element of the view that this rank owns to `value`. Local.
     pub fn fill(&mut self, value: T) {
         let part = self.interior();
         self.array.lines_of_mut(part).for_each(|(_, line)| line.fill(value));
     }
 
-    /// Gives the elements of the box those of another array's box of the same extents, whatever the layouts and the phase of
-    /// that: `to[a..b] = from[c..d]`. Collective: every rank gives the same boxes of the same arrays. What was put into a
-    /// shared array before any rank called this is copied. Takes memory for what each rank has of both boxes once more.
+    /// Copies a view of another array with equal extents into this one; layouts and phases may differ: `to[a..b] = from[c..d]`.
+    /// Collective: every rank gives the same regions of the same arrays. Puts made before the first rank called this are
+    /// included. Needs temporary memory for each rank's parts of both views.
     ///
     /// # Errors
-    /// [`Error::RanksDiffer`], on all ranks, for boxes that are not the same everywhere; [`Error::InvalidArgument`], with both
+    /// [`Error::RanksDiffer`], on all ranks, for regions that differ between ranks; [`Error::InvalidArgument`], with both
     /// sides, for extents that differ: then nothing was changed. As [`World::alloc`] and [`World::barrier`]: then this rank's
-    /// part of the box is as it was.
+    /// part of the view is unchanged.
     ///
     /// # Examples
     /// ```
@@ -249,7 +254,7 @@ impl<T: Pod, const D: usize> ViewMut<'_, T, D> {
         world.within("assign", || {
             world.check_own(&from.array.memory, "assign")?;
             world.check_own(&self.array.memory, "assign")?;
-            from.check_alike(world, "the boxes of an assignment", &self.array.layout, self.region)?;
+            from.check_alike(world, "the regions of an assignment", &self.array.layout, self.region)?;
             from.check_extents("assign", self.region.extents)?;
             P::settle(world)?;
             if self.region.is_empty() {
@@ -259,7 +264,7 @@ impl<T: Pod, const D: usize> ViewMut<'_, T, D> {
         })
     }
 
-    /// What this rank has of the box, without copying; see [`View::ndarray`].
+    /// This rank's part of the view, without copying; see [`View::ndarray`].
     #[cfg(feature = "ndarray")]
     pub(super) fn parts(&mut self) -> (&mut GlobalArray<T, D>, Region<D>) {
         let part = self.interior();
@@ -268,7 +273,8 @@ impl<T: Pod, const D: usize> ViewMut<'_, T, D> {
 }
 
 impl<'a, T: Pod, const D: usize> View<'a, T, D, Local> {
-    /// What this rank has of the box, with indices of the box. Costs as much as that, whatever the array has.
+    /// The elements of the view that this rank owns, with their indices in the view. Time is proportional to these elements, not to
+    /// the array.
     pub fn iter(&self) -> impl Iterator<Item = ([usize; D], &'a T)> + use<'a, T, D> {
         let (array, region) = (self.array, self.region);
         array.lines_of(self.interior()).flat_map(move |(local, line)| {
@@ -282,7 +288,7 @@ impl<'a, T: Pod, const D: usize> View<'a, T, D, Local> {
         self.array
     }
 
-    /// Folds the elements of the box to one value; as [`GlobalArray::reduce`]. Collective.
+    /// Folds the elements of the view to one value; as [`GlobalArray::reduce`]. Collective.
     ///
     /// # Errors
     /// As [`GlobalArray::reduce`].
@@ -303,7 +309,7 @@ impl<'a, T: Pod, const D: usize> View<'a, T, D, Local> {
 }
 
 impl<T: Pod, const D: usize> View<'_, T, D, Shared> {
-    /// As [`GlobalArray::get`], by an index of the box.
+    /// As [`GlobalArray::get`], by an index of the view.
     ///
     /// # Errors
     /// As [`GlobalArray::get`].
@@ -312,7 +318,7 @@ impl<T: Pod, const D: usize> View<'_, T, D, Shared> {
         self.array.get(self.index(index.position(), "get")?)
     }
 
-    /// As [`GlobalArray::put`], by an index of the box.
+    /// As [`GlobalArray::put`], by an index of the view.
     ///
     /// # Errors
     /// As [`GlobalArray::get`].
@@ -321,7 +327,7 @@ impl<T: Pod, const D: usize> View<'_, T, D, Shared> {
         self.array.put(self.index(index.position(), "put")?, value)
     }
 
-    /// Reads the whole box, row by row.
+    /// Reads the whole view, row by row.
     ///
     /// # Errors
     /// As [`GlobalArray::get_patch`].
@@ -345,7 +351,7 @@ impl<T: Pod, const D: usize> View<'_, T, D, Shared> {
         self.array.put_patch_async(self.region, values)
     }
 
-    /// Writes the whole box, row by row.
+    /// Writes the whole view, row by row.
     ///
     /// # Errors
     /// As [`GlobalArray::put_patch`].

@@ -1,4 +1,4 @@
-//! The call that the program has made, and where: what errors, other ranks and the roll call name.
+//! The call that the program has made, and where: what errors, other ranks and the deadline report name.
 
 use std::cell::Cell;
 use std::panic::Location;

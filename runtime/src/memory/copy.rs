@@ -16,7 +16,7 @@ use bytemuck::Pod;
 /// `to` is valid for writing a `T`, aligned for it, and only touched through this module or atomics.
 #[inline(always)]
 pub unsafe fn store<T: Pod>(to: *mut T, value: T) {
-    // SAFETY: sizes match in each arm; `to` is valid and aligned by the caller's word.
+    // SAFETY: sizes match in each arm; the caller guarantees that `to` is valid and aligned.
     unsafe {
         match (size_of::<T>(), align_of::<T>()) {
             (1, _) => AtomicU8::from_ptr(to.cast()).store(bytemuck::cast(value), Relaxed),
@@ -34,7 +34,7 @@ pub unsafe fn store<T: Pod>(to: *mut T, value: T) {
 /// As [`store`], for reading.
 #[inline(always)]
 pub unsafe fn load<T: Pod>(from: *const T) -> T {
-    // SAFETY: sizes match in each arm; `from` is valid and aligned by the caller's word.
+    // SAFETY: sizes match in each arm; the caller guarantees that `from` is valid and aligned.
     unsafe {
         match (size_of::<T>(), align_of::<T>()) {
             (1, _) => bytemuck::cast(AtomicU8::from_ptr(from.cast_mut().cast()).load(Relaxed)),
@@ -66,7 +66,7 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
             }
         }
     } else {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { copy_unseen(to, from, len) };
     }
 }
@@ -80,7 +80,7 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
 pub unsafe fn put(to: *mut u8, from: *const u8, len: usize) {
     macro_rules! value {
         ($word:ty, $atomic:ty) => {
-            // SAFETY: an aligned word, valid by the caller's word. Pairs with the Acquire load of who waits for it.
+            // SAFETY: an aligned word; the caller guarantees that it is valid. Pairs with the waiter's Acquire load.
             unsafe { <$atomic>::from_ptr(to.cast()).store(from.cast::<$word>().read_unaligned(), Release) }
         };
     }
@@ -89,7 +89,7 @@ pub unsafe fn put(to: *mut u8, from: *const u8, len: usize) {
         4 if to.addr().is_multiple_of(4) => value!(u32, AtomicU32),
         2 if to.addr().is_multiple_of(2) => value!(u16, AtomicU16),
         1 => value!(u8, AtomicU8),
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         _ => unsafe { copy(to, from, len) },
     }
 }
@@ -126,7 +126,7 @@ pub unsafe fn put_word(to: *mut u8, offset: usize, value: u64) {
 pub unsafe fn get(to: *mut u8, from: *const u8, len: usize) {
     macro_rules! value {
         ($word:ty, $atomic:ty) => {
-            // SAFETY: an aligned word, valid by the caller's word. Pairs with the Release store in `put`.
+            // SAFETY: an aligned word; the caller guarantees that it is valid. Pairs with the Release store in `put`.
             unsafe { to.cast::<$word>().write_unaligned(<$atomic>::from_ptr(from.cast_mut().cast()).load(Acquire)) }
         };
     }
@@ -135,7 +135,7 @@ pub unsafe fn get(to: *mut u8, from: *const u8, len: usize) {
         4 if from.addr().is_multiple_of(4) => value!(u32, AtomicU32),
         2 if from.addr().is_multiple_of(2) => value!(u16, AtomicU16),
         1 => value!(u8, AtomicU8),
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         _ => unsafe { copy(to, from, len) },
     }
 }
@@ -165,6 +165,6 @@ unsafe fn copy_unseen(to: *mut u8, from: *const u8, len: usize) {
     unsafe { std::arch::asm!("/* {0} */", inout(reg) address, options(pure, nomem, nostack, preserves_flags)) };
     // SAFETY: the address that was put in.
     let memcpy: Memcpy = unsafe { std::mem::transmute(address) };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees it.
     unsafe { memcpy(to.cast(), from.cast(), len) };
 }

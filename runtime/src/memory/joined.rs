@@ -1,14 +1,14 @@
-//! The same bytes of all slots, a second time, without what lies between.
+//! A second, contiguous mapping of one byte range of every slot.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Part after part of symmetric memory at consecutive addresses; unmapped when dropped.
+/// One range of every slot, mapped back to back in rank order; unmapped when dropped.
 ///
-/// The bytes are those of the slots, so what is written at one address is read at the other. It takes address space and
-/// entries of page tables, no memory.
+/// It aliases the slots: a store through one mapping is visible through the other. It takes address space and page-table
+/// entries, no memory.
 #[derive(Debug)]
 pub struct Joined {
     base: *mut u8,
@@ -16,14 +16,14 @@ pub struct Joined {
     pieces: usize,
 }
 
-/// Pieces that this process has mapped so, each a mapping of the kernel's.
+/// Pieces that this process has mapped this way; each is one kernel mapping.
 static PIECES: AtomicUsize = AtomicUsize::new(0);
-/// An eighth of what a process may have by default (`vm.max_map_count`): beyond that, stacks and the heap would find none.
+/// One eighth of the default `vm.max_map_count`, so that stacks and the heap still get mappings.
 const MOST_PIECES: usize = 65530 / 8;
 
 impl Joined {
-    /// Maps `count` times `bytes` bytes of a file, `stride` bytes apart from `first` on. All are multiples of a page.
-    /// `None` if the system does not give it, or this process has many already.
+    /// Maps `count` ranges of `bytes` bytes; range i begins at file offset `first + i * stride`. All are multiples of a page.
+    /// `None` if the system refuses, or if this process has too many such mappings.
     pub(super) fn map(file: &OwnedFd, first: usize, stride: usize, count: usize, bytes: usize) -> Option<Joined> {
         let len = bytes.checked_mul(count).filter(|len| *len > 0)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -36,7 +36,7 @@ impl Joined {
         for part in 0..count {
             let (at, from) = (joined.base.wrapping_add(part * bytes), first + part * stride);
             let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-            // SAFETY: over a piece of the mapping just made, which nobody knows of yet.
+            // SAFETY: inside the reservation made above, whose address no other code has yet.
             unsafe { rustix::mm::mmap(at.cast(), bytes, access, flags, file.as_fd(), from as u64) }.ok()?;
         }
         Some(joined)
@@ -50,7 +50,7 @@ impl Joined {
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; who has its address holds this too.
+        // SAFETY: our own mapping; every user of the address also holds this value.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
         PIECES.fetch_sub(self.pieces, Relaxed);
     }

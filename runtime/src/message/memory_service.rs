@@ -1,8 +1,8 @@
-//! Memory outside segments, served by its owner: where the kernel allows no cross-memory attach, and for counters,
-//! which need an atomic add.
+//! Active messages that access memory outside segments, if the kernel forbids cross-memory attach, and counters there, which
+//! need an atomic add.
 //!
-//! A long transfer goes in pieces, which arrive in order; only the last one rings. What the owner refuses is told to
-//! the rank that asked, whose mistake it is.
+//! A long transfer goes in pieces, which arrive in order; only the last one rings. If the owner refuses a piece, the
+//! requesting rank gets [`Error::BadAddress`].
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -16,14 +16,14 @@ use crate::error::{Error, Result};
 use crate::memory::outside::{self, Direction, Refused};
 use crate::transport::Sent;
 
-/// Longest piece, where message memory is not smaller.
+/// Largest piece in bytes, unless message memory is smaller.
 const PIECE: usize = 1 << 20;
 /// Bytes that go with a piece, at most.
 const PIECE_HEAD: usize = 48;
 /// Least message memory an interface has.
 const MESSAGE_MEMORY_MIN: usize = 16 << 10;
 
-/// What was refused, as it travels and as the error names it.
+/// Kind of a refused request, as a REFUSED message encodes it.
 #[derive(Clone, Copy)]
 enum Asked {
     Put = 0,
@@ -33,10 +33,10 @@ enum Asked {
 
 const NAMES: [&str; 3] = ["put to an address", "get from an address", "a remote bell"];
 
-/// Bytes that are not all accessible memory of this rank.
+/// Error: part of the range is not accessible in this process.
 struct NotHere;
 
-/// Transfers under way of which a piece was refused: the sender, and its number for the transfer.
+/// Transfers in progress with a refused piece: the sender, and its number for the transfer.
 type Broken = RefCell<HashSet<(usize, u64)>>;
 
 /// Which piece of which transfer, in one word.
@@ -44,7 +44,7 @@ fn place_word(transfer: u64, last: bool) -> u64 {
     transfer << 1 | u64::from(last)
 }
 
-/// The outcome of a piece: a refused one spoils all that follow, up to the last.
+/// The outcome of a piece: after a refused piece, all later pieces of the transfer are refused.
 fn join(broken: &Broken, from: usize, place: u64, piece: Result<(), NotHere>) -> Result<(), NotHere> {
     let mut broken = broken.borrow_mut();
     let (transfer, last) = ((from, place >> 1), place & 1 != 0);
@@ -55,8 +55,8 @@ fn join(broken: &Broken, from: usize, place: u64, piece: Result<(), NotHere>) ->
     if spoilt { Err(NotHere) } else { piece }
 }
 
-/// Writing at the peer: header is the address; the payload is the bell's address, which piece it is, and the bytes.
-/// Reading at the peer: header is the address; the payload is length, where to, which piece, local bell, remote bell.
+/// WRITE: the header is the address; the payload is the bell's address, the piece, and the bytes.
+/// READ: the header is the address; the payload is length, destination, piece, local bell, remote bell.
 pub(super) fn install(messages: &Rc<Messages>) {
     let broken = Broken::default();
     messages.set_handler(id::WRITE, move |messages, message| {
@@ -126,23 +126,23 @@ fn ring_here(address: usize) -> Result<(), NotHere> {
     if !address.is_multiple_of(align_of::<AtomicI32>()) {
         return Err(NotHere);
     }
-    // A look through the kernel first: a bad address is an error, not a crash.
+    // Ask the kernel whether the word is writable, so that a bad address is an error, not SIGSEGV.
     if !outside::writable(address) {
         return Err(NotHere);
     }
-    // SAFETY: mapped for writing, as just seen, and aligned; that a counter lies there is the word of the sender, who had to
-    // use `unsafe` to give this address.
+    // SAFETY: mapped for writing and aligned, checked above; the sender guarantees that a counter lies there: it used `unsafe` to
+    // pass the address.
     unsafe { AtomicI32::from_ptr(address as *mut i32) }.fetch_add(1, Ordering::Release);
     Ok(())
 }
 
 fn write_here(address: usize, bytes: &[u8]) -> Result<(), NotHere> {
-    // SAFETY: the kernel only reads from what it writes elsewhere.
+    // SAFETY: a `Put` only reads `buffer`, which is a slice.
     unsafe { move_here(Direction::Put, bytes.as_ptr().cast_mut(), bytes.len(), address) }
 }
 
 fn read_here(address: usize, len: usize) -> Result<Vec<u8>, NotHere> {
-    // A piece is never longer, so this cannot be made to eat all memory.
+    // A piece is never longer, so a corrupt request cannot allocate unbounded memory.
     if len > PIECE {
         return Err(NotHere);
     }
@@ -157,7 +157,7 @@ fn read_here(address: usize, len: usize) -> Result<Vec<u8>, NotHere> {
 /// # Safety
 /// `buffer` is valid for `len` bytes, for writing if getting.
 unsafe fn move_here(direction: Direction, buffer: *mut u8, len: usize, address: usize) -> Result<(), NotHere> {
-    // SAFETY: the caller's word; the kernel checks the address.
+    // SAFETY: the caller guarantees `buffer` for `len` bytes; the kernel checks the address.
     match unsafe { outside::transfer(direction, std::process::id(), buffer, address, len) } {
         Ok(()) => Ok(()),
         Err(Refused::BadAddress | Refused::Gone) => Err(NotHere),
@@ -165,15 +165,15 @@ unsafe fn move_here(direction: Direction, buffer: *mut u8, len: usize, address: 
             // Where the kernel allows no cross-memory attach, not even to oneself, there is this file.
             let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").map_err(|_| NotHere)?;
             match direction {
-                // This way the kernel would write where the program may only read.
+                // /proc/self/mem ignores page protection, so check it here.
                 Direction::Put if !all_writable(address, len) => return Err(NotHere),
                 Direction::Put => {
-                    // SAFETY: the caller's word.
+                    // SAFETY: the caller guarantees `buffer` for `len` bytes.
                     let buffer = unsafe { std::slice::from_raw_parts(buffer, len) };
                     memory.write_all_at(buffer, address as u64)
                 }
                 Direction::Get => {
-                    // SAFETY: the caller's word.
+                    // SAFETY: the caller guarantees `buffer` for `len` bytes.
                     let buffer = unsafe { std::slice::from_raw_parts_mut(buffer, len) };
                     memory.read_exact_at(buffer, address as u64)
                 }

@@ -46,7 +46,7 @@ const REGISTERED: u64 = u64::MAX;
 /// Beside a function's number: the caller asks how many functions the called rank has.
 const ASKS: u32 = 1 << 31;
 
-/// For errors and the roll call: what a caller waits for.
+/// For errors and the deadline report: what a caller waits for.
 const WAITING: &str = "waiting for a rank to register the function that is called there";
 
 impl Messages {

@@ -8,9 +8,9 @@ use super::{Messages, id, words};
 use crate::error::{Error, Loss, Result};
 use crate::sleep;
 
-/// How often an owner looks, after a rank was lost, for the answers of those that live: they may be about to end, too.
-const LOOKS: usize = 10_000;
-/// Between two looks; where time is virtual, that of an idle poll.
+/// How often an owner polls, after a rank was lost, for the answers of those that live: they may be about to end, too.
+const POLLS: usize = 10_000;
+/// Between two polls; where time is virtual, that of an idle poll.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Asking: the header is the segment's number, the payload its generation; so is the answer.
@@ -48,13 +48,13 @@ impl Messages {
             // A rank that is gone uses nothing.
             let _ = engine.send_or_keep(rank, id::REVOKE, u64::from(number), &generation.to_ne_bytes());
         }
-        let mut looks = 0;
+        let mut polls = 0;
         loop {
             match engine.wait_together(NAME, || engine.is_unused(number, generation)) {
                 Ok(()) => break,
                 Err(_) if engine.is_unused(number, generation) => break,
-                Err(Error::PeerLost { .. }) if looks < LOOKS => {
-                    looks += 1;
+                Err(Error::PeerLost { .. }) if polls < POLLS => {
+                    polls += 1;
                     match engine.pace() {
                         Some(pace) => pace.pause(PAUSE),
                         None => sleep::nap(PAUSE),

@@ -116,7 +116,7 @@ impl Atomic {
         let Atomic { op, width, value, compare } = self;
         match width {
             Width::Four => {
-                // SAFETY: the caller's word.
+                // SAFETY: the caller guarantees it.
                 let word = unsafe { AtomicU32::from_ptr(at.cast()) };
                 let value = value as u32;
                 u64::from(match op {
@@ -131,7 +131,7 @@ impl Atomic {
                 })
             }
             Width::Eight => {
-                // SAFETY: the caller's word.
+                // SAFETY: the caller guarantees it.
                 let word = unsafe { AtomicU64::from_ptr(at.cast()) };
                 match op {
                     AtomicOp::Add => word.fetch_add(value, ORDER),

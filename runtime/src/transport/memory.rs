@@ -107,7 +107,7 @@ impl Registry {
         if len == 0 || (address as usize).checked_add(len).is_none() || address.is_null() {
             return Err(Error::InvalidParam("memory to register must have an address and at least one byte"));
         }
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         let pinned = self.pinner.as_ref().map(|pinner| unsafe { pinner.pin(address, len) }).transpose()?;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(id, (address as usize, len));

@@ -33,27 +33,27 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.set(HELD.get() + layout.size() as isize);
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         HELD.set(HELD.get() + layout.size() as isize);
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         HELD.set(HELD.get() + size as isize - layout.size() as isize);
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { System.realloc(memory, layout, size) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         HELD.set(HELD.get() - layout.size() as isize);
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { System.dealloc(memory, layout) }
     }
 }

@@ -49,7 +49,7 @@ macro_rules! element {
             }
             $(#[inline(always)]
             unsafe fn $operation(at: *mut Self, value: Self) -> Self {
-                // SAFETY: valid, aligned and only touched atomically, by the caller's word.
+                // SAFETY: the caller guarantees that it is valid, aligned and only accessed by atomics.
                 unsafe { <$atomic>::from_ptr(at) }.$operation(value, Ordering::AcqRel)
             })*
             #[inline(always)]

@@ -73,7 +73,7 @@ use crate::team::everyone::Barrier;
 use crate::team::exchange::{Exchange, See, Wanted};
 use crate::team::title::{Asked, Kind};
 
-/// A rank's place in a running job, and its way to all other ranks.
+/// A rank's handle to the running job. All communication starts here.
 ///
 /// A world is a value: ranks may be processes or threads, and a process may hold several thread-ranked worlds at a
 /// time. A world belongs to one thread; other threads of the rank communicate by [contexts](World::context). Dropping it leaves
@@ -114,7 +114,7 @@ pub struct World {
     barrier: OneThread<Box<Barrier>, World>,
     exchange: OneThread<Box<Exchange>, World>,
     allocator: OneThread<Box<RefCell<Allocator>>, World>,
-    /// Whether the kernel lets us reach memory outside segments, as far as we know.
+    /// Whether cross-memory attach is permitted; cleared when the kernel first refuses it.
     attach_allowed: OneThread<Box<Cell<bool>>, World>,
     started: Instant,
     /// Tells other hosts, if there are any, of the ranks of this one.
@@ -149,7 +149,7 @@ impl World {
         self.engine.rank
     }
 
-    /// Cores that the ranks of this node may run on, all together: a launcher may have bound each to some of them.
+    /// Number of cores in the union of the CPU masks of this node's ranks. A launcher may have bound each rank to some of them.
     pub fn cores(&self) -> usize {
         self.engine.job.cores()
     }
@@ -239,7 +239,7 @@ impl World {
     #[track_caller]
     fn enter_barrier(&self, limit: Option<Duration>) -> Result<()> {
         self.engine.at(|| {
-            // A call inside another one is refused, and enters nothing.
+            // Refuse a nested collective before it enters the barrier.
             let running = self.begin("barrier")?;
             if !self.barrier.is_unfinished() {
                 self.messages.before_barrier();
@@ -263,8 +263,8 @@ impl World {
         self.engine.at(|| self.engine.wait_outside("waiting", ready))
     }
 
-    /// As [`World::wait_until`], for what only other ranks can bring about: if those that have not left wait as well,
-    /// nobody ever will. `doing` is for the error.
+    /// As [`World::wait_until`], for a condition that only other ranks can make true. Fails if all remaining ranks wait too. `doing`
+    /// is for the error.
     ///
     /// # Errors
     /// [`Error::PeerLost`] if a rank died, or if one has left and all others wait; as [`World::wait_until`].
@@ -296,13 +296,13 @@ impl World {
         }
     }
 
-    /// Orders this rank's puts: those before are visible everywhere before those after. Local where puts are stores;
-    /// over a network it waits until they are done.
+    /// Orders this rank's puts: puts before the fence are visible at all ranks before puts after it. Local where puts are
+    /// stores; over a network it waits until they are done.
     ///
     /// This is the one statement of fence semantics: a put is visible at the target when a bell rung, a message
     /// sent, a barrier entered or a fence called after it is. Between two puts with none of these there is no order.
     ///
-    /// A fence and a barrier also wait for the gets and atomics that are under way, also for those whose future was dropped.
+    /// A fence and a barrier also wait for gets and atomics in flight, also for those whose future was dropped.
     pub fn fence(&self) {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         if let Err(error) = self.engine.quiet("fence") {
@@ -311,8 +311,8 @@ impl World {
     }
 
     /// Sends `payload` to a handler registered with [`Builder::handler`]. The payload may be changed on return.
-    /// Runs when the target polls or waits. Without room it polls until there is some. Nothing is promised about the
-    /// order of two messages, also to one rank.
+    /// The handler runs when the target polls or waits. Under backpressure this call polls until there is room. Two messages have
+    /// no order, also to one rank.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`]; [`Error::PeerLost`]; [`Error::OutOfMemory`] for a message that can never fit.
@@ -321,7 +321,7 @@ impl World {
         self.messages.send_to_handler(to, handler, payload)
     }
 
-    /// Most bytes of one message's payload: of [`World::send`], and of a closure's arguments as serde makes them.
+    /// Largest payload of [`World::send`], and of the serialized arguments of a closure, in bytes.
     pub fn largest_message(&self) -> usize {
         self.engine.largest_message().saturating_sub(16)
     }
@@ -334,7 +334,7 @@ impl World {
     /// Runs a closure that captures nothing at rank `to`, with `arguments` by serde. There is no answer.
     ///
     /// It runs when the target polls or waits. A closure that captures does not compile, unless what it captures has no
-    /// bytes: such a token is then made anew at the target, so do not capture one that guards something of a process.
+    /// bytes: a captured zero-sized value is recreated at the target, so do not capture a guard of a process-local resource.
     ///
     /// ```compile_fail
     /// # use bellwether_runtime as bellwether;
@@ -482,7 +482,7 @@ impl World {
         std::process::exit(code)
     }
 
-    /// What passes the time, where it is virtual.
+    /// The virtual clock, if there is one.
     fn pace(&self) -> Option<&dyn Pace> {
         self.engine.pace()
     }
@@ -495,7 +495,7 @@ impl World {
         &self.messages
     }
 
-    /// Begins a collective call, in which this rank makes no other until the answer is dropped.
+    /// Begins a collective call, in which this rank makes no other until the returned guard is dropped.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] inside a collective call; [`Error::InsideHandler`].
@@ -513,8 +513,8 @@ impl World {
         self.barrier.begin(&self.engine, doing).map(drop)
     }
 
-    /// Shows `bytes` to all ranks and sees those that are wanted, as a part of the collective call `running`. Collective; every rank shows
-    /// equally many.
+    /// Contributes `bytes` and passes the wanted contributions to `see`, as a part of the collective call `running`. Collective; all
+    /// contributions have the same length.
     fn exchange_within(
         &self,
         running: &Running<'_>,
@@ -564,7 +564,7 @@ impl Drop for World {
             self.engine.job.leave(self.engine.rank);
         }
         self.engine.notify_all();
-        // Other hosts may tell of a lost rank while this waits for them: MPI_Finalize would wait for it too.
+        // Another host may report a failed rank during this wait. Then skip MPI_Finalize: it would wait for that rank.
         drop(self.hosts.take());
         #[cfg(feature = "mpi")]
         if let Some(session) = &mut *self.mpi
@@ -572,7 +572,7 @@ impl Drop for World {
         {
             session.abandon();
         }
-        // A handler's, or a function's of an event, that the wait above ran.
+        // A panic of a handler or event callback that ran in the wait above.
         if let Some(panic) = panic {
             resume_unwind(panic)
         }
@@ -585,7 +585,7 @@ impl std::fmt::Debug for World {
     }
 }
 
-/// A setting or argument that ranks must give alike.
+/// Error for a setting or argument that differs between ranks.
 pub(crate) fn differ(what: &'static str, rank: usize, theirs: u64, ours: u64, advice: &'static str) -> Error {
     Error::RanksDiffer { what, rank, reference: 0, theirs: theirs.to_string(), ours: ours.to_string(), advice }
 }

@@ -160,23 +160,23 @@ impl World {
             }
             self.engine.poll()?;
             let local = bells.local.map_or(0, |bell| std::ptr::from_ref(bell) as usize);
-            // SAFETY: `here` and the local bell are the caller's word.
+            // SAFETY: the caller guarantees `here` and the local bell.
             return unsafe {
                 self.messages.read_outside(rank, from, len, here as usize, local, bells.remote.unwrap_or(0))
             };
         } else if let Some(source) = self.in_segment(rank, from, len) {
-            // SAFETY: backed segment memory; `here` is the caller's word.
+            // SAFETY: backed segment memory; the caller guarantees `here`.
             unsafe { copy::copy(here, source, len) };
             // Before the remote bell says that the memory there may be changed, the copy is done.
             std::sync::atomic::fence(Ordering::SeqCst);
         } else {
             self.engine.poll()?;
-            // SAFETY: `here` is the caller's word; the kernel checks the address at the target.
+            // SAFETY: the caller guarantees `here`; the kernel checks the address at the target.
             let done = unsafe { self.attach(NAME, Direction::Get, rank, here, from, len) }?;
             if !done {
                 let local = bells.local.map_or(0, |bell| std::ptr::from_ref(bell) as usize);
                 let remote = bells.remote.unwrap_or(0);
-                // SAFETY: `here` and the local bell are the caller's word.
+                // SAFETY: the caller guarantees `here` and the local bell.
                 return unsafe { self.messages.read_outside(rank, from, len, here as usize, local, remote) };
             }
         }
@@ -293,7 +293,7 @@ impl World {
             self.engine.check_alive(rank, operation)?;
             return Ok(false);
         }
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         match unsafe { outside::transfer(direction, self.engine.job.pid(rank), here, address, length) } {
             Ok(()) => Ok(true),
             Err(Refused::BadAddress) => Err(Error::BadAddress { operation, rank, address, length }),
@@ -314,7 +314,7 @@ impl World {
         match self.in_segment(rank, bell, size_of::<AtomicI32>()) {
             Some(_) if self.is_remote(rank) => self.messages.ring_outside(rank, bell),
             Some(word) => {
-                // SAFETY: backed and aligned; that a counter lies there is the caller's word. Release: who sees the
+                // SAFETY: backed and aligned; the caller guarantees that a counter lies there. Release: who sees the
                 // ring sees the data.
                 unsafe { AtomicI32::from_ptr(word.cast()) }.fetch_add(1, Ordering::Release);
                 self.engine.wake_if_asleep(rank);

@@ -19,8 +19,8 @@ use crate::transport::{Transport, sim};
 ///
 /// Puts, gets, atomics, bells and messages travel as the network's [`sim::Config`] says: delayed, reordered where
 /// nothing orders them, in fragments and with few credits. Time is virtual, and passes while all ranks wait. The same
-/// program with the same configuration does the same each time. What stays outside the network is what a launcher
-/// knows: who has arrived, which handlers each rank has, who left, who died.
+/// program with the same configuration does the same each time. Membership does not use
+/// the simulated network: arrivals, handler tables, departures and failures are known at once.
 ///
 /// A wait that nothing can end any more is [`Error::Standstill`], so a deadlock is an error too.
 ///
@@ -50,7 +50,7 @@ impl Simulated {
         Simulated { network: sim::Network::new(config), settings: Settings::default(), arrange: |_, _| {} }
     }
 
-    /// Uses these settings on every rank, but for those of lanes and barriers, which a network does without.
+    /// Uses these settings on every rank, except lane and barrier settings, which have no effect on a network.
     pub fn settings(mut self, settings: Settings) -> Simulated {
         self.settings = settings;
         self
@@ -63,13 +63,13 @@ impl Simulated {
         Simulated { arrange, ..self }
     }
 
-    /// The network, to be parted, slowed or cut while the job runs.
+    /// The network, to partition it, slow it down or cut its links while the job runs.
     pub fn network(&self) -> &sim::Network {
         &self.network
     }
 
-    /// Runs `program` on every rank, and returns what each returned, in order. Once for each value: afterwards time has
-    /// passed on its network.
+    /// Runs `program` on every rank, and returns what each returned, in order. Call it once for each `Simulated`: the virtual
+    /// clock is not reset.
     ///
     /// # Errors
     /// As [`crate::threads`].
@@ -93,7 +93,7 @@ impl Simulated {
         results.into_each().map(|result| result.ok_or(Error::Standstill { doing: "starting".into() })).collect()
     }
 
-    /// As [`Simulated::build`]. Not generic: a copy for each program made test programs a fifth longer.
+    /// As [`Simulated::build`]. Not generic: a generic version made test binaries 20 % larger.
     fn run_each(&self, program: &(dyn Fn(usize, Builder) + Sync)) -> Result<()> {
         let ranks = self.network.ranks();
         // Little or nothing passes through lanes here.

@@ -65,7 +65,7 @@ impl<T: Word> Symmetric<T> {
                 Some(claim),
                 [HeapRange { rank, offset, len: size_of::<T>() }],
             );
-            Ok(Stage::Steps(Box::new(Update { claim, rank, offset, step: Step::Look(get, T::zeroed()), change })))
+            Ok(Stage::Steps(Box::new(Update { claim, rank, offset, step: Step::Read(get, T::zeroed()), change })))
         };
         Posted::new(self.engine(), DOING, post())
     }
@@ -82,7 +82,7 @@ struct Update<T: Word, F> {
 
 enum Step<T: Word> {
     /// What is the element?
-    Look(Get, T),
+    Read(Get, T),
     /// If it still is this, it is to be another.
     Swap(T::Bits, Atomic),
 }
@@ -91,7 +91,7 @@ impl<T: Word, F: FnMut(T) -> T> Steps<T> for Update<T, F> {
     fn advance(&mut self, engine: &Engine, doing: &'static str) -> Result<Option<T>> {
         loop {
             let found: T::Bits = match &mut self.step {
-                Step::Look(get, element) => {
+                Step::Read(get, element) => {
                     if !get.advance(&mut &*engine, doing, bytemuck::bytes_of_mut(element))? {
                         return Ok(None);
                     }

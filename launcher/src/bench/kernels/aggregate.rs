@@ -171,7 +171,7 @@ fn loads_in_order(table: &[u64], indices: &[usize], results: &mut [u64]) {
 #[inline(never)]
 unsafe fn bare_adds(parts: &[*mut u64], indices: &[usize], values: &[u64]) {
     for (index, value) in indices.iter().zip(values) {
-        // SAFETY: the caller's word; touched as atomics only, meanwhile.
+        // SAFETY: the caller guarantees it; only atomics access it meanwhile.
         unsafe { AtomicU64::from_ptr(parts[index / BINS].add(index % BINS)) }.fetch_add(*value, Ordering::Relaxed);
     }
 }
@@ -181,7 +181,7 @@ unsafe fn bare_adds(parts: &[*mut u64], indices: &[usize], values: &[u64]) {
 #[inline(never)]
 unsafe fn bare_loads(parts: &[*mut u64], indices: &[usize], values: &mut [u64]) {
     for (index, value) in indices.iter().zip(values) {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         *value = unsafe { parts[index / BINS].add(index % BINS).read_volatile() };
     }
 }

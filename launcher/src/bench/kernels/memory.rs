@@ -243,7 +243,7 @@ fn small_puts(array: &Symmetric<u64>, target: usize, count: usize) -> Result<()>
 #[inline(never)]
 unsafe fn small_stores(to: *mut u64, count: usize) {
     for i in 0..count {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { to.add(opaque_index(i % (REACH / SMALL))).write_volatile(i as u64) };
     }
 }
@@ -260,7 +260,7 @@ fn small_gets(array: &Symmetric<u64>, target: usize, count: usize) -> Result<()>
 #[inline(never)]
 unsafe fn small_loads(from: *const u64, count: usize) {
     for i in 0..count {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         opaque(unsafe { from.add(opaque_index(i % (REACH / SMALL))).read_volatile() });
     }
 }
@@ -276,7 +276,7 @@ fn puts_of(array: &Symmetric<u64>, source: &[u64], count: usize) -> Result<()> {
 #[inline(never)]
 unsafe fn copies_of(to: *mut u64, source: &[u64], count: usize) {
     for _ in 0..count {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { libc::memcpy(to.cast(), source.as_ptr().cast(), opaque_index(size_of_val(source))) };
     }
 }

@@ -20,7 +20,7 @@ const BURST: usize = 64;
 const DEPTH: usize = 256;
 /// Most bursts of a batch.
 const BURSTS: usize = 100;
-/// After so many looks rank 1 polls, though it was not told to.
+/// After so many polls rank 1 polls, though it was not told to.
 const RARELY: u32 = 10_000;
 /// How often threads meet before a round. A thread that yielded its CPU comes late out of one meeting; those that follow at once
 /// find both running.
@@ -86,11 +86,11 @@ fn take_all(session: &Session, sender: Words, receiver: Words) -> Result<()> {
     let before = session.pongs.get();
     let mut taken = 0;
     loop {
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         yield_until(|| {
-            looks += 1;
+            polls += 1;
             // With a shallow lane a burst needs room. Rarely, since rank 1 is to rest.
-            receiver.get(ROUND).load(Ordering::Acquire) != taken || looks.is_multiple_of(RARELY)
+            receiver.get(ROUND).load(Ordering::Acquire) != taken || polls.is_multiple_of(RARELY)
         });
         if receiver.get(ROUND).load(Ordering::Acquire) == taken {
             session.world.poll()?;
@@ -258,11 +258,11 @@ fn median(mut times: Vec<f64>) -> Option<f64> {
 
 /// Waits for another thread, which may need this CPU: there are three, and perhaps two CPUs.
 fn yield_until(mut ready: impl FnMut() -> bool) {
-    const LOOKS: u32 = 500;
-    let mut looks = 0;
+    const POLLS: u32 = 500;
+    let mut polls = 0;
     while !ready() {
-        looks += 1;
-        if looks > LOOKS {
+        polls += 1;
+        if polls > POLLS {
             // SAFETY: always safe.
             unsafe { libc::sched_yield() };
         }

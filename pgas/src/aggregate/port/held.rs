@@ -19,7 +19,7 @@ impl Ports {
     pub(super) fn leaving(&self, posts: &[Post]) {
         let bytes: usize = posts.iter().map(|post| post.parcel.held()).sum();
         self.held.leaving.set(self.held.leaving.get() + bytes);
-        self.look();
+        self.sample();
     }
 
     pub(super) fn left(&self, bytes: usize) {
@@ -27,7 +27,7 @@ impl Ports {
     }
 
     /// Counts all that is held now. What a sink is at work on is left out: its port is borrowed.
-    pub(super) fn look(&self) {
+    pub(super) fn sample(&self) {
         let posts: usize = self.posts.try_borrow().map_or(0, |posts| posts.iter().map(|post| post.parcel.held()).sum());
         let mut held = posts + self.held.leaving.get();
         for state in self.open.borrow().values() {
@@ -39,7 +39,7 @@ impl Ports {
     }
 }
 
-/// What was held at most since the last look.
+/// What was held at most since the last sample.
 fn most(world: &World) -> usize {
     Ports::of(world).held.most.replace(0)
 }

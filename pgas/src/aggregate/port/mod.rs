@@ -275,7 +275,7 @@ impl Ports {
         }
         drop(state);
         #[cfg(test)]
-        self.look();
+        self.sample();
         self.advance();
     }
 
@@ -389,8 +389,8 @@ fn ranks_of_a_node(world: &World) -> Option<usize> {
     (world.nodes() > 1 && (0..world.size()).all(|rank| node(rank) == Some(rank / each))).then_some(each)
 }
 
-/// Looks at the clock once in so many items.
-const LOOK: u32 = 64;
+/// Items between two readings of the clock.
+const CLOCK_INTERVAL: u32 = 64;
 
 /// One rank's handle to a port. Dropping it closes the port here: what comes later is lost, but nobody waits for it.
 pub(crate) struct Port<'w> {
@@ -427,7 +427,7 @@ impl Feed {
             self.ports.posts.borrow_mut().append(&mut posts);
         }
         #[cfg(test)]
-        self.ports.look();
+        self.ports.sample();
         done
     }
 }
@@ -495,7 +495,7 @@ impl<'w> Port<'w> {
             return Err(Error::RankOutOfRange { operation: "push", rank: to, size: self.world.size() });
         }
         self.pushes.set(self.pushes.get().wrapping_add(1));
-        if self.pushes.get().is_multiple_of(LOOK) {
+        if self.pushes.get().is_multiple_of(CLOCK_INTERVAL) {
             self.progress()?;
         }
         if !self.try_push(to, item) {

@@ -112,8 +112,8 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
         world.within("load_npy", || {
             let path = path.as_ref();
             let mut facts = [0u64; 5];
-            let looked = if world.rank() == 0 { look::<T, D>(path).map(|seen| facts = seen) } else { Ok(()) };
-            world.agree(looked.map_err(|why| format!("{}: {why}", path.display())))?;
+            let read = if world.rank() == 0 { read_header::<T, D>(path).map(|seen| facts = seen) } else { Ok(()) };
+            world.agree(read.map_err(|why| format!("{}: {why}", path.display())))?;
             world.broadcast(0, &mut facts)?;
             let [data, fortran] = [facts[0], facts[1]];
             let extents = std::array::from_fn(|d| facts[2 + d] as usize);
@@ -186,7 +186,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
 }
 
 /// What rank 0 finds out for all: where the data begins, whether in Fortran order, and the extents.
-fn look<T: NpyElement, const D: usize>(path: &Path) -> Result<[u64; 5], String> {
+fn read_header<T: NpyElement, const D: usize>(path: &Path) -> Result<[u64; 5], String> {
     let tell = |error: io::Error| error.to_string();
     let file = File::open(path).map_err(tell)?;
     let there = file.metadata().map_err(tell)?.len();

@@ -33,7 +33,7 @@ pub(super) fn here() -> Vec<IpAddr> {
 /// # Safety
 /// `address` is null or points to an address of the kind that it names.
 unsafe fn address(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees it.
     unsafe {
         match i32::from(address.as_ref()?.sa_family) {
             libc::AF_INET => {

@@ -53,7 +53,7 @@ impl Context {
         std::future::poll_fn(|context| {
             match self.hub.engine.poll_ready(WAITING, context, || Ok(came()?.then_some(()))) {
                 Poll::Pending => {
-                    self.bear(&mut patience).map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
+                    self.check_wait(&mut patience).map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
                 }
                 ready => ready,
             }
@@ -63,7 +63,7 @@ impl Context {
 
     /// Between two polls of a wait. Fails if other members are known to be in another collective, or to have failed.
     #[inline]
-    fn bear(&self, patience: &mut Patience) -> Result<()> {
+    fn check_wait(&self, patience: &mut Patience) -> Result<()> {
         if let Some(rank) = if self.is_mapped() { None } else { self.told() } {
             let why = "a team's collective failed or panicked there, and its own error says how".into();
             return Err(Error::Agreed { rank, why });
@@ -151,7 +151,7 @@ impl Context {
         self.hub.engine.wait_together(doing, || {
             outcome = match came() {
                 Ok(true) => return true,
-                Ok(false) => self.bear(&mut patience),
+                Ok(false) => self.check_wait(&mut patience),
                 Err(error) => Err(error),
             };
             outcome.is_err()

@@ -204,7 +204,7 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         key: &RemoteKey,
         completion: Option<&Completion>,
     ) -> Result<Posted> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { self.do_put_zcopy(iov, remote, key, completion) }
     }
 
@@ -230,7 +230,7 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         key: &RemoteKey,
         completion: Option<&Completion>,
     ) -> Result<Posted> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { self.do_get_zcopy(iov, remote, key, completion) }
     }
 
@@ -254,7 +254,7 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         if op == AtomicOp::CompareSwap || result.is_null() {
             return Err(Error::InvalidParam("fetching needs a result, and compare-and-swap a comparand"));
         }
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { self.do_atomic(op, value, T::narrow(0), result, remote, key, completion) }
     }
 
@@ -270,7 +270,7 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         if result.is_null() {
             return Err(Error::InvalidParam("compare-and-swap needs a result"));
         }
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { self.do_atomic(AtomicOp::CompareSwap, swap, compare, result, remote, key, completion) }
     }
 
@@ -284,7 +284,7 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         key: &RemoteKey,
         later: impl FnOnce() -> (*mut T, Completion),
     ) -> Result<Option<T>> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { self.do_atomic_now(op, value, compare, remote, key, later) }
     }
 

@@ -255,7 +255,7 @@ fn post<W: Wire>(wire: &W, flight: &mut Flight, ticket: u64, max_pieces: usize) 
             }
         });
         let remote = blocks.remote + flight.posted as u64;
-        // SAFETY: the user's word, given for as long as the flight lasts.
+        // SAFETY: the user guarantees it until the operation has completed.
         let outcome = unsafe { wire.post_pieces(flight.peer, &blocks.key, remote, &pieces, blocks.direction, ticket) };
         match outcome {
             Ok(()) => {

@@ -291,7 +291,7 @@ impl<W: Wire> Interface<W> {
         });
     }
 
-    fn look_for_losses(&self) {
+    fn check_for_losses(&self) {
         let losses = self.wire.losses();
         if self.losses.replace(losses) == losses {
             return;
@@ -431,7 +431,7 @@ impl<W: Wire> crate::transport::Interface for Interface<W> {
         }
         done += self.advance();
         if send {
-            self.look_for_losses();
+            self.check_for_losses();
             self.finish_flushes();
             // Pending requests go before whatever completions send.
             let more = self.queues.serve() + self.run_events();

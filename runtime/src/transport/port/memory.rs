@@ -310,7 +310,7 @@ impl<W: Wire> Endpoint<W> {
         let (slot, way) = self.ready_for_atomic::<T>(remote, key)?;
         if way != Memory::Posted {
             let (result, completion) = later();
-            // SAFETY: the caller's word; what is done has written its result.
+            // SAFETY: the caller guarantees it; a completed operation has written its result.
             return unsafe {
                 match self.do_atomic(op, value, compare, result, remote, key, Some(&completion))? {
                     Posted::Done => Ok(Some(result.read())),

@@ -542,7 +542,7 @@ pub fn decode_block(words: [u64; 2], layout: &SlotLayout) -> Option<(usize, usiz
 /// `from` has `len` bytes; `to` is a line's body behind the header.
 #[inline(always)]
 unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees it.
     unsafe {
         match len {
             0 => {}

@@ -71,7 +71,7 @@ impl Domain for SlotDomain {
             true => key::Place::Allocated,
             false => key::Place::Outside,
         };
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { self.device.registry().register(self.device.owner(), place, address, len) }
     }
 
@@ -80,7 +80,7 @@ impl Domain for SlotDomain {
     }
 
     unsafe fn unpack_key(&self, bytes: &[u8]) -> Result<RemoteKey> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { self.domain.unpack_key(bytes) }
     }
 

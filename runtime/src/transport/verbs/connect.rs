@@ -24,7 +24,7 @@ use rdma_core_sys::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use super::address::{self, Address};
-use super::interfaces::Seat;
+use super::interfaces::InterfaceNumber;
 use super::nic::{MemoryRegion, Nic};
 use super::queue::{Completions, Events, Pair, PairSpec, Route, Shared};
 use crate::transport::lock::Mutex;
@@ -77,7 +77,7 @@ pub struct Connection {
 
 /// What the interface's thread and the connecting thread share.
 #[derive(Debug)]
-pub struct Switchboard {
+pub struct ConnectionTable {
     pub nic: Arc<Nic>,
     pub done: Completions,
     pub shared: Shared,
@@ -94,7 +94,7 @@ pub struct Switchboard {
     wake: OwnedFd,
     /// Becomes readable with every change.
     pub notice: OwnedFd,
-    seat: Seat,
+    number: InterfaceNumber,
 }
 
 #[derive(Debug)]
@@ -111,10 +111,10 @@ struct Datagrams {
 // SAFETY: the buffers are touched under the lock only, and by the device.
 unsafe impl Send for Datagrams {}
 
-/// The switchboard, and its thread, which ends with it.
+/// The connection table, and its thread, which ends with it.
 #[derive(Debug)]
 pub struct Connector {
-    pub board: Arc<Switchboard>,
+    pub board: Arc<ConnectionTable>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -123,16 +123,22 @@ fn signal() -> io::Result<OwnedFd> {
 }
 
 impl Connector {
-    /// Starts to answer for the interface of `rank` that has `seat`. Connections complete into `done`, and take their
+    /// Starts to answer for the interface of `rank` that has `number`. Connections complete into `done`, and take their
     /// buffers from `shared`.
-    pub fn start(nic: &Arc<Nic>, rank: u32, seat: Seat, done: Completions, shared: Shared) -> io::Result<Connector> {
+    pub fn start(
+        nic: &Arc<Nic>,
+        rank: u32,
+        number: InterfaceNumber,
+        done: Completions,
+        shared: Shared,
+    ) -> io::Result<Connector> {
         let datagrams = Datagrams::new(nic)?;
         let offer = &nic.offer;
         let mut nonce = [0; 8];
         rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty())?;
         let address = Address {
             rank,
-            interface: seat.number(),
+            interface: number.number(),
             datagrams: datagrams.pair.number(),
             nonce: u64::from_ne_bytes(nonce),
             gid: offer.gid,
@@ -153,7 +159,7 @@ impl Connector {
         // SAFETY: an open device's descriptor.
         let faults = unsafe { std::os::fd::BorrowedFd::borrow_raw((*nic.context).async_fd) };
         rustix::io::ioctl_fionbio(faults, true)?;
-        let board = Arc::new(Switchboard {
+        let board = Arc::new(ConnectionTable {
             nic: Arc::clone(nic),
             done,
             shared,
@@ -165,9 +171,9 @@ impl Connector {
             stop: AtomicBool::new(false),
             wake: signal()?,
             notice: signal()?,
-            seat,
+            number,
         });
-        board.seat.sit(&board);
+        board.number.attach(&board);
         let own = Arc::clone(&board);
         let thread = std::thread::Builder::new().name("connections".into()).spawn(move || own.run())?;
         Ok(Connector { board, thread: Some(thread) })
@@ -315,25 +321,25 @@ impl Datagram {
     }
 }
 
-impl Switchboard {
-    /// Changes whenever [`Switchboard::look`] may answer otherwise.
+impl ConnectionTable {
+    /// Changes whenever [`ConnectionTable::with_connection`] may answer otherwise.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
     /// Whether the device or its port is gone.
     pub fn is_broken(&self) -> bool {
-        self.seat.is_broken()
+        self.number.is_broken()
     }
 
-    /// Tells the interface to look again.
+    /// Tells the interface that a connection has changed.
     pub fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Release);
         ring(&self.notice);
     }
 
     /// The connection to `peer` as it is now.
-    pub fn look<R>(&self, peer: u32, see: impl FnOnce(Option<&Connection>) -> R) -> R {
+    pub fn with_connection<R>(&self, peer: u32, see: impl FnOnce(Option<&Connection>) -> R) -> R {
         see(self.connections.lock().get(&peer))
     }
 
@@ -390,7 +396,7 @@ impl Switchboard {
     /// Drives the queue pair to `peer` to error, as a device does with one that it finds at fault.
     #[cfg(test)]
     pub fn fail(&self, peer: u32) {
-        self.look(peer, |connection| connection.expect("connected").pair.break_off());
+        self.with_connection(peer, |connection| connection.expect("connected").pair.break_off());
     }
 
     fn make(&self, to: &Address) -> io::Result<Connection> {
@@ -506,7 +512,7 @@ impl Switchboard {
         match kind {
             IBV_EVENT_DEVICE_FATAL => {
                 tracing::error!(nic = %self.nic.offer, "the network device failed or was removed");
-                self.seat.break_down();
+                self.number.break_down();
             }
             IBV_EVENT_PORT_ERR => tracing::warn!(nic = %self.nic.offer, "the network port is down"),
             IBV_EVENT_PORT_ACTIVE => tracing::info!(nic = %self.nic.offer, "the network port is up"),
@@ -537,7 +543,7 @@ impl Switchboard {
             if dead {
                 // It would be reported for ever.
                 fds.truncate(2);
-                self.seat.break_down();
+                self.number.break_down();
             }
             let datagrams = self.datagrams.lock().take();
             for datagram in &datagrams {

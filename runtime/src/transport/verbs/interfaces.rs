@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use super::address;
-use super::connect::Switchboard;
+use super::connect::ConnectionTable;
 use crate::transport::error::{Error, Result};
 use crate::transport::lock::Mutex;
 
@@ -13,19 +13,19 @@ use crate::transport::lock::Mutex;
 /// may still be about.
 #[derive(Debug, Default)]
 pub struct Interfaces {
-    seats: Mutex<Seats>,
+    open: Mutex<Numbers>,
     broken: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Seats {
-    taken: BTreeMap<u32, Weak<Switchboard>>,
+struct Numbers {
+    taken: BTreeMap<u32, Weak<ConnectionTable>>,
     next: u32,
 }
 
 /// A number that an interface has, until it is dropped.
 #[derive(Debug)]
-pub struct Seat {
+pub struct InterfaceNumber {
     interfaces: Arc<Interfaces>,
     number: u32,
 }
@@ -35,32 +35,32 @@ impl Interfaces {
     ///
     /// # Errors
     /// [`Error::Busy`] if as many are open as addresses can tell apart.
-    pub fn take(self: &Arc<Interfaces>) -> Result<Seat> {
+    pub fn take(self: &Arc<Interfaces>) -> Result<InterfaceNumber> {
         const COUNT: u32 = address::INTERFACES as u32;
-        let mut seats = self.seats.lock();
-        let mut numbers = (0..COUNT).map(|step| (seats.next + step) % COUNT);
-        let number = numbers.find(|number| !seats.taken.contains_key(number)).ok_or(Error::Busy)?;
-        seats.next = number + 1;
-        seats.taken.insert(number, Weak::new());
-        Ok(Seat { interfaces: Arc::clone(self), number })
+        let mut open = self.open.lock();
+        let mut numbers = (0..COUNT).map(|step| (open.next + step) % COUNT);
+        let number = numbers.find(|number| !open.taken.contains_key(number)).ok_or(Error::Busy)?;
+        open.next = number + 1;
+        open.taken.insert(number, Weak::new());
+        Ok(InterfaceNumber { interfaces: Arc::clone(self), number })
     }
 
     /// Those that are open, by number.
-    pub fn open(&self) -> Vec<Arc<Switchboard>> {
-        // Nothing is dropped under the lock: a switchboard gives its number back.
-        self.seats.lock().taken.values().filter_map(Weak::upgrade).collect()
+    pub fn open(&self) -> Vec<Arc<ConnectionTable>> {
+        // Nothing is dropped under the lock: a connection table gives its number back.
+        self.open.lock().taken.values().filter_map(Weak::upgrade).collect()
     }
 }
 
-impl Seat {
+impl InterfaceNumber {
     /// The number.
     pub fn number(&self) -> u32 {
         self.number
     }
 
     /// Lets `board` hear what all have to hear.
-    pub fn sit(&self, board: &Arc<Switchboard>) {
-        self.interfaces.seats.lock().taken.insert(self.number, Arc::downgrade(board));
+    pub fn attach(&self, board: &Arc<ConnectionTable>) {
+        self.interfaces.open.lock().taken.insert(self.number, Arc::downgrade(board));
     }
 
     /// Whether the device or its port is gone.
@@ -75,9 +75,9 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for InterfaceNumber {
     fn drop(&mut self) {
-        self.interfaces.seats.lock().taken.remove(&self.number);
+        self.interfaces.open.lock().taken.remove(&self.number);
     }
 }
 
@@ -88,18 +88,18 @@ mod tests {
     #[test]
     fn numbers_go_round_and_end() {
         let interfaces = Arc::<Interfaces>::default();
-        let mut seats: Vec<_> = (0..address::INTERFACES).map(|_| interfaces.take().expect("a number")).collect();
-        assert!(seats.iter().map(Seat::number).eq(0..address::INTERFACES as u32));
+        let mut open: Vec<_> = (0..address::INTERFACES).map(|_| interfaces.take().expect("a number")).collect();
+        assert!(open.iter().map(InterfaceNumber::number).eq(0..address::INTERFACES as u32));
         assert_eq!(interfaces.take().map(drop), Err(Error::Busy));
         for number in [5, 3] {
-            drop(seats.remove(number));
+            drop(open.remove(number));
         }
         let again = [0, 1].map(|_| interfaces.take().expect("a number"));
-        assert_eq!(again.each_ref().map(Seat::number), [3, 5]);
+        assert_eq!(again.each_ref().map(InterfaceNumber::number), [3, 5]);
         drop(again);
         let again = interfaces.take().expect("a number");
         assert_eq!(again.number(), 3, "none above 5 is free");
         again.break_down();
-        assert!(seats.iter().all(Seat::is_broken));
+        assert!(open.iter().all(InterfaceNumber::is_broken));
     }
 }

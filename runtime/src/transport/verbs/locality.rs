@@ -4,7 +4,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 /// Whether a core that this process may use is of those that `device` is attached to. So are devices of which the system
 /// tells nothing, as of those that are software.
-pub fn is_near(device: &str) -> bool {
+pub fn shares_numa_node(device: &str) -> bool {
     let told = std::fs::read_to_string(format!("/sys/class/infiniband/{device}/device/local_cpulist"));
     match (told, sched_getaffinity(None)) {
         (Ok(told), Ok(allowed)) => meets(&told, &allowed),
@@ -43,6 +43,6 @@ mod tests {
         ] {
             assert_eq!(meets(list, &allowed), near, "{list:?}");
         }
-        assert!(is_near("no such device"));
+        assert!(shares_numa_node("no such device"));
     }
 }

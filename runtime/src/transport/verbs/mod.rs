@@ -100,7 +100,7 @@ impl Device {
 
     /// What makes the connections of the first interface that is open.
     #[cfg(test)]
-    fn board(&self) -> Arc<connect::Switchboard> {
+    fn board(&self) -> Arc<connect::ConnectionTable> {
         self.0.interfaces.open().swap_remove(0)
     }
 

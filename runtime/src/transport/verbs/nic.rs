@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use rdma_core_sys::*;
 
 use super::link::ReadFence;
-use super::locality::is_near;
+use super::locality::shares_numa_node;
 use crate::transport::attributes::{Capabilities, Locality, Resource};
 use crate::transport::error::{Error, Result};
 use crate::transport::key::{Opaque, RemoteKey};
@@ -51,15 +51,15 @@ pub struct Offer {
     pub bandwidth: f64,
     /// How far the GID reaches; less is better.
     rank: u32,
-    /// Near the cores of this process.
-    is_near: bool,
+    /// On the NUMA node of this process's cores.
+    shares_numa_node: bool,
 }
 
 impl Offer {
     /// The figures of the device and port: estimates for a present-day adapter.
     pub(super) fn resource(&self) -> Resource {
         // A message from a core that is not near the adapter crosses from one socket to the other.
-        let crossing = if self.is_near { 0.0 } else { 0.5e-6 };
+        let crossing = if self.shares_numa_node { 0.0 } else { 0.5e-6 };
         Resource {
             transport: "verbs",
             device: format!("{}:{}", self.device, self.port),
@@ -88,7 +88,7 @@ impl fmt::Display for Offer {
         let kind = if self.link_layer == IBV_LINK_LAYER_ETHERNET { "Ethernet" } else { "InfiniBand" };
         let (device, port, index, mtu) = (&self.device, self.port, self.gid_index, 128 << self.mtu);
         write!(f, "{device} port {port} ({kind}), GID {index} {gid} ({}), packets of {mtu} B", self.gid_kind)?;
-        f.write_str(if self.is_near { "" } else { ", far from this process's cores" })
+        f.write_str(if self.shares_numa_node { "" } else { ", on another NUMA node than this process" })
     }
 }
 
@@ -136,7 +136,8 @@ pub fn offers(wanted: Option<&str>) -> Result<Vec<Offer>, String> {
             verbs.ibv_close_device(context);
         }
     }
-    let nearer = |a: &Offer, b: &Offer| b.is_near.cmp(&a.is_near).then(b.bandwidth.total_cmp(&a.bandwidth));
+    let nearer =
+        |a: &Offer, b: &Offer| b.shares_numa_node.cmp(&a.shares_numa_node).then(b.bandwidth.total_cmp(&a.bandwidth));
     found.sort_by(|a, b| a.rank.cmp(&b.rank).then(nearer(a, b)));
     match (found.is_empty(), name) {
         (false, _) => Ok(found),
@@ -155,7 +156,7 @@ unsafe fn ports_of(
     found: &mut Vec<Offer>,
     why: &mut Vec<String>,
 ) {
-    let is_near = is_near(device);
+    let shares_numa_node = shares_numa_node(device);
     let mut attributes = ibv_device_attr::default();
     // SAFETY: the caller's device.
     if unsafe { verbs.ibv_query_device(context, &raw mut attributes) } != 0 {
@@ -208,7 +209,7 @@ unsafe fn ports_of(
                 link_layer: if state.link_layer == IBV_LINK_LAYER_ETHERNET { 2 } else { 1 },
                 bandwidth: bandwidth(&state),
                 rank,
-                is_near,
+                shares_numa_node,
             });
         }
         if found.len() == before {
@@ -410,7 +411,7 @@ impl Pinner for NicPinner {
         let region = match pinned.get(&(start, len)).and_then(Weak::upgrade) {
             Some(region) => region,
             None => {
-                // SAFETY: the caller's word.
+                // SAFETY: the caller guarantees it.
                 let region = Arc::new(unsafe { MemoryRegion::new(&self.0, start as *mut u8, len) }?);
                 pinned.retain(|_, region| region.strong_count() > 0);
                 pinned.insert((start, len), Arc::downgrade(&region));

@@ -167,7 +167,7 @@ impl Rings {
     }
 
     /// The `number`-th message, if all of it has arrived.
-    pub fn look(&self, ring: u32, number: u32) -> Option<Taken> {
+    pub fn peek(&self, ring: u32, number: u32) -> Option<Taken> {
         take(self.slot(ring, number), number)
     }
 

@@ -102,7 +102,7 @@ impl VerbsWire {
                 io(error)
             }
         };
-        let (nic, seat) = (device.nic(), device.interfaces().take()?);
+        let (nic, number) = (device.nic(), device.interfaces().take()?);
         let events = Events::new(nic).map_err(told("a completion channel"))?;
         let limit = nic.attributes.max_cqe.max(256) as usize;
         // One for all: a turn that finds nothing has looked at one.
@@ -110,7 +110,7 @@ impl VerbsWire {
         let count = RECEIVES.min(nic.attributes.max_srq_wr.max(64) as usize);
         let shared = Shared::new(nic, count).map_err(told("a shared receive queue"))?;
         let receives = ReceiveBuffers::new(nic, &shared, count)?;
-        let connector = Connector::start(nic, device.rank(), seat, done, shared).map_err(told("a queue pair"))?;
+        let connector = Connector::start(nic, device.rank(), number, done, shared).map_err(told("a queue pair"))?;
         let sleep = Sleep::new(events, connector.board.notice.as_fd())?;
         Ok(VerbsWire {
             flow,

@@ -250,7 +250,7 @@ impl Controller {
     ) -> Result<()> {
         let _held = self.inner("put")?.matching.hold();
         let bells = RawBells { local: local_bell.map(|bell| &bell.0), remote: remote_bell };
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { self.polled("put")?.put_address(context, remote, source, bells) }
     }
 
@@ -273,7 +273,7 @@ impl Controller {
     ) -> Result<()> {
         let _held = self.inner("get")?.matching.hold();
         let bells = RawBells { local: local_bell.map(|bell| &bell.0), remote: remote_bell };
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { self.polled("get")?.get_address(context, remote, local, length, bells) }
     }
 

@@ -13,7 +13,7 @@ use crate::transport::verbs::link::{Link, Then};
 
 /// Polls for the result of an atomic before the call waits as for any other answer. Chosen: about
 /// one round trip.
-const LOOKS: u32 = 500;
+const POLLS: u32 = 500;
 
 impl VerbsWire {
     /// The request for an atomic that the device knows.
@@ -51,18 +51,18 @@ impl VerbsWire {
         let issue = self.post_word(peer, link, wr, |small| Then::Awaited { small }, true)?;
         let last = link.requests.last();
         let mut room = [MaybeUninit::uninit(); 1];
-        for _ in 0..LOOKS {
+        for _ in 0..POLLS {
             for wc in self.connector.board.done.poll(&mut room) {
                 if wc.status == IBV_WC_SUCCESS && wc.wr_id == number(peer, last) {
                     link.requests.settle(wc.wr_id as u32, |then| match then {
-                        Then::Awaited { small } => self.outcomes.answer(Ok(self.take_word(link, small))),
+                        Then::Awaited { small } => self.outcomes.set_awaited(Ok(self.take_word(link, small))),
                         then => self.finish(link, then, Ok(())),
                     });
                 } else {
                     self.take_completion(wc);
                 }
             }
-            if let Some(found) = self.outcomes.take_answer() {
+            if let Some(found) = self.outcomes.take_awaited() {
                 return found.map(Some);
             }
         }

@@ -95,7 +95,7 @@ impl VerbsWire {
         if board.is_broken() {
             return self.lose(peer, "using the network device, which failed or was removed");
         }
-        let known = board.look(peer, |connection| {
+        let known = board.with_connection(peer, |connection| {
             connection.map(|connection| (connection.stage, Arc::clone(&connection.pair), connection.mirror.clone()))
         });
         let Some((stage, pair, mirror)) = known else { return };
@@ -172,7 +172,7 @@ impl VerbsWire {
         for record in link.requests.drain() {
             self.finish(link, record.then, Err(error));
         }
-        self.attempts.forget(peer, |ticket| self.outcomes.tell(ticket, Err(error), Data::Word(0)));
+        self.attempts.forget(peer, |ticket| self.outcomes.push(ticket, Err(error), Data::Word(0)));
         self.take_back(peer, link);
         link.renew(None, &self.flow);
     }

@@ -5,20 +5,21 @@ use std::collections::VecDeque;
 
 use crate::transport::error::Result;
 
-/// What an operation brought.
+/// Data that an operation returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
     Word(u64),
-    /// The first `len` bytes of a large buffer, which the reader gives back.
+    /// The result is in the first `len` bytes of this buffer; the reader returns the buffer to the pool.
     Large {
         buffer: u32,
         len: u32,
     },
 }
 
-/// An operation that is done.
+/// A completed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
+    /// Number that the caller chose when it posted the operation.
     pub ticket: u64,
     pub outcome: Result<()>,
     pub data: Data,
@@ -28,16 +29,16 @@ pub struct Done {
 #[derive(Debug, Default)]
 pub struct Outcomes {
     done: RefCell<VecDeque<Done>>,
-    /// The word that the caller polls for: it waits for one atomic at a time.
+    /// Result of the atomic that the caller polls for. At most one is outstanding.
     awaited: Cell<Option<Result<u64>>>,
 }
 
 impl Outcomes {
-    pub fn tell(&self, ticket: u64, outcome: Result<()>, data: Data) {
+    pub fn push(&self, ticket: u64, outcome: Result<()>, data: Data) {
         self.done.borrow_mut().push_back(Done { ticket, outcome, data });
     }
 
-    /// The oldest.
+    /// Removes the oldest result.
     pub fn next(&self) -> Option<Done> {
         self.done.borrow_mut().pop_front()
     }
@@ -47,14 +48,14 @@ impl Outcomes {
         self.done.borrow().is_empty()
     }
 
-    /// The word that the caller polls for, or why there is none.
+    /// Sets the result of the atomic that the caller polls for.
     #[inline(always)]
-    pub fn answer(&self, word: Result<u64>) {
+    pub fn set_awaited(&self, word: Result<u64>) {
         self.awaited.set(Some(word));
     }
 
     #[inline(always)]
-    pub fn take_answer(&self) -> Option<Result<u64>> {
+    pub fn take_awaited(&self) -> Option<Result<u64>> {
         self.awaited.take()
     }
 }
@@ -67,11 +68,11 @@ mod tests {
     #[test]
     fn results_come_in_order_and_an_answer_comes_once() {
         let outcomes = Outcomes::default();
-        assert!(outcomes.is_empty() && outcomes.take_answer().is_none());
-        outcomes.tell(3, Ok(()), Data::Word(1));
-        outcomes.tell(2, Err(Error::ConnectionReset), Data::Large { buffer: 1, len: 5 });
-        outcomes.answer(Ok(9));
-        assert_eq!((outcomes.take_answer(), outcomes.take_answer()), (Some(Ok(9)), None));
+        assert!(outcomes.is_empty() && outcomes.take_awaited().is_none());
+        outcomes.push(3, Ok(()), Data::Word(1));
+        outcomes.push(2, Err(Error::ConnectionReset), Data::Large { buffer: 1, len: 5 });
+        outcomes.set_awaited(Ok(9));
+        assert_eq!((outcomes.take_awaited(), outcomes.take_awaited()), (Some(Ok(9)), None));
         let tickets = std::iter::from_fn(|| outcomes.next()).map(|done| (done.ticket, done.outcome.is_ok()));
         assert_eq!(tickets.collect::<Vec<_>>(), [(3, true), (2, false)]);
         assert!(outcomes.is_empty());

@@ -32,28 +32,28 @@ impl VerbsWire {
             Then::Nothing | Then::Idle => {}
             Then::Small(buffer) => self.buffers.small.give_back(buffer),
             Then::Large(buffer) => self.buffers.large.give_back(buffer),
-            Then::Ticket(ticket) => self.outcomes.tell(ticket, outcome, Data::Word(0)),
+            Then::Ticket(ticket) => self.outcomes.push(ticket, outcome, Data::Word(0)),
             Then::Message { small, ticket } => {
                 self.buffers.small.give_back(small);
-                self.outcomes.tell(ticket, outcome, Data::Word(0));
+                self.outcomes.push(ticket, outcome, Data::Word(0));
             }
             Then::Read(ticket) => {
                 link.requests.read_done();
-                self.outcomes.tell(ticket, outcome, Data::Word(0));
+                self.outcomes.push(ticket, outcome, Data::Word(0));
             }
             Then::Fetched { large, len, ticket } => {
                 link.requests.read_done();
-                self.outcomes.tell(ticket, outcome, Data::Large { buffer: large, len });
+                self.outcomes.push(ticket, outcome, Data::Large { buffer: large, len });
             }
             Then::Found { small, ticket } => {
                 let word = self.take_word(link, small);
                 if let Some(ticket) = ticket {
-                    self.outcomes.tell(ticket, outcome, Data::Word(word));
+                    self.outcomes.push(ticket, outcome, Data::Word(word));
                 }
             }
             Then::Awaited { small } => {
                 let word = self.take_word(link, small);
-                self.outcomes.answer(outcome.map(|()| word));
+                self.outcomes.set_awaited(outcome.map(|()| word));
             }
             Then::Attempted { small, attempt } => {
                 let word = self.take_word(link, small);
@@ -62,7 +62,7 @@ impl VerbsWire {
                 {
                     link.requests.attempt_done();
                     if let Some(ticket) = ticket {
-                        self.outcomes.tell(ticket, Ok(()), Data::Word(found));
+                        self.outcomes.push(ticket, Ok(()), Data::Word(found));
                     }
                 }
             }
@@ -125,7 +125,11 @@ impl VerbsWire {
         }
         if wc.status == IBV_WC_SUCCESS {
             link.requests.settle(wc.wr_id as u32, |then| self.finish(link, then, Ok(())));
-        } else if self.connector.board.look(peer, |now| now.is_some_and(|now| now.pair.number() != wc.qp_num)) {
+        } else if self
+            .connector
+            .board
+            .with_connection(peer, |now| now.is_some_and(|now| now.pair.number() != wc.qp_num))
+        {
             // The peer gave this connection up and has asked for the next, which must not be lost by it.
             self.refresh(peer, link);
         } else {

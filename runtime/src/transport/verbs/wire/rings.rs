@@ -178,7 +178,7 @@ impl VerbsWire {
         let mut count = 0;
         // No more were in flight when this loop began; later ones are left to the next poll.
         while let Some(lent) = link.rings.lent().filter(|_| count < ring::SLOTS as usize) {
-            let Some(message) = self.rings.look(lent.ring, lent.taken) else { return count };
+            let Some(message) = self.rings.peek(lent.ring, lent.taken) else { return count };
             if !link.rings.may_handle_after(message.head.after) {
                 return count;
             }

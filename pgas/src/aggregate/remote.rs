@@ -105,7 +105,7 @@ pub(super) unsafe fn ask<T: Pod, P: Places>(
                 taken += width;
                 continue;
             }
-            // SAFETY: an element of this rank's part, by the caller's word and as just checked.
+            // SAFETY: an element of this rank's part: the caller guarantees the part, and the index is checked above.
             let at = unsafe { part.add(local) };
             // SAFETY: as above; nobody else writes here.
             let before: T = unsafe { copy::load(at) };
