@@ -20,6 +20,7 @@ pub mod rank;
 mod session;
 mod table;
 mod task;
+mod turns;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

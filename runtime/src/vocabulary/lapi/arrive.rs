@@ -48,6 +48,7 @@ struct Landed {
 }
 
 /// The first `N` words of a message, and the rest.
+#[inline]
 fn words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
     let (head, rest) = bytes.split_at_checked(8 * N)?;
     let word = |i: usize| u64::from_ne_bytes(head[8 * i..8 * i + 8].try_into().expect("eight bytes"));
@@ -105,7 +106,9 @@ impl Domain {
     #[inline]
     fn deliver_short(&self, messages: &Messages, from: usize, bytes: &[u8]) -> Option<()> {
         let ([handler, target, completion, lengths], rest) = words::<4>(bytes)?;
-        let (header, data) = rest.split_at_checked(lengths as usize & 0xFFFF)?;
+        let (header, rest) = rest.split_at_checked(lengths as usize & 0xFFFF)?;
+        // What fits in a line takes all of it.
+        let data = rest.get(..(lengths >> 16) as usize)?;
         let arrival =
             Arrival { from, handler, target, completion, header, len: data.len() as u64, data: Data::Here(data) };
         if !self.deliver(messages, arrival)? {
@@ -146,8 +149,10 @@ impl Domain {
             self.count_arrived(from);
             return Some(true);
         }
-        // SAFETY: the place has as many bytes.
-        unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), place.as_mut_ptr().cast(), header.len()) };
+        if !header.is_empty() {
+            // SAFETY: the place has as many bytes.
+            unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), place.as_mut_ptr().cast(), header.len()) };
+        }
         let one_packet = match &data {
             Data::Here(data) if !data.is_empty() => data.as_ptr().cast::<c_void>().cast_mut(),
             _ => std::ptr::null_mut(),

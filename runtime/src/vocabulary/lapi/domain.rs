@@ -76,8 +76,6 @@ pub(super) struct Domain {
     /// Codes of what went wrong with messages, for the calls that make progress.
     faults: RefCell<VecDeque<i32>>,
     pub(super) running: Cell<Running>,
-    /// Calls that made progress so far.
-    pub(super) polls: Cell<u64>,
     interrupts: RefCell<Option<Interrupts>>,
     /// Tasks to which nothing is sent.
     pub(super) purged: Box<[Cell<bool>]>,
@@ -133,7 +131,6 @@ impl Domain {
             error_check: Cell::new(true),
             faults: RefCell::default(),
             running: Cell::new(Running::Nothing),
-            polls: Cell::new(0),
             interrupts: RefCell::default(),
             purged: vec![Cell::new(false); world.size()].into(),
             traffic: Traffic::new(world.size()),
@@ -289,7 +286,7 @@ impl Domain {
     /// # Errors
     /// The code of what went wrong with a message.
     pub(super) fn poll(&self) -> Result<usize, i32> {
-        self.polls.set(self.polls.get() + 1);
+        port::count_poll(self.handle);
         let done = self.world.poll().map_err(|error| codes::of_error(&error))?;
         self.take_fault().map(|()| done)
     }
@@ -307,12 +304,13 @@ pub(super) fn enter_outside(handle: u32) -> Result<Entered, i32> {
 /// Makes progress until `ready` gives something. Other threads of the rank can enter meanwhile.
 ///
 /// # Errors
-/// As [`enter_outside`]; the code of what went wrong with a message; [`codes::PEER_LOST`].
-pub(super) fn wait<R>(handle: Handle, doing: &'static str, ready: impl FnMut(&Domain) -> Option<R>) -> Result<R, i32> {
-    wait_for::<true, R>(handle, doing, ready)
+/// The code of what went wrong with a message; [`codes::PEER_LOST`].
+#[inline]
+pub(super) fn wait<R>(domain: Entered, doing: &'static str, ready: impl FnMut(&Domain) -> Option<R>) -> Result<R, i32> {
+    wait_for::<true, R>(domain, doing, ready)
 }
 
-/// As [`wait`], but what goes wrong with other messages is left to the next call that makes progress.
+/// As [`wait`], but what goes wrong with other messages is left to the next call that makes progress. The calling thread is in no port.
 ///
 /// # Errors
 /// As [`enter_outside`]; [`codes::PEER_LOST`].
@@ -321,18 +319,19 @@ pub(super) fn wait_apart<R>(
     doing: &'static str,
     ready: impl FnMut(&Domain) -> Option<R>,
 ) -> Result<R, i32> {
-    wait_for::<false, R>(handle, doing, ready)
+    wait_for::<false, R>(enter_outside(handle)?, doing, ready)
 }
 
+#[inline]
 fn wait_for<const TELL: bool, R>(
-    handle: Handle,
+    mut entered: Entered,
     doing: &'static str,
     mut ready: impl FnMut(&Domain) -> Option<R>,
 ) -> Result<R, i32> {
     loop {
-        let entered = enter_outside(handle)?;
         let domain = &*entered;
-        domain.polls.set(domain.polls.get() + 1);
+        let handle = domain.handle;
+        port::count_poll(handle);
         let mut outcome = None;
         let is_over = || {
             outcome = ready(domain);
@@ -358,6 +357,7 @@ fn wait_for<const TELL: bool, R>(
         if port::is_contended(handle) {
             std::thread::yield_now();
         }
+        entered = enter_outside(handle)?;
     }
 }
 

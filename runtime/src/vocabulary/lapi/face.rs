@@ -115,7 +115,8 @@ impl Lapi {
     /// # Errors
     /// The code of what went wrong with a message; [`codes::PEER_LOST`].
     pub fn wait(&self, counter: &Counter, value: i32) -> Result<i32, Code> {
-        domain::wait(self.handle, "waiting for a counter", |_| counter.take(value)).map_err(Code)
+        let domain = domain::enter_outside(self.handle).map_err(Code)?;
+        domain::wait(domain, "waiting for a counter", |_| counter.take(value)).map_err(Code)
     }
 
     /// As [`raw::fence`](super::raw::fence).

@@ -255,10 +255,10 @@ pub unsafe fn getcntr(handle: Handle, counter: *const Counter, value: *mut i32) 
 /// `counter` and `left` are null or valid, and the counter stays so during the call.
 pub unsafe fn waitcntr(handle: Handle, counter: *const Counter, value: i32, left: *mut i32) -> i32 {
     code((|| {
-        drop(enter_outside(handle)?);
+        let domain = enter_outside(handle)?;
         // SAFETY: the caller guarantees that it is valid.
         let counter = unsafe { counter_of(counter) }?;
-        let now = wait(handle, "waiting for a counter", |_| counter.take(value))?;
+        let now = wait(domain, "waiting for a counter", |_| counter.take(value))?;
         if !left.is_null() {
             // SAFETY: as above.
             unsafe { *left = now };

@@ -12,10 +12,16 @@ use super::raw::MAX_MSG_SZ;
 use super::types::Handle;
 use super::{Counter, codes, kind, own};
 use crate::message::{Offer, id};
+use crate::transport::shm::SHORT_MAX;
 
 /// Data of up to this many bytes travels with its header. As for other large messages: below this a copy costs less than the round
 /// trip.
 const EAGER: usize = 8 << 10;
+
+/// Words before the user header of a message with its data.
+const HEAD: usize = 3;
+/// Bytes of user header and data with which a message fits in a cache line. There they always take so much.
+pub(super) const LINE: usize = SHORT_MAX - 8 - 8 * HEAD;
 
 /// What an active message is made of.
 #[derive(Clone, Copy)]
@@ -41,6 +47,7 @@ pub(super) struct Outgoing {
 pub(super) type Keep = Option<(Arc<Vec<u8>>, Option<Arc<Counter>>)>;
 
 impl Message {
+    #[inline]
     pub(super) fn check(&self, domain: &Domain) -> Result<(), i32> {
         if self.to as usize >= domain.world.size() {
             return Err(codes::TGT);
@@ -75,24 +82,31 @@ unsafe fn bytes<'a>(start: *const u8, len: usize) -> &'a [u8] {
 
 /// # Errors
 /// If the target is purged, or in a handler that may not send there.
+#[inline]
 pub(super) fn check_may_send(domain: &Entered, to: u32) -> Result<(), i32> {
     if domain.purged.get(to as usize).is_some_and(Cell::get) {
         return Err(codes::TGT_PURGED);
     }
     if domain.is_nested() {
-        match domain.running.get() {
-            Running::Nothing | Running::Header | Running::Local => return Err(codes::IN_HANDLER),
-            Running::Reply(source) if source != to as usize => return Err(codes::INVALID_SEND_REPLY_TGT),
-            Running::Reply(_) => {}
-        }
+        return check_reply(domain, to);
     }
     Ok(())
+}
+
+#[cold]
+fn check_reply(domain: &Domain, to: u32) -> Result<(), i32> {
+    match domain.running.get() {
+        Running::Nothing | Running::Header | Running::Local => Err(codes::IN_HANDLER),
+        Running::Reply(source) if source != to as usize => Err(codes::INVALID_SEND_REPLY_TGT),
+        Running::Reply(_) => Ok(()),
+    }
 }
 
 /// Sends an active message.
 ///
 /// # Safety
 /// As [`amsend`](super::raw::amsend).
+#[inline]
 pub(super) unsafe fn amsend(handle: Handle, message: Message) -> Result<(), i32> {
     let domain = port::enter(handle)?;
     check_may_send(&domain, message.to)?;
@@ -107,7 +121,65 @@ pub(super) unsafe fn amsend(handle: Handle, message: Message) -> Result<(), i32>
 
 /// # Safety
 /// As [`amsend`](super::raw::amsend).
+#[inline]
 pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message, keep: Keep) -> Result<(), i32> {
+    let (header, header_len) = (message.header.0, message.header.1 as usize);
+    let (data, len) = message.data;
+    if len.saturating_add(header_len as u64) > LINE as u64 {
+        // SAFETY: the caller's guarantees are the same.
+        return unsafe { send_long(handle, domain, message, keep) };
+    }
+    let mut line = [0u64; HEAD + LINE / 8];
+    line[..HEAD].copy_from_slice(&head(&message));
+    let place = line[HEAD..].as_mut_ptr().cast::<u8>();
+    // SAFETY: both fit there, as just checked; the caller guarantees that they are valid.
+    unsafe {
+        copy_short(place, header, header_len);
+        copy_short(place.add(header_len), data, len as usize);
+    }
+    let payload = line.map(u64::to_ne_bytes);
+    let to = message.to as usize;
+    if domain.world.engine().send_at_once(to, id::LAPI, message.handler as u64, payload.as_flattened()) {
+        domain.traffic.count_sent(to);
+    } else {
+        transmit(handle, domain, to, (id::LAPI, message.handler as u64), payload.as_flattened(), |_| {})?;
+    }
+    // SAFETY: the caller guarantees that the counter is null or valid.
+    if let Some(counter) = unsafe { message.origin.as_ref() } {
+        counter.increment();
+    }
+    Ok(())
+}
+
+/// What stands before the user header of a message with its data.
+#[inline(always)]
+fn head(message: &Message) -> [u64; HEAD] {
+    let lengths = lengths(message.header.1 as usize, message.data.1 as usize);
+    [message.target as u64, message.completion as u64, lengths]
+}
+
+/// Copies up to [`LINE`] bytes; a word without a call.
+///
+/// # Safety
+/// `from` is valid for reading `len` bytes, and `to` for writing them.
+#[inline(always)]
+unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        match len {
+            0 => {}
+            8 => to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned()),
+            _ => std::ptr::copy_nonoverlapping(from, to, len),
+        }
+    }
+}
+
+/// Sends a message that does not fit in a cache line.
+///
+/// # Safety
+/// As [`amsend`](super::raw::amsend).
+#[inline(never)]
+unsafe fn send_long(handle: Handle, domain: Entered, message: Message, keep: Keep) -> Result<(), i32> {
     let to = message.to as usize;
     let (data, len) = message.data;
     // SAFETY: the caller guarantees that the user header is valid.
@@ -116,9 +188,8 @@ pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message, kee
     if len <= EAGER as u64 && header.len() + len as usize + 64 <= largest {
         // SAFETY: as above, of the data.
         let data = unsafe { bytes(data, len as usize) };
-        let words = [message.target as u64, message.completion as u64, lengths(header.len(), data.len())];
-        let mut payload = SmallVec::<[u8; 128]>::new();
-        payload.extend_from_slice(words.map(u64::to_ne_bytes).as_flattened());
+        let mut payload = SmallVec::<[u8; 256]>::new();
+        payload.extend_from_slice(head(&message).map(u64::to_ne_bytes).as_flattened());
         payload.extend_from_slice(header);
         payload.extend_from_slice(data);
         transmit(handle, domain, to, (id::LAPI, message.handler as u64), &payload, |_| {})?;
