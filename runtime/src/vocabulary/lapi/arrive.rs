@@ -103,7 +103,7 @@ impl Domain {
         self.fault(codes::RUNTIME, from);
     }
 
-    #[inline]
+    #[inline(always)]
     fn deliver_short(&self, messages: &Messages, from: usize, bytes: &[u8]) -> Option<()> {
         let ([handler, target, completion, lengths], rest) = words::<4>(bytes)?;
         let (header, rest) = rest.split_at_checked(lengths as usize & 0xFFFF)?;
@@ -130,7 +130,7 @@ impl Domain {
     }
 
     /// Runs the header handler. `Some(false)`: it dropped the message, which comes again. `None`: no task of ours sent this.
-    #[inline]
+    #[inline(always)]
     fn deliver(&self, messages: &Messages, arrival: Arrival<'_>) -> Option<bool> {
         let Arrival { from, handler, target, completion, header, len, data } = arrival;
         let mut place = [MaybeUninit::<u64>::uninit(); MAX_UHDR_SZ / 8];
@@ -144,9 +144,7 @@ impl Domain {
         let address =
             if handler < LOC_ADDRTBL_SZ as u64 { self.table[handler as usize].get() } else { handler as usize };
         if address == 0 {
-            self.fault(codes::NO_HNDLR_SET, from);
-            self.tell(from, kind::REFUSED, &[codes::NO_HNDLR_SET as u64, number.map_or(0, |number| number + 1)]);
-            self.count_arrived(from);
+            self.refuse(from, number);
             return Some(true);
         }
         if !header.is_empty() {
@@ -216,10 +214,19 @@ impl Domain {
         Some(true)
     }
 
+    /// There is no handler at the index of a message.
+    #[cold]
+    fn refuse(&self, from: usize, number: Option<u64>) {
+        self.fault(codes::NO_HNDLR_SET, from);
+        self.tell(from, kind::REFUSED, &[codes::NO_HNDLR_SET as u64, number.map_or(0, |number| number + 1)]);
+        self.count_arrived(from);
+    }
+
     /// Brings data to its place: `len` bytes of it, or none.
     ///
     /// # Safety
     /// The place has room for so many bytes until the message is done.
+    #[inline(always)]
     unsafe fn store(&self, messages: &Messages, data: Data<'_>, start: *mut u8, len: usize, landed: Landed) {
         let from = landed.finish.from;
         match data {
@@ -249,6 +256,7 @@ impl Domain {
     }
 
     /// Delivers a message of a call that has no header handler.
+    #[inline(never)]
     fn deliver_own(&self, messages: &Messages, arrival: Arrival<'_>) -> Option<bool> {
         let Arrival { from, handler, target, completion, header, len, data } = arrival;
         let finish = Finish { from, target, completion };
@@ -277,6 +285,7 @@ impl Domain {
     }
 
     /// The data of a message is in its place: what comes after that.
+    #[inline(always)]
     fn landed(&self, messages: &Messages, landed: Landed) {
         let Landed { work, finish, running, is_answer } = landed;
         self.count_arrived(finish.from);
@@ -298,6 +307,7 @@ impl Domain {
     }
 
     /// Moves the counters of a message that is done.
+    #[inline(always)]
     pub(super) fn finish(&self, finish: Finish) {
         if finish.target != 0 {
             // SAFETY: the sender guarantees that a counter is at this address of this task.
@@ -308,6 +318,7 @@ impl Domain {
         }
     }
 
+    #[inline(always)]
     pub(super) fn count_arrived(&self, from: usize) {
         if let Some(number) = self.traffic.count_arrived(from) {
             self.tell(from, kind::FENCED, &[number.into()]);
@@ -315,6 +326,7 @@ impl Domain {
     }
 
     /// Sends a control message. Never waits; a peer that is gone hears nothing.
+    #[inline(never)]
     pub(super) fn tell(&self, to: usize, kind: u64, words: &[u64]) {
         let mut bytes = [0; 40];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {

@@ -247,6 +247,7 @@ impl Domain {
     }
 
     /// Whether this thread may call.
+    #[inline(always)]
     pub(super) fn may_enter(&self) -> bool {
         self.own_thread.is_none_or(|own| own == std::thread::current().id())
     }
@@ -296,6 +297,7 @@ impl Domain {
 ///
 /// # Errors
 /// [`codes::HNDL_INVALID`]; [`codes::IN_HANDLER`] in a handler that a poll runs.
+#[inline(always)]
 pub(super) fn enter_outside(handle: u32) -> Result<Entered, i32> {
     let entered = port::enter(handle)?;
     if entered.is_nested() { Err(codes::IN_HANDLER) } else { Ok(entered) }

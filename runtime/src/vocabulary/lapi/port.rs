@@ -50,6 +50,8 @@ struct Seat {
 /// What a handle names.
 pub(super) struct Port {
     lock: Mutex<()>,
+    /// That of the thread which is in the port by the lock, and only touched by it.
+    guard: UnsafeCell<Option<MutexGuard<'static, ()>>>,
     /// The thread that is inside, by [`token`]; 0 is none.
     owner: AtomicUsize,
     /// The seat of the thread that enters without the lock, plus one; 0 is none. Changed under the lock.
@@ -105,15 +107,17 @@ fn token() -> usize {
 }
 
 /// How a thread is in a port.
+#[derive(Clone, Copy)]
 enum Way {
     /// It had entered before, further out.
     Nested,
+    /// With the lock; its guard is in the port.
+    Locked,
     /// As the favourite.
     Favoured(&'static Seat),
-    Locked(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>),
 }
 
-/// The right to use a port, until it is dropped.
+/// The right to use a port, until it is dropped. Words only, so that it stays in registers.
 pub(super) struct Entered {
     port: &'static Port,
     way: Way,
@@ -148,7 +152,7 @@ impl Drop for Entered {
                 self.port.owner.store(0, Ordering::Relaxed);
                 self.port.leave(seat);
             }
-            Way::Locked(_) => self.port.end_turn(),
+            Way::Locked => self.port.end_turn(),
         }
     }
 }
@@ -157,6 +161,7 @@ impl Port {
     const fn new() -> Port {
         Port {
             lock: Mutex::new(()),
+            guard: UnsafeCell::new(None),
             owner: AtomicUsize::new(0),
             favourite: AtomicUsize::new(0),
             seats: [const { Seat { token: AtomicUsize::new(0), inside: AtomicU32::new(0) } }; SEATS],
@@ -172,6 +177,8 @@ impl Port {
     }
 
     /// Takes the lock, and waits until nobody is inside.
+    #[cold]
+    #[inline(never)]
     fn acquire(&self) -> MutexGuard<'_, ()> {
         let lock = self.try_acquire().unwrap_or_else(|| {
             // Before the wake-up: an owner that announces its sleep looks here once more.
@@ -260,21 +267,23 @@ impl Port {
         futex::wake_all(&seat.inside);
     }
 
-    /// The owner of the lock is about to give it back.
+    /// The thread that is in the port by the lock leaves.
     #[inline(never)]
     fn end_turn(&self) {
         let me = self.owner.load(Ordering::Relaxed);
         self.owner.store(0, Ordering::Relaxed);
-        if self.last.load(Ordering::Relaxed) != me {
+        if self.last.load(Ordering::Relaxed) == me {
+            let streak = self.streak.load(Ordering::Relaxed).saturating_add(1);
+            self.streak.store(streak, Ordering::Relaxed);
+            if streak >= STREAK && me != 0 && !self.is_contended() && sleep::has_barrier() {
+                self.favour(me);
+            }
+        } else {
             self.last.store(me, Ordering::Relaxed);
             self.streak.store(0, Ordering::Relaxed);
-            return;
         }
-        let streak = self.streak.load(Ordering::Relaxed).saturating_add(1);
-        self.streak.store(streak, Ordering::Relaxed);
-        if streak >= STREAK && me != 0 && !self.is_contended() && sleep::has_barrier() {
-            self.favour(me);
-        }
+        // SAFETY: this thread has the lock, and put its guard there.
+        drop(unsafe { (*self.guard.get()).take() });
     }
 
     /// The thread of token `me`, which has the lock, becomes the favourite, if there is a seat for it.
@@ -306,7 +315,7 @@ fn split(handle: u32) -> (&'static Port, u32) {
 ///
 /// # Errors
 /// [`codes::HNDL_INVALID`].
-#[inline]
+#[inline(always)]
 pub(super) fn enter(handle: u32) -> Result<Entered, i32> {
     let (port, generation) = split(handle);
     // Before the lock too: the handle in use now may be another rank's, which waits in its port.
@@ -315,17 +324,29 @@ pub(super) fn enter(handle: u32) -> Result<Entered, i32> {
     }
     let me = token();
     // Only this thread stores its own token.
-    let way = if port.owner.load(Ordering::Relaxed) == me {
-        Way::Nested
+    if port.owner.load(Ordering::Relaxed) == me {
+        port.admit(Way::Nested, generation, me)
     } else if let Some(seat) = port.enter_favoured(me) {
-        Way::Favoured(seat)
+        port.admit(Way::Favoured(seat), generation, me)
     } else {
-        Way::Locked(port.acquire())
-    };
-    port.admit(way, generation, me)
+        port.enter_locked(port.acquire(), generation, me)
+    }
 }
 
 impl Port {
+    #[cold]
+    #[inline(never)]
+    fn enter_locked(
+        &'static self,
+        lock: MutexGuard<'static, ()>,
+        generation: u32,
+        me: usize,
+    ) -> Result<Entered, i32> {
+        // SAFETY: this thread has the lock.
+        unsafe { *self.guard.get() = Some(lock) };
+        self.admit(Way::Locked, generation, me)
+    }
+
     /// The right to this port, for the thread of token `me` that is in it.
     #[inline(always)]
     fn admit(&'static self, way: Way, generation: u32, me: usize) -> Result<Entered, i32> {
@@ -340,7 +361,7 @@ impl Port {
             Some(domain) if !domain.may_enter() => Err(codes::HNDL_INVALID),
             Some(domain) => {
                 entered.domain = domain;
-                if !entered.is_nested() {
+                if !matches!(way, Way::Nested) {
                     self.owner.store(me, Ordering::Relaxed);
                 }
                 Ok(entered)
@@ -360,7 +381,7 @@ pub(super) fn try_enter(handle: u32) -> Option<Entered> {
     if !port.end_favour() {
         return None;
     }
-    port.admit(Way::Locked(lock), generation, token()).ok()
+    port.enter_locked(lock, generation, token()).ok()
 }
 
 /// Counts a call of this handle that makes progress. The calling thread is in the port.

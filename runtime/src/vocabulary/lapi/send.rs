@@ -47,7 +47,7 @@ pub(super) struct Outgoing {
 pub(super) type Keep = Option<(Arc<Vec<u8>>, Option<Arc<Counter>>)>;
 
 impl Message {
-    #[inline]
+    #[inline(always)]
     pub(super) fn check(&self, domain: &Domain) -> Result<(), i32> {
         if self.to as usize >= domain.world.size() {
             return Err(codes::TGT);
@@ -82,7 +82,7 @@ unsafe fn bytes<'a>(start: *const u8, len: usize) -> &'a [u8] {
 
 /// # Errors
 /// If the target is purged, or in a handler that may not send there.
-#[inline]
+#[inline(always)]
 pub(super) fn check_may_send(domain: &Entered, to: u32) -> Result<(), i32> {
     if domain.purged.get(to as usize).is_some_and(Cell::get) {
         return Err(codes::TGT_PURGED);
@@ -106,7 +106,7 @@ fn check_reply(domain: &Domain, to: u32) -> Result<(), i32> {
 ///
 /// # Safety
 /// As [`amsend`](super::raw::amsend).
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn amsend(handle: Handle, message: Message) -> Result<(), i32> {
     let domain = port::enter(handle)?;
     check_may_send(&domain, message.to)?;
@@ -121,7 +121,7 @@ pub(super) unsafe fn amsend(handle: Handle, message: Message) -> Result<(), i32>
 
 /// # Safety
 /// As [`amsend`](super::raw::amsend).
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message, keep: Keep) -> Result<(), i32> {
     let (header, header_len) = (message.header.0, message.header.1 as usize);
     let (data, len) = message.data;
@@ -129,20 +129,15 @@ pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message, kee
         // SAFETY: the caller's guarantees are the same.
         return unsafe { send_long(handle, domain, message, keep) };
     }
-    let mut line = [0u64; HEAD + LINE / 8];
-    line[..HEAD].copy_from_slice(&head(&message));
-    let place = line[HEAD..].as_mut_ptr().cast::<u8>();
-    // SAFETY: both fit there, as just checked; the caller guarantees that they are valid.
-    unsafe {
-        copy_short(place, header, header_len);
-        copy_short(place.add(header_len), data, len as usize);
-    }
-    let payload = line.map(u64::to_ne_bytes);
+    // SAFETY: the caller guarantees that both are valid; together they fit.
+    let body = unsafe { words_of((header, header_len), (data, len as usize)) };
+    let [target, completion, lengths] = head(&message);
+    let words = [target, completion, lengths, body[0], body[1], body[2]];
     let to = message.to as usize;
-    if domain.world.engine().send_at_once(to, id::LAPI, message.handler as u64, payload.as_flattened()) {
+    if domain.world.engine().send_words_at_once(to, id::LAPI, message.handler as u64, words) {
         domain.traffic.count_sent(to);
     } else {
-        transmit(handle, domain, to, (id::LAPI, message.handler as u64), payload.as_flattened(), |_| {})?;
+        transmit_line(handle, domain, to, message.handler as u64, words)?;
     }
     // SAFETY: the caller guarantees that the counter is null or valid.
     if let Some(counter) = unsafe { message.origin.as_ref() } {
@@ -151,27 +146,43 @@ pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message, kee
     Ok(())
 }
 
+#[cold]
+#[inline(never)]
+fn transmit_line(handle: Handle, domain: Entered, to: usize, handler: u64, words: [u64; 6]) -> Result<(), i32> {
+    let payload = words.map(u64::to_ne_bytes);
+    transmit(handle, domain, to, (id::LAPI, handler), payload.as_flattened(), |_| {})
+}
+
+/// User header and data, one behind the other, [`LINE`] bytes at most, as words.
+///
+/// # Safety
+/// Both are valid for reading so many bytes.
+#[inline(always)]
+unsafe fn words_of((header, header_len): (*const u8, usize), (data, len): (*const u8, usize)) -> [u64; LINE / 8] {
+    // A word is loaded and stored as such: a load of what was stored in parts would wait until the line of the message before has
+    // left the store buffer.
+    if header_len == 0 && len == 8 {
+        // SAFETY: the caller guarantees a word.
+        return [unsafe { data.cast::<u64>().read_unaligned() }, 0, 0];
+    }
+    if header_len + len == 0 {
+        return [0; LINE / 8];
+    }
+    let mut words = [0; LINE / 8];
+    let place = words.as_mut_ptr().cast::<u8>();
+    // SAFETY: both fit there; the caller guarantees that they are valid.
+    unsafe {
+        place.copy_from_nonoverlapping(header, header_len);
+        place.add(header_len).copy_from_nonoverlapping(data, len);
+    }
+    words
+}
+
 /// What stands before the user header of a message with its data.
 #[inline(always)]
 fn head(message: &Message) -> [u64; HEAD] {
     let lengths = lengths(message.header.1 as usize, message.data.1 as usize);
     [message.target as u64, message.completion as u64, lengths]
-}
-
-/// Copies up to [`LINE`] bytes; a word without a call.
-///
-/// # Safety
-/// `from` is valid for reading `len` bytes, and `to` for writing them.
-#[inline(always)]
-unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the caller guarantees it.
-    unsafe {
-        match len {
-            0 => {}
-            8 => to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned()),
-            _ => std::ptr::copy_nonoverlapping(from, to, len),
-        }
-    }
 }
 
 /// Sends a message that does not fit in a cache line.
