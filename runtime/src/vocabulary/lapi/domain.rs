@@ -392,6 +392,8 @@ pub(super) fn run_own(handle: Handle) {
 /// As [`wait_apart`].
 pub(super) fn fence(handle: Handle) -> Result<(), i32> {
     let domain = enter_outside(handle)?;
+    // Stores to mapped memory are visible before those that follow.
+    std::sync::atomic::fence(Ordering::SeqCst);
     for (to, number) in domain.traffic.questions() {
         domain.tell(to, kind::FENCE, &[number.into()]);
     }

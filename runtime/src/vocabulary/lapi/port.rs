@@ -336,12 +336,7 @@ pub(super) fn enter(handle: u32) -> Result<Entered, i32> {
 impl Port {
     #[cold]
     #[inline(never)]
-    fn enter_locked(
-        &'static self,
-        lock: MutexGuard<'static, ()>,
-        generation: u32,
-        me: usize,
-    ) -> Result<Entered, i32> {
+    fn enter_locked(&'static self, lock: MutexGuard<'static, ()>, generation: u32, me: usize) -> Result<Entered, i32> {
         // SAFETY: this thread has the lock.
         unsafe { *self.guard.get() = Some(lock) };
         self.admit(Way::Locked, generation, me)

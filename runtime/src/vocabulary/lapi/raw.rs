@@ -338,8 +338,10 @@ pub unsafe fn amsend(
 /// `LAPI_Put`: copies `len` bytes at `org_addr` to address `tgt_addr` of task `tgt`.
 ///
 /// `org_cntr` moves when the source may be changed, `tgt_cntr`, an address at the target, when the data is there, and `cmpl_cntr` after
-/// that. Up to 8 KiB travel in a message; longer data is fetched by the target, in one copy. The target must make progress. With a
-/// length of 0 the addresses may be null, and the counters move. Where it may be called is as of [`amsend`].
+/// that. Memory that is mapped here, such as symmetric static data of a task of the same node, is written at once. Longer data than
+/// 8 KiB is written by cross-memory attach on the same node, and by the network's put to memory that is registered. In these cases only
+/// the target's counter needs progress there. All else travels in a message or is fetched by the target, in one copy, when it makes
+/// progress. With a length of 0 the addresses may be null, and the counters move. Where it may be called is as of [`amsend`].
 ///
 /// # Safety
 /// - `org_addr` is valid for reading `len` bytes until `org_cntr` has moved, `tgt_addr` for writing them at the target until `tgt_cntr` has;
@@ -363,7 +365,7 @@ pub unsafe fn put(
 /// `LAPI_Get`: copies `len` bytes at address `tgt_addr` of task `tgt` to `org_addr`.
 ///
 /// `org_cntr` moves when the data is here, `tgt_cntr`, an address at the target, when the memory there may be changed. Otherwise as
-/// [`put`].
+/// [`put`]; cross-memory attach reads what is longer than 2 KiB, and by a network's get this waits until the data is here.
 ///
 /// # Safety
 /// - `tgt_addr` is valid for reading `len` bytes at the target until `tgt_cntr` has moved, `org_addr` for writing them until `org_cntr` has;

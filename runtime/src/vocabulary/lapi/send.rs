@@ -16,7 +16,7 @@ use crate::transport::shm::SHORT_MAX;
 
 /// Data of up to this many bytes travels with its header. As for other large messages: below this a copy costs less than the round
 /// trip.
-const EAGER: usize = 8 << 10;
+pub(super) const EAGER: usize = 8 << 10;
 
 /// Words before the user header of a message with its data.
 const HEAD: usize = 3;
