@@ -326,6 +326,37 @@ int LAPI_Purge_totask(lapi_handle_t hndl, uint dest);
 /* Lets calls send to task `dest` again. Local. */
 int LAPI_Resume_totask(lapi_handle_t hndl, uint dest);
 
+/* Profiling names: the same calls. */
+
+int PLAPI_Init(lapi_handle_t *hndl, lapi_info_t *lapi_info);
+int PLAPI_Term(lapi_handle_t hndl);
+int PLAPI_Qenv(lapi_handle_t hndl, lapi_query_t query, int *ret_val);
+int PLAPI_Senv(lapi_handle_t hndl, lapi_query_t query, int set_val);
+int PLAPI_Msg_string(int error_code, void *buf);
+int PLAPI_Address(void *my_addr, ulong *ret_addr);
+int PLAPI_Address_init(lapi_handle_t hndl, void *my_addr, void *add_tab[]);
+int PLAPI_Address_init64(lapi_handle_t hndl, lapi_long_t my_addr, lapi_long_t *add_tab);
+int PLAPI_Addr_set(lapi_handle_t hndl, void *addr, int addr_hndl);
+int PLAPI_Addr_get(lapi_handle_t hndl, void **addr, int addr_hndl);
+int PLAPI_Amsend(lapi_handle_t hndl, uint tgt, void *hdr_hdl, void *uhdr, uint uhdr_len, void *udata, ulong udata_len,
+                 lapi_cntr_t *tgt_cntr, lapi_cntr_t *org_cntr, lapi_cntr_t *cmpl_cntr);
+int PLAPI_Put(lapi_handle_t hndl, uint tgt, ulong len, void *tgt_addr, void *org_addr, lapi_cntr_t *tgt_cntr,
+              lapi_cntr_t *org_cntr, lapi_cntr_t *cmpl_cntr);
+int PLAPI_Get(lapi_handle_t hndl, uint tgt, ulong len, void *tgt_addr, void *org_addr, lapi_cntr_t *tgt_cntr,
+              lapi_cntr_t *org_cntr);
+int PLAPI_Rmw(lapi_handle_t hndl, RMW_ops_t op, uint tgt, int *tgt_var, int *in_val, int *prev_tgt_val,
+              lapi_cntr_t *org_cntr);
+int PLAPI_Rmw64(lapi_handle_t hndl, RMW_ops_t op, uint tgt, lapi_rmw64_t *tgt_var, lapi_rmw64_t *in_val,
+                lapi_rmw64_t *prev_tgt_val, lapi_cntr_t *org_cntr);
+int PLAPI_Setcntr(lapi_handle_t hndl, lapi_cntr_t *cntr, int val);
+int PLAPI_Getcntr(lapi_handle_t hndl, lapi_cntr_t *cntr, int *val);
+int PLAPI_Waitcntr(lapi_handle_t hndl, lapi_cntr_t *cntr, int val, int *cur_cntr_val);
+int PLAPI_Probe(lapi_handle_t hndl);
+int PLAPI_Fence(lapi_handle_t hndl);
+int PLAPI_Gfence(lapi_handle_t hndl);
+int PLAPI_Purge_totask(lapi_handle_t hndl, uint dest);
+int PLAPI_Resume_totask(lapi_handle_t hndl, uint dest);
+
 #ifdef __cplusplus
 }
 #endif
