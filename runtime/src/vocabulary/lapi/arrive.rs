@@ -6,6 +6,7 @@ use std::rc::{Rc, Weak};
 
 use super::closures::{Announced, CLOSURE};
 use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
+use super::event::Event;
 use super::queue::{Finish, Work};
 use super::types::{BURY_MSG, DROP_PKT, HeaderHandler, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
 use super::{codes, kind, own};
@@ -43,8 +44,15 @@ struct Landed {
     work: Option<Work>,
     finish: Finish,
     running: Option<Running>,
-    /// It is the answer to a get of this task.
-    is_answer: bool,
+    role: Role,
+}
+
+/// What a message is to the task where it arrives.
+enum Role {
+    /// A message of another task, or a put.
+    Message,
+    /// The answer to a get of this task, and what happens then.
+    Answer(Event),
 }
 
 /// The first `N` words of a message, and the rest.
@@ -205,7 +213,7 @@ impl Domain {
             flags if flags & SEND_REPLY != 0 => Some(Running::Reply(from)),
             _ => None,
         };
-        let landed = Landed { work, finish, running, is_answer: false };
+        let landed = Landed { work, finish, running, role: Role::Message };
         // SAFETY: the header handler guarantees room for the data at this address until the target counter has moved.
         unsafe { self.store(messages, data, start, stored, landed) };
         Some(true)
@@ -250,7 +258,11 @@ impl Domain {
         match handler {
             own::PUT | own::ANSWER => {
                 let ([start], _) = words::<1>(header)?;
-                let landed = Landed { work: None, finish, running: None, is_answer: handler == own::ANSWER };
+                let (finish, role) = match handler {
+                    own::PUT => (finish, Role::Message),
+                    _ => (Finish { target: 0, ..finish }, Role::Answer(Event::from_word(target))),
+                };
+                let landed = Landed { work: None, finish, running: None, role };
                 // SAFETY: the caller of `put` guarantees room at this address of this task; the caller of `get` has given its own.
                 unsafe { self.store(messages, data, start as *mut u8, len as usize, landed) };
             }
@@ -273,10 +285,16 @@ impl Domain {
 
     /// The data of a message is in its place: what comes after that.
     fn landed(&self, messages: &Messages, landed: Landed) {
-        let Landed { work, finish, running, is_answer } = landed;
+        let Landed { work, finish, running, role } = landed;
         self.count_arrived(finish.from);
-        if is_answer {
-            self.unanswered.set(self.unanswered.get() - 1);
+        match role {
+            Role::Message => self.receives_done.set(self.receives_done.get() + 1),
+            Role::Answer(event) => {
+                self.unanswered.set(self.unanswered.get() - 1);
+                self.sends_done.set(self.sends_done.get() + 1);
+                // SAFETY: the caller of `get` guarantees that the counter is null or valid until it has moved.
+                unsafe { self.happen(event, finish.from) };
+            }
         }
         match (work, running) {
             (None, _) => self.finish(finish),
@@ -296,7 +314,7 @@ impl Domain {
     pub(super) fn finish(&self, finish: Finish) {
         if finish.target != 0 {
             // SAFETY: the sender guarantees that a counter is at this address of this task.
-            unsafe { &*(finish.target as *const super::Counter) }.increment();
+            unsafe { self.count(finish.target, finish.from) };
         }
         if finish.completion != 0 {
             self.tell(finish.from, kind::COMPLETED, &[finish.completion]);
@@ -324,12 +342,14 @@ impl Domain {
             kind::ANNOUNCED => return self.deliver_announced(messages, from, bytes),
             kind::FETCHED => {
                 let ([number], _) = words(rest)?;
+                self.sends_done.set(self.sends_done.get() + 1);
                 self.fetched(number, true);
             }
             kind::COMPLETED => {
                 let ([counter], _) = words::<1>(rest)?;
                 // SAFETY: this task gave the address of its own counter, which is valid until the completion counter has moved.
-                unsafe { &*(counter as *const super::Counter) }.increment();
+                unsafe { self.count(counter, from) };
+                self.sends_done.set(self.sends_done.get() + 1);
                 self.release(counter as usize);
             }
             kind::REFUSED => {
@@ -352,7 +372,8 @@ impl Domain {
             kind::CHANGED => {
                 let (answer, _) = words::<4>(rest)?;
                 // SAFETY: this task gave the addresses of its own result and counter.
-                unsafe { self.changed(answer) };
+                self.sends_done.set(self.sends_done.get() + 1);
+                unsafe { self.changed(from, answer) };
             }
             kind::BARRIER => {
                 let ([round], _) = words::<1>(rest)?;
