@@ -9,6 +9,7 @@ use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::event::Event;
 use super::queue::{Finish, Work};
 use super::types::{BURY_MSG, DROP_PKT, HeaderHandler, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
+use super::vectors::Name;
 use super::{codes, kind, own};
 use crate::message::{Fetch, Messages, Offered, id};
 
@@ -53,10 +54,20 @@ enum Role {
     Message,
     /// The answer to a get of this task, and what happens then.
     Answer(Event),
+    /// So many bytes of a transfer in parts.
+    Part(Name, u64),
+    /// A message of vectors, whose own data was announced.
+    Described(Box<Described>),
+}
+
+struct Described {
+    handler: u64,
+    header: Box<[u8]>,
+    data: Box<[u8]>,
 }
 
 /// The first `N` words of a message, and the rest.
-fn words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
+pub(super) fn words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
     let (head, rest) = bytes.split_at_checked(8 * N)?;
     let word = |i: usize| u64::from_ne_bytes(head[8 * i..8 * i + 8].try_into().expect("eight bytes"));
     Some((std::array::from_fn(word), rest))
@@ -278,7 +289,30 @@ impl Domain {
                 // SAFETY: the caller of `rmw` guarantees that the word may be changed.
                 unsafe { self.answer_rmw(from, request) };
             }
-            _ => return None,
+            own::PART => {
+                let ([start, number, total], _) = words::<3>(header)?;
+                let name = Name { number, total };
+                // Nothing is stored for a get that was given up.
+                let (stored, role) =
+                    if self.has_group(from, name) { (len as usize, Role::Part(name, len)) } else { (0, Role::Message) };
+                let landed = Landed { work: None, finish, running: None, role };
+                // SAFETY: the caller of the transfer guarantees room at this address.
+                unsafe { self.store(messages, data, start as *mut u8, stored, landed) };
+            }
+            _ => match data {
+                Data::Here(data) => self.deliver_described(messages, handler, header, data, finish)?,
+                Data::Offered(..) => {
+                    let mut described = Box::new(Described {
+                        handler,
+                        header: header.into(),
+                        data: vec![0; usize::try_from(len).ok()?].into(),
+                    });
+                    let (start, len) = (described.data.as_mut_ptr(), described.data.len());
+                    let landed = Landed { work: None, finish, running: None, role: Role::Described(described) };
+                    // SAFETY: memory of `described`, which stays where it is until the message has landed.
+                    unsafe { self.store(messages, data, start, len, landed) };
+                }
+            },
         }
         Some(true)
     }
@@ -286,8 +320,17 @@ impl Domain {
     /// The data of a message is in its place: what comes after that.
     fn landed(&self, messages: &Messages, landed: Landed) {
         let Landed { work, finish, running, role } = landed;
+        if let Role::Described(described) = role {
+            let Described { handler, header, data } = *described;
+            if self.deliver_described(messages, handler, &header, &data, finish).is_none() {
+                self.bad(finish.from);
+            }
+            return;
+        }
         self.count_arrived(finish.from);
         match role {
+            Role::Described(_) => {}
+            Role::Part(name, len) => return self.part_landed(name, len, finish),
             Role::Message => self.receives_done.set(self.receives_done.get() + 1),
             Role::Answer(event) => {
                 self.unanswered.set(self.unanswered.get() - 1);
@@ -374,6 +417,17 @@ impl Domain {
                 // SAFETY: this task gave the addresses of its own result and counter.
                 self.sends_done.set(self.sends_done.get() + 1);
                 unsafe { self.changed(from, answer) };
+            }
+            kind::FREED => {
+                let ([event, moves], _) = words::<2>(rest)?;
+                let event = Event::from_word(event);
+                self.unanswered.set(self.unanswered.get() - 1);
+                self.sends_done.set(self.sends_done.get() + 1);
+                match moves {
+                    0 => self.forget(event),
+                    // SAFETY: the caller of `amsendv` guarantees that the counter is null or valid until it has moved.
+                    _ => unsafe { self.happen(event, from) },
+                }
             }
             kind::BARRIER => {
                 let ([round], _) = words::<1>(rest)?;

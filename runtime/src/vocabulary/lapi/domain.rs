@@ -19,6 +19,7 @@ use super::queue::{self, Queue, Work};
 use super::send::Outgoing;
 use super::traffic::Traffic;
 use super::types::Handle;
+use super::vectors::Group;
 use super::{Counter, codes, kind};
 use crate::Background;
 use crate::error::{Error, Result};
@@ -101,6 +102,8 @@ pub(super) struct Domain {
     /// Announced messages by number: the target, and what it may fetch.
     pub(super) outgoing: RefCell<BTreeMap<u64, (usize, Outgoing)>>,
     pub(super) incoming: RefCell<VecDeque<Incoming>>,
+    /// Transfers in parts, by the task that sends them and the number of the group.
+    pub(super) groups: RefCell<BTreeMap<(usize, u64), Group>>,
     /// Gets and atomics of this task that have no answer yet.
     pub(super) unanswered: Cell<u64>,
     /// They come again.
@@ -160,6 +163,7 @@ impl Domain {
             numbers: Cell::new(0),
             outgoing: RefCell::default(),
             incoming: RefCell::default(),
+            groups: RefCell::default(),
             unanswered: Cell::new(0),
             dropped: RefCell::default(),
             goes_on: Cell::new(false),

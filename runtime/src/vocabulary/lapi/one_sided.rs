@@ -8,7 +8,7 @@ use super::domain::Domain;
 use super::event::Event;
 use super::port;
 use super::raw::{MAX_MSG_SZ, rmw_op};
-use super::send::{Message, check_may_send, send};
+use super::send::{Keep, Message, check_may_send, send};
 use super::types::Handle;
 use super::{Counter, codes, kind, own};
 
@@ -65,11 +65,11 @@ pub(super) unsafe fn put(
 }
 
 /// A message that asks task `to` for something.
-fn request(to: u32, handler: u64, header: &[u8]) -> Message {
+fn request(to: u32, handler: u64, words: &[u64]) -> Message {
     Message {
         to,
         handler: handler as usize,
-        header: (header.as_ptr(), header.len() as u32),
+        header: (words.as_ptr().cast(), size_of_val(words) as u32),
         data: (std::ptr::null(), 0),
         target: 0,
         origin: Event::NONE,
@@ -81,12 +81,14 @@ fn request(to: u32, handler: u64, header: &[u8]) -> Message {
 ///
 /// # Errors
 /// Those of [`send`]. Then nothing was sent.
-fn ask(handle: Handle, domain: port::Entered, to: u32, handler: u64, words: &[u64]) -> Result<(), i32> {
-    let header: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+///
+/// # Safety
+/// As [`send`].
+pub(super) unsafe fn ask(handle: Handle, domain: port::Entered, message: Message, keep: Keep) -> Result<(), i32> {
     // Before it is sent: waiting for room makes progress, and a fence of another thread may begin.
     domain.unanswered.set(domain.unanswered.get() + 1);
-    // SAFETY: a message without data and counters; the header is valid during the call.
-    unsafe { send(handle, domain, request(to, handler, &header), None) }.inspect_err(|_| {
+    // SAFETY: the caller's guarantees are the same.
+    unsafe { send(handle, domain, message, keep) }.inspect_err(|_| {
         if let Ok(domain) = port::enter(handle) {
             domain.unanswered.set(domain.unanswered.get() - 1);
         }
@@ -100,7 +102,9 @@ pub(super) unsafe fn get(handle: Handle, transfer: Transfer, target: usize, orig
     check_may_send(&domain, transfer.to)?;
     transfer.check(&domain)?;
     let Transfer { to, len, target: from, origin: place } = transfer;
-    ask(handle, domain, to, own::GET, &[from as u64, len, place as u64, origin.word(), target as u64])
+    let words = [from as u64, len, place as u64, origin.word(), target as u64];
+    // SAFETY: a message without data and counters; the words are valid during the call.
+    unsafe { ask(handle, domain, request(to, own::GET, &words), None) }
 }
 
 /// An atomic operation.
@@ -147,7 +151,9 @@ pub(super) unsafe fn rmw(handle: Handle, change: Change, operands: *const u8) ->
     };
     let (first, second) = (operand(0), if op == rmw_op::COMPARE_AND_SWAP { operand(1) } else { 0 });
     let what = (op as u64) << 8 | size as u64;
-    ask(handle, domain, to, own::RMW, &[what, variable as u64, first, second, result as u64, origin.word()])
+    let words = [what, variable as u64, first, second, result as u64, origin.word()];
+    // SAFETY: as of a get.
+    unsafe { ask(handle, domain, request(to, own::RMW, &words), None) }
 }
 
 impl Domain {
@@ -166,14 +172,18 @@ impl Domain {
             origin: Event::counter(target as *const Counter),
             completion: std::ptr::null(),
         };
-        // A poll runs this, inside the port: the message is kept if there is no room.
+        self.send_inside(message);
+    }
+
+    /// Sends a message of a call without a header handler from inside a poll: it is kept if there is no room.
+    pub(super) fn send_inside(&self, message: Message) {
         let sent = match port::enter(self.handle) {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the request that this answers guarantees the memory and the counters.
             Ok(domain) => unsafe { send(self.handle, domain, message, None) },
             Err(code) => Err(code),
         };
         if let Err(code) = sent {
-            self.fault(code, to);
+            self.fault(code, message.to as usize);
         }
     }
 

@@ -10,6 +10,7 @@ pub use super::types::{
     GEN_STRIDED_XFER, Handle, HeaderHandler, LOCAL_STATE, MAGIC, MsgInfo, NORMAL, POLLING_NET, RECV_COMPLETE,
     ReturnInfo, SEND_COMPLETE, SEND_REPLY, SendHandler, SendInfo, Vector, VectorHandler, msg_status,
 };
+pub use super::vectors::{amsendv, getv, putv};
 pub use super::xfer::{LW_MAX_SZ, transfer, xfer};
 
 use super::codes::{self, SUCCESS};

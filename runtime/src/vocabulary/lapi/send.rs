@@ -16,7 +16,7 @@ use crate::message::{Offer, id};
 
 /// Data of up to this many bytes travels with its header. As for other large messages: below this a copy costs less than the round
 /// trip.
-const EAGER: usize = 8 << 10;
+pub(super) const EAGER: usize = 8 << 10;
 
 /// What an active message is made of.
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@ use super::event::{Deferred, Event};
 use super::one_sided::{self, Change, Transfer};
 use super::send::{self, Message};
 use super::types::Handle;
-use super::{Counter, codes, port};
+use super::{Counter, codes, port, vectors};
 
 /// Most bytes of a lightweight active message, user header and data together.
 pub const LW_MAX_SZ: u64 = 128;
@@ -355,6 +355,44 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
                 let change = Change { op: rmw.op, to: rmw.tgt, variable, size, result, origin };
                 // SAFETY: as above.
                 unsafe { one_sided::rmw(handle, change, rmw.in_val.cast_const().cast()) }
+            })
+        }
+        transfer::GETV => {
+            // SAFETY: as above.
+            let get = unsafe { what.cast::<transfer::Getv>().read() };
+            let vectors = [get.org_vec.cast_const(), get.tgt_vec.cast_const().cast()];
+            let function = get.chndlr.map(|handler| Deferred::Here(handler, get.cinfo));
+            with_event(handle, function, get.org_cntr, |event| {
+                // SAFETY: as above.
+                unsafe { vectors::get_vectors(handle, get.tgt, vectors, get.tgt_cntr as u64, event) }
+            })
+        }
+        transfer::PUTV => {
+            // SAFETY: as above.
+            let put = unsafe { what.cast::<transfer::Putv>().read() };
+            let both = [put.org_vec.cast_const(), put.tgt_vec.cast_const().cast()];
+            let function = put.shdlr.map(|handler| Deferred::Send(handler, put.sinfo, put.tgt as usize));
+            with_event(handle, function, put.org_cntr, |event| {
+                // SAFETY: as above.
+                unsafe { vectors::put_vectors(handle, put.tgt, both, put.tgt_cntr as u64, event, put.cmpl_cntr) }
+            })
+        }
+        transfer::AMV => {
+            // SAFETY: as above.
+            let am = unsafe { what.cast::<transfer::Amv>().read() };
+            let function = am.shdlr.map(|handler| Deferred::Send(handler, am.sinfo, am.tgt as usize));
+            with_event(handle, function, am.org_cntr, |origin| {
+                let message = Message {
+                    to: am.tgt,
+                    handler: am.hdr_hdl as usize,
+                    header: (am.uhdr.cast_const().cast(), am.uhdr_len),
+                    data: (std::ptr::null(), 0),
+                    target: am.tgt_cntr as usize,
+                    origin,
+                    completion: am.cmpl_cntr,
+                };
+                // SAFETY: as above.
+                unsafe { vectors::send_vector(handle, message, am.org_vec) }
             })
         }
         _ => Err(codes::XFER_CMD),
