@@ -5,9 +5,10 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::domain::Domain;
+use super::event::Event;
 use super::port;
 use super::raw::{MAX_MSG_SZ, rmw_op};
-use super::send::{Message, check_may_send, send};
+use super::send::{Keep, Message, check_may_send, send};
 use super::types::Handle;
 use super::{Counter, codes, kind, own};
 
@@ -43,7 +44,7 @@ pub(super) unsafe fn put(
     handle: Handle,
     transfer: Transfer,
     target: usize,
-    origin: *const Counter,
+    origin: Event,
     completion: *const Counter,
 ) -> Result<(), i32> {
     let domain = port::enter(handle)?;
@@ -64,14 +65,14 @@ pub(super) unsafe fn put(
 }
 
 /// A message that asks task `to` for something.
-fn request(to: u32, handler: u64, header: &[u8]) -> Message {
+fn request(to: u32, handler: u64, words: &[u64]) -> Message {
     Message {
         to,
         handler: handler as usize,
-        header: (header.as_ptr(), header.len() as u32),
+        header: (words.as_ptr().cast(), size_of_val(words) as u32),
         data: (std::ptr::null(), 0),
         target: 0,
-        origin: std::ptr::null(),
+        origin: Event::NONE,
         completion: std::ptr::null(),
     }
 }
@@ -80,12 +81,14 @@ fn request(to: u32, handler: u64, header: &[u8]) -> Message {
 ///
 /// # Errors
 /// Those of [`send`]. Then nothing was sent.
-fn ask(handle: Handle, domain: port::Entered, to: u32, handler: u64, words: &[u64]) -> Result<(), i32> {
-    let header: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+///
+/// # Safety
+/// As [`send`].
+pub(super) unsafe fn ask(handle: Handle, domain: port::Entered, message: Message, keep: Keep) -> Result<(), i32> {
     // Before it is sent: waiting for room makes progress, and a fence of another thread may begin.
     domain.unanswered.set(domain.unanswered.get() + 1);
-    // SAFETY: a message without data and counters; the header is valid during the call.
-    unsafe { send(handle, domain, request(to, handler, &header), None) }.inspect_err(|_| {
+    // SAFETY: the caller's guarantees are the same.
+    unsafe { send(handle, domain, message, keep) }.inspect_err(|_| {
         if let Ok(domain) = port::enter(handle) {
             domain.unanswered.set(domain.unanswered.get() - 1);
         }
@@ -94,12 +97,14 @@ fn ask(handle: Handle, domain: port::Entered, to: u32, handler: u64, words: &[u6
 
 /// # Safety
 /// As [`get`](super::raw::get).
-pub(super) unsafe fn get(handle: Handle, transfer: Transfer, target: usize, origin: *const Counter) -> Result<(), i32> {
+pub(super) unsafe fn get(handle: Handle, transfer: Transfer, target: usize, origin: Event) -> Result<(), i32> {
     let domain = port::enter(handle)?;
     check_may_send(&domain, transfer.to)?;
     transfer.check(&domain)?;
     let Transfer { to, len, target: from, origin: place } = transfer;
-    ask(handle, domain, to, own::GET, &[from as u64, len, place as u64, origin as u64, target as u64])
+    let words = [from as u64, len, place as u64, origin.word(), target as u64];
+    // SAFETY: a message without data and counters; the words are valid during the call.
+    unsafe { ask(handle, domain, request(to, own::GET, &words), None) }
 }
 
 /// An atomic operation.
@@ -108,19 +113,15 @@ pub(super) struct Change {
     pub(super) op: i32,
     pub(super) to: u32,
     pub(super) variable: usize,
-    /// Bytes of the variable: 4 or 8.
+    /// Bytes of the variable, and of each operand: 4 or 8.
     pub(super) size: usize,
     pub(super) result: usize,
-    pub(super) origin: *const Counter,
+    pub(super) origin: Event,
 }
 
 /// # Safety
-/// As [`rmw`](super::raw::rmw).
-pub(super) unsafe fn rmw(
-    handle: Handle,
-    change: Change,
-    operands: Option<impl FnOnce() -> [u64; 2]>,
-) -> Result<(), i32> {
+/// As [`rmw`](super::raw::rmw) and [`rmw64`](super::raw::rmw64), by the size; another size is refused.
+pub(super) unsafe fn rmw(handle: Handle, change: Change, operands: *const u8) -> Result<(), i32> {
     let domain = port::enter(handle)?;
     check_may_send(&domain, change.to)?;
     let Change { op, to, variable, size, result, origin } = change;
@@ -133,13 +134,26 @@ pub(super) unsafe fn rmw(
     if variable == 0 {
         return Err(codes::TGT_VAR_NULL);
     }
-    let operands = operands.ok_or(codes::IN_VAL_NULL)?;
-    if !variable.is_multiple_of(size) {
+    if operands.is_null() {
+        return Err(codes::IN_VAL_NULL);
+    }
+    if !matches!(size, 4 | 8) || !variable.is_multiple_of(size) {
         return Err(codes::OP_SZ);
     }
-    let [first, second] = operands();
+    let operand = |number: usize| {
+        // SAFETY: the caller guarantees one operand, or two of a comparison.
+        unsafe {
+            match size {
+                4 => u64::from(operands.cast::<u32>().add(number).read()),
+                _ => operands.cast::<u64>().add(number).read(),
+            }
+        }
+    };
+    let (first, second) = (operand(0), if op == rmw_op::COMPARE_AND_SWAP { operand(1) } else { 0 });
     let what = (op as u64) << 8 | size as u64;
-    ask(handle, domain, to, own::RMW, &[what, variable as u64, first, second, result as u64, origin as u64])
+    let words = [what, variable as u64, first, second, result as u64, origin.word()];
+    // SAFETY: as of a get.
+    unsafe { ask(handle, domain, request(to, own::RMW, &words), None) }
 }
 
 impl Domain {
@@ -155,17 +169,21 @@ impl Domain {
             header: (header.as_ptr(), header.len() as u32),
             data: (from as *const u8, len),
             target: origin as usize,
-            origin: target as *const Counter,
+            origin: Event::counter(target as *const Counter),
             completion: std::ptr::null(),
         };
-        // A poll runs this, inside the port: the message is kept if there is no room.
+        self.send_inside(message);
+    }
+
+    /// Sends a message of a call without a header handler from inside a poll: it is kept if there is no room.
+    pub(super) fn send_inside(&self, message: Message) {
         let sent = match port::enter(self.handle) {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the request that this answers guarantees the memory and the counters.
             Ok(domain) => unsafe { send(self.handle, domain, message, None) },
             Err(code) => Err(code),
         };
         if let Err(code) = sent {
-            self.fault(code, to);
+            self.fault(code, message.to as usize);
         }
     }
 
@@ -206,7 +224,7 @@ impl Domain {
     ///
     /// # Safety
     /// Result and counter are those that this task gave.
-    pub(super) unsafe fn changed(&self, [found, size, result, origin]: [u64; 4]) {
+    pub(super) unsafe fn changed(&self, from: usize, [found, size, result, origin]: [u64; 4]) {
         // SAFETY: the caller of `rmw` guarantees that both are null or valid until the counter has moved.
         unsafe {
             match size {
@@ -214,9 +232,7 @@ impl Domain {
                 4 => (result as *mut u32).write(found as u32),
                 _ => (result as *mut u64).write(found),
             }
-            if let Some(counter) = (origin as *const Counter).as_ref() {
-                counter.increment();
-            }
+            self.happen(Event::from_word(origin), from);
         }
         self.unanswered.set(self.unanswered.get() - 1);
     }

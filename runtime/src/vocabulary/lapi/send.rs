@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::arrive::lengths;
 use super::domain::{Domain, MAX_UHDR_SZ, Running, wait_apart};
+use super::event::{Event, happen_at_once};
 use super::port::{self, Entered};
 use super::raw::MAX_MSG_SZ;
 use super::types::Handle;
@@ -15,7 +16,7 @@ use crate::message::{Offer, id};
 
 /// Data of up to this many bytes travels with its header. As for other large messages: below this a copy costs less than the round
 /// trip.
-const EAGER: usize = 8 << 10;
+pub(super) const EAGER: usize = 8 << 10;
 
 /// What an active message is made of.
 #[derive(Clone, Copy)]
@@ -25,14 +26,14 @@ pub(super) struct Message {
     pub(super) header: (*const u8, u32),
     pub(super) data: (*const u8, u64),
     pub(super) target: usize,
-    pub(super) origin: *const Counter,
+    pub(super) origin: Event,
     pub(super) completion: *const Counter,
 }
 
 /// Data that the target has not fetched.
 pub(super) struct Outgoing {
     _offer: Offer,
-    origin: *const Counter,
+    origin: Event,
     /// Declared after the offer, which is withdrawn first.
     _keep: Keep,
 }
@@ -123,9 +124,7 @@ pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message, kee
         payload.extend_from_slice(data);
         transmit(handle, domain, to, (id::LAPI, message.handler as u64), &payload, |_| {})?;
         // SAFETY: the caller guarantees that the counter is null or valid.
-        if let Some(counter) = unsafe { message.origin.as_ref() } {
-            counter.increment();
-        }
+        unsafe { happen_at_once(handle, message.origin, to) };
         return Ok(());
     }
     // SAFETY: the caller guarantees that the data stays until the origin counter has moved, which `Outgoing` precedes.
@@ -191,7 +190,7 @@ fn transmit(
 }
 
 impl Domain {
-    fn next_number(&self) -> u64 {
+    pub(super) fn next_number(&self) -> u64 {
         let number = self.numbers.get();
         self.numbers.set(number + 1);
         number
@@ -200,11 +199,13 @@ impl Domain {
     /// The target has fetched the data of a message, or refused it.
     pub(super) fn fetched(&self, number: u64, moves: bool) {
         let outgoing = self.outgoing.borrow_mut().remove(&number);
-        let Some((_, Outgoing { _offer: offer, origin, _keep })) = outgoing else { return };
+        let Some((to, Outgoing { _offer: offer, origin, _keep })) = outgoing else { return };
         drop(offer);
-        // SAFETY: the caller of `amsend` guarantees that the counter is null or valid until it has moved.
-        if let Some(counter) = unsafe { origin.as_ref() }.filter(|_| moves) {
-            counter.increment();
+        if moves {
+            // SAFETY: the caller of `amsend` guarantees that the counter is null or valid until it has moved.
+            unsafe { self.happen(origin, to) };
+        } else {
+            self.forget(origin);
         }
     }
 }
