@@ -205,6 +205,46 @@ typedef struct {
     ulong recv_offset;
 } lapi_return_info_t;
 
+/* What a send completion handler learns. */
+typedef struct {
+    /* The target of the transfer. */
+    uint src;
+    /* LAPI_SUCCESS: only a transfer that succeeded has this event. */
+    uint reason;
+    ulong reserve[6];
+} lapi_sh_info_t;
+
+/*
+ * Runs at the origin when the source of a transfer may be changed, in the call that made the transfer or in one that makes progress. It
+ * may not call what communicates or waits: LAPI_ERR_IN_HANDLER.
+ */
+typedef void(scompl_hndlr_t)(lapi_handle_t *hndl, void *completion_param, lapi_sh_info_t *info);
+
+/* Vectors: places of memory whose data is moved together */
+
+typedef enum {
+    /* Lists of addresses and lengths, the same lengths at origin and target, pair by pair. */
+    LAPI_GEN_IOVECTOR = 0,
+    /* `info` is three words: address of the first block, bytes of a block, bytes from one block to the next. `len` is not read. */
+    LAPI_GEN_STRIDED_XFER = 1,
+    /* Lists, and the target's have room for all the data, in whatever pieces. */
+    LAPI_GEN_GENERIC = 2
+} lapi_vectype_t;
+
+typedef struct {
+    lapi_vectype_t vec_type;
+    uint num_vecs;
+    void **info;
+    ulong *len;
+} lapi_vec_t;
+
+/*
+ * The header handler of a vector message. Gets the lengths of the origin's places, and returns the places of the data, or null if
+ * nothing is to be stored.
+ */
+typedef lapi_vec_t *(vhdr_hndlr_t)(lapi_handle_t *hndl, void *uhdr, uint *uhdr_len, ulong *len_vec, compl_hndlr_t **comp_h,
+                                   void **user_info);
+
 /* What LAPI_Init is told */
 
 typedef enum { GET_ERR = 0, PUT_ERR = 1, RMW_ERR = 2, AM_ERR = 3, INT_ERR = 4, TMR_ERR = 5 } lapi_err_t;
@@ -294,6 +334,17 @@ int LAPI_Put(lapi_handle_t hndl, uint tgt, ulong len, void *tgt_addr, void *org_
 int LAPI_Get(lapi_handle_t hndl, uint tgt, ulong len, void *tgt_addr, void *org_addr, lapi_cntr_t *tgt_cntr,
              lapi_cntr_t *org_cntr);
 
+/*
+ * The same with vectors. Both are of this task; the addresses in `tgt_vec` are the target's. Each counter moves once, when it is true
+ * of all the data.
+ */
+int LAPI_Amsendv(lapi_handle_t hndl, uint tgt, void *hdr_hdl, void *uhdr, uint uhdr_len, lapi_vec_t *org_vec,
+                 lapi_cntr_t *tgt_cntr, lapi_cntr_t *org_cntr, lapi_cntr_t *cmpl_cntr);
+int LAPI_Putv(lapi_handle_t hndl, uint tgt, lapi_vec_t *tgt_vec, lapi_vec_t *org_vec, lapi_cntr_t *tgt_cntr,
+              lapi_cntr_t *org_cntr, lapi_cntr_t *cmpl_cntr);
+int LAPI_Getv(lapi_handle_t hndl, uint tgt, lapi_vec_t *tgt_vec, lapi_vec_t *org_vec, lapi_cntr_t *tgt_cntr,
+              lapi_cntr_t *org_cntr);
+
 typedef enum { FETCH_AND_ADD = 0, FETCH_AND_OR = 1, SWAP = 2, COMPARE_AND_SWAP = 3 } RMW_ops_t;
 
 /*
@@ -306,15 +357,193 @@ int LAPI_Rmw(lapi_handle_t hndl, RMW_ops_t op, uint tgt, int *tgt_var, int *in_v
 int LAPI_Rmw64(lapi_handle_t hndl, RMW_ops_t op, uint tgt, lapi_rmw64_t *tgt_var, lapi_rmw64_t *in_val,
                lapi_rmw64_t *prev_tgt_val, lapi_cntr_t *org_cntr);
 
+/* Any transfer by one call */
+
+typedef enum {
+    LAPI_GET_XFER = 0,
+    LAPI_AM_XFER = 1,
+    LAPI_PUT_XFER = 2,
+    LAPI_GETV_XFER = 3,
+    LAPI_PUTV_XFER = 4,
+    LAPI_AMV_XFER = 5,
+    LAPI_RMW_XFER = 6,
+    /* This and the next, LAPI_AMX_XFER and LAPI_MC_XFER are LAPI_ERR_XFER_CMD. */
+    LAPI_DGSP_XFER = 7,
+    LAPI_RDMA_XFER = 8,
+    /* A lapi_am_t: user header and data are up to 128 bytes together, the header handler is an index, and no counter moves. */
+    LAPI_AM_LW_XFER = 9,
+    LAPI_AMX_XFER = 10,
+    LAPI_MC_XFER = 11,
+    LAPI_LAST_XFER = 12
+} lapi_xfer_type_t;
+
+/*
+ * Fields have the meaning of the direct call's arguments. `flags` are hints, which are ignored. With a handler the origin counter is
+ * not used: `shdlr` runs when the source may be changed, `chndlr` when the data is here.
+ */
+typedef struct {
+    lapi_xfer_type_t Xfer_type;
+    int flags;
+    uint tgt;
+    uint pad;
+    lapi_long_t tgt_addr;
+    void *org_addr;
+    ulong len;
+    lapi_long_t tgt_cntr;
+    lapi_cntr_t *org_cntr;
+    compl_hndlr_t *chndlr;
+    void *cinfo;
+} lapi_get_t;
+
+typedef struct {
+    lapi_xfer_type_t Xfer_type;
+    int flags;
+    uint tgt;
+    uint pad;
+    lapi_long_t hdr_hdl;
+    uint uhdr_len;
+    void *uhdr;
+    void *udata;
+    ulong udata_len;
+    scompl_hndlr_t *shdlr;
+    void *sinfo;
+    lapi_long_t tgt_cntr;
+    lapi_cntr_t *org_cntr;
+    lapi_cntr_t *cmpl_cntr;
+} lapi_am_t;
+
+typedef struct {
+    lapi_xfer_type_t Xfer_type;
+    int flags;
+    uint tgt;
+    uint pad;
+    lapi_long_t tgt_addr;
+    void *org_addr;
+    ulong len;
+    scompl_hndlr_t *shdlr;
+    void *sinfo;
+    lapi_long_t tgt_cntr;
+    lapi_cntr_t *org_cntr;
+    lapi_cntr_t *cmpl_cntr;
+} lapi_put_t;
+
+typedef struct {
+    lapi_xfer_type_t Xfer_type;
+    int flags;
+    uint tgt;
+    uint pad;
+    lapi_vec_t *org_vec;
+    /* A lapi_vec_t of this task. */
+    void *tgt_vec;
+    lapi_long_t tgt_cntr;
+    lapi_cntr_t *org_cntr;
+    compl_hndlr_t *chndlr;
+    void *cinfo;
+} lapi_getv_t;
+
+typedef struct {
+    lapi_xfer_type_t Xfer_type;
+    int flags;
+    uint tgt;
+    uint pad;
+    scompl_hndlr_t *shdlr;
+    void *sinfo;
+    lapi_vec_t *org_vec;
+    /* A lapi_vec_t of this task. */
+    void *tgt_vec;
+    lapi_long_t tgt_cntr;
+    lapi_cntr_t *org_cntr;
+    lapi_cntr_t *cmpl_cntr;
+} lapi_putv_t;
+
+typedef struct {
+    lapi_xfer_type_t Xfer_type;
+    int flags;
+    uint tgt;
+    uint pad;
+    lapi_long_t hdr_hdl;
+    uint uhdr_len;
+    void *uhdr;
+    scompl_hndlr_t *shdlr;
+    void *sinfo;
+    lapi_vec_t *org_vec;
+    lapi_long_t tgt_cntr;
+    lapi_cntr_t *org_cntr;
+    lapi_cntr_t *cmpl_cntr;
+} lapi_amv_t;
+
+typedef struct {
+    lapi_xfer_type_t Xfer_type;
+    RMW_ops_t op;
+    uint tgt;
+    /* Bits of the variable: 32 or 64. */
+    uint size;
+    lapi_long_t tgt_var;
+    void *in_val;
+    void *prev_tgt_val;
+    lapi_cntr_t *org_cntr;
+    /* Runs when the result is here. */
+    scompl_hndlr_t *shdlr;
+    void *sinfo;
+} lapi_rmw_t;
+
+typedef union {
+    lapi_xfer_type_t Xfer_type;
+    lapi_get_t Get;
+    lapi_am_t Am;
+    lapi_rmw_t Rmw;
+    lapi_put_t Put;
+    lapi_getv_t Getv;
+    lapi_putv_t Putv;
+    lapi_amv_t Amv;
+} lapi_xfer_t;
+
+/* Does what the member that `Xfer_type` names says. Reads every field of that member, and changes none. */
+int LAPI_Xfer(lapi_handle_t hndl, lapi_xfer_t *xfer_cmd);
+
 /* Counters and progress */
 
 int LAPI_Setcntr(lapi_handle_t hndl, lapi_cntr_t *cntr, int val);
+
+/* The states of LAPI_Setcntr_wstatus. */
+#define LAPI_MSG_INITIAL 0
+#define LAPI_MSG_RECVD 1
+#define LAPI_MSG_PURGED 2
+#define LAPI_MSG_PURGED_RCVD 3
+#define LAPI_MSG_INVALID 4
+/*
+ * Sets a counter to 0, and names the `num_dest` tasks at `dest_list` whose messages it waits for. From now on `dest_status[i]` is the
+ * state of task `dest_list[i]`, until LAPI_Setcntr, or a LAPI_Nopoll_wait that succeeds.
+ */
+int LAPI_Setcntr_wstatus(lapi_handle_t hndl, lapi_cntr_t *cntr, int num_dest, uint *dest_list, int *dest_status);
+/*
+ * As LAPI_Waitcntr, but in interrupt mode it sleeps, and makes no progress itself. Only one thread at a time waits for a counter so.
+ * Any `lib_vers` has it.
+ */
+int LAPI_Nopoll_wait(lapi_handle_t hndl, lapi_cntr_t *cntr_ptr, int val, int *cur_cntr_val);
+
 /* Makes progress once, and stores the counter's value in `val`. */
 int LAPI_Getcntr(lapi_handle_t hndl, lapi_cntr_t *cntr, int *val);
 /* Makes progress until the counter is at least `val`, subtracts `val`, and stores what is left in `cur_cntr_val`, if not null. */
 int LAPI_Waitcntr(lapi_handle_t hndl, lapi_cntr_t *cntr, int val, int *cur_cntr_val);
 /* Makes progress once. */
 int LAPI_Probe(lapi_handle_t hndl);
+
+/* Bits of the status of LAPI_Msgpoll. */
+typedef uint lapi_msg_state_t;
+#define LAPI_SEND_COMPLETE 0x1
+#define LAPI_RECV_COMPLETE 0x2
+#define LAPI_BOTH_COMPLETE 0x3
+/* Another thread makes progress. */
+#define LAPI_POLLING_NET 0x4
+/* All rounds are over, and nothing was done in them. */
+#define LAPI_DISP_CNTR 0x8
+typedef struct {
+    lapi_msg_state_t status;
+    ulong reserve[10];
+} lapi_msg_info_t;
+/* Makes progress up to `cnt` times, until something is done, and stores in `info` what. */
+int LAPI_Msgpoll(lapi_handle_t hndl, uint cnt, lapi_msg_info_t *info);
 
 /* Waits until all that this task has sent is in place at its targets. Does not wait for completion handlers. */
 int LAPI_Fence(lapi_handle_t hndl);
@@ -344,14 +573,24 @@ int PLAPI_Put(lapi_handle_t hndl, uint tgt, ulong len, void *tgt_addr, void *org
               lapi_cntr_t *org_cntr, lapi_cntr_t *cmpl_cntr);
 int PLAPI_Get(lapi_handle_t hndl, uint tgt, ulong len, void *tgt_addr, void *org_addr, lapi_cntr_t *tgt_cntr,
               lapi_cntr_t *org_cntr);
+int PLAPI_Amsendv(lapi_handle_t hndl, uint tgt, void *hdr_hdl, void *uhdr, uint uhdr_len, lapi_vec_t *org_vec,
+                  lapi_cntr_t *tgt_cntr, lapi_cntr_t *org_cntr, lapi_cntr_t *cmpl_cntr);
+int PLAPI_Putv(lapi_handle_t hndl, uint tgt, lapi_vec_t *tgt_vec, lapi_vec_t *org_vec, lapi_cntr_t *tgt_cntr,
+               lapi_cntr_t *org_cntr, lapi_cntr_t *cmpl_cntr);
+int PLAPI_Getv(lapi_handle_t hndl, uint tgt, lapi_vec_t *tgt_vec, lapi_vec_t *org_vec, lapi_cntr_t *tgt_cntr,
+               lapi_cntr_t *org_cntr);
 int PLAPI_Rmw(lapi_handle_t hndl, RMW_ops_t op, uint tgt, int *tgt_var, int *in_val, int *prev_tgt_val,
               lapi_cntr_t *org_cntr);
 int PLAPI_Rmw64(lapi_handle_t hndl, RMW_ops_t op, uint tgt, lapi_rmw64_t *tgt_var, lapi_rmw64_t *in_val,
                 lapi_rmw64_t *prev_tgt_val, lapi_cntr_t *org_cntr);
+int PLAPI_Xfer(lapi_handle_t hndl, lapi_xfer_t *xfer_cmd);
 int PLAPI_Setcntr(lapi_handle_t hndl, lapi_cntr_t *cntr, int val);
+int PLAPI_Setcntr_wstatus(lapi_handle_t hndl, lapi_cntr_t *cntr, int num_dest, uint *dest_list, int *dest_status);
+int PLAPI_Nopoll_wait(lapi_handle_t hndl, lapi_cntr_t *cntr_ptr, int val, int *cur_cntr_val);
 int PLAPI_Getcntr(lapi_handle_t hndl, lapi_cntr_t *cntr, int *val);
 int PLAPI_Waitcntr(lapi_handle_t hndl, lapi_cntr_t *cntr, int val, int *cur_cntr_val);
 int PLAPI_Probe(lapi_handle_t hndl);
+int PLAPI_Msgpoll(lapi_handle_t hndl, uint cnt, lapi_msg_info_t *info);
 int PLAPI_Fence(lapi_handle_t hndl);
 int PLAPI_Gfence(lapi_handle_t hndl);
 int PLAPI_Purge_totask(lapi_handle_t hndl, uint dest);

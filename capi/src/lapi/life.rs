@@ -89,7 +89,8 @@ unsafe fn start(handle: *mut Handle, info: *const Info) -> Result<(), i32> {
     let mut process = process();
     if process.job.is_none() {
         watch(&mut process)?;
-        process.job = Some(Held(Job::start(World::builder()).map_err(|error| runtime_error(error.to_string()))?));
+        process.job =
+            Some(Held(Job::start_foreign(World::builder()).map_err(|error| runtime_error(error.to_string()))?));
     }
     let Some(Held(job)) = &process.job else { return Err(codes::RUNTIME) };
     let made = job.init()?;

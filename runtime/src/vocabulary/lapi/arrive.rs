@@ -4,11 +4,12 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::rc::{Rc, Weak};
 
+use super::calls;
 use super::closures::{Announced, CLOSURE};
 use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::event::Event;
 use super::queue::{Finish, Work};
-use super::types::{BURY_MSG, DROP_PKT, HeaderHandler, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
+use super::types::{BURY_MSG, DROP_PKT, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
 use super::vectors::Name;
 use super::{codes, kind, own};
 use crate::message::{Fetch, Messages, Offered, id};
@@ -194,18 +195,17 @@ impl Domain {
                     let announced = Announced { from, header, len: len as usize, data };
                     return self.call_closure(handler as usize, &announced, &mut info, &mut then, &mut parameter);
                 }
+                let with = calls::Arrived {
+                    handle: &mut handle,
+                    header: place.as_mut_ptr().cast(),
+                    header_len: &mut header_len,
+                    len: (&raw mut info).cast(),
+                    then: &mut then,
+                    parameter: &mut parameter,
+                };
                 // SAFETY: the sender, or this task by `addr_set`, guarantees that a header handler is at this address; all pointers
                 // are valid during the call.
-                unsafe {
-                    std::mem::transmute::<usize, HeaderHandler>(address)(
-                        &mut handle,
-                        place.as_mut_ptr().cast(),
-                        &mut header_len,
-                        (&raw mut info).cast(),
-                        &mut then,
-                        &mut parameter,
-                    )
-                }
+                unsafe { self.calls.header(address, with) }
             })
         }
         .cast();
@@ -347,7 +347,8 @@ impl Domain {
                 let _running = self.runs(running);
                 let name = || "an inline completion handler".to_owned();
                 // SAFETY: the header handler gave this function with this parameter, and guarantees that it may be called.
-                messages.run_told(finish.from, name, || unsafe { handler(&mut handle, parameter) });
+                messages
+                    .run_told(finish.from, name, || unsafe { self.calls.completion(handler, &mut handle, parameter) });
                 self.finish(finish);
             }
         }

@@ -9,6 +9,7 @@ use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 use super::arrive::{self, Incoming};
+use super::calls::Calls;
 use super::closures::Closure;
 use super::event::Deferred;
 use super::interrupt::Interrupts;
@@ -111,6 +112,8 @@ pub(super) struct Domain {
     /// Polls go on with the two lists above.
     goes_on: Cell<bool>,
     pub(super) queue: Arc<Queue>,
+    /// How handlers are called.
+    pub(super) calls: Calls,
     thread: RefCell<Option<JoinHandle<()>>>,
     /// Calls that make progress run the completion handlers: on a simulated network, or where there is no thread.
     runs_own: Cell<bool>,
@@ -139,6 +142,7 @@ impl Domain {
             engine.leave_thread();
         }
         let waker = Box::new(engine.waker());
+        let calls = home.calls();
         let domain = Rc::new_cyclic(|me| Domain {
             handle,
             me: Weak::clone(me),
@@ -167,7 +171,8 @@ impl Domain {
             unanswered: Cell::new(0),
             dropped: RefCell::default(),
             goes_on: Cell::new(false),
-            queue: Arc::default(),
+            queue: Arc::new(Queue::new(calls)),
+            calls,
             thread: RefCell::default(),
             runs_own: Cell::new(own_thread.is_some()),
             home,

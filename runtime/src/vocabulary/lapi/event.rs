@@ -113,7 +113,7 @@ impl Domain {
                 let mut info = SendInfo { src: to as u32, reason: codes::SUCCESS as u32, ..SendInfo::default() };
                 let name = || "a send completion handler".to_owned();
                 // SAFETY: the caller of `xfer` guarantees that the function may be called with its parameter, once.
-                messages.run_told(from, name, || unsafe { handler(&mut handle, own, &mut info) });
+                messages.run_told(from, name, || unsafe { self.calls.send(handler, &mut handle, own, &mut info) });
             }
             Some(Deferred::Here(handler, parameter)) => {
                 let finish = Finish { from, target: 0, completion: 0 };

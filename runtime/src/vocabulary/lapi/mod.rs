@@ -56,6 +56,7 @@
 //! there, in the calls that make progress.
 
 mod arrive;
+mod calls;
 mod closures;
 pub mod codes;
 mod counter;

@@ -11,6 +11,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::arrive::words;
+use super::calls;
 use super::closures::CLOSURE;
 use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::event::{Deferred, Event, happen_at_once};
@@ -18,7 +19,7 @@ use super::one_sided::{self, Transfer, ask};
 use super::queue::{Finish, Work};
 use super::send::{EAGER, Message, check_may_send, send};
 use super::shape::{ORIGIN, Piece, Pieces, Shape, TARGET};
-use super::types::{Handle, Vector, VectorHandler};
+use super::types::{Handle, Vector};
 use super::{Counter, codes, kind, own, port};
 use crate::message::Messages;
 
@@ -575,18 +576,17 @@ impl Domain {
         let vector: *mut Vector = {
             let _running = self.runs(Running::Header);
             let name = || format!("vector header handler {handler:#x}");
+            let with = calls::Arrived {
+                handle: &mut handle,
+                header: place.as_mut_ptr().cast(),
+                header_len: &mut header_len,
+                len: shown.as_mut_ptr(),
+                then: &mut then,
+                parameter: &mut parameter,
+            };
             // SAFETY: the sender, or this task by `addr_set`, guarantees that a header handler for vectors is at this address; all
             // pointers are valid during the call.
-            messages.run_told(from, name, || unsafe {
-                std::mem::transmute::<usize, VectorHandler>(address)(
-                    &mut handle,
-                    place.as_mut_ptr().cast(),
-                    &mut header_len,
-                    shown.as_mut_ptr(),
-                    &mut then,
-                    &mut parameter,
-                )
-            })
+            messages.run_told(from, name, || unsafe { self.calls.vector(address, with) })
         };
         std::mem::forget(unwound);
         let arrived = Arrived { work: then.map(|handler| Work { handler, parameter, finish }), finish };
