@@ -161,7 +161,8 @@ typedef void(compl_hndlr_t)(lapi_handle_t *hndl, void *completion_param);
 
 /*
  * Runs at the target when a message arrives, and returns the address where its data goes. `msg_len` points to a lapi_return_info_t.
- * Must not block. A LAPI call that communicates is LAPI_ERR_IN_HANDLER there.
+ * Must not block. A LAPI call that communicates is LAPI_ERR_IN_HANDLER there. LAPI cannot see that a place is too small. If it is not
+ * memory, more than 8 KiB of data are an error at the target; less is copied there in the task, which ends as by its own store.
  */
 typedef void *(hdr_hndlr_t)(lapi_handle_t *hndl, void *uhdr, uint *uhdr_len, ulong *msg_len, compl_hndlr_t **comp_h,
                             void **user_info);

@@ -53,6 +53,7 @@ macro_rules! programs {
 programs! {
     l28_the_references_example, l28_the_references_example_under_mpirun: "example";
     l01_to_l65_rows, l01_to_l65_rows_under_mpirun: "rows";
+    l29_to_l61_transfers, l29_to_l61_transfers_under_mpirun: "transfers";
     l38_l39_put_and_get_latency, l38_l39_put_and_get_latency_under_mpirun: "latency";
     l19_l52_l53_an_address_table, l19_l52_l53_an_address_table_under_mpirun: "table";
     l11_a_completion_handler_gets, l11_a_completion_handler_gets_under_mpirun: "fetch";
@@ -73,6 +74,27 @@ fn l54_an_index_that_is_not_set_is_an_error_at_both_ends() {
     for tasks in 1..=3 {
         let done = program.launched(tasks, &["unset"]).expect_success();
         assert_eq!(done.stdout, "unset: an error at both ends\n", "{done:#?}");
+    }
+}
+
+#[test]
+fn a_place_outside_memory_is_an_error_at_the_target() {
+    let done = program("misuse").launched(2, &["place"]);
+    let codes = [codes::BAD_ADDRESS, codes::RUNTIME].map(|code| format!("place: {code}\n"));
+    assert!(codes.contains(&done.stdout), "{done:#?}");
+}
+
+#[test]
+fn a_cxx_exception_that_leaves_a_handler_ends_the_job_with_its_text() {
+    for standard in ["-std=c++98", "-std=c++20"] {
+        let flags = [standard, "-Wall", "-Wextra", "-Werror", "-O1"];
+        let program = compile("c++", &flags, "lapi_throws.cc", Link::Shared);
+        for handler in ["header", "completion", "inline", "send", "vector"] {
+            let done = program.launched(2, &[handler]);
+            assert!(!done.status.success() && !done.stdout.contains("unwound"), "{handler}: {done:#?}");
+            assert!(done.stderr.contains("what():  the parcel is torn"), "{handler}: {done:#?}");
+            assert!(done.stderr.contains("SIGABRT"), "{handler}: {done:#?}");
+        }
     }
 }
 
@@ -122,7 +144,7 @@ fn l55_l56_tasks_begin_and_end_in_many_ways_under_mpirun() {
 #[test]
 fn the_address_sanitizer_finds_nothing() {
     let flags = [C99, &["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]].concat();
-    for name in ["example", "rows", "latency", "table", "fetch", "misuse"] {
+    for name in ["example", "rows", "transfers", "latency", "table", "fetch", "misuse"] {
         let program = compile("cc", &flags, &format!("lapi_{name}.c"), Link::Shared);
         let done = program.launched(2, &[]).expect_success();
         assert_eq!(done.stdout.lines().last(), Some(format!("{name}: 2 tasks").as_str()), "{done:#?}");

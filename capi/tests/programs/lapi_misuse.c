@@ -38,6 +38,17 @@ static void all_are(int code, lapi_handle_t handle) {
     int value = 9;
     void *table[MOST] = {&value}, *address = &value;
     lapi_long_t values[MOST] = {9};
+    void *places[1] = {bytes};
+    ulong lengths[1] = {8};
+    lapi_vec_t vector = {LAPI_GEN_IOVECTOR, 1, NULL, NULL};
+    lapi_xfer_t what;
+    lapi_msg_info_t info;
+    uint task = 0;
+    info.status = 77;
+    vector.info = places, vector.len = lengths;
+    memset(&what, 0, sizeof what);
+    what.Put.Xfer_type = LAPI_PUT_XFER, what.Put.tgt_addr = (lapi_long_t)(bytes + 16), what.Put.org_addr = bytes;
+    what.Put.len = 8, what.Put.org_cntr = &counter;
     REFUSED(code, LAPI_Term(handle));
     REFUSED(code, LAPI_Qenv(handle, TASK_ID, &value));
     REFUSED(code, LAPI_Senv(handle, ERROR_CHK, 1));
@@ -58,6 +69,14 @@ static void all_are(int code, lapi_handle_t handle) {
     REFUSED(code, LAPI_Gfence(handle));
     REFUSED(code, LAPI_Purge_totask(handle, 0));
     REFUSED(code, LAPI_Resume_totask(handle, 0));
+    REFUSED(code, LAPI_Amsendv(handle, 0, (void *)note, bytes, 8, &vector, &counter, &other, &third));
+    REFUSED(code, LAPI_Putv(handle, 0, &vector, &vector, &counter, &other, &third));
+    REFUSED(code, LAPI_Getv(handle, 0, &vector, &vector, &counter, &other));
+    REFUSED(code, LAPI_Xfer(handle, &what));
+    REFUSED(code, LAPI_Setcntr_wstatus(handle, &counter, 1, &task, &value));
+    REFUSED(code, LAPI_Nopoll_wait(handle, &counter, 1, &value));
+    REFUSED(code, LAPI_Msgpoll(handle, 1, &info));
+    CHECK(info.status == 77);
     /* The profiling names are the same calls. */
     REFUSED(code, PLAPI_Put(handle, 0, 8, bytes + 16, bytes, &counter, &other, &third));
     REFUSED(code, PLAPI_Probe(handle));
@@ -217,6 +236,146 @@ static void arguments(void) {
     nothing(__LINE__);
 }
 
+/* Vectors, each wrong in one way, in every call that takes them. */
+struct wrong {
+    int type, places;
+    void *info[3];
+    ulong len[3];
+    int code;
+};
+
+static void *nowhere = NULL;
+
+static void refuse_vectors(const struct wrong *org, const struct wrong *tgt, int code) {
+    struct wrong both[2] = {*org, *tgt};
+    lapi_vec_t vectors[2];
+    int i;
+    for (i = 0; i < 2; i++) {
+        vectors[i].vec_type = (lapi_vectype_t)both[i].type;
+        vectors[i].num_vecs = (uint)both[i].places;
+        vectors[i].info = both[i].info[0] == &nowhere ? NULL : both[i].info;
+        vectors[i].len = both[i].len[0] == 99 ? NULL : both[i].len;
+    }
+    REFUSED(code, LAPI_Putv(hndl, me, &vectors[1], &vectors[0], &counter, &other, &third));
+    /* What is too little room for a put is enough for a get. */
+    if (org->type != LAPI_GEN_GENERIC)
+        REFUSED(code, LAPI_Getv(hndl, me, &vectors[1], &vectors[0], &counter, &other));
+    /* A message has the origin's only. */
+    if (tgt->code == 0 && org->code == code)
+        REFUSED(code, LAPI_Amsendv(hndl, me, (void *)note, NULL, 0, &vectors[0], &counter, &other, &third));
+}
+
+static void vectors(void) {
+    enum { LIST = LAPI_GEN_IOVECTOR, STRIDED = LAPI_GEN_STRIDED_XFER, ANY = LAPI_GEN_GENERIC };
+    const ulong huge = LAPI_MAX_MSG_SZ;
+    const struct wrong good = {LIST, 2, {bytes, bytes + 8}, {8, 8}, 0};
+    const struct wrong good_strided = {STRIDED, 2, {bytes, (void *)8, (void *)16}, {0}, 0};
+    const struct wrong origins[] = {
+        {9, 1, {bytes}, {8}, LAPI_ERR_ORG_VEC_TYPE},
+        {LIST, 2, {bytes, NULL}, {8, 8}, LAPI_ERR_ORG_VEC_ADDR},
+        {LIST, 2, {&nowhere}, {8, 8}, LAPI_ERR_ORG_VEC_ADDR},
+        {LIST, 2, {bytes, bytes}, {99, 8}, LAPI_ERR_ORG_VEC_LEN},
+        {LIST, 2, {bytes, bytes}, {huge, huge}, LAPI_ERR_ORG_VEC_LEN},
+        {STRIDED, 2, {NULL, (void *)8, (void *)16}, {0}, LAPI_ERR_STRIDE_ORG_ADDR_NULL},
+        {STRIDED, 2, {bytes, (void *)8, (void *)4}, {0}, LAPI_ERR_ORG_STRIDE},
+        {STRIDED, 4, {bytes, (void *)8, (void *)huge}, {0}, LAPI_ERR_ORG_EXTENT},
+    };
+    static const int at_target[] = {LAPI_ERR_TGT_VEC_TYPE, LAPI_ERR_TGT_VEC_ADDR, LAPI_ERR_TGT_VEC_ADDR,
+                                    LAPI_ERR_TGT_VEC_LEN, LAPI_ERR_TGT_VEC_LEN, LAPI_ERR_STRIDE_TGT_ADDR_NULL,
+                                    LAPI_ERR_TGT_STRIDE, LAPI_ERR_TGT_EXTENT};
+    const struct wrong pairs[][2] = {
+        {{LIST, 2, {bytes, bytes + 8}, {8, 8}, 0}, {LIST, 1, {bytes}, {16}, 0}},
+        {{LIST, 2, {bytes, bytes + 8}, {8, 8}, 0}, {STRIDED, 2, {bytes, (void *)8, (void *)8}, {0}, 0}},
+        {{LIST, 2, {bytes, bytes + 8}, {8, 8}, 0}, {LIST, 2, {bytes, bytes + 8}, {8, 7}, 0}},
+        {{STRIDED, 2, {bytes, (void *)8, (void *)8}, {0}, 0}, {STRIDED, 2, {bytes, (void *)4, (void *)8}, {0}, 0}},
+        {{ANY, 2, {bytes, bytes + 8}, {8, 8}, 0}, {ANY, 1, {bytes}, {15}, 0}},
+    };
+    static const int differ[] = {LAPI_ERR_VEC_NUM_DIFF, LAPI_ERR_VEC_TYPE_DIFF, LAPI_ERR_VEC_LEN_DIFF,
+                                 LAPI_ERR_VEC_LEN_DIFF, LAPI_ERR_VEC_LEN_DIFF};
+    lapi_vec_t vector = {LAPI_GEN_IOVECTOR, 0, NULL, NULL};
+    unsigned i;
+    for (i = 0; i < sizeof origins / sizeof *origins; i++) {
+        struct wrong at = origins[i];
+        const struct wrong *other_side = origins[i].type == STRIDED ? &good_strided : &good;
+        refuse_vectors(&origins[i], other_side, origins[i].code);
+        at.code = at_target[i];
+        refuse_vectors(other_side, &at, at_target[i]);
+    }
+    for (i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        refuse_vectors(&pairs[i][0], &pairs[i][1], differ[i]);
+    REFUSED(LAPI_ERR_ORG_VEC_NULL, LAPI_Putv(hndl, me, &vector, NULL, &counter, &other, &third));
+    REFUSED(LAPI_ERR_TGT_VEC_NULL, LAPI_Putv(hndl, me, NULL, &vector, &counter, &other, &third));
+    REFUSED(LAPI_ERR_ORG_VEC_NULL, LAPI_Getv(hndl, me, &vector, NULL, &counter, &other));
+    REFUSED(LAPI_ERR_TGT_VEC_NULL, LAPI_Getv(hndl, me, NULL, &vector, &counter, &other));
+    REFUSED(LAPI_ERR_ORG_VEC_NULL, LAPI_Amsendv(hndl, me, (void *)note, NULL, 0, NULL, &counter, &other, &third));
+    REFUSED(LAPI_ERR_HDR_HNDLR_NULL, LAPI_Amsendv(hndl, me, NULL, NULL, 0, &vector, &counter, &other, &third));
+    REFUSED(LAPI_ERR_TGT, LAPI_Amsendv(hndl, n, (void *)note, NULL, 0, &vector, &counter, &other, &third));
+    REFUSED(LAPI_ERR_TGT, LAPI_Putv(hndl, n, &vector, &vector, &counter, &other, &third));
+    REFUSED(LAPI_ERR_TGT, LAPI_Getv(hndl, n, &vector, &vector, &counter, &other));
+}
+
+static void xfers(void) {
+    static const int unknown[] = {LAPI_DGSP_XFER, LAPI_RDMA_XFER, LAPI_AMX_XFER, LAPI_MC_XFER, LAPI_LAST_XFER, -1, 1000};
+    lapi_xfer_t what;
+    uint task = 0;
+    int state = 9;
+    unsigned i;
+    REFUSED(LAPI_ERR_XFER_CMD, LAPI_Xfer(hndl, NULL));
+    for (i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        memset(&what, 0, sizeof what);
+        what.Xfer_type = (lapi_xfer_type_t)unknown[i];
+        REFUSED(LAPI_ERR_XFER_CMD, LAPI_Xfer(hndl, &what));
+    }
+    memset(&what, 0, sizeof what);
+    what.Rmw.Xfer_type = LAPI_RMW_XFER, what.Rmw.op = SWAP, what.Rmw.tgt = (uint)me, what.Rmw.size = 16;
+    what.Rmw.tgt_var = (lapi_long_t)&number, what.Rmw.in_val = operands, what.Rmw.org_cntr = &counter;
+    REFUSED(LAPI_ERR_OP_SZ, LAPI_Xfer(hndl, &what));
+    memset(&what, 0, sizeof what);
+    what.Am.Xfer_type = LAPI_AM_LW_XFER, what.Am.tgt = (uint)me, what.Am.hdr_hdl = 1;
+    what.Am.udata = bytes, what.Am.udata_len = 1000;
+    REFUSED(LAPI_ERR_LW_DATA_LEN, LAPI_Xfer(hndl, &what));
+    what.Am.udata_len = 8, what.Am.hdr_hdl = (lapi_long_t)note;
+    REFUSED(LAPI_ERR_ADDR_HNDL_RANGE, LAPI_Xfer(hndl, &what));
+    memset(&what, 0, sizeof what);
+    what.Put.Xfer_type = LAPI_PUT_XFER, what.Put.tgt = (uint)n, what.Put.org_cntr = &counter;
+    REFUSED(LAPI_ERR_TGT, LAPI_Xfer(hndl, &what));
+    what.Put.tgt = (uint)me, what.Put.len = 8;
+    REFUSED(LAPI_ERR_ORG_ADDR_NULL, LAPI_Xfer(hndl, &what));
+    REFUSED(LAPI_ERR_CNTR_NULL, LAPI_Setcntr_wstatus(hndl, NULL, 1, &task, &state));
+    REFUSED(LAPI_ERR_RET_PTR_NULL, LAPI_Setcntr_wstatus(hndl, &counter, 1, &task, NULL));
+    REFUSED(LAPI_ERR_CNTR_NULL, LAPI_Nopoll_wait(hndl, NULL, 1, &state));
+    REFUSED(LAPI_ERR_CNTR_VAL, LAPI_Nopoll_wait(hndl, &counter, 0, &state));
+    REFUSED(LAPI_ERR_MSG_INFO_NULL, LAPI_Msgpoll(hndl, 1, NULL));
+    CHECK(state == 9);
+}
+
+/* The place of a long message is outside memory: an error at the target, and no counter moves. */
+static void *misplace(lapi_handle_t *handle, void *uhdr, uint *uhdr_len, ulong *msg_len, compl_hndlr_t **then,
+                      void **user_info) {
+    (void)handle, (void)uhdr, (void)uhdr_len, (void)msg_len, (void)then, (void)user_info;
+    return (void *)4096;
+}
+
+static void place(void) {
+    char *data = room(100000);
+    int i, code = LAPI_SUCCESS;
+    start();
+    OK(LAPI_Addr_set(hndl, (void *)misplace, 1));
+    fence_all();
+    if (me == 0)
+        OK(LAPI_Amsend(hndl, 1, (void *)1, NULL, 0, data, 100000, NULL, &other, &third));
+    for (i = 0; i < 20000 && me == 1 && code == LAPI_SUCCESS; i++) {
+        code = LAPI_Probe(hndl);
+        pause_ms(1);
+    }
+    if (me == 1)
+        printf("place: %d\n", code);
+    fflush(stdout);
+    at(0, NULL);
+    CHECK(other.cntr == 3 && third.cntr == 3);
+    _exit(0);
+}
+
 /* A child is no task; it ends as any process. */
 static void forked(void) {
     int status = 0;
@@ -318,6 +477,8 @@ int main(int argc, char **argv) {
         lost();
     else if (argc == 2 && strcmp(argv[1], "start") == 0)
         bad_start();
+    else if (argc == 2 && strcmp(argv[1], "place") == 0)
+        place();
     if (argc == 2)
         return 0;
     texts();
@@ -331,6 +492,8 @@ int main(int argc, char **argv) {
     in_another_thread(elsewhere);
     information();
     arguments();
+    vectors();
+    xfers();
     forked();
     fence_all();
     nothing(__LINE__);
