@@ -4,10 +4,13 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::rc::{Rc, Weak};
 
+use super::calls;
 use super::closures::{Announced, CLOSURE};
 use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
+use super::event::Event;
 use super::queue::{Finish, Work};
-use super::types::{BURY_MSG, DROP_PKT, HeaderHandler, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
+use super::types::{BURY_MSG, DROP_PKT, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
+use super::vectors::Name;
 use super::{codes, kind, own};
 use crate::message::{Fetch, Messages, Offered, id};
 
@@ -43,13 +46,30 @@ struct Landed {
     work: Option<Work>,
     finish: Finish,
     running: Option<Running>,
-    /// It is the answer to a get of this task.
-    is_answer: bool,
+    role: Role,
+}
+
+/// What a message is to the task where it arrives.
+enum Role {
+    /// A message of another task, or a put.
+    Message,
+    /// The answer to a get of this task, and what happens then.
+    Answer(Event),
+    /// So many bytes of a transfer in parts.
+    Part(Name, u64),
+    /// A message of vectors, whose own data was announced.
+    Described(Box<Described>),
+}
+
+struct Described {
+    handler: u64,
+    header: Box<[u8]>,
+    data: Box<[u8]>,
 }
 
 /// The first `N` words of a message, and the rest.
 #[inline]
-fn words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
+pub(super) fn words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
     let (head, rest) = bytes.split_at_checked(8 * N)?;
     let word = |i: usize| u64::from_ne_bytes(head[8 * i..8 * i + 8].try_into().expect("eight bytes"));
     Some((std::array::from_fn(word), rest))
@@ -178,18 +198,17 @@ impl Domain {
                     let announced = Announced { from, header, len: len as usize, data };
                     return self.call_closure(handler as usize, &announced, &mut info, &mut then, &mut parameter);
                 }
+                let with = calls::Arrived {
+                    handle: &mut handle,
+                    header: place.as_mut_ptr().cast(),
+                    header_len: &mut header_len,
+                    len: (&raw mut info).cast(),
+                    then: &mut then,
+                    parameter: &mut parameter,
+                };
                 // SAFETY: the sender, or this task by `addr_set`, guarantees that a header handler is at this address; all pointers
                 // are valid during the call.
-                unsafe {
-                    std::mem::transmute::<usize, HeaderHandler>(address)(
-                        &mut handle,
-                        place.as_mut_ptr().cast(),
-                        &mut header_len,
-                        (&raw mut info).cast(),
-                        &mut then,
-                        &mut parameter,
-                    )
-                }
+                unsafe { self.calls.header(address, with) }
             })
         }
         .cast();
@@ -208,7 +227,7 @@ impl Domain {
             flags if flags & SEND_REPLY != 0 => Some(Running::Reply(from)),
             _ => None,
         };
-        let landed = Landed { work, finish, running, is_answer: false };
+        let landed = Landed { work, finish, running, role: Role::Message };
         // SAFETY: the header handler guarantees room for the data at this address until the target counter has moved.
         unsafe { self.store(messages, data, start, stored, landed) };
         Some(true)
@@ -263,7 +282,11 @@ impl Domain {
         match handler {
             own::PUT | own::ANSWER => {
                 let ([start], _) = words::<1>(header)?;
-                let landed = Landed { work: None, finish, running: None, is_answer: handler == own::ANSWER };
+                let (finish, role) = match handler {
+                    own::PUT => (finish, Role::Message),
+                    _ => (Finish { target: 0, ..finish }, Role::Answer(Event::from_word(target))),
+                };
+                let landed = Landed { work: None, finish, running: None, role };
                 // SAFETY: the caller of `put` guarantees room at this address of this task; the caller of `get` has given its own.
                 unsafe { self.store(messages, data, start as *mut u8, len as usize, landed) };
             }
@@ -279,7 +302,30 @@ impl Domain {
                 // SAFETY: the caller of `rmw` guarantees that the word may be changed.
                 unsafe { self.answer_rmw(from, request) };
             }
-            _ => return None,
+            own::PART => {
+                let ([start, number, total], _) = words::<3>(header)?;
+                let name = Name { number, total };
+                // Nothing is stored for a get that was given up.
+                let (stored, role) =
+                    if self.has_group(from, name) { (len as usize, Role::Part(name, len)) } else { (0, Role::Message) };
+                let landed = Landed { work: None, finish, running: None, role };
+                // SAFETY: the caller of the transfer guarantees room at this address.
+                unsafe { self.store(messages, data, start as *mut u8, stored, landed) };
+            }
+            _ => match data {
+                Data::Here(data) => self.deliver_described(messages, handler, header, data, finish)?,
+                Data::Offered(..) => {
+                    let mut described = Box::new(Described {
+                        handler,
+                        header: header.into(),
+                        data: vec![0; usize::try_from(len).ok()?].into(),
+                    });
+                    let (start, len) = (described.data.as_mut_ptr(), described.data.len());
+                    let landed = Landed { work: None, finish, running: None, role: Role::Described(described) };
+                    // SAFETY: memory of `described`, which stays where it is until the message has landed.
+                    unsafe { self.store(messages, data, start, len, landed) };
+                }
+            },
         }
         Some(true)
     }
@@ -287,10 +333,25 @@ impl Domain {
     /// The data of a message is in its place: what comes after that.
     #[inline(always)]
     fn landed(&self, messages: &Messages, landed: Landed) {
-        let Landed { work, finish, running, is_answer } = landed;
+        let Landed { work, finish, running, role } = landed;
+        if let Role::Described(described) = role {
+            let Described { handler, header, data } = *described;
+            if self.deliver_described(messages, handler, &header, &data, finish).is_none() {
+                self.bad(finish.from);
+            }
+            return;
+        }
         self.count_arrived(finish.from);
-        if is_answer {
-            self.unanswered.set(self.unanswered.get() - 1);
+        match role {
+            Role::Described(_) => {}
+            Role::Part(name, len) => return self.part_landed(name, len, finish),
+            Role::Message => self.receives_done.set(self.receives_done.get() + 1),
+            Role::Answer(event) => {
+                self.unanswered.set(self.unanswered.get() - 1);
+                self.sends_done.set(self.sends_done.get() + 1);
+                // SAFETY: the caller of `get` guarantees that the counter is null or valid until it has moved.
+                unsafe { self.happen(event, finish.from) };
+            }
         }
         match (work, running) {
             (None, _) => self.finish(finish),
@@ -300,7 +361,8 @@ impl Domain {
                 let _running = self.runs(running);
                 let name = || "an inline completion handler".to_owned();
                 // SAFETY: the header handler gave this function with this parameter, and guarantees that it may be called.
-                messages.run_told(finish.from, name, || unsafe { handler(&mut handle, parameter) });
+                messages
+                    .run_told(finish.from, name, || unsafe { self.calls.completion(handler, &mut handle, parameter) });
                 self.finish(finish);
             }
         }
@@ -311,7 +373,7 @@ impl Domain {
     pub(super) fn finish(&self, finish: Finish) {
         if finish.target != 0 {
             // SAFETY: the sender guarantees that a counter is at this address of this task.
-            unsafe { &*(finish.target as *const super::Counter) }.increment();
+            unsafe { self.count(finish.target, finish.from) };
         }
         if finish.completion != 0 {
             self.tell(finish.from, kind::COMPLETED, &[finish.completion]);
@@ -341,12 +403,14 @@ impl Domain {
             kind::ANNOUNCED => return self.deliver_announced(messages, from, bytes),
             kind::FETCHED => {
                 let ([number], _) = words(rest)?;
+                self.sends_done.set(self.sends_done.get() + 1);
                 self.fetched(number, true);
             }
             kind::COMPLETED => {
                 let ([counter], _) = words::<1>(rest)?;
                 // SAFETY: this task gave the address of its own counter, which is valid until the completion counter has moved.
-                unsafe { &*(counter as *const super::Counter) }.increment();
+                unsafe { self.count(counter, from) };
+                self.sends_done.set(self.sends_done.get() + 1);
                 self.release(counter as usize);
             }
             kind::REFUSED => {
@@ -369,7 +433,19 @@ impl Domain {
             kind::CHANGED => {
                 let (answer, _) = words::<4>(rest)?;
                 // SAFETY: this task gave the addresses of its own result and counter.
-                unsafe { self.changed(answer) };
+                self.sends_done.set(self.sends_done.get() + 1);
+                unsafe { self.changed(from, answer) };
+            }
+            kind::FREED => {
+                let ([event, moves], _) = words::<2>(rest)?;
+                let event = Event::from_word(event);
+                self.unanswered.set(self.unanswered.get() - 1);
+                self.sends_done.set(self.sends_done.get() + 1);
+                match moves {
+                    0 => self.forget(event),
+                    // SAFETY: the caller of `amsendv` guarantees that the counter is null or valid until it has moved.
+                    _ => unsafe { self.happen(event, from) },
+                }
             }
             kind::BARRIER => {
                 let ([round], _) = words::<1>(rest)?;

@@ -1,7 +1,7 @@
 //! What belongs to a handle: the world, the tables, the faults, the messages in flight.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,14 +9,18 @@ use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 use super::arrive::{self, Incoming};
+use super::calls::Calls;
 use super::closures::Closure;
+use super::event::Deferred;
 use super::interrupt::Interrupts;
 use super::job::Home;
+use super::poll::Statuses;
 use super::port::{self, Entered, Waker};
 use super::queue::{self, Queue, Work};
 use super::send::Outgoing;
 use super::traffic::Traffic;
 use super::types::Handle;
+use super::vectors::Group;
 use super::{Counter, codes, kind};
 use crate::Background;
 use crate::error::{Error, Result};
@@ -79,12 +83,26 @@ pub(super) struct Domain {
     interrupts: RefCell<Option<Interrupts>>,
     /// Tasks to which nothing is sent.
     pub(super) purged: Box<[Cell<bool>]>,
+    /// Calls of `Purge_totask` so far.
+    pub(super) purges: Cell<u64>,
+    /// Events that are functions, by their word.
+    pub(super) deferred: RefCell<BTreeMap<u64, Deferred>>,
+    /// What is kept of the tasks that counters wait for, by address.
+    pub(super) statuses: RefCell<BTreeMap<u64, Statuses>>,
+    /// Addresses of counters for which a thread sleeps.
+    pub(super) sleepers: RefCell<BTreeSet<usize>>,
+    /// What this task sent or asked for, and was answered, so far.
+    pub(super) sends_done: Cell<u64>,
+    /// Messages of other tasks, data in place, so far.
+    pub(super) receives_done: Cell<u64>,
     pub(super) traffic: Traffic,
     /// The number of the next announced message.
     pub(super) numbers: Cell<u64>,
     /// Announced messages by number: the target, and what it may fetch.
     pub(super) outgoing: RefCell<BTreeMap<u64, (usize, Outgoing)>>,
     pub(super) incoming: RefCell<VecDeque<Incoming>>,
+    /// Transfers in parts, by the task that sends them and the number of the group.
+    pub(super) groups: RefCell<BTreeMap<(usize, u64), Group>>,
     /// Gets and atomics of this task that have no answer yet.
     pub(super) unanswered: Cell<u64>,
     /// They come again.
@@ -92,6 +110,8 @@ pub(super) struct Domain {
     /// Polls go on with the two lists above.
     goes_on: Cell<bool>,
     pub(super) queue: Arc<Queue>,
+    /// How handlers are called.
+    pub(super) calls: Calls,
     thread: RefCell<Option<JoinHandle<()>>>,
     /// Calls that make progress run the completion handlers: on a simulated network, or where there is no thread.
     runs_own: Cell<bool>,
@@ -120,6 +140,7 @@ impl Domain {
             engine.leave_thread();
         }
         let waker = Box::new(engine.waker());
+        let calls = home.calls();
         let domain = Rc::new_cyclic(|me| Domain {
             handle,
             me: Weak::clone(me),
@@ -133,14 +154,22 @@ impl Domain {
             running: Cell::new(Running::Nothing),
             interrupts: RefCell::default(),
             purged: vec![Cell::new(false); world.size()].into(),
+            purges: Cell::new(0),
+            deferred: RefCell::default(),
+            statuses: RefCell::default(),
+            sleepers: RefCell::default(),
+            sends_done: Cell::new(0),
+            receives_done: Cell::new(0),
             traffic: Traffic::new(world.size()),
             numbers: Cell::new(0),
             outgoing: RefCell::default(),
             incoming: RefCell::default(),
+            groups: RefCell::default(),
             unanswered: Cell::new(0),
             dropped: RefCell::default(),
             goes_on: Cell::new(false),
-            queue: Arc::default(),
+            queue: Arc::new(Queue::new(calls)),
+            calls,
             thread: RefCell::default(),
             runs_own: Cell::new(own_thread.is_some()),
             home,

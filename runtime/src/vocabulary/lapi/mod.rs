@@ -57,20 +57,26 @@
 //! there, in the calls that make progress.
 
 mod arrive;
+mod calls;
 mod closures;
 pub mod codes;
 mod counter;
 mod domain;
+mod event;
 mod face;
 mod interrupt;
 mod job;
 mod one_sided;
+mod poll;
 mod port;
 mod queue;
 pub mod raw;
 mod send;
+mod shape;
 mod traffic;
 mod types;
+mod vectors;
+mod xfer;
 
 pub use self::closures::{Announced, Answer, HandlerContext, Landed};
 pub use self::counter::Counter;
@@ -96,6 +102,8 @@ mod kind {
     pub(super) const BARRIER: u64 = 6;
     /// The answer to an atomic operation: its result, the result's length and address, and the address of the origin counter.
     pub(super) const CHANGED: u64 = 7;
+    /// The data of a vector message may be changed: the event, and whether it happens.
+    pub(super) const FREED: u64 = 8;
 }
 
 /// What stands in the place of a header handler in messages of other calls. No function has such an address.
@@ -110,4 +118,13 @@ mod own {
     pub(super) const GET: u64 = FIRST + 2;
     /// An atomic operation: operation and size, address, two operands, the address of the result, the origin counter.
     pub(super) const RMW: u64 = FIRST + 3;
+    /// A long part of a transfer: its place, and the number and bytes of its group.
+    pub(super) const PART: u64 = FIRST + 4;
+    /// Short parts of one: number and bytes of the group. The data is how many, the address and length of each, and their bytes.
+    pub(super) const PARTS: u64 = FIRST + 5;
+    /// Asks for parts: number and bytes of the group. The data is, for each, the address, the address where it goes, and the length.
+    pub(super) const GETV: u64 = FIRST + 6;
+    /// A vector message: handler, event, how many places, their type and whether the data is here, the length of the user header. The
+    /// data is the length of each place, the addresses or nothing, the user header, and the data of the places or nothing.
+    pub(super) const AMV: u64 = FIRST + 7;
 }

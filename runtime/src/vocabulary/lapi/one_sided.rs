@@ -12,9 +12,10 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::domain::Domain;
+use super::event::{Event, happen_at_once};
 use super::port::{self, Entered};
 use super::raw::{MAX_MSG_SZ, rmw_op};
-use super::send::{EAGER, Message, check_may_send, send};
+use super::send::{EAGER, Keep, Message, check_may_send, send};
 use super::types::Handle;
 use super::{Counter, codes, kind, own};
 
@@ -54,7 +55,7 @@ pub(super) unsafe fn put(
     handle: Handle,
     transfer: Transfer,
     target: usize,
-    origin: *const Counter,
+    origin: Event,
     completion: *const Counter,
 ) -> Result<(), i32> {
     let domain = port::enter(handle)?;
@@ -78,7 +79,7 @@ unsafe fn put_message(
     handle: Handle,
     domain: Entered,
     transfer: Transfer,
-    (target, origin, completion): (usize, *const Counter, *const Counter),
+    (target, origin, completion): (usize, Event, *const Counter),
 ) -> Result<(), i32> {
     let header = (transfer.target as u64).to_ne_bytes();
     let message = Message {
@@ -147,7 +148,7 @@ struct Tell {
     /// The data is in effect.
     at_once: bool,
     target: usize,
-    origin: *const Counter,
+    origin: Event,
     completion: *const Counter,
 }
 
@@ -163,9 +164,11 @@ impl Tell {
     unsafe fn send(self, handle: Handle, domain: Entered) -> Result<(), i32> {
         let Tell { to, at_once, target, origin, completion } = self;
         if target == 0 && (at_once || completion.is_null()) {
+            domain.sends_done.set(domain.sends_done.get() + 1);
             // SAFETY: the caller guarantees that they are null or valid.
-            for counter in unsafe { [origin.as_ref(), completion.as_ref()] }.into_iter().flatten() {
-                counter.increment();
+            unsafe {
+                domain.count(completion as u64, to as usize);
+                happen_at_once(handle, origin, to as usize);
             }
             return Ok(());
         }
@@ -176,14 +179,14 @@ impl Tell {
 }
 
 /// A message that asks task `to` for something.
-fn request(to: u32, handler: u64, header: &[u8]) -> Message {
+fn request(to: u32, handler: u64, words: &[u64]) -> Message {
     Message {
         to,
         handler: handler as usize,
-        header: (header.as_ptr(), header.len() as u32),
+        header: (words.as_ptr().cast(), size_of_val(words) as u32),
         data: (std::ptr::null(), 0),
         target: 0,
-        origin: std::ptr::null(),
+        origin: Event::NONE,
         completion: std::ptr::null(),
     }
 }
@@ -192,12 +195,14 @@ fn request(to: u32, handler: u64, header: &[u8]) -> Message {
 ///
 /// # Errors
 /// Those of [`send`]. Then nothing was sent.
-fn ask(handle: Handle, domain: Entered, to: u32, handler: u64, words: &[u64]) -> Result<(), i32> {
-    let header: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+///
+/// # Safety
+/// As [`send`].
+pub(super) unsafe fn ask(handle: Handle, domain: Entered, message: Message, keep: Keep) -> Result<(), i32> {
     // Before it is sent: waiting for room makes progress, and a fence of another thread may begin.
     domain.unanswered.set(domain.unanswered.get() + 1);
-    // SAFETY: a message without data and counters; the header is valid during the call.
-    unsafe { send(handle, domain, request(to, handler, &header), None) }.inspect_err(|_| {
+    // SAFETY: the caller's guarantees are the same.
+    unsafe { send(handle, domain, message, keep) }.inspect_err(|_| {
         if let Ok(domain) = port::enter(handle) {
             domain.unanswered.set(domain.unanswered.get() - 1);
         }
@@ -206,7 +211,7 @@ fn ask(handle: Handle, domain: Entered, to: u32, handler: u64, words: &[u64]) ->
 
 /// # Safety
 /// As [`get`](super::raw::get).
-pub(super) unsafe fn get(handle: Handle, transfer: Transfer, target: usize, origin: *const Counter) -> Result<(), i32> {
+pub(super) unsafe fn get(handle: Handle, transfer: Transfer, target: usize, origin: Event) -> Result<(), i32> {
     let domain = port::enter(handle)?;
     check_may_send(&domain, transfer.to)?;
     transfer.check(&domain)?;
@@ -217,7 +222,9 @@ pub(super) unsafe fn get(handle: Handle, transfer: Transfer, target: usize, orig
         // SAFETY: as above.
         return unsafe { tell.send(handle, domain) };
     }
-    ask(handle, domain, to, own::GET, &[from as u64, len, place as u64, origin as u64, target as u64])
+    let words = [from as u64, len, place as u64, origin.word(), target as u64];
+    // SAFETY: a message without data and counters; the words are valid during the call.
+    unsafe { ask(handle, domain, request(to, own::GET, &words), None) }
 }
 
 /// Gets what the target need not help with; whether it is here.
@@ -256,19 +263,15 @@ pub(super) struct Change {
     pub(super) op: i32,
     pub(super) to: u32,
     pub(super) variable: usize,
-    /// Bytes of the variable: 4 or 8.
+    /// Bytes of the variable, and of each operand: 4 or 8.
     pub(super) size: usize,
     pub(super) result: usize,
-    pub(super) origin: *const Counter,
+    pub(super) origin: Event,
 }
 
 /// # Safety
-/// As [`rmw`](super::raw::rmw).
-pub(super) unsafe fn rmw(
-    handle: Handle,
-    change: Change,
-    operands: Option<impl FnOnce() -> [u64; 2]>,
-) -> Result<(), i32> {
+/// As [`rmw`](super::raw::rmw) and [`rmw64`](super::raw::rmw64), by the size; another size is refused.
+pub(super) unsafe fn rmw(handle: Handle, change: Change, operands: *const u8) -> Result<(), i32> {
     let domain = port::enter(handle)?;
     check_may_send(&domain, change.to)?;
     let Change { op, to, variable, size, result, origin } = change;
@@ -281,21 +284,37 @@ pub(super) unsafe fn rmw(
     if variable == 0 {
         return Err(codes::TGT_VAR_NULL);
     }
-    let operands = operands.ok_or(codes::IN_VAL_NULL)?;
-    if !variable.is_multiple_of(size) {
+    if operands.is_null() {
+        return Err(codes::IN_VAL_NULL);
+    }
+    if !matches!(size, 4 | 8) || !variable.is_multiple_of(size) {
         return Err(codes::OP_SZ);
     }
-    let [first, second] = operands();
+    let operand = |number: usize| {
+        // SAFETY: the caller guarantees one operand, or two of a comparison.
+        unsafe {
+            match size {
+                4 => u64::from(operands.cast::<u32>().add(number).read()),
+                _ => operands.cast::<u64>().add(number).read(),
+            }
+        }
+    };
+    let (first, second) = (operand(0), if op == rmw_op::COMPARE_AND_SWAP { operand(1) } else { 0 });
     if let Some(variable) = domain.world.mapped(to as usize, variable, size) {
         // SAFETY: mapped, and aligned as its address at the target is; the caller guarantees that it is changed atomically only.
         let found = unsafe { change_word(op, size as u64, variable, [first, second]) };
         domain.world.engine().wake_if_asleep(to as usize);
         // SAFETY: the caller guarantees both.
-        unsafe { store_result([found, size as u64, result as u64, origin as u64]) };
+        unsafe {
+            store_result(found, size as u64, result as u64);
+            happen_at_once(handle, origin, to as usize);
+        }
         return Ok(());
     }
     let what = (op as u64) << 8 | size as u64;
-    ask(handle, domain, to, own::RMW, &[what, variable as u64, first, second, result as u64, origin as u64])
+    let words = [what, variable as u64, first, second, result as u64, origin.word()];
+    // SAFETY: as of a get.
+    unsafe { ask(handle, domain, request(to, own::RMW, &words), None) }
 }
 
 impl Domain {
@@ -311,17 +330,21 @@ impl Domain {
             header: (header.as_ptr(), header.len() as u32),
             data: (from as *const u8, len),
             target: origin as usize,
-            origin: target as *const Counter,
+            origin: Event::counter(target as *const Counter),
             completion: std::ptr::null(),
         };
-        // A poll runs this, inside the port: the message is kept if there is no room.
+        self.send_inside(message);
+    }
+
+    /// Sends a message of a call without a header handler from inside a poll: it is kept if there is no room.
+    pub(super) fn send_inside(&self, message: Message) {
         let sent = match port::enter(self.handle) {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the request that this answers guarantees the memory and the counters.
             Ok(domain) => unsafe { send(self.handle, domain, message, None) },
             Err(code) => Err(code),
         };
         if let Err(code) = sent {
-            self.fault(code, to);
+            self.fault(code, message.to as usize);
         }
     }
 
@@ -341,27 +364,27 @@ impl Domain {
     ///
     /// # Safety
     /// Result and counter are those that this task gave.
-    pub(super) unsafe fn changed(&self, answer: [u64; 4]) {
+    pub(super) unsafe fn changed(&self, from: usize, [found, size, result, origin]: [u64; 4]) {
         // SAFETY: the caller of `rmw` guarantees that both are null or valid until the counter has moved.
-        unsafe { store_result(answer) };
+        unsafe {
+            store_result(found, size, result);
+            self.happen(Event::from_word(origin), from);
+        }
         self.unanswered.set(self.unanswered.get() - 1);
     }
 }
 
-/// Stores the result of an atomic operation, and moves its counter.
+/// Stores the result of an atomic operation.
 ///
 /// # Safety
-/// Result and counter are null or valid.
-unsafe fn store_result([found, size, result, origin]: [u64; 4]) {
+/// Its place is null or valid.
+unsafe fn store_result(found: u64, size: u64, result: u64) {
     // SAFETY: the caller guarantees it.
     unsafe {
         match size {
             _ if result == 0 => {}
             4 => (result as *mut u32).write(found as u32),
             _ => (result as *mut u64).write(found),
-        }
-        if let Some(counter) = (origin as *const Counter).as_ref() {
-            counter.increment();
         }
     }
 }

@@ -391,6 +391,23 @@ pub(super) fn polls(handle: u32) -> u64 {
     split(handle).0.polls.load(Ordering::Relaxed)
 }
 
+/// As [`enter`], but where another thread is in the port, `None`.
+///
+/// # Errors
+/// [`codes::HNDL_INVALID`].
+pub(super) fn enter_unless_busy(handle: u32) -> Result<Option<Entered>, i32> {
+    let (port, generation) = split(handle);
+    if port.generation.load(Ordering::Relaxed) != generation {
+        return Err(codes::HNDL_INVALID);
+    }
+    match port.owner.load(Ordering::Relaxed) {
+        0 => {}
+        owner if owner == token() => {}
+        _ => return Ok(None),
+    }
+    enter(handle).map(Some)
+}
+
 /// Whether another thread waits to enter the port of this handle.
 pub(super) fn is_contended(handle: u32) -> bool {
     split(handle).0.is_contended()

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::arrive::lengths;
 use super::domain::{Domain, MAX_UHDR_SZ, Running, wait_apart};
+use super::event::{Event, happen_at_once};
 use super::port::{self, Entered};
 use super::raw::MAX_MSG_SZ;
 use super::types::Handle;
@@ -31,14 +32,14 @@ pub(super) struct Message {
     pub(super) header: (*const u8, u32),
     pub(super) data: (*const u8, u64),
     pub(super) target: usize,
-    pub(super) origin: *const Counter,
+    pub(super) origin: Event,
     pub(super) completion: *const Counter,
 }
 
 /// Data that the target has not fetched.
 pub(super) struct Outgoing {
     _offer: Offer,
-    origin: *const Counter,
+    origin: Event,
     /// Declared after the offer, which is withdrawn first.
     _keep: Keep,
 }
@@ -140,9 +141,7 @@ pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message, kee
         transmit_line(handle, domain, to, message.handler as u64, words)?;
     }
     // SAFETY: the caller guarantees that the counter is null or valid.
-    if let Some(counter) = unsafe { message.origin.as_ref() } {
-        counter.increment();
-    }
+    unsafe { happen_at_once(handle, message.origin, to) };
     Ok(())
 }
 
@@ -205,9 +204,7 @@ unsafe fn send_long(handle: Handle, domain: Entered, message: Message, keep: Kee
         payload.extend_from_slice(data);
         transmit(handle, domain, to, (id::LAPI, message.handler as u64), &payload, |_| {})?;
         // SAFETY: the caller guarantees that the counter is null or valid.
-        if let Some(counter) = unsafe { message.origin.as_ref() } {
-            counter.increment();
-        }
+        unsafe { happen_at_once(handle, message.origin, to) };
         return Ok(());
     }
     // SAFETY: the caller guarantees that the data stays until the origin counter has moved, which `Outgoing` precedes.
@@ -273,7 +270,7 @@ fn transmit(
 }
 
 impl Domain {
-    fn next_number(&self) -> u64 {
+    pub(super) fn next_number(&self) -> u64 {
         let number = self.numbers.get();
         self.numbers.set(number + 1);
         number
@@ -282,11 +279,13 @@ impl Domain {
     /// The target has fetched the data of a message, or refused it.
     pub(super) fn fetched(&self, number: u64, moves: bool) {
         let outgoing = self.outgoing.borrow_mut().remove(&number);
-        let Some((_, Outgoing { _offer: offer, origin, _keep })) = outgoing else { return };
+        let Some((to, Outgoing { _offer: offer, origin, _keep })) = outgoing else { return };
         drop(offer);
-        // SAFETY: the caller of `amsend` guarantees that the counter is null or valid until it has moved.
-        if let Some(counter) = unsafe { origin.as_ref() }.filter(|_| moves) {
-            counter.increment();
+        if moves {
+            // SAFETY: the caller of `amsend` guarantees that the counter is null or valid until it has moved.
+            unsafe { self.happen(origin, to) };
+        } else {
+            self.forget(origin);
         }
     }
 }
