@@ -372,10 +372,14 @@ fn bandwidth(turns: &Turns<Tasks>, size: usize) -> Result<Vec<Measured>> {
         ("lapi-bandwidth-am", &send),
         ("lapi-bandwidth-private", &|n| put(privates[1], n)),
     ];
-    ways.into_iter()
+    let figures = ways
+        .into_iter()
         .map(|(name, ours)| {
             let measured = turns.alternate(operations, ours, copy)?;
             Ok(Measured { name: name.into(), ..rates(measured, size) })
         })
-        .collect()
+        .collect();
+    // Nobody gives its memory back while another one writes there.
+    tasks.meet()?;
+    figures
 }
