@@ -78,17 +78,26 @@ thread_local! {
 /// Runs a call. What it gives, or the code of what went wrong: a panic stops here.
 #[inline]
 pub fn guard(call: impl FnOnce() -> Result<c_int, Fault>) -> c_int {
-    match catch_unwind(AssertUnwindSafe(call)) {
+    match catch(call) {
         Ok(Ok(value)) => value,
         Ok(Err(fault)) => keep(fault),
-        Err(panic) => keep(panicked(&*panic)),
+        Err(text) => keep(Fault::new(Code::Internal, text)),
     }
 }
 
+/// Runs a call.
+///
+/// # Errors
+/// The text of a panic.
+#[inline]
+pub fn catch<R>(call: impl FnOnce() -> R) -> Result<R, String> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| panicked(&*panic))
+}
+
 #[cold]
-fn panicked(panic: &(dyn Any + Send)) -> Fault {
+fn panicked(panic: &(dyn Any + Send)) -> String {
     let words = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-    Fault::new(Code::Internal, format!("a defect of this library: {}", words.unwrap_or("a panic without a text")))
+    format!("a defect of this library: {}", words.unwrap_or("a panic without a text"))
 }
 
 /// Keeps the text for this thread and gives the code.

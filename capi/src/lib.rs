@@ -3,7 +3,9 @@
 //! | module | header |
 //! | --- | --- |
 //! | [`cheetah`] | `cheetah.h` |
+//! | [`lapi`] | `lapi.h` |
 //! | [`fault`] | codes and texts of errors; no panic leaves the library |
 
 pub mod cheetah;
 pub mod fault;
+pub mod lapi;

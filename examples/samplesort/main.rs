@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use bellwether::World;
+use bellwether::lapi::Lapi;
 use bellwether_examples::job::{self, Failure};
 use bellwether_examples::samplesort::{self, Keys, Sorted};
 use bellwether_examples::say;
@@ -35,6 +36,10 @@ struct Arguments {
     /// Sort all keys on one rank too and compare
     #[arg(long)]
     check: bool,
+
+    /// Send the keys in active messages, whose place the receiving rank chooses, instead of puts to symmetric memory
+    #[arg(long)]
+    messages: bool,
 }
 
 const HELP: &str = "\
@@ -45,34 +50,55 @@ digest depends on every key and its place, and not on the number of ranks.
 Examples:
   bellwether run -n 4 --example samplesort
   bellwether run -n 4 --example samplesort --keys 20000000 --distribution skewed --check
+  bellwether run -n 4 --example samplesort --messages
 
 Exit code: 0 success, 1 failure while running, 2 wrong arguments.";
 
 fn main() -> ExitCode {
-    job::main(run)
+    let by_messages = |arguments: &Arguments| arguments.messages.then(|| run_by_messages(arguments));
+    job::main_or(by_messages, run)
 }
 
 fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
-    let Arguments { keys, distribution, seed, rounds, check } = arguments;
+    let Arguments { keys, distribution, seed, rounds, .. } = arguments;
     let sorted = samplesort::run(world, distribution, keys as usize, seed, rounds.into())?;
-    job::on_root(world, || {
-        let name = format!("{distribution:?}").to_lowercase();
-        let ranks = world.size();
-        say!("keys      {keys} of 32 bits, {name}, {ranks} rank{}", if ranks == 1 { "" } else { "s" });
-        tell(keys, &sorted);
-        if sorted.disorder > 0 {
-            return Err(failed(format!("{} neighbouring keys are in the wrong order", sorted.disorder)));
-        }
-        if !sorted.permutation {
-            return Err(failed("the sorted keys are not those that were there before".into()));
-        }
-        if check && samplesort::serial_digest(distribution, keys as usize, seed) != sorted.digest {
-            return Err(failed("the keys differ from those sorted on one rank".into()));
-        }
-        say!("verified  in order, and the keys that were there before{}", if check { "; as on one rank" } else { "" });
-        say!("answer    digest {:016x}", sorted.digest);
-        Ok(())
-    })?;
+    job::on_root(world, || report(&arguments, world.size(), &sorted))?;
+    Ok(())
+}
+
+/// The second form, in a job of LAPI's.
+fn run_by_messages(arguments: &Arguments) -> Result<(), Failure> {
+    let Arguments { keys, distribution, seed, rounds, .. } = *arguments;
+    let lapi = Lapi::start(World::builder())?;
+    let sorted = samplesort::run_by_messages(&lapi, distribution, keys as usize, seed, rounds.into());
+    let sorted = sorted.map_err(|code| Failure::Running(code.into()))?;
+    // Every rank has the same sums, so each knows whether rank 0 tells of an error; the comparison is rank 0's alone.
+    let outcome = match lapi.rank() {
+        0 => report(arguments, lapi.size(), &sorted),
+        _ if sorted.disorder > 0 || !sorted.permutation => Err(Failure::Told(1)),
+        _ => Ok(()),
+    };
+    lapi.finish()?;
+    outcome
+}
+
+/// Tells what came of sorting.
+fn report(arguments: &Arguments, ranks: usize, sorted: &Sorted) -> Result<(), Failure> {
+    let Arguments { keys, distribution, seed, check, .. } = *arguments;
+    let name = format!("{distribution:?}").to_lowercase();
+    say!("keys      {keys} of 32 bits, {name}, {ranks} rank{}", if ranks == 1 { "" } else { "s" });
+    tell(keys, sorted);
+    if sorted.disorder > 0 {
+        return Err(failed(format!("{} neighbouring keys are in the wrong order", sorted.disorder)));
+    }
+    if !sorted.permutation {
+        return Err(failed("the sorted keys are not those that were there before".into()));
+    }
+    if check && samplesort::serial_digest(distribution, keys as usize, seed) != sorted.digest {
+        return Err(failed("the keys differ from those sorted on one rank".into()));
+    }
+    say!("verified  in order, and the keys that were there before{}", if check { "; as on one rank" } else { "" });
+    say!("answer    digest {:016x}", sorted.digest);
     Ok(())
 }
 

@@ -87,7 +87,18 @@ pub fn on_root<T>(world: &World, work: impl FnOnce() -> Result<T, Failure>) -> R
 /// `--help`, and a wrong argument in a process that nobody launched, need no job and start none. Under a launcher every
 /// rank parses the same arguments: each joins the job, rank 0 prints the message, and all leave with the same code.
 pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> ExitCode {
+    main_or(|_| None, body)
+}
+
+/// As [`main`], but with arguments for which `other` gives something there is no world: that has joined the job by itself.
+pub fn main_or<A: Parser>(
+    other: impl FnOnce(&A) -> Option<Result<(), Failure>>,
+    body: impl FnOnce(&World, A) -> Result<(), Failure>,
+) -> ExitCode {
     let arguments = parse::<A>();
+    if let Some(outcome) = arguments.as_ref().ok().and_then(other) {
+        return exit_code(outcome);
+    }
     if let Err(message) = &arguments
         && !launched()
     {
@@ -106,6 +117,11 @@ pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> E
         // Nobody leaves while another may still fetch from this rank's memory.
         Ok(world.finish()?)
     });
+    exit_code(outcome)
+}
+
+/// Tells a failure, unless that has been done; the exit code.
+fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

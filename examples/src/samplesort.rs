@@ -1,11 +1,14 @@
 //! Sorting keys that are spread over ranks, and making sure that they are sorted.
 
+mod messages;
+
 use std::time::Duration;
 
 use bellwether::random::Stream;
 use bellwether::{GlobalArray, Layout, Result, World};
 use clap::ValueEnum;
 
+pub use self::messages::run_by_messages;
 use crate::random::{digest, mix};
 
 /// What the keys are like.
@@ -92,16 +95,16 @@ pub fn run(world: &World, keys: Keys, count: usize, seed: u64, rounds: usize) ->
     all.push(inversions(sorted.local()));
     world.allreduce(&mut all, u64::wrapping_add)?;
     let parts = parts(world, sorted.local())?;
+    Ok(verdict(times, parts, &all))
+}
+
+/// What came of sorting, from sums over all ranks: those of the keys before, those of the keys after, the digest, and the neighbours on
+/// one rank that are in the wrong order.
+fn verdict(times: Vec<Duration>, parts: Vec<Part>, all: &[u64]) -> Sorted {
     let across = parts.iter().filter_map(|part| part.range).collect::<Vec<_>>();
     let across = across.windows(2).filter(|pair| pair[0].1 > pair[1].0).count() as u64;
     let (before, after) = (&all[..SUMS], &all[SUMS..2 * SUMS]);
-    Ok(Sorted {
-        times,
-        permutation: before == after,
-        disorder: all[2 * SUMS + 1] + across,
-        digest: all[2 * SUMS],
-        parts,
-    })
+    Sorted { times, permutation: before == after, disorder: all[2 * SUMS + 1] + across, digest: all[2 * SUMS], parts }
 }
 
 /// The digest of the same keys sorted without us.

@@ -116,6 +116,7 @@ fn processes_give_the_same_answer_for_any_number_of_ranks() {
     for (name, arguments) in [
         ("samplesort", &["--keys", "1000", "--distribution", "skewed", "--check"][..]),
         ("samplesort", &["--keys", "2"]),
+        ("samplesort", &["--messages", "--keys", "1000", "--distribution", "few", "--check"]),
         ("transpose", &["--rows", "50", "--columns", "3"]),
         ("montecarlo", &["--particles", "5000"]),
         ("nbody", &["--bodies", "40", "--steps", "5"]),
@@ -129,6 +130,15 @@ fn processes_give_the_same_answer_for_any_number_of_ranks() {
         for ranks in [2, 3, 7] {
             assert_eq!(answer(ranks, name, arguments, word), alone, "{name} on {ranks} ranks");
         }
+    }
+}
+
+#[test]
+fn both_forms_of_samplesort_give_the_same_answer() {
+    for arguments in [&["--keys", "30000", "--distribution", "skewed"][..], &["--keys", "1"], &["--keys", "5000"]] {
+        let puts = answer(3, "samplesort", arguments, "answer");
+        let messages = [arguments, &["--messages"]].concat();
+        assert_eq!(answer(3, "samplesort", &messages, "answer"), puts, "{arguments:?}");
     }
 }
 

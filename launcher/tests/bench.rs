@@ -27,6 +27,13 @@ fn all_figures_have_all_fields() {
         "put-bell",
         "am",
         "am-rate",
+        "matching",
+        "lapi-am",
+        "lapi-am-interrupts",
+        "lapi-rate",
+        "lapi-bandwidth",
+        "lapi-bandwidth-am",
+        "lapi-bandwidth-private",
         "call",
         "atomic",
         "threads",
@@ -180,10 +187,12 @@ fn more_ranks_than_two_and_one_alone() {
 #[test]
 fn sizes_are_obeyed_where_they_mean_something() {
     for size in ["64", "4KiB", "128K"] {
-        let done = bench(&["put", "get", "put-bell", "am", "am-rate", "--size", size, "--quick", "--json"]);
+        let benches = ["put", "get", "put-bell", "am", "am-rate", "lapi-am", "lapi-rate"];
+        let done = bench(&[&benches[..], &["--size", size, "--quick", "--json"]].concat());
         assert_eq!(done.code(), 0, "{size}: {done:?}");
         let lines = lines(&done);
-        assert_eq!(lines.len(), 5);
+        // With that of interrupt mode.
+        assert_eq!(lines.len(), benches.len() + 1);
         assert!(lines.iter().all(|line| line["size"] == lines[0]["size"]));
     }
 }

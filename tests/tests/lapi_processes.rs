@@ -9,7 +9,13 @@ fn row(name: &str) {
     const NARROW: &[(&str, &str)] =
         &[("BELLWETHER_CMA", "off"), ("BELLWETHER_MESSAGE_MEMORY", "16KiB"), ("BELLWETHER_LANE_DEPTH", "1")];
     const CONTRACT: &[(&str, &str)] = &[("BELLWETHER_TRANSPORT", "shm-contract")];
-    for (ranks, settings) in [(2, &[][..]), (3, &[]), (2, NARROW), (3, CONTRACT)] {
+    const STATICS: &[(&str, &str)] = &[("BELLWETHER_STATIC_DATA", "on"), ("BELLWETHER_CMA", "off")];
+    const REMOTE_STATICS: &[(&str, &str)] =
+        &[("BELLWETHER_STATIC_DATA", "on"), ("BELLWETHER_TRANSPORT", "shm-contract")];
+    let of_statics = name.starts_with("l38") || name.starts_with("l49_puts");
+    let usual = [(2, &[][..]), (3, &[]), (2, NARROW), (3, CONTRACT)];
+    let more = [(2, STATICS), (3, REMOTE_STATICS)].into_iter().filter(|_| of_statics);
+    for (ranks, settings) in usual.into_iter().chain(more) {
         let mut program = command(PROGRAM);
         program.env("BELLWETHER_RANKS", ranks.to_string()).envs(settings.iter().copied()).arg(name);
         let outcome = run(&mut program, LIMIT).expect_success();

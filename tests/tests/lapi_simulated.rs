@@ -31,7 +31,8 @@ fn run(name: &str) {
             let mut settings = Settings::default();
             settings.message_memory = 32 << 10;
             let ran = Simulated::new(config).settings(settings).build(|builder| {
-                let task = Task { job: Job::start(builder).expect("starts"), virtual_time: true };
+                let job = Job::start(builder).expect("starts");
+                let task = Task { job, virtual_time: true, attaches: false, maps_statics: false };
                 row(&task);
                 task.job.finish().expect("finishes");
             });

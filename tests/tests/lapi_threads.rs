@@ -32,8 +32,10 @@ fn run(name: &str) {
     let (name, row) = row(name).expect("a row of the table");
     for (ranks, what, settings) in surroundings() {
         watchdog::at(format!("{name}: {ranks} tasks, {what}"));
+        let attaches = settings.cross_memory_attach;
         let ran = Threads::new(ranks).settings(settings).build(|builder| {
-            let task = Task { job: Job::start(builder).expect("starts"), virtual_time: false };
+            let job = Job::start(builder).expect("starts");
+            let task = Task { job, virtual_time: false, attaches, maps_statics: false };
             row(&task);
             task.job.finish().expect("finishes");
         });

@@ -85,6 +85,13 @@ impl Program {
         self.run(command(self.path.to_str().expect("our own name")), arguments)
     }
 
+    /// Runs the program by itself, with these settings.
+    pub fn alone_with(&self, arguments: &[&str], settings: &[(&str, &str)]) -> Outcome {
+        let mut program = command(self.path.to_str().expect("our own name"));
+        program.envs(settings.iter().copied());
+        self.run(program, arguments)
+    }
+
     /// Runs `bellwether run -n CONTEXTS PROGRAM ARGUMENTS`.
     pub fn launched(&self, contexts: usize, arguments: &[&str]) -> Outcome {
         let mut launcher = command(built().join("bellwether").to_str().expect("cargo's name"));

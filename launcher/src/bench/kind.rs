@@ -17,6 +17,14 @@ pub enum Kind {
     Am,
     /// A stream of active messages to one rank
     AmRate,
+    /// A value that meets its request, one way of a ping-pong
+    Matching,
+    /// A LAPI active message, one way of a ping-pong
+    LapiAm,
+    /// A stream of LAPI active messages to one rank
+    LapiRate,
+    /// LAPI puts and active messages of 1 MiB to another rank
+    LapiBandwidth,
     /// A remote call and its result
     Call,
     /// A put to a random rank and index
@@ -58,7 +66,7 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 24] = [
+pub const ALL: [Kind; 28] = [
     Put,
     PutRandom,
     PutAddress,
@@ -67,10 +75,14 @@ pub const ALL: [Kind; 24] = [
     PutBell,
     Am,
     AmRate,
+    Matching,
+    LapiAm,
+    LapiRate,
     Call,
     Atomic,
     Threads,
     Bandwidth,
+    LapiBandwidth,
     Barrier,
     Allreduce,
     ArrayGet,
@@ -140,6 +152,10 @@ impl Kind {
             PutBell => "put-bell",
             Am => "am",
             AmRate => "am-rate",
+            Matching => "matching",
+            LapiAm => "lapi-am",
+            LapiRate => "lapi-rate",
+            LapiBandwidth => "lapi-bandwidth",
             Call => "call",
             Atomic => "atomic",
             Threads => "threads",
@@ -170,6 +186,10 @@ impl Kind {
             PutBell => "Put and bell, one way",
             Am => "Active message, one way",
             AmRate => "Stream of active messages",
+            Matching => "Value that meets its request, one way",
+            LapiAm => "LAPI active message, one way",
+            LapiRate => "Stream of LAPI active messages",
+            LapiBandwidth => "Bandwidth of LAPI's calls",
             Call => "Remote call and its result",
             Atomic => "Atomic fetch-and-add",
             Threads => "Two threads over one",
@@ -198,12 +218,12 @@ impl Kind {
             Get => "bare loads, memcpy above 8 B",
             PutPoll => "bare stores to a data line",
             PutBell => "bare stores to a data line and a flag line",
-            Am => "bare stores to one line",
-            AmRate => "a bare ring of lines",
+            Am | Matching | LapiAm => "bare stores to one line",
+            AmRate | LapiRate => "a bare ring of lines",
             Call => "bare stores to one line there and one back",
             Atomic => "bare locked adds",
             Threads => "two threads of bare stores, locked adds or lines over one",
-            Bandwidth => "memcpy",
+            Bandwidth | LapiBandwidth => "memcpy",
             Barrier => "bare flags or a bare counter, the quicker; of more ranks than cores with yields or a futex",
             Allreduce => "bare copies, flags and sums, all gathered or by pieces, the quicker",
             ArrayGet => "bare loads at an address, the index checked",
@@ -237,11 +257,16 @@ impl Kind {
     pub fn unit(self) -> Unit {
         match self {
             Startup => Unit::Seconds,
-            Bandwidth | Transpose => Unit::Gigabytes,
+            Bandwidth | LapiBandwidth | Transpose => Unit::Gigabytes,
             Footprint => Unit::Bytes,
             Threads => Unit::Times,
             _ => Unit::Nanoseconds,
         }
+    }
+
+    /// Whether its ranks run on another vocabulary than the world's own.
+    pub fn is_vocabulary(self) -> bool {
+        matches!(self, Matching | LapiAm | LapiRate | LapiBandwidth)
     }
 
     /// Fewest ranks it makes sense for.
@@ -251,12 +276,12 @@ impl Kind {
 
     /// Whether it is a stream of puts, whose figure over a network is the average of a whole run.
     pub fn is_stream(self) -> bool {
-        matches!(self, Put | PutAddress | Bandwidth)
+        matches!(self, Put | PutAddress | Bandwidth | LapiBandwidth)
     }
 
     /// Whether `--size` means something to it.
     pub fn is_sized(self) -> bool {
-        matches!(self, Put | Get | PutPoll | PutBell | Am | AmRate | Bandwidth | Allreduce)
+        matches!(self, Put | Get | PutPoll | PutBell | Am | AmRate | LapiAm | LapiRate | Bandwidth | Allreduce)
     }
 
     /// The sizes measured when none is asked for; `plotted` wants a curve.
@@ -265,10 +290,12 @@ impl Kind {
         match self {
             Bandwidth if quick => vec![4 * KIB, 64 * KIB],
             Bandwidth => (0..8).map(|step| (4 * KIB) << (2 * step)).collect(),
-            Put | Get | PutPoll | PutBell | Am if plotted => {
+            Put | Get | PutPoll | PutBell | Am | LapiAm if plotted => {
                 vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB]
             }
             Put | PutRandom | PutAddress | Get | PutPoll | PutBell | Am | AmRate | Call | Atomic | Threads => vec![8],
+            Matching | LapiAm | LapiRate => vec![8],
+            LapiBandwidth => vec![KIB * KIB],
             Allreduce if plotted => (0..10).map(|step| 8 << (2 * step)).collect(),
             Allreduce if quick => vec![8, 16 * KIB],
             Allreduce => vec![8, KIB, 32 * KIB, KIB * KIB],
@@ -289,6 +316,8 @@ impl Kind {
         match name {
             "threads-atomic" if ranks == 2 => ratio(1.1),
             "threads-am" if ranks == 2 => ratio(1.3),
+            "lapi-am-interrupts" if ranks == 2 => ratio(1.25 * 1.4),
+            "lapi-bandwidth-am" if ranks == 2 => ratio(1.0 / 0.95),
             _ => Bar::default(),
         }
     }
@@ -309,6 +338,12 @@ impl Kind {
             PutBell if small => ratio(1.25),
             Am if small => ratio(1.4),
             AmRate if small => Bar { value: Some(25.0), ..none },
+            // Twice a message.
+            Matching => ratio(2.0 * 1.4),
+            // 1.25 times a message.
+            LapiAm if small => ratio(1.25 * 1.4),
+            LapiRate if small => Bar { value: Some(60.0), ..none },
+            LapiBandwidth => ratio(1.0 / 0.95),
             // 2.2 times a message that takes 1.4 lines, of two lines.
             Call => ratio(2.2 * 1.4 / 2.0),
             Atomic => ratio(1.3),

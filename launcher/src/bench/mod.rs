@@ -20,6 +20,7 @@ pub mod rank;
 mod session;
 mod table;
 mod task;
+mod turns;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,6 +46,8 @@ use self::task::{Measured, Task};
 /// Transpose, histogram and indexgather have memory bandwidth as their limit, and one more column: `beside` shows a plain
 /// program that does the same work, which ours may beat, with the ratio to it in brackets. Beside put-address stands put. Beside
 /// poll stands `World::poll` with 2 ranks: both find nothing, in a job without other processes, after each rank sent one message.
+/// lapi-bandwidth puts private memory to static data that ranks have mapped (BELLWETHER_STATIC_DATA), lapi-bandwidth-private to private
+/// memory, by system calls; lapi-bandwidth-am sends static data to the place that the header handler names.
 /// Figures are medians of batches;
 /// batches of ours, of the limit and of what stands beside take turns, and a ratio is the median over neighbouring ones.
 #[derive(Args)]

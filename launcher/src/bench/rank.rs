@@ -11,7 +11,7 @@ use bellwether_runtime::{Result, World};
 
 use super::kernels;
 use super::session::Session;
-use super::task::{Task, write_report};
+use super::task::{Measured, Task, write_report};
 
 /// Runs a task in one rank of a job: task, file for the report.
 pub const RANK: &str = "bench-rank";
@@ -49,13 +49,18 @@ pub fn hidden() -> Option<anyhow::Result<ExitCode>> {
 fn rank(arguments: Vec<OsString>) -> anyhow::Result<()> {
     let [task, report] = &arguments[..] else { anyhow::bail!("{RANK} is for `bellwether bench` to start") };
     let task = task.to_str().and_then(Task::from_text).context("a task that this version does not know")?;
+    // Rank 0's report is there before any rank has left.
+    let tell = |rank: usize, measured: &[Measured]| {
+        let written = if rank == 0 { write_report(Path::new(report), measured) } else { Ok(()) };
+        written.with_context(|| format!("writing {}", Path::new(report).display()))
+    };
+    if task.kind.is_vocabulary() {
+        return kernels::vocabulary(task, tell);
+    }
     let session = Session::start(task)?;
     let measured = kernels::run(&session)?;
-    if session.world.rank() == 0 {
-        write_report(Path::new(report), &measured)
-            .with_context(|| format!("writing {}", Path::new(report).display()))?;
-    }
-    session.world.finish()?;
+    tell(session.world.rank(), &measured)?;
+    session.finish()?;
     Ok(())
 }
 

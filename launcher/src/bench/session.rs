@@ -1,6 +1,7 @@
 //! A rank's part in a benchmark: its world, and how batches take turns.
 
 use std::cell::Cell;
+use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -8,16 +9,13 @@ use bellwether_runtime::{HandlerId, Result, World};
 
 use super::bare::{read_ends, share_cores};
 use super::cores;
-use super::task::{Measured, Task, stream};
+use super::task::Task;
+use super::turns::{Turns, Way};
 
 /// A rank's world, and what its handlers count.
 pub struct Session {
-    /// The world.
-    pub world: World,
-    /// What to do.
-    pub task: Task,
-    /// Ranks reach each other's memory by pointer, as the limit does. Elsewhere there is none.
-    pub mapped: bool,
+    /// The world, what to do there, and in which turns.
+    turns: Turns<World>,
     /// Counts at the target, and answers.
     pub ping: HandlerId,
     /// Counts at the target.
@@ -28,8 +26,14 @@ pub struct Session {
     pub pongs: Rc<Cell<u64>>,
     /// CPUs that the rank may use, before it was kept on one of them.
     pub cpus: Vec<usize>,
-    /// In how many parts a benchmark's batches are measured.
-    parts: Cell<usize>,
+}
+
+impl Deref for Session {
+    type Target = Turns<World>;
+
+    fn deref(&self) -> &Turns<World> {
+        &self.turns
+    }
 }
 
 impl Session {
@@ -53,158 +57,22 @@ impl Session {
             let _ = context.send(context.from(), pong, payload);
         });
         let world = builder.start()?;
-        let cpus = cores::allowed_cpus();
-        if world.size() > cpus.len() {
-            share_cores();
-        }
-        if task.pin {
-            // After the start: a rank that may use one CPU only would think that it has to share it.
-            cores::pin(world.rank())?;
-        }
+        let cpus = settle(&task, world.rank(), world.size())?;
         let mapped = world.alloc::<u8>(1)?.mapped().is_some();
-        Ok(Session { world, task, mapped, ping, pong, pings, pongs, cpus, parts: Cell::new(1) })
+        Ok(Session { turns: Turns::new(world, task, mapped), ping, pong, pings, pongs, cpus })
+    }
+
+    /// Leaves the job. Collective.
+    ///
+    /// # Errors
+    /// Of the runtime.
+    pub fn finish(self) -> Result<()> {
+        self.turns.world.finish()
     }
 
     /// Whether this rank is one of the two that a benchmark for two runs on.
     pub fn partner(&self) -> Option<usize> {
         [1, 0].get(self.world.rank()).copied()
-    }
-
-    /// Operations of a batch: `most`, or as many as handle `bytes` bytes in all, shortened as the task says.
-    pub fn operations(&self, most: usize, bytes: usize, size: usize) -> usize {
-        (bytes / size.max(1)).min(most).div_ceil(self.task.shorten).max(1)
-    }
-
-    /// Puts of a batch: as [`Session::operations`] where memory is mapped, else a run that fills the network's queues.
-    pub fn stream(&self, most: usize, bytes: usize, size: usize) -> usize {
-        if self.mapped { self.operations(most, bytes, size) } else { stream(size, self.task.quick).max(20) }
-    }
-
-    /// Measures the batches in several places of memory, a part of them in each. How long a line is on its way depends on
-    /// where in the shared cache its home is: in one place two lines would be compared, and not two ways to write them. So
-    /// too the stack lies deeper in each: a load from it waits for a store to the same place of another page.
-    ///
-    /// # Errors
-    /// Of `measure`, and of [`World::alloc`].
-    pub fn in_places(&self, mut measure: impl FnMut() -> Result<Measured>) -> Result<Measured> {
-        const PLACES: usize = 8;
-        /// Bytes between two places, at least.
-        const APART: usize = 5 * 64;
-        if !self.mapped {
-            return measure();
-        }
-        self.parts.set(PLACES);
-        let mut all = Measured { on_cpu: 1.0, ..Measured::default() };
-        let mut passed_over = Vec::new();
-        for place in 1..=PLACES {
-            passed_over.push(self.world.alloc::<u8>(place * APART)?);
-            all.add(&deeper(place, &mut measure)?);
-        }
-        self.parts.set(1);
-        Ok(all)
-    }
-
-    /// Measures a latency: in turn with the limit where memory is mapped, in batches of `operations`; else in a row, for about
-    /// as long as an emulated machine needs to find its pace.
-    ///
-    /// # Errors
-    /// Of either, and of the barriers around batches.
-    pub fn latency(
-        &self,
-        operations: usize,
-        size: usize,
-        ours: impl FnMut(usize) -> Result<()>,
-        limit: impl FnMut(usize) -> Result<()>,
-    ) -> Result<Measured> {
-        /// Of a batch in a row, before they are shortened: as many in all as in a peer's run.
-        const IN_A_ROW: usize = 25_000;
-        if self.mapped {
-            return self.alternate(operations, ours, limit);
-        }
-        self.in_a_row(self.operations(IN_A_ROW, 128 << 20, size), ours)
-    }
-
-    /// Measures batches of `ours` alone, one right after the other, as a peer's times over a network are taken: between them
-    /// is no barrier, after which whatever a rank works with has to be found again by caches and address translation. Ranks
-    /// for which `ours` does nothing sleep meanwhile. Values are nanoseconds an operation.
-    ///
-    /// # Errors
-    /// Of `ours`, and of the barriers around them all.
-    fn in_a_row(&self, operations: usize, mut ours: impl FnMut(usize) -> Result<()>) -> Result<Measured> {
-        /// One of so many operations is to warm up.
-        const WARM: usize = 11;
-        let warm = (self.task.batches * operations).div_ceil(WARM - 1);
-        let mut measured = Measured { ours: Vec::with_capacity(self.task.batches), ..Measured::default() };
-        self.world.barrier()?;
-        ours(warm)?;
-        let cpu_before = cpu_nanoseconds();
-        let begin = Instant::now();
-        let mut last = begin;
-        for _ in 0..self.task.batches {
-            ours(operations)?;
-            let now = Instant::now();
-            measured.ours.push(now.duration_since(last).as_nanos() as f64 / operations as f64);
-            last = now;
-        }
-        let wall = last.duration_since(begin).as_nanos() as f64;
-        measured.on_cpu = if wall > 0.0 { ((cpu_nanoseconds() - cpu_before) / wall).min(1.0) } else { 1.0 };
-        self.world.barrier()?;
-        Ok(measured)
-    }
-
-    /// Measures batches of `ours` and `limit` in turn, each of `operations`; values are nanoseconds an operation.
-    ///
-    /// # Errors
-    /// Of either, and of the barrier before each batch.
-    pub fn alternate(
-        &self,
-        operations: usize,
-        mut ours: impl FnMut(usize) -> Result<()>,
-        mut limit: impl FnMut(usize) -> Result<()>,
-    ) -> Result<Measured> {
-        let [ours, limit] = self.take_turns(operations, [&mut ours, &mut limit])?;
-        Ok(Measured { on_cpu: ours.1, ours: ours.0, limit: limit.0, ..Measured::default() })
-    }
-
-    /// As [`Session::alternate`], with something to compare with that is no limit.
-    ///
-    /// # Errors
-    /// Of any of the three, and of the barrier before each batch.
-    pub fn alternate_beside(
-        &self,
-        operations: usize,
-        mut ours: impl FnMut(usize) -> Result<()>,
-        mut limit: impl FnMut(usize) -> Result<()>,
-        mut beside: impl FnMut(usize) -> Result<()>,
-    ) -> Result<Measured> {
-        let [ours, limit, beside] = self.take_turns(operations, [&mut ours, &mut limit, &mut beside])?;
-        Ok(Measured { on_cpu: ours.1, ours: ours.0, limit: limit.0, beside: beside.0, ..Measured::default() })
-    }
-
-    /// Batches of each way in turn: nanoseconds an operation, and how much of the time of all of them this rank had a CPU.
-    /// Only the first way runs where memory is not mapped.
-    fn take_turns<const N: usize>(&self, operations: usize, ways: [Way<'_>; N]) -> Result<[(Vec<f64>, f64); N]> {
-        // To warm up. Over a network a batch is long, and one makes the connection.
-        let warm = if self.mapped { 2 } else { 1 };
-        let mut taken = [(); N].map(|()| Vec::new());
-        let (mut wall, mut cpu) = (0.0, 0.0);
-        for batch in 0..warm + self.task.batches.div_ceil(self.parts.get()) {
-            // Each comes first as often as the others.
-            for way in (0..N).map(|turn| (batch + turn) % N).filter(|way| *way == 0 || self.mapped) {
-                self.world.barrier()?;
-                let cpu_before = cpu_nanoseconds();
-                let begin = Instant::now();
-                ways[way](operations)?;
-                let took = begin.elapsed().as_nanos() as f64;
-                cpu += cpu_nanoseconds() - cpu_before;
-                wall += took;
-                if batch >= warm {
-                    taken[way].push(took / operations as f64);
-                }
-            }
-        }
-        let on_cpu = if wall > 0.0 { (cpu / wall).min(1.0) } else { 1.0 };
-        Ok(taken.map(|taken| (taken, on_cpu)))
     }
 
     /// The number of the quickest way, the same on all ranks. For limits: which of several hand-written programs is best
@@ -236,25 +104,18 @@ impl Session {
     }
 }
 
-/// So many operations in one way.
-pub type Way<'a> = &'a mut dyn FnMut(usize) -> Result<()>;
-
-/// Runs `measure` with the stack by so many eighths of a page deeper.
-#[inline(never)]
-fn deeper(eighths: usize, measure: &mut dyn FnMut() -> Result<Measured>) -> Result<Measured> {
-    if eighths == 0 {
-        return measure();
+/// Keeps this rank on one CPU, if the task says so; the CPUs that it may use before. After the start: a rank that may use one CPU
+/// only would think that it has to share it.
+///
+/// # Errors
+/// If the system does not let the rank use one CPU only.
+pub fn settle(task: &Task, rank: usize, ranks: usize) -> anyhow::Result<Vec<usize>> {
+    let cpus = cores::allowed_cpus();
+    if ranks > cpus.len() {
+        share_cores();
     }
-    let room = std::hint::black_box([0u8; 4096 / 8]);
-    let measured = deeper(eighths - 1, measure);
-    std::hint::black_box(&room);
-    measured
-}
-
-/// Time this thread has spent on a CPU.
-fn cpu_nanoseconds() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: fills the struct it is given.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+    if task.pin {
+        cores::pin(rank)?;
+    }
+    Ok(cpus)
 }

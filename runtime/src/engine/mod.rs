@@ -60,7 +60,7 @@ use crate::memory::node::NodeMemory;
 use crate::settings::Settings;
 use crate::sleep;
 use crate::transport::Sent;
-use crate::transport::shm::{self, Interface, SHORT_MAX};
+use crate::transport::shm::{self, Interface, SHORT_MAX, WORDS};
 
 /// Everything a rank drives: its memory, its messages, its waits. One thread owns it.
 pub struct Engine {
@@ -308,6 +308,22 @@ impl Engine {
             || self.job.any_lost()
             || self.job.any_left()
             || self.interface.send_short(to, id, header, payload) != Sent::Done
+        {
+            return false;
+        }
+        self.count(1, 0);
+        true
+    }
+
+    /// As [`Engine::send_at_once`], for a payload that is all words of a line, none of which is loaded from memory again.
+    #[inline(always)]
+    pub(crate) fn send_words_at_once(&self, to: usize, id: u8, header: u64, payload: [u64; WORDS]) -> bool {
+        if !self.routes.all_mapped()
+            || self.outbox.any.get()
+            || !self.is_own()
+            || self.job.any_lost()
+            || self.job.any_left()
+            || self.interface.send_words(to, id, header, payload) != Sent::Done
         {
             return false;
         }

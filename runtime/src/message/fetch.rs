@@ -158,10 +158,23 @@ impl Messages {
         fetch.way = match key {
             _ if len == 0 => Way::Here,
             Some(key) => self.by_gets(from, start, len, key, address).unwrap_or_else(|| by_messages(address)),
-            None if self.attached(&fetch, address) => Way::Here,
+            None if self.copied(&fetch, address) || self.attached(&fetch, address) => Way::Here,
             None => by_messages(address),
         };
         fetch
+    }
+
+    /// Copies from symmetric static data of the sender that is mapped here; `false` if the data is elsewhere.
+    fn copied(&self, fetch: &Fetch, address: usize) -> bool {
+        let engine = &self.engine;
+        if !(engine.settings.static_data && engine.routes.is_mapped(fetch.from)) {
+            return false;
+        }
+        let Some(source) = engine.in_statics(fetch.from, address, fetch.len) else { return false };
+        // SAFETY: mapped memory of that length, which the sender does not change; `len` bytes at `start` are valid for writing, by the
+        // guarantee of `fetch`'s caller. A rank may send to itself, from where the data goes.
+        unsafe { std::ptr::copy(source, fetch.start, fetch.len) };
+        true
     }
 
     /// Fetches by cross-memory attach; `false` where that is not possible.

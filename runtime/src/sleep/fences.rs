@@ -46,6 +46,8 @@ impl Fences {
     }
 }
 
+const REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
+const PRIVATE_EXPEDITED: i32 = 1 << 3;
 const REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 const GLOBAL_EXPEDITED: i32 = 1 << 1;
 
@@ -60,5 +62,22 @@ pub fn register_process() -> bool {
 fn membarrier() {
     // SAFETY: as above.
     let done = unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL_EXPEDITED, 0, 0) };
+    debug_assert_eq!(done, 0, "registering worked, so this does");
+}
+
+/// Whether [`run_barrier`] may be called. Asks the kernel once.
+pub fn has_barrier() -> bool {
+    static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    // SAFETY: as above.
+    *HAS.get_or_init(|| unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 })
+}
+
+/// Makes every core that runs a thread of this process pass a full barrier; membarrier(2). Where a thread has only a compiler fence
+/// between a store and a load, the store is seen after this, or the load sees what this thread stored before.
+///
+/// Only after [`has_barrier`] has returned true.
+pub fn run_barrier() {
+    // SAFETY: as above.
+    let done = unsafe { libc::syscall(libc::SYS_membarrier, PRIVATE_EXPEDITED, 0, 0) };
     debug_assert_eq!(done, 0, "registering worked, so this does");
 }

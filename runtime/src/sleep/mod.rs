@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::Timespec;
 
-pub use self::fences::{Fences, register_process};
+pub use self::fences::{Fences, has_barrier, register_process, run_barrier};
 pub use self::word::SleepWord;
 
 /// Sleeps for `time`, whatever happens. For waits that end by something which wakes nobody, or which must not depend on a wake-up.

@@ -187,6 +187,81 @@ impl World {
         Ok(())
     }
 
+    /// Puts `source` to address `to` of `rank` without help of that rank, if a system call or a network that needs none reaches the memory.
+    /// `source` may be changed on return. `Some(true)`: it is in effect. `Some(false)`: it is before any message that is sent there from now on.
+    /// `None`: nothing was done. Memory that is mapped is for [`World::mapped`].
+    ///
+    /// # Safety
+    /// As [`World::put_address`].
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`], [`Error::PeerLost`].
+    pub(crate) unsafe fn put_one_sided(&self, rank: usize, to: usize, source: &[u8]) -> Result<Option<bool>> {
+        const NAME: &str = "put to an address";
+        if self.is_remote(rank) {
+            let Some(offset) = self.readable(NAME, rank, to, source.len())? else { return Ok(None) };
+            return self.put_registered(NAME, rank, offset, source).map(|()| Some(false));
+        }
+        // SAFETY: only read when putting; the kernel checks the address at the target.
+        let done =
+            unsafe { self.attach_real(NAME, Direction::Put, rank, source.as_ptr().cast_mut(), to, source.len()) };
+        Ok(done?.then_some(true))
+    }
+
+    /// Gets from address `from` of `rank`; as [`World::put_one_sided`]. Whether it was done.
+    ///
+    /// # Safety
+    /// As [`World::get_address`].
+    ///
+    /// # Errors
+    /// As [`World::put_one_sided`].
+    pub(crate) unsafe fn get_one_sided(&self, rank: usize, from: usize, here: &mut [u8]) -> Result<bool> {
+        const NAME: &str = "get from an address";
+        if self.is_remote(rank) {
+            let Some(offset) = self.readable(NAME, rank, from, here.len())? else { return Ok(false) };
+            return self.get_registered(NAME, rank, offset, here).map(|()| true);
+        }
+        // SAFETY: a place of that length; the kernel checks the address at the target.
+        unsafe { self.attach_real(NAME, Direction::Get, rank, here.as_mut_ptr(), from, here.len()) }
+    }
+
+    /// As [`World::attach`], where ranks have not failed, and time is real.
+    ///
+    /// # Safety
+    /// As [`outside::transfer`].
+    unsafe fn attach_real(
+        &self,
+        operation: &'static str,
+        direction: Direction,
+        rank: usize,
+        here: *mut u8,
+        address: usize,
+        length: usize,
+    ) -> Result<bool> {
+        if self.engine.pace().is_some() {
+            return Ok(false);
+        }
+        // The memory of a rank that has failed may have been freed.
+        self.engine.check_alive(rank, operation)?;
+        // SAFETY: the caller's.
+        unsafe { self.attach(operation, direction, rank, here, address, length) }
+    }
+
+    /// Where `len` bytes at `address` of `rank` are mapped here: symmetric static data, or backed memory of a symmetric heap.
+    #[inline]
+    pub(crate) fn mapped(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
+        let end = address.checked_add(len)?;
+        // Mostly neither is there, and this is on the path of short puts.
+        let maybe = self.engine.settings.static_data || self.among_slots(rank, end - 1);
+        if maybe && self.is_mapped(rank) { self.in_segment(rank, address, len) } else { None }
+    }
+
+    /// Whether the memory of `rank` is mapped here.
+    #[inline]
+    pub(crate) fn is_mapped(&self, rank: usize) -> bool {
+        self.engine.routes.is_mapped(rank)
+    }
+
     fn check_transfer(
         &self,
         operation: &'static str,

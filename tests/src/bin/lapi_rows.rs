@@ -10,7 +10,6 @@ use bellwether_tests::watchdog;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
-    let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(100));
     let Some((name, run)) = arguments.get(1).and_then(|name| row(name)) else {
         let names: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
         eprintln!("usage: lapi_rows ROW; rows:\n{}", names.join("\n"));
@@ -23,8 +22,13 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // After the start: static data can be made symmetric while there is one thread.
+    let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(100));
     let (me, n) = job.place();
-    let task = Task { job, virtual_time: false };
+    let is_set = |name: &str, value: &str| std::env::var(name).is_ok_and(|set| set == value);
+    let maps = std::env::var_os("BELLWETHER_TRANSPORT").is_none();
+    let (attaches, maps_statics) = (!is_set("BELLWETHER_CMA", "off"), is_set("BELLWETHER_STATIC_DATA", "on"));
+    let task = Task { job, virtual_time: false, attaches: maps && attaches, maps_statics: maps && maps_statics };
     run(&task);
     if me == 0 {
         println!("{name}: {n} tasks");

@@ -19,6 +19,10 @@ pub struct Task {
     pub job: Job,
     /// Time passes only while all tasks wait, and calls are for one thread.
     pub virtual_time: bool,
+    /// Tasks reach each other's private memory by cross-memory attach.
+    pub attaches: bool,
+    /// Tasks have each other's static data mapped.
+    pub maps_statics: bool,
 }
 
 /// A row: the program of one task.
@@ -58,6 +62,8 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l35_counters_and_results_must_be_there", basics::l35),
     ("l36_no_increment_is_lost", messages::l36),
     ("l38_put_moves_three_counters", one_sided::l38),
+    ("l38_transfers_of_static_data_move_counters_too", one_sided::l38_statics),
+    ("l38_long_transfers_need_no_progress_at_the_target", one_sided::l38_attached),
     ("l39_get_brings_data_and_frees_the_targets_memory", one_sided::l39),
     ("l40_no_data_still_moves_counters", one_sided::l40),
     ("l41_transfers_have_their_rules", one_sided::l41),
@@ -121,6 +127,8 @@ macro_rules! lapi_row_tests {
             l35_counters_and_results_must_be_there
             l36_no_increment_is_lost
             l38_put_moves_three_counters
+            l38_transfers_of_static_data_move_counters_too
+            l38_long_transfers_need_no_progress_at_the_target
             l39_get_brings_data_and_frees_the_targets_memory
             l40_no_data_still_moves_counters
             l41_transfers_have_their_rules

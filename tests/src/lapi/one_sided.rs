@@ -3,11 +3,13 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 
 use bellwether_runtime::vocabulary::lapi::raw::{self, Handle, rmw_op};
 use bellwether_runtime::vocabulary::lapi::{Counter, codes};
 
 use super::{Task, all, get as value, gfence, ok, place, wait};
+use crate::watchdog;
 
 const LENGTHS: [usize; 9] = [1, 7, 8, 24, 200, 4096, 8 << 10, (8 << 10) + 1, 300_001];
 
@@ -91,6 +93,128 @@ pub(super) fn l39(task: &Task) {
             gfence(handle);
         }
         assert_eq!([&target, &origin].map(|counter| value(handle, counter)), [0; 2]);
+    });
+}
+
+/// Static data: symmetric memory where that is set.
+#[repr(align(64))]
+struct Static<const N: usize>([UnsafeCell<u8>; N]);
+// SAFETY: the rows say who writes when.
+unsafe impl<const N: usize> Sync for Static<N> {}
+
+static AREA: Static<{ 20 << 10 }> = Static([const { UnsafeCell::new(0) }; 20 << 10]);
+static ARRIVED: Counter = Counter::new();
+static FREE: Counter = Counter::new();
+static WORD: AtomicI64 = AtomicI64::new(0);
+
+/// Spins without a call until `done` holds.
+fn spin_until(what: &str, done: impl Fn() -> bool) {
+    watchdog::at(format!("without a call: {what}"));
+    while !done() {
+        std::thread::yield_now();
+    }
+}
+
+pub(super) fn l38_statics(task: &Task) {
+    with(task, |handle, me, _, _| {
+        ok(raw::senv(handle, raw::query::INTERRUPT_SET, 0), "polling mode");
+        let last = place(handle).1 - 1;
+        let area = all(handle, AREA.0.as_ptr() as u64)[last];
+        let [arrived, free, word] = [ARRIVED.address(), FREE.address(), WORD.as_ptr() as usize]
+            .map(|address| all(handle, address as u64)[last] as usize);
+        // With statics that are mapped only the counters need the last task's help.
+        let alone = task.maps_statics && me != 0;
+        let [origin, completion] = [const { Counter::new() }; 2];
+        for (round, len) in (1..).zip([1, 8, 24, 25, 5000, 20 << 10]) {
+            let data = pattern(len, len);
+            if me == 0 {
+                ok(put(handle, last, area, &data, [arrived as *const Counter, &origin, &completion]), "put");
+            }
+            if me == last {
+                if alone {
+                    // SAFETY: a byte of a static, which others write atomically or not at all.
+                    let end = unsafe { AtomicU8::from_ptr(AREA.0[len - 1].get()) };
+                    spin_until("a put to static data", || end.load(Ordering::Acquire) == data[len - 1]);
+                }
+                wait(handle, &ARRIVED, 1, "the data of the put");
+                // SAFETY: who puts waits for the get, and that for the counter.
+                let here = unsafe { std::slice::from_raw_parts(AREA.0.as_ptr().cast::<u8>(), len) };
+                assert!(here == data, "{len} bytes");
+            }
+            if me == 0 {
+                wait(handle, &origin, 1, "the source may be changed");
+                wait(handle, &completion, 1, "in effect at the target");
+                let memory = Shared::new(len);
+                let (there, here) = (area as *const c_void, memory.address() as *mut c_void);
+                // SAFETY: memory of the last task, and our own, until the counters have moved.
+                ok(
+                    unsafe { raw::get(handle, last as u32, len as u64, there, here, free as *const Counter, &origin) },
+                    "get",
+                );
+                wait(handle, &origin, 1, "the data is here");
+                assert!(memory.bytes() == data, "{len} bytes");
+                let mut before = -1;
+                // SAFETY: a word of the last task, and our own, until the counter has moved.
+                ok(
+                    unsafe {
+                        let (op, word) = (rmw_op::FETCH_AND_ADD, word as *mut i64);
+                        raw::rmw64(handle, op, last as u32, word, &3, &mut before, &origin)
+                    },
+                    "rmw",
+                );
+                wait(handle, &origin, 1, "the word before");
+                assert_eq!(before, 3 * (round - 1));
+            }
+            if me == last {
+                wait(handle, &FREE, 1, "the memory may be changed");
+                while WORD.load(Ordering::Acquire) != 3 * round {
+                    match alone {
+                        true => std::thread::yield_now(),
+                        false => ok(raw::probe(handle), "probe"),
+                    }
+                }
+            }
+            gfence(handle);
+        }
+        gfence(handle);
+        if me == last {
+            WORD.store(0, Ordering::Release);
+        }
+        gfence(handle);
+    });
+}
+
+pub(super) fn l38_attached(task: &Task) {
+    const LEN: usize = 64 << 10;
+    with(task, |handle, me, _, _| {
+        ok(raw::senv(handle, raw::query::INTERRUPT_SET, 0), "polling mode");
+        let last = place(handle).1 - 1;
+        let memory: Box<[AtomicU8]> = (0..LEN).map(|_| AtomicU8::new(7)).collect();
+        let there = all(handle, memory.as_ptr() as u64)[last];
+        let said = all(handle, (&raw const ARRIVED) as u64)[last] as *const Counter;
+        let origin = Counter::new();
+        if me == 0 {
+            let (got, data) = (Shared::new(LEN), vec![9; LEN]);
+            let (from, here) = (there as *const c_void, got.address() as *mut c_void);
+            // SAFETY: memory of the last task, which changes it after this task's put.
+            ok(unsafe { raw::get(handle, last as u32, LEN as u64, from, here, null(), &origin) }, "get");
+            wait(handle, &origin, 1, "the data is here");
+            assert!(got.bytes() == vec![7; LEN]);
+            ok(put(handle, last, there, &data, [null(), &origin, null()]), "put");
+            wait(handle, &origin, 1, "the source may be changed");
+            // Where it was put by message, the last task has to make progress, and needs to know.
+            ok(put(handle, last, 0, &[], [said, null(), null()]), "the target's counter");
+        }
+        if me == last {
+            if task.attaches && me != 0 {
+                spin_until("a long put", || memory[LEN - 1].load(Ordering::Acquire) == 9);
+            }
+            wait(handle, &ARRIVED, 1, "the target's counter");
+        }
+        gfence(handle);
+        if me == last {
+            assert!(memory.iter().all(|byte| byte.load(Ordering::Acquire) == 9));
+        }
     });
 }
 

@@ -193,7 +193,7 @@ fn bandwidth_straight(session: &Session, size: usize) -> Result<Measured> {
 }
 
 /// GB/s in place of nanoseconds.
-fn rates(measured: Measured, size: usize) -> Measured {
+pub(super) fn rates(measured: Measured, size: usize) -> Measured {
     measured.map(|nanoseconds| size as f64 / nanoseconds)
 }
 
@@ -274,7 +274,7 @@ fn puts_of(array: &Symmetric<u64>, source: &[u64], count: usize) -> Result<()> {
 /// # Safety
 /// `to` is valid for writing as many words as `source` has.
 #[inline(never)]
-unsafe fn copies_of(to: *mut u64, source: &[u64], count: usize) {
+pub(super) unsafe fn copies_of(to: *mut u64, source: &[u64], count: usize) {
     for _ in 0..count {
         // SAFETY: the caller guarantees it.
         unsafe { libc::memcpy(to.cast(), source.as_ptr().cast(), opaque_index(size_of_val(source))) };

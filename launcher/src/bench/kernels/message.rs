@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use bellwether_runtime::{Result, Symmetric};
+use bellwether_runtime::Result;
 
 use super::bell::one_way;
-use super::{LINE, address, opaque, spin, spin_until, word};
+use super::{LINE, Words, address, opaque, spin, spin_until, word};
 use crate::bench::session::Session;
 use crate::bench::task::Measured;
 
@@ -26,7 +26,7 @@ pub fn ping_pong(session: &Session, size: usize) -> Result<Vec<Measured>> {
 fn ping_pong_here(session: &Session, size: usize) -> Result<Measured> {
     let (world, own) = (&session.world, session.world.rank());
     let payload = vec![7u8; size];
-    let bare = Mailbox::new(world.alloc(LINE + size / 8 + LINE)?, size / 8);
+    let bare = Mailbox::new(world.alloc(mailbox_words(size))?, size / 8);
     let mut bare_round = 0;
     let mut expected = session.pings.get();
     let ours = |n| match own {
@@ -45,7 +45,7 @@ fn ping_pong_here(session: &Session, size: usize) -> Result<Measured> {
         }
         _ => Ok(()),
     };
-    let limit = |n| bare.there_and_back(session, n, &mut bare_round);
+    let limit = |n| bare.there_and_back(own, n, &mut bare_round);
     Ok(one_way(session.latency(session.operations(2000, 8 << 20, size), size, ours, limit)?))
 }
 
@@ -75,26 +75,30 @@ fn call_here(session: &Session, size: usize) -> Result<Measured> {
         }
         _ => Ok(()),
     };
-    let limit = |n| bare.there_and_back(session, n, &mut bare_round);
+    let limit = |n| bare.there_and_back(own, n, &mut bare_round);
     session.latency(session.operations(2000, 8 << 20, size), size, ours, limit)
 }
 
 /// A line at each rank that one other writes: sequence number and payload.
-struct Mailbox {
-    array: Symmetric<u64>,
+pub(super) struct Mailbox<A> {
+    array: A,
     words: usize,
     source: Vec<u64>,
 }
 
-impl Mailbox {
-    fn new(array: Symmetric<u64>, words: usize) -> Mailbox {
+/// Words of a mailbox for payloads of `size` bytes.
+pub(super) fn mailbox_words(size: usize) -> usize {
+    LINE + size / 8 + LINE
+}
+
+impl<A: Words> Mailbox<A> {
+    pub(super) fn new(array: A, words: usize) -> Mailbox<A> {
         Mailbox { array, words, source: vec![7; words] }
     }
 
-    /// So many lines there and back; `round` counts them.
-    fn there_and_back(&self, session: &Session, n: usize, round: &mut u64) -> Result<()> {
-        let own = session.world.rank();
-        let Some(partner) = session.partner() else { return Ok(()) };
+    /// So many lines from rank 0 to rank 1 and back; `round` counts them.
+    pub(super) fn there_and_back(&self, own: usize, n: usize, round: &mut u64) -> Result<()> {
+        let Some(&partner) = [1, 0].get(own) else { return Ok(()) };
         for _ in 0..n {
             *round += 1;
             if own == 0 {
@@ -140,7 +144,7 @@ impl Mailbox {
 pub fn stream(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let (world, own) = (&session.world, session.world.rank());
     let payload = vec![7u8; size];
-    let mut ring = Ring::new(world.alloc(2 * LINE + DEPTH as usize * stride(size / 8))?, size / 8);
+    let mut ring = Ring::new(world.alloc(ring_words(size))?, size / 8);
     let operations = session.operations(50_000, 16 << 20, size);
     // `pong` counts: at rank 1 the stream, at rank 0 that all of it has come.
     let mut expected = session.pongs.get();
@@ -159,16 +163,14 @@ pub fn stream(session: &Session, size: usize) -> Result<Vec<Measured>> {
             }
             _ => Ok(()),
         },
-        |n| {
-            match own {
-                0 => ring.send(n as u64),
-                1 => ring.receive(n as u64),
-                _ => {}
-            }
-            Ok(())
-        },
+        |n| ring.stream(own, n),
     )?;
     Ok(vec![measured])
+}
+
+/// Words of a ring for payloads of `size` bytes.
+pub(super) fn ring_words(size: usize) -> usize {
+    2 * LINE + DEPTH as usize * stride(size / 8)
 }
 
 /// Words from one slot of the ring to the next.
@@ -177,17 +179,27 @@ fn stride(words: usize) -> usize {
 }
 
 /// A ring at rank 1 that rank 0 writes; a word at rank 0 tells how much of it was read, half a ring at a time.
-struct Ring {
-    array: Symmetric<u64>,
+pub(super) struct Ring<A> {
+    array: A,
     words: usize,
     source: Vec<u64>,
     next: u64,
     credit: u64,
 }
 
-impl Ring {
-    fn new(array: Symmetric<u64>, words: usize) -> Ring {
+impl<A: Words> Ring<A> {
+    pub(super) fn new(array: A, words: usize) -> Ring<A> {
         Ring { array, words, source: vec![7; words], next: 0, credit: DEPTH }
+    }
+
+    /// So many messages from rank 0 to rank 1.
+    pub(super) fn stream(&mut self, own: usize, n: usize) -> Result<()> {
+        match own {
+            0 => self.send(n as u64),
+            1 => self.receive(n as u64),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// First word of the slot for message `number`.

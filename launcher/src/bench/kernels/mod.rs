@@ -6,6 +6,8 @@ mod allreduce;
 mod array;
 mod barrier;
 mod bell;
+mod lapi;
+mod matching;
 pub mod memory;
 mod message;
 mod random;
@@ -19,7 +21,7 @@ use bellwether_runtime::{Error, Result, Symmetric};
 use super::bare::{opaque, opaque_index, spin, spin_until};
 use super::kind::Kind;
 use super::session::Session;
-use super::task::Measured;
+use super::task::{Measured, Task};
 
 /// Words of a cache line.
 const LINE: usize = 8;
@@ -51,33 +53,80 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         Kind::Exchange => array::exchange,
         Kind::Transpose => array::transpose,
         Kind::Allreduce => allreduce::allreduce,
-        Kind::Startup | Kind::Poll | Kind::Footprint => {
+        Kind::Matching
+        | Kind::LapiAm
+        | Kind::LapiRate
+        | Kind::LapiBandwidth
+        | Kind::Startup
+        | Kind::Poll
+        | Kind::Footprint => {
             let why = format!("{} needs no ranks of its own", session.task.kind.name());
             return Err(Error::InvalidArgument { operation: "bench", why });
         }
     };
+    report(&session.task, |size| kernel(session, size))
+}
+
+/// Takes part in a job of another vocabulary than the world's own, hands this rank and its figures to `tell`, and leaves the job.
+///
+/// # Errors
+/// Of the runtime, and of `tell`.
+pub fn vocabulary(task: Task, tell: impl FnOnce(usize, &[Measured]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    match task.kind {
+        Kind::Matching => matching::run(task, tell),
+        _ => lapi::run(task, tell),
+    }
+}
+
+/// The figures of each size that `kernel` gives.
+///
+/// # Errors
+/// Of `kernel`.
+fn report(task: &Task, mut kernel: impl FnMut(usize) -> Result<Vec<Measured>>) -> Result<Vec<Measured>> {
     let mut report = Vec::new();
-    for &size in &session.task.sizes {
-        for measured in kernel(session, size)? {
-            let name = if measured.name.is_empty() { session.task.kind.name().into() } else { measured.name };
+    for &size in &task.sizes {
+        for measured in kernel(size)? {
+            let name = if measured.name.is_empty() { task.kind.name().into() } else { measured.name };
             report.push(Measured { name, size, ..measured });
         }
     }
     Ok(report)
 }
 
+/// As many words at each rank, which every rank has mapped.
+trait Words {
+    /// How many at each rank.
+    fn count(&self) -> usize;
+    /// Where those of `rank` begin here.
+    fn start(&self, rank: usize) -> *mut u64;
+}
+
+impl Words for Symmetric<u64> {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn start(&self, rank: usize) -> *mut u64 {
+        self.ptr(rank).expect("shared memory maps every rank")
+    }
+}
+
 /// Address of word `index` of the array at `rank`.
 ///
 /// # Panics
 /// If rank or index is out of range.
-fn address(array: &Symmetric<u64>, rank: usize, index: usize) -> *mut u64 {
-    assert!(index < array.len());
+#[inline(always)]
+fn address(array: &impl Words, rank: usize, index: usize) -> *mut u64 {
+    assert!(index < array.count());
     // SAFETY: inside the array, as just checked.
-    unsafe { array.ptr(rank).expect("shared memory maps every rank").add(index) }
+    unsafe { array.start(rank).add(index) }
 }
 
 /// The same as an atomic word.
-fn word(array: &Symmetric<u64>, rank: usize, index: usize) -> &AtomicU64 {
+#[inline(always)]
+fn word(array: &impl Words, rank: usize, index: usize) -> &AtomicU64 {
     // SAFETY: an aligned word of a live allocation; every rank touches words used so only as atomics meanwhile.
     unsafe { AtomicU64::from_ptr(address(array, rank, index)) }
 }

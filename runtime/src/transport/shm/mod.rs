@@ -41,6 +41,8 @@ use crate::sleep::{Fences, SleepWord};
 
 /// Most payload bytes of a message that travels in one cache line; the first 8 are the header.
 pub const SHORT_MAX: usize = BODY;
+/// Most words of a message in one cache line, behind the header.
+pub const WORDS: usize = BODY / 8 - 1;
 /// Bytes an interface keeps for a peer it has never talked to.
 pub const BYTES_PER_IDLE_PEER: usize = size_of::<u32>();
 
@@ -195,6 +197,25 @@ impl Interface {
             unsafe {
                 body.cast::<u64>().write(header);
                 copy_short(body.add(8), payload.as_ptr(), len);
+            }
+        });
+        self.announce(peer, to);
+        Sent::Done
+    }
+
+    /// Sends a message of a whole line.
+    #[inline(always)]
+    pub fn send_words(&self, to: usize, id: u8, header: u64, payload: [u64; WORDS]) -> Sent {
+        let peer = self.peer(to);
+        if !peer.writer.has_room() {
+            return Sent::NoRoom;
+        }
+        peer.writer.write(id, Kind::Inline, BODY, |body| {
+            let body = body.cast::<u64>();
+            // SAFETY: header and payload are the whole body.
+            unsafe {
+                body.write(header);
+                payload.into_iter().enumerate().for_each(|(i, word)| body.add(1 + i).write(word));
             }
         });
         self.announce(peer, to);

@@ -4,10 +4,13 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::rc::{Rc, Weak};
 
+use super::calls;
 use super::closures::{Announced, CLOSURE};
 use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
+use super::event::Event;
 use super::queue::{Finish, Work};
-use super::types::{BURY_MSG, DROP_PKT, HeaderHandler, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
+use super::types::{BURY_MSG, DROP_PKT, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
+use super::vectors::Name;
 use super::{codes, kind, own};
 use crate::message::{Fetch, Messages, Offered, id};
 
@@ -43,12 +46,30 @@ struct Landed {
     work: Option<Work>,
     finish: Finish,
     running: Option<Running>,
-    /// It is the answer to a get of this task.
-    is_answer: bool,
+    role: Role,
+}
+
+/// What a message is to the task where it arrives.
+enum Role {
+    /// A message of another task, or a put.
+    Message,
+    /// The answer to a get of this task, and what happens then.
+    Answer(Event),
+    /// So many bytes of a transfer in parts.
+    Part(Name, u64),
+    /// A message of vectors, whose own data was announced.
+    Described(Box<Described>),
+}
+
+struct Described {
+    handler: u64,
+    header: Box<[u8]>,
+    data: Box<[u8]>,
 }
 
 /// The first `N` words of a message, and the rest.
-fn words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
+#[inline]
+pub(super) fn words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
     let (head, rest) = bytes.split_at_checked(8 * N)?;
     let word = |i: usize| u64::from_ne_bytes(head[8 * i..8 * i + 8].try_into().expect("eight bytes"));
     Some((std::array::from_fn(word), rest))
@@ -102,10 +123,12 @@ impl Domain {
         self.fault(codes::RUNTIME, from);
     }
 
-    #[inline]
+    #[inline(always)]
     fn deliver_short(&self, messages: &Messages, from: usize, bytes: &[u8]) -> Option<()> {
         let ([handler, target, completion, lengths], rest) = words::<4>(bytes)?;
-        let (header, data) = rest.split_at_checked(lengths as usize & 0xFFFF)?;
+        let (header, rest) = rest.split_at_checked(lengths as usize & 0xFFFF)?;
+        // What fits in a line takes all of it.
+        let data = rest.get(..(lengths >> 16) as usize)?;
         let arrival =
             Arrival { from, handler, target, completion, header, len: data.len() as u64, data: Data::Here(data) };
         if !self.deliver(messages, arrival)? {
@@ -127,7 +150,7 @@ impl Domain {
     }
 
     /// Runs the header handler. `Some(false)`: it dropped the message, which comes again. `None`: no task of ours sent this.
-    #[inline]
+    #[inline(always)]
     fn deliver(&self, messages: &Messages, arrival: Arrival<'_>) -> Option<bool> {
         let Arrival { from, handler, target, completion, header, len, data } = arrival;
         let mut place = [MaybeUninit::<u64>::uninit(); MAX_UHDR_SZ / 8];
@@ -141,13 +164,13 @@ impl Domain {
         let address =
             if handler < LOC_ADDRTBL_SZ as u64 { self.table[handler as usize].get() } else { handler as usize };
         if address == 0 {
-            self.fault(codes::NO_HNDLR_SET, from);
-            self.tell(from, kind::REFUSED, &[codes::NO_HNDLR_SET as u64, number.map_or(0, |number| number + 1)]);
-            self.count_arrived(from);
+            self.refuse(from, number);
             return Some(true);
         }
-        // SAFETY: the place has as many bytes.
-        unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), place.as_mut_ptr().cast(), header.len()) };
+        if !header.is_empty() {
+            // SAFETY: the place has as many bytes.
+            unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), place.as_mut_ptr().cast(), header.len()) };
+        }
         let one_packet = match &data {
             Data::Here(data) if !data.is_empty() => data.as_ptr().cast::<c_void>().cast_mut(),
             _ => std::ptr::null_mut(),
@@ -175,18 +198,17 @@ impl Domain {
                     let announced = Announced { from, header, len: len as usize, data };
                     return self.call_closure(handler as usize, &announced, &mut info, &mut then, &mut parameter);
                 }
+                let with = calls::Arrived {
+                    handle: &mut handle,
+                    header: place.as_mut_ptr().cast(),
+                    header_len: &mut header_len,
+                    len: (&raw mut info).cast(),
+                    then: &mut then,
+                    parameter: &mut parameter,
+                };
                 // SAFETY: the sender, or this task by `addr_set`, guarantees that a header handler is at this address; all pointers
                 // are valid during the call.
-                unsafe {
-                    std::mem::transmute::<usize, HeaderHandler>(address)(
-                        &mut handle,
-                        place.as_mut_ptr().cast(),
-                        &mut header_len,
-                        (&raw mut info).cast(),
-                        &mut then,
-                        &mut parameter,
-                    )
-                }
+                unsafe { self.calls.header(address, with) }
             })
         }
         .cast();
@@ -205,16 +227,25 @@ impl Domain {
             flags if flags & SEND_REPLY != 0 => Some(Running::Reply(from)),
             _ => None,
         };
-        let landed = Landed { work, finish, running, is_answer: false };
+        let landed = Landed { work, finish, running, role: Role::Message };
         // SAFETY: the header handler guarantees room for the data at this address until the target counter has moved.
         unsafe { self.store(messages, data, start, stored, landed) };
         Some(true)
+    }
+
+    /// There is no handler at the index of a message.
+    #[cold]
+    fn refuse(&self, from: usize, number: Option<u64>) {
+        self.fault(codes::NO_HNDLR_SET, from);
+        self.tell(from, kind::REFUSED, &[codes::NO_HNDLR_SET as u64, number.map_or(0, |number| number + 1)]);
+        self.count_arrived(from);
     }
 
     /// Brings data to its place: `len` bytes of it, or none.
     ///
     /// # Safety
     /// The place has room for so many bytes until the message is done.
+    #[inline(always)]
     unsafe fn store(&self, messages: &Messages, data: Data<'_>, start: *mut u8, len: usize, landed: Landed) {
         let from = landed.finish.from;
         match data {
@@ -244,13 +275,18 @@ impl Domain {
     }
 
     /// Delivers a message of a call that has no header handler.
+    #[inline(never)]
     fn deliver_own(&self, messages: &Messages, arrival: Arrival<'_>) -> Option<bool> {
         let Arrival { from, handler, target, completion, header, len, data } = arrival;
         let finish = Finish { from, target, completion };
         match handler {
             own::PUT | own::ANSWER => {
                 let ([start], _) = words::<1>(header)?;
-                let landed = Landed { work: None, finish, running: None, is_answer: handler == own::ANSWER };
+                let (finish, role) = match handler {
+                    own::PUT => (finish, Role::Message),
+                    _ => (Finish { target: 0, ..finish }, Role::Answer(Event::from_word(target))),
+                };
+                let landed = Landed { work: None, finish, running: None, role };
                 // SAFETY: the caller of `put` guarantees room at this address of this task; the caller of `get` has given its own.
                 unsafe { self.store(messages, data, start as *mut u8, len as usize, landed) };
             }
@@ -266,17 +302,56 @@ impl Domain {
                 // SAFETY: the caller of `rmw` guarantees that the word may be changed.
                 unsafe { self.answer_rmw(from, request) };
             }
-            _ => return None,
+            own::PART => {
+                let ([start, number, total], _) = words::<3>(header)?;
+                let name = Name { number, total };
+                // Nothing is stored for a get that was given up.
+                let (stored, role) =
+                    if self.has_group(from, name) { (len as usize, Role::Part(name, len)) } else { (0, Role::Message) };
+                let landed = Landed { work: None, finish, running: None, role };
+                // SAFETY: the caller of the transfer guarantees room at this address.
+                unsafe { self.store(messages, data, start as *mut u8, stored, landed) };
+            }
+            _ => match data {
+                Data::Here(data) => self.deliver_described(messages, handler, header, data, finish)?,
+                Data::Offered(..) => {
+                    let mut described = Box::new(Described {
+                        handler,
+                        header: header.into(),
+                        data: vec![0; usize::try_from(len).ok()?].into(),
+                    });
+                    let (start, len) = (described.data.as_mut_ptr(), described.data.len());
+                    let landed = Landed { work: None, finish, running: None, role: Role::Described(described) };
+                    // SAFETY: memory of `described`, which stays where it is until the message has landed.
+                    unsafe { self.store(messages, data, start, len, landed) };
+                }
+            },
         }
         Some(true)
     }
 
     /// The data of a message is in its place: what comes after that.
+    #[inline(always)]
     fn landed(&self, messages: &Messages, landed: Landed) {
-        let Landed { work, finish, running, is_answer } = landed;
+        let Landed { work, finish, running, role } = landed;
+        if let Role::Described(described) = role {
+            let Described { handler, header, data } = *described;
+            if self.deliver_described(messages, handler, &header, &data, finish).is_none() {
+                self.bad(finish.from);
+            }
+            return;
+        }
         self.count_arrived(finish.from);
-        if is_answer {
-            self.unanswered.set(self.unanswered.get() - 1);
+        match role {
+            Role::Described(_) => {}
+            Role::Part(name, len) => return self.part_landed(name, len, finish),
+            Role::Message => self.receives_done.set(self.receives_done.get() + 1),
+            Role::Answer(event) => {
+                self.unanswered.set(self.unanswered.get() - 1);
+                self.sends_done.set(self.sends_done.get() + 1);
+                // SAFETY: the caller of `get` guarantees that the counter is null or valid until it has moved.
+                unsafe { self.happen(event, finish.from) };
+            }
         }
         match (work, running) {
             (None, _) => self.finish(finish),
@@ -286,23 +361,26 @@ impl Domain {
                 let _running = self.runs(running);
                 let name = || "an inline completion handler".to_owned();
                 // SAFETY: the header handler gave this function with this parameter, and guarantees that it may be called.
-                messages.run_told(finish.from, name, || unsafe { handler(&mut handle, parameter) });
+                messages
+                    .run_told(finish.from, name, || unsafe { self.calls.completion(handler, &mut handle, parameter) });
                 self.finish(finish);
             }
         }
     }
 
     /// Moves the counters of a message that is done.
+    #[inline(always)]
     pub(super) fn finish(&self, finish: Finish) {
         if finish.target != 0 {
             // SAFETY: the sender guarantees that a counter is at this address of this task.
-            unsafe { &*(finish.target as *const super::Counter) }.increment();
+            unsafe { self.count(finish.target, finish.from) };
         }
         if finish.completion != 0 {
             self.tell(finish.from, kind::COMPLETED, &[finish.completion]);
         }
     }
 
+    #[inline(always)]
     pub(super) fn count_arrived(&self, from: usize) {
         if let Some(number) = self.traffic.count_arrived(from) {
             self.tell(from, kind::FENCED, &[number.into()]);
@@ -310,6 +388,7 @@ impl Domain {
     }
 
     /// Sends a control message. Never waits; a peer that is gone hears nothing.
+    #[inline(never)]
     pub(super) fn tell(&self, to: usize, kind: u64, words: &[u64]) {
         let mut bytes = [0; 40];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -324,12 +403,14 @@ impl Domain {
             kind::ANNOUNCED => return self.deliver_announced(messages, from, bytes),
             kind::FETCHED => {
                 let ([number], _) = words(rest)?;
+                self.sends_done.set(self.sends_done.get() + 1);
                 self.fetched(number, true);
             }
             kind::COMPLETED => {
                 let ([counter], _) = words::<1>(rest)?;
                 // SAFETY: this task gave the address of its own counter, which is valid until the completion counter has moved.
-                unsafe { &*(counter as *const super::Counter) }.increment();
+                unsafe { self.count(counter, from) };
+                self.sends_done.set(self.sends_done.get() + 1);
                 self.release(counter as usize);
             }
             kind::REFUSED => {
@@ -352,7 +433,19 @@ impl Domain {
             kind::CHANGED => {
                 let (answer, _) = words::<4>(rest)?;
                 // SAFETY: this task gave the addresses of its own result and counter.
-                unsafe { self.changed(answer) };
+                self.sends_done.set(self.sends_done.get() + 1);
+                unsafe { self.changed(from, answer) };
+            }
+            kind::FREED => {
+                let ([event, moves], _) = words::<2>(rest)?;
+                let event = Event::from_word(event);
+                self.unanswered.set(self.unanswered.get() - 1);
+                self.sends_done.set(self.sends_done.get() + 1);
+                match moves {
+                    0 => self.forget(event),
+                    // SAFETY: the caller of `amsendv` guarantees that the counter is null or valid until it has moved.
+                    _ => unsafe { self.happen(event, from) },
+                }
             }
             kind::BARRIER => {
                 let ([round], _) = words::<1>(rest)?;

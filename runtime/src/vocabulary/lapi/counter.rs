@@ -1,6 +1,14 @@
 //! Counters: an `int` that operations increment.
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::sleep::futex;
+
+/// Threads that sleep until a counter moves, in the whole process.
+static SLEEPERS: AtomicUsize = AtomicUsize::new(0);
+/// Longest sleep between two looks at what does not wake a sleeper: failed peers, messages that went wrong.
+const BEAT: Duration = Duration::from_secs(1);
 
 /// A counter that the events of operations increment by one each.
 ///
@@ -18,13 +26,14 @@ impl Counter {
 
     /// Its value, without progress.
     pub fn value(&self) -> i32 {
-        // Pairs with the Release in `increment`.
+        // Pairs with the SeqCst in `increment`.
         self.0.load(Ordering::Acquire)
     }
 
     /// Sets the value. An increment at the same time may be lost.
     pub fn set(&self, value: i32) {
-        self.0.store(value, Ordering::Release);
+        self.0.store(value, Ordering::SeqCst);
+        self.wake_sleeper();
     }
 
     /// Its address, by which other tasks name it.
@@ -34,14 +43,64 @@ impl Counter {
 
     /// Adds one. Whoever sees it sees what this thread wrote before.
     pub fn increment(&self) {
-        // Pairs with the Acquire in `value` and `take`.
-        self.0.fetch_add(1, Ordering::Release);
+        // Pairs with the Acquire in `value` and `take`, and with `sleep_until`.
+        self.0.fetch_add(1, Ordering::SeqCst);
+        self.wake_sleeper();
+    }
+
+    #[inline(always)]
+    fn wake_sleeper(&self) {
+        // After the change, and a sleeper counts itself before it reads the counter: one of the two sees the other.
+        if SLEEPERS.load(Ordering::SeqCst) != 0 {
+            self.wake();
+        }
+    }
+
+    /// The counter, as the kernel knows words to sleep on.
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: the same size and alignment, and both are atomics.
+        unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast()) }
+    }
+
+    /// Ends the sleep of the thread that waits for this counter.
+    #[cold]
+    pub(super) fn wake(&self) {
+        futex::wake_all(self.word());
+    }
+
+    /// Sleeps until the value is at least `value`, subtracts that, and returns what is left. Looks at `check` before each sleep, and
+    /// ends with its error. It is told whether a beat is over.
+    pub(super) fn sleep_until(&self, value: i32, mut check: impl FnMut(bool) -> Result<(), i32>) -> Result<i32, i32> {
+        struct Counted;
+        impl Drop for Counted {
+            fn drop(&mut self) {
+                SLEEPERS.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        SLEEPERS.fetch_add(1, Ordering::SeqCst);
+        let _counted = Counted;
+        let mut beat = Instant::now();
+        loop {
+            let now = self.0.load(Ordering::SeqCst);
+            if now >= value {
+                match self.take(value) {
+                    Some(left) => return Ok(left),
+                    None => continue,
+                }
+            }
+            let is_over = beat.elapsed() >= BEAT;
+            if is_over {
+                beat = Instant::now();
+            }
+            check(is_over)?;
+            futex::wait(self.word(), now as u32, Some(BEAT));
+        }
     }
 
     /// If the value is at least `value`, subtracts `value` and returns what is left.
     pub(super) fn take(&self, value: i32) -> Option<i32> {
         let left = |now: i32| (now >= value).then(|| now.wrapping_sub(value));
-        // Pairs with the Release in `increment`.
+        // Pairs with the SeqCst in `increment`.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, left).ok().map(|before| before.wrapping_sub(value))
     }
 }

@@ -1,7 +1,7 @@
 //! What belongs to a handle: the world, the tables, the faults, the messages in flight.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,14 +9,18 @@ use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 use super::arrive::{self, Incoming};
+use super::calls::Calls;
 use super::closures::Closure;
+use super::event::Deferred;
 use super::interrupt::Interrupts;
 use super::job::Home;
+use super::poll::Statuses;
 use super::port::{self, Entered, Waker};
 use super::queue::{self, Queue, Work};
 use super::send::Outgoing;
 use super::traffic::Traffic;
 use super::types::Handle;
+use super::vectors::Group;
 use super::{Counter, codes, kind};
 use crate::Background;
 use crate::error::{Error, Result};
@@ -76,17 +80,29 @@ pub(super) struct Domain {
     /// Codes of what went wrong with messages, for the calls that make progress.
     faults: RefCell<VecDeque<i32>>,
     pub(super) running: Cell<Running>,
-    /// Calls that made progress so far.
-    pub(super) polls: Cell<u64>,
     interrupts: RefCell<Option<Interrupts>>,
     /// Tasks to which nothing is sent.
     pub(super) purged: Box<[Cell<bool>]>,
+    /// Calls of `Purge_totask` so far.
+    pub(super) purges: Cell<u64>,
+    /// Events that are functions, by their word.
+    pub(super) deferred: RefCell<BTreeMap<u64, Deferred>>,
+    /// What is kept of the tasks that counters wait for, by address.
+    pub(super) statuses: RefCell<BTreeMap<u64, Statuses>>,
+    /// Addresses of counters for which a thread sleeps.
+    pub(super) sleepers: RefCell<BTreeSet<usize>>,
+    /// What this task sent or asked for, and was answered, so far.
+    pub(super) sends_done: Cell<u64>,
+    /// Messages of other tasks, data in place, so far.
+    pub(super) receives_done: Cell<u64>,
     pub(super) traffic: Traffic,
     /// The number of the next announced message.
     pub(super) numbers: Cell<u64>,
     /// Announced messages by number: the target, and what it may fetch.
     pub(super) outgoing: RefCell<BTreeMap<u64, (usize, Outgoing)>>,
     pub(super) incoming: RefCell<VecDeque<Incoming>>,
+    /// Transfers in parts, by the task that sends them and the number of the group.
+    pub(super) groups: RefCell<BTreeMap<(usize, u64), Group>>,
     /// Gets and atomics of this task that have no answer yet.
     pub(super) unanswered: Cell<u64>,
     /// They come again.
@@ -94,6 +110,8 @@ pub(super) struct Domain {
     /// Polls go on with the two lists above.
     goes_on: Cell<bool>,
     pub(super) queue: Arc<Queue>,
+    /// How handlers are called.
+    pub(super) calls: Calls,
     thread: RefCell<Option<JoinHandle<()>>>,
     /// Calls that make progress run the completion handlers: on a simulated network, or where there is no thread.
     runs_own: Cell<bool>,
@@ -122,6 +140,7 @@ impl Domain {
             engine.leave_thread();
         }
         let waker = Box::new(engine.waker());
+        let calls = home.calls();
         let domain = Rc::new_cyclic(|me| Domain {
             handle,
             me: Weak::clone(me),
@@ -133,17 +152,24 @@ impl Domain {
             error_check: Cell::new(true),
             faults: RefCell::default(),
             running: Cell::new(Running::Nothing),
-            polls: Cell::new(0),
             interrupts: RefCell::default(),
             purged: vec![Cell::new(false); world.size()].into(),
+            purges: Cell::new(0),
+            deferred: RefCell::default(),
+            statuses: RefCell::default(),
+            sleepers: RefCell::default(),
+            sends_done: Cell::new(0),
+            receives_done: Cell::new(0),
             traffic: Traffic::new(world.size()),
             numbers: Cell::new(0),
             outgoing: RefCell::default(),
             incoming: RefCell::default(),
+            groups: RefCell::default(),
             unanswered: Cell::new(0),
             dropped: RefCell::default(),
             goes_on: Cell::new(false),
-            queue: Arc::default(),
+            queue: Arc::new(Queue::new(calls)),
+            calls,
             thread: RefCell::default(),
             runs_own: Cell::new(own_thread.is_some()),
             home,
@@ -250,6 +276,7 @@ impl Domain {
     }
 
     /// Whether this thread may call.
+    #[inline(always)]
     pub(super) fn may_enter(&self) -> bool {
         self.own_thread.is_none_or(|own| own == std::thread::current().id())
     }
@@ -289,7 +316,7 @@ impl Domain {
     /// # Errors
     /// The code of what went wrong with a message.
     pub(super) fn poll(&self) -> Result<usize, i32> {
-        self.polls.set(self.polls.get() + 1);
+        port::count_poll(self.handle);
         let done = self.world.poll().map_err(|error| codes::of_error(&error))?;
         self.take_fault().map(|()| done)
     }
@@ -299,6 +326,7 @@ impl Domain {
 ///
 /// # Errors
 /// [`codes::HNDL_INVALID`]; [`codes::IN_HANDLER`] in a handler that a poll runs.
+#[inline(always)]
 pub(super) fn enter_outside(handle: u32) -> Result<Entered, i32> {
     let entered = port::enter(handle)?;
     if entered.is_nested() { Err(codes::IN_HANDLER) } else { Ok(entered) }
@@ -307,12 +335,13 @@ pub(super) fn enter_outside(handle: u32) -> Result<Entered, i32> {
 /// Makes progress until `ready` gives something. Other threads of the rank can enter meanwhile.
 ///
 /// # Errors
-/// As [`enter_outside`]; the code of what went wrong with a message; [`codes::PEER_LOST`].
-pub(super) fn wait<R>(handle: Handle, doing: &'static str, ready: impl FnMut(&Domain) -> Option<R>) -> Result<R, i32> {
-    wait_for::<true, R>(handle, doing, ready)
+/// The code of what went wrong with a message; [`codes::PEER_LOST`].
+#[inline]
+pub(super) fn wait<R>(domain: Entered, doing: &'static str, ready: impl FnMut(&Domain) -> Option<R>) -> Result<R, i32> {
+    wait_for::<true, R>(domain, doing, ready)
 }
 
-/// As [`wait`], but what goes wrong with other messages is left to the next call that makes progress.
+/// As [`wait`], but what goes wrong with other messages is left to the next call that makes progress. The calling thread is in no port.
 ///
 /// # Errors
 /// As [`enter_outside`]; [`codes::PEER_LOST`].
@@ -321,18 +350,19 @@ pub(super) fn wait_apart<R>(
     doing: &'static str,
     ready: impl FnMut(&Domain) -> Option<R>,
 ) -> Result<R, i32> {
-    wait_for::<false, R>(handle, doing, ready)
+    wait_for::<false, R>(enter_outside(handle)?, doing, ready)
 }
 
+#[inline]
 fn wait_for<const TELL: bool, R>(
-    handle: Handle,
+    mut entered: Entered,
     doing: &'static str,
     mut ready: impl FnMut(&Domain) -> Option<R>,
 ) -> Result<R, i32> {
     loop {
-        let entered = enter_outside(handle)?;
         let domain = &*entered;
-        domain.polls.set(domain.polls.get() + 1);
+        let handle = domain.handle;
+        port::count_poll(handle);
         let mut outcome = None;
         let is_over = || {
             outcome = ready(domain);
@@ -358,6 +388,7 @@ fn wait_for<const TELL: bool, R>(
         if port::is_contended(handle) {
             std::thread::yield_now();
         }
+        entered = enter_outside(handle)?;
     }
 }
 
@@ -390,6 +421,8 @@ pub(super) fn run_own(handle: Handle) {
 /// As [`wait_apart`].
 pub(super) fn fence(handle: Handle) -> Result<(), i32> {
     let domain = enter_outside(handle)?;
+    // Stores to mapped memory are visible before those that follow.
+    std::sync::atomic::fence(Ordering::SeqCst);
     for (to, number) in domain.traffic.questions() {
         domain.tell(to, kind::FENCE, &[number.into()]);
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::closures::{Announced, Answer, CLOSURE, HandlerContext};
+use super::event::Event;
 use super::job::Job;
 use super::send::{self, Keep};
 use super::types::Handle;
@@ -115,7 +116,8 @@ impl Lapi {
     /// # Errors
     /// The code of what went wrong with a message; [`codes::PEER_LOST`].
     pub fn wait(&self, counter: &Counter, value: i32) -> Result<i32, Code> {
-        domain::wait(self.handle, "waiting for a counter", |_| counter.take(value)).map_err(Code)
+        let domain = domain::enter_outside(self.handle).map_err(Code)?;
+        domain::wait(domain, "waiting for a counter", |_| counter.take(value)).map_err(Code)
     }
 
     /// As [`raw::fence`](super::raw::fence).
@@ -225,7 +227,7 @@ impl<'a> Sending<'a> {
             header: (header.as_ptr(), u32::try_from(header.len()).unwrap_or(u32::MAX)),
             data: (data.as_ptr(), data.len() as u64),
             target: 0,
-            origin: counter(&origin),
+            origin: Event::counter(counter(&origin)),
             completion: counter(&completion),
         };
         if domain.purged.get(to).is_some_and(std::cell::Cell::get) {

@@ -48,15 +48,16 @@ fn make_progress(handle: Handle, over: &AtomicBool) {
         if over.load(Ordering::Acquire) {
             return;
         }
+        // Before it enters, which would take the port away from a thread that calls all the time.
+        let polls = port::polls(handle);
+        if before.replace(polls) != Some(polls) {
+            continue;
+        }
         // Another thread in the port makes progress, or gives it up soon.
         let Some(domain) = port::try_enter(handle) else { continue };
         // It may have ended while this thread waited.
         if over.load(Ordering::Acquire) {
             return;
-        }
-        let polls = domain.polls.get();
-        if before.replace(polls) != Some(polls) {
-            continue;
         }
         for _ in 0..BURST {
             // What is wrong with a message is told by the next call that makes progress.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::calls::Calls;
 use super::domain::Domain;
 use super::{codes, port};
 use crate::error::{Error, Result};
@@ -25,6 +26,7 @@ struct Shared {
     world: Mutex<Option<Parked>>,
     /// The handle on this job; 0 if there is none.
     handle: AtomicU32,
+    calls: Calls,
 }
 
 impl Home {
@@ -35,6 +37,11 @@ impl Home {
 
     fn put(&self, world: World) {
         *port::lock(&self.0.world) = Some(Parked(world));
+    }
+
+    /// How handlers of this job are called.
+    pub(super) fn calls(&self) -> Calls {
+        self.0.calls
     }
 
     /// Takes the world back from a handle that has ended.
@@ -63,11 +70,25 @@ impl Job {
     /// As [`Builder::start`]; [`Error::InvalidArgument`] if the builder has handlers: other threads run those of a handle, and
     /// what they share with this thread would not be protected.
     pub fn start(builder: Builder) -> Result<Job> {
+        Self::start_with(builder, Calls::Own)
+    }
+
+    /// As [`Job::start`], for a program whose handlers are functions of another language. Nothing unwinds out of them: an exception that
+    /// leaves one ends the process through its own language, which tells the exception. On processors other than x86-64 and AArch64 the
+    /// process ends too, without that.
+    ///
+    /// # Errors
+    /// As [`Job::start`].
+    pub fn start_foreign(builder: Builder) -> Result<Job> {
+        Self::start_with(builder, Calls::Foreign)
+    }
+
+    fn start_with(builder: Builder, calls: Calls) -> Result<Job> {
         if builder.has_handlers() {
             let why = "the builder has handlers; register those of LAPI with the handle".into();
             return Err(Error::InvalidArgument { operation: "starting a LAPI job", why });
         }
-        let shared = Shared { world: Mutex::new(None), handle: AtomicU32::new(0) };
+        let shared = Shared { world: Mutex::new(None), handle: AtomicU32::new(0), calls };
         let home = Home(Arc::new(shared));
         home.put(builder.start()?);
         Ok(Job { home, thread: PhantomData })

@@ -20,8 +20,8 @@
 //! | L20, L21, L22, L24, L25, L26, L54 | what is refused, with nothing sent | [`codes`] |
 //! | L27, L49, L50, L51 | `Fence`, `Gfence`: two counts for each peer | [`raw::fence`], [`raw::gfence`] |
 //! | L31, L32, L33, L34, L35, L36 | counters: `Waitcntr`, `Getcntr`, `Setcntr` | [`raw::waitcntr`], [`raw::getcntr`], [`raw::setcntr`] |
-//! | L38, L39, L40, L41 | `Put`, `Get`: messages that the target serves when it makes progress | [`raw::put`], [`raw::get`] |
-//! | L42, L43, L44, L45 | `Rmw`, `Rmw64`, done by the target when it makes progress | [`raw::rmw`], [`raw::rmw64`] |
+//! | L38, L39, L40, L41 | `Put`, `Get`: one-sided where the memory can be reached, else messages that the target serves when it makes progress | [`raw::put`], [`raw::get`] |
+//! | L42, L43, L44, L45 | `Rmw`, `Rmw64`: by the processor on mapped memory, else by the target when it makes progress | [`raw::rmw`], [`raw::rmw64`] |
 //! | L52 | `Address_init64` | [`raw::address_init`] |
 //! | L53 | `Addr_set`, `Addr_get` | [`raw::addr_set`], [`raw::addr_get`] |
 //! | L55, L56 | `Init`, `Term`, and `Init` again | [`raw::init`], [`raw::term`] |
@@ -31,7 +31,7 @@
 //! | L62 | a call in a header handler is [`codes::IN_HANDLER`], and nothing is sent | |
 //! | L63 | `Purge_totask`, `Resume_totask`; a `Waitcntr` goes on | [`raw::purge_totask`] |
 //! | L64 | `Msg_string` | [`raw::msg_string`] |
-//! | L65 | every call from any thread | one lock for each handle |
+//! | L65 | every call from any thread | one lock for each handle, which a thread that calls alone enters without locked instructions |
 //!
 //! Not there, nor are their calls: `Setcntr_wstatus` and `Nopoll_wait` (L37), vectors (L46), `Xfer` (L29, L47, L48),
 //! `Msgpoll` (L61), Fortran (L30).
@@ -44,8 +44,9 @@
 //! [`codes::NO_HNDLR_SET`] at the target and at the origin, [`codes::HANDLER_PANICKED`]. What sends leaves that to the next call.
 //!
 //! Data of up to 8 KiB travels with the header; a message with 24 bytes of user header and data fits in a cache line. Longer data
-//! stays at its origin until the target fetches it to its place: by the kernel's cross-memory attach from a task of the same node, by
-//! RDMA get over a network, and else by messages in pieces. Where there is no room on the way to a target, what sends waits, and
+//! stays at its origin until the target fetches it to its place: from a task of the same node by a copy, if it is mapped
+//! static data, and by the kernel's cross-memory attach; by RDMA get over a network; and else by messages in pieces. What puts and gets do
+//! is told with [`raw::put`]. Where there is no room on the way to a target, what sends waits, and
 //! makes progress meanwhile, so tasks that flood each other go on.
 //!
 //! # Threads
@@ -56,20 +57,26 @@
 //! there, in the calls that make progress.
 
 mod arrive;
+mod calls;
 mod closures;
 pub mod codes;
 mod counter;
 mod domain;
+mod event;
 mod face;
 mod interrupt;
 mod job;
 mod one_sided;
+mod poll;
 mod port;
 mod queue;
 pub mod raw;
 mod send;
+mod shape;
 mod traffic;
 mod types;
+mod vectors;
+mod xfer;
 
 pub use self::closures::{Announced, Answer, HandlerContext, Landed};
 pub use self::counter::Counter;
@@ -95,6 +102,8 @@ mod kind {
     pub(super) const BARRIER: u64 = 6;
     /// The answer to an atomic operation: its result, the result's length and address, and the address of the origin counter.
     pub(super) const CHANGED: u64 = 7;
+    /// The data of a vector message may be changed: the event, and whether it happens.
+    pub(super) const FREED: u64 = 8;
 }
 
 /// What stands in the place of a header handler in messages of other calls. No function has such an address.
@@ -109,4 +118,13 @@ mod own {
     pub(super) const GET: u64 = FIRST + 2;
     /// An atomic operation: operation and size, address, two operands, the address of the result, the origin counter.
     pub(super) const RMW: u64 = FIRST + 3;
+    /// A long part of a transfer: its place, and the number and bytes of its group.
+    pub(super) const PART: u64 = FIRST + 4;
+    /// Short parts of one: number and bytes of the group. The data is how many, the address and length of each, and their bytes.
+    pub(super) const PARTS: u64 = FIRST + 5;
+    /// Asks for parts: number and bytes of the group. The data is, for each, the address, the address where it goes, and the length.
+    pub(super) const GETV: u64 = FIRST + 6;
+    /// A vector message: handler, event, how many places, their type and whether the data is here, the length of the user header. The
+    /// data is the length of each place, the addresses or nothing, the user header, and the data of the places or nothing.
+    pub(super) const AMV: u64 = FIRST + 7;
 }

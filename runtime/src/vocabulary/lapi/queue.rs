@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use super::calls::Calls;
 use super::types::{CompletionHandler, Handle};
 use super::{codes, port};
 
@@ -40,9 +41,14 @@ pub(super) struct Queue {
     /// A thread runs them on its own account, between two calls that make progress.
     pub(super) running: AtomicBool,
     over: AtomicBool,
+    calls: Calls,
 }
 
 impl Queue {
+    pub(super) fn new(calls: Calls) -> Queue {
+        Queue { calls, ..Queue::default() }
+    }
+
     pub(super) fn push(&self, work: Work) {
         self.left.fetch_add(1, Ordering::Relaxed);
         port::lock(&self.waiting).push_back(work);
@@ -64,7 +70,7 @@ impl Queue {
         let Work { handler, parameter, finish } = work;
         let mut own = handle;
         // SAFETY: the header handler gave this function with this parameter, and guarantees that it may be called.
-        let outcome = catch_unwind(AssertUnwindSafe(|| unsafe { handler(&mut own, parameter) }));
+        let outcome = catch_unwind(AssertUnwindSafe(|| unsafe { self.calls.completion(handler, &mut own, parameter) }));
         // A handle that ended since has nothing to move.
         if let Ok(domain) = port::enter(handle) {
             match outcome {

@@ -4,16 +4,22 @@
 
 use std::ffi::c_void;
 
+pub use super::poll::{msgpoll, nopoll_wait, setcntr_wstatus};
 pub use super::types::{
-    BURY_MSG, CompletionHandler, DELIVER_MSG, DROP_PKT, Handle, HeaderHandler, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo,
-    SEND_REPLY,
+    BOTH_COMPLETE, BURY_MSG, CompletionHandler, DELIVER_MSG, DISP_CNTR, DROP_PKT, GEN_GENERIC, GEN_IOVECTOR,
+    GEN_STRIDED_XFER, Handle, HeaderHandler, LOCAL_STATE, MAGIC, MsgInfo, NORMAL, POLLING_NET, RECV_COMPLETE,
+    ReturnInfo, SEND_COMPLETE, SEND_REPLY, SendHandler, SendInfo, Vector, VectorHandler, msg_status,
 };
+pub use super::vectors::{amsendv, getv, putv};
+pub use super::xfer::{LW_MAX_SZ, transfer, xfer};
 
 use super::codes::{self, SUCCESS};
 use super::counter::Counter;
-use super::domain::{LOC_ADDRTBL_SZ, MAX_UHDR_SZ, TIMEOUTS, barrier, enter_outside, run_own, wait, wait_apart};
+use super::domain::{LOC_ADDRTBL_SZ, MAX_UHDR_SZ, TIMEOUTS, barrier, enter_outside, run_own, wait_apart};
+use super::event::Event;
 use super::job::{Home, Job};
 use super::one_sided::{Change, Transfer};
+use super::poll::wait_or_purged;
 use super::send::Message;
 use super::{domain, one_sided, port, send};
 
@@ -219,9 +225,10 @@ unsafe fn counter_of<'a>(counter: *const Counter) -> Result<&'a Counter, i32> {
 /// `counter` is null or valid.
 pub unsafe fn setcntr(handle: Handle, counter: *const Counter, value: i32) -> i32 {
     code((|| {
-        let _domain = port::enter(handle)?;
+        let domain = port::enter(handle)?;
         // SAFETY: the caller guarantees that it is valid.
         unsafe { counter_of(counter) }?.set(value);
+        domain.statuses.borrow_mut().remove(&(counter as u64));
         Ok(())
     })())
 }
@@ -249,16 +256,17 @@ pub unsafe fn getcntr(handle: Handle, counter: *const Counter, value: *mut i32) 
 }
 
 /// `LAPI_Waitcntr`: makes progress until the counter is at least `value`, subtracts `value`, and stores what is left in `left`, if that
-/// is not null.
+/// is not null. [`codes::TGT_PURGED`]: another thread has purged a task meanwhile; the counter is as it was.
 ///
 /// # Safety
 /// `counter` and `left` are null or valid, and the counter stays so during the call.
 pub unsafe fn waitcntr(handle: Handle, counter: *const Counter, value: i32, left: *mut i32) -> i32 {
     code((|| {
-        drop(enter_outside(handle)?);
+        let domain = enter_outside(handle)?;
         // SAFETY: the caller guarantees that it is valid.
         let counter = unsafe { counter_of(counter) }?;
-        let now = wait(handle, "waiting for a counter", |_| counter.take(value))?;
+        let purges = domain.purges.get();
+        let now = wait_or_purged(domain, counter, value, purges)?;
         if !left.is_null() {
             // SAFETY: as above.
             unsafe { *left = now };
@@ -328,7 +336,7 @@ pub unsafe fn amsend(
         header: (uhdr.cast(), uhdr_len),
         data: (udata.cast(), udata_len),
         target: tgt_cntr as usize,
-        origin: org_cntr,
+        origin: Event::counter(org_cntr),
         completion: cmpl_cntr,
     };
     // SAFETY: the caller's guarantees are the same.
@@ -338,8 +346,10 @@ pub unsafe fn amsend(
 /// `LAPI_Put`: copies `len` bytes at `org_addr` to address `tgt_addr` of task `tgt`.
 ///
 /// `org_cntr` moves when the source may be changed, `tgt_cntr`, an address at the target, when the data is there, and `cmpl_cntr` after
-/// that. Up to 8 KiB travel in a message; longer data is fetched by the target, in one copy. The target must make progress. With a
-/// length of 0 the addresses may be null, and the counters move. Where it may be called is as of [`amsend`].
+/// that. Memory that is mapped here, such as symmetric static data of a task of the same node, is written at once. Longer data than
+/// 8 KiB is written by cross-memory attach on the same node, and by the network's put to memory that is registered. In these cases only
+/// the target's counter needs progress there. All else travels in a message or is fetched by the target, in one copy, when it makes
+/// progress. With a length of 0 the addresses may be null, and the counters move. Where it may be called is as of [`amsend`].
 ///
 /// # Safety
 /// - `org_addr` is valid for reading `len` bytes until `org_cntr` has moved, `tgt_addr` for writing them at the target until `tgt_cntr` has;
@@ -357,13 +367,13 @@ pub unsafe fn put(
 ) -> i32 {
     let transfer = Transfer { to: tgt, len, target: tgt_addr as usize, origin: org_addr as usize };
     // SAFETY: the caller's guarantees are the same.
-    code(unsafe { one_sided::put(handle, transfer, tgt_cntr as usize, org_cntr, cmpl_cntr) })
+    code(unsafe { one_sided::put(handle, transfer, tgt_cntr as usize, Event::counter(org_cntr), cmpl_cntr) })
 }
 
 /// `LAPI_Get`: copies `len` bytes at address `tgt_addr` of task `tgt` to `org_addr`.
 ///
 /// `org_cntr` moves when the data is here, `tgt_cntr`, an address at the target, when the memory there may be changed. Otherwise as
-/// [`put`].
+/// [`put`]; cross-memory attach reads what is longer than 2 KiB, and by a network's get this waits until the data is here.
 ///
 /// # Safety
 /// - `tgt_addr` is valid for reading `len` bytes at the target until `tgt_cntr` has moved, `org_addr` for writing them until `org_cntr` has;
@@ -379,7 +389,7 @@ pub unsafe fn get(
 ) -> i32 {
     let transfer = Transfer { to: tgt, len, target: tgt_addr as usize, origin: org_addr as usize };
     // SAFETY: the caller's guarantees are the same.
-    code(unsafe { one_sided::get(handle, transfer, tgt_cntr as usize, org_cntr) })
+    code(unsafe { one_sided::get(handle, transfer, tgt_cntr as usize, Event::counter(org_cntr)) })
 }
 
 /// The operations of [`rmw`].
@@ -414,13 +424,10 @@ pub unsafe fn rmw(
     prev_val: *mut i32,
     org_cntr: *const Counter,
 ) -> i32 {
-    // SAFETY: the caller guarantees one operand, or two of a comparison.
-    let operands = || unsafe { [*in_val, if op == rmw_op::COMPARE_AND_SWAP { *in_val.add(1) } else { 0 }] };
-    let operands = || operands().map(|operand| u64::from(operand as u32));
-    let change =
-        Change { op, to: tgt, variable: tgt_var as usize, size: 4, result: prev_val as usize, origin: org_cntr };
+    let origin = Event::counter(org_cntr);
+    let change = Change { op, to: tgt, variable: tgt_var as usize, size: 4, result: prev_val as usize, origin };
     // SAFETY: the caller's guarantees are the same.
-    code(unsafe { one_sided::rmw(handle, change, (!in_val.is_null()).then_some(operands)) })
+    code(unsafe { one_sided::rmw(handle, change, in_val.cast()) })
 }
 
 /// `LAPI_Rmw64`: as [`rmw`], on 64 bits.
@@ -436,17 +443,15 @@ pub unsafe fn rmw64(
     prev_val: *mut i64,
     org_cntr: *const Counter,
 ) -> i32 {
-    // SAFETY: the caller guarantees one operand, or two of a comparison.
-    let operands = || unsafe { [*in_val, if op == rmw_op::COMPARE_AND_SWAP { *in_val.add(1) } else { 0 }] };
-    let operands = || operands().map(|operand| operand as u64);
-    let change =
-        Change { op, to: tgt, variable: tgt_var as usize, size: 8, result: prev_val as usize, origin: org_cntr };
+    let origin = Event::counter(org_cntr);
+    let change = Change { op, to: tgt, variable: tgt_var as usize, size: 8, result: prev_val as usize, origin };
     // SAFETY: the caller's guarantees are the same.
-    code(unsafe { one_sided::rmw(handle, change, (!in_val.is_null()).then_some(operands)) })
+    code(unsafe { one_sided::rmw(handle, change, in_val.cast()) })
 }
 
 /// `LAPI_Purge_totask`: from now on nothing is sent to task `tgt`: calls that would, also those that wait for room, are
-/// [`codes::TGT_PURGED`]. Local. What was sent before still arrives; counters of messages to a task that is gone do not move.
+/// [`codes::TGT_PURGED`], and so are waits for counters that other threads are in. Local. What was sent before still arrives; counters
+/// of messages to a task that is gone do not move.
 pub fn purge_totask(handle: Handle, tgt: u32) -> i32 {
     code(set_purged(handle, tgt, true))
 }
@@ -457,7 +462,12 @@ pub fn resume_totask(handle: Handle, tgt: u32) -> i32 {
 }
 
 fn set_purged(handle: Handle, tgt: u32, purged: bool) -> Result<(), i32> {
-    port::enter(handle)?.purged.get(tgt as usize).ok_or(codes::TGT).map(|task| task.set(purged))
+    let domain = port::enter(handle)?;
+    domain.purged.get(tgt as usize).ok_or(codes::TGT)?.set(purged);
+    if purged {
+        domain.note_purged(tgt as usize);
+    }
+    Ok(())
 }
 
 /// `LAPI_Msg_string`: copies the text of a code, with a 0 at its end, to the `room` bytes at `text`, shortened if it is longer. It may

@@ -7,15 +7,22 @@ use smallvec::SmallVec;
 
 use super::arrive::lengths;
 use super::domain::{Domain, MAX_UHDR_SZ, Running, wait_apart};
+use super::event::{Event, happen_at_once};
 use super::port::{self, Entered};
 use super::raw::MAX_MSG_SZ;
 use super::types::Handle;
 use super::{Counter, codes, kind, own};
 use crate::message::{Offer, id};
+use crate::transport::shm::SHORT_MAX;
 
 /// Data of up to this many bytes travels with its header. As for other large messages: below this a copy costs less than the round
 /// trip.
-const EAGER: usize = 8 << 10;
+pub(super) const EAGER: usize = 8 << 10;
+
+/// Words before the user header of a message with its data.
+const HEAD: usize = 3;
+/// Bytes of user header and data with which a message fits in a cache line. There they always take so much.
+pub(super) const LINE: usize = SHORT_MAX - 8 - 8 * HEAD;
 
 /// What an active message is made of.
 #[derive(Clone, Copy)]
@@ -25,14 +32,14 @@ pub(super) struct Message {
     pub(super) header: (*const u8, u32),
     pub(super) data: (*const u8, u64),
     pub(super) target: usize,
-    pub(super) origin: *const Counter,
+    pub(super) origin: Event,
     pub(super) completion: *const Counter,
 }
 
 /// Data that the target has not fetched.
 pub(super) struct Outgoing {
     _offer: Offer,
-    origin: *const Counter,
+    origin: Event,
     /// Declared after the offer, which is withdrawn first.
     _keep: Keep,
 }
@@ -41,6 +48,7 @@ pub(super) struct Outgoing {
 pub(super) type Keep = Option<(Arc<Vec<u8>>, Option<Arc<Counter>>)>;
 
 impl Message {
+    #[inline(always)]
     pub(super) fn check(&self, domain: &Domain) -> Result<(), i32> {
         if self.to as usize >= domain.world.size() {
             return Err(codes::TGT);
@@ -75,24 +83,31 @@ unsafe fn bytes<'a>(start: *const u8, len: usize) -> &'a [u8] {
 
 /// # Errors
 /// If the target is purged, or in a handler that may not send there.
+#[inline(always)]
 pub(super) fn check_may_send(domain: &Entered, to: u32) -> Result<(), i32> {
     if domain.purged.get(to as usize).is_some_and(Cell::get) {
         return Err(codes::TGT_PURGED);
     }
     if domain.is_nested() {
-        match domain.running.get() {
-            Running::Nothing | Running::Header | Running::Local => return Err(codes::IN_HANDLER),
-            Running::Reply(source) if source != to as usize => return Err(codes::INVALID_SEND_REPLY_TGT),
-            Running::Reply(_) => {}
-        }
+        return check_reply(domain, to);
     }
     Ok(())
+}
+
+#[cold]
+fn check_reply(domain: &Domain, to: u32) -> Result<(), i32> {
+    match domain.running.get() {
+        Running::Nothing | Running::Header | Running::Local => Err(codes::IN_HANDLER),
+        Running::Reply(source) if source != to as usize => Err(codes::INVALID_SEND_REPLY_TGT),
+        Running::Reply(_) => Ok(()),
+    }
 }
 
 /// Sends an active message.
 ///
 /// # Safety
 /// As [`amsend`](super::raw::amsend).
+#[inline(always)]
 pub(super) unsafe fn amsend(handle: Handle, message: Message) -> Result<(), i32> {
     let domain = port::enter(handle)?;
     check_may_send(&domain, message.to)?;
@@ -107,7 +122,74 @@ pub(super) unsafe fn amsend(handle: Handle, message: Message) -> Result<(), i32>
 
 /// # Safety
 /// As [`amsend`](super::raw::amsend).
+#[inline(always)]
 pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message, keep: Keep) -> Result<(), i32> {
+    let (header, header_len) = (message.header.0, message.header.1 as usize);
+    let (data, len) = message.data;
+    if len.saturating_add(header_len as u64) > LINE as u64 {
+        // SAFETY: the caller's guarantees are the same.
+        return unsafe { send_long(handle, domain, message, keep) };
+    }
+    // SAFETY: the caller guarantees that both are valid; together they fit.
+    let body = unsafe { words_of((header, header_len), (data, len as usize)) };
+    let [target, completion, lengths] = head(&message);
+    let words = [target, completion, lengths, body[0], body[1], body[2]];
+    let to = message.to as usize;
+    if domain.world.engine().send_words_at_once(to, id::LAPI, message.handler as u64, words) {
+        domain.traffic.count_sent(to);
+    } else {
+        transmit_line(handle, domain, to, message.handler as u64, words)?;
+    }
+    // SAFETY: the caller guarantees that the counter is null or valid.
+    unsafe { happen_at_once(handle, message.origin, to) };
+    Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn transmit_line(handle: Handle, domain: Entered, to: usize, handler: u64, words: [u64; 6]) -> Result<(), i32> {
+    let payload = words.map(u64::to_ne_bytes);
+    transmit(handle, domain, to, (id::LAPI, handler), payload.as_flattened(), |_| {})
+}
+
+/// User header and data, one behind the other, [`LINE`] bytes at most, as words.
+///
+/// # Safety
+/// Both are valid for reading so many bytes.
+#[inline(always)]
+unsafe fn words_of((header, header_len): (*const u8, usize), (data, len): (*const u8, usize)) -> [u64; LINE / 8] {
+    // A word is loaded and stored as such: a load of what was stored in parts would wait until the line of the message before has
+    // left the store buffer.
+    if header_len == 0 && len == 8 {
+        // SAFETY: the caller guarantees a word.
+        return [unsafe { data.cast::<u64>().read_unaligned() }, 0, 0];
+    }
+    if header_len + len == 0 {
+        return [0; LINE / 8];
+    }
+    let mut words = [0; LINE / 8];
+    let place = words.as_mut_ptr().cast::<u8>();
+    // SAFETY: both fit there; the caller guarantees that they are valid.
+    unsafe {
+        place.copy_from_nonoverlapping(header, header_len);
+        place.add(header_len).copy_from_nonoverlapping(data, len);
+    }
+    words
+}
+
+/// What stands before the user header of a message with its data.
+#[inline(always)]
+fn head(message: &Message) -> [u64; HEAD] {
+    let lengths = lengths(message.header.1 as usize, message.data.1 as usize);
+    [message.target as u64, message.completion as u64, lengths]
+}
+
+/// Sends a message that does not fit in a cache line.
+///
+/// # Safety
+/// As [`amsend`](super::raw::amsend).
+#[inline(never)]
+unsafe fn send_long(handle: Handle, domain: Entered, message: Message, keep: Keep) -> Result<(), i32> {
     let to = message.to as usize;
     let (data, len) = message.data;
     // SAFETY: the caller guarantees that the user header is valid.
@@ -116,16 +198,13 @@ pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message, kee
     if len <= EAGER as u64 && header.len() + len as usize + 64 <= largest {
         // SAFETY: as above, of the data.
         let data = unsafe { bytes(data, len as usize) };
-        let words = [message.target as u64, message.completion as u64, lengths(header.len(), data.len())];
-        let mut payload = SmallVec::<[u8; 128]>::new();
-        payload.extend_from_slice(words.map(u64::to_ne_bytes).as_flattened());
+        let mut payload = SmallVec::<[u8; 256]>::new();
+        payload.extend_from_slice(head(&message).map(u64::to_ne_bytes).as_flattened());
         payload.extend_from_slice(header);
         payload.extend_from_slice(data);
         transmit(handle, domain, to, (id::LAPI, message.handler as u64), &payload, |_| {})?;
         // SAFETY: the caller guarantees that the counter is null or valid.
-        if let Some(counter) = unsafe { message.origin.as_ref() } {
-            counter.increment();
-        }
+        unsafe { happen_at_once(handle, message.origin, to) };
         return Ok(());
     }
     // SAFETY: the caller guarantees that the data stays until the origin counter has moved, which `Outgoing` precedes.
@@ -191,7 +270,7 @@ fn transmit(
 }
 
 impl Domain {
-    fn next_number(&self) -> u64 {
+    pub(super) fn next_number(&self) -> u64 {
         let number = self.numbers.get();
         self.numbers.set(number + 1);
         number
@@ -200,11 +279,13 @@ impl Domain {
     /// The target has fetched the data of a message, or refused it.
     pub(super) fn fetched(&self, number: u64, moves: bool) {
         let outgoing = self.outgoing.borrow_mut().remove(&number);
-        let Some((_, Outgoing { _offer: offer, origin, _keep })) = outgoing else { return };
+        let Some((to, Outgoing { _offer: offer, origin, _keep })) = outgoing else { return };
         drop(offer);
-        // SAFETY: the caller of `amsend` guarantees that the counter is null or valid until it has moved.
-        if let Some(counter) = unsafe { origin.as_ref() }.filter(|_| moves) {
-            counter.increment();
+        if moves {
+            // SAFETY: the caller of `amsend` guarantees that the counter is null or valid until it has moved.
+            unsafe { self.happen(origin, to) };
+        } else {
+            self.forget(origin);
         }
     }
 }

@@ -43,6 +43,12 @@ impl Traffic {
     #[inline(always)]
     pub(super) fn count_sent(&self, to: usize) {
         self.sent[to].set(self.sent[to].get().wrapping_add(1));
+        self.note_put(to);
+    }
+
+    /// Notes a put over a network that no message tells of: the question of the next fence is answered after it is in effect.
+    #[inline(always)]
+    pub(super) fn note_put(&self, to: usize) {
         let bits = &self.unfenced[to / 64];
         bits.set(bits.get() | 1 << (to % 64));
     }

@@ -59,3 +59,87 @@ pub struct ReturnInfo {
     /// Not used.
     pub recv_offset: u64,
 }
+
+/// `lapi_vec_t`: places of memory whose data is moved together.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Vector {
+    /// [`GEN_IOVECTOR`], [`GEN_STRIDED_XFER`] or [`GEN_GENERIC`].
+    pub vec_type: i32,
+    /// How many places.
+    pub num_vecs: u32,
+    /// The address of each place. Of [`GEN_STRIDED_XFER`] three words: the address of the first place, the bytes of each, and how far
+    /// one begins after the one before.
+    pub info: *mut *mut c_void,
+    /// Bytes of each place. Not read of [`GEN_STRIDED_XFER`].
+    pub len: *mut u64,
+}
+
+/// A list of places. Place by place, those of origin and target have the same length.
+pub const GEN_IOVECTOR: i32 = 0;
+/// Places of the same length at the same distance, the same number of the same length at both sides.
+pub const GEN_STRIDED_XFER: i32 = 1;
+/// A list of places. Those that take the data have room for all of it, in whatever pieces.
+pub const GEN_GENERIC: i32 = 2;
+
+/// `vhdr_hndlr_t`: runs when the message of an `Amsendv` arrives, and returns the places where its data goes, or null for nowhere. Gets
+/// the handle, the user header, its length, the lengths of the origin's places, and places for a completion handler and its parameter.
+/// What it returns is read before it runs again.
+pub type VectorHandler = unsafe extern "C-unwind" fn(
+    *mut Handle,
+    *mut c_void,
+    *mut u32,
+    *mut u64,
+    *mut Option<CompletionHandler>,
+    *mut *mut c_void,
+) -> *mut Vector;
+
+/// `scompl_hndlr_t`: runs at the origin when the source may be changed. Gets the handle, and what the transfer gave.
+pub type SendHandler = unsafe extern "C-unwind" fn(*mut Handle, *mut c_void, *mut SendInfo);
+
+/// `lapi_sh_info_t`: what a [`SendHandler`] learns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SendInfo {
+    /// The target.
+    pub src: u32,
+    /// A code: 0, since only a transfer that succeeded has this event.
+    pub reason: u32,
+    /// Not used.
+    pub reserve: [u64; 6],
+}
+
+/// `lapi_msg_info_t`: what `Msgpoll` tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct MsgInfo {
+    /// Bits: [`SEND_COMPLETE`], [`RECV_COMPLETE`], [`POLLING_NET`], [`DISP_CNTR`].
+    pub status: u32,
+    /// Not used.
+    pub reserve: [u64; 10],
+}
+
+/// What this task sent, or asked for, is done.
+pub const SEND_COMPLETE: u32 = 1;
+/// A message has arrived, its data in place.
+pub const RECV_COMPLETE: u32 = 2;
+/// Both.
+pub const BOTH_COMPLETE: u32 = 3;
+/// Another thread of the task makes progress.
+pub const POLLING_NET: u32 = 4;
+/// All rounds are over, and nothing was done in them.
+pub const DISP_CNTR: u32 = 8;
+
+/// What `Setcntr_wstatus` notes of a task.
+pub mod msg_status {
+    /// Nothing has come from the task.
+    pub const INITIAL: i32 = 0;
+    /// The task has received its message.
+    pub const RECVD: i32 = 1;
+    /// The task was purged before that.
+    pub const PURGED: i32 = 2;
+    /// The task was purged after that.
+    pub const PURGED_RCVD: i32 = 3;
+    /// The task was purged at first, or is none.
+    pub const INVALID: i32 = 4;
+}

@@ -1,0 +1,79 @@
+//! The calls of `lapi.h`, over the runtime's LAPI vocabulary.
+//!
+//! | module | calls |
+//! | --- | --- |
+//! | `life` | `LAPI_Init`, `LAPI_Term`; the job of the process, its end, forked children, error handlers |
+//! | `settings` | `LAPI_Qenv`, `LAPI_Senv`, `LAPI_Msg_string`, addresses and the address table |
+//! | `transfers` | messages, put, get, atomic operations |
+//! | `progress` | counters, fences, polls, purged tasks |
+//!
+//! Each call has two names, `LAPI_` and `PLAPI_`: a program that defines the first and calls the second sees its own calls.
+
+#![allow(non_snake_case, reason = "the names are LAPI's")]
+
+mod life;
+mod progress;
+mod settings;
+mod transfers;
+
+use std::cell::RefCell;
+use std::ffi::c_int;
+
+use bellwether_runtime::vocabulary::lapi::codes;
+
+use crate::fault;
+
+/// Defines calls under both names. Their documentation is in `lapi.h`; each is as safe as the function of the runtime that it calls.
+macro_rules! calls {
+    ($($inner:ident = $name:ident, $profiled:ident ($($arg:ident: $type:ty),* $(,)?) $body:block)+) => {$(
+        /// # Safety
+        /// As the function of the runtime that it calls, whose premises `lapi.h` gives to the caller.
+        #[inline(always)]
+        unsafe fn $inner($($arg: $type),*) -> std::ffi::c_int {
+            $crate::lapi::run(|| $body)
+        }
+
+        /// See `lapi.h`.
+        ///
+        /// # Safety
+        /// Pointers are null or valid, as `lapi.h` says.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> std::ffi::c_int {
+            // SAFETY: the caller's guarantees are the same.
+            unsafe { $inner($($arg),*) }
+        }
+
+        /// The profiling name.
+        ///
+        /// # Safety
+        /// As the other.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $profiled($($arg: $type),*) -> std::ffi::c_int {
+            // SAFETY: the caller's guarantees are the same.
+            unsafe { $inner($($arg),*) }
+        }
+    )+};
+}
+use calls;
+
+thread_local! {
+    /// The text of the last error of the runtime in this thread.
+    static TEXT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs a call; its code. A panic of the library stops here.
+#[inline]
+fn run(call: impl FnOnce() -> i32) -> c_int {
+    if life::is_child() {
+        return codes::HNDL_INVALID;
+    }
+    fault::catch(call).unwrap_or_else(runtime_error)
+}
+
+/// Keeps the text of an error that has no code of its own; its code.
+#[cold]
+fn runtime_error(text: String) -> i32 {
+    // A thread that ends has no text any more.
+    let _ = TEXT.try_with(|kept| kept.replace(Some(text)));
+    codes::RUNTIME
+}

@@ -1,0 +1,206 @@
+//! C programs over `lapi.h`.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::mem::offset_of;
+
+use bellwether_runtime::vocabulary::lapi::{codes, raw::ReturnInfo};
+use common::{Link, Program, compile};
+
+/// Without `-pedantic`: LAPI's programs turn functions into `void *`.
+const C99: &[&str] = &["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1"];
+
+fn program(name: &str) -> Program {
+    compile("cc", C99, &format!("lapi_{name}.c"), Link::Shared)
+}
+
+/// Runs a program, which prints one line at the end, on 1 to 3 tasks.
+fn launch(name: &str) {
+    let program = program(name);
+    for tasks in 1..=3 {
+        let done = program.launched(tasks, &[]).expect_success();
+        assert_eq!(done.stdout.lines().last(), Some(format!("{name}: {tasks} tasks").as_str()), "{done:#?}");
+    }
+}
+
+#[cfg(feature = "mpi")]
+fn mpirun(name: &str) {
+    let program = program(name);
+    for tasks in [1, 2] {
+        let done = program.mpirun(tasks, &[]).expect_success();
+        assert_eq!(done.stdout.lines().last(), Some(format!("{name}: {tasks} tasks").as_str()), "{done:#?}");
+    }
+}
+
+/// Makes a test under the launcher, and one under mpirun, of each program.
+macro_rules! programs {
+    ($($test:ident, $under_mpirun:ident: $name:literal;)+) => {$(
+        #[test]
+        fn $test() {
+            launch($name);
+        }
+
+        #[cfg(feature = "mpi")]
+        #[test]
+        fn $under_mpirun() {
+            mpirun($name);
+        }
+    )+};
+}
+
+programs! {
+    l28_the_references_example, l28_the_references_example_under_mpirun: "example";
+    l01_to_l65_rows, l01_to_l65_rows_under_mpirun: "rows";
+    l29_to_l61_transfers, l29_to_l61_transfers_under_mpirun: "transfers";
+    l38_l39_put_and_get_latency, l38_l39_put_and_get_latency_under_mpirun: "latency";
+    l19_l52_l53_an_address_table, l19_l52_l53_an_address_table_under_mpirun: "table";
+    l11_a_completion_handler_gets, l11_a_completion_handler_gets_under_mpirun: "fetch";
+    l20_to_l26_every_code, l20_to_l26_every_code_under_mpirun: "misuse";
+}
+
+#[test]
+fn l28_the_references_example_alone_and_as_copies_and_linked_statically() {
+    let program = program("example");
+    assert_eq!(program.alone(&[]).expect_success().stdout, "example: 1 tasks\n");
+    let program = compile("cc", C99, "lapi_example.c", Link::Static);
+    assert_eq!(program.launched(2, &[]).expect_success().stdout, "example: 2 tasks\n");
+}
+
+#[test]
+fn l54_an_index_that_is_not_set_is_an_error_at_both_ends() {
+    let program = program("misuse");
+    for tasks in 1..=3 {
+        let done = program.launched(tasks, &["unset"]).expect_success();
+        assert_eq!(done.stdout, "unset: an error at both ends\n", "{done:#?}");
+    }
+}
+
+#[test]
+fn a_place_outside_memory_is_an_error_at_the_target() {
+    let done = program("misuse").launched(2, &["place"]);
+    let codes = [codes::BAD_ADDRESS, codes::RUNTIME].map(|code| format!("place: {code}\n"));
+    assert!(codes.contains(&done.stdout), "{done:#?}");
+}
+
+#[test]
+fn a_cxx_exception_that_leaves_a_handler_ends_the_job_with_its_text() {
+    for standard in ["-std=c++98", "-std=c++20"] {
+        let flags = [standard, "-Wall", "-Wextra", "-Werror", "-O1"];
+        let program = compile("c++", &flags, "lapi_throws.cc", Link::Shared);
+        for handler in ["header", "completion", "inline", "send", "vector"] {
+            let done = program.launched(2, &[handler]);
+            assert!(!done.status.success() && !done.stdout.contains("unwound"), "{handler}: {done:#?}");
+            assert!(done.stderr.contains("what():  the parcel is torn"), "{handler}: {done:#?}");
+            assert!(done.stderr.contains("SIGABRT"), "{handler}: {done:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_task_that_ends_without_term_is_lost_to_the_others() {
+    let done = program("misuse").launched(3, &["lost"]);
+    for task in 1..3 {
+        assert!(done.stdout.contains(&format!("lost: task {task} was told\n")), "{done:#?}");
+    }
+}
+
+#[test]
+fn a_start_that_fails_has_a_code_and_its_own_text() {
+    let program = program("misuse");
+    let done = program.alone_with(&["start"], &[("BELLWETHER_TRANSPORT", "nonsense")]).expect_success();
+    assert!(done.stdout.starts_with("start: setting BELLWETHER_TRANSPORT=\"nonsense\""), "{done:#?}");
+}
+
+/// The lines of a way to begin and end, one a task.
+fn life(way: &str, tasks: usize, done: &bellwether_tests::process::Outcome) {
+    for task in 0..tasks {
+        assert!(done.stdout.contains(&format!("{way}: task {task} of {tasks}\n")), "{done:#?}");
+    }
+}
+
+#[test]
+fn l55_l56_tasks_begin_and_end_in_many_ways() {
+    let program = program("life");
+    for way in ["early", "destructor", "again", "threads"] {
+        for tasks in [1, 3] {
+            life(way, tasks, &program.launched(tasks, &[way]).expect_success());
+        }
+    }
+    // They did not end well, but none of them hangs.
+    life("abandoned", 2, &program.launched(2, &["abandoned"]));
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn l55_l56_tasks_begin_and_end_in_many_ways_under_mpirun() {
+    let program = program("life");
+    for way in ["early", "destructor", "threads"] {
+        life(way, 2, &program.mpirun(2, &[way]).expect_success());
+    }
+}
+
+#[test]
+fn the_address_sanitizer_finds_nothing() {
+    let flags = [C99, &["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]].concat();
+    for name in ["example", "rows", "transfers", "latency", "table", "fetch", "misuse"] {
+        let program = compile("cc", &flags, &format!("lapi_{name}.c"), Link::Shared);
+        let done = program.launched(2, &[]).expect_success();
+        assert_eq!(done.stdout.lines().last(), Some(format!("{name}: 2 tasks").as_str()), "{done:#?}");
+    }
+}
+
+#[test]
+fn the_header_is_c99_and_cxx98_for_both_compilers() {
+    let strict = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-c", "-o", "/dev/null", "-I"];
+    for (compiler, language, standards) in [
+        ("cc", "c", ["c99", "c11"]),
+        ("clang", "c", ["c99", "c17"]),
+        ("c++", "c++", ["c++98", "c++20"]),
+        ("clang++", "c++", ["c++98", "c++20"]),
+    ] {
+        for standard in standards {
+            let mut check = bellwether_tests::process::command(compiler);
+            check.arg(format!("-std={standard}")).args(strict).arg(common::here().join("include"));
+            check.args(["-x", language]).arg(common::here().join("tests/programs/lapi_header.c"));
+            bellwether_tests::process::run(&mut check, common::LIMIT).expect_success();
+        }
+    }
+}
+
+#[test]
+fn l08_return_information_has_the_headers_fields() {
+    // The same numbers as in lapi_header.c.
+    let places = [
+        offset_of!(ReturnInfo, msg_len),
+        offset_of!(ReturnInfo, magic),
+        offset_of!(ReturnInfo, ret_flags),
+        offset_of!(ReturnInfo, ctl_flags),
+        offset_of!(ReturnInfo, dgsp_handle),
+        offset_of!(ReturnInfo, bytes),
+        offset_of!(ReturnInfo, src),
+        offset_of!(ReturnInfo, udata_one_pkt_ptr),
+        offset_of!(ReturnInfo, recv_offset),
+        size_of::<ReturnInfo>(),
+    ];
+    assert_eq!(places, [0, 8, 12, 16, 20, 24, 32, 40, 48, 56]);
+}
+
+#[test]
+fn the_headers_codes_are_those_of_the_runtime() {
+    let header = fs::read_to_string(common::here().join("include/lapi.h")).expect("the header");
+    let mut defined = BTreeMap::new();
+    for line in header.lines() {
+        let words: Vec<_> = line.split_whitespace().collect();
+        if let ["#define", name, number] = words[..]
+            && let Some(name) =
+                name.strip_prefix("LAPI_ERR_").or(name.strip_prefix("LAPI_").filter(|n| *n == "SUCCESS"))
+        {
+            defined.insert(name.to_owned(), number.parse::<i32>().expect("a number"));
+        }
+    }
+    let known: BTreeMap<_, _> = codes::CODES.iter().map(|(number, name, _)| ((*name).to_owned(), *number)).collect();
+    assert_eq!(defined, known);
+    assert!(codes::CODES.iter().all(|(.., text)| text.len() < 160), "LAPI_MAX_ERR_STRING");
+}

@@ -1,0 +1,385 @@
+//! LAPI's calls: active messages there and back and as a stream, and what carries long data.
+//!
+//! Programs call as C does: [`raw`] with handles and addresses. Both ranks are in polling mode, if nothing else is said.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use bellwether_runtime::vocabulary::lapi::{Code, Counter, Lapi, raw};
+use bellwether_runtime::{Error, Result, Settings, World};
+
+use super::bell::one_way;
+use super::memory::{copies_of, rates};
+use super::message::{Mailbox, Ring, mailbox_words, ring_words};
+use super::{Words, report};
+use crate::bench::bare::read_ends;
+use crate::bench::kind::Kind;
+use crate::bench::session::settle;
+use crate::bench::task::{Measured, Task};
+use crate::bench::turns::{Ground, Turns};
+
+/// Bytes of static data, and of a long transfer.
+const LONG: usize = 1 << 20;
+const PAGE: usize = 4096;
+/// The index of the header handler.
+const HANDLER: i32 = 1;
+
+/// Counts what has arrived at this task.
+static ARRIVED: Counter = Counter::new();
+/// Where the header handler lets long data go.
+static PLACE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// Static data, which is symmetric memory where that is set.
+#[repr(C, align(4096))]
+struct Static(std::cell::UnsafeCell<[u8; LONG + PAGE]>);
+// SAFETY: only its address is taken; who writes there says so.
+unsafe impl Sync for Static {}
+static STATIC: Static = Static(std::cell::UnsafeCell::new([0; LONG + PAGE]));
+
+/// Reads short data where it came, and lets long data go to [`PLACE`].
+unsafe extern "C-unwind" fn arrive(
+    _: *mut raw::Handle,
+    _: *mut c_void,
+    _: *mut u32,
+    len: *mut u64,
+    _: *mut Option<raw::CompletionHandler>,
+    _: *mut *mut c_void,
+) -> *mut c_void {
+    // SAFETY: LAPI passes the start of such a structure.
+    let info = unsafe { &*len.cast::<raw::ReturnInfo>() };
+    if info.udata_one_pkt_ptr.is_null() {
+        return PLACE.load(Ordering::Relaxed);
+    }
+    // SAFETY: the data is there, of that length.
+    read_ends(unsafe { std::slice::from_raw_parts(info.udata_one_pkt_ptr.cast(), info.msg_len as usize) });
+    null_mut()
+}
+
+/// A task, and memory that the limits use.
+struct Tasks {
+    lapi: Lapi,
+    /// Bytes that further areas pass over.
+    passed: Cell<usize>,
+}
+
+fn checked(code: i32) -> Result<()> {
+    if code == 0 { Ok(()) } else { Err(failed("bench", Code(code))) }
+}
+
+#[cold]
+fn failed(operation: &'static str, why: impl ToString) -> Error {
+    Error::InvalidArgument { operation, why: why.to_string() }
+}
+
+impl Ground for Tasks {
+    type Left = ();
+
+    fn meet(&self) -> Result<()> {
+        checked(raw::gfence(self.lapi.handle()))
+    }
+
+    fn pass_over(&self, bytes: usize) -> Result<()> {
+        self.passed.set(self.passed.get() + bytes);
+        Ok(())
+    }
+}
+
+/// Memory that the first two tasks have mapped: a part of each.
+#[derive(Clone)]
+struct Area {
+    map: Arc<Map>,
+    /// From the start of each part.
+    start: usize,
+    words: usize,
+}
+
+struct Map {
+    start: *mut u8,
+    /// Bytes of each part.
+    part: usize,
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: mapped so, and nobody uses it any more.
+        unsafe { libc::munmap(self.start.cast(), 2 * self.part) };
+    }
+}
+
+impl Words for Area {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.words
+    }
+
+    #[inline(always)]
+    fn start(&self, rank: usize) -> *mut u64 {
+        assert!(rank < 2);
+        // SAFETY: inside the map: see `Tasks::area`.
+        unsafe { self.map.start.add(rank * self.map.part + self.start).cast() }
+    }
+}
+
+impl Tasks {
+    fn handle(&self) -> raw::Handle {
+        self.lapi.handle()
+    }
+
+    /// What each task gives.
+    fn exchange(&self, mine: u64) -> Result<Vec<u64>> {
+        let mut all = vec![0; self.lapi.size()];
+        // SAFETY: room for a value of each task.
+        checked(unsafe { raw::address_init(self.handle(), mine, all.as_mut_ptr()) })?;
+        Ok(all)
+    }
+
+    /// Fresh memory for a limit, behind what was passed over. Other tasks than the first two get some of their own.
+    fn area(&self, words: usize) -> Result<Area> {
+        let start = self.passed.get().next_multiple_of(64);
+        let part = (start + 8 * words).next_multiple_of(PAGE);
+        let own = self.lapi.rank();
+        let owner = if own < 2 { 1 } else { own };
+        // SAFETY: a name, and a file of this process.
+        let made = (own == owner).then(|| unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"limit".as_ptr(), 0)) });
+        if let Some(file) = &made {
+            // SAFETY: a file of this process.
+            let outcome = unsafe { libc::ftruncate(file.as_raw_fd(), 2 * part as i64) };
+            assert_eq!(outcome, 0, "memory for the limit");
+        }
+        let mine = made.as_ref().map_or(0, |file| u64::from(std::process::id()) << 32 | file.as_raw_fd() as u64);
+        let theirs = self.exchange(mine)?[owner];
+        let path = format!("/proc/{}/fd/{}", theirs >> 32, theirs as u32);
+        let opened = std::fs::File::options().read(true).write(true).open(&path);
+        let opened = opened.map_err(|error| failed("memory for the limit", error))?;
+        // SAFETY: a new mapping of an open file.
+        let map = unsafe {
+            libc::mmap(
+                null_mut(),
+                2 * part,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                opened.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(map, libc::MAP_FAILED, "memory for the limit");
+        // Open until all have it.
+        self.meet()?;
+        Ok(Area { map: Arc::new(Map { start: map.cast(), part }), start, words })
+    }
+}
+
+/// Takes part in the benchmark; see [`super::vocabulary`].
+///
+/// # Errors
+/// Of the runtime, and of `tell`.
+pub fn run(task: Task, tell: impl FnOnce(usize, &[Measured]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mapped = Settings::from_env()?.transport.name() == "auto";
+    let mut builder = World::builder();
+    if task.kind == Kind::LapiBandwidth {
+        builder = builder.static_data();
+    }
+    let lapi = Lapi::start(builder)?;
+    let rank = lapi.rank();
+    settle(&task, rank, lapi.size())?;
+    // SAFETY: the function may be called for every message.
+    checked(unsafe { raw::addr_set(lapi.handle(), arrive as *const () as usize, HANDLER) })?;
+    let turns = Turns::new(Tasks { lapi, passed: Cell::new(0) }, task, mapped);
+    let kernel = match turns.task.kind {
+        Kind::LapiRate => stream,
+        Kind::LapiBandwidth => bandwidth,
+        _ => ping_pong,
+    };
+    let measured = report(&turns.task, |size| kernel(&turns, size))?;
+    tell(rank, &measured)?;
+    turns.world.lapi.finish()?;
+    Ok(())
+}
+
+/// What each task needs to know for messages to another one.
+struct Mail {
+    handle: raw::Handle,
+    payload: Vec<u8>,
+    /// The address of [`ARRIVED`] at each task.
+    counters: Vec<u64>,
+    /// Where long data goes.
+    _place: Box<[u8]>,
+}
+
+impl Mail {
+    fn new(tasks: &Tasks, size: usize) -> Result<Mail> {
+        let mut place = vec![0; size].into_boxed_slice();
+        PLACE.store(place.as_mut_ptr().cast(), Ordering::Relaxed);
+        let counters = tasks.exchange(ARRIVED.address() as u64)?;
+        Ok(Mail { handle: tasks.handle(), payload: vec![7; size], counters, _place: place })
+    }
+
+    #[inline]
+    fn send(&self, to: usize) -> Result<()> {
+        let (data, len) = (self.payload.as_ptr().cast(), self.payload.len() as u64);
+        let counter = self.counters[to] as usize as *const Counter;
+        // SAFETY: the payload is not changed, the counter is a static of the target, and the target has set the handler.
+        checked(unsafe {
+            raw::amsend(
+                self.handle,
+                to as u32,
+                HANDLER as usize as *const c_void,
+                null(),
+                0,
+                data,
+                len,
+                counter,
+                null(),
+                null(),
+            )
+        })
+    }
+
+    #[inline]
+    fn wait(&self, count: usize) -> Result<()> {
+        // SAFETY: a static of this task.
+        checked(unsafe { raw::waitcntr(self.handle, &ARRIVED, count as i32, null_mut()) })
+    }
+}
+
+/// One way of a ping-pong of active messages, each of which moves the target counter that the other task waits for; in polling and in
+/// interrupt mode. Beside the limit of `am`.
+fn ping_pong(turns: &Turns<Tasks>, size: usize) -> Result<Vec<Measured>> {
+    let mut figures = Vec::new();
+    for (name, interrupts) in [("", 0), ("lapi-am-interrupts", 1)] {
+        checked(raw::senv(turns.world.handle(), raw::query::INTERRUPT_SET, interrupts))?;
+        let measured = turns.in_places(|| ping_pong_here(turns, size))?;
+        figures.push(Measured { name: name.into(), ..measured });
+    }
+    Ok(figures)
+}
+
+fn ping_pong_here(turns: &Turns<Tasks>, size: usize) -> Result<Measured> {
+    let own = turns.world.lapi.rank();
+    let mail = Mail::new(&turns.world, size)?;
+    let bare = match turns.mapped {
+        true => Some(Mailbox::new(turns.world.area(mailbox_words(size))?, size / 8)),
+        false => None,
+    };
+    let mut bare_round = 0;
+    let ours = |n| match own {
+        0 => (0..n).try_for_each(|_| {
+            mail.send(1)?;
+            mail.wait(1)
+        }),
+        1 => (0..n).try_for_each(|_| {
+            mail.wait(1)?;
+            mail.send(0)
+        }),
+        _ => Ok(()),
+    };
+    let limit = |n| bare.as_ref().map_or(Ok(()), |bare| bare.there_and_back(own, n, &mut bare_round));
+    Ok(one_way(turns.latency(turns.operations(2000, 8 << 20, size), size, ours, limit)?))
+}
+
+/// A stream of active messages, whose target counter tells when all have come, beside the limit of `am-rate`.
+fn stream(turns: &Turns<Tasks>, size: usize) -> Result<Vec<Measured>> {
+    checked(raw::senv(turns.world.handle(), raw::query::INTERRUPT_SET, 0))?;
+    let own = turns.world.lapi.rank();
+    let mail = Mail::new(&turns.world, size)?;
+    let mut ring = match turns.mapped {
+        true => Some(Ring::new(turns.world.area(ring_words(size))?, size / 8)),
+        false => None,
+    };
+    let measured = turns.alternate(
+        turns.operations(50_000, 16 << 20, size),
+        |n| match own {
+            0 => {
+                (0..n).try_for_each(|_| mail.send(1))?;
+                mail.wait(1)
+            }
+            1 => {
+                mail.wait(n)?;
+                mail.send(0)
+            }
+            _ => Ok(()),
+        },
+        |n| ring.as_mut().map_or(Ok(()), |ring| ring.stream(own, n)),
+    )?;
+    Ok(vec![measured])
+}
+
+/// Puts and active messages of 1 MiB from rank 0 to rank 1, beside memcpy. Values are GB/s.
+///
+/// | figure | from | to |
+/// | --- | --- | --- |
+/// | `lapi-bandwidth` | a put of private memory | static data, which is symmetric memory |
+/// | `lapi-bandwidth-am` | an active message with static data | private memory that the header handler names |
+/// | `lapi-bandwidth-private` | a put of private memory | private memory |
+fn bandwidth(turns: &Turns<Tasks>, size: usize) -> Result<Vec<Measured>> {
+    checked(raw::senv(turns.world.handle(), raw::query::INTERRUPT_SET, 0))?;
+    let tasks = &turns.world;
+    let (own, handle) = (tasks.lapi.rank(), tasks.handle());
+    let mut room = vec![7u64; size / 8 + PAGE / 8];
+    // Half a page from the start of one: see `memory::bandwidth`.
+    let skip = (PAGE / 2).wrapping_sub(room.as_ptr().addr()) % PAGE / 8;
+    let private = &mut room[skip..skip + size / 8];
+    PLACE.store(private.as_mut_ptr().cast(), Ordering::Relaxed);
+    let privates = tasks.exchange(private.as_ptr() as u64)?;
+    let statics = tasks.exchange(STATIC.0.get() as u64)?;
+    let counters = tasks.exchange(ARRIVED.address() as u64)?;
+    let area = if turns.mapped { Some(tasks.area(size / 8)?) } else { None };
+    let operations = turns.stream(2000, 4 << 20, size);
+    let target = counters.get(1).map_or(null(), |counter| *counter as usize as *const Counter);
+    let put = |to: u64, n: usize| {
+        for _ in 0..if own == 0 { n } else { 0 } {
+            // SAFETY: as many bytes at both ends, which nobody else touches meanwhile; rank 0 waits for the fence.
+            checked(unsafe {
+                raw::put(
+                    handle,
+                    1,
+                    size as u64,
+                    to as usize as *mut c_void,
+                    private.as_ptr().cast(),
+                    null(),
+                    null(),
+                    null(),
+                )
+            })?;
+        }
+        checked(raw::fence(handle))
+    };
+    let send = |n: usize| {
+        for _ in 0..if own == 0 { n } else { 0 } {
+            let (handler, data) = (HANDLER as usize as *const c_void, STATIC.0.get().cast_const().cast());
+            // SAFETY: the static data is as long, and not changed; the counter is a static of the target.
+            checked(unsafe { raw::amsend(handle, 1, handler, null(), 0, data, size as u64, target, null(), null()) })?;
+        }
+        match own {
+            // SAFETY: a static of this task.
+            1 => checked(unsafe { raw::waitcntr(handle, &ARRIVED, n as i32, null_mut()) }),
+            _ => checked(raw::fence(handle)),
+        }
+    };
+    let copy = |n: usize| {
+        if let (0, Some(area)) = (own, &area) {
+            // SAFETY: as long as the source, and nobody else touches it.
+            unsafe { copies_of(super::address(area, 1, 0), private, n) };
+        }
+        Ok(())
+    };
+    let ways: [(&str, &dyn Fn(usize) -> Result<()>); 3] = [
+        ("", &|n| put(statics[1], n)),
+        ("lapi-bandwidth-am", &send),
+        ("lapi-bandwidth-private", &|n| put(privates[1], n)),
+    ];
+    let figures = ways
+        .into_iter()
+        .map(|(name, ours)| {
+            let measured = turns.alternate(operations, ours, copy)?;
+            Ok(Measured { name: name.into(), ..rates(measured, size) })
+        })
+        .collect();
+    // Nobody gives its memory back while another one writes there.
+    tasks.meet()?;
+    figures
+}

@@ -1,0 +1,148 @@
+//! What happens at the origin when a transfer lets go of its source, or when what it asked for is here: a counter moves, or a function
+//! of `Xfer` runs.
+
+use std::ffi::c_void;
+
+use super::domain::{Domain, Running};
+use super::queue::{Finish, Work};
+use super::types::{CompletionHandler, Handle, SendHandler, SendInfo};
+use super::{Counter, codes, port};
+
+/// One word, which messages carry: 0 is nothing; an even number the address of a counter; an odd one the number of a [`Deferred`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Event(u64);
+
+impl Event {
+    pub(super) const NONE: Event = Event(0);
+
+    pub(super) fn counter(counter: *const Counter) -> Event {
+        Event(counter as u64)
+    }
+
+    fn deferred(number: u64) -> Event {
+        Event(number << 1 | 1)
+    }
+
+    pub(super) fn word(self) -> u64 {
+        self.0
+    }
+
+    /// An event of this task, which it gave with [`Event::word`].
+    pub(super) fn from_word(word: u64) -> Event {
+        Event(word)
+    }
+
+    fn number(self) -> Option<u64> {
+        (self.0 & 1 == 1).then_some(self.0 >> 1)
+    }
+}
+
+/// What a number of an [`Event`] stands for.
+pub(super) enum Deferred {
+    /// Runs when the source may be changed; the target.
+    Send(SendHandler, *mut c_void, usize),
+    /// Runs as a completion handler when what was asked for is here.
+    Here(CompletionHandler, *mut c_void),
+    /// Happens when it has been called so many times.
+    Last(u64, Event),
+}
+
+impl Domain {
+    /// Makes an event of what is to happen.
+    pub(super) fn defer(&self, what: Deferred) -> Event {
+        let event = Event::deferred(self.next_number());
+        self.deferred.borrow_mut().insert(event.0, what);
+        event
+    }
+
+    /// Forgets an event: from now on nothing happens.
+    pub(super) fn forget(&self, event: Event) {
+        self.deferred.borrow_mut().remove(&event.0);
+    }
+
+    /// Lets `event`, a [`Deferred::Last`], wait for one more call.
+    pub(super) fn one_more(&self, event: Event) {
+        if let Some(Deferred::Last(left, _)) = self.deferred.borrow_mut().get_mut(&event.0) {
+            *left += 1;
+        }
+    }
+
+    /// Lets an event happen that a message of task `from` caused. Once for each message; what was forgotten does not happen.
+    ///
+    /// # Safety
+    /// If it is a counter, that is valid.
+    #[inline]
+    pub(super) unsafe fn happen(&self, event: Event, from: usize) {
+        if event.number().is_some() {
+            return self.run_deferred(event, from);
+        }
+        // SAFETY: the caller guarantees it.
+        unsafe { self.count(event.0, from) };
+    }
+
+    /// Moves the counter at an address, if that is not 0, for a message of task `from`.
+    ///
+    /// # Safety
+    /// The counter is valid.
+    #[inline]
+    pub(super) unsafe fn count(&self, address: u64, from: usize) {
+        // SAFETY: the caller guarantees that the counter is null or valid.
+        if let Some(counter) = unsafe { (address as *const Counter).as_ref() } {
+            counter.increment();
+            self.note_received(address, from);
+        }
+    }
+
+    #[cold]
+    fn run_deferred(&self, event: Event, from: usize) {
+        let mut deferred = self.deferred.borrow_mut();
+        if let Some(Deferred::Last(left, _)) = deferred.get_mut(&event.0) {
+            *left -= 1;
+            if *left != 0 {
+                return;
+            }
+        }
+        let what = deferred.remove(&event.0);
+        drop(deferred);
+        let messages = self.world.messages();
+        let mut handle: Handle = self.handle;
+        let running = self.runs(Running::Local);
+        match what {
+            None => {}
+            Some(Deferred::Send(handler, own, to)) => {
+                let mut info = SendInfo { src: to as u32, reason: codes::SUCCESS as u32, ..SendInfo::default() };
+                let name = || "a send completion handler".to_owned();
+                // SAFETY: the caller of `xfer` guarantees that the function may be called with its parameter, once.
+                messages.run_told(from, name, || unsafe { self.calls.send(handler, &mut handle, own, &mut info) });
+            }
+            Some(Deferred::Here(handler, parameter)) => {
+                let finish = Finish { from, target: 0, completion: 0 };
+                self.enqueue(Work { handler, parameter, finish });
+            }
+            Some(Deferred::Last(_, then)) => {
+                drop(running);
+                // SAFETY: the caller of the transfer guarantees it for the counter that it gave.
+                unsafe { self.happen(then, from) };
+            }
+        }
+    }
+}
+
+/// Lets an event happen before its call returns: the message to task `to` has its own copy of the source.
+///
+/// # Safety
+/// If it is a counter, that is valid.
+#[inline]
+pub(super) unsafe fn happen_at_once(handle: Handle, event: Event, to: usize) {
+    if event.number().is_some() {
+        // In the port: what it may not call is refused.
+        if let Ok(domain) = port::enter(handle) {
+            domain.run_deferred(event, to);
+        }
+        return;
+    }
+    // SAFETY: the caller guarantees that the counter is null or valid.
+    if let Some(counter) = unsafe { (event.0 as *const Counter).as_ref() } {
+        counter.increment();
+    }
+}

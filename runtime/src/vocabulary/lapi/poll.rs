@@ -1,0 +1,208 @@
+//! `Msgpoll`, and waiting for counters with the state of each task: `Setcntr_wstatus`, `Nopoll_wait`.
+
+use super::domain::{Domain, enter_outside, run_own, wait};
+use super::port::Entered;
+use super::types::{DISP_CNTR, Handle, MsgInfo, POLLING_NET, RECV_COMPLETE, SEND_COMPLETE, msg_status};
+use super::{Counter, codes, port};
+
+/// What a counter knows of the tasks that it waits for.
+pub(super) struct Statuses {
+    tasks: Box<[u32]>,
+    /// As many states, in the program's memory.
+    states: *mut i32,
+}
+
+impl Statuses {
+    /// Changes the state of task `task` by `change`, where it is one of `before`.
+    fn change(&self, task: usize, change: impl Fn(i32) -> Option<i32>, once: bool) {
+        for (place, _) in self.tasks.iter().enumerate().filter(|(_, other)| **other as usize == task) {
+            // SAFETY: the caller of `setcntr_wstatus` guarantees as many states, until they are given up.
+            let state = unsafe { &mut *self.states.add(place) };
+            if let Some(now) = change(*state) {
+                *state = now;
+                if once {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Domain {
+    /// Notes that task `from` has caused an increment of the counter at this address.
+    #[inline]
+    pub(super) fn note_received(&self, counter: u64, from: usize) {
+        if !self.statuses.borrow().is_empty() {
+            self.find_received(counter, from);
+        }
+    }
+
+    #[cold]
+    fn find_received(&self, counter: u64, from: usize) {
+        if let Some(statuses) = self.statuses.borrow().get(&counter) {
+            // A task may stand in the list for several messages.
+            statuses.change(from, |state| (state == msg_status::INITIAL).then_some(msg_status::RECVD), true);
+        }
+    }
+
+    /// Notes that a task was purged, and ends the waits of this handle.
+    pub(super) fn note_purged(&self, task: usize) {
+        self.purges.set(self.purges.get() + 1);
+        for statuses in self.statuses.borrow().values() {
+            let change = |state| match state {
+                msg_status::INITIAL => Some(msg_status::PURGED),
+                msg_status::RECVD => Some(msg_status::PURGED_RCVD),
+                _ => None,
+            };
+            statuses.change(task, change, false);
+        }
+        for counter in &*self.sleepers.borrow() {
+            // SAFETY: a `nopoll_wait` is under way, whose caller guarantees that the counter is valid.
+            unsafe { &*(*counter as *const Counter) }.wake();
+        }
+    }
+}
+
+fn code(outcome: Result<(), i32>) -> i32 {
+    outcome.err().unwrap_or(codes::SUCCESS)
+}
+
+/// `LAPI_Setcntr_wstatus`: sets a counter to 0, and names the `num_dest` tasks at `dest` whose messages it waits for. From now on
+/// `dest_status[i]` is the state of task `dest[i]`, one of [`msg_status`]: the task has received its message when an increment of the
+/// counter has come from it. A task that is in the list twice waits for two. With `dest` null, no states are kept.
+///
+/// The states are given up by the next call of this or of [`setcntr`](super::raw::setcntr) with the counter, by a [`nopoll_wait`] for
+/// it that succeeds, and by `Term`.
+///
+/// # Safety
+/// - `counter` is null or valid;
+/// - `dest` is null or valid for reading `num_dest` values, and `dest_status` is null or valid for reading and writing as many, until the
+///   states are given up.
+pub unsafe fn setcntr_wstatus(
+    handle: Handle,
+    counter: *const Counter,
+    num_dest: i32,
+    dest: *const u32,
+    dest_status: *mut i32,
+) -> i32 {
+    code((|| {
+        let domain = port::enter(handle)?;
+        // SAFETY: the caller guarantees that it is valid.
+        let own = unsafe { counter.as_ref() }.ok_or(codes::CNTR_NULL)?;
+        let tasks = if dest.is_null() { 0 } else { usize::try_from(num_dest).map_err(|_| codes::CNTR_VAL)? };
+        if tasks != 0 && dest_status.is_null() {
+            return Err(codes::RET_PTR_NULL);
+        }
+        domain.statuses.borrow_mut().remove(&(counter as u64));
+        own.set(0);
+        if tasks != 0 {
+            // SAFETY: the caller guarantees as many tasks, and as many states.
+            let (tasks, states) = unsafe {
+                let tasks: Box<[u32]> = std::slice::from_raw_parts(dest, tasks).into();
+                (tasks, dest_status)
+            };
+            for (place, task) in tasks.iter().enumerate() {
+                let valid = domain.purged.get(*task as usize).is_some_and(|purged| !purged.get());
+                let state = if valid { msg_status::INITIAL } else { msg_status::INVALID };
+                // SAFETY: as above.
+                unsafe { states.add(place).write(state) };
+            }
+            domain.statuses.borrow_mut().insert(counter as u64, Statuses { tasks, states });
+        }
+        Ok(())
+    })())
+}
+
+/// `LAPI_Nopoll_wait`: waits until the counter is at least `value`, subtracts `value`, and stores what is left in `left`, if that is not
+/// null. In interrupt mode it sleeps, makes no progress itself, and uses no processor; in polling mode it makes progress as
+/// [`waitcntr`](super::raw::waitcntr) does, since no other call might. Every handle has this call: the library's version is not asked for.
+///
+/// [`codes::CNTR_VAL`]: `value` is not above 0. [`codes::MULTIPLE_WAITERS`]: another thread is in this call with the same counter.
+/// [`codes::TGT_PURGED`]: a task was purged meanwhile; the counter is as it was. The code of something that was wrong with a message, and
+/// [`codes::PEER_LOST`], come within a second.
+///
+/// # Safety
+/// `counter` and `left` are null or valid, and the counter stays so during the call.
+pub unsafe fn nopoll_wait(handle: Handle, counter: *const Counter, value: i32, left: *mut i32) -> i32 {
+    code((|| {
+        let domain = enter_outside(handle)?;
+        // SAFETY: the caller guarantees that it is valid.
+        let own = unsafe { counter.as_ref() }.ok_or(codes::CNTR_NULL)?;
+        if value <= 0 {
+            return Err(codes::CNTR_VAL);
+        }
+        if !domain.sleepers.borrow_mut().insert(counter as usize) {
+            return Err(codes::MULTIPLE_WAITERS);
+        }
+        let purges = domain.purges.get();
+        let sleeps = domain.has_interrupts();
+        drop(domain);
+        let outcome = if sleeps {
+            own.sleep_until(value, |is_late| {
+                let domain = enter_outside(handle)?;
+                if domain.purges.get() != purges {
+                    return Err(codes::TGT_PURGED);
+                }
+                // Finds peers that failed.
+                if is_late { domain.poll().map(|_| ()) } else { domain.take_fault() }
+            })
+        } else {
+            wait_or_purged(enter_outside(handle)?, own, value, purges)
+        };
+        let domain = port::enter(handle)?;
+        domain.sleepers.borrow_mut().remove(&(counter as usize));
+        let now = outcome?;
+        domain.statuses.borrow_mut().remove(&(counter as u64));
+        if !left.is_null() {
+            // SAFETY: the caller guarantees that it is valid.
+            unsafe { *left = now };
+        }
+        Ok(())
+    })())
+}
+
+/// Makes progress until the counter is at least `value`, and subtracts that. What is left.
+///
+/// # Errors
+/// [`codes::TGT_PURGED`] if more tasks are purged than there were at `purges`; as [`wait`].
+#[inline]
+pub(super) fn wait_or_purged(domain: Entered, counter: &Counter, value: i32, purges: u64) -> Result<i32, i32> {
+    wait(domain, "waiting for a counter", |domain| match counter.take(value) {
+        Some(left) => Some(Ok(left)),
+        None => (domain.purges.get() != purges).then_some(Err(codes::TGT_PURGED)),
+    })?
+}
+
+/// `LAPI_Msgpoll`: makes progress up to `rounds` times, until something is done, and stores in `info` what: [`SEND_COMPLETE`] if a target
+/// has answered something that this task sent or asked for, [`RECV_COMPLETE`] if a message has arrived, its data in place, or both.
+/// [`DISP_CNTR`]: nothing, in all rounds. [`POLLING_NET`]: another thread of the task makes progress, and this one made none.
+///
+/// # Safety
+/// `info` is null or valid for writing.
+pub unsafe fn msgpoll(handle: Handle, rounds: u32, info: *mut MsgInfo) -> i32 {
+    code((|| {
+        let domain = port::enter_unless_busy(handle)?;
+        if domain.as_ref().is_some_and(|domain| domain.is_nested()) {
+            return Err(codes::IN_HANDLER);
+        }
+        // SAFETY: the caller guarantees that it is valid.
+        let info = unsafe { info.as_mut() }.ok_or(codes::MSG_INFO_NULL)?;
+        info.status = POLLING_NET;
+        let Some(domain) = domain else { return Ok(()) };
+        let before = [&domain.sends_done, &domain.receives_done].map(|done| done.get());
+        let mut outcome = Ok(());
+        info.status = DISP_CNTR;
+        for _ in 0..rounds {
+            outcome = domain.poll().map(|_| ());
+            let now = [&domain.sends_done, &domain.receives_done].map(|done| done.get());
+            if now != before || outcome.is_err() {
+                let flag = |which: usize, flag| if now[which] != before[which] { flag } else { 0 };
+                info.status = flag(0, SEND_COMPLETE) | flag(1, RECV_COMPLETE);
+                break;
+            }
+        }
+        drop(domain);
+        run_own(handle);
+        outcome
+    })())
+}

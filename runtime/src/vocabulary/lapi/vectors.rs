@@ -1,0 +1,623 @@
+//! Vectors: `Putv`, `Getv` and `Amsendv`.
+//!
+//! Data travels in parts: runs of bytes that end where a place of either side ends. Short parts of a transfer are packed into messages of
+//! up to 8 KiB; a longer one is a message of its own, and is fetched to its place in one copy. The parts of a transfer are a group,
+//! which is done when all its bytes are in place. A `Putv` sends parts. A `Getv` asks for them: the target sends them as a `Putv` does. An
+//! `Amsendv` tells its places to the target, and brings its data along if it is short; else the target asks for the parts when its
+//! header handler has named the places there.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use super::arrive::words;
+use super::calls;
+use super::closures::CLOSURE;
+use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
+use super::event::{Deferred, Event, happen_at_once};
+use super::one_sided::{self, Transfer, ask};
+use super::queue::{Finish, Work};
+use super::send::{EAGER, Message, check_may_send, send};
+use super::shape::{ORIGIN, Piece, Pieces, Shape, TARGET};
+use super::types::{Handle, Vector};
+use super::{Counter, codes, kind, own, port};
+use crate::message::Messages;
+
+/// Parts of one transfer that are not in place yet.
+pub(super) struct Group {
+    /// Bytes.
+    left: u64,
+    then: Then,
+}
+
+/// What happens when all parts of a transfer are in place.
+enum Then {
+    /// A put of another task is done.
+    Finish(Finish),
+    /// A get of this task is done: the event, and the address of the target's counter.
+    Get(Event, u64),
+    /// A message is in its place; the origin's event.
+    Message(Arrived, u64),
+}
+
+/// A vector message whose header handler has run.
+struct Arrived {
+    work: Option<Work>,
+    finish: Finish,
+}
+
+/// The number and the bytes of a group. Groups of the task that sends the parts have even numbers; others have odd ones, and are the
+/// receiver's.
+#[derive(Clone, Copy)]
+pub(super) struct Name {
+    pub(super) number: u64,
+    pub(super) total: u64,
+}
+
+impl Name {
+    fn is_receivers(self) -> bool {
+        self.number & 1 == 1
+    }
+}
+
+/// A message to task `to` of a call without a header handler.
+fn message(to: usize, handler: u64, header: &[u64], data: &[u8]) -> Message {
+    Message {
+        to: to as u32,
+        handler: handler as usize,
+        header: (header.as_ptr().cast(), size_of_val(header) as u32),
+        data: (data.as_ptr(), data.len() as u64),
+        target: 0,
+        origin: Event::NONE,
+        completion: std::ptr::null(),
+    }
+}
+
+impl Domain {
+    /// Most bytes of parts, or of a description, in one message.
+    fn room(&self) -> usize {
+        EAGER.min(self.world.engine().largest_message().saturating_sub(256))
+    }
+
+    /// A number for a group whose parts come to this task.
+    fn own_group(&self, from: usize, total: u64, then: Then) -> Name {
+        let name = Name { number: self.next_number() << 1 | 1, total };
+        self.groups.borrow_mut().insert((from, name.number), Group { left: total, then });
+        name
+    }
+}
+
+/// What the parts of a group have in common.
+struct Parts {
+    to: usize,
+    name: Name,
+    /// Addresses of the target's and of the completion counter.
+    target: u64,
+    completion: u64,
+}
+
+/// Sends the parts of a group; `event` happens when their sources may be changed.
+///
+/// # Errors
+/// As [`send`]. Parts may have been sent then.
+///
+/// # Safety
+/// The first address of each piece is valid for reading until the event has happened, the second for writing at the target until the group
+/// is done there; counters are valid.
+unsafe fn send_parts(handle: Handle, parts: &Parts, pieces: Pieces, event: Event) -> Result<(), i32> {
+    let domain = port::enter(handle)?;
+    let room = domain.room();
+    let last = if event == Event::NONE { event } else { domain.defer(Deferred::Last(1, event)) };
+    drop(domain);
+    // SAFETY: the caller's guarantees are the same.
+    let sent = unsafe { send_each(handle, parts, pieces, room, last) };
+    if event == Event::NONE {
+        return sent;
+    }
+    match sent {
+        // SAFETY: as above.
+        Ok(()) => unsafe { happen_at_once(handle, last, parts.to) },
+        Err(_) => port::enter(handle)?.forget(last),
+    }
+    sent
+}
+
+/// # Errors
+/// As [`send_parts`].
+///
+/// # Safety
+/// As [`send_parts`].
+unsafe fn send_each(handle: Handle, parts: &Parts, pieces: Pieces, room: usize, last: Event) -> Result<(), i32> {
+    let Parts { to, name: Name { number, total }, target, completion } = *parts;
+    let send_one = |handler, header: &[u64], (start, len): (*const u8, u64), origin, keep| {
+        let message = message(to, handler, header, &[]);
+        let (target, completion) = (target as usize, completion as *const Counter);
+        let message = Message { data: (start, len), target, completion, origin, ..message };
+        // SAFETY: the data is the caller's, or `keep` holds it.
+        unsafe { send(handle, port::enter(handle)?, message, keep) }
+    };
+    let (mut places, mut data) = (Vec::<u64>::new(), Vec::<u8>::new());
+    let flush = |places: &mut Vec<u64>, data: &mut Vec<u8>| {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let mut packed = Vec::with_capacity(8 + 8 * places.len() + data.len());
+        packed.extend_from_slice(&(places.len() as u64 / 2).to_ne_bytes());
+        places.drain(..).for_each(|word| packed.extend_from_slice(&word.to_ne_bytes()));
+        packed.append(data);
+        let packed = Arc::new(packed);
+        let own = (packed.as_ptr(), packed.len() as u64);
+        send_one(own::PARTS, &[number, total], own, Event::NONE, Some((packed, None)))
+    };
+    for (from, place, len) in pieces {
+        if len + 24 > room as u64 {
+            if last != Event::NONE {
+                port::enter(handle)?.one_more(last);
+            }
+            send_one(own::PART, &[place, number, total], (from as *const u8, len), last, None)?;
+            continue;
+        }
+        if 24 + 8 * places.len() + data.len() + len as usize > room {
+            flush(&mut places, &mut data)?;
+        }
+        places.extend([place, len]);
+        // SAFETY: the caller guarantees that it may be read.
+        data.extend_from_slice(unsafe { std::slice::from_raw_parts(from as *const u8, len as usize) });
+    }
+    flush(&mut places, &mut data)
+}
+
+/// Asks task `to` for the parts of a group of this task.
+///
+/// # Errors
+/// As [`send`]. Parts may have been asked for then.
+fn ask_parts(handle: Handle, to: usize, name: Name, mut pieces: Pieces) -> Result<(), i32> {
+    let most = (port::enter(handle)?.room() / size_of::<Piece>()).max(1);
+    loop {
+        let asked: Vec<u8> = pieces
+            .by_ref()
+            .take(most)
+            .flat_map(|(from, place, len)| [from, place, len])
+            .flat_map(u64::to_ne_bytes)
+            .collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let asked = Arc::new(asked);
+        let header = [name.number, name.total];
+        let message = message(to, own::GETV, &header, &asked);
+        // SAFETY: no counters; `asked` is kept.
+        unsafe { send(handle, port::enter(handle)?, message, Some((asked, None)))? };
+    }
+}
+
+fn code(outcome: Result<(), i32>) -> i32 {
+    outcome.err().unwrap_or(codes::SUCCESS)
+}
+
+/// Both vectors of a put or a get: the origin's and the target's.
+///
+/// # Safety
+/// As [`Shape::read`].
+unsafe fn both(
+    domain: &Domain,
+    tgt: u32,
+    org_vec: *const Vector,
+    tgt_vec: *const Vector,
+) -> Result<(Shape, Shape), i32> {
+    if tgt as usize >= domain.world.size() {
+        return Err(codes::TGT);
+    }
+    // SAFETY: the caller guarantees it.
+    let origin = unsafe { Shape::read(org_vec, &ORIGIN) }?;
+    // SAFETY: as above.
+    Ok((origin, unsafe { Shape::read(tgt_vec, &TARGET) }?))
+}
+
+/// `LAPI_Putv`: copies the data of the places of `org_vec` to those of `tgt_vec`, which are addresses of task `tgt`.
+///
+/// Both descriptions are this task's, and may be changed when the call returns. Each counter moves once, as that of
+/// [`put`](super::raw::put), when it is true of all the data. Short places travel together in messages; the target fetches a long one to
+/// its place in one copy. Places must not overlap. If a task is purged or fails while this waits for room, some data may be under way: the
+/// places stay in use until a fence, and no counter moves.
+///
+/// # Safety
+/// - `org_vec` and `tgt_vec` are null or valid, and so are the lists that they name;
+/// - the places of `org_vec` are valid for reading until `org_cntr` has moved, those of `tgt_vec` for writing at the target until
+///   `tgt_cntr` has;
+/// - the counters are as those of [`amsend`](super::raw::amsend).
+pub unsafe fn putv(
+    handle: Handle,
+    tgt: u32,
+    tgt_vec: *const Vector,
+    org_vec: *const Vector,
+    tgt_cntr: *const Counter,
+    org_cntr: *const Counter,
+    cmpl_cntr: *const Counter,
+) -> i32 {
+    let vectors = [org_vec, tgt_vec];
+    // SAFETY: the caller's guarantees are the same.
+    code(unsafe { put_vectors(handle, tgt, vectors, tgt_cntr as u64, Event::counter(org_cntr), cmpl_cntr) })
+}
+
+/// # Safety
+/// As [`putv`].
+pub(super) unsafe fn put_vectors(
+    handle: Handle,
+    tgt: u32,
+    [org_vec, tgt_vec]: [*const Vector; 2],
+    target: u64,
+    event: Event,
+    completion: *const Counter,
+) -> Result<(), i32> {
+    let domain = port::enter(handle)?;
+    check_may_send(&domain, tgt)?;
+    // SAFETY: the caller guarantees that both are null or valid.
+    let (from, to) = unsafe { both(&domain, tgt, org_vec, tgt_vec) }?;
+    from.fits(&to)?;
+    let total = from.total();
+    let number = domain.next_number() << 1;
+    drop(domain);
+    if total == 0 {
+        let nothing = Transfer { to: tgt, len: 0, target: 0, origin: 0 };
+        // SAFETY: the counters are as the caller guarantees.
+        return unsafe { one_sided::put(handle, nothing, target as usize, event, completion) };
+    }
+    let (name, completion) = (Name { number, total }, completion as u64);
+    let parts = Parts { to: tgt as usize, name, target, completion };
+    // SAFETY: the caller's guarantees are the same.
+    unsafe { send_parts(handle, &parts, from.pieces(to), event) }
+}
+
+/// `LAPI_Getv`: copies the data of the places of `tgt_vec`, which are addresses of task `tgt`, to those of `org_vec`.
+///
+/// `org_cntr` moves once, when all the data is here, and `tgt_cntr`, an address at the target, when the memory there may be changed, once.
+/// Otherwise as [`putv`].
+///
+/// # Safety
+/// - `org_vec` and `tgt_vec` are null or valid, and so are the lists that they name;
+/// - the places of `tgt_vec` are valid for reading at the target until `tgt_cntr` has moved, those of `org_vec` for writing until
+///   `org_cntr` has;
+/// - `org_cntr` is null or valid until it has moved, `tgt_cntr` so at the target.
+pub unsafe fn getv(
+    handle: Handle,
+    tgt: u32,
+    tgt_vec: *const Vector,
+    org_vec: *const Vector,
+    tgt_cntr: *const Counter,
+    org_cntr: *const Counter,
+) -> i32 {
+    // SAFETY: the caller's guarantees are the same.
+    code(unsafe { get_vectors(handle, tgt, [org_vec, tgt_vec], tgt_cntr as u64, Event::counter(org_cntr)) })
+}
+
+/// # Safety
+/// As [`getv`].
+pub(super) unsafe fn get_vectors(
+    handle: Handle,
+    tgt: u32,
+    [org_vec, tgt_vec]: [*const Vector; 2],
+    target: u64,
+    event: Event,
+) -> Result<(), i32> {
+    let domain = port::enter(handle)?;
+    check_may_send(&domain, tgt)?;
+    // SAFETY: the caller guarantees that both are null or valid.
+    let (to, from) = unsafe { both(&domain, tgt, org_vec, tgt_vec) }?;
+    from.fits(&to)?;
+    let (total, task) = (from.total(), tgt as usize);
+    if total == 0 {
+        drop(domain);
+        let nothing = Transfer { to: tgt, len: 0, target: 0, origin: 0 };
+        // SAFETY: the counters are as the caller guarantees.
+        return unsafe { one_sided::get(handle, nothing, target as usize, event) };
+    }
+    domain.unanswered.set(domain.unanswered.get() + 1);
+    let name = domain.own_group(task, total, Then::Get(event, target));
+    drop(domain);
+    ask_parts(handle, task, name, from.pieces(to)).inspect_err(|_| {
+        if let Ok(domain) = port::enter(handle) {
+            // Parts that were asked for find no group, and are dropped.
+            domain.groups.borrow_mut().remove(&(task, name.number));
+            domain.unanswered.set(domain.unanswered.get() - 1);
+        }
+    })
+}
+
+/// `LAPI_Amsendv`: sends an active message to task `tgt`, whose data is that of the places of `org_vec`.
+///
+/// There `hdr_hdl`, the address of a [`VectorHandler`] or an index, runs once. It gets the lengths of the places, and answers with the places
+/// there, or null, if nothing is to be stored. Where they do not suit the origin's, nothing is stored and no counter moves but the
+/// origin's of a short message; both tasks are told: [`codes::VEC_TYPE_DIFF`], [`codes::VEC_NUM_DIFF`], [`codes::VEC_LEN_DIFF`], or a
+/// code of the target's vector. The completion handler runs on the handler thread. User header and counters are as of
+/// [`amsend`](super::raw::amsend). The description may be changed when the call returns.
+///
+/// # Safety
+/// - `org_vec` is null or valid, and so are the lists that it names;
+/// - its places are valid for reading until `org_cntr` has moved, or until a fence after this;
+/// - what the header handler answers is true: the places may be written, and the completion handler may be called with its parameter, by
+///   another thread;
+/// - for all else as [`amsend`](super::raw::amsend).
+#[expect(clippy::too_many_arguments, reason = "LAPI's call")]
+pub unsafe fn amsendv(
+    handle: Handle,
+    tgt: u32,
+    hdr_hdl: *const c_void,
+    uhdr: *const c_void,
+    uhdr_len: u32,
+    org_vec: *const Vector,
+    tgt_cntr: *const Counter,
+    org_cntr: *const Counter,
+    cmpl_cntr: *const Counter,
+) -> i32 {
+    let message = Message {
+        to: tgt,
+        handler: hdr_hdl as usize,
+        header: (uhdr.cast(), uhdr_len),
+        data: (std::ptr::null(), 0),
+        target: tgt_cntr as usize,
+        origin: Event::counter(org_cntr),
+        completion: cmpl_cntr,
+    };
+    // SAFETY: the caller's guarantees are the same.
+    code(unsafe { send_vector(handle, message, org_vec) })
+}
+
+/// Sends a message with the data of a vector in the place of its own.
+///
+/// # Safety
+/// As [`amsendv`].
+pub(super) unsafe fn send_vector(handle: Handle, given: Message, org_vec: *const Vector) -> Result<(), i32> {
+    let domain = port::enter(handle)?;
+    check_may_send(&domain, given.to)?;
+    given.check(&domain)?;
+    if given.handler as u64 >= own::FIRST {
+        return Err(codes::HDR_HNDLR_NULL);
+    }
+    // SAFETY: the caller guarantees that it is null or valid.
+    let shape = unsafe { Shape::read(org_vec, &ORIGIN) }?;
+    let (uhdr, uhdr_len) = (given.header.0, given.header.1 as usize);
+    let is_short = (8 * shape.count + uhdr_len) as u64 + shape.total() <= domain.room() as u64;
+    let mut data = Vec::new();
+    let most = 16 * shape.count + uhdr_len + if is_short { domain.room() } else { 0 };
+    data.try_reserve_exact(most).map_err(|_| codes::MEMORY_EXHAUSTED)?;
+    shape.parts().for_each(|(_, len)| data.extend_from_slice(&len.to_ne_bytes()));
+    if !is_short {
+        shape.parts().for_each(|(address, _)| data.extend_from_slice(&address.to_ne_bytes()));
+    }
+    let mut append = |start: *const u8, len: usize| {
+        if len != 0 {
+            // SAFETY: the caller guarantees that header and places are valid.
+            data.extend_from_slice(unsafe { std::slice::from_raw_parts(start, len) });
+        }
+    };
+    append(uhdr, uhdr_len);
+    if is_short {
+        shape.parts().for_each(|(address, len)| append(address as *const u8, len as usize));
+    }
+    let (what, event) =
+        (shape.kind() as u64 | u64::from(is_short) << 8, if is_short { 0 } else { given.origin.word() });
+    let header = [given.handler as u64, event, shape.count as u64, what, uhdr_len as u64];
+    let data = Arc::new(data);
+    let message = message(given.to as usize, own::AMV, &header, &data);
+    let message = Message { target: given.target, completion: given.completion, ..message };
+    match is_short {
+        // SAFETY: counters are the caller's, and `data` is kept.
+        true => unsafe { send(handle, domain, Message { origin: given.origin, ..message }, Some((data, None))) },
+        // SAFETY: as above. The target answers when it has all parts.
+        false => unsafe { ask(handle, domain, message, Some((data, None))) },
+    }
+}
+
+/// Counts a vector message whose header handler panics as arrived, and lets its origin have its data back.
+struct Unwound<'a> {
+    domain: &'a Domain,
+    from: usize,
+    event: u64,
+    /// The origin waits to hear of its data.
+    asks: bool,
+}
+
+impl Drop for Unwound<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        if self.asks {
+            self.domain.tell(self.from, kind::FREED, &[self.event, 0]);
+        }
+        self.domain.count_arrived(self.from);
+    }
+}
+
+impl Domain {
+    /// Takes a message of this module, whose data is `bytes`. `None`: no task of ours sent this.
+    pub(super) fn deliver_described(
+        &self,
+        messages: &Messages,
+        handler: u64,
+        header: &[u8],
+        bytes: &[u8],
+        finish: Finish,
+    ) -> Option<()> {
+        let from = finish.from;
+        match handler {
+            own::PARTS => {
+                let ([number, total], _) = words::<2>(header)?;
+                let name = Name { number, total };
+                let ([count], rest) = words::<1>(bytes)?;
+                let (places, mut data) = rest.split_at_checked((count as usize).checked_mul(16)?)?;
+                let is_wanted = self.has_group(from, name);
+                let len = data.len() as u64;
+                for place in places.chunks_exact(16) {
+                    let ([start, len], _) = words::<2>(place)?;
+                    let (own, rest) = data.split_at_checked(len as usize)?;
+                    data = rest;
+                    if is_wanted {
+                        // SAFETY: the caller of the transfer guarantees that its places may be written until it is done.
+                        unsafe { std::ptr::copy_nonoverlapping(own.as_ptr(), start as *mut u8, own.len()) };
+                    }
+                }
+                self.count_arrived(from);
+                self.part_landed(name, len, finish);
+            }
+            own::GETV => {
+                let ([number, total], _) = words::<2>(header)?;
+                self.count_arrived(from);
+                let word = |i: usize| {
+                    bytes.chunks_exact(24).map(move |piece| words::<3>(piece).map_or(0, |(piece, _)| piece[i]))
+                };
+                let (sources, places, lengths): (Vec<u64>, Vec<u64>, Vec<u64>) =
+                    (word(0).collect(), word(1).collect(), word(2).collect());
+                // SAFETY: both are lists of this call.
+                let pieces = unsafe { Shape::told(0, &sources, &lengths).pieces(Shape::told(0, &places, &lengths)) };
+                let parts = Parts { to: from, name: Name { number, total }, target: 0, completion: 0 };
+                // A poll runs this, inside the port: parts are kept if there is no room.
+                // SAFETY: the caller of the get guarantees that the memory may be read until its group is done.
+                if let Err(code) = unsafe { send_parts(self.handle, &parts, pieces, Event::NONE) } {
+                    self.fault(code, from);
+                }
+            }
+            own::AMV => return self.deliver_vector(messages, header, bytes, finish),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Whether parts of a group may be stored: the sender's groups, and those of this task that it has not given up.
+    pub(super) fn has_group(&self, from: usize, name: Name) -> bool {
+        !name.is_receivers() || self.groups.borrow().contains_key(&(from, name.number))
+    }
+
+    /// Counts bytes of a group that are in place. The last ones end it.
+    pub(super) fn part_landed(&self, name: Name, len: u64, finish: Finish) {
+        let (from, key) = (finish.from, (finish.from, name.number));
+        let mut groups = self.groups.borrow_mut();
+        if !name.is_receivers() {
+            groups.entry(key).or_insert_with(|| Group { left: name.total, then: Then::Finish(finish) });
+        }
+        let Some(group) = groups.get_mut(&key) else { return };
+        group.left = group.left.saturating_sub(len);
+        if group.left != 0 {
+            return;
+        }
+        let group = groups.remove(&key).expect("just found");
+        drop(groups);
+        match group.then {
+            Then::Finish(finish) => {
+                self.receives_done.set(self.receives_done.get() + 1);
+                self.finish(finish);
+            }
+            Then::Get(event, target) => {
+                self.unanswered.set(self.unanswered.get() - 1);
+                self.sends_done.set(self.sends_done.get() + 1);
+                if target != 0 {
+                    let message = message(from, own::PUT, &[0], &[]);
+                    self.send_inside(Message { target: target as usize, ..message });
+                }
+                // SAFETY: the caller of `getv` guarantees that the counter is null or valid until it has moved.
+                unsafe { self.happen(event, from) };
+            }
+            Then::Message(arrived, event) => {
+                self.tell(from, kind::FREED, &[event, 1]);
+                self.vector_landed(arrived);
+            }
+        }
+    }
+
+    /// The data of a vector message is in its places.
+    fn vector_landed(&self, Arrived { work, finish }: Arrived) {
+        self.count_arrived(finish.from);
+        self.receives_done.set(self.receives_done.get() + 1);
+        match work {
+            None => self.finish(finish),
+            Some(work) => self.enqueue(work),
+        }
+    }
+
+    /// Runs the header handler of a vector message.
+    fn deliver_vector(&self, messages: &Messages, header: &[u8], bytes: &[u8], finish: Finish) -> Option<()> {
+        let from = finish.from;
+        let ([handler, event, count, what, uhdr_len], _) = words::<5>(header)?;
+        let (kind, is_short) = ((what & 0xFF) as i32, what >> 8 == 1);
+        let list = (count as usize).checked_mul(8)?;
+        let numbers = |bytes: &[u8]| -> Vec<u64> {
+            bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes"))).collect()
+        };
+        let (lengths, rest) = bytes.split_at_checked(list)?;
+        let (addresses, rest) = rest.split_at_checked(if is_short { 0 } else { list })?;
+        let (uhdr, data) = rest.split_at_checked(uhdr_len as usize)?;
+        let (lengths, mut addresses) = (numbers(lengths), numbers(addresses));
+        let total = lengths.iter().try_fold(0u64, |total, len| total.checked_add(*len))?;
+        if uhdr.len() > MAX_UHDR_SZ || is_short && data.len() as u64 != total {
+            return None;
+        }
+        if is_short {
+            // Where they are in the message.
+            let mut next = data.as_ptr() as u64;
+            addresses.extend(lengths.iter().map(|len| (next, next += len).0));
+        }
+        let refuse = |code: i32| {
+            self.fault(code, from);
+            self.tell(from, kind::REFUSED, &[code as u64, 0]);
+            drop(Unwound { domain: self, from, event, asks: !is_short });
+            Some(())
+        };
+        let address =
+            if handler < LOC_ADDRTBL_SZ as u64 { self.table[handler as usize].get() } else { handler as usize };
+        // A closure takes no vectors.
+        if address == 0 || address == CLOSURE {
+            return refuse(codes::NO_HNDLR_SET);
+        }
+        let mut place = [MaybeUninit::<u64>::uninit(); MAX_UHDR_SZ / 8];
+        // SAFETY: the place has as many bytes.
+        unsafe { std::ptr::copy_nonoverlapping(uhdr.as_ptr(), place.as_mut_ptr().cast(), uhdr.len()) };
+        let (mut handle, mut header_len, mut shown) = (self.handle, uhdr.len() as u32, lengths.clone());
+        let (mut then, mut parameter) = (None, std::ptr::null_mut());
+        let unwound = Unwound { domain: self, from, event, asks: !is_short };
+        let vector: *mut Vector = {
+            let _running = self.runs(Running::Header);
+            let name = || format!("vector header handler {handler:#x}");
+            let with = calls::Arrived {
+                handle: &mut handle,
+                header: place.as_mut_ptr().cast(),
+                header_len: &mut header_len,
+                len: shown.as_mut_ptr(),
+                then: &mut then,
+                parameter: &mut parameter,
+            };
+            // SAFETY: the sender, or this task by `addr_set`, guarantees that a header handler for vectors is at this address; all
+            // pointers are valid during the call.
+            messages.run_told(from, name, || unsafe { self.calls.vector(address, with) })
+        };
+        std::mem::forget(unwound);
+        let arrived = Arrived { work: then.map(|handler| Work { handler, parameter, finish }), finish };
+        if vector.is_null() || total == 0 {
+            if !is_short {
+                self.tell(from, kind::FREED, &[event, 1]);
+            }
+            self.vector_landed(arrived);
+            return Some(());
+        }
+        // SAFETY: both lists stay; the header handler guarantees that its vector is valid.
+        let pieces = unsafe {
+            let origin = Shape::told(kind, &addresses, &lengths);
+            Shape::read(vector, &TARGET).and_then(|target| origin.fits(&target).map(|()| origin.pieces(target)))
+        };
+        let pieces = match pieces {
+            Ok(pieces) => pieces,
+            Err(code) => return refuse(code),
+        };
+        if is_short {
+            for (own, place, len) in pieces {
+                // SAFETY: the piece is inside `data`; the header handler guarantees that its places may be written.
+                unsafe { std::ptr::copy_nonoverlapping(own as *const u8, place as *mut u8, len as usize) };
+            }
+            self.vector_landed(arrived);
+            return Some(());
+        }
+        let name = self.own_group(from, total, Then::Message(arrived, event));
+        if let Err(code) = ask_parts(self.handle, from, name, pieces) {
+            self.fault(code, from);
+        }
+        Some(())
+    }
+}
