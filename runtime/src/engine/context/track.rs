@@ -33,7 +33,7 @@ impl Stream {
             self.happened(events);
             return Ok(());
         }
-        self.check_alive(rank, doing)?;
+        self.check_reachable(rank, doing)?;
         let step = Step::Get { get: self.begin_get(rank, offset, len), bytes, offset: own, claim: None };
         self.track(rank, doing, step, events);
         Ok(())
@@ -117,7 +117,7 @@ impl Stream {
             claim.hold(&self.changes, || self.ring_mapped(rank, mapped));
             return Ok(());
         }
-        self.check_alive(rank, DOING)?;
+        self.check_reachable(rank, DOING)?;
         self.wait(DOING, |driven| {
             // Held while it is posted, not while it waits for room. What is in flight when the bell is dropped is waited for.
             let ring = &mut Operation::<&[u8]>::Ring { offset: driven.networks.to(rank).ring_word(remote) };
