@@ -111,6 +111,6 @@ impl Messages {
         let number = self.engine.open_receipt(to, handled);
         debug_assert!(number & RECEIPT != 0, "no number of a call");
         bytes[..8].copy_from_slice(&number.to_ne_bytes());
-        self.send(to, id, header, &bytes).inspect_err(|_| drop(self.engine.receipts().close(number, to)))
+        self.send(to, id, header, &bytes).inspect_err(|error| self.engine.receipts().refuse(number, to, error))
     }
 }

@@ -191,7 +191,7 @@ impl ThreadOperation<'_> {
         } else {
             // Open before it can come.
             let receipt = stream.open_receipt(rank, handled);
-            with_receipt(receipt).inspect_err(|_| stream.close_receipt(rank, receipt))?;
+            with_receipt(receipt).inspect_err(|error| stream.refuse_receipt(rank, receipt, error))?;
         }
         stream.track_message(rank, source, effect);
         Ok(())

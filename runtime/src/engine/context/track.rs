@@ -44,9 +44,9 @@ impl Stream {
         self.home.shared.receipts.open(rank, handled)
     }
 
-    /// Closes a receipt of a message that was not sent.
-    pub(crate) fn close_receipt(&self, rank: usize, number: u64) {
-        drop(self.home.shared.receipts.close(number, rank));
+    /// Removes the receipt of a message that was not sent, because of `error`.
+    pub(crate) fn refuse_receipt(&self, rank: usize, number: u64, error: &Error) {
+        self.home.shared.receipts.refuse(number, rank, error);
     }
 
     /// The events of a message to `rank` that was sent.

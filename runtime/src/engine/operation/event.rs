@@ -72,30 +72,40 @@ impl Group {
     }
 }
 
-/// One operation of a group, until it is dropped.
+/// One operation of a group, until it is dropped. Dropped without an outcome it was not begun, which is an error of the group.
 #[derive(Debug)]
-pub(crate) struct Member(Arc<Group>);
+pub(crate) struct Member {
+    group: Arc<Group>,
+    has_outcome: bool,
+}
 
 impl Member {
     pub(crate) fn new(group: &Arc<Group>) -> Member {
         group.open.fetch_add(1, Ordering::Relaxed);
-        Member(Arc::clone(group))
+        Member { group: Arc::clone(group), has_outcome: false }
     }
-}
 
-impl Member {
     /// Ends the operation with this outcome.
-    pub(in super::super) fn end(self, outcome: Result<()>) {
+    pub(in super::super) fn end(mut self, outcome: Result<()>) {
+        self.has_outcome = true;
+        self.note(outcome);
+    }
+
+    fn note(&self, outcome: Result<()>) {
         if let Err(error) = outcome {
-            self.0.error.lock().get_or_insert(error);
+            self.group.error.lock().get_or_insert(error);
         }
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
+        if !self.has_outcome {
+            let why = "it was not begun: its call failed, or was never made".into();
+            self.note(Err(Error::InvalidArgument { operation: "an operation with events", why }));
+        }
         // Pairs with the Acquire load in `Group::outcome`.
-        self.0.open.fetch_sub(1, Ordering::Release);
+        self.group.open.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -166,6 +176,12 @@ impl Receipts {
         let mut open = self.open.lock();
         open.get(&number).filter(|owed| owed.rank == rank)?;
         open.remove(&number).map(|owed| owed.events)
+    }
+
+    /// Removes the receipt of a message that was not sent, because of `error`, which ends its futures.
+    pub(crate) fn refuse(&self, number: u64, rank: usize, error: &Error) {
+        let events = self.close(number, rank);
+        refuse(events.unwrap_or_default(), error);
     }
 
     /// Whether a receipt is still to come.
@@ -361,6 +377,17 @@ pub(in super::super) fn give_up(events: impl IntoIterator<Item = Event>) -> Vec<
         }
     }
     others
+}
+
+/// Ends the futures of an operation whose call failed with `error` before it was begun. Its other events do not happen.
+pub(crate) fn refuse(events: Vec<Event>, error: &Error) {
+    let (futures, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|event| matches!(event, Event::End(_)));
+    for future in futures {
+        if let Event::End(member) = future {
+            member.end(Err(again(error)));
+        }
+    }
+    drop_all(others);
 }
 
 /// Drops events that will not happen. Functions are not called. Functions and buffers are the program's: if some panic, all are
