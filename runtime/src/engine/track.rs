@@ -97,7 +97,10 @@ impl Engine {
     }
 
     /// Opens a receipt that `rank` has to send, and returns its number.
-    pub(crate) fn open_receipt(&self, rank: usize, events: Vec<Event>) -> u64 {
+    ///
+    /// # Errors
+    /// As [`Receipts::open`].
+    pub(crate) fn open_receipt(&self, rank: usize, events: Vec<Event>) -> Result<u64> {
         self.tasks.any.set(true);
         self.receipts().open(rank, events)
     }

@@ -190,7 +190,7 @@ impl ThreadOperation<'_> {
             plain()?;
         } else {
             // Open before it can come.
-            let receipt = stream.open_receipt(rank, handled);
+            let receipt = stream.open_receipt(rank, handled)?;
             with_receipt(receipt).inspect_err(|error| stream.refuse_receipt(rank, receipt, error))?;
         }
         stream.track_message(rank, source, effect);

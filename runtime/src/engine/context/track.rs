@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering;
 
 use super::super::operation::{Event, Events, Operation, Ring, Step, Tracked};
 use super::operations::Driving;
@@ -40,7 +41,10 @@ impl Stream {
     }
 
     /// Opens a receipt that `rank` has to send, and returns its number. The rank's own thread takes it.
-    pub(crate) fn open_receipt(&self, rank: usize, handled: Vec<Event>) -> u64 {
+    ///
+    /// # Errors
+    /// As [`Receipts::open`](super::super::operation::Receipts::open).
+    pub(crate) fn open_receipt(&self, rank: usize, handled: Vec<Event>) -> Result<u64> {
         self.home.shared.receipts.open(rank, handled)
     }
 
@@ -145,8 +149,8 @@ impl Stream {
     /// Makes progress until `ready` holds, which events of this context make it do.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if a rank died; that of an operation of this context that failed; [`Error::InsideHandler`]; as
-    /// [`Stream::check_own`].
+    /// [`Error::PeerLost`] if a rank died; that of an operation of this context that failed; [`Error::InvalidArgument`] if the world
+    /// has ended and nothing of this context is in flight; [`Error::InsideHandler`]; as [`Stream::check_own`].
     pub(crate) fn wait_events(&self, doing: &'static str, mut ready: impl FnMut() -> bool) -> Result<()> {
         self.check_own(doing)?;
         if ready() {
@@ -157,7 +161,11 @@ impl Stream {
             let mut fault = None;
             self.wait_for(doing, || {
                 ready() || {
-                    fault = self.driven().faults.pop_front();
+                    let mut driven = self.driven();
+                    fault = driven.faults.pop_front();
+                    if fault.is_none() && self.is_over() && driven.tracking.is_empty() {
+                        fault = Some(Self::ended(doing));
+                    }
                     fault.is_some()
                 }
             })?;
@@ -168,6 +176,9 @@ impl Stream {
             engine.check_outside_handler(doing)?;
         }
         while !ready() {
+            if self.is_over() {
+                return Err(Self::ended(doing));
+            }
             // The engine also lets receipts end that a rank which has left still owes.
             let lost = home.as_ref().map_or_else(|| self.job.first_lost(), |engine| engine.first_lost());
             if let Some((rank, cause)) = lost {
@@ -178,6 +189,19 @@ impl Stream {
             }
         }
         Ok(())
+    }
+
+    /// Whether the engine is gone, which took the receipts of messages.
+    fn is_over(&self) -> bool {
+        // Relaxed: it orders nothing. Whoever misses it asks again.
+        self.home.shared.over.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn ended(doing: &'static str) -> Error {
+        let why =
+            "the world of the context has ended, and nothing that the context has in flight can end this wait".into();
+        Error::InvalidArgument { operation: doing, why }
     }
 }
 
