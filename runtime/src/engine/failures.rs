@@ -1,7 +1,7 @@
 //! Failed peers, as this rank's own stream of operations sees them.
 
 use super::Engine;
-use crate::error::{Error, Loss};
+use crate::error::{Error, Loss, Result};
 use crate::membership::liveness::{SimulatedPeers, View};
 use crate::transport;
 
@@ -19,6 +19,15 @@ impl Engine {
             self.tasks.any.set(true);
         }
         lost
+    }
+
+    /// # Errors
+    /// [`Error::PeerLost`] if a rank died, or a connection to one is lost.
+    pub(crate) fn check_none_lost(&self, doing: &'static str) -> Result<()> {
+        match self.first_lost() {
+            Some((rank, cause)) => Err(Error::PeerLost { rank, cause, doing: doing.into() }),
+            None => Ok(()),
+        }
     }
 
     /// Marks ranks of this host whose process has ended.

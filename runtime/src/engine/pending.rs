@@ -220,7 +220,7 @@ impl Engine {
         let mut done = 0;
         let mut pending = self.outbox.queues.borrow_mut();
         pending.retain(|to, queue| {
-            let cut = || self.losses.borrow().is_cut(*to).then_some(Loss::Disconnected);
+            let cut = || self.losses.borrow().cuts().contains(*to).then_some(Loss::Disconnected);
             if let Some(cause) = self.job.loss(*to).or_else(cut) {
                 if cause != Loss::Left || !queue.operations.iter().all(|kept| kept.is_one_of(self.outbox.answers.get()))
                 {

@@ -97,7 +97,10 @@ impl Engine {
     }
 
     /// Opens a receipt that `rank` has to send, and returns its number.
-    pub(crate) fn open_receipt(&self, rank: usize, events: Vec<Event>) -> u64 {
+    ///
+    /// # Errors
+    /// As [`Receipts::open`].
+    pub(crate) fn open_receipt(&self, rank: usize, events: Vec<Event>) -> Result<u64> {
         self.tasks.any.set(true);
         self.receipts().open(rank, events)
     }
@@ -175,11 +178,11 @@ impl Engine {
     /// its rank left. Returns how many events that were.
     #[cold]
     pub(super) fn end_lost_receipts(&self) -> usize {
-        let is_any_lost = self.job.any_lost() || self.job.any_left() || self.losses.borrow().is_any_cut();
+        let is_any_lost = self.job.any_lost() || self.job.any_left() || !self.losses.borrow().cuts().is_empty();
         if !is_any_lost || self.interface.delivering() || !self.receipts().are_open() {
             return 0;
         }
-        let is_lost = |rank| self.job.loss(rank).is_some() || self.losses.borrow().is_cut(rank);
+        let is_lost = |rank| self.job.loss(rank).is_some() || self.losses.borrow().cuts().contains(rank);
         let error = |rank| {
             let doing = "a message";
             let cut = Error::PeerLost { rank, cause: Loss::Disconnected, doing: doing.into() };

@@ -1,6 +1,9 @@
 //! Peers that failed, as one interface of a rank sees them: their process ended where no supervisor tells (under mpirun), or the
-//! network no longer reaches them. A rank's own stream and each of its contexts have an interface and a list of their own.
+//! network no longer reaches them. A rank's own stream and each of its contexts have an interface and doubts of their own. A lost
+//! connection of one of them concerns all: messages and receipts of the whole rank may have been lost with it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Loss};
@@ -32,25 +35,65 @@ pub struct View<'a> {
     pub size: usize,
 }
 
+/// Ranks to which some interface of this rank has no connection any more, though they may live.
+#[derive(Debug, Default)]
+pub struct Cuts {
+    /// Whether there is one: waits and sends read this.
+    any: AtomicBool,
+    /// In the order in which they were found.
+    ranks: Mutex<Vec<usize>>,
+}
+
+impl Cuts {
+    fn add(&self, rank: usize) {
+        let mut ranks = self.ranks.lock().unwrap_or_else(PoisonError::into_inner);
+        if !ranks.contains(&rank) {
+            ranks.push(rank);
+        }
+        // Relaxed: the lock orders the list.
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    fn first(&self) -> Option<usize> {
+        if self.is_empty() { None } else { self.ranks.lock().unwrap_or_else(PoisonError::into_inner).first().copied() }
+    }
+
+    /// Whether no connection is lost.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Relaxed)
+    }
+
+    /// Whether the connection to `rank` counts as lost, though to others the rank may be well.
+    pub fn contains(&self, rank: usize) -> bool {
+        !self.is_empty() && self.ranks.lock().unwrap_or_else(PoisonError::into_inner).contains(&rank)
+    }
+}
+
 /// Ranks that one interface cannot reach.
 #[derive(Debug, Default)]
 pub struct Losses {
-    /// Ranks to which it has no connection any more, though they may live.
-    cut: Vec<usize>,
+    /// Of all interfaces of this rank.
+    cuts: Arc<Cuts>,
     /// Ranks that the network cannot reach, and since when: the roster may be about to tell why.
     doubts: Vec<(usize, Instant)>,
     watch: Option<ProcessWatch>,
 }
 
 impl Losses {
-    /// Those of a further interface: it is not to connect where this one lost its connection.
+    /// Those of a further interface of this rank. Both know of each other's lost connections.
     pub fn for_another(&self) -> Losses {
-        Losses { cut: self.cut.clone(), ..Losses::default() }
+        Losses { cuts: Arc::clone(&self.cuts), ..Losses::default() }
     }
 
-    /// The rank that died first, or to which the connection is lost.
+    /// Lost connections of all interfaces of this rank.
+    pub fn cuts(&self) -> &Arc<Cuts> {
+        &self.cuts
+    }
+
+    /// The rank that died first, or to which an interface of this rank has lost its connection.
     pub fn first(&self, job: &JobMemory) -> Option<(usize, Loss)> {
-        job.first_lost().or_else(|| self.cut.first().map(|rank| (*rank, Loss::Disconnected)))
+        job.first_lost().or_else(|| self.cuts.first().map(|rank| (rank, Loss::Disconnected)))
     }
 
     /// Marks ranks of this host whose process has ended.
@@ -109,28 +152,19 @@ impl Losses {
         }
     }
 
-    /// Whether some connection counts as lost, though its rank may be well.
-    pub fn is_any_cut(&self) -> bool {
-        !self.cut.is_empty()
-    }
-
-    /// Whether the connection to `rank` counts as lost, though to others the rank may be well.
-    pub fn is_cut(&self, rank: usize) -> bool {
-        self.cut.contains(&rank)
-    }
-
     /// Whether the roster knows what became of `rank`, or has had its time: then the connection counts as lost, though to others the
     /// rank may be well. In virtual time there is nothing to wait for.
     fn is_decided(&mut self, view: &View<'_>, rank: usize, since: Instant) -> bool {
-        if self.is_cut(rank) {
+        if self.cuts.contains(rank) {
             return true;
         }
         if let Some(peers) = view.simulated {
             match [view.rank, rank].into_iter().find(|rank| peers.is_dead(*rank)) {
                 Some(dead) => view.job.mark_lost(dead, Loss::Unknown),
-                None => self.cut.push(rank),
+                None => self.cuts.add(rank),
             }
-            (0..view.size).filter(|other| *other != view.rank).for_each(|other| peers.notify(other));
+            // This rank too: another thread of it may wait.
+            (0..view.size).for_each(|rank| peers.notify(rank));
             return true;
         }
         if !view.job.supervised() {
@@ -141,7 +175,7 @@ impl Losses {
         }
         let is_over = since.elapsed() > GRACE;
         if is_over {
-            self.cut.push(rank);
+            self.cuts.add(rank);
         }
         is_over
     }

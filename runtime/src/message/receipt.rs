@@ -108,9 +108,9 @@ impl Messages {
     ) -> Result<()> {
         let mut bytes = Bytes::from_slice(&[0; 8]);
         encode(&mut bytes)?;
-        let number = self.engine.open_receipt(to, handled);
+        let number = self.engine.open_receipt(to, handled)?;
         debug_assert!(number & RECEIPT != 0, "no number of a call");
         bytes[..8].copy_from_slice(&number.to_ne_bytes());
-        self.send(to, id, header, &bytes).inspect_err(|_| drop(self.engine.receipts().close(number, to)))
+        self.send(to, id, header, &bytes).inspect_err(|error| self.engine.receipts().refuse(number, to, error))
     }
 }

@@ -121,8 +121,8 @@ impl Counter {
 }
 
 /// A future of operations: ready when the event has happened for every operation that it was given to, with the first of their
-/// errors. If it was given to none, it is ready at once. If the world or the context of an operation ends before it, that is
-/// [`Error::InvalidArgument`].
+/// errors. If it was given to none, it is ready at once. If the call of an operation failed, or was never made, or if its world or its
+/// context ended before it, that is an error too: [`Error::InvalidArgument`], or the call's own for a message with a *handled* event.
 ///
 /// It makes no progress by itself: await it in [`World::block_on`], or wait by [`World::wait_completion`] or
 /// [`ThreadContext::wait_completion`](super::ThreadContext::wait_completion). Dropping it cancels nothing.
@@ -296,7 +296,8 @@ impl Operation<'_> {
     /// Writes `values` at `rank`, from element `start`.
     ///
     /// # Errors
-    /// As [`Symmetric::put_slice`]; [`Error::InvalidArgument`] if the array or a bell is of another world. Then no event happens.
+    /// As [`Symmetric::put_slice`]; [`Error::InvalidArgument`] if the array or a bell is of another world. Then no event happens, and a
+    /// [`Completion`] that was given to it gets an error.
     pub fn put<T: PlainData>(self, array: &Symmetric<T>, rank: usize, start: usize, values: &[T]) -> Result<()> {
         let engine = self.world.engine();
         array.check_of(engine)?;

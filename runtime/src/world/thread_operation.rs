@@ -190,8 +190,8 @@ impl ThreadOperation<'_> {
             plain()?;
         } else {
             // Open before it can come.
-            let receipt = stream.open_receipt(rank, handled);
-            with_receipt(receipt).inspect_err(|_| stream.close_receipt(rank, receipt))?;
+            let receipt = stream.open_receipt(rank, handled)?;
+            with_receipt(receipt).inspect_err(|error| stream.refuse_receipt(rank, receipt, error))?;
         }
         stream.track_message(rank, source, effect);
         Ok(())

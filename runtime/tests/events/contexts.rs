@@ -152,3 +152,31 @@ fn a_panic_of_one_events_function_keeps_no_other_from_happening() {
         results.expect("ranks start").into_iter().for_each(|result| result.expect("runs"));
     }
 }
+
+#[test]
+fn a_context_that_outlives_its_world_waits_for_no_receipt() {
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let is_over = AtomicBool::new(false);
+        let results = threads(2, transport).build(|builder| -> Result<()> {
+            let world = builder.start()?;
+            world.barrier()?;
+            if world.rank() == 1 {
+                // It handles messages as long as the context of the other rank sends.
+                return world.wait_until(|| is_over.load(Ordering::SeqCst));
+            }
+            let context = world.context()?;
+            drop(world);
+            let done = Completion::new();
+            let sent = context.operation().handled(&done).invoke(1, (), |_, ()| ());
+            assert!(matches!(sent, Err(Error::InvalidArgument { .. })), "{sent:?}");
+            let waited = context.wait_completion(&done);
+            assert!(matches!(waited, Err(Error::InvalidArgument { .. })), "{waited:?}");
+            // What counts what no thread takes any more.
+            let waited = context.wait_counter(&Counter::new(), 1);
+            assert!(matches!(waited, Err(Error::InvalidArgument { .. })), "{waited:?}");
+            is_over.store(true, Ordering::SeqCst);
+            Ok(())
+        });
+        results.expect("ranks start").into_iter().for_each(|result| result.expect("runs"));
+    }
+}

@@ -1,5 +1,6 @@
 //! Worlds on a simulated network: the same programs, with delays, reordering, few credits, partitions and deaths.
 
+mod broken;
 mod exchanges;
 mod islands;
 mod many;

@@ -170,6 +170,7 @@ impl Stream {
 
     #[cold]
     fn attempt_remote(&self, outlet: &RefCell<Outlet>, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
+        self.check_reachable(to, DOING)?;
         let mut driven = self.driven();
         let (asked, limit) = (payload.len() + 8, driven.networks.largest_message());
         if asked > limit {

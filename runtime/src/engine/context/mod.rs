@@ -35,7 +35,7 @@ use super::track::Tracking;
 use super::wait::Patience;
 use crate::error::{Error, Result};
 use crate::membership::JobMemory;
-use crate::membership::liveness::Losses;
+use crate::membership::liveness::{Cuts, Losses};
 use crate::memory::blocks::Changes;
 use crate::memory::node::NodeMemory;
 use crate::sleep::Fences;
@@ -186,6 +186,8 @@ pub(crate) struct Stream {
     patience: Patience,
     /// The phases of the rank's blocks.
     changes: Arc<Changes>,
+    /// Ranks to which an interface of this rank has lost its connection.
+    cuts: Arc<Cuts>,
     home: Home,
     /// Where in a slot the words are that count handled messages of contexts.
     handled: usize,
@@ -208,7 +210,7 @@ pub(crate) struct Driven {
     networks: ApartNetworks,
     /// Ranks that may be asleep while a ring to them is in flight, and whether they were seen asleep.
     nudges: Vec<(usize, bool)>,
-    /// Ranks that its interface cannot reach.
+    /// Ranks that its interface cannot reach, and those that other interfaces of this rank cannot.
     losses: Losses,
     /// Errors that the rank's own thread met here, for the context's next flush.
     faults: VecDeque<Error>,
@@ -266,6 +268,7 @@ impl Engine {
             fences: if network.is_some() { Fences::Full } else { self.job.fences() },
             patience: self.patience(),
             changes: self.blocks.counts(),
+            cuts: Arc::clone(self.losses.borrow().cuts()),
             home: Home {
                 thread: std::thread::current().id(),
                 engine: Rc::as_ptr(self),

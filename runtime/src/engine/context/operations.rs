@@ -65,7 +65,7 @@ impl Stream {
             self.announce(rank);
             return Ok(());
         }
-        self.check_alive(rank, doing)?;
+        self.check_reachable(rank, doing)?;
         self.perform(doing, rank, Operation::Put { offset, bytes, done: 0, tell: false })
     }
 
@@ -96,7 +96,7 @@ impl Stream {
             unsafe { copy::get(into.as_mut_ptr(), self.node.slot(rank).add(offset), into.len()) };
             return Ok(());
         }
-        self.check_alive(rank, doing)?;
+        self.check_reachable(rank, doing)?;
         let mut get = self.begin_get(rank, offset, into.len());
         self.wait(doing, |driven| get.advance(&mut Driving { stream: self, driven }, doing, into))
     }
@@ -213,7 +213,7 @@ impl Stream {
             self.ring_mapped(rank, mapped);
             return Ok(());
         }
-        self.check_alive(rank, doing)?;
+        self.check_reachable(rank, doing)?;
         let offset = self.driven().networks.to(rank).ring_word(remote);
         self.perform(doing, rank, Operation::Ring { offset })?;
         self.nudge_after_ring(rank);

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering;
 
 use super::super::operation::{Event, Events, Operation, Ring, Step, Tracked};
 use super::operations::Driving;
@@ -33,20 +34,23 @@ impl Stream {
             self.happened(events);
             return Ok(());
         }
-        self.check_alive(rank, doing)?;
+        self.check_reachable(rank, doing)?;
         let step = Step::Get { get: self.begin_get(rank, offset, len), bytes, offset: own, claim: None };
         self.track(rank, doing, step, events);
         Ok(())
     }
 
     /// Opens a receipt that `rank` has to send, and returns its number. The rank's own thread takes it.
-    pub(crate) fn open_receipt(&self, rank: usize, handled: Vec<Event>) -> u64 {
+    ///
+    /// # Errors
+    /// As [`Receipts::open`](super::super::operation::Receipts::open).
+    pub(crate) fn open_receipt(&self, rank: usize, handled: Vec<Event>) -> Result<u64> {
         self.home.shared.receipts.open(rank, handled)
     }
 
-    /// Closes a receipt of a message that was not sent.
-    pub(crate) fn close_receipt(&self, rank: usize, number: u64) {
-        drop(self.home.shared.receipts.close(number, rank));
+    /// Removes the receipt of a message that was not sent, because of `error`.
+    pub(crate) fn refuse_receipt(&self, rank: usize, number: u64, error: &Error) {
+        self.home.shared.receipts.refuse(number, rank, error);
     }
 
     /// The events of a message to `rank` that was sent.
@@ -117,7 +121,7 @@ impl Stream {
             claim.hold(&self.changes, || self.ring_mapped(rank, mapped));
             return Ok(());
         }
-        self.check_alive(rank, DOING)?;
+        self.check_reachable(rank, DOING)?;
         self.wait(DOING, |driven| {
             // Held while it is posted, not while it waits for room. What is in flight when the bell is dropped is waited for.
             let ring = &mut Operation::<&[u8]>::Ring { offset: driven.networks.to(rank).ring_word(remote) };
@@ -145,8 +149,8 @@ impl Stream {
     /// Makes progress until `ready` holds, which events of this context make it do.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if a rank died; that of an operation of this context that failed; [`Error::InsideHandler`]; as
-    /// [`Stream::check_own`].
+    /// [`Error::PeerLost`] if a rank died; that of an operation of this context that failed; [`Error::InvalidArgument`] if the world
+    /// has ended and nothing of this context is in flight; [`Error::InsideHandler`]; as [`Stream::check_own`].
     pub(crate) fn wait_events(&self, doing: &'static str, mut ready: impl FnMut() -> bool) -> Result<()> {
         self.check_own(doing)?;
         if ready() {
@@ -157,7 +161,11 @@ impl Stream {
             let mut fault = None;
             self.wait_for(doing, || {
                 ready() || {
-                    fault = self.driven().faults.pop_front();
+                    let mut driven = self.driven();
+                    fault = driven.faults.pop_front();
+                    if fault.is_none() && self.is_over() && driven.tracking.is_empty() {
+                        fault = Some(Self::ended(doing));
+                    }
                     fault.is_some()
                 }
             })?;
@@ -168,6 +176,9 @@ impl Stream {
             engine.check_outside_handler(doing)?;
         }
         while !ready() {
+            if self.is_over() {
+                return Err(Self::ended(doing));
+            }
             // The engine also lets receipts end that a rank which has left still owes.
             let lost = home.as_ref().map_or_else(|| self.job.first_lost(), |engine| engine.first_lost());
             if let Some((rank, cause)) = lost {
@@ -178,6 +189,19 @@ impl Stream {
             }
         }
         Ok(())
+    }
+
+    /// Whether the engine is gone, which took the receipts of messages.
+    fn is_over(&self) -> bool {
+        // Relaxed: it orders nothing. Whoever misses it asks again.
+        self.home.shared.over.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn ended(doing: &'static str) -> Error {
+        let why =
+            "the world of the context has ended, and nothing that the context has in flight can end this wait".into();
+        Error::InvalidArgument { operation: doing, why }
     }
 }
 

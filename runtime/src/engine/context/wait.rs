@@ -67,6 +67,17 @@ impl Stream {
         if self.job.any_lost() || self.job.any_left() { self.check_loss(rank, doing) } else { Ok(()) }
     }
 
+    /// As [`Stream::check_alive`], for what goes over a network: no interface of this rank has lost its connection to `rank`.
+    #[inline]
+    pub(super) fn check_reachable(&self, rank: usize, doing: &'static str) -> Result<()> {
+        self.check_alive(rank, doing)?;
+        // Of a message that a context has lost the room in the window of all contexts never comes back.
+        if self.cuts.contains(rank) {
+            return Err(Error::PeerLost { rank, cause: Loss::Disconnected, doing: doing.into() });
+        }
+        Ok(())
+    }
+
     #[cold]
     fn check_loss(&self, rank: usize, doing: &'static str) -> Result<()> {
         let Some(cause) = self.job.loss(rank) else { return Ok(()) };
@@ -289,7 +300,7 @@ impl Stream {
         rank: usize,
         mut post: impl FnMut(&dyn RemoteAccess) -> transport::Result<Option<T>>,
     ) -> Result<T> {
-        self.check_alive(rank, doing)?;
+        self.check_reachable(rank, doing)?;
         let mut posted = None;
         self.wait(doing, |driven| {
             posted = post(driven.networks.to(rank)).map_err(|error| self.failed(driven, error, rank, doing))?;

@@ -72,30 +72,40 @@ impl Group {
     }
 }
 
-/// One operation of a group, until it is dropped.
+/// One operation of a group, until it is dropped. Dropped without an outcome it was not begun, which is an error of the group.
 #[derive(Debug)]
-pub(crate) struct Member(Arc<Group>);
+pub(crate) struct Member {
+    group: Arc<Group>,
+    has_outcome: bool,
+}
 
 impl Member {
     pub(crate) fn new(group: &Arc<Group>) -> Member {
         group.open.fetch_add(1, Ordering::Relaxed);
-        Member(Arc::clone(group))
+        Member { group: Arc::clone(group), has_outcome: false }
     }
-}
 
-impl Member {
     /// Ends the operation with this outcome.
-    pub(in super::super) fn end(self, outcome: Result<()>) {
+    pub(in super::super) fn end(mut self, outcome: Result<()>) {
+        self.has_outcome = true;
+        self.note(outcome);
+    }
+
+    fn note(&self, outcome: Result<()>) {
         if let Err(error) = outcome {
-            self.0.error.lock().get_or_insert(error);
+            self.group.error.lock().get_or_insert(error);
         }
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
+        if !self.has_outcome {
+            let why = "it was not begun: its call failed, or was never made".into();
+            self.note(Err(Error::InvalidArgument { operation: "an operation with events", why }));
+        }
         // Pairs with the Acquire load in `Group::outcome`.
-        self.0.open.fetch_sub(1, Ordering::Release);
+        self.group.open.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -137,7 +147,14 @@ pub(crate) struct Events {
 #[derive(Debug, Default)]
 pub(crate) struct Receipts {
     last: AtomicU64,
-    open: Mutex<HashMap<u64, Owed>>,
+    owed: Mutex<AllOwed>,
+}
+
+#[derive(Debug, Default)]
+struct AllOwed {
+    open: HashMap<u64, Owed>,
+    /// The engine is gone, and takes no receipt any more.
+    ended: bool,
 }
 
 #[derive(Debug)]
@@ -154,23 +171,40 @@ pub(crate) const RECEIPT: u64 = 1 << 63;
 
 impl Receipts {
     /// Adds a receipt that `rank` has to send, and returns its number.
-    pub(crate) fn open(&self, rank: usize, events: Vec<Event>) -> u64 {
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the world has ended: nobody takes receipts any more.
+    pub(crate) fn open(&self, rank: usize, events: Vec<Event>) -> Result<u64> {
         // Relaxed: the number only has to be unique.
         let number = self.last.fetch_add(1, Ordering::Relaxed) | RECEIPT;
-        self.open.lock().insert(number, Owed { rank, events, lost: false });
-        number
+        let mut owed = self.owed.lock();
+        if !owed.ended {
+            owed.open.insert(number, Owed { rank, events, lost: false });
+            return Ok(number);
+        }
+        drop(owed);
+        let why = "its world has ended, which takes the receipts of messages".into();
+        let error = Error::InvalidArgument { operation: "an operation with events", why };
+        refuse(events, &error);
+        Err(error)
     }
 
     /// Removes a receipt that `rank` had to send, and returns its events. `None`: there is no such receipt.
     pub(crate) fn close(&self, number: u64, rank: usize) -> Option<Vec<Event>> {
-        let mut open = self.open.lock();
-        open.get(&number).filter(|owed| owed.rank == rank)?;
-        open.remove(&number).map(|owed| owed.events)
+        let mut owed = self.owed.lock();
+        owed.open.get(&number).filter(|owed| owed.rank == rank)?;
+        owed.open.remove(&number).map(|owed| owed.events)
+    }
+
+    /// Removes the receipt of a message that was not sent, because of `error`, which ends its futures.
+    pub(crate) fn refuse(&self, number: u64, rank: usize, error: &Error) {
+        let events = self.close(number, rank);
+        refuse(events.unwrap_or_default(), error);
     }
 
     /// Whether a receipt is still to come.
     pub(in super::super) fn are_open(&self) -> bool {
-        !self.open.lock().is_empty()
+        !self.owed.lock().open.is_empty()
     }
 
     /// Removes the receipts that will never come: those of ranks that `is_lost` in two consecutive calls. Moves their events to
@@ -182,14 +216,20 @@ impl Receipts {
         due: &mut VecDeque<Due>,
     ) {
         let never_comes = |owed: &mut Owed| is_lost(owed.rank) && std::mem::replace(&mut owed.lost, true);
-        let lost: Vec<Owed> = self.open.lock().extract_if(|_, owed| never_comes(owed)).map(|(_, owed)| owed).collect();
+        let lost: Vec<Owed> =
+            self.owed.lock().open.extract_if(|_, owed| never_comes(owed)).map(|(_, owed)| owed).collect();
         // `error` may ask for receipts, so the lock is free here.
         lost.into_iter().for_each(|Owed { rank, events, .. }| happened(events, Err(error(rank)), due));
     }
 
-    /// Ends those that are open without their receipt. As [`give_up`].
+    /// Ends those that are open without their receipt, and opens no more. As [`give_up`].
+    #[must_use]
     pub(in super::super) fn give_up(&self) -> Vec<Event> {
-        let open = std::mem::take(&mut *self.open.lock());
+        let open = {
+            let mut owed = self.owed.lock();
+            owed.ended = true;
+            std::mem::take(&mut owed.open)
+        };
         give_up(open.into_values().flat_map(|owed| owed.events))
     }
 }
@@ -361,6 +401,17 @@ pub(in super::super) fn give_up(events: impl IntoIterator<Item = Event>) -> Vec<
         }
     }
     others
+}
+
+/// Ends the futures of an operation whose call failed with `error` before it was begun. Its other events do not happen.
+pub(crate) fn refuse(events: Vec<Event>, error: &Error) {
+    let (futures, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|event| matches!(event, Event::End(_)));
+    for future in futures {
+        if let Event::End(member) = future {
+            member.end(Err(again(error)));
+        }
+    }
+    drop_all(others);
 }
 
 /// Drops events that will not happen. Functions are not called. Functions and buffers are the program's: if some panic, all are

@@ -65,6 +65,11 @@ pub(super) enum Event {
         at: u32,
         peer: u32,
     },
+    /// A NIC has lost its connection to another.
+    Broken {
+        nic: u32,
+        peer: u32,
+    },
     Timer {
         rank: u32,
     },
@@ -87,7 +92,10 @@ pub(super) struct State {
     /// Which side of the partition each rank is on, if there is one.
     sides: Option<Vec<bool>>,
     pub(super) held: Vec<Event>,
+    /// Ranks between which nothing passes.
     cut: BTreeSet<(u32, u32)>,
+    /// NICs between which nothing passes.
+    broken: BTreeSet<(u32, u32)>,
     digest: u64,
     delivered: u64,
     /// Ranks beside the one it happened to that the last step matters to.
@@ -121,6 +129,7 @@ impl Network {
             sides: None,
             held: Vec::new(),
             cut: BTreeSet::new(),
+            broken: BTreeSet::new(),
             digest: 0xcbf2_9ce4_8422_2325,
             delivered: 0,
             signalled: Vec::new(),
@@ -291,6 +300,21 @@ impl Network {
         state.schedule(at, Event::Lost { at: b, peer: a });
     }
 
+    /// Breaks the connections to `peer` of the interfaces that `rank` has open beside its own, those of its contexts, for good. What
+    /// is under way on them is lost; only `rank` learns of it. The ranks' own connection goes on.
+    pub fn disconnect_contexts(&self, rank: usize, peer: usize) {
+        let mut state = self.state();
+        let apart = own_nics(&state.config) as u32..state.nics.len() as u32;
+        let open = apart.filter(|nic| state.rank_of(*nic) as usize == rank && state.nics[*nic as usize].open);
+        let pairs: Vec<(u32, u32)> =
+            open.flat_map(|nic| state.nics_of(peer as u32).into_iter().map(move |peer| (nic, peer))).collect();
+        let at = state.now + state.config.detection;
+        for (nic, peer) in pairs {
+            state.broken.extend([(nic, peer), (peer, nic)]);
+            state.schedule(at, Event::Broken { nic, peer });
+        }
+    }
+
     /// Parts the network for `time`: nothing passes between `side` and the rest; it arrives afterwards.
     pub fn partition(&self, side: &[usize], time: Time) {
         let mut state = self.state();
@@ -388,7 +412,10 @@ impl State {
 
     /// Whether nothing gets from `from` to `to` any more.
     pub(super) fn is_cut(&self, from: u32, to: u32) -> bool {
-        self.is_dead(to) || self.is_dead(from) || self.cut.contains(&(self.rank_of(from), self.rank_of(to)))
+        self.is_dead(to)
+            || self.is_dead(from)
+            || self.cut.contains(&(self.rank_of(from), self.rank_of(to)))
+            || self.broken.contains(&(from, to))
     }
 
     /// When what `from` sends to `to` now, so many bytes, is there, unless something holds it back.
@@ -487,6 +514,7 @@ impl State {
             Event::Lost { at, peer } => (2, *at, *peer, &[]),
             Event::Timer { rank } => (3, *rank, 0, &[]),
             Event::Heal => (4, 0, 0, &[]),
+            Event::Broken { nic, peer } => (6, *nic, *peer, &[]),
         };
         let words = [self.now, kind, u64::from(a) << 32 | u64::from(b), bytes.len() as u64];
         for word in words.into_iter().chain(bytes.iter().take(32).map(|byte| u64::from(*byte))) {
@@ -503,6 +531,10 @@ impl State {
                 }
                 Some(at)
             }
+            Event::Broken { nic, peer } => {
+                self.lose(nic, peer, Error::ConnectionReset);
+                Some(self.rank_of(nic))
+            }
             Event::Timer { rank } => {
                 self.announce(rank);
                 Some(rank)
@@ -514,7 +546,7 @@ impl State {
                     let rank = match event {
                         Event::Frame { from, to, bytes } => self.frame(from, to, bytes),
                         Event::Posted { nic, number } => Some(self.operate(nic, number)),
-                        Event::Lost { .. } | Event::Timer { .. } | Event::Heal => None,
+                        Event::Lost { .. } | Event::Broken { .. } | Event::Timer { .. } | Event::Heal => None,
                     };
                     self.signalled.extend(rank);
                 }
