@@ -1,15 +1,20 @@
-//! Runs a row of LAPI's table between processes: `BELLWETHER_RANKS=2 lapi_rows l15`, or under `bellwether run -n 2` or mpirun.
+//! Runs a row of LAPI's table between processes: `BELLWETHER_RANKS=2 lapi_rows l15`, or under `bellwether run -n 2` or mpirun. `mix SEED
+//! SECONDS` is the random mix of all calls.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bellwether_runtime::World;
 use bellwether_runtime::vocabulary::lapi::Job;
+use bellwether_tests::lapi::mix::{self, Until};
 use bellwether_tests::lapi::{ROWS, Task, row};
 use bellwether_tests::watchdog;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
+    if let Some("mix") = arguments.get(1).map(String::as_str) {
+        return mix(&arguments[2..]);
+    }
     let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(100));
     let Some((name, run)) = arguments.get(1).and_then(|name| row(name)) else {
         let names: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
@@ -30,5 +35,17 @@ fn main() -> ExitCode {
         println!("{name}: {n} tasks");
     }
     task.job.finish().expect("finishes");
+    ExitCode::SUCCESS
+}
+
+fn mix(arguments: &[String]) -> ExitCode {
+    let [Some(seed), Some(seconds)] = [0, 1].map(|i| arguments.get(i).and_then(|word| word.parse::<u64>().ok())) else {
+        eprintln!("usage: lapi_rows mix SEED SECONDS");
+        return ExitCode::FAILURE;
+    };
+    let _guard = watchdog::guard(format!("mix {seed} {seconds}"), Duration::from_secs(seconds + 120));
+    let (rounds, messages) =
+        mix::run(World::builder(), seed, Until::Time(Duration::from_secs(seconds)), usize::MAX, false);
+    println!("mix {seed}: {rounds} rounds, {messages} messages");
     ExitCode::SUCCESS
 }
