@@ -32,3 +32,13 @@ fn lapi_mix_loses_and_duplicates_nothing() {
     let ended = outcome.stdout.lines().filter(|line| line.starts_with(&format!("mix {seed}: "))).count();
     assert_eq!(ended, 4, "{outcome:#?}");
 }
+
+/// One byte more than 2 GiB, by a put and by a message. For people: it needs 5 GiB of memory.
+#[test]
+#[ignore = "needs 5 GiB of memory"]
+fn more_than_two_gibibytes_at_a_time() {
+    let mut program = command(PROGRAM);
+    program.env("BELLWETHER_RANKS", "2").arg("huge");
+    let outcome = run(&mut program, Duration::from_secs(300)).expect_success();
+    assert_eq!(outcome.stdout, "huge: 2 tasks\n", "{outcome:#?}");
+}

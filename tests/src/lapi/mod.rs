@@ -41,6 +41,7 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l10_the_completion_handler_sees_all_data", messages::l10),
     ("l11_queued_completion_handlers_may_send_and_wait", messages::l11),
     ("l12_inline_completion_handlers_run_at_once", messages::l12),
+    ("l13_the_user_header_outlives_an_inline_handler", transfers::l13),
     ("l14_the_origin_counter_frees_header_and_data", messages::l14),
     ("l15_the_target_counter_moves_after_the_completion_handler", messages::l15),
     ("l16_the_completion_counter_means_that_the_handler_has_run", messages::l16),
@@ -53,10 +54,12 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l23_a_message_without_data_moves_every_counter", messages::l23),
     ("l24_targets_are_tasks_of_the_job", messages::l24),
     ("l25_bad_handles_and_handlers_are_refused", messages::l25),
+    ("l26_what_is_refused_moves_nothing", transfers::l26),
     ("l27_a_fence_orders_messages", messages::l27),
     ("l28_the_references_example_runs", messages::l28),
     ("l29_a_function_may_stand_for_the_origin_counter", transfers::l29),
     ("l31_waitcntr_subtracts_and_tells_what_is_left", basics::l31),
+    ("l32_waits_make_progress", transfers::l32),
     ("l33_getcntr_reads_and_does_not_decrement", basics::l33),
     ("l34_setcntr_sets", basics::l34),
     ("l35_counters_and_results_must_be_there", basics::l35),
@@ -117,6 +120,7 @@ macro_rules! lapi_row_tests {
             l10_the_completion_handler_sees_all_data
             l11_queued_completion_handlers_may_send_and_wait
             l12_inline_completion_handlers_run_at_once
+            l13_the_user_header_outlives_an_inline_handler
             l14_the_origin_counter_frees_header_and_data
             l15_the_target_counter_moves_after_the_completion_handler
             l16_the_completion_counter_means_that_the_handler_has_run
@@ -129,10 +133,12 @@ macro_rules! lapi_row_tests {
             l23_a_message_without_data_moves_every_counter
             l24_targets_are_tasks_of_the_job
             l25_bad_handles_and_handlers_are_refused
+            l26_what_is_refused_moves_nothing
             l27_a_fence_orders_messages
             l28_the_references_example_runs
             l29_a_function_may_stand_for_the_origin_counter
             l31_waitcntr_subtracts_and_tells_what_is_left
+            l32_waits_make_progress
             l33_getcntr_reads_and_does_not_decrement
             l34_setcntr_sets
             l35_counters_and_results_must_be_there
@@ -190,6 +196,8 @@ macro_rules! lapi_row_tests {
         }
     };
 }
+
+pub use transfers::huge;
 
 /// The row whose name begins with `name`.
 pub fn row(name: &str) -> Option<(&'static str, Row)> {

@@ -640,3 +640,141 @@ pub(super) fn lengths(task: &Task) {
         gfence(handle);
     });
 }
+
+/// A header handler that gives its user header to an inline completion handler.
+unsafe extern "C-unwind" fn take_header(
+    _: *mut Handle,
+    uhdr: *mut c_void,
+    _: *mut u32,
+    msg_len: *mut u64,
+    then: *mut Option<raw::CompletionHandler>,
+    parameter: *mut *mut c_void,
+) -> *mut c_void {
+    // SAFETY: what LAPI passes is valid.
+    unsafe {
+        (*msg_len.cast::<raw::ReturnInfo>()).ret_flags = raw::LOCAL_STATE;
+        *then = Some(header_done);
+        *parameter = uhdr;
+    }
+    null_mut()
+}
+
+unsafe extern "C-unwind" fn header_done(handle: *mut Handle, parameter: *mut c_void) {
+    // SAFETY: the user header is still there; the row sends 40 bytes.
+    let (handle, bytes) = unsafe { (*handle, std::slice::from_raw_parts(parameter.cast::<u8>(), 40)) };
+    lock(&seen(handle)).done.push((13, bytes.to_vec()));
+}
+
+pub(super) fn l13(task: &Task) {
+    with(task, |handle, me, next, before| {
+        // SAFETY: a header handler.
+        ok(unsafe { raw::addr_set(handle, take_header as *const () as usize, 8) }, "addr_set");
+        gfence(handle);
+        let completion = Counter::new();
+        for round in 0..10 {
+            let uhdr = pattern(me + round, 40);
+            // SAFETY: the header is copied.
+            let code = unsafe {
+                let (handler, start) = (std::ptr::without_provenance(8), uhdr.as_ptr().cast());
+                raw::amsend(
+                    handle,
+                    next as u32,
+                    handler,
+                    start,
+                    40,
+                    [7u8; 64].as_ptr().cast(),
+                    64,
+                    null(),
+                    null(),
+                    &completion,
+                )
+            };
+            ok(code, "send");
+            wait(handle, &completion, 1, "it has run");
+        }
+        gfence(handle);
+        let mut came = lock(&seen(handle)).done.clone();
+        let mut expected: Vec<_> = (0..10).map(|round| (13, pattern(before + round, 40))).collect();
+        (came.sort(), expected.sort());
+        assert_eq!(came, expected, "the user header is valid until an inline completion handler has returned");
+    });
+}
+
+pub(super) fn l26(task: &Task) {
+    with(task, |handle, me, _, _| {
+        lock(&seen(handle)).calls.clear();
+        gfence(handle);
+        let counters = [const { Counter::new() }; 3];
+        let [target, origin, completion] = &counters;
+        let (to, n, header) = (me as u32, place(handle).1 as u32, [0u32; 4]);
+        let start: *const c_void = header.as_ptr().cast();
+        let send = |handle, to, handler, (uhdr, uhdr_len), (udata, len)| {
+            // SAFETY: refused.
+            unsafe { raw::amsend(handle, to, handler, uhdr, uhdr_len, udata, len, target, origin, completion) }
+        };
+        let (right, none) = ((start, 16), (null(), 0));
+        let outcomes = [
+            send(0, to, TAKE, right, none),
+            send(handle, n, TAKE, right, none),
+            send(handle, to, null(), right, none),
+            send(handle, to, TAKE, (null(), 4), none),
+            send(handle, to, TAKE, (start, 5), none),
+            send(handle, to, TAKE, right, (null(), 1)),
+            send(handle, to, TAKE, right, (start, u64::MAX)),
+        ];
+        use codes::{DATA_LEN, HDR_HNDLR_NULL, HNDL_INVALID, ORG_ADDR_NULL, TGT, UHDR_LEN, UHDR_NULL};
+        let expected = [HNDL_INVALID, TGT, HDR_HNDLR_NULL, UHDR_NULL, UHDR_LEN, ORG_ADDR_NULL, DATA_LEN];
+        assert_eq!(outcomes, expected);
+        gfence(handle);
+        assert_eq!(counters.each_ref().map(|counter| value(handle, counter)), [0; 3], "no counter moved");
+        assert!(lock(&seen(handle)).calls.is_empty(), "nothing was sent");
+    });
+}
+
+pub(super) fn l32(task: &Task) {
+    with(task, |handle, _, next, _| {
+        // Nothing but the waits makes progress.
+        ok(raw::senv(handle, raw::query::INTERRUPT_SET, 0), "polling mode");
+        let target = Counter::new();
+        let at_next = all(handle, target.address() as u64)[next] as *const Counter;
+        let data = pattern(1, 20_000);
+        for round in 0..20 {
+            let len = [8, 20_000][round % 2];
+            ok(send(handle, next, TAKE, &Header::default(), &data[..len], [at_next, null(), null()]), "send");
+            // The other one may be a message ahead.
+            wait(handle, &target, 1, "both tasks wait");
+        }
+        gfence(handle);
+    });
+}
+
+/// One byte more than 2 GiB from task 0 to the last one, by a put and by a message. Needs 4 GiB of memory and a bit.
+pub fn huge(task: &Task) {
+    const LEN: usize = (2 << 30) + 1;
+    with(task, |handle, me, _, _| {
+        let last = place(handle).1 - 1;
+        let byte = |i: usize| (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()[0];
+        let source: Vec<u8> = if me == 0 { (0..LEN).map(byte).collect() } else { Vec::new() };
+        let mut memory = vec![0u8; if me == last { LEN } else { 0 }];
+        let there = all(handle, memory.as_mut_ptr() as u64)[last];
+        let completion = Counter::new();
+        for by_put in [true, false] {
+            if me == 0 {
+                let counters = [null(), null(), &raw const completion];
+                let sent = if by_put {
+                    put(handle, last, there, &source, counters)
+                } else {
+                    let header = Header { mode: super::handlers::PLACE, address: there, ..Header::default() };
+                    send(handle, last, TAKE, &header, &source, counters)
+                };
+                ok(sent, "2 GiB and a byte");
+                wait(handle, &completion, 1, "2 GiB and a byte");
+            }
+            gfence(handle);
+            let wrong = memory.iter().enumerate().position(|(i, came)| *came != byte(i));
+            assert_eq!(wrong, None, "by a put: {by_put}");
+            memory.fill(0);
+            gfence(handle);
+        }
+    });
+}
