@@ -69,6 +69,14 @@ fn l28_the_references_example_alone_and_as_copies_and_linked_statically() {
 }
 
 #[test]
+fn the_guides_program_runs() {
+    let program = compile("cc", C99, "../../../docs/programs/lapi.c", Link::Shared);
+    for (tasks, sum) in [(1, 0), (2, 1), (4, 6)] {
+        assert_eq!(program.launched(tasks, &[]).expect_success().stdout, format!("sum {sum}\n"));
+    }
+}
+
+#[test]
 fn l54_an_index_that_is_not_set_is_an_error_at_both_ends() {
     let program = program("misuse");
     for tasks in 1..=3 {

@@ -11,8 +11,11 @@ use common::{LIMIT, built, here};
 
 const HELLO: &str = "
 #include <cheetah.h>
+#include <lapi.h>
 #include <stdio.h>
 int main(int argc, char **argv) {
+    ulong address = 0;
+    if (LAPI_Address(&argc, &address) != LAPI_SUCCESS || address == 0) return 1;
     if (cheetah_core_setup(&argc, &argv) != CHEETAH_SUCCESS) return 1;
     if (cheetah_core_mycontext() == 0) printf(\"%d contexts\\n\", cheetah_core_ncontexts());
     return cheetah_core_finalize();

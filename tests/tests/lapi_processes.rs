@@ -1,5 +1,7 @@
 //! The rows of LAPI's table between tasks that are processes.
 
+use std::time::Duration;
+
 use bellwether_tests::lapi::LIMIT;
 use bellwether_tests::process::{command, run};
 
@@ -24,3 +26,25 @@ fn row(name: &str) {
 }
 
 bellwether_tests::lapi_row_tests!(row);
+
+/// A minute of the random mix of all calls, of four tasks on however many cores; `LAPI_MIX_SECONDS` and `LAPI_MIX_SEED` ask for others.
+#[test]
+fn lapi_mix_loses_and_duplicates_nothing() {
+    let asked = |name, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
+    let (seconds, seed) = (asked("LAPI_MIX_SECONDS", 40u64), asked("LAPI_MIX_SEED", 1));
+    let mut program = command(PROGRAM);
+    program.env("BELLWETHER_RANKS", "4").args(["mix", &seed.to_string(), &seconds.to_string()]);
+    let outcome = run(&mut program, Duration::from_secs(seconds + 140)).expect_success();
+    let ended = outcome.stdout.lines().filter(|line| line.starts_with(&format!("mix {seed}: "))).count();
+    assert_eq!(ended, 4, "{outcome:#?}");
+}
+
+/// One byte more than 2 GiB, by a put and by a message. For people: it needs 5 GiB of memory.
+#[test]
+#[ignore = "needs 5 GiB of memory"]
+fn more_than_two_gibibytes_at_a_time() {
+    let mut program = command(PROGRAM);
+    program.env("BELLWETHER_RANKS", "2").arg("huge");
+    let outcome = run(&mut program, Duration::from_secs(300)).expect_success();
+    assert_eq!(outcome.stdout, "huge: 2 tasks\n", "{outcome:#?}");
+}

@@ -4,6 +4,7 @@ use bellwether_runtime::transport::Memory;
 use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::vocabulary::lapi::Job;
 use bellwether_runtime::{Settings, Simulated};
+use bellwether_tests::lapi::mix::{self, Until};
 use bellwether_tests::lapi::{LIMIT, Task, row};
 use bellwether_tests::watchdog;
 
@@ -35,6 +36,23 @@ fn run(name: &str) {
                 let task = Task { job, virtual_time: true, attaches: false, maps_statics: false };
                 row(&task);
                 task.job.finish().expect("finishes");
+            });
+            ran.unwrap_or_else(|error| panic!("{network}: {error}"));
+        }
+    });
+}
+
+#[test]
+fn lapi_mix_loses_and_duplicates_nothing() {
+    let name = "the mix";
+    let _guard = watchdog::guard(name, LIMIT);
+    check(name, 1, |seed| {
+        for (network, config) in networks(seed) {
+            watchdog::at(format!("{name}: {network}, seed {seed}"));
+            let mut settings = Settings::default();
+            settings.message_memory = 32 << 10;
+            let ran = Simulated::new(config).settings(settings).build(move |builder| {
+                mix::run(builder, seed, Until::Rounds(2), 20_000, true);
             });
             ran.unwrap_or_else(|error| panic!("{network}: {error}"));
         }

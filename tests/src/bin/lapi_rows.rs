@@ -1,20 +1,33 @@
-//! Runs a row of LAPI's table between processes: `BELLWETHER_RANKS=2 lapi_rows l15`, or under `bellwether run -n 2` or mpirun.
+//! Runs a row of LAPI's table between processes: `BELLWETHER_RANKS=2 lapi_rows l15`, or under `bellwether run -n 2` or mpirun. `all` runs
+//! every row in one job, `mix SEED SECONDS` the random mix of all calls, `huge` moves more than
+//! 2 GiB at a time.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bellwether_runtime::World;
 use bellwether_runtime::vocabulary::lapi::Job;
-use bellwether_tests::lapi::{ROWS, Task, row};
+use bellwether_tests::lapi::mix::{self, Until};
+use bellwether_tests::lapi::{ROWS, Row, Task, huge, row};
 use bellwether_tests::watchdog;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
-    let Some((name, run)) = arguments.get(1).and_then(|name| row(name)) else {
-        let names: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
-        eprintln!("usage: lapi_rows ROW; rows:\n{}", names.join("\n"));
-        return ExitCode::FAILURE;
+    if let Some("mix") = arguments.get(1).map(String::as_str) {
+        return mix(&arguments[2..]);
+    }
+    let all = arguments.get(1).is_some_and(|name| name == "all");
+    let asked = match arguments.get(1) {
+        Some(_) if all => ROWS.to_vec(),
+        Some(name) if name == "huge" => vec![("huge", huge as Row)],
+        Some(name) => row(name).into_iter().collect(),
+        None => Vec::new(),
     };
+    if asked.is_empty() {
+        let names: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
+        eprintln!("usage: lapi_rows ROW|all|mix|huge; rows:\n{}", names.join("\n"));
+        return ExitCode::FAILURE;
+    }
     let job = match Job::start(World::builder()) {
         Ok(job) => job,
         Err(error) => {
@@ -23,16 +36,30 @@ fn main() -> ExitCode {
         }
     };
     // After the start: static data can be made symmetric while there is one thread.
-    let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(100));
+    let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(if all { 1000 } else { 300 }));
     let (me, n) = job.place();
     let is_set = |name: &str, value: &str| std::env::var(name).is_ok_and(|set| set == value);
     let maps = std::env::var_os("BELLWETHER_TRANSPORT").is_none();
     let (attaches, maps_statics) = (!is_set("BELLWETHER_CMA", "off"), is_set("BELLWETHER_STATIC_DATA", "on"));
     let task = Task { job, virtual_time: false, attaches: maps && attaches, maps_statics: maps && maps_statics };
-    run(&task);
-    if me == 0 {
-        println!("{name}: {n} tasks");
+    for (name, run) in asked {
+        run(&task);
+        if me == 0 {
+            println!("{name}: {n} tasks");
+        }
     }
     task.job.finish().expect("finishes");
+    ExitCode::SUCCESS
+}
+
+fn mix(arguments: &[String]) -> ExitCode {
+    let [Some(seed), Some(seconds)] = [0, 1].map(|i| arguments.get(i).and_then(|word| word.parse::<u64>().ok())) else {
+        eprintln!("usage: lapi_rows mix SEED SECONDS");
+        return ExitCode::FAILURE;
+    };
+    let _guard = watchdog::guard(format!("mix {seed} {seconds}"), Duration::from_secs(seconds + 120));
+    let (rounds, messages) =
+        mix::run(World::builder(), seed, Until::Time(Duration::from_secs(seconds)), usize::MAX, false);
+    println!("mix {seed}: {rounds} rounds, {messages} messages");
     ExitCode::SUCCESS
 }

@@ -87,7 +87,7 @@ pub(super) fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 }
 
 /// The thread sanitizer does not see the order of locks that wait: they run precompiled code.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     if cfg!(bellwether_tsan) {
         loop {
             match mutex.try_lock() {
@@ -248,7 +248,7 @@ unsafe extern "C-unwind" fn done(handle: *mut Handle, parameter: *mut c_void) {
 }
 
 /// What calls return that handlers may not make.
-fn calls(handle: Handle, from: u32) -> Vec<i32> {
+pub(super) fn calls(handle: Handle, from: u32) -> Vec<i32> {
     let (counter, mut value) = (Counter::new(), 0);
     let mut table = [0; 64];
     let (null, none) = (std::ptr::null(), std::ptr::null());

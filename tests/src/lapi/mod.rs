@@ -3,7 +3,10 @@
 mod basics;
 mod handlers;
 mod messages;
+pub mod mix;
 mod one_sided;
+mod transfers;
+mod vectors;
 
 use std::time::Duration;
 
@@ -42,6 +45,7 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l10_the_completion_handler_sees_all_data", messages::l10),
     ("l11_queued_completion_handlers_may_send_and_wait", messages::l11),
     ("l12_inline_completion_handlers_run_at_once", messages::l12),
+    ("l13_the_user_header_outlives_an_inline_handler", transfers::l13),
     ("l14_the_origin_counter_frees_header_and_data", messages::l14),
     ("l15_the_target_counter_moves_after_the_completion_handler", messages::l15),
     ("l16_the_completion_counter_means_that_the_handler_has_run", messages::l16),
@@ -54,13 +58,18 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l23_a_message_without_data_moves_every_counter", messages::l23),
     ("l24_targets_are_tasks_of_the_job", messages::l24),
     ("l25_bad_handles_and_handlers_are_refused", messages::l25),
+    ("l26_what_is_refused_moves_nothing", transfers::l26),
     ("l27_a_fence_orders_messages", messages::l27),
     ("l28_the_references_example_runs", messages::l28),
+    ("l29_a_function_may_stand_for_the_origin_counter", transfers::l29),
     ("l31_waitcntr_subtracts_and_tells_what_is_left", basics::l31),
+    ("l32_waits_make_progress", transfers::l32),
     ("l33_getcntr_reads_and_does_not_decrement", basics::l33),
     ("l34_setcntr_sets", basics::l34),
     ("l35_counters_and_results_must_be_there", basics::l35),
     ("l36_no_increment_is_lost", messages::l36),
+    ("l37_setcntr_wstatus_knows_each_task", transfers::l37_status),
+    ("l37_nopoll_wait_is_woken_by_the_increment", transfers::l37_wait),
     ("l38_put_moves_three_counters", one_sided::l38),
     ("l38_transfers_of_static_data_move_counters_too", one_sided::l38_statics),
     ("l38_long_transfers_need_no_progress_at_the_target", one_sided::l38_attached),
@@ -71,6 +80,13 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l43_atomic_operations_return_the_old_value_or_whether_it_was_equal", one_sided::l43),
     ("l44_atomic_operations_have_their_rules", one_sided::l44),
     ("l45_atomic_operations_of_the_own_task_are_atomic_too", one_sided::l45),
+    ("l46_putv_and_getv_move_places", vectors::l46_put_get),
+    ("l46_parts_of_several_transfers_do_not_mix", vectors::l46_order),
+    ("l46_amsendv_lets_the_target_name_the_places", vectors::l46_amsendv),
+    ("l46_vectors_have_their_rules", vectors::l46_rules),
+    ("l46_an_answer_that_does_not_suit_is_an_error_at_both_ends", vectors::l46_refused),
+    ("l47_xfer_does_what_direct_calls_do", transfers::l47),
+    ("l48_lightweight_messages_have_a_limit", transfers::l48),
     ("l49_a_fence_waits_for_data_and_not_for_handlers", messages::l49),
     ("l49_puts_and_gets_are_done_after_a_fence", one_sided::l49),
     ("l51_gfence_is_a_fence_and_a_barrier", messages::l51),
@@ -83,10 +99,13 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l58_error_chk_reads_back", basics::l58),
     ("l59_interrupt_mode_needs_no_calls", messages::l59),
     ("l60_probe_makes_progress", basics::l60),
+    ("l61_msgpoll_tells_what_is_done", transfers::l61),
     ("l62_header_handlers_may_not_call", messages::l62),
     ("l63_purged_tasks_get_nothing_until_they_are_resumed", messages::l63),
     ("l64_msg_string_knows_every_code", basics::l64),
     ("l65_calls_may_come_from_several_threads", basics::l65),
+    ("floods_from_every_task_and_from_handlers_end", transfers::flood),
+    ("lengths_around_what_travels_in_one_piece", transfers::lengths),
     ("a_panic_of_a_header_handler_is_told_at_both_ends", messages::a_panic),
 ];
 
@@ -107,6 +126,7 @@ macro_rules! lapi_row_tests {
             l10_the_completion_handler_sees_all_data
             l11_queued_completion_handlers_may_send_and_wait
             l12_inline_completion_handlers_run_at_once
+            l13_the_user_header_outlives_an_inline_handler
             l14_the_origin_counter_frees_header_and_data
             l15_the_target_counter_moves_after_the_completion_handler
             l16_the_completion_counter_means_that_the_handler_has_run
@@ -119,13 +139,18 @@ macro_rules! lapi_row_tests {
             l23_a_message_without_data_moves_every_counter
             l24_targets_are_tasks_of_the_job
             l25_bad_handles_and_handlers_are_refused
+            l26_what_is_refused_moves_nothing
             l27_a_fence_orders_messages
             l28_the_references_example_runs
+            l29_a_function_may_stand_for_the_origin_counter
             l31_waitcntr_subtracts_and_tells_what_is_left
+            l32_waits_make_progress
             l33_getcntr_reads_and_does_not_decrement
             l34_setcntr_sets
             l35_counters_and_results_must_be_there
             l36_no_increment_is_lost
+            l37_setcntr_wstatus_knows_each_task
+            l37_nopoll_wait_is_woken_by_the_increment
             l38_put_moves_three_counters
             l38_transfers_of_static_data_move_counters_too
             l38_long_transfers_need_no_progress_at_the_target
@@ -136,6 +161,13 @@ macro_rules! lapi_row_tests {
             l43_atomic_operations_return_the_old_value_or_whether_it_was_equal
             l44_atomic_operations_have_their_rules
             l45_atomic_operations_of_the_own_task_are_atomic_too
+            l46_putv_and_getv_move_places
+            l46_parts_of_several_transfers_do_not_mix
+            l46_amsendv_lets_the_target_name_the_places
+            l46_vectors_have_their_rules
+            l46_an_answer_that_does_not_suit_is_an_error_at_both_ends
+            l47_xfer_does_what_direct_calls_do
+            l48_lightweight_messages_have_a_limit
             l49_a_fence_waits_for_data_and_not_for_handlers
             l49_puts_and_gets_are_done_after_a_fence
             l51_gfence_is_a_fence_and_a_barrier
@@ -148,10 +180,13 @@ macro_rules! lapi_row_tests {
             l58_error_chk_reads_back
             l59_interrupt_mode_needs_no_calls
             l60_probe_makes_progress
+            l61_msgpoll_tells_what_is_done
             l62_header_handlers_may_not_call
             l63_purged_tasks_get_nothing_until_they_are_resumed
             l64_msg_string_knows_every_code
             l65_calls_may_come_from_several_threads
+            floods_from_every_task_and_from_handlers_end
+            lengths_around_what_travels_in_one_piece
             a_panic_of_a_header_handler_is_told_at_both_ends
         }
     };
@@ -169,6 +204,8 @@ macro_rules! lapi_row_tests {
         }
     };
 }
+
+pub use transfers::huge;
 
 /// The row whose name begins with `name`.
 pub fn row(name: &str) -> Option<(&'static str, Row)> {

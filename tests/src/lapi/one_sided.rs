@@ -13,39 +13,47 @@ use crate::watchdog;
 
 const LENGTHS: [usize; 9] = [1, 7, 8, 24, 200, 4096, 8 << 10, (8 << 10) + 1, 300_001];
 
-fn pattern(seed: usize, len: usize) -> Vec<u8> {
+pub(super) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 13 + seed * 5 + i / 251) as u8).collect()
 }
 
 /// Memory that other tasks write while this one looks.
-struct Shared(Box<[UnsafeCell<u8>]>);
+pub(super) struct Shared(Box<[UnsafeCell<u8>]>);
 
 impl Shared {
-    fn new(len: usize) -> Shared {
+    pub(super) fn new(len: usize) -> Shared {
         Shared((0..len).map(|_| UnsafeCell::new(0)).collect())
     }
 
-    fn address(&self) -> u64 {
+    pub(super) fn address(&self) -> u64 {
         self.0.as_ptr() as u64
     }
 
     /// The bytes, when nobody writes them.
-    fn bytes(&self) -> Vec<u8> {
+    pub(super) fn bytes(&self) -> Vec<u8> {
         // SAFETY: the row has waited for what writes them.
         self.0.iter().map(|byte| unsafe { *byte.get() }).collect()
     }
 }
 
-fn put(handle: Handle, to: usize, address: u64, data: &[u8], [target, origin, completion]: [*const Counter; 3]) -> i32 {
+pub(super) fn put(
+    handle: Handle,
+    to: usize,
+    address: u64,
+    data: &[u8],
+    [target, origin, completion]: [*const Counter; 3],
+) -> i32 {
     let (there, here, len) = (address as *mut c_void, data.as_ptr().cast(), data.len() as u64);
     // SAFETY: rows give memory of the target, and keep data and counters until the counters have moved.
     unsafe { raw::put(handle, to as u32, len, there, here, target, origin, completion) }
 }
 
 /// Runs `body` with a handle, the own number, and the next and the previous task.
-fn with(task: &Task, body: impl FnOnce(Handle, usize, usize, usize)) {
+pub(super) fn with(task: &Task, body: impl FnOnce(Handle, usize, usize, usize)) {
     let handle = task.init();
     let (me, n) = place(handle);
+    // Every task has its handlers.
+    gfence(handle);
     body(handle, me, (me + 1) % n, (me + n - 1) % n);
     gfence(handle);
     task.term(handle);

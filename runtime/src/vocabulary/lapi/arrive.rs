@@ -305,7 +305,7 @@ impl Domain {
             own::PART => {
                 let ([start, number, total], _) = words::<3>(header)?;
                 let name = Name { number, total };
-                // Nothing is stored for a get that was given up.
+                // Nothing is stored that was not asked for.
                 let (stored, role) =
                     if self.has_group(from, name) { (len as usize, Role::Part(name, len)) } else { (0, Role::Message) };
                 let landed = Landed { work: None, finish, running: None, role };

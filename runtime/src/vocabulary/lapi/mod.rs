@@ -19,9 +19,12 @@
 //! | L13 | the user header is valid until the header handler has returned, and, of a message that came with its data, until an inline completion handler has | |
 //! | L20, L21, L22, L24, L25, L26, L54 | what is refused, with nothing sent | [`codes`] |
 //! | L27, L49, L50, L51 | `Fence`, `Gfence`: two counts for each peer | [`raw::fence`], [`raw::gfence`] |
+//! | L29, L47, L48 | `Xfer`: the transfers above and below by one call, with functions in the place of origin counters; lightweight messages | [`raw::xfer`] |
 //! | L31, L32, L33, L34, L35, L36 | counters: `Waitcntr`, `Getcntr`, `Setcntr` | [`raw::waitcntr`], [`raw::getcntr`], [`raw::setcntr`] |
+//! | L37 | `Setcntr_wstatus`, and `Nopoll_wait`, which sleeps until the increment | [`raw::setcntr_wstatus`], [`raw::nopoll_wait`] |
 //! | L38, L39, L40, L41 | `Put`, `Get`: one-sided where the memory can be reached, else messages that the target serves when it makes progress | [`raw::put`], [`raw::get`] |
 //! | L42, L43, L44, L45 | `Rmw`, `Rmw64`: by the processor on mapped memory, else by the target when it makes progress | [`raw::rmw`], [`raw::rmw64`] |
+//! | L46 | `Amsendv`, `Putv`, `Getv`: lists, strided places, lists of different shapes | [`raw::amsendv`], [`raw::putv`], [`raw::getv`] |
 //! | L52 | `Address_init64` | [`raw::address_init`] |
 //! | L53 | `Addr_set`, `Addr_get` | [`raw::addr_set`], [`raw::addr_get`] |
 //! | L55, L56 | `Init`, `Term`, and `Init` again | [`raw::init`], [`raw::term`] |
@@ -29,12 +32,12 @@
 //! | L59 | interrupt mode, the default, and polling mode | [`raw::query::INTERRUPT_SET`] |
 //! | L60 | `Probe` | [`raw::probe`] |
 //! | L62 | a call in a header handler is [`codes::IN_HANDLER`], and nothing is sent | |
-//! | L63 | `Purge_totask`, `Resume_totask`; a `Waitcntr` goes on | [`raw::purge_totask`] |
+//! | L61 | `Msgpoll` | [`raw::msgpoll`] |
+//! | L63 | `Purge_totask`, `Resume_totask`; waits for counters end | [`raw::purge_totask`] |
 //! | L64 | `Msg_string` | [`raw::msg_string`] |
 //! | L65 | every call from any thread | one lock for each handle, which a thread that calls alone enters without locked instructions |
 //!
-//! Not there, nor are their calls: `Setcntr_wstatus` and `Nopoll_wait` (L37), vectors (L46), `Xfer` (L29, L47, L48),
-//! `Msgpoll` (L61), Fortran (L30).
+//! Not there: Fortran (L30), and the types of `Xfer` that have no row of their own: data described by a program, RDMA, multicast.
 //!
 //! # Progress
 //!
@@ -45,8 +48,8 @@
 //!
 //! Data of up to 8 KiB travels with the header; a message with 24 bytes of user header and data fits in a cache line. Longer data
 //! stays at its origin until the target fetches it to its place: from a task of the same node by a copy, if it is mapped
-//! static data, and by the kernel's cross-memory attach; by RDMA get over a network; and else by messages in pieces. What puts and gets do
-//! is told with [`raw::put`]. Where there is no room on the way to a target, what sends waits, and
+//! static data, and by the kernel's cross-memory attach; by RDMA get over a network; and else by messages in pieces. What puts and gets
+//! do is told with [`raw::put`]. Short parts of vectors travel packed. Where there is no room on the way to a target, what sends waits, and
 //! makes progress meanwhile, so tasks that flood each other go on.
 //!
 //! # Threads

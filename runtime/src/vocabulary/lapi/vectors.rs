@@ -6,6 +6,7 @@
 //! `Amsendv` tells its places to the target, and brings its data along if it is short; else the target asks for the parts when its
 //! header handler has named the places there.
 
+use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -27,6 +28,10 @@ use crate::message::Messages;
 pub(super) struct Group {
     /// Bytes.
     left: u64,
+    /// Of a group of this task: bytes that it has asked for, and the pieces that it has not. It asks for more when all that it has asked
+    /// for is in place: the other task keeps parts for which it has no room to send.
+    asked: u64,
+    rest: VecDeque<Piece>,
     then: Then,
 }
 
@@ -79,11 +84,22 @@ impl Domain {
         EAGER.min(self.world.engine().largest_message().saturating_sub(256))
     }
 
-    /// A number for a group whose parts come to this task.
-    fn own_group(&self, from: usize, total: u64, then: Then) -> Name {
+    /// A group of this task, whose parts come from task `from`.
+    fn own_group(&self, from: usize, total: u64, pieces: Pieces, then: Then) -> Name {
         let name = Name { number: self.next_number() << 1 | 1, total };
-        self.groups.borrow_mut().insert((from, name.number), Group { left: total, then });
+        let group = Group { left: total, asked: 0, rest: pieces.collect(), then };
+        self.groups.borrow_mut().insert((from, name.number), group);
         name
+    }
+
+    /// The next pieces of a group that this task asks for, as its message has them.
+    fn next_asked(&self, from: usize, name: Name) -> Vec<u8> {
+        let most = (self.room() / size_of::<Piece>()).max(1);
+        let mut groups = self.groups.borrow_mut();
+        let Some(group) = groups.get_mut(&(from, name.number)) else { return Vec::new() };
+        let count = most.min(group.rest.len());
+        group.asked += group.rest.iter().take(count).map(|piece| piece.2).sum::<u64>();
+        group.rest.drain(..count).flat_map(|(from, place, len)| [from, place, len]).flat_map(u64::to_ne_bytes).collect()
     }
 }
 
@@ -167,28 +183,17 @@ unsafe fn send_each(handle: Handle, parts: &Parts, pieces: Pieces, room: usize, 
     flush(&mut places, &mut data)
 }
 
-/// Asks task `to` for the parts of a group of this task.
+/// Asks task `to` for the next parts of a group of this task.
 ///
 /// # Errors
-/// As [`send`]. Parts may have been asked for then.
-fn ask_parts(handle: Handle, to: usize, name: Name, mut pieces: Pieces) -> Result<(), i32> {
-    let most = (port::enter(handle)?.room() / size_of::<Piece>()).max(1);
-    loop {
-        let asked: Vec<u8> = pieces
-            .by_ref()
-            .take(most)
-            .flat_map(|(from, place, len)| [from, place, len])
-            .flat_map(u64::to_ne_bytes)
-            .collect();
-        if asked.is_empty() {
-            return Ok(());
-        }
-        let asked = Arc::new(asked);
-        let header = [name.number, name.total];
-        let message = message(to, own::GETV, &header, &asked);
-        // SAFETY: no counters; `asked` is kept.
-        unsafe { send(handle, port::enter(handle)?, message, Some((asked, None)))? };
-    }
+/// As [`send`]. Then nothing was asked for.
+fn ask_parts(handle: Handle, to: usize, name: Name) -> Result<(), i32> {
+    let domain = port::enter(handle)?;
+    let asked = Arc::new(domain.next_asked(to, name));
+    let header = [name.number, name.total];
+    let message = message(to, own::GETV, &header, &asked);
+    // SAFETY: no counters; `asked` is kept.
+    unsafe { send(handle, domain, message, Some((asked, None))) }
 }
 
 fn code(outcome: Result<(), i32>) -> i32 {
@@ -313,11 +318,10 @@ pub(super) unsafe fn get_vectors(
         return unsafe { one_sided::get(handle, nothing, target as usize, event) };
     }
     domain.unanswered.set(domain.unanswered.get() + 1);
-    let name = domain.own_group(task, total, Then::Get(event, target));
+    let name = domain.own_group(task, total, from.pieces(to), Then::Get(event, target));
     drop(domain);
-    ask_parts(handle, task, name, from.pieces(to)).inspect_err(|_| {
+    ask_parts(handle, task, name).inspect_err(|_| {
         if let Ok(domain) = port::enter(handle) {
-            // Parts that were asked for find no group, and are dropped.
             domain.groups.borrow_mut().remove(&(task, name.number));
             domain.unanswered.set(domain.unanswered.get() - 1);
         }
@@ -482,7 +486,7 @@ impl Domain {
         Some(())
     }
 
-    /// Whether parts of a group may be stored: the sender's groups, and those of this task that it has not given up.
+    /// Whether parts of a group may be stored: the sender's groups, and those of this task.
     pub(super) fn has_group(&self, from: usize, name: Name) -> bool {
         !name.is_receivers() || self.groups.borrow().contains_key(&(from, name.number))
     }
@@ -492,11 +496,21 @@ impl Domain {
         let (from, key) = (finish.from, (finish.from, name.number));
         let mut groups = self.groups.borrow_mut();
         if !name.is_receivers() {
-            groups.entry(key).or_insert_with(|| Group { left: name.total, then: Then::Finish(finish) });
+            groups.entry(key).or_insert_with(|| Group {
+                left: name.total,
+                asked: 0,
+                rest: VecDeque::new(),
+                then: Then::Finish(finish),
+            });
         }
         let Some(group) = groups.get_mut(&key) else { return };
         group.left = group.left.saturating_sub(len);
         if group.left != 0 {
+            let is_next = name.is_receivers() && name.total - group.left == group.asked;
+            drop(groups);
+            if is_next {
+                self.ask_more(from, name);
+            }
             return;
         }
         let group = groups.remove(&key).expect("just found");
@@ -520,6 +534,13 @@ impl Domain {
                 self.tell(from, kind::FREED, &[event, 1]);
                 self.vector_landed(arrived);
             }
+        }
+    }
+
+    /// Asks for the next parts from inside a poll: the message is kept if there is no room.
+    fn ask_more(&self, from: usize, name: Name) {
+        if let Err(code) = ask_parts(self.handle, from, name) {
+            self.fault(code, from);
         }
     }
 
@@ -614,10 +635,8 @@ impl Domain {
             self.vector_landed(arrived);
             return Some(());
         }
-        let name = self.own_group(from, total, Then::Message(arrived, event));
-        if let Err(code) = ask_parts(self.handle, from, name, pieces) {
-            self.fault(code, from);
-        }
+        let name = self.own_group(from, total, pieces, Then::Message(arrived, event));
+        self.ask_more(from, name);
         Some(())
     }
 }

@@ -1,0 +1,672 @@
+//! A seeded random mix of all calls, from several threads of each task: nothing is lost, nothing comes twice, no byte is wrong.
+//!
+//! Every message has a number of its own. Sender and receiver add up counts and hashes of the numbers, for each pair of tasks; in the end
+//! of each round all tasks exchange the sums and compare them. The sums go on from round to round, so what comes late, once too often, is
+//! found too.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bellwether_runtime::Builder;
+use bellwether_runtime::vocabulary::lapi::raw::{
+    self, CompletionHandler, Handle, ReturnInfo, Vector, rmw_op, transfer,
+};
+use bellwether_runtime::vocabulary::lapi::{Answer, Counter, HandlerContext, Landed, Lapi, codes};
+
+use super::one_sided::Shared;
+use super::{all, gfence, ok, wait};
+use crate::watchdog;
+
+/// How long a mix goes on.
+#[derive(Debug, Clone, Copy)]
+pub enum Until {
+    /// So many rounds.
+    Rounds(usize),
+    /// The first round that ends after so long.
+    Time(Duration),
+}
+
+/// Threads of each task that call.
+const WORKERS: usize = 2;
+/// Bytes of the memory that one worker uses at each task.
+const SLOT: usize = 300_000;
+
+fn mixed(mut x: u64) -> u64 {
+    x = (x ^ (x >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+    x = (x ^ (x >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
+    x ^ (x >> 33)
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mixed(self.0)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    fn chance(&mut self, one_of: usize) -> bool {
+        self.below(one_of) == 0
+    }
+
+    /// Mostly short, sometimes around 8 KiB, seldom long.
+    fn len(&mut self, most: usize) -> usize {
+        let len = match self.below(20) {
+            0..=9 => self.below(40),
+            10..=14 => self.below(1000),
+            15 | 16 => 8192 - 64 + self.below(128),
+            17 | 18 => self.below(60_000),
+            _ => self.below(SLOT),
+        };
+        len.min(most)
+    }
+}
+
+/// The data of a message: any part of it tells where it belongs.
+fn data(id: u64, len: usize) -> Vec<u8> {
+    (0..len.div_ceil(8)).flat_map(|i| mixed(id ^ (i as u64) << 40).to_ne_bytes()).take(len).collect()
+}
+
+/// Count and hash of numbers.
+#[derive(Default)]
+struct Sum([AtomicU64; 2]);
+
+impl Sum {
+    fn add(&self, id: u64) {
+        self.0[0].fetch_add(1, Ordering::Relaxed);
+        self.0[1].fetch_add(mixed(id), Ordering::Relaxed);
+    }
+
+    fn value(&self) -> [u64; 2] {
+        self.0.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+}
+
+/// What a task counts.
+struct State {
+    n: usize,
+    /// Messages by their source, and answers.
+    came: Box<[Sum]>,
+    answers: Box<[Sum]>,
+    /// What was sent to each task, and which answers it owes.
+    sent: Box<[Sum]>,
+    owed: Box<[Sum]>,
+    /// Increments of each task's target counter, and additions to its words.
+    targets: Box<[Sum]>,
+    added: Box<[Sum]>,
+    wrong: Mutex<Vec<String>>,
+    turns: AtomicU64,
+}
+
+static STATES: Mutex<Option<HashMap<Handle, Arc<State>>>> = Mutex::new(None);
+
+fn state(handle: Handle) -> Arc<State> {
+    Arc::clone(&super::handlers::locked(&STATES).as_ref().expect("set")[&handle])
+}
+
+impl State {
+    fn new(n: usize) -> State {
+        let sums = || (0..n).map(|_| Sum::default()).collect();
+        State {
+            n,
+            came: sums(),
+            answers: sums(),
+            sent: sums(),
+            owed: sums(),
+            targets: sums(),
+            added: sums(),
+            wrong: Mutex::default(),
+            turns: AtomicU64::new(0),
+        }
+    }
+
+    fn arrived(&self, from: usize, header: Header, bytes: &[u8]) {
+        self.check("a message", header.id, bytes, header.len as usize);
+        self.came[from].add(header.id);
+    }
+
+    fn check(&self, what: &str, id: u64, bytes: &[u8], len: usize) {
+        if bytes != data(id, len) {
+            let why = format!("{what} of {len} bytes, {} came, number {id:#x}", bytes.len());
+            super::handlers::locked(&self.wrong).push(why);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Header {
+    mode: u32,
+    len: u32,
+    id: u64,
+}
+
+const IN_PLACE: u32 = 1;
+const INLINE: u32 = 4;
+const LOCAL: u32 = 8;
+const ANSWER: u32 = 16;
+const MAY_DROP: u32 = 32;
+
+/// Indexes of handlers, the same at every task.
+const TAKE: usize = 2;
+const TAKE_ANSWER: usize = 3;
+const TAKE_VECTOR: usize = 4;
+const CLOSURE: usize = 20;
+
+/// A message whose data is on its way.
+struct Pending {
+    header: Header,
+    from: usize,
+    memory: Vec<u8>,
+    /// Of a vector message, and its lists.
+    vector: Option<(Vector, Vec<u64>, Vec<u64>)>,
+}
+
+unsafe extern "C-unwind" fn take(
+    handle: *mut Handle,
+    uhdr: *mut c_void,
+    _: *mut u32,
+    msg_len: *mut u64,
+    then: *mut Option<CompletionHandler>,
+    parameter: *mut *mut c_void,
+) -> *mut c_void {
+    // SAFETY: what LAPI passes is valid, and every user header here is a `Header`.
+    let (state, header, info) =
+        unsafe { (state(*handle), uhdr.cast::<Header>().read(), &mut *msg_len.cast::<ReturnInfo>()) };
+    let (len, from) = (info.msg_len as usize, info.src as usize);
+    if header.mode & MAY_DROP != 0 && state.turns.fetch_add(1, Ordering::Relaxed) % 3 == 0 {
+        info.ctl_flags = raw::DROP_PKT;
+        return null_mut();
+    }
+    if header.mode & IN_PLACE != 0 && !info.udata_one_pkt_ptr.is_null() {
+        // SAFETY: so many bytes of data.
+        state.arrived(from, header, unsafe { std::slice::from_raw_parts(info.udata_one_pkt_ptr.cast(), len) });
+        info.ctl_flags = raw::BURY_MSG;
+        return null_mut();
+    }
+    let mut memory = vec![0; len];
+    let start = memory.as_mut_ptr();
+    info.ret_flags = match header.mode {
+        mode if mode & LOCAL != 0 => raw::LOCAL_STATE,
+        mode if mode & INLINE != 0 => raw::SEND_REPLY,
+        _ => raw::NORMAL,
+    };
+    // SAFETY: as above.
+    unsafe {
+        *then = Some(done);
+        *parameter = Box::into_raw(Box::new(Pending { header, from, memory, vector: None })).cast();
+    }
+    start.cast()
+}
+
+unsafe extern "C-unwind" fn done(handle: *mut Handle, parameter: *mut c_void) {
+    // SAFETY: what a header handler gave, once.
+    let (handle, own) = unsafe { (*handle, *Box::from_raw(parameter.cast::<Pending>())) };
+    let Pending { header, from, memory, .. } = own;
+    state(handle).arrived(from, header, &memory);
+    if header.mode & ANSWER != 0 {
+        let (uhdr, none) = (Header { mode: 0, len: 0, ..header }, null());
+        // SAFETY: a header, which is copied, and no data.
+        let code = unsafe {
+            let (start, len) = (std::ptr::from_ref(&uhdr).cast(), size_of::<Header>() as u32);
+            raw::amsend(handle, from as u32, index(TAKE_ANSWER), start, len, null(), 0, none, none, none)
+        };
+        ok(code, "an answer");
+    }
+}
+
+unsafe extern "C-unwind" fn take_answer(
+    handle: *mut Handle,
+    uhdr: *mut c_void,
+    _: *mut u32,
+    msg_len: *mut u64,
+    _: *mut Option<CompletionHandler>,
+    _: *mut *mut c_void,
+) -> *mut c_void {
+    // SAFETY: as of `take`.
+    let (state, header, info) =
+        unsafe { (state(*handle), uhdr.cast::<Header>().read(), &*msg_len.cast::<ReturnInfo>()) };
+    state.answers[info.src as usize].add(header.id);
+    null_mut()
+}
+
+unsafe extern "C-unwind" fn take_vector(
+    _: *mut Handle,
+    uhdr: *mut c_void,
+    _: *mut u32,
+    lens: *mut u64,
+    then: *mut Option<CompletionHandler>,
+    parameter: *mut *mut c_void,
+) -> *mut Vector {
+    // SAFETY: what LAPI passes is valid; the header tells the source and how many places there are.
+    let (header, lens) = unsafe {
+        let header = uhdr.cast::<Header>().read();
+        (header, std::slice::from_raw_parts(lens, (header.mode >> 16) as usize))
+    };
+    let total: u64 = lens.iter().sum();
+    let mut memory = vec![0u8; total as usize];
+    let start = memory.as_mut_ptr() as u64;
+    // Other pieces than the origin's.
+    let cut = mixed(header.id) % (total + 1);
+    let (info, lens) = (vec![start, start + cut], vec![cut, total - cut]);
+    let from = (header.id >> 56) as usize;
+    let mut own = Box::new(Pending { header, from, memory, vector: None });
+    let vector = own.vector.insert((
+        Vector { vec_type: raw::GEN_GENERIC, num_vecs: 2, info: null_mut(), len: null_mut() },
+        info,
+        lens,
+    ));
+    (vector.0.info, vector.0.len) = (vector.1.as_mut_ptr().cast(), vector.2.as_mut_ptr());
+    let answer = &raw mut vector.0;
+    // SAFETY: as above. The vector stays until the completion handler runs.
+    unsafe {
+        *then = Some(done);
+        *parameter = Box::into_raw(own).cast();
+    }
+    answer
+}
+
+fn index(number: usize) -> *const c_void {
+    std::ptr::without_provenance(number)
+}
+
+unsafe extern "C-unwind" fn sent(_: *mut Handle, parameter: *mut c_void, _: *mut raw::SendInfo) {
+    // SAFETY: a worker's counter.
+    unsafe { &*parameter.cast::<Counter>() }.increment();
+}
+
+/// What every task knows of the others: addresses.
+struct Tables {
+    slots: Vec<u64>,
+    targets: Vec<u64>,
+    words: Vec<u64>,
+}
+
+struct Worker<'a> {
+    handle: Handle,
+    me: usize,
+    number: usize,
+    state: &'a State,
+    tables: &'a Tables,
+    random: Random,
+    serial: u64,
+    /// The longest data.
+    most: usize,
+    origin: Counter,
+    completion: Counter,
+    kept: Vec<Vec<u8>>,
+    expected: [i32; 2],
+    fences: bool,
+}
+
+impl Worker<'_> {
+    fn id(&mut self) -> u64 {
+        self.serial += 1;
+        (self.me as u64) << 56 | (self.number as u64) << 48 | self.serial
+    }
+
+    /// A random choice of counters: the target's, ours, and whether a fence has to free the source.
+    fn counters(&mut self, to: usize) -> [*const Counter; 3] {
+        let mut chosen = [null(); 3];
+        if self.random.chance(2) {
+            chosen[0] = self.tables.targets[to] as *const Counter;
+            self.state.targets[to].add(0);
+        }
+        if self.random.chance(2) {
+            chosen[1] = &self.origin;
+            self.expected[0] += 1;
+        } else {
+            self.fences = true;
+        }
+        if self.random.chance(2) {
+            chosen[2] = &self.completion;
+            self.expected[1] += 1;
+        }
+        chosen
+    }
+
+    /// Where this worker may write at another task.
+    fn slot(&self, to: usize) -> u64 {
+        self.tables.slots[to] + (SLOT * (self.me * WORKERS + self.number)) as u64
+    }
+
+    fn message(&mut self, to: usize) {
+        let (id, len) = (self.id(), self.random.len(self.most));
+        let kind = self.random.below(8);
+        let mode = match kind {
+            0 => IN_PLACE,
+            1 | 2 => LOCAL,
+            3 => INLINE | ANSWER,
+            4 => ANSWER,
+            5 => INLINE | MAY_DROP,
+            _ => 0,
+        };
+        let closure = kind == 7;
+        let header = Header { mode: mode | if closure { ANSWER } else { 0 }, len: len as u32, id };
+        self.state.sent[to].add(id);
+        if header.mode & ANSWER != 0 {
+            self.state.owed[to].add(id);
+        }
+        let bytes = data(id, len);
+        let (uhdr, uhdr_len) = (std::ptr::from_ref(&header), size_of::<Header>() as u32);
+        let [target, origin, completion] = self.counters(to);
+        let handler = if closure { CLOSURE } else { TAKE };
+        let code = if self.random.chance(4) {
+            let shdlr: Option<raw::SendHandler> = if origin.is_null() { None } else { Some(sent) };
+            let what = transfer::Am {
+                kind: transfer::AM,
+                flags: 0,
+                tgt: to as u32,
+                hdr_hdl: handler as i64,
+                uhdr_len,
+                uhdr: uhdr.cast_mut().cast(),
+                udata: bytes.as_ptr().cast_mut().cast(),
+                udata_len: len as u64,
+                shdlr,
+                sinfo: origin.cast_mut().cast(),
+                tgt_cntr: target as i64,
+                org_cntr: null_mut(),
+                cmpl_cntr: completion.cast_mut(),
+            };
+            // SAFETY: all is kept until it is done.
+            unsafe { raw::xfer(self.handle, std::ptr::from_ref(&what).cast()) }
+        } else {
+            let (start, len) = (bytes.as_ptr().cast(), len as u64);
+            // SAFETY: as above.
+            unsafe {
+                let (to, handler) = (to as u32, index(handler));
+                raw::amsend(self.handle, to, handler, uhdr.cast(), uhdr_len, start, len, target, origin, completion)
+            }
+        };
+        ok(code, "a message");
+        self.kept.push(bytes);
+    }
+
+    fn lightweight(&mut self, to: usize) {
+        let (id, len) = (self.id(), self.random.below(113));
+        let header = Header { mode: IN_PLACE, len: len as u32, id };
+        self.state.sent[to].add(id);
+        let bytes = data(id, len);
+        let what = transfer::Am {
+            kind: transfer::AM_LW,
+            flags: 0,
+            tgt: to as u32,
+            hdr_hdl: TAKE as i64,
+            uhdr_len: size_of::<Header>() as u32,
+            uhdr: std::ptr::from_ref(&header).cast_mut().cast(),
+            udata: bytes.as_ptr().cast_mut().cast(),
+            udata_len: len as u64,
+            shdlr: None,
+            sinfo: null_mut(),
+            tgt_cntr: 0,
+            org_cntr: null_mut(),
+            cmpl_cntr: null_mut(),
+        };
+        // SAFETY: it is copied.
+        ok(unsafe { raw::xfer(self.handle, std::ptr::from_ref(&what).cast()) }, "a lightweight message");
+    }
+
+    /// Cuts `len` bytes at `start` into a few places.
+    fn cut(&mut self, start: u64, len: usize) -> (Vec<u64>, Vec<u64>) {
+        let mut ends: Vec<usize> = (0..self.random.below(6)).map(|_| self.random.below(len + 1)).collect();
+        ends.push(len);
+        ends.sort_unstable();
+        let begins: Vec<usize> = std::iter::once(0).chain(ends.iter().copied()).take(ends.len()).collect();
+        let info = begins.iter().map(|begin| start + *begin as u64).collect();
+        (info, begins.iter().zip(&ends).map(|(begin, end)| (end - begin) as u64).collect())
+    }
+
+    fn vector(&mut self, to: usize) {
+        let (id, len) = (self.id(), self.random.len(self.most));
+        let bytes = data(id, len);
+        let (mut info, mut lens) = self.cut(bytes.as_ptr() as u64, len);
+        let header = Header { mode: (info.len() as u32) << 16, len: len as u32, id };
+        self.state.sent[to].add(id);
+        let [target, origin, completion] = self.counters(to);
+        let vector = Vector {
+            vec_type: raw::GEN_GENERIC,
+            num_vecs: info.len() as u32,
+            info: info.as_mut_ptr().cast(),
+            len: lens.as_mut_ptr(),
+        };
+        // SAFETY: the data is kept; the description is this call's.
+        let code = unsafe {
+            let (uhdr, len) = (std::ptr::from_ref(&header).cast(), size_of::<Header>() as u32);
+            raw::amsendv(self.handle, to as u32, index(TAKE_VECTOR), uhdr, len, &vector, target, origin, completion)
+        };
+        ok(code, "a vector message");
+        self.kept.push(bytes);
+    }
+
+    /// Writes to the own slot at a task, in one of two ways, and reads it back in one of two.
+    fn put_and_get(&mut self, to: usize) {
+        let (id, len) = (self.id(), self.random.len(self.most));
+        let (bytes, slot) = (data(id, len), self.slot(to));
+        let back = Shared::new(len);
+        let (done, moved) = (Counter::new(), Counter::new());
+        let both = |own: u64, there: u64, worker: &mut Self| [worker.cut(own, len), worker.cut(there, len)];
+        let vectors = |parts: &mut [(Vec<u64>, Vec<u64>); 2]| {
+            parts.each_mut().map(|(info, lens)| Vector {
+                vec_type: raw::GEN_GENERIC,
+                num_vecs: info.len() as u32,
+                info: info.as_mut_ptr().cast(),
+                len: lens.as_mut_ptr(),
+            })
+        };
+        let target = self.tables.targets[to] as *const Counter;
+        self.state.targets[to].add(0);
+        // SAFETY: the slot is this worker's; all else stays until the waits have ended.
+        let code = unsafe {
+            if self.random.chance(2) {
+                let mut parts = both(bytes.as_ptr() as u64, slot, self);
+                let [own, there] = vectors(&mut parts);
+                raw::putv(self.handle, to as u32, &there, &own, target, null(), &done)
+            } else {
+                let (start, there) = (bytes.as_ptr().cast(), slot as *mut c_void);
+                raw::put(self.handle, to as u32, len as u64, there, start, target, null(), &done)
+            }
+        };
+        ok(code, "a put");
+        wait(self.handle, &done, 1, "a put of the mix");
+        // SAFETY: as above.
+        let code = unsafe {
+            if self.random.chance(2) {
+                let mut parts = both(back.address(), slot, self);
+                let [own, there] = vectors(&mut parts);
+                raw::getv(self.handle, to as u32, &there, &own, null(), &moved)
+            } else {
+                let (start, there) = (back.address() as *mut c_void, slot as *const c_void);
+                raw::get(self.handle, to as u32, len as u64, there, start, null(), &moved)
+            }
+        };
+        ok(code, "a get");
+        wait(self.handle, &moved, 1, "a get of the mix");
+        self.state.check("a put and get", id, &back.bytes(), len);
+        assert_eq!((done.value(), moved.value()), (0, 0), "once");
+    }
+
+    fn change(&mut self, to: usize) {
+        self.state.added[to].add(0);
+        let (word, one, short) = (self.tables.words[to], 1i64, 1i32);
+        self.expected[0] += 1;
+        let origin = &raw const self.origin;
+        // SAFETY: words of task `to`, which are changed by these operations only; no result is asked for.
+        let code = unsafe {
+            if self.random.chance(2) {
+                raw::rmw64(self.handle, rmw_op::FETCH_AND_ADD, to as u32, word as *mut i64, &one, null_mut(), origin)
+            } else {
+                let word = (word + 8) as *mut i32;
+                raw::rmw(self.handle, rmw_op::FETCH_AND_ADD, to as u32, word, &short, null_mut(), origin)
+            }
+        };
+        ok(code, "an atomic operation");
+    }
+
+    /// Waits until what was sent has let go of its sources.
+    fn settle(&mut self) {
+        let [origin, completion] = std::mem::take(&mut self.expected);
+        assert_eq!(wait(self.handle, &self.origin, origin, "sources of the mix"), 0, "once each");
+        assert_eq!(wait(self.handle, &self.completion, completion, "completions of the mix"), 0, "once each");
+        if std::mem::take(&mut self.fences) {
+            ok(raw::fence(self.handle), "fence");
+        }
+        self.kept.clear();
+    }
+
+    fn run(&mut self, calls: usize) {
+        for _ in 0..calls {
+            let to = self.random.below(self.state.n);
+            match self.random.below(16) {
+                0..=6 => self.message(to),
+                7 => self.lightweight(to),
+                8 | 9 => self.vector(to),
+                10 | 11 => self.put_and_get(to),
+                12 | 13 => self.change(to),
+                14 => {
+                    let mut info = raw::MsgInfo::default();
+                    let mut value = 0;
+                    // SAFETY: valid places.
+                    unsafe {
+                        ok(raw::msgpoll(self.handle, 3, &mut info), "msgpoll");
+                        ok(raw::getcntr(self.handle, &self.origin, &mut value), "getcntr");
+                    }
+                    ok(raw::probe(self.handle), "probe");
+                }
+                _ => ok(raw::fence(self.handle), "fence"),
+            }
+            if self.random.chance(16) {
+                self.settle();
+            }
+        }
+        self.settle();
+    }
+}
+
+/// Runs the mix as one task of the job that `builder` describes. The data of messages has up to `most` bytes. Returns rounds, and messages
+/// that came to this task.
+pub fn run(builder: Builder, seed: u64, until: Until, most: usize, virtual_time: bool) -> (usize, u64) {
+    let lapi = Lapi::start(builder).expect("starts");
+    let (handle, me, n) = (lapi.handle(), lapi.rank(), lapi.size());
+    let state = Arc::new(State::new(n));
+    super::handlers::locked(&STATES).get_or_insert_default().insert(handle, Arc::clone(&state));
+    for (index, handler) in
+        [(TAKE, take as *const ()), (TAKE_ANSWER, take_answer as *const ()), (TAKE_VECTOR, take_vector as *const ())]
+    {
+        // SAFETY: handlers of this module.
+        ok(unsafe { raw::addr_set(handle, handler as usize, index as i32) }, "addr_set");
+    }
+    let own = Arc::clone(&state);
+    let closure = lapi.handler(CLOSURE, move |_, announced| {
+        // SAFETY: every user header here is a `Header`.
+        let header = unsafe { announced.header().as_ptr().cast::<Header>().read_unaligned() };
+        let own = Arc::clone(&own);
+        let then = move |context: &HandlerContext<'_>, landed: Landed| {
+            let (from, uhdr) = (landed.from(), landed.header().to_vec());
+            own.arrived(from, header, &landed.into_vec());
+            context.send(from, TAKE_ANSWER, &uhdr, &[]).expect("an answer");
+        };
+        let answer = Answer::vec(Vec::new());
+        if header.id % 2 == 0 { answer.then(then) } else { answer.then_inline(then) }
+    });
+    closure.expect("an index of the table");
+    let slots = Shared::new(SLOT * WORKERS * n);
+    let target = Counter::new();
+    // Eight bytes, and four.
+    let words = [const { AtomicU64::new(0) }; 2];
+    let tables = Tables {
+        slots: all(handle, slots.address()),
+        targets: all(handle, target.address() as u64),
+        words: all(handle, words.as_ptr() as u64),
+    };
+    let workers = if virtual_time { 1 } else { WORKERS };
+    let mut serials = vec![0; workers];
+    let began = Instant::now();
+    let mut rounds = 0;
+    let mut messages;
+    loop {
+        let run = |number: usize, serial: &mut u64| {
+            let seed = mixed(seed ^ mixed((rounds * 1000 + me * 10 + number) as u64));
+            let mut worker = Worker {
+                handle,
+                me,
+                number,
+                state: &state,
+                tables: &tables,
+                random: Random(seed),
+                serial: *serial,
+                most,
+                origin: Counter::new(),
+                completion: Counter::new(),
+                kept: Vec::new(),
+                expected: [0; 2],
+                fences: false,
+            };
+            worker.run(if virtual_time { 30 } else { 200 });
+            *serial = worker.serial;
+        };
+        if virtual_time {
+            run(0, &mut serials[0]);
+        } else {
+            std::thread::scope(|scope| {
+                for (number, serial) in serials.iter_mut().enumerate() {
+                    scope.spawn(move || run(number, serial));
+                }
+            });
+        }
+        gfence(handle);
+        // The sums that concern this task, from each.
+        let table = |mine: &dyn Fn(usize) -> u64| -> Vec<u64> {
+            let tables: Vec<_> = (0..n).map(|to| all(handle, mine(to))).collect();
+            tables[me].clone()
+        };
+        let of = |sums: &[Sum]| -> Vec<[u64; 2]> {
+            let (counts, hashes) = (table(&|to| sums[to].value()[0]), table(&|to| sums[to].value()[1]));
+            counts.into_iter().zip(hashes).map(|(count, hash)| [count, hash]).collect()
+        };
+        let (expected, increments, added) = (of(&state.sent), of(&state.targets), of(&state.added));
+        // A gfence waits for data, and not for handlers.
+        loop {
+            let came: Vec<_> = state.came.iter().map(Sum::value).collect();
+            let answers: Vec<_> = state.answers.iter().map(Sum::value).collect();
+            let owed: Vec<_> = state.owed.iter().map(Sum::value).collect();
+            let moved = target.value() as u64;
+            let moves: u64 = increments.iter().map(|sum| sum[0]).sum();
+            watchdog::at(format!(
+                "mix, round {rounds}: {came:?} of {expected:?}, answers {answers:?} of {owed:?}, {moved} of {moves}"
+            ));
+            let over = |now: &[[u64; 2]], end: &[[u64; 2]]| now.iter().zip(end).any(|(now, end)| now[0] > end[0]);
+            assert!(!over(&came, &expected) && !over(&answers, &owed) && moved <= moves, "something came twice");
+            let done = came == expected && answers == owed && moved == moves;
+            let wrong = super::handlers::locked(&state.wrong).clone();
+            assert!(wrong.is_empty(), "seed {seed}, round {rounds}: {wrong:?}");
+            if all(handle, done.into()).iter().all(|done| *done == 1) {
+                messages = came.iter().map(|sum| sum[0]).sum();
+                break;
+            }
+        }
+        let total: u64 = words[0].load(Ordering::Relaxed) + words[1].load(Ordering::Relaxed);
+        assert_eq!(total, added.iter().map(|sum| sum[0]).sum::<u64>(), "seed {seed}, round {rounds}: additions");
+        rounds += 1;
+        let over = match until {
+            Until::Rounds(most) => rounds >= most,
+            Until::Time(limit) => began.elapsed() >= limit,
+        };
+        // Task 0 decides.
+        if all(handle, over.into())[0] == 1 {
+            break;
+        }
+    }
+    assert_eq!(codes::SUCCESS, raw::gfence(handle));
+    super::handlers::locked(&STATES).get_or_insert_default().remove(&handle);
+    lapi.finish().expect("finishes");
+    (rounds, messages)
+}
