@@ -3,7 +3,10 @@
 //! | module | header |
 //! | --- | --- |
 //! | [`cheetah`] | `cheetah.h` |
+//! | [`matching`], [`controllers`] | `Cheetah/Cheetah.h`, whose templates call these functions |
 //! | [`fault`] | codes and texts of errors; no panic leaves the library |
 
 pub mod cheetah;
+pub mod controllers;
 pub mod fault;
+pub mod matching;

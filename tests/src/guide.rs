@@ -16,6 +16,7 @@ pages! {
     testing: "testing";
     from_mpi: "from-mpi";
     from_openshmem: "from-openshmem";
+    from_cheetah: "from-cheetah";
     from_upcxx: "from-upcxx";
     from_lamellar: "from-lamellar";
 }
