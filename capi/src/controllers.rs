@@ -67,7 +67,8 @@ pub extern "C" fn cheetah_controller_close(unwinding: c_int) -> c_int {
         let left = REFERENCES.get().saturating_sub(1);
         REFERENCES.set(left);
         if left == 0 && !is_of_c() && unwinding == 0 && is_up() {
-            finalize("Cheetah::Controller")?;
+            // A destructor cannot tell.
+            finalize("Cheetah::Controller").inspect_err(|fault| eprintln!("~Controller: {}", fault.text()))?;
         }
         Ok(0)
     })
