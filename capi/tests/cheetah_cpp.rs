@@ -123,6 +123,17 @@ fn an_exception_that_leaves_a_handler_ends_the_job_with_its_text() {
     }
 }
 
+/// Nor does a context that an exception ends wait for the others in a destructor, or one that exits with a failure.
+#[test]
+fn c28_a_context_that_fails_does_not_finalise() {
+    let program = rows();
+    let done = program.launched(2, &["unwound", "DIRECTORY"]);
+    assert!(done.stderr.contains("rank 0") && done.stderr.contains("exit 3"), "{done:#?}");
+    // It exits while its static controller is valid, and the others are in a barrier.
+    let done = program.launched(2, &["fails", "DIRECTORY"]);
+    assert!(done.stderr.contains("exit 5") && !done.stderr.contains("~Controller"), "{done:#?}");
+}
+
 #[test]
 fn c41_the_header_compiles_as_each_standard_without_a_warning() {
     for compiler in ["g++", "clang++"] {

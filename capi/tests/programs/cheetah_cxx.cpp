@@ -1033,6 +1033,20 @@ static void exceptions(const std::string &how) {
     std::puts("the exception has ended nothing");
 }
 
+// An exception unwinds the last controller of context 0, which waits for nobody.
+static int unwound() {
+    try {
+        const Controller last(controller);
+        controller = Controller();
+        if (me == 0)
+            throw 1;
+        last.barrier();
+    } catch (int) {
+        return 3;
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
     if (argc >= 2)
         row = argv[1];
@@ -1077,7 +1091,11 @@ int main(int argc, char **argv) {
             exceptions(name);
         else if (name == "static")
             global = controller;
-        else
+        else if (name == "unwound")
+            return unwound();
+        else if (name == "fails" && me == 0)
+            std::exit(5);
+        else if (name != "fails")
             CHECK(!"a row that there is");
         controller.barrier();
         delete matching;

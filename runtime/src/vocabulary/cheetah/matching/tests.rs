@@ -157,6 +157,7 @@ fn a_send_never_waits_for_its_receiver() {
             let sent = AtomicI32::new(0);
             let done = Threads::new(2).settings(settings).deadline(Duration::from_secs(60)).build(|builder| {
                 let controller = Controller::setup_with(builder).expect("set up");
+                let nothing = controller.register_function(|_, _, _, _| {}).expect("registered");
                 let matching = MatchingHandler::new(&controller).expect("both");
                 let seen = Rc::new(Cell::new(0));
                 if controller.mycontext().expect("valid") == 0 {
@@ -167,11 +168,9 @@ fn a_send_never_waits_for_its_receiver() {
                         }
                     }
                     // What is kept takes no room from others: this would wait for the receiver.
-                    let nothing = controller.register_function(|_, _, _, _| {}).expect("registered");
                     controller.ainvoke(1, nothing, &[1; 100], None).expect("ainvoke");
                     sent.store(1, Ordering::Release);
                 } else {
-                    controller.register_function(|_, _, _, _| {}).expect("registered");
                     while sent.load(Ordering::Acquire) == 0 {
                         std::thread::yield_now();
                     }
