@@ -6,10 +6,17 @@ use std::ptr;
 use bellwether_runtime::vocabulary::cheetah::{MatchingHandler, RawRequest, Value};
 
 use crate::cheetah::{argument, context, is_here, valid};
-use crate::fault::{Fault, guard};
+use crate::fault::{Code, Fault, guard};
 
 /// Counts of what waits are at most this; more would be no `int`.
 const MOST: usize = c_int::MAX as usize;
+
+/// A context's number. That there is such a context, the runtime checks.
+#[inline]
+fn number(call: &'static str, context: c_int) -> Result<usize, Fault> {
+    usize::try_from(context)
+        .map_err(|_| Fault::new(Code::Context, format!("{call}: there is no context {context}; contexts go from 0")))
+}
 
 /// A handler object, for a call of the thread that set up.
 ///
@@ -68,7 +75,7 @@ pub unsafe extern "C" fn cheetah_matching_send(
         const CALL: &str = "Cheetah::MatchingHandler::send";
         // SAFETY: the caller's.
         let handler = unsafe { object(CALL, handler) }?;
-        let to = context(CALL, valid(CALL)?, to)?;
+        let to = number(CALL, to)?;
         let bytes: &[u8] = match len {
             0 => &[],
             // SAFETY: valid for reading, by the caller.
@@ -124,7 +131,7 @@ pub unsafe extern "C" fn cheetah_matching_send_buffer(
         let value = unsafe { Box::from_raw(buffer.cast::<Value>()) };
         // SAFETY: the caller's.
         let handler = unsafe { object(CALL, handler) }?;
-        let to = context(CALL, valid(CALL)?, to)?;
+        let to = number(CALL, to)?;
         // SAFETY: all bytes are written, by the caller.
         unsafe { handler.send_value(to, tag, *value) }?;
         Ok(0)
@@ -151,7 +158,7 @@ pub unsafe extern "C" fn cheetah_matching_request(
         let request = unsafe { RawRequest::new(argument, run, give_up) };
         // SAFETY: the caller's.
         let handler = unsafe { object(CALL, handler) }?;
-        let from = context(CALL, valid(CALL)?, from)?;
+        let from = number(CALL, from)?;
         handler.request_raw(from, tag, request)?;
         Ok(0)
     })
