@@ -54,7 +54,8 @@ extern "C" {
 /*
  * A function that another context calls. `who` is the calling context, `id` the function's number. `buffer` holds `length`
  * bytes, is aligned to 8 bytes, belongs to the library, and is freed when the handler returns. A handler may put, get, invoke
- * and poll, but not wait or enter a barrier. It must return: neither longjmp nor a C++ exception may leave it.
+ * and poll, but not wait or enter a barrier. It must return: neither longjmp nor a C++ exception may leave it. In C++ programs,
+ * those of Cheetah/Cheetah.h may throw.
  */
 typedef void (*cheetah_handler_t)(int who, int id, void *buffer, int length);
 

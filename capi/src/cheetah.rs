@@ -23,6 +23,8 @@ const CHILD: u8 = 4;
 thread_local! {
     /// The controller, in the thread that has set it up. It stays after finalisation: then it is not valid.
     static HERE: Cell<Option<&'static Controller>> = const { Cell::new(None) };
+    /// `cheetah_core_setup` has set up, and so `cheetah_core_finalize` finalises.
+    static BY_C: Cell<bool> = const { Cell::new(false) };
     /// Room for the buffers of handlers, kept from one to the next.
     static ROOM: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
 }
@@ -34,7 +36,7 @@ const KEPT: usize = (1 << 20) / 8;
 
 /// The controller of this thread, between set-up and finalisation.
 #[inline]
-fn valid(call: &'static str) -> Result<&'static Controller, Fault> {
+pub(crate) fn valid(call: &'static str) -> Result<&'static Controller, Fault> {
     match HERE.get() {
         Some(controller) if PHASE.load(Ordering::Relaxed) == UP => Ok(controller),
         _ => Err(elsewhere(call)),
@@ -57,12 +59,12 @@ fn finalised(call: &str) -> Fault {
 }
 
 #[cold]
-fn argument(call: &str, why: impl std::fmt::Display) -> Fault {
+pub(crate) fn argument(call: &str, why: impl std::fmt::Display) -> Fault {
     Fault::new(Code::Argument, format!("{call}: {why}"))
 }
 
 /// A context's number.
-fn context(call: &'static str, controller: &Controller, context: c_int) -> Result<usize, Fault> {
+pub(crate) fn context(call: &'static str, controller: &Controller, context: c_int) -> Result<usize, Fault> {
     match (usize::try_from(context), controller.ncontexts()?) {
         (Ok(context), count) if context < count => Ok(context),
         (_, count) => {
@@ -113,37 +115,82 @@ fn remote_bell(call: &'static str, bell: *mut c_int) -> Result<Option<usize>, Fa
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cheetah_core_setup(argc: *mut c_int, argv: *mut *mut *mut c_char) -> c_int {
     guard(|| {
-        const CALL: &str = "cheetah_core_setup";
-        // Pairs with the Release stores below and in `cheetah_core_finalize`.
-        match PHASE.compare_exchange(BEFORE, STARTING, Ordering::Acquire, Ordering::Acquire) {
-            Ok(_) => {}
-            Err(AFTER) => return Err(finalised(CALL)),
-            Err(CHILD) => return Err(elsewhere(CALL)),
-            Err(_) => return Err(Fault::new(Code::State, format!("{CALL}: it has been called before"))),
-        }
-        let mut starting = Starting { to: BEFORE };
-        if argc.is_null() != argv.is_null() {
-            return Err(argument(CALL, "one of argc and argv is a null pointer"));
-        }
-        // SAFETY: both are not null here, and so `main`'s, by the caller.
-        let given = if argc.is_null() { Vec::new() } else { unsafe { arguments(CALL, argc, argv) }? };
-        let mut texts: Vec<String> = given.iter().map(|(_, text)| text.clone()).collect();
-        if texts.is_empty() {
-            texts.push("program".into());
-        }
-        let controller = Controller::setup(&mut texts)?;
-        // SAFETY: the function only stores to an atomic, which a child may do.
-        if unsafe { libc::pthread_atfork(None, None, Some(in_child)) } != 0 {
-            return Err(Fault::new(Code::System, format!("{CALL}: no memory for a function that runs at each fork")));
-        }
-        if !given.is_empty() {
-            // SAFETY: as above; no more pointers are written than there were.
-            unsafe { give_back(argc, *argv, &given, &texts) };
-        }
-        HERE.set(Some(Box::leak(Box::new(controller))));
-        starting.to = UP;
+        // SAFETY: the caller's.
+        unsafe { set_up("cheetah_core_setup", argc, argv) }?;
+        BY_C.set(true);
         Ok(0)
     })
+}
+
+/// Sets up, once in a process.
+///
+/// # Safety
+/// As [`cheetah_core_setup`].
+pub(crate) unsafe fn set_up(call: &'static str, argc: *mut c_int, argv: *mut *mut *mut c_char) -> Result<(), Fault> {
+    // Pairs with the Release stores below and in `cheetah_core_finalize`.
+    match PHASE.compare_exchange(BEFORE, STARTING, Ordering::Acquire, Ordering::Acquire) {
+        Ok(_) => {}
+        Err(AFTER) => return Err(finalised(call)),
+        Err(CHILD) => return Err(elsewhere(call)),
+        Err(_) => return Err(Fault::new(Code::State, format!("{call}: it has been called before"))),
+    }
+    let mut starting = Starting { to: BEFORE };
+    // SAFETY: the caller's.
+    let controller = unsafe { with_arguments(call, argc, argv) }?;
+    // SAFETY: the function only stores to an atomic, which a child may do.
+    if unsafe { libc::pthread_atfork(None, None, Some(in_child)) } != 0 {
+        return Err(Fault::new(Code::System, format!("{call}: no memory for a function that runs at each fork")));
+    }
+    HERE.set(Some(Box::leak(Box::new(controller))));
+    starting.to = UP;
+    Ok(())
+}
+
+/// A controller as the arguments say, out of which its options are taken. While one is valid in this thread, it is the same.
+///
+/// # Safety
+/// As [`cheetah_core_setup`].
+pub(crate) unsafe fn with_arguments(
+    call: &'static str,
+    argc: *mut c_int,
+    argv: *mut *mut *mut c_char,
+) -> Result<Controller, Fault> {
+    if argc.is_null() != argv.is_null() {
+        return Err(argument(call, "one of argc and argv is a null pointer"));
+    }
+    // SAFETY: both are not null here, and so `main`'s, by the caller.
+    let given = if argc.is_null() { Vec::new() } else { unsafe { arguments(call, argc, argv) }? };
+    let mut texts: Vec<String> = given.iter().map(|(_, text)| text.clone()).collect();
+    if texts.is_empty() {
+        texts.push("program".into());
+    }
+    let controller = Controller::setup(&mut texts)?;
+    if !given.is_empty() {
+        // SAFETY: as above; no more pointers are written than there were.
+        unsafe { give_back(argc, *argv, &given, &texts) };
+    }
+    Ok(controller)
+}
+
+/// Whether this thread has set up, and not finalised.
+pub(crate) fn is_up() -> bool {
+    valid("").is_ok()
+}
+
+/// Whether `cheetah_core_setup` has set up.
+pub(crate) fn is_of_c() -> bool {
+    BY_C.get()
+}
+
+/// Whether this thread has set up. It may have finalised.
+pub(crate) fn is_here() -> bool {
+    HERE.get().is_some()
+}
+
+/// Says that the job is at its end: every further call is refused.
+pub(crate) fn end() {
+    // Pairs with the Acquire load in `elsewhere`.
+    PHASE.store(AFTER, Ordering::Release);
 }
 
 /// Runs in each child that the process forks after set-up.
@@ -215,16 +262,21 @@ unsafe fn give_back(argc: *mut c_int, list: *mut *mut c_char, given: &[(*mut c_c
 #[unsafe(no_mangle)]
 pub extern "C" fn cheetah_core_finalize() -> c_int {
     guard(|| {
-        let controller = valid("cheetah_core_finalize")?;
-        let done = controller.finalize();
-        // Inside a handler it is refused, and nothing has happened.
-        if !controller.is_valid() {
-            // Pairs with the Acquire load in `elsewhere`.
-            PHASE.store(AFTER, Ordering::Release);
-        }
-        done?;
+        finalize("cheetah_core_finalize")?;
         Ok(0)
     })
+}
+
+/// Waits for all contexts and leaves the job.
+pub(crate) fn finalize(call: &'static str) -> Result<(), Fault> {
+    let controller = valid(call)?;
+    let done = controller.finalize();
+    // Inside a handler it is refused, and nothing has happened.
+    if !controller.is_valid() {
+        end();
+    }
+    done?;
+    Ok(())
 }
 
 /// How many contexts there are.
@@ -306,17 +358,24 @@ pub unsafe extern "C" fn cheetah_core_get(
 pub unsafe extern "C" fn cheetah_core_register_function(function: Option<Handler>) -> c_int {
     guard(|| {
         const CALL: &str = "cheetah_core_register_function";
-        let controller = valid(CALL)?;
         let function = function.ok_or_else(|| argument(CALL, "the function is a null pointer"))?;
-        let name = name(function as usize);
-        let number = controller.register_named(&name, move |_, who, number, buffer| {
-            with_copy(buffer, |start| {
-                // SAFETY: the function, by the caller; the copy is valid for reading and writing during the call.
-                unsafe { function(who as c_int, number as c_int, start, buffer.len() as c_int) }
-            });
-        })?;
-        Ok(number as c_int)
+        register(CALL, function as usize, move |who, number, start, length| {
+            // SAFETY: the function, by the caller; the copy is valid for reading and writing during the call.
+            unsafe { function(who, number, start, length) }
+        })
     })
+}
+
+/// Gives the function at `address` the next number; `call` calls it.
+pub(crate) fn register(
+    operation: &'static str,
+    address: usize,
+    call: impl Fn(c_int, c_int, *mut c_void, c_int) + 'static,
+) -> Result<c_int, Fault> {
+    let number = valid(operation)?.register_named(&name(address), move |_, who, number, buffer| {
+        with_copy(buffer, |start| call(who as c_int, number as c_int, start, buffer.len() as c_int));
+    })?;
+    Ok(number as c_int)
 }
 
 /// What tells a function apart, alike in all contexts: file and place in the file, as the loader puts files anywhere.

@@ -50,6 +50,11 @@ impl Fault {
     pub fn new(code: Code, text: impl Into<String>) -> Fault {
         Fault { code, text: text.into() }
     }
+
+    /// What went wrong.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
 }
 
 impl From<Error> for Fault {

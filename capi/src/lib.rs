@@ -4,8 +4,11 @@
 //! | --- | --- |
 //! | [`cheetah`] | `cheetah.h` |
 //! | [`lapi`] | `lapi.h` |
+//! | [`matching`], [`controllers`] | `Cheetah/Cheetah.h`, whose templates call these functions |
 //! | [`fault`] | codes and texts of errors; no panic leaves the library |
 
 pub mod cheetah;
+pub mod controllers;
 pub mod fault;
 pub mod lapi;
+pub mod matching;

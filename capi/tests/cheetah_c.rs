@@ -29,6 +29,13 @@ fn c01_to_c27_under_the_launcher() {
     }
 }
 
+/// With the numbers and sizes of the table.
+#[test]
+fn c06_c08_c10_c14_c23_c24_in_full() {
+    let done = rows().launched(2, &["DIRECTORY", "full"]).expect_success();
+    assert_eq!(done.stdout, "all rows: 2 contexts\n");
+}
+
 #[test]
 fn c01_to_c27_as_copies_that_np_starts() {
     let done = rows().alone(&["-np", "3", "DIRECTORY"]).expect_success();

@@ -99,6 +99,9 @@ fn an_installed_prefix_stands_by_itself() {
         run(&mut wrapper(&launcher, &["cc", "--install", prefix]), LIMIT).expect_success();
     }
     let installed = Path::new(prefix).join("bin/bellwether");
+    for header in ["cheetah.h", "Cheetah/Cheetah.h", "Cheetah/MatchingHandler.h"] {
+        assert!(Path::new(prefix).join("include").join(header).exists(), "{header}");
+    }
     let shown = run(&mut wrapper(&installed, &["cc", "--show", "x.c"]), LIMIT).expect_success().stdout;
     assert_eq!(shown, format!("cc x.c '-I{prefix}/include' '-L{prefix}/lib' '-Wl,-rpath,{prefix}/lib' -lbellwether\n"));
     let (source, program) = (folder.path().join("hello.c"), folder.path().join("hello"));

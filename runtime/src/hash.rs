@@ -22,6 +22,31 @@ pub(crate) fn of(bytes: &[u8]) -> u64 {
     and_bytes(bytes.len() as u64, bytes)
 }
 
+/// Hashes keys that are a few numbers, for tables of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Mixer(u64);
+
+impl std::hash::Hasher for Mixer {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = and_bytes(self.0, bytes);
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        self.0 = mix(self.0, word);
+    }
+
+    #[inline]
+    fn write_u32(&mut self, word: u32) {
+        self.0 = mix(self.0, word.into());
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -68,12 +68,15 @@ fn pages_show_the_programs_that_are_run() {
         ("docs/src/from-openshmem.md", "openshmem.c"),
         ("docs/src/from-lapi.md", "lapi.c"),
         ("docs/src/from-lapi.md", "from_lapi.rs"),
+        ("docs/src/from-cheetah.md", "cheetah.c"),
+        ("docs/src/from-cheetah.md", "cheetah.cpp"),
     ];
     for (page, file) in shown {
         let language = match file {
             // The documentation tests are built without MPI.
             "from_mpi.rs" => "rust,ignore",
             _ if file.ends_with(".c") => "c",
+            _ if file.ends_with(".cpp") => "cpp",
             _ => "rust",
         };
         let block = format!("```{language}\n{}```", program(file));

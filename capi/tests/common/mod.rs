@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::ffi::OsString;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -57,19 +59,34 @@ pub enum Link {
 /// What `rustc --print native-static-libs` names for `libbellwether.a`.
 const SYSTEM: [&str; 4] = ["-lpthread", "-ldl", "-lm", "-lgcc_s"];
 
-/// Compiles `tests/programs/SOURCE` with `compiler` and `flags`; panics with the compiler's words.
+/// Compiles `tests/programs/SOURCE` with `compiler` and `flags`; panics with the compiler's words. A program that links the shared
+/// library is kept beside it for the next test, as long as sources and headers stay as they are.
 pub fn compile(compiler: &str, flags: &[&str], source: &str, link: Link) -> Program {
+    compile_file(compiler, flags, &here().join("tests/programs").join(source), link)
+}
+
+/// As [`compile`], of a source anywhere.
+pub fn compile_file(compiler: &str, flags: &[&str], source: &Path, link: Link) -> Program {
     let folder = tempfile::tempdir().expect("a folder for the program");
     let path = folder.path().join("program");
     let mut cc = command(compiler);
     cc.args(flags).arg("-I").arg(here().join("include"));
-    cc.arg(here().join("tests/programs").join(source)).arg("-o").arg(&path);
+    cc.arg(source).arg("-o").arg(&path);
     match link {
         Link::Shared => {
             // Without new tags, this folder comes before those of LD_LIBRARY_PATH: there cargo names folders of another build.
             let mut rpath = OsString::from("-Wl,--disable-new-dtags,-rpath,");
             rpath.push(built());
             cc.arg("-L").arg(built()).arg("-lbellwether").arg(rpath).arg("-lpthread");
+            let kept = kept(compiler, flags, source);
+            if !kept.exists() {
+                run(&mut cc, LIMIT).expect_success();
+                // Others may compile it at the same time: each moves a whole program there.
+                let moving = kept.with_extension(std::process::id().to_string());
+                fs::create_dir_all(kept.parent().expect("a folder")).expect("a folder for programs");
+                fs::copy(&path, &moving).and_then(|_| fs::rename(&moving, &kept)).expect("a program is kept");
+            }
+            return Program { path: kept, folder };
         }
         Link::Static => {
             cc.arg(built().join("libbellwether.a")).args(SYSTEM);
@@ -77,6 +94,23 @@ pub fn compile(compiler: &str, flags: &[&str], source: &str, link: Link) -> Prog
     }
     run(&mut cc, LIMIT).expect_success();
     Program { path, folder }
+}
+
+/// Where a program is kept that is compiled so.
+fn kept(compiler: &str, flags: &[&str], source: &Path) -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    (compiler, flags, built(), fs::read(source).expect("the source is there")).hash(&mut hasher);
+    let mut folders = vec![here().join("include")];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+        let (inside, headers): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+        let mut headers: Vec<_> = headers.iter().map(|path| (path, fs::read(path).expect("a header"))).collect();
+        headers.sort();
+        headers.hash(&mut hasher);
+        folders.extend(inside);
+    }
+    let name = source.file_stem().expect("a name").to_string_lossy();
+    built().join("c-programs").join(format!("{name}-{:016x}", hasher.finish()))
 }
 
 impl Program {
@@ -94,7 +128,13 @@ impl Program {
 
     /// Runs `bellwether run -n CONTEXTS PROGRAM ARGUMENTS`.
     pub fn launched(&self, contexts: usize, arguments: &[&str]) -> Outcome {
+        self.launched_with(contexts, &[], arguments)
+    }
+
+    /// As [`Program::launched`], with settings.
+    pub fn launched_with(&self, contexts: usize, settings: &[(&str, &str)], arguments: &[&str]) -> Outcome {
         let mut launcher = command(built().join("bellwether").to_str().expect("cargo's name"));
+        launcher.envs(settings.iter().copied());
         launcher.args(["run", "-n", &contexts.to_string(), "--timeout", "90s"]).arg(&self.path);
         self.run(launcher, arguments)
     }

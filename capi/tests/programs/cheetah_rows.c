@@ -1,4 +1,5 @@
-/* Cheetah's rows in C. Every check names its row. Usage: cheetah_rows DIRECTORY; any number of contexts. */
+/* Cheetah's rows in C. Every check names its row. Usage: cheetah_rows DIRECTORY [full]; any number of contexts. With `full`, sizes and
+ * numbers are those of the table. */
 #define _XOPEN_SOURCE 700
 #include <cheetah.h>
 
@@ -10,9 +11,10 @@
 #include <unistd.h>
 
 #define MOST 8
-#define LARGE (1 << 20)
 
 static int me = -1, n = -1;
+/* Bytes of the largest transfer; operations of c06, rounds of c08, calls of c14 and c24. */
+static int largest = 1 << 20, mixed = 1000, rounds = 100, invokes = 20000, hops_wanted = 10000;
 
 #define CHECK(row, condition)                                                                                        \
     do {                                                                                                             \
@@ -28,6 +30,7 @@ static int me = -1, n = -1;
 struct places {
     char *heap;
     char *fixed;
+    char *stack;
     int *bells;
 };
 
@@ -35,7 +38,7 @@ static struct places all[MOST];
 static int told;
 static char fixed[4096];
 static int bells[4];
-static char *heap;
+static char *heap, *stack;
 
 static void tell(int who, int id, void *buffer, int length) {
     (void)id;
@@ -117,6 +120,7 @@ static void c16_and_places(void) {
     CHECK("c16", hop_id == first + 3);
     mine.heap = heap;
     mine.fixed = fixed;
+    mine.stack = stack;
     mine.bells = bells;
     for (to = 0; to < n; to++)
         OK("c13", cheetah_core_ainvoke(to, first, &mine, sizeof mine, NULL));
@@ -166,37 +170,37 @@ static void c05_c06(void) {
     OK("c05", cheetah_core_barrier());
     CHECK("c05", local == 1000 && bells[0] == 1000);
     /* From all contexts at once, puts and gets mixed. */
-    for (i = 0; i < 500; i++) {
+    for (i = 0; i < mixed / 2; i++) {
         OK("c06", cheetah_core_put(0, all[0].fixed + me, &byte, 1, &local, &all[0].bells[1]));
         OK("c06", cheetah_core_get(0, all[0].fixed + me, &byte, 1, &local, &all[0].bells[1]));
     }
-    OK("c06", cheetah_core_wait(&local, 2000));
+    OK("c06", cheetah_core_wait(&local, 1000 + mixed));
     if (me == 0)
-        OK("c06", cheetah_core_wait(&bells[1], 1000 * n));
+        OK("c06", cheetah_core_wait(&bells[1], mixed * n));
     OK("c06", cheetah_core_barrier());
-    CHECK("c06", local == 2000 && (me != 0 || bells[1] == 1000 * n));
+    CHECK("c06", local == 1000 + mixed && (me != 0 || bells[1] == mixed * n));
     bells[0] = bells[1] = 0;
     OK("c06", cheetah_core_barrier());
 }
 
 static void c07_c08_c09_c27(void) {
-    static const int sizes[] = {1, 7, 8, 9, 48, 4095, 4096, 4097, LARGE};
-    char *from = malloc(LARGE);
+    const int sizes[] = {1, 7, 8, 9, 48, 4095, 4096, 4097, largest};
+    char *from = malloc((size_t)largest);
     int at, i, target, next = (me + 1) % n, before = (me + n - 1) % n, rings = 0;
     CHECK("c07", from != NULL);
     for (at = 0; at < (int)(sizeof sizes / sizeof *sizes); at++) {
-        /* Heap and static memory, by their own addresses there. */
-        for (target = 0; target < 2; target++) {
+        /* Heap, static memory and stack, by their own addresses there. */
+        for (target = 0; target < 3; target++) {
             int length = sizes[at], local = 0;
-            char *there = target ? all[next].fixed : all[next].heap;
-            char *here = target ? fixed : heap;
+            char *there = target == 0 ? all[next].heap : target == 1 ? all[next].fixed : all[next].stack;
+            char *here = target == 0 ? heap : target == 1 ? fixed : stack;
             if (target && length > (int)sizeof fixed)
                 continue;
             for (i = 0; i < length; i++)
                 from[i] = (char)(i + i / 251 + me + at);
             OK("c07", cheetah_core_put(next, there, from, length, &local, &all[next].bells[0]));
             OK("c07", cheetah_core_wait(&local, 1));
-            memset(from, 0xFF, LARGE);
+            memset(from, 0xFF, (size_t)largest);
             /* No call here matches the put: the context only polls. */
             OK("c09", cheetah_core_wait(&bells[0], ++rings));
             CHECK("c08", bells[0] == rings);
@@ -205,24 +209,35 @@ static void c07_c08_c09_c27(void) {
             OK("c27", cheetah_core_barrier());
         }
     }
+    /* Round after round: the last byte is there when the bell rings. */
+    for (at = 1; at <= rounds; at++) {
+        from[7] = (char)at;
+        OK("c08", cheetah_core_put(next, all[next].fixed, from, 8, NULL, &all[next].bells[0]));
+        OK("c08", cheetah_core_wait(&bells[0], rings + at));
+        CHECK("c08", *(volatile char *)&fixed[7] == (char)at);
+        /* The neighbour may write the next one now. */
+        OK("c08", cheetah_core_put(before, NULL, NULL, 0, NULL, &all[before].bells[1]));
+        OK("c08", cheetah_core_wait(&bells[1], at));
+    }
     free(from);
-    bells[0] = 0;
+    OK("c08", cheetah_core_barrier());
+    bells[0] = bells[1] = 0;
     OK("c07", cheetah_core_barrier());
 }
 
 static void c10(void) {
-    char *to = malloc(LARGE);
+    char *to = malloc((size_t)largest);
     int i, local = 0, next = (me + 1) % n;
     CHECK("c10", to != NULL);
-    for (i = 0; i < LARGE; i++)
+    for (i = 0; i < largest; i++)
         heap[i] = (char)(i * 3 + me);
     OK("c10", cheetah_core_barrier());
-    OK("c10", cheetah_core_get(next, all[next].heap, to, LARGE, &local, &all[next].bells[0]));
+    OK("c10", cheetah_core_get(next, all[next].heap, to, largest, &local, &all[next].bells[0]));
     /* As soon as the context's own remote bell rings, its memory may be changed. */
     OK("c10", cheetah_core_wait(&bells[0], 1));
-    memset(heap, 0, LARGE);
+    memset(heap, 0, (size_t)largest);
     OK("c10", cheetah_core_wait(&local, 1));
-    for (i = 0; i < LARGE; i++)
+    for (i = 0; i < largest; i++)
         CHECK("c10", to[i] == (char)(i * 3 + next));
     free(to);
     OK("c10", cheetah_core_barrier());
@@ -262,14 +277,14 @@ static void c14(void) {
     memset(buffer, 1, sizeof buffer);
     OK("c14", cheetah_core_barrier());
     CHECK("c14", getrusage(RUSAGE_SELF, &first) == 0);
-    for (i = 1; i <= 20000; i++) {
+    for (i = 1; i <= invokes; i++) {
         OK("c14", cheetah_core_ainvoke((me + 1) % n, id, buffer, i % 2 ? 40 : 300, NULL));
         if (i % 100 == 0)
             OK("c14", cheetah_core_wait(&bells[3], i / 100));
     }
     OK("c14", cheetah_core_barrier());
     CHECK("c14", getrusage(RUSAGE_SELF, &second) == 0);
-    CHECK("c14", count_calls == 20000);
+    CHECK("c14", count_calls == invokes);
     CHECK("c14", second.ru_maxrss - first.ru_maxrss < 16 << 10);
 }
 
@@ -346,12 +361,12 @@ static void c22(void) {
 
 /* The last context does not poll until context 0 has left a file, which it does when its calls have returned. */
 static void c23(const char *directory) {
-    char path[4096], *from = calloc(1, LARGE);
+    char path[4096], *from = calloc(1, (size_t)largest);
     int last_one = n - 1;
     CHECK("c23", from != NULL);
     snprintf(path, sizeof path, "%s/c23", directory);
     if (me == 0) {
-        OK("c23", cheetah_core_put(last_one, all[last_one].heap, from, LARGE, NULL, &all[last_one].bells[0]));
+        OK("c23", cheetah_core_put(last_one, all[last_one].heap, from, largest, NULL, &all[last_one].bells[0]));
         OK("c23", cheetah_core_ainvoke(last_one, 2, from, 8192, NULL));
         CHECK("c23", fclose(fopen(path, "w")) == 0);
     }
@@ -369,9 +384,7 @@ static void c23(const char *directory) {
 }
 
 static void c24(void) {
-    int left = 9999, wanted = 5000;
-    if (n == 1)
-        wanted = 10000;
+    int left = hops_wanted - 1, wanted = n == 1 ? hops_wanted : hops_wanted / 2;
     if (me == 0)
         OK("c24", cheetah_core_ainvoke(n - 1, hop_id, &left, sizeof left, NULL));
     while ((me == 0 || me == n - 1) && hops < wanted)
@@ -386,13 +399,19 @@ static void at_exit(void) {
 }
 
 int main(int argc, char **argv) {
+    char on_stack[4096];
     CHECK("c03", cheetah_core_ncontexts() == CHEETAH_ERR_STATE);
     CHECK("c03", strstr(cheetah_error_string(), "cheetah_core_setup") != NULL);
     OK("c01", cheetah_core_setup(&argc, &argv));
-    CHECK("c01", argc == 2 && argv[2] == NULL);
+    CHECK("c01", argc >= 2 && argc <= 3 && argv[argc] == NULL);
+    if (argc == 3) {
+        CHECK("c01", strcmp(argv[2], "full") == 0);
+        largest = 64 << 20, mixed = 500000, rounds = 10000, invokes = 1000000, hops_wanted = 100000;
+    }
     me = cheetah_core_mycontext();
     n = cheetah_core_ncontexts();
-    heap = malloc(LARGE);
+    heap = malloc((size_t)largest);
+    stack = on_stack;
     CHECK("c27", heap != NULL);
     c04();
     c16_and_places();

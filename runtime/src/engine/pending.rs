@@ -25,10 +25,12 @@ pub(super) struct Outbox {
     queues: RefCell<BTreeMap<usize, Queue>>,
     /// Whether there is one: every poll reads this.
     pub(super) any: Cell<bool>,
-    /// Their bytes.
+    /// Their bytes, as far as a limit holds for them.
     bytes: Cell<usize>,
     /// Message ids that are answers, one bit each.
     answers: Cell<u64>,
+    /// Message ids whose senders never wait for room, one bit each. Their bytes are not counted.
+    unlimited: Cell<u64>,
     /// What a handler sends now is its own program's, and may be refused.
     bounded: Cell<bool>,
     /// Most bytes that are kept for handlers to be able to keep more.
@@ -39,6 +41,11 @@ impl Outbox {
     /// Handlers, which cannot wait, keep no more when there are `handler_limit` bytes.
     pub(super) fn new(handler_limit: usize) -> Outbox {
         Outbox { handler_limit, ..Outbox::default() }
+    }
+
+    /// Bytes of a kept operation that count against the limit.
+    fn counted(&self, kept: &Operation<Box<[u8]>>) -> usize {
+        if kept.is_one_of(self.unlimited.get()) { 0 } else { kept.len() }
     }
 }
 
@@ -90,7 +97,12 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::send`].
+    #[inline]
     pub fn send_in_order(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
+        // Lanes keep the order.
+        if self.send_at_once(to, id, header, payload) {
+            return Ok(());
+        }
         self.do_or_keep(to, Operation::Message { id, ordered: true, header, payload })
     }
 
@@ -98,6 +110,12 @@ impl Engine {
     /// order, since that rank no longer waits for it.
     pub fn set_answers(&self, kinds: u64) {
         self.outbox.answers.set(kinds);
+    }
+
+    /// Adds message ids, one bit each, that are kept without limit: sending one never blocks for room and is never refused for lack
+    /// of it. What is kept of them takes no part of `message_memory`. For vocabularies whose promise it is.
+    pub(crate) fn set_unlimited(&self, kinds: u64) {
+        self.outbox.unlimited.set(self.outbox.unlimited.get() | kinds);
     }
 
     /// Sends for a handler's own program: without room it is refused when `BELLWETHER_MESSAGE_MEMORY` bytes are kept. What the
@@ -140,6 +158,10 @@ impl Engine {
 
     #[cold]
     fn keep(&self, to: usize, operation: &Operation<&[u8]>) -> Result<()> {
+        if operation.is_one_of(self.outbox.unlimited.get()) {
+            self.keep_now(to, operation);
+            return Ok(());
+        }
         let (limit, asked) = (self.settings.message_memory, operation.len());
         let has_room = |limit: usize| self.outbox.bytes.get() == 0 || self.outbox.bytes.get() + asked <= limit;
         if self.interface.delivering() {
@@ -156,7 +178,7 @@ impl Engine {
 
     fn keep_now(&self, to: usize, operation: &Operation<&[u8]>) {
         let kept = operation.keep();
-        self.outbox.bytes.set(self.outbox.bytes.get() + kept.len());
+        self.outbox.bytes.set(self.outbox.bytes.get() + self.outbox.counted(&kept));
         self.outbox.queues.borrow_mut().entry(to).or_default().push(kept);
         self.outbox.any.set(true);
     }
@@ -230,7 +252,7 @@ impl Engine {
                         doing: "sending what had found no room".into(),
                     });
                 }
-                let dropped: usize = queue.operations.iter().map(Operation::len).sum();
+                let dropped: usize = queue.operations.iter().map(|kept| self.outbox.counted(kept)).sum();
                 self.outbox.bytes.set(self.outbox.bytes.get() - dropped);
                 return false;
             }
@@ -242,7 +264,7 @@ impl Engine {
                     Err(Error::PeerLost { cause: Loss::Left, .. }) if kept.is_one_of(self.outbox.answers.get()) => {}
                     Err(error) => self.set_fault(error),
                 }
-                self.outbox.bytes.set(self.outbox.bytes.get() - kept.len());
+                self.outbox.bytes.set(self.outbox.bytes.get() - self.outbox.counted(kept));
                 queue.pop();
                 done += 1;
             }

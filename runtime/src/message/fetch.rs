@@ -3,6 +3,7 @@
 //! The sender makes an [`Offer`] and sends it in a message of its own. The receiver makes a [`Fetch`] of it: by the kernel's cross-memory
 //! attach from a peer whose memory is mapped, by RDMA get over a network, and by messages in pieces where neither is possible.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -124,12 +125,33 @@ impl Drop for Fetch {
     }
 }
 
+/// Something that came to this rank is not done with as long as this lives.
+pub(crate) struct Unsettled(Rc<Cell<usize>>);
+
+impl Drop for Unsettled {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
 /// By pieces in messages, none of which is asked for yet.
 fn by_messages(address: usize) -> Way {
     Way::Messages { bell: Box::new(AtomicI32::new(0)), address, asked: 0 }
 }
 
 impl Messages {
+    /// Until the result is dropped, the end of a world waits: data of a message that came is still to be fetched, whose sender
+    /// must stay for that. It is dropped after the sender was told.
+    pub(crate) fn unsettled(&self) -> Unsettled {
+        self.unsettled.set(self.unsettled.get() + 1);
+        Unsettled(Rc::clone(&self.unsettled))
+    }
+
+    /// Whether nothing is unsettled.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.unsettled.get() == 0
+    }
+
     /// Offers `len` bytes at `address` to rank `to`.
     ///
     /// # Safety

@@ -27,7 +27,7 @@ pub use self::closure::Call;
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::closure::{feed_closures, name_code};
 pub use self::context::Context;
-pub(crate) use self::fetch::{Fetch, Offer, Offered};
+pub(crate) use self::fetch::{Fetch, Offer, Offered, Unsettled};
 pub(crate) use self::landing::handler as landing;
 pub use self::landing::{Announced, Landed, Landing, LandingId};
 pub(crate) use self::outgoing::{SealedTable, closure, closure_with_receipt, plain_closure};
@@ -63,7 +63,7 @@ pub(crate) mod id {
     pub const RING: u8 = 7;
     /// Tells the asker that memory it named is not there; the header is what it asked for.
     pub const REFUSED: u8 = 8;
-    /// A value for a Cheetah matching handler; the header is the handler object.
+    /// A value for a Cheetah matching handler; the header is the tag, and above it the handler object.
     pub const MATCHING: u8 = 9;
     /// A piece of a broadcast on its way down the tree; the header is its number.
     pub const BROADCAST: u8 = 10;
@@ -91,6 +91,10 @@ pub(crate) mod id {
     pub const LAPI: u8 = 21;
     /// Any other message of LAPI; the header is its kind.
     pub const LAPI_CONTROL: u8 = 22;
+    /// An offer of a large value for a Cheetah matching handler; the header is as that of `MATCHING`.
+    pub const MATCHING_OFFER: u8 = 23;
+    /// Says that an offered value was fetched; the header is its number.
+    pub const MATCHING_FETCHED: u8 = 24;
 }
 
 /// The messages of one rank: their handlers, its open calls, and what handlers share.
@@ -104,6 +108,8 @@ pub struct Messages {
     landings: landing::Landings,
     /// Transfers to memory outside segments so far that went by message.
     transfers: Cell<u64>,
+    /// Messages that came, of which data is still to be fetched: see [`Messages::unsettled`].
+    unsettled: Rc<Cell<usize>>,
     broadcasts: Broadcasts,
     exchanges: Exchanges,
     /// Few, so a search from the front is the quickest.
@@ -122,6 +128,7 @@ impl Messages {
             calls: Calls::default(),
             landings: landing::Landings::default(),
             transfers: Cell::new(0),
+            unsettled: Rc::default(),
             broadcasts: Broadcasts::default(),
             exchanges: Exchanges::default(),
             state: RefCell::default(),
@@ -137,7 +144,8 @@ impl Messages {
                 | 1 << id::REVOKED
                 | 1 << id::CONFIRMED
                 | 1 << id::BROADCAST_QUESTION
-                | 1 << id::BROADCAST_ELSEWHERE,
+                | 1 << id::BROADCAST_ELSEWHERE
+                | 1 << id::MATCHING_FETCHED,
         );
         closure::install(&messages);
         panic::install(&messages);

@@ -449,7 +449,9 @@ impl World {
         loop {
             // What a context has accepted is counted, and may need progress of its own to get there.
             self.engine.quiet_contexts("leaving")?;
-            self.engine.wait_together("leaving", || !self.engine.has_pending() && self.messages.has_no_landings())?;
+            self.engine.wait_together("leaving", || {
+                !self.engine.has_pending() && self.messages.has_no_landings() && self.messages.is_settled()
+            })?;
             let mut sums = [0u64; 2];
             self.exchange_within(
                 running,

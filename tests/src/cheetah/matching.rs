@@ -182,6 +182,25 @@ pub(super) fn c31(controller: Controller, load: &Load) {
         poll_until(&controller, "a bare meeting", || met.get() == size + 1);
         barrier(&controller, "a size");
     }
+    // Large and small values under one tag stay in order, larger than memory for messages too, and sent inside a function.
+    let (log, count) = (Log::<Vec<u8>>::default(), 12u8);
+    let value = move |number: u8, from: usize| {
+        let len = if number % 3 == 1 { 2 * large + usize::from(number) } else { 1 };
+        vec![number ^ from as u8; len]
+    };
+    let sender = matching.clone();
+    let send_all = move |(): &mut ()| {
+        (0..count).for_each(|number| sender.send(next, 5, &value(number, me)).expect("send"));
+    };
+    matching.request(previous, 6, send_all).expect("request");
+    (0..count / 2).for_each(|_| log_next(&matching, previous, 5, &log));
+    matching.send(next, 6, &()).expect("send");
+    (count / 2..count).for_each(|_| log_next(&matching, previous, 5, &log));
+    poll_until(&controller, "large and small values", || log.borrow().len() == usize::from(count));
+    for (number, seen) in log.take().into_iter().enumerate() {
+        assert!(seen == value(number as u8, previous), "value {number}: {} bytes of {:?}", seen.len(), seen[0]);
+    }
+    barrier(&controller, "large and small values");
     // Another type than was sent is an error of the request, with the sender's number.
     matching.send(next, 4, &(1u64, 2u64, 3u8)).expect("send");
     poll_until(&controller, "a message of another type", || matching.messages(previous) >= 1);

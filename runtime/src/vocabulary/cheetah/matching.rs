@@ -1,15 +1,25 @@
 //! Cheetah's matching handlers: a send and a request meet by handler object, context and tag, whichever comes first.
 
+mod large;
 mod meeting;
+mod request;
+mod value;
+
+use std::rc::Rc;
 
 use serde::de::DeserializeOwned;
 
 pub(super) use self::meeting::{Matching, install};
+pub use self::request::RawRequest;
+pub use self::value::Value;
 
-use self::meeting::{Key, Request, TAG};
-use super::Controller;
+use self::large::{Large, Owned};
+use self::meeting::{Key, heading};
+use self::request::Request;
+use super::{Controller, Inner};
 use crate::error::{Error, Result};
 use crate::message::id;
+use crate::world::World;
 
 /// How a value of type `T` travels, chosen by a tag type, so that one type may have several ways.
 pub trait Serialize<T> {
@@ -67,7 +77,7 @@ impl<T: serde::Serialize + DeserializeOwned> Serialize<T> for Postcard {
 #[derive(Debug, Clone)]
 pub struct MatchingHandler {
     controller: Controller,
-    object: u64,
+    object: u32,
 }
 
 impl MatchingHandler {
@@ -83,10 +93,14 @@ impl MatchingHandler {
         Ok(MatchingHandler { controller: controller.clone(), object })
     }
 
-    /// Sends a value to `to` under `tag`. Never waits. Values for one object, context and tag arrive in order.
+    /// Sends a value to `to` under `tag`. It is packed before this returns, and may be as large as memory allows. Values for one
+    /// object, context and tag arrive in order.
+    ///
+    /// Never waits, whatever that context does: what finds no room on the way is kept without limit, and sent by later polls. Of a
+    /// value above 8 KiB only an offer is sent; its bytes are kept until that context has polled and fetched them.
     ///
     /// # Errors
-    /// As [`Controller::ainvoke`].
+    /// [`Error::RankOutOfRange`], [`Error::PeerLost`]; [`Error::InvalidArgument`] if it cannot be packed; as [`Controller::poll`].
     pub fn send<T: serde::Serialize + DeserializeOwned>(&self, to: usize, tag: i32, value: &T) -> Result<()> {
         self.send_with::<Postcard, T>(to, tag, value)
     }
@@ -94,15 +108,67 @@ impl MatchingHandler {
     /// As [`MatchingHandler::send`], packed as `S` says.
     ///
     /// # Errors
-    /// As [`Controller::ainvoke`].
+    /// As [`MatchingHandler::send`].
     pub fn send_with<S: Serialize<T>, T>(&self, to: usize, tag: i32, value: &T) -> Result<()> {
-        let mut bytes = Vec::with_capacity(TAG + S::size(value));
-        bytes.extend_from_slice(&i64::from(tag).to_ne_bytes());
+        let mut bytes = Vec::with_capacity(S::size(value));
         S::pack(value, &mut bytes).map_err(|why| Error::InvalidArgument { operation: "send", why })?;
-        let world = self.controller.world("send")?;
-        world.engine().check_rank(to, "send")?;
-        world.engine().send_in_order(to, id::MATCHING, self.object, &bytes)?;
-        let _held = self.controller.inner("send")?.matching.hold();
+        let (world, inner) = self.checked(to, "send")?;
+        if Large::is_large(&world, bytes.len()) {
+            inner.offer(&world, to, heading(self.object, tag), Owned::Vec(bytes))?;
+        } else {
+            world.engine().send_in_order(to, id::MATCHING, heading(self.object, tag), &bytes)?;
+        }
+        Self::after_send(&world, inner)
+    }
+
+    /// As [`MatchingHandler::send`], of bytes that the program has packed. They are copied.
+    ///
+    /// # Errors
+    /// As [`MatchingHandler::send`], and [`Error::OutOfMemory`] if there is no memory for the copy.
+    #[inline]
+    pub fn send_bytes(&self, to: usize, tag: i32, bytes: &[u8]) -> Result<()> {
+        let (world, inner) = self.checked(to, "send")?;
+        if Large::is_large(&world, bytes.len()) {
+            let mut value = Value::with_len(bytes.len())?;
+            // SAFETY: new room for as many bytes.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.start(), bytes.len()) };
+            inner.offer(&world, to, heading(self.object, tag), Owned::Value(value))?;
+        } else {
+            world.engine().send_in_order(to, id::MATCHING, heading(self.object, tag), bytes)?;
+        }
+        Self::after_send(&world, inner)
+    }
+
+    /// As [`MatchingHandler::send_bytes`]. The value's bytes are sent; if it is large, from where they are.
+    ///
+    /// # Safety
+    /// All bytes of the value were written.
+    ///
+    /// # Errors
+    /// As [`MatchingHandler::send`].
+    pub unsafe fn send_value(&self, to: usize, tag: i32, value: Value) -> Result<()> {
+        let (world, inner) = self.checked(to, "send")?;
+        if Large::is_large(&world, value.len()) {
+            inner.offer(&world, to, heading(self.object, tag), Owned::Value(value))?;
+        } else {
+            // SAFETY: written, by the caller.
+            world.engine().send_in_order(to, id::MATCHING, heading(self.object, tag), unsafe { value.bytes() })?;
+        }
+        Self::after_send(&world, inner)
+    }
+
+    /// The world, which has such a context, and the queues.
+    #[inline]
+    fn checked(&self, context: usize, operation: &'static str) -> Result<(Rc<World>, &Rc<Inner>)> {
+        let world = self.controller.world(operation)?;
+        world.engine().check_rank(context, operation)?;
+        Ok((world, self.controller.inner(operation)?))
+    }
+
+    /// Makes progress, and runs no function.
+    #[inline]
+    fn after_send(world: &World, inner: &Inner) -> Result<()> {
+        let _held = inner.matching.hold();
         world.poll().map(drop)
     }
 
@@ -130,16 +196,38 @@ impl MatchingHandler {
         T: 'static,
         F: FnOnce(&mut T) + 'static,
     {
-        let world = self.controller.world("request")?;
-        world.engine().check_rank(from, "request")?;
-        world.poll()?;
-        let request: Request = Box::new(move |bytes| {
+        let request = Request::Closure(Box::new(move |bytes| {
             let mut value = S::unpack(bytes)?;
             handler(&mut value);
             S::cleanup(value);
             Ok(())
-        });
-        self.controller.inner("request")?.request((self.object, from, tag), request)
+        }));
+        self.ask(from, tag, request)
+    }
+
+    /// As [`MatchingHandler::request`], for a function of another language, which gets the value's bytes.
+    ///
+    /// # Errors
+    /// As [`MatchingHandler::request`].
+    pub fn request_raw(&self, from: usize, tag: i32, request: RawRequest) -> Result<()> {
+        self.ask(from, tag, Request::Raw(request))
+    }
+
+    #[inline]
+    fn ask(&self, from: usize, tag: i32, request: Request) -> Result<()> {
+        let (world, inner) = self.checked(from, "request")?;
+        world.poll()?;
+        inner.request(Key::new(self.object, from, tag), request)
+    }
+
+    /// Ends the object in this context: requests that wait are dropped, and so are messages, also those that come later. Functions whose
+    /// value has come still run. The other contexts may go on with it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] after [`Controller::finalize`].
+    pub fn close(self) -> Result<()> {
+        self.controller.inner("MatchingHandler")?.matching.close(self.object);
+        Ok(())
     }
 
     /// Requests to `context` that wait for their message, over all tags.
@@ -153,7 +241,7 @@ impl MatchingHandler {
     }
 
     fn count(&self, context: usize, count: impl Fn(&Matching, &dyn Fn(&Key) -> bool) -> usize) -> usize {
-        let ours = |key: &Key| (key.0, key.1) == (self.object, context);
+        let ours = |key: &Key| (key.object(), key.from()) == (self.object, context);
         self.controller.inner("count").map_or(0, |inner| count(&inner.matching, &ours))
     }
 }

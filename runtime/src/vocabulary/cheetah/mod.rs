@@ -29,7 +29,7 @@ use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-pub use self::matching::{MatchingHandler, Postcard, Serialize};
+pub use self::matching::{MatchingHandler, Postcard, RawRequest, Serialize, Value};
 
 use self::matching::Matching;
 use crate::error::{Error, Result};

@@ -5,27 +5,51 @@
 //! functions are in the queue already. Whoever runs a function then runs the queue; what is left, the next poll runs.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::rc::{Rc, Weak};
 
 use super::super::Inner;
+use super::large::Large;
+use super::request::{Outcome, Request};
+use super::value::Value;
 use crate::Background;
 use crate::error::{Error, Result};
+use crate::hash::Mixer;
 use crate::message::id;
 use crate::world::World;
 
-/// Handler object, context, tag.
-pub(super) type Key = (u64, usize, i32);
-/// Unpacks a value and runs the function with it.
-pub(super) type Request = Box<dyn FnOnce(&[u8]) -> std::result::Result<(), String>>;
+/// What values and requests meet by: handler object and tag, and the sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    heading: u64,
+    from: u32,
+}
 
-/// Bytes of the tag, before the value.
-pub(super) const TAG: usize = 8;
+impl Key {
+    pub(super) fn new(object: u32, from: usize, tag: i32) -> Key {
+        Key { heading: heading(object, tag), from: from as u32 }
+    }
+
+    pub(super) fn object(self) -> u32 {
+        (self.heading >> 32) as u32
+    }
+
+    pub(super) fn from(self) -> usize {
+        self.from as usize
+    }
+}
+
+/// The header of messages: handler object and tag.
+pub(super) fn heading(object: u32, tag: i32) -> u64 {
+    u64::from(object) << 32 | u64::from(tag as u32)
+}
 
 /// What waits for its counterpart, and functions that wait to run.
 #[derive(Default)]
 pub(in super::super) struct Matching {
     queues: RefCell<Queues>,
+    pub(super) large: Large,
     /// A function is running.
     running: Cell<bool>,
     /// Calls under way that poll and run no function.
@@ -36,17 +60,38 @@ pub(in super::super) struct Matching {
 
 #[derive(Default)]
 struct Queues {
-    objects: u64,
-    messages: HashMap<Key, VecDeque<Box<[u8]>>>,
-    requests: HashMap<Key, VecDeque<Request>>,
+    objects: u32,
+    /// Objects whose messages are dropped.
+    closed: HashSet<u32>,
+    meetings: HashMap<Key, Meeting, BuildHasherDefault<Mixer>>,
+    /// Meetings that nothing waits in: tags come and go, and their room is used again.
+    spare: Vec<Meeting>,
     ready: VecDeque<Ready>,
+}
+
+/// Most spare meetings, and most entries that each has room for. Chosen: enough for exchanges with all neighbours in three dimensions.
+const SPARE: usize = 32;
+const SPARE_ROOM: usize = 64;
+
+/// What waits under one key. Requests and a first message that has come do not wait together.
+#[derive(Default)]
+struct Meeting {
+    messages: VecDeque<Message>,
+    requests: VecDeque<Request>,
+}
+
+/// What was sent.
+pub(super) enum Message {
+    Here(Value),
+    /// A large value that is being fetched, by its number.
+    Coming(u64),
 }
 
 /// A request that has met its value.
 struct Ready {
     from: usize,
     request: Request,
-    value: Box<[u8]>,
+    value: Value,
 }
 
 /// Functions are held back as long as this lives.
@@ -76,26 +121,83 @@ impl Drop for Running<'_> {
 
 /// Sets what runs when a value arrives.
 pub(in super::super) fn install(world: &Rc<World>, inner: &Rc<Inner>) {
+    // A send returns whatever the receiver does.
+    world.engine().set_unlimited(1 << id::MATCHING | 1 << id::MATCHING_OFFER);
     let weak = Rc::downgrade(inner);
-    world.messages().set_handler(id::MATCHING, move |_, message| {
-        let Some(inner) = weak.upgrade() else { return };
-        let from = message.from;
-        let outcome = match message.data().split_at_checked(8 + TAG) {
-            Some((head, value)) => {
-                let word = |at: usize| u64::from_ne_bytes(head[at..at + 8].try_into().expect("eight bytes"));
-                inner.arrive((word(0), from, word(8) as i32), value)
-            }
-            None => Err("a value without a tag".into()),
-        };
-        inner.tell(from, outcome);
-    });
+    let handle = move |kind: u8| {
+        let weak = Weak::clone(&weak);
+        move |from: usize, data: &[u8]| {
+            let Some(inner) = weak.upgrade() else { return };
+            let Some((heading, bytes)) = data.split_first_chunk::<8>() else {
+                return inner.tell(from, Err("a value without a tag".into()));
+            };
+            let heading = u64::from_ne_bytes(*heading);
+            let key = Key { heading, from: from as u32 };
+            let outcome = match kind {
+                id::MATCHING => return inner.arrive_bytes(key, bytes),
+                id::MATCHING_OFFER => {
+                    let world = inner.world.borrow().clone();
+                    world.map_or(Ok(()), |world| inner.offered(&world, key, bytes))
+                }
+                _ => inner.fetched(from, heading),
+            };
+            inner.tell(from, outcome);
+        }
+    };
+    for kind in [id::MATCHING, id::MATCHING_OFFER, id::MATCHING_FETCHED] {
+        let handle = handle(kind);
+        world.messages().set_handler(kind, move |_, message| handle(message.from, message.data()));
+    }
+}
+
+impl Queues {
+    /// The first message, if it is here and no request is before.
+    fn take_message(&mut self, key: Key) -> Option<Value> {
+        let meeting = self.meetings.get_mut(&key)?;
+        if !meeting.requests.is_empty() || !matches!(meeting.messages.front(), Some(Message::Here(_))) {
+            return None;
+        }
+        let first = meeting.messages.pop_front();
+        self.tidy(key);
+        match first {
+            Some(Message::Here(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The first request, if no message is before.
+    fn take_request(&mut self, key: Key) -> Option<Request> {
+        let meeting = self.meetings.get_mut(&key)?;
+        if !meeting.messages.is_empty() {
+            return None;
+        }
+        let first = meeting.requests.pop_front();
+        self.tidy(key);
+        first
+    }
+
+    fn meeting(&mut self, key: Key) -> &mut Meeting {
+        self.meetings.entry(key).or_insert_with(|| self.spare.pop().unwrap_or_default())
+    }
+
+    /// Removes a meeting that nothing waits in: tags are never used up.
+    fn tidy(&mut self, key: Key) {
+        let is_empty = |meeting: &Meeting| meeting.messages.is_empty() && meeting.requests.is_empty();
+        if self.meetings.get(&key).is_some_and(is_empty)
+            && let Some(meeting) = self.meetings.remove(&key)
+            && self.spare.len() < SPARE
+            && meeting.messages.capacity().max(meeting.requests.capacity()) <= SPARE_ROOM
+        {
+            self.spare.push(meeting);
+        }
+    }
 }
 
 impl Matching {
     /// The number of the next handler object.
-    pub(super) fn next_object(&self) -> u64 {
+    pub(super) fn next_object(&self) -> u32 {
         let mut queues = self.queues.borrow_mut();
-        queues.objects += 1;
+        queues.objects = queues.objects.checked_add(1).expect("no program makes four billion handler objects");
         queues.objects
     }
 
@@ -111,16 +213,33 @@ impl Matching {
         self.queues.borrow_mut().objects = unmet.objects;
         // Dropping requests may come back here.
         drop(unmet);
+        self.large.clear();
+    }
+
+    /// Forgets what waits at an object, and drops what is sent to it from now on.
+    pub(super) fn close(&self, object: u32) {
+        let mut queues = self.queues.borrow_mut();
+        queues.closed.insert(object);
+        let unmet: Vec<Meeting> =
+            queues.meetings.extract_if(|key, _| key.object() == object).map(|(_, it)| it).collect();
+        drop(queues);
+        // Dropping requests may come back here.
+        drop(unmet);
     }
 
     /// Requests that wait for their message.
     pub(super) fn requests(&self, of: &dyn Fn(&Key) -> bool) -> usize {
-        count(&self.queues.borrow().requests, of)
+        self.count(of, |meeting| meeting.requests.len())
     }
 
     /// Messages that wait for their request.
     pub(super) fn messages(&self, of: &dyn Fn(&Key) -> bool) -> usize {
-        count(&self.queues.borrow().messages, of)
+        self.count(of, |meeting| meeting.messages.len().saturating_sub(meeting.requests.len()))
+    }
+
+    fn count(&self, of: &dyn Fn(&Key) -> bool, count: impl Fn(&Meeting) -> usize) -> usize {
+        let queues = self.queues.borrow();
+        queues.meetings.iter().filter(|(key, _)| of(key)).map(|(_, meeting)| count(meeting)).sum()
     }
 
     /// Whether a function that is ready now may run at once.
@@ -137,36 +256,70 @@ impl Inner {
     }
 
     /// A value meets its request, or waits for it. Called by the handler of its message.
-    fn arrive(self: &Rc<Self>, key: Key, value: &[u8]) -> std::result::Result<(), String> {
-        let request = {
-            let mut queues = self.matching.queues.borrow_mut();
-            let Some(request) = take(&mut queues.requests, key) else {
-                queues.messages.entry(key).or_default().push_back(value.into());
-                return Ok(());
-            };
-            request
-        };
-        if !self.matching.may_run() {
-            self.defer(Ready { from: key.1, request, value: value.into() });
-            return Ok(());
+    fn arrive_bytes(self: &Rc<Self>, key: Key, bytes: &[u8]) {
+        let request = self.matching.queues.borrow_mut().take_request(key);
+        match request {
+            Some(request) if self.matching.may_run() => {
+                self.run(key.from(), || request.run_with(bytes));
+            }
+            Some(request) => self.defer(Ready { from: key.from(), request, value: Value::copy(bytes) }),
+            None => self.wait_for_request(key, Message::Here(Value::copy(bytes))),
         }
-        let _running = Running::new(&self.matching.running);
-        let outcome = request(value);
-        self.run_ready();
-        outcome
+    }
+
+    /// As [`Inner::arrive_bytes`], of a value that is here already, or announced.
+    pub(super) fn arrive(self: &Rc<Self>, key: Key, message: Message) {
+        let value = match message {
+            Message::Here(value) => value,
+            coming => return self.wait_for_request(key, coming),
+        };
+        let request = self.matching.queues.borrow_mut().take_request(key);
+        match request {
+            Some(request) if self.matching.may_run() => self.run(key.from(), || request.run(value)),
+            Some(request) => self.defer(Ready { from: key.from(), request, value }),
+            None => self.wait_for_request(key, Message::Here(value)),
+        }
+    }
+
+    fn wait_for_request(&self, key: Key, message: Message) {
+        let mut queues = self.matching.queues.borrow_mut();
+        if queues.closed.is_empty() || !queues.closed.contains(&key.object()) {
+            queues.meeting(key).messages.push_back(message);
+        }
+    }
+
+    /// A large value has come, or never will. It and those behind it meet the requests that wait for them.
+    pub(super) fn landed(&self, key: Key, number: u64, value: Option<Value>) {
+        let mut queues = self.matching.queues.borrow_mut();
+        let queues = &mut *queues;
+        let Some(meeting) = queues.meetings.get_mut(&key) else { return };
+        let is_it = |message: &Message| matches!(message, Message::Coming(coming) if *coming == number);
+        let Some(place) = meeting.messages.iter().position(is_it) else { return };
+        match value {
+            Some(value) => meeting.messages[place] = Message::Here(value),
+            None => drop(meeting.messages.remove(place)),
+        }
+        while !meeting.requests.is_empty() && matches!(meeting.messages.front(), Some(Message::Here(_))) {
+            if let (Some(request), Some(Message::Here(value))) =
+                (meeting.requests.pop_front(), meeting.messages.pop_front())
+            {
+                queues.ready.push_back(Ready { from: key.from(), request, value });
+            }
+        }
+        queues.tidy(key);
     }
 
     /// A request meets its value, or waits for it.
     pub(super) fn request(self: &Rc<Self>, key: Key, request: Request) -> Result<()> {
-        let from = key.1;
         let value = {
             let mut queues = self.matching.queues.borrow_mut();
-            let Some(value) = take(&mut queues.messages, key) else {
-                queues.requests.entry(key).or_default().push_back(request);
+            let Some(value) = queues.take_message(key) else {
+                queues.meeting(key).requests.push_back(request);
                 return Ok(());
             };
             value
         };
+        let from = key.from();
         let inside =
             self.world.borrow().as_ref().is_some_and(|world| world.engine().check_outside_handler("").is_err());
         if inside || !self.matching.may_run() {
@@ -174,7 +327,7 @@ impl Inner {
             return Ok(());
         }
         let _running = Running::new(&self.matching.running);
-        let outcome = request(&value);
+        let outcome = request.run(value);
         self.run_ready();
         outcome.map_err(|why| Error::BadMessage { from, why })
     }
@@ -182,6 +335,11 @@ impl Inner {
     /// Runs it after what is ready already.
     fn defer(self: &Rc<Self>, ready: Ready) {
         self.matching.queues.borrow_mut().ready.push_back(ready);
+        self.keep_going();
+    }
+
+    /// Lets polls go on with what is ready and what is being fetched.
+    pub(super) fn keep_going(self: &Rc<Self>) {
         if !self.matching.is_task.replace(true)
             && let Some(world) = &*self.world.borrow()
         {
@@ -190,51 +348,51 @@ impl Inner {
         }
     }
 
+    /// Runs a function, and those that are ready then.
+    fn run(&self, from: usize, function: impl FnOnce() -> Outcome) {
+        let _running = Running::new(&self.matching.running);
+        self.tell(from, function());
+        self.run_ready();
+    }
+
     /// Runs the functions that are ready, and those that become ready meanwhile. The caller has said that one runs.
     fn run_ready(&self) {
         loop {
             let next = self.matching.queues.borrow_mut().ready.pop_front();
             let Some(Ready { from, request, value }) = next else { return };
-            self.tell(from, request(&value));
+            self.tell(from, request.run(value));
         }
     }
 
     /// Keeps an error for the next poll.
-    fn tell(&self, from: usize, outcome: std::result::Result<(), String>) {
+    fn tell(&self, from: usize, outcome: Outcome) {
         if let (Err(why), Some(world)) = (outcome, &*self.world.borrow()) {
             world.engine().set_fault(Error::BadMessage { from, why });
         }
     }
 }
 
-/// Runs functions that were deferred and that nobody runs.
+/// Goes on with fetches, and runs functions that were deferred and that nobody runs.
 impl Background for Inner {
     fn advance(&self) -> bool {
         let matching = &self.matching;
+        if matching.large.has_incoming()
+            && let Some(world) = self.world.borrow().clone()
+        {
+            self.advance_large(&world);
+        }
         if matching.running.get() || matching.held.get() > 0 {
             return true;
         }
         let _running = Running::new(&matching.running);
         self.run_ready();
         // Not after a panic: the task stays, and runs the rest.
-        matching.is_task.set(false);
-        false
+        let more = matching.large.has_incoming();
+        matching.is_task.set(more);
+        more
     }
 
     fn is_owed(&self) -> bool {
         true
     }
-}
-
-fn count<T>(queues: &HashMap<Key, VecDeque<T>>, of: &dyn Fn(&Key) -> bool) -> usize {
-    queues.iter().filter(|(key, _)| of(key)).map(|(_, queue)| queue.len()).sum()
-}
-
-fn take<T>(queues: &mut HashMap<Key, VecDeque<T>>, key: Key) -> Option<T> {
-    let queue = queues.get_mut(&key)?;
-    let first = queue.pop_front();
-    if queue.is_empty() {
-        queues.remove(&key);
-    }
-    first
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::Threads;
+use crate::{Settings, Threads, Transport};
 
 /// Requests that functions make one inside the other. A stack frame of each would be more than `STACK`.
 const CHAIN: u32 = 200_000;
@@ -144,4 +144,106 @@ fn calls_that_only_send_run_no_function() {
         controller.finalize().expect("both");
     });
     done.expect("ranks start");
+}
+
+/// Rank 1 does not poll before rank 0 has sent more than message memory holds, small values and large ones.
+#[test]
+fn a_send_never_waits_for_its_receiver() {
+    const SENDS: u32 = 20_000;
+    const LARGE: usize = 1 << 20;
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        for cross_memory_attach in [true, false] {
+            let settings = Settings { message_memory: 64 << 10, transport, cross_memory_attach, ..Settings::default() };
+            let sent = AtomicI32::new(0);
+            let done = Threads::new(2).settings(settings).deadline(Duration::from_secs(60)).build(|builder| {
+                let controller = Controller::setup_with(builder).expect("set up");
+                let nothing = controller.register_function(|_, _, _, _| {}).expect("registered");
+                let matching = MatchingHandler::new(&controller).expect("both");
+                let seen = Rc::new(Cell::new(0));
+                if controller.mycontext().expect("valid") == 0 {
+                    for value in 0..SENDS {
+                        matching.send(1, 1, &value).expect("send");
+                        if value % 5000 == 0 {
+                            matching.send(1, 2, &vec![value; LARGE / 4]).expect("send");
+                        }
+                    }
+                    // What is kept takes no room from others: this would wait for the receiver.
+                    controller.ainvoke(1, nothing, &[1; 100], None).expect("ainvoke");
+                    sent.store(1, Ordering::Release);
+                } else {
+                    while sent.load(Ordering::Acquire) == 0 {
+                        std::thread::yield_now();
+                    }
+                    for value in 0..SENDS {
+                        let count = Rc::clone(&seen);
+                        let request = matching.request(0, 1, move |came: &mut u32| {
+                            assert_eq!(*came, value, "in order");
+                            count.set(count.get() + 1);
+                        });
+                        request.expect("request");
+                    }
+                    for value in (0..SENDS).step_by(5000) {
+                        let count = Rc::clone(&seen);
+                        let request = matching.request(0, 2, move |came: &mut Vec<u32>| {
+                            assert!(came.len() == LARGE / 4 && came.iter().all(|it| *it == value), "in order");
+                            count.set(count.get() + 1);
+                        });
+                        request.expect("request");
+                    }
+                    while seen.get() < SENDS + SENDS / 5000 {
+                        controller.poll().expect("polls");
+                    }
+                }
+                controller.finalize().expect("both");
+            });
+            done.expect("ranks start");
+        }
+    }
+}
+
+/// A large value whose request waits is delivered by `finalize`; one without a request is dropped.
+#[test]
+fn finalize_waits_for_large_values() {
+    for cross_memory_attach in [true, false] {
+        let settings = Settings { cross_memory_attach, ..Settings::default() };
+        let done = Threads::new(2).settings(settings).deadline(Duration::from_secs(60)).build(|builder| {
+            let controller = Controller::setup_with(builder).expect("set up");
+            let matching = MatchingHandler::new(&controller).expect("both");
+            let other = 1 - controller.mycontext().expect("valid");
+            let seen = Rc::new(Cell::new(0));
+            let count = Rc::clone(&seen);
+            matching.request(other, 1, move |came: &mut Vec<u64>| count.set(came.len())).expect("request");
+            matching.send(other, 2, &vec![0u64; 1 << 17]).expect("send");
+            matching.send(other, 1, &vec![0u64; 1 << 18]).expect("send");
+            controller.finalize().expect("both");
+            assert_eq!(seen.get(), 1 << 18);
+        });
+        done.expect("ranks start");
+    }
+}
+
+#[test]
+fn a_closed_object_drops_what_waits_and_what_comes() {
+    alone(|controller| {
+        let [kept, closed] = [0; 2].map(|_| MatchingHandler::new(controller).expect("alone"));
+        let held = Rc::new(());
+        for object in [&kept, &closed] {
+            let hold = Rc::clone(&held);
+            object.request(0, 1, move |(): &mut ()| drop(hold)).expect("request");
+            object.send(0, 2, &vec![1u8; 100_000]).expect("send");
+            object.send(0, 2, &1u8).expect("send");
+        }
+        while kept.messages(0) < 2 || closed.messages(0) < 2 {
+            controller.poll().expect("polls");
+        }
+        let later = closed.clone();
+        closed.close().expect("valid");
+        assert_eq!(Rc::strong_count(&held), 2, "the closed one's request is dropped");
+        later.send(0, 1, &()).expect("send");
+        kept.send(0, 1, &()).expect("send");
+        while kept.actions(0) > 0 {
+            controller.poll().expect("polls");
+        }
+        assert_eq!((later.actions(0), later.messages(0), kept.messages(0)), (0, 0, 2));
+    });
 }
