@@ -8,6 +8,7 @@ mod cores;
 mod figure;
 mod folder;
 mod footprint;
+mod growth;
 mod kernels;
 mod kind;
 mod noise;
@@ -45,6 +46,8 @@ use self::task::{Measured, Task};
 /// Transpose, histogram and indexgather have memory bandwidth as their limit, and one more column: `beside` shows a plain
 /// program that does the same work, which ours may beat, with the ratio to it in brackets. Beside put-address stands put. Beside
 /// poll stands `World::poll` with 2 ranks: both find nothing, in a job without other processes, after each rank sent one message.
+/// Beside team-barrier stands the world's barrier, beside alloc a barrier. growth starts jobs of 64, 128 and 256 ranks: beside barrier
+/// and allreduce stands the same with a quarter of the ranks, beside alltoall with half, beside alloc a barrier.
 /// Figures are medians of batches;
 /// batches of ours, of the limit and of what stands beside take turns, and a ratio is the median over neighbouring ones.
 #[derive(Args)]
@@ -334,6 +337,7 @@ impl Bench {
     ) -> anyhow::Result<Vec<Measured>> {
         match kind {
             Kind::Startup => Ok(vec![starter.startup(self.batches(kind))?]),
+            Kind::Growth => growth::measure(self.launch, self.transport.setting(), folder, self.quick),
             Kind::Poll => Ok(vec![poll::idle(self.batches(kind), self.quick)?]),
             Kind::Footprint => {
                 let one = |name: &str, bytes| Measured {
@@ -371,6 +375,8 @@ impl Bench {
             ranks: match &*measured.name {
                 "footprint" => footprint::RANKS,
                 "poll" => poll::RANKS,
+                _ if kind == Kind::Growth && self.quick => growth::FEW[2],
+                _ if kind == Kind::Growth => growth::RANKS[2],
                 _ => self.ranks,
             },
             size: measured.size,
