@@ -303,7 +303,7 @@ impl Engine {
     /// Whether another rank has begun to leave and this one has not.
     fn others_leaving(&self) -> bool {
         let leaving = |rank| self.job.is_leaving(rank);
-        !leaving(self.rank) && (0..self.size).any(leaving)
+        self.job.any_leaver() && !leaving(self.rank) && (0..self.size).any(leaving)
     }
 
     /// Fails if no rank is left that could end this wait: all others have left, or sleep in a wait without limit and have
