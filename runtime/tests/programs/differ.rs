@@ -28,6 +28,13 @@ fn told_to_all(ranks: usize, said: &[&str], program: impl Fn(World) -> Result<()
     assert!(texts.iter().any(|text| said.iter().all(|word| text.contains(word))), "{said:?}: {texts:?}");
 }
 
+#[test]
+fn a_segment_of_all_beside_another_call() {
+    told(2, &["an allgather of 1 elements", "in `segment_all`", file!()], |world| {
+        if world.rank() == 0 { world.segment_all(64).map(drop) } else { world.allgather(&[1u8; 3]).map(drop) }
+    });
+}
+
 /// The place of the line after this call.
 #[track_caller]
 fn next_line() -> String {
@@ -109,6 +116,15 @@ fn different_elements() {
     told(2, &["an allocation of 1 elements of type u64", "an allocation of 1 elements of type f64"], |world| {
         if world.rank() == 0 { world.alloc::<u64>(1).map(drop) } else { world.alloc::<f64>(1).map(drop) }
     });
+}
+
+#[test]
+fn different_sizes_of_a_segment() {
+    for ranks in [2, 3] {
+        told(ranks, &["the size in bytes of a segment", "64", "in `segment_all`", file!()], |world| {
+            world.segment_all(if world.rank() == 0 { 64 } else { 72 }).map(drop)
+        });
+    }
 }
 
 #[test]
