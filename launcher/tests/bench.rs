@@ -40,7 +40,17 @@ fn all_figures_have_all_fields() {
         "threads-am",
         "bandwidth",
         "barrier",
+        "team-barrier",
         "allreduce",
+        "world-allreduce",
+        "alltoall",
+        "alltoall-direct",
+        "alltoall-pairwise",
+        "alloc",
+        "growth-barrier",
+        "growth-allreduce",
+        "growth-alltoall",
+        "growth-alloc",
         "array-get",
         "array-put",
         "local-sum",
@@ -64,10 +74,12 @@ fn all_figures_have_all_fields() {
             assert!(line[field].is_number(), "{field} of {line}");
         }
         for field in ["limit", "ratio"] {
-            assert_eq!(line[field].is_number(), name != "footprint", "{field} of {line}");
+            let has_limit = name != "footprint" && !name.starts_with("growth-");
+            assert_eq!(line[field].is_number(), has_limit, "{field} of {line}");
         }
         // What is no limit is not called one.
-        let has_beside = ["put-address", "transpose", "histogram", "indexgather", "poll"].contains(&name);
+        let has_beside = ["put-address", "transpose", "histogram", "indexgather", "poll", "team-barrier", "alloc"];
+        let has_beside = has_beside.contains(&name) || name.starts_with("growth-");
         for field in ["beside", "beside_ratio"] {
             assert_eq!(line[field].is_number(), has_beside, "{field} of {line}");
         }
@@ -128,6 +140,8 @@ fn help_names_what_has_something_beside() {
         "indexgather",
         "exchange",
         "poll",
+        "team-barrier",
+        "alloc",
         "--json",
         "--quick",
     ]);
@@ -168,7 +182,8 @@ fn over_the_contract_there_is_no_limit_by_pointer() {
         // Beside aggregation stands one operation for each element, beside a put to an address one to an element, beside a poll one of 2
         // ranks.
         let beside = ["put-address", "histogram", "indexgather", "poll"];
-        assert_eq!(line["beside"].is_number(), beside.iter().any(|bench| line["bench"] == *bench), "{line}");
+        let name = line["bench"].as_str().expect("a name");
+        assert_eq!(line["beside"].is_number(), beside.contains(&name) || name.starts_with("growth-"), "{line}");
     }
     let done = bench(&["put", "--transport", "shm-contract", "--quick"]);
     assert!(done.code() == 0 && done.out.contains("as if it were a network"), "{done:?}");
@@ -176,7 +191,9 @@ fn over_the_contract_there_is_no_limit_by_pointer() {
 
 #[test]
 fn more_ranks_than_two_and_one_alone() {
-    let done = bench(&["put", "put-random", "barrier", "exchange", "allreduce", "-n", "3", "--quick", "--json"]);
+    let collective = ["barrier", "team-barrier", "allreduce", "world-allreduce", "alltoall", "alloc"];
+    let done =
+        bench(&[&["put", "put-random", "exchange"], &collective[..], &["-n", "3", "--quick", "--json"]].concat());
     assert_eq!(done.code(), 0, "{done:?}");
     assert!(lines(&done).iter().all(|line| line["ranks"] == 3 && line["limit"].is_number()), "{done:?}");
     let done = bench(&["startup", "poll", "-n", "1", "--quick", "--json"]);

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use bellwether::{Error, Loss, Result, Settings, Sum, Team, Threads, World};
 use bellwether_runtime::Transport;
@@ -127,6 +128,39 @@ fn calls_puts_atomics_and_collectives_are_waited_for_together() {
             world.barrier()?;
         }
         Ok(())
+    });
+}
+
+#[test]
+fn a_collective_that_ran_out_of_time_goes_on() {
+    everywhere(|world| {
+        let (n, patience) = (world.size() as u64, Duration::from_secs(60));
+        let (team, told) = (Team::world(world)?, world.bell()?);
+        for round in 1..=2 {
+            if world.rank() > 0 {
+                told.wait(round)?;
+            }
+            let mut sum = team.allreduce_async(vec![1 + world.rank() as u64], Sum);
+            if world.rank() == 0 && n > 1 {
+                for _ in 0..3 {
+                    let limit = Duration::from_millis(1);
+                    let error = sum.wait_for(limit).expect_err("the others wait for this rank");
+                    let Error::TimedOut { doing, after } = error else { panic!("{error}") };
+                    let place = doing.place().expect("a public call").file();
+                    assert_eq!((doing.step(), place, after), ("allreduce", file!(), limit));
+                }
+                (1..world.size()).try_for_each(|rank| told.ring(rank))?;
+            }
+            let expected = [n * (n + 1) / 2];
+            if round == 1 {
+                assert_eq!(sum.wait()?, expected);
+            } else {
+                assert_eq!(sum.wait_for(patience)?, expected);
+                let again = sum.wait_for(patience).expect_err("it has given its result").to_string();
+                assert!(again.contains("an earlier wait has given its result"), "{again}");
+            }
+        }
+        world.barrier()
     });
 }
 

@@ -55,6 +55,16 @@ pub enum Kind {
     Transpose,
     /// An allreduce of all ranks by sum of f64
     Allreduce,
+    /// The barrier of a team of all ranks
+    TeamBarrier,
+    /// The world's own allreduce by sum of f64
+    WorldAllreduce,
+    /// One allocation of symmetric memory, given back
+    Alloc,
+    /// A value from each rank for each
+    Alltoall,
+    /// What collective calls take with more ranks: jobs of 64, 128 and 256, whatever -n says
+    Growth,
     /// Starting and ending ranks that do nothing
     Startup,
     /// A poll among 1,000 idle ranks of one node
@@ -66,7 +76,7 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 28] = [
+pub const ALL: [Kind; 33] = [
     Put,
     PutRandom,
     PutAddress,
@@ -84,7 +94,12 @@ pub const ALL: [Kind; 28] = [
     Bandwidth,
     LapiBandwidth,
     Barrier,
+    TeamBarrier,
     Allreduce,
+    WorldAllreduce,
+    Alltoall,
+    Alloc,
+    Growth,
     ArrayGet,
     ArrayPut,
     LocalSum,
@@ -169,6 +184,11 @@ impl Kind {
             Exchange => "exchange",
             Transpose => "transpose",
             Allreduce => "allreduce",
+            TeamBarrier => "team-barrier",
+            WorldAllreduce => "world-allreduce",
+            Alloc => "alloc",
+            Alltoall => "alltoall",
+            Growth => "growth",
             Startup => "startup",
             Poll => "poll",
             Footprint => "footprint",
@@ -203,6 +223,11 @@ impl Kind {
             Exchange => "Exchange of ghost layers",
             Transpose => "Transposed array",
             Allreduce => "Allreduce by sum of f64",
+            TeamBarrier => "Barrier of a team",
+            WorldAllreduce => "Allreduce of the world",
+            Alloc => "Allocation of symmetric memory",
+            Alltoall => "All-to-all",
+            Growth => "Growth of collective calls",
             Startup => "Start and end of a job",
             Poll => "Poll among 1,000 idle ranks",
             Footprint => "Memory for an idle peer",
@@ -224,8 +249,10 @@ impl Kind {
             Atomic => "bare locked adds",
             Threads => "two threads of bare stores, locked adds or lines over one",
             Bandwidth | LapiBandwidth => "memcpy",
-            Barrier => "bare flags or a bare counter, the quicker; of more ranks than cores with yields or a futex",
-            Allreduce => "bare copies, flags and sums, all gathered or by pieces, the quicker",
+            Barrier | TeamBarrier | Alloc => {
+                "a barrier of bare flags or a bare counter, the quicker; of more ranks than cores with yields or a futex"
+            }
+            Allreduce | WorldAllreduce => "bare copies, flags and sums, all gathered or by pieces, the quicker",
             ArrayGet => "bare loads at an address, the index checked",
             ArrayPut => "bare stores at an address, the index checked",
             LocalSum => "a plain slice",
@@ -235,7 +262,8 @@ impl Kind {
             Indexgather => "memory bandwidth: indices, elements and results once each, in order",
             Startup => "bare processes",
             Poll => "a bare load of one line",
-            Footprint => "none",
+            Alltoall => "bare copies and flags",
+            Growth | Footprint => "none",
         }
     }
 
@@ -244,6 +272,11 @@ impl Kind {
         match self {
             PutAddress => Some("put"),
             Poll => Some("a poll with 2 ranks"),
+            TeamBarrier if mapped => Some("the world's barrier"),
+            Alloc if mapped => Some("a barrier"),
+            Growth => Some(
+                "the same with a quarter of the ranks; of growth-alltoall with half of them; of growth-alloc a barrier",
+            ),
             Transpose if mapped => Some("transposing private memory by tiles"),
             Histogram if mapped => Some("bare locked adds, one by one"),
             Indexgather if mapped => Some("bare loads, one by one"),
@@ -271,7 +304,7 @@ impl Kind {
 
     /// Fewest ranks it makes sense for.
     pub fn least_ranks(self) -> usize {
-        if matches!(self, Startup | Poll | Footprint) { 1 } else { 2 }
+        if matches!(self, Growth | Startup | Poll | Footprint) { 1 } else { 2 }
     }
 
     /// Whether it is a stream of puts, whose figure over a network is the average of a whole run.
@@ -281,7 +314,8 @@ impl Kind {
 
     /// Whether `--size` means something to it.
     pub fn is_sized(self) -> bool {
-        matches!(self, Put | Get | PutPoll | PutBell | Am | AmRate | LapiAm | LapiRate | Bandwidth | Allreduce)
+        let is_collective = matches!(self, Allreduce | WorldAllreduce | Alltoall);
+        is_collective || matches!(self, Put | Get | PutPoll | PutBell | Am | AmRate | LapiAm | LapiRate | Bandwidth)
     }
 
     /// The sizes measured when none is asked for; `plotted` wants a curve.
@@ -296,28 +330,34 @@ impl Kind {
             Put | PutRandom | PutAddress | Get | PutPoll | PutBell | Am | AmRate | Call | Atomic | Threads => vec![8],
             Matching | LapiAm | LapiRate => vec![8],
             LapiBandwidth => vec![KIB * KIB],
-            Allreduce if plotted => (0..10).map(|step| 8 << (2 * step)).collect(),
-            Allreduce if quick => vec![8, 16 * KIB],
-            Allreduce => vec![8, KIB, 32 * KIB, KIB * KIB],
-            ArrayGet | ArrayPut => vec![8],
+            Allreduce | WorldAllreduce if plotted => (0..10).map(|step| 8 << (2 * step)).collect(),
+            Allreduce | WorldAllreduce if quick => vec![8, 16 * KIB],
+            Allreduce | WorldAllreduce => vec![8, KIB, 32 * KIB, KIB * KIB],
+            Alltoall if plotted => vec![8, 64, 512, 4 * KIB],
+            Alltoall | ArrayGet | ArrayPut => vec![8],
             LocalSum => vec![256 * KIB],
             // A row of 1024 elements.
             Exchange => vec![8 * KIB],
             Transpose if quick => vec![2 * KIB * KIB],
             // 4096 rows of as many elements.
             Transpose => vec![128 * KIB * KIB],
-            Barrier | Histogram | Indexgather | Startup | Poll | Footprint => vec![0],
+            Barrier | TeamBarrier | Alloc | Growth => vec![0],
+            Histogram | Indexgather | Startup | Poll | Footprint => vec![0],
         }
     }
 
     /// What is asked of a variant on two free cores.
     pub fn variant_bar(name: &str, ranks: usize) -> Bar {
         let ratio = |most| Bar { ratio: Some(most), ..Bar::default() };
+        let beside = |most| Bar { beside: Some(most), ..Bar::default() };
         match name {
             "threads-atomic" if ranks == 2 => ratio(1.1),
             "threads-am" if ranks == 2 => ratio(1.3),
             "lapi-am-interrupts" if ranks == 2 => ratio(1.25 * 1.4),
             "lapi-bandwidth-am" if ranks == 2 => ratio(1.0 / 0.95),
+            // Of four times as many ranks, which share the same cores; all-to-all of twice as many, with four times the messages.
+            "growth-barrier" | "growth-allreduce" | "growth-alltoall" => beside(4.5),
+            "growth-alloc" => beside(3.0),
             _ => Bar::default(),
         }
     }
@@ -331,6 +371,7 @@ impl Kind {
         let bar = match self {
             Footprint => Bar { value: Some(8.0), ..none },
             Poll => beside(2.0),
+            Alloc if ranks >= 64 => beside(3.0),
             _ if ranks != 2 => none,
             Put | Get if small => Bar { ratio: Some(2.5), value: Some(3.0), ..none },
             PutRandom => ratio(1.1),
@@ -350,6 +391,7 @@ impl Kind {
             Threads => ratio(1.1),
             Bandwidth => ratio(1.05),
             Barrier => ratio(1.4),
+            TeamBarrier => beside(1.15),
             Histogram => beside(0.5),
             Indexgather => beside(1.0 / 1.2),
             ArrayGet | ArrayPut => ratio(1.5),
@@ -360,7 +402,10 @@ impl Kind {
         };
         let peer = match self {
             Put | Get if small && ranks == 2 => Some(("oshmem", 0.1)),
-            Allreduce if (small && ranks == 8) || (size == 1 << 20 && ranks == 2) => Some(("mpi-rma", 1.0)),
+            Allreduce if small && ranks == 8 => Some(("mpi-rma", 1.0)),
+            Allreduce | WorldAllreduce if ranks == 2 => Some(("mpi-rma", 0.8)),
+            Barrier | TeamBarrier if ranks == 2 => Some(("mpi-rma", 0.6)),
+            Alltoall if small && ranks == 128 => Some(("mpi-rma", 0.7)),
             _ => None,
         };
         Bar { peer, ..bar }

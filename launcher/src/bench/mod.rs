@@ -8,6 +8,7 @@ mod cores;
 mod figure;
 mod folder;
 mod footprint;
+mod growth;
 mod kernels;
 mod kind;
 mod noise;
@@ -48,6 +49,8 @@ use self::task::{Measured, Task};
 /// poll stands `World::poll` with 2 ranks: both find nothing, in a job without other processes, after each rank sent one message.
 /// lapi-bandwidth puts private memory to static data that ranks have mapped (BELLWETHER_STATIC_DATA), lapi-bandwidth-private to private
 /// memory, by system calls; lapi-bandwidth-am sends static data to the place that the header handler names.
+/// Beside team-barrier stands the world's barrier, beside alloc a barrier. growth starts jobs of 64, 128 and 256 ranks: beside barrier
+/// and allreduce stands the same with a quarter of the ranks, beside alltoall with half, beside alloc a barrier.
 /// Figures are medians of batches;
 /// batches of ours, of the limit and of what stands beside take turns, and a ratio is the median over neighbouring ones.
 #[derive(Args)]
@@ -337,6 +340,7 @@ impl Bench {
     ) -> anyhow::Result<Vec<Measured>> {
         match kind {
             Kind::Startup => Ok(vec![starter.startup(self.batches(kind))?]),
+            Kind::Growth => growth::measure(self.launch, self.transport.setting(), folder, self.quick),
             Kind::Poll => Ok(vec![poll::idle(self.batches(kind), self.quick)?]),
             Kind::Footprint => {
                 let one = |name: &str, bytes| Measured {
@@ -374,6 +378,8 @@ impl Bench {
             ranks: match &*measured.name {
                 "footprint" => footprint::RANKS,
                 "poll" => poll::RANKS,
+                _ if kind == Kind::Growth && self.quick => growth::FEW[2],
+                _ if kind == Kind::Growth => growth::RANKS[2],
                 _ => self.ranks,
             },
             size: measured.size,

@@ -99,8 +99,12 @@ pub fn table(figures: &[Figure], peers: &[&str], bars: bool) -> String {
 
 /// A line for each benchmark with something beside: what that is.
 pub fn legend(figures: &[Figure]) -> String {
-    let own = figures.iter().filter(|figure| figure.name == figure.kind.name());
-    own.filter_map(|figure| Some(format!("beside {}: {}\n", figure.name, figure.beside_name()?))).collect()
+    let mut lines: Vec<String> = Vec::new();
+    for figure in figures {
+        let line = figure.beside_name().map(|name| format!("beside {}: {name}\n", figure.kind.name()));
+        lines.extend(line.filter(|line| !lines.contains(line)));
+    }
+    lines.concat()
 }
 
 /// Columns of equal width; the first and the last to the left, numbers to the right.

@@ -162,6 +162,15 @@ impl<G: Ground> Turns<G> {
         Ok(Measured { on_cpu: ours.1, ours: ours.0, limit: limit.0, ..Measured::default() })
     }
 
+    /// As [`Session::alternate`], without a limit.
+    ///
+    /// # Errors
+    /// Of `ours`, and of the barrier before each batch.
+    pub fn alone(&self, operations: usize, mut ours: impl FnMut(usize) -> Result<()>) -> Result<Measured> {
+        let [ours] = self.take_turns(operations, [&mut ours])?;
+        Ok(Measured { on_cpu: ours.1, ours: ours.0, ..Measured::default() })
+    }
+
     /// As [`Session::alternate`], with something to compare with that is no limit.
     ///
     /// # Errors

@@ -48,6 +48,7 @@ impl<'w, I> Push<'w, I> {
     /// # Errors
     /// [`crate::Error::RanksDiffer`] on all ranks if these differ; [`crate::Error::InvalidArgument`] if an item has no
     /// bytes, or more than a message has room for, with both numbers; as [`World::allgather`].
+    #[track_caller]
     pub fn new(world: &'w World, options: &Options, mut take: impl FnMut(I) + 'static) -> Result<Push<'w, I>>
     where
         I: PlainData,
@@ -58,16 +59,18 @@ impl<'w, I> Push<'w, I> {
             items.chunks_exact(width).for_each(|item| take(bytemuck::pod_read_unaligned(item)));
             items.len()
         };
-        let port = match width {
-            0 => {
-                Port::skip(world);
-                Err(agreed::no_bytes::<I>("push"))
-            }
-            _ => Port::new(world, "push", plan, Box::new(sink)),
-        };
-        // All have made theirs when this returns.
-        agreed::check::<I>(world, "what is pushed", options)?;
-        Ok(Push { world, port: port?, items: std::marker::PhantomData })
+        world.within("Push::new", || {
+            let port = match width {
+                0 => {
+                    Port::skip(world);
+                    Err(agreed::no_bytes::<I>("push"))
+                }
+                _ => Port::new(world, "push", plan, Box::new(sink)),
+            };
+            // All have made theirs when this returns.
+            agreed::check::<I>(world, "what is pushed", options)?;
+            Ok(Push { world, port: port?, items: std::marker::PhantomData })
+        })
     }
 }
 

@@ -62,19 +62,22 @@ impl<'w, T> Aggregator<'w, T> {
     /// # Errors
     /// [`crate::Error::RanksDiffer`] on all ranks if these differ; [`crate::Error::InvalidArgument`] for elements
     /// without bytes; as [`World::alloc`].
+    #[track_caller]
     pub fn new(world: &'w World, options: &Options) -> Result<Aggregator<'w, T>>
     where
         T: PlainData,
     {
-        agreed::check::<T>(world, "what is aggregated", options)?;
-        if size_of::<T>() == 0 {
-            return Err(agreed::no_bytes::<T>("aggregation"));
-        }
-        let way = match world.progress().is_mapped() {
-            true => Way::Mapped(Box::new(Rounds::new(world, options)?)),
-            false => Way::Remote(Verdicts::new(world, false)?),
-        };
-        Ok(Aggregator { world, options: options.clone(), way })
+        world.within("Aggregator::new", || {
+            agreed::check::<T>(world, "what is aggregated", options)?;
+            if size_of::<T>() == 0 {
+                return Err(agreed::no_bytes::<T>("aggregation"));
+            }
+            let way = match world.progress().is_mapped() {
+                true => Way::Mapped(Box::new(Rounds::new(world, options)?)),
+                false => Way::Remote(Verdicts::new(world, false)?),
+            };
+            Ok(Aggregator { world, options: options.clone(), way })
+        })
     }
 }
 
@@ -155,6 +158,7 @@ impl<T: Pod> Aggregator<'_, T> {
     ///
     /// # Errors
     /// As [`Aggregator::scatter_add`].
+    #[track_caller]
     pub fn gather<P: Places>(&mut self, table: &Symmetric<T>, places: &P, indices: &[usize]) -> Result<Vec<T>> {
         let mut values = vec![T::zeroed(); indices.len()];
         self.gather_into(table, places, indices, &mut values)?;

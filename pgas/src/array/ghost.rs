@@ -218,6 +218,7 @@ impl<T: Pod, const D: usize> Pending<'_, T, D> {
     ///
     /// # Errors
     /// As [`Bell::wait`]; then the layers are as before.
+    #[track_caller]
     pub fn finish(self) -> Result<()> {
         self.array.finish_exchange()
     }

@@ -45,6 +45,7 @@ impl<const D: usize> Layout<D> {
     /// # Ok(()) })?.into_iter().collect::<bellwether::Result<()>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn team_along(&self, all: &Team, along: usize) -> Result<Team> {
         let refuse = |why| Err(Error::InvalidArgument { operation: OPERATION, why });
         if along >= D {

@@ -1,7 +1,7 @@
 //! Errors of a call that is made of others name the call.
 
 use bellwether::aggregate::{Aggregator, Blocks, Options, Push};
-use bellwether::array::{Ghosts, GlobalArray, Layout};
+use bellwether::array::{GatherPlan, Ghosts, GlobalArray, Layout};
 use bellwether::{DistHashMap, DistQueue, Error, Result, Simulated, Symmetric, Team, World, sim, threads};
 use bellwether_tests::watchdog;
 
@@ -20,6 +20,8 @@ struct Things<'w> {
     map: DistHashMap<'w, u64, u64>,
     table: Symmetric<u64>,
     push: Push<'w, u64>,
+    plan: GatherPlan<u64>,
+    all: Team,
 }
 
 impl<'w> Things<'w> {
@@ -35,6 +37,8 @@ impl<'w> Things<'w> {
             map: DistHashMap::new(world)?,
             table: world.alloc(10)?,
             push: Push::new(world, &Options::new(world), drop::<u64>)?,
+            plan: GatherPlan::new(world, &Layout::block([30], RANKS)?, &[0, 15, 29])?,
+            all: Team::world(world)?,
         })
     }
 
@@ -61,17 +65,23 @@ impl<'w> Things<'w> {
             "scatter_add" => self.numbers.scatter_add(&mut self.by, &[0, 15, 29], &[1, 1, 1]),
             "fetch_add_all" => self.numbers.fetch_add_all(&mut self.by, &[29], &[1]).map(drop),
             "fetch_add" => self.by.fetch_add(&mut self.table, &Blocks::new(30, RANKS), &[29], &[1]).map(drop),
+            "Aggregator::new" => Aggregator::<u64>::new(world, &Options::new(world)).map(drop),
+            "Push::new" => Push::new(world, &Options::new(world), drop::<u64>).map(drop),
             "Push::finish" => self.push.finish(),
             "save_npy" => self.numbers.save_npy(world, std::env::temp_dir().join("never-written.npy")),
             "DistHashMap::len" => self.map.len().map(drop),
             "DistQueue::new" => DistQueue::<u64>::new(world).map(drop),
             "Team::world" => Team::world(world).map(drop),
+            "Aggregator::gather" => self.by.gather(&self.table, &Blocks::new(30, RANKS), &[29]).map(drop),
+            "team_along" => Layout::rows([6, 4], RANKS)?.team_along(&self.all, 0).map(drop),
+            "Pending::finish" => self.ghosts.start_exchange()?.finish(),
+            "GatherPlan::gather" => self.plan.gather(&[0; 10], &mut [0; 3]),
             other => panic!("no call {other}"),
         }
     }
 }
 
-const CALLS: [&str; 25] = [
+const CALLS: [&str; 27] = [
     "GlobalArray::new",
     "from_fn",
     "from_root",
@@ -92,6 +102,8 @@ const CALLS: [&str; 25] = [
     "scatter_add",
     "fetch_add_all",
     "fetch_add",
+    "Aggregator::new",
+    "Push::new",
     "Push::finish",
     "save_npy",
     "DistHashMap::len",
@@ -126,7 +138,21 @@ fn a_rank_that_is_lost_is_told_with_the_call() {
         for (error, kind) in told(name, |_| Ok(())) {
             let said = error.to_string();
             assert!(said.contains(&format!("in `{name}`: ")), "{name}, {kind}: {said}");
-            assert!(matches!(error, Error::PeerLost { doing, .. } if doing.call() == name), "{name}, {kind}: {said}");
+            let Error::PeerLost { doing, .. } = error else { panic!("{name}, {kind}: {said}") };
+            assert_eq!(doing.call(), name, "{kind}: {said}");
+            assert_eq!(doing.place().map(|place| place.file()), Some(file!()), "{name}, {kind}: {said}");
+        }
+    }
+}
+
+/// Of calls that are told by the name of a step, too.
+#[test]
+fn a_rank_that_is_lost_is_told_with_the_place() {
+    for name in ["Aggregator::gather", "team_along", "Pending::finish", "GatherPlan::gather"] {
+        for (error, kind) in told(name, |_| Ok(())) {
+            let said = error.to_string();
+            let Error::PeerLost { doing, .. } = error else { panic!("{name}, {kind}: {said}") };
+            assert_eq!(doing.place().map(|place| place.file()), Some(file!()), "{name}, {kind}: {said}");
         }
     }
 }

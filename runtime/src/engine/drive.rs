@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 use std::rc::Weak;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use super::Engine;
 use super::remote_access::Answer;
@@ -102,9 +103,23 @@ impl Engine {
     /// As [`Engine::wait_together`]; what the future gives.
     #[inline]
     pub(crate) fn block_on<T>(&self, doing: &'static str, future: impl Future<Output = Result<T>>) -> Result<T> {
+        self.block_on_for(doing, None, future)
+    }
+
+    /// As [`Engine::block_on`], for at most `limit`.
+    ///
+    /// # Errors
+    /// As [`Engine::block_on`], and [`crate::error::Error::TimedOut`].
+    #[inline]
+    pub(crate) fn block_on_for<T>(
+        &self,
+        doing: &'static str,
+        limit: Option<Duration>,
+        future: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let mut future = pin!(future);
         let mut output = None;
-        self.drive(doing, &mut |context| {
+        self.drive(doing, limit, &mut |context| {
             if let Poll::Ready(value) = future.as_mut().poll(context) {
                 output = Some(value);
             }
@@ -117,15 +132,24 @@ impl Engine {
     /// wait for each of hundreds of futures.
     ///
     /// # Errors
-    /// As [`Engine::wait_together`].
-    fn drive(&self, doing: &'static str, poll: &mut dyn FnMut(&mut Context<'_>) -> bool) -> Result<()> {
+    /// As [`Engine::wait_together`], and with a limit as [`Engine::wait_together_for`].
+    fn drive(
+        &self,
+        doing: &'static str,
+        limit: Option<Duration>,
+        poll: &mut dyn FnMut(&mut Context<'_>) -> bool,
+    ) -> Result<()> {
         // The first poll may send.
         self.check_own(doing)?;
         let mut context = Context::from_waker(Waker::noop());
-        self.wait_together(doing, || {
+        let ready = || {
             let _driving = Driving::new(self);
             poll(&mut context)
-        })
+        };
+        match limit {
+            None => self.wait_together(doing, ready),
+            Some(limit) => self.wait_together_for(doing, limit, ready),
+        }
     }
 
     /// Polls `futures` until all are ready, and returns their outcomes in the same order. An error of one does not end the wait.
@@ -139,7 +163,7 @@ impl Engine {
         let mut outcomes: Vec<Option<Result<T>>> = futures.iter().map(|_| None).collect();
         // All before `done` are ready.
         let mut done = 0;
-        self.drive(doing, &mut |context| {
+        self.drive(doing, None, &mut |context| {
             let mut polled = 0;
             let waiting = futures.iter_mut().zip(&mut outcomes).skip(done).filter(|(_, outcome)| outcome.is_none());
             for (future, outcome) in waiting {
@@ -166,7 +190,7 @@ impl Engine {
         F: Future<Output = Result<T>> + Unpin,
     {
         let mut first = None;
-        self.drive(doing, &mut |context| {
+        self.drive(doing, None, &mut |context| {
             first = futures.iter_mut().enumerate().find_map(|(at, future)| match Pin::new(future).poll(context) {
                 Poll::Ready(outcome) => Some((at, outcome)),
                 Poll::Pending => None,

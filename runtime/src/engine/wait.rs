@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::Engine;
 use super::call::Call;
 use crate::error::{Error, Loss, Result};
-use crate::sleep::Fences;
+use crate::sleep::{Fences, SleepWord, Sleeper, fall_asleep};
 
 /// How a rank waits, and the wait that it is in.
 pub(super) struct Waiting {
@@ -273,24 +273,8 @@ impl Engine {
             || others
             || elsewhere;
         let nap = if brief { Duration::from_millis(1) } else { self.waiting.patience.get().nap };
-        let word = self.job.sleep_word(self.rank);
-        let mut done = false;
-        let sleeps = word.announce(self.fences(), || {
-            let armed = self.networks.arm();
-            done = ready();
-            // After `ready` nothing of the program runs, which may panic: what it did, such as a request, is told first.
-            let moved = !done
-                && (self.has_pending() && self.flush_pending() != 0)
-                    | (self.tasks.any.get() && self.turn_background() != 0);
-            !armed || done || moved || self.interface.any_waiting() || self.job.any_lost()
-        });
-        if sleeps {
-            match self.networks.is_empty() {
-                false => self.networks.sleep(nap.min(left)),
-                true => word.block(nap.min(left)),
-            }
-            word.withdraw();
-        }
+        let mut waits = Waits { engine: self, limit: nap.min(left), ready };
+        let done = fall_asleep(self.job.sleep_word(self.rank), self.fences(), &mut waits);
         // Pairs with the Acquire load in `check_standstill`.
         let wakes = &self.status(self.rank).wakes;
         wakes.store(wakes.load(Ordering::Relaxed) + 1, Ordering::Release);
@@ -303,7 +287,7 @@ impl Engine {
     /// Whether another rank has begun to leave and this one has not.
     fn others_leaving(&self) -> bool {
         let leaving = |rank| self.job.is_leaving(rank);
-        !leaving(self.rank) && (0..self.size).any(leaving)
+        self.job.any_leaver() && !leaving(self.rank) && (0..self.size).any(leaving)
     }
 
     /// Fails if no rank is left that could end this wait: all others have left, or sleep in a wait without limit and have
@@ -340,6 +324,41 @@ impl Engine {
             return Err(self.lost(gone(), Loss::Left, doing));
         }
         Ok(())
+    }
+}
+
+/// A rank that waits, when it has polled and yielded in vain.
+struct Waits<'a> {
+    engine: &'a Engine,
+    /// Of the sleep.
+    limit: Duration,
+    ready: &'a mut dyn FnMut() -> bool,
+}
+
+impl Sleeper for Waits<'_> {
+    fn arm(&mut self) -> bool {
+        self.engine.networks.arm()
+    }
+
+    fn ready(&mut self) -> bool {
+        (self.ready)()
+    }
+
+    fn flush(&mut self) -> bool {
+        let engine = self.engine;
+        (engine.has_pending() && engine.flush_pending() != 0)
+            | (engine.tasks.any.get() && engine.turn_background() != 0)
+    }
+
+    fn has_work(&mut self) -> bool {
+        self.engine.interface.any_waiting() || self.engine.job.any_lost()
+    }
+
+    fn block(&mut self, word: &SleepWord) {
+        match self.engine.networks.is_empty() {
+            false => self.engine.networks.sleep(self.limit),
+            true => word.block(self.limit),
+        }
     }
 }
 

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 /// The node of each rank, numbered from 0 in the order of the ranks. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Nodes(Option<Arc<[u32]>>);
+pub struct Nodes {
+    of: Option<Arc<[u32]>>,
+    /// The highest number.
+    last: u32,
+}
 
 impl Nodes {
     /// Ranks `0..ranks` one node after the other: so many on each, from the first size again after the last, and on the last
@@ -15,23 +19,24 @@ impl Nodes {
         }
         let of =
             sizes.iter().cycle().enumerate().flat_map(|(node, size)| vec![node as u32; (*size).clamp(1, ranks.max(1))]);
-        Nodes(Some(of.take(ranks).collect()))
+        Nodes::of_each(of.take(ranks).collect())
     }
 
     /// The node of each rank, by its number; nodes are numbered from 0 in the order of their first ranks.
     pub fn of_each(nodes: Vec<u32>) -> Nodes {
-        Nodes(nodes.iter().any(|node| *node != 0).then(|| nodes.into()))
+        let last = nodes.iter().copied().max().unwrap_or(0);
+        Nodes { of: (last != 0).then(|| nodes.into()), last }
     }
 
     /// The node of a rank. Without ranks on other nodes it is 0, for every number.
     #[inline]
     pub fn of(&self, rank: usize) -> usize {
-        self.0.as_ref().and_then(|nodes| nodes.get(rank)).map_or(0, |node| *node as usize)
+        self.of.as_ref().and_then(|nodes| nodes.get(rank)).map_or(0, |node| *node as usize)
     }
 
     /// How many nodes there are.
     pub fn count(&self) -> usize {
-        self.0.as_ref().and_then(|nodes| nodes.iter().max()).map_or(1, |last| *last as usize + 1)
+        self.last as usize + 1
     }
 }
 

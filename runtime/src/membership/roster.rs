@@ -31,10 +31,14 @@ pub(super) struct Header {
     left: AtomicU32,
     /// Ranks that ended, in any way, or began to leave.
     ended: AtomicU32,
+    /// Ranks that began to leave.
+    leavers: AtomicU32,
     /// The first rank that somebody missed when it had left or was leaving, plus one; 0: nobody did.
     missed: AtomicU32,
     /// Ranks that run on other hosts.
     elsewhere: AtomicU32,
+    /// Ranks before the first that runs on this host, and behind the last.
+    outside: [AtomicU32; 2],
     /// Cores that some rank may run on, a bit each.
     cores: [AtomicU64; CORES_MAX / 64],
 }
@@ -169,6 +173,17 @@ impl JobMemory {
             self.record(rank).elsewhere.store(1, Ordering::Relaxed);
             self.header().elsewhere.fetch_add(1, Ordering::Relaxed);
         }
+        let first = (0..self.ranks()).position(|rank| self.is_here(rank));
+        let last = (0..self.ranks()).rev().position(|rank| self.is_here(rank));
+        let [before, behind] = &self.header().outside;
+        before.store(first.unwrap_or(self.ranks()) as u32, Ordering::Relaxed);
+        behind.store(last.unwrap_or(0) as u32, Ordering::Relaxed);
+    }
+
+    /// The ranks that run on this host. Looks at the records of those alone, if they are neighbours.
+    fn here(&self) -> impl Iterator<Item = usize> {
+        let [before, behind] = self.header().outside.each_ref().map(|ranks| ranks.load(Ordering::Relaxed) as usize);
+        (before..self.ranks() - behind).filter(|rank| self.is_here(*rank))
     }
 
     /// Whether `rank` runs on this host: its memory is in the file, and its process can be seen.
@@ -388,7 +403,9 @@ impl JobMemory {
         let count = if state == RankState::Left { &header.left } else { &header.lost };
         // Release pairs with the Acquire loads in `any_lost` and `any_left`.
         count.fetch_add(1, Ordering::Release);
-        for rank in 0..self.ranks() {
+        // One fence for all: each word is read after the count has changed.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        for rank in self.here().filter(|rank| self.sleep_word(*rank).is_announced()) {
             self.wake(rank);
         }
         futex::wake_all(&header.arrived);
@@ -398,6 +415,8 @@ impl JobMemory {
     pub fn begin_to_leave(&self, rank: usize) {
         // Release pairs with the Acquire load in `is_leaving`.
         self.record(rank).leaving.store(self.next_place(), Ordering::Release);
+        // Release pairs with the Acquire loads in `any_leaver` and `has_news`.
+        self.header().leavers.fetch_add(1, Ordering::Release);
     }
 
     /// The next place in the order of ends and of beginnings to leave, from 1.
@@ -464,6 +483,24 @@ impl JobMemory {
         self.header().left.load(Ordering::Acquire) != 0
     }
 
+    /// Whether any rank has begun to leave, whatever became of it since.
+    pub fn any_leaver(&self) -> bool {
+        // Pairs with the Release in `begin_to_leave`.
+        self.header().leavers.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether a rank has left, and one more has left or begun to leave since `seen` was written here. For waits: which rank that is
+    /// takes a look at every record.
+    #[inline]
+    pub fn has_news(&self, seen: &mut u32) -> bool {
+        if !self.any_left() {
+            return false;
+        }
+        // Both only grow. Pair with the Release in `end_from` and in `begin_to_leave`.
+        let [left, leavers] = [&self.header().left, &self.header().leavers].map(|count| count.load(Ordering::Acquire));
+        std::mem::replace(seen, left.wrapping_add(leavers)) != *seen
+    }
+
     /// What became of `rank`, if it is gone.
     pub fn loss(&self, rank: usize) -> Option<Loss> {
         // Pairs with the Release in `end_from`.
@@ -522,6 +559,38 @@ mod tests {
         job.set_elsewhere([0, 1, 3].into_iter());
         assert_eq!([2, 4].map(|rank| job.place_here(rank)), [0, 1]);
         assert_eq!(job.ranks_here(), 2);
+    }
+
+    #[test]
+    fn an_end_wakes_those_that_sleep_on_this_host() {
+        let job = JobMemory::create(7, &Settings::default()).expect("a job");
+        assert!(job.here().eq(0..7));
+        job.set_elsewhere([0, 1, 4, 6].into_iter());
+        assert!(job.here().eq([2, 3, 5]));
+        let [before, behind] = job.header().outside.each_ref().map(|ranks| ranks.load(Ordering::Relaxed));
+        assert_eq!([before, behind], [2, 1]);
+        for asleep in [2, 3, 5] {
+            assert!(job.sleep_word(asleep).announce(Fences::Full, || false));
+        }
+        job.mark_lost(6, Loss::Unknown);
+        assert!([2, 3, 5].iter().all(|rank| !job.sleep_word(*rank).is_announced()));
+    }
+
+    #[test]
+    fn a_wait_looks_for_leavers_once_for_each() {
+        let job = JobMemory::create(4, &Settings::default()).expect("a job");
+        let mut seen = 0;
+        let mut news = || [job.has_news(&mut seen), job.has_news(&mut seen)];
+        assert!(!job.any_leaver());
+        job.begin_to_leave(2);
+        assert!(job.any_leaver());
+        assert_eq!(news(), [false, false], "nobody has left");
+        job.leave(0);
+        assert_eq!(news(), [true, false]);
+        job.begin_to_leave(3);
+        assert_eq!(news(), [true, false]);
+        job.leave(3);
+        assert_eq!(news(), [true, false]);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! How ranks sleep and are woken. `README.md` beside this file has the states, the words and the race.
 //!
-//! A sleep that something can end early uses a [`SleepWord`], or [`futex`] for a word that counts. A sleep that nothing wakes
+//! A sleep that something can end early uses a [`SleepWord`], by [`fall_asleep`], or [`futex`] for a word that counts. A sleep that nothing wakes
 //! uses [`nap`]; its caller says why.
 
 mod fences;
 pub mod futex;
 #[cfg(all(test, loom))]
 mod models;
+mod sleeper;
 mod word;
 
 use std::os::fd::BorrowedFd;
@@ -16,6 +17,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::Timespec;
 
 pub use self::fences::{Fences, has_barrier, register_process, run_barrier};
+pub use self::sleeper::{Sleeper, fall_asleep};
 pub use self::word::SleepWord;
 
 /// Sleeps for `time`, whatever happens. For waits that end by something which wakes nobody, or which must not depend on a wake-up.

@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-use super::{Fences, SleepWord};
+use super::{Fences, SleepWord, Sleeper, fall_asleep};
 
 /// What ranks share: the stores that are waited for, and the word that is slept on.
 struct Shared {
@@ -27,18 +27,63 @@ fn send(shared: &Shared, message: usize, fences: Fences) {
     }
 }
 
-/// A rank waits for the first `count` messages, as `Engine::wait` does.
-fn receive(shared: &Shared, count: usize, fences: Fences) {
-    let all_there = || shared.messages[..count].iter().all(|message| message.load(Ordering::Acquire) == 1);
-    while !all_there() {
-        if shared.word.announce(fences, all_there) {
-            shared.word.block(Duration::MAX);
-            shared.word.withdraw();
+/// A rank that waits for the first `count` messages. What it polls for it sees by itself, as flags and bells; what it waits for to be
+/// delivered it sees when it has polled, as messages.
+struct Waits<'a> {
+    shared: &'a Shared,
+    count: usize,
+    /// Messages delivered, where they have to be.
+    delivered: Option<usize>,
+}
+
+impl Waits<'_> {
+    fn came(&self) -> usize {
+        self.shared.messages[..self.count].iter().filter(|message| message.load(Ordering::Acquire) == 1).count()
+    }
+
+    fn poll(&mut self) {
+        let came = self.came();
+        self.delivered = self.delivered.map(|_| came);
+    }
+}
+
+impl Sleeper for Waits<'_> {
+    fn arm(&mut self) -> bool {
+        true
+    }
+
+    fn ready(&mut self) -> bool {
+        self.delivered.unwrap_or_else(|| self.came()) == self.count
+    }
+
+    fn flush(&mut self) -> bool {
+        false
+    }
+
+    fn has_work(&mut self) -> bool {
+        self.delivered.is_some_and(|delivered| self.came() > delivered)
+    }
+
+    fn block(&mut self, word: &SleepWord) {
+        word.block(Duration::MAX);
+    }
+}
+
+/// A rank waits, as `Engine::wait_long` does.
+fn receive(mut waits: Waits<'_>, fences: Fences) {
+    loop {
+        waits.poll();
+        if waits.ready() || fall_asleep(&waits.shared.word, fences, &mut waits) {
+            return;
         }
     }
 }
 
 fn model(senders: usize, of_sender: Fences, of_sleeper: Fences) {
+    [None, Some(0)].into_iter().for_each(|delivered| model_of(senders, delivered, of_sender, of_sleeper));
+}
+
+fn model_of(senders: usize, delivered: Option<usize>, of_sender: Fences, of_sleeper: Fences) {
     let mut builder = loom::model::Builder::new();
     // All orders of three threads take minutes; those with few changes of thread find what is wrong with any two steps.
     builder.preemption_bound = (senders > 1).then_some(2);
@@ -50,7 +95,7 @@ fn model(senders: usize, of_sender: Fences, of_sleeper: Fences) {
                 thread::spawn(move || send(&other, message, of_sender))
             })
             .collect();
-        receive(&shared, senders.len(), of_sleeper);
+        receive(Waits { shared: &shared, count: senders.len(), delivered }, of_sleeper);
         senders.into_iter().for_each(|sender| sender.join().expect("no panic"));
     });
 }

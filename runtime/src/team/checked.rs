@@ -13,8 +13,8 @@ use super::head::{Head, Kind};
 use super::operator::{CLOSURE, Max, Operator};
 use super::{allgather, allreduce, alltoall, barrier, broadcast, lines, reduce, scan};
 
-/// Most bytes, or elements that have none, of all members together: what a collective's head counts up to.
-const MOST: usize = (1 << super::head::LEN) - 1;
+/// Most bytes, or elements that have none, of all members together. Chosen: more than a process can address.
+const MOST: usize = (1 << 48) - 1;
 /// Above so many bytes the allocator is asked whether it has them.
 const ASKED: usize = 64 << 20;
 

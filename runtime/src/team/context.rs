@@ -373,9 +373,9 @@ impl Context {
         self.hub.at(self.slot, step.buffer) + part.0 * self.part(part.1) + Self::lead::<T>() - HEAD
     }
 
-    /// Bytes from the start of a part to its data. The head ends where the data begins.
+    /// Bytes from the start of a part to its data, which are aligned. The head ends where the data begins.
     fn lead<T>() -> usize {
-        HEAD.max(align_of::<T>())
+        HEAD.next_multiple_of(align_of::<T>())
     }
 
     /// Puts the head and `data` to a part (which, of how many) of a member's buffer.

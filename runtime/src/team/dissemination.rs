@@ -4,6 +4,7 @@
 //! What is told depends on what is wanted:
 //!
 //! - whether all brought the same: a digest, or [`DIFFERS`] once a rank has met another one;
+//! - what the first rank brought that brought anything but zeros: that of the ranks known so far;
 //! - what one rank brought: those within 2^k after that rank have it in round k, and tell it on (a binomial tree);
 //! - what all ranks brought: a rank has what the 2^k ranks up to itself brought, and tells all of it (Bruck and others 1997);
 //! - the sums of words: a rank has the sum over the 2^k ranks up to itself. The sum over all of them adds up those for the bits of the number of ranks.
@@ -48,10 +49,15 @@ impl Dissemination {
             Wanted::All | Wanted::Combined => 0,
             Wanted::Equal => 1,
             Wanted::Sum => 2,
-            Wanted::From(root) => 3 + root as u64,
+            Wanted::First => 3,
+            Wanted::From(root) => 4 + root as u64,
         };
         let lacks = matches!(wanted, Wanted::From(root) if root != rank);
-        let held = if lacks { Vec::new() } else { mine.to_vec() };
+        let held = match wanted {
+            _ if lacks => Vec::new(),
+            Wanted::First => of_rank(rank, mine),
+            _ => mine.to_vec(),
+        };
         let rest = if let Wanted::Sum = wanted { vec![0; mine.len()] } else { Vec::new() };
         let digest = mix(digest, form).max(DIFFERS + 1);
         let (round, told) = (0, false);
@@ -83,7 +89,7 @@ impl Dissemination {
                 &*self.held
             }
             Wanted::From(_) | Wanted::Equal => &[],
-            Wanted::Sum => &*self.held,
+            Wanted::Sum | Wanted::First => &*self.held,
         };
         let rest = if self.digest == DIFFERS { &[] } else { &*self.rest };
         [&self.digest.to_ne_bytes(), data, rest].concat()
@@ -105,6 +111,8 @@ impl Dissemination {
             Wanted::From(root) if self.place(root) >> round == 1 => self.len,
             Wanted::From(_) | Wanted::Equal => 0,
             Wanted::Sum => 2 * self.len,
+            Wanted::First if data.is_empty() => 0,
+            Wanted::First => data.len().clamp(RANK + 1, RANK + self.len),
         };
         if data.len() != new {
             return None;
@@ -115,6 +123,10 @@ impl Dissemination {
                 self.rest = sum(&self.held, rest);
             }
             self.held = sum(&self.held, theirs);
+        } else if let Wanted::First = self.wanted {
+            if rank_of(data) < rank_of(&self.held) {
+                self.held = data.to_vec();
+            }
         } else {
             self.held.extend_from_slice(data);
         }
@@ -134,6 +146,12 @@ impl Dissemination {
             }),
             Wanted::From(root) => see.see(root, &self.held),
             Wanted::Equal => see.see(0, &self.held),
+            Wanted::First => {
+                let rank = if self.held.is_empty() { 0 } else { rank_of(&self.held) };
+                let mut bytes = self.held.get(RANK..).unwrap_or_default().to_vec();
+                bytes.resize(self.len, 0);
+                see.see(rank as usize, &bytes);
+            }
             Wanted::Sum if self.size.is_power_of_two() => see.see(0, &self.held),
             Wanted::Sum => see.see(0, &self.rest),
         }
@@ -148,6 +166,22 @@ impl Dissemination {
     fn new_in(&self, round: usize) -> usize {
         (1 << round).min(self.size - (1 << round))
     }
+}
+
+/// Bytes of a rank before what it has brought.
+const RANK: usize = size_of::<u64>();
+
+/// What `rank` has brought, as it is told on where the first is wanted: without the zeros at its end, and nothing if there is nothing else.
+fn of_rank(rank: usize, bytes: &[u8]) -> Vec<u8> {
+    match bytes.iter().rposition(|byte| *byte != 0) {
+        Some(last) => [&(rank as u64).to_ne_bytes(), &bytes[..=last]].concat(),
+        None => Vec::new(),
+    }
+}
+
+/// The rank of what [`of_rank`] made. Nothing is behind all ranks.
+fn rank_of(told: &[u8]) -> u64 {
+    told.first_chunk().map_or(u64::MAX, |rank| u64::from_ne_bytes(*rank))
 }
 
 /// The sums of the words of both.
@@ -213,10 +247,32 @@ mod tests {
     }
 
     #[test]
+    fn every_rank_sees_the_first_that_brings_something() {
+        for size in (1..20).chain([63, 64, 65]) {
+            let seen = all_see(size, Wanted::First, |_| 7, |_| vec![0, 0]);
+            assert_eq!(seen, vec![Some(vec![(0, vec![0, 0])]); size], "{size} ranks");
+            for first in 0..size {
+                let words = |rank: usize| if rank < first { vec![0, 0] } else { vec![0, 1 + rank as u64] };
+                let expected = vec![(first, vec![0, 1 + first as u64])];
+                assert_eq!(all_see(size, Wanted::First, |_| 7, words), vec![Some(expected); size], "{first} of {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_or_has_no_bytes_is_refused() {
+        for data in [1, RANK, RANK + 17] {
+            let mut rank = Dissemination::new([0, 2], 1, Wanted::First, 7, &[0; 16]);
+            let told = [&rank.digest.to_ne_bytes()[..], &vec![1; data]].concat();
+            assert!(rank.hear(&told).is_none(), "{data} bytes");
+        }
+    }
+
+    #[test]
     fn every_rank_hears_that_one_differs() {
         for size in [2, 3, 5, 8, 13, 64, 65] {
             for one in 0..size {
-                for wanted in [Wanted::All, Wanted::Equal, Wanted::Sum, Wanted::From(size / 2)] {
+                for wanted in [Wanted::All, Wanted::Equal, Wanted::First, Wanted::Sum, Wanted::From(size / 2)] {
                     // It brings more than the others, too.
                     let words = |rank| vec![5; 1 + usize::from(rank == one)];
                     let seen = all_see(size, wanted, |rank| 7 + u64::from(rank == one), words);

@@ -197,6 +197,7 @@ impl Barrier {
 
     /// Blocks until all ranks have entered.
     fn wait(&self, engine: &Engine, kind: u8, limit: Option<Duration>) -> Result<()> {
+        let mut seen = 0;
         loop {
             let (mut ended, mut deserter) = (Ok(Found::Waits), None);
             let ready = || {
@@ -204,7 +205,7 @@ impl Barrier {
                 if !matches!(ended, Ok(Found::Waits)) {
                     return true;
                 }
-                if engine.job.any_left() {
+                if engine.job.has_news(&mut seen) {
                     deserter = find_deserter(engine, self.meeting.epoch());
                     // The barrier may have completed meanwhile.
                     ended = if deserter.is_some() { self.meeting.go_on(engine) } else { Ok(Found::Waits) };

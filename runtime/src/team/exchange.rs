@@ -32,6 +32,8 @@ pub enum Wanted {
     From(usize),
     /// Rank 0's if all are equal, else all.
     Equal,
+    /// That of the first rank that shows anything but zeros; rank 0's if none does. For outcomes that are the same on most ranks.
+    First,
     /// Their reduction ([`See::result`]). With a central barrier the last rank computes it, and the others get it as the
     /// contribution of rank 0. Otherwise every rank gets all contributions.
     Combined,
@@ -145,6 +147,8 @@ impl Exchange {
         see: &mut dyn See,
     ) -> Result<()> {
         assert!(bytes.len() <= BOARD, "{} bytes in one exchange", bytes.len());
+        // Mapped boards cost little to look at.
+        let wanted = if engine.routes.all_mapped() && matches!(wanted, Wanted::First) { Wanted::Equal } else { wanted };
         barrier.pass_last(engine)?;
         let half = (barrier.next_epoch() % 2) as usize;
         let board = engine.layout.exchange + half * EXCHANGE_LEN;
@@ -204,7 +208,7 @@ impl Exchange {
                 Wanted::Combined if barrier.is_central() => show(0, see),
                 Wanted::All | Wanted::Combined | Wanted::Sum => (0..engine.size).for_each(|rank| show(rank, see)),
                 Wanted::From(rank) => show(rank, see),
-                Wanted::Equal => see.see(0, bytes),
+                Wanted::Equal | Wanted::First => see.see(0, bytes),
             }
             return Ok(());
         }

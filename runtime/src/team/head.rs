@@ -1,4 +1,4 @@
-//! What a collective is, in four words that travel with its messages: members that are in different ones find out.
+//! What a collective is, in five words that travel with its messages: members that are in different ones find out.
 
 use crate::error::Error;
 use crate::hash::mix;
@@ -72,24 +72,22 @@ pub(super) struct Head {
     element: u16,
     /// Team rank of the root; or a digest of a list.
     root: u32,
-    /// Elements, and above them a digest of all collectives before, so that a difference that left no trace in its own
-    /// messages shows in the next.
+    /// Elements.
     len: u64,
     /// The number of the elements' type.
     of: u64,
+    /// A digest of all collectives before, so that a difference that left no trace in its own messages shows in the next.
+    before: u64,
     /// Digests of what reductions by closures gave before, and of the places where the program called them.
     results: u32,
     places: u32,
 }
 
-/// Bits of the elements.
-pub(super) const LEN: u32 = 48;
-
 impl Head {
     pub(super) fn new<T: 'static>(kind: Kind, len: usize) -> Head {
         let element = size_of::<T>().min(u16::MAX.into()) as u16;
-        let (len, of) = (len as u64 & ((1 << LEN) - 1), type_number(TypeId::of::<T>()));
-        Head { kind: kind as u8, operator: 0, element, root: 0, len, of, results: 0, places: 0 }
+        let (len, of) = (len as u64, type_number(TypeId::of::<T>()));
+        Head { kind: kind as u8, operator: 0, element, root: 0, len, of, before: 0, results: 0, places: 0 }
     }
 
     pub(super) fn root(self, root: usize) -> Head {
@@ -103,9 +101,8 @@ impl Head {
     /// The same, called after `before`.
     #[inline]
     pub(super) fn after(self, before: Head) -> Head {
-        let [what, len, of]: [u64; 3] = [before.what(), before.len, before.of];
-        let digest = mix(mix(what, len), of) >> LEN;
-        Head { len: self.len | digest << LEN, results: before.results, places: before.places, ..self }
+        let digest = [before.len, before.of, before.before].into_iter().fold(before.what(), mix);
+        Head { before: digest, results: before.results, places: before.places, ..self }
     }
 
     /// The same, when a reduction by a closure, called at `place`, has given `result`.
@@ -123,25 +120,22 @@ impl Head {
             | u64::from(self.root) << 32
     }
 
-    fn elements(self) -> u64 {
-        self.len & ((1 << LEN) - 1)
-    }
-
     /// Whether both are the same call.
     pub(super) fn is_same_call(self, other: Head) -> bool {
-        (self.what(), self.elements(), self.of) == (other.what(), other.elements(), other.of)
+        (self.what(), self.len, self.of) == (other.what(), other.len, other.of)
     }
 
     /// Whether both are the same call, after the same calls. Results of reductions that all members called at the same places may
     /// differ: a closure may depend on its rank, and another processor may round otherwise.
     #[inline]
     pub(super) fn agrees(self, other: Head) -> bool {
-        (self.what(), self.len, self.of) == (other.what(), other.len, other.of)
+        self.is_same_call(other)
+            && self.before == other.before
             && (self.results == other.results || self.places == other.places)
     }
 
     pub(super) fn without_history(self) -> Head {
-        Head { len: self.elements(), results: 0, places: 0, ..self }
+        Head { before: 0, results: 0, places: 0, ..self }
     }
 
     pub(super) fn is_refused(self) -> bool {
@@ -157,8 +151,8 @@ impl Head {
         let mut text = Kind::name(self.kind).to_owned();
         if self.of != type_number(TypeId::of::<()>()) {
             text += &match caller.type_name() {
-                Some(name) => format!(" of {} elements of type {name}", self.elements()),
-                None => format!(" of {} elements of {} bytes", self.elements(), self.element),
+                Some(name) => format!(" of {} elements of type {name}", self.len),
+                None => format!(" of {} elements of {} bytes", self.len, self.element),
             };
         }
         if self.operator > 0 {
@@ -177,7 +171,7 @@ impl Head {
     #[cold]
     pub(super) fn differ(theirs: (usize, Head, Caller), ours: (usize, Head, Caller)) -> Error {
         let same = theirs.1.is_same_call(ours.1);
-        let results = same && theirs.1.len == ours.1.len;
+        let results = same && theirs.1.before == ours.1.before;
         let show = |(_, head, caller): &(usize, Head, Caller)| match (results, same) {
             (true, _) => format!("other results of an allreduce before {}", head.show(caller)),
             (_, true) => format!("other calls before {}", head.show(caller)),
@@ -212,5 +206,15 @@ mod tests {
         assert!(!after(1, here).agrees(after(2, there)), "neither");
         assert!(!head().agrees(Head::new::<f64>(Kind::Allreduce, 3).operator(15)), "as many bytes, of another type");
         assert!(!head().agrees(head().after(head())), "other calls before");
+    }
+
+    #[test]
+    fn every_history_is_told_from_every_other() {
+        // More than 16 bits can tell apart, and one step further on.
+        let histories = (0..1 << 17).map(|root| Head::new::<u8>(Kind::Broadcast, 1).root(root));
+        let barrier = || Head::new::<()>(Kind::Barrier, 0);
+        let digests: std::collections::HashSet<u64> =
+            histories.map(|history| barrier().after(barrier().after(history)).before).collect();
+        assert_eq!(digests.len(), 1 << 17);
     }
 }

@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{self, Poll, Waker};
+use std::time::Duration;
 
 use bytemuck::Pod;
 
@@ -243,6 +244,47 @@ impl<R> Pending<R> {
         let engine = &self.shared.context.hub.engine;
         let outcome = std::future::poll_fn(|cx| self.outcome(cx).map(Ok));
         engine.within(self.doing, || flatten(engine.block_on(self.doing, outcome)))
+    }
+
+    /// As [`Pending::wait`], for at most `limit`. Without a result in time the collective goes on as before, and this may be called
+    /// again, or [`Pending::wait`].
+    ///
+    /// # Errors
+    /// Those of the blocking form; [`Error::TimedOut`]; [`Error::InvalidArgument`] after an earlier call has given the result.
+    ///
+    /// # Panics
+    /// As [`Pending::wait`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// # use bellwether_runtime as bellwether;
+    /// use bellwether::{Error, Team};
+    /// # bellwether::threads(3, |world| {
+    /// let team = Team::world(world)?;
+    /// let mut sums = team.allreduce_async(vec![1.0, world.rank() as f64], |a, b| a + b);
+    /// let sums = loop {
+    ///     match sums.wait_for(Duration::from_millis(10)) {
+    ///         Err(Error::TimedOut { .. }) => eprintln!("rank {} waits for the sums", world.rank()),
+    ///         outcome => break outcome?,
+    ///     }
+    /// };
+    /// assert_eq!(sums, [3.0, 3.0]);
+    /// # Ok(())
+    /// # })?.into_iter().collect::<bellwether::Result<()>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn wait_for(&mut self, limit: Duration) -> Result<R> {
+        let engine = &self.shared.context.hub.engine;
+        engine.within(self.doing, || {
+            if self.is_done() && self.result.borrow().is_none() {
+                let why = "an earlier wait has given its result".into();
+                return Err(Error::InvalidArgument { operation: self.doing, why });
+            }
+            let outcome = std::future::poll_fn(|cx| self.outcome(cx).map(Ok));
+            flatten(engine.block_on_for(self.doing, Some(limit), outcome))
+        })
     }
 
     fn outcome(&self, cx: &mut task::Context<'_>) -> Poll<Outcome<R>> {

@@ -201,7 +201,7 @@ impl World {
         let mut failed = None;
         self.exchange_within(
             &running,
-            (Kind::Allocate, Wanted::Equal),
+            (Kind::Allocate, Wanted::First),
             &[u8::from(backed.is_err())],
             |rank, theirs: &[u8]| {
                 if theirs[0] != 0 && failed.is_none() {

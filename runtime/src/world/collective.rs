@@ -209,7 +209,7 @@ impl World {
         let exchange = |see: &mut dyn FnMut(usize, &[u8])| {
             self.engine.at(|| {
                 let running = self.begin("a collective call")?;
-                self.exchange_within(&running, (Kind::Agree, Wanted::Equal), &board, |rank, theirs: &[u8]| {
+                self.exchange_within(&running, (Kind::Agree, Wanted::First), &board, |rank, theirs: &[u8]| {
                     see(rank, theirs)
                 })
             })

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::{OneThread, World};
+use super::{OneThread, World, differ};
 use crate::engine::{ADDRESS, Engine, Local};
 use crate::error::{Error, Result};
 use crate::memory::copy;
@@ -208,14 +208,24 @@ impl World {
     /// reach every other's.
     ///
     /// # Errors
-    /// As [`World::segment`], on all ranks if one fails; as [`World::barrier`].
+    /// As [`World::segment`], on all ranks if one fails; [`Error::RanksDiffer`] on all ranks for other sizes; as [`World::barrier`].
+    #[track_caller]
     pub fn segment_all(&self, bytes: usize) -> Result<Segment> {
+        self.engine.within("segment_all", || self.segment_together(bytes))
+    }
+
+    fn segment_together(&self, bytes: usize) -> Result<Segment> {
         // The lowest number that is free at all ranks.
         let mut from = 0;
         let number = loop {
-            let free = self.allgather(&[self.engine.free_segment(from)])?;
-            let highest = free.iter().copied().max().unwrap_or(from);
-            if free.iter().all(|number| *number == highest) {
+            let all = self.allgather(&[[u64::from(self.engine.free_segment(from)), bytes as u64]])?;
+            if let Some(rank) = all.iter().position(|[_, theirs]| *theirs != all[0][1]) {
+                let advice = "every rank must ask for a segment of the same size, in the same order";
+                return Err(differ("the size in bytes of a segment", rank, all[rank][1], all[0][1], advice));
+            }
+            let free = || all.iter().map(|[number, _]| *number as u32);
+            let highest = free().max().unwrap_or(from);
+            if free().all(|number| number == highest) {
                 break highest;
             }
             from = highest;

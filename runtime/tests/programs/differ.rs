@@ -9,8 +9,14 @@ const MAPPED: bool = matches!(crate::TRANSPORT, Transport::Auto);
 /// Runs a program that cannot come out well: every rank gets an error, and at least one that the ranks differ, in words that have
 /// all of `said`.
 fn told(ranks: usize, said: &[&str], program: impl Fn(&World) -> Result<()> + Sync) {
+    told_to_all(ranks, said, |world| program(&world));
+}
+
+/// As [`told`], of a program that may finish its world.
+fn told_to_all(ranks: usize, said: &[&str], program: impl Fn(World) -> Result<()> + Sync) {
     watchdog();
-    let errors = threads(ranks, program).expect("the ranks start");
+    let job = Threads::new(ranks).settings(settings());
+    let errors = job.build(|builder| builder.start().and_then(&program)).expect("the ranks start");
     let mut texts = errors.into_iter().enumerate().map(|(rank, outcome)| match outcome {
         Ok(()) => panic!("rank {rank} of {ranks} was told nothing: {said:?}"),
         Err(Error::RanksDiffer { .. }) => outcome.expect_err("it is one").to_string(),
@@ -20,6 +26,13 @@ fn told(ranks: usize, said: &[&str], program: impl Fn(&World) -> Result<()> + Sy
     });
     let texts: Vec<String> = texts.by_ref().collect();
     assert!(texts.iter().any(|text| said.iter().all(|word| text.contains(word))), "{said:?}: {texts:?}");
+}
+
+#[test]
+fn a_segment_of_all_beside_another_call() {
+    told(2, &["an allgather of 1 elements", "in `segment_all`", file!()], |world| {
+        if world.rank() == 0 { world.segment_all(64).map(drop) } else { world.allgather(&[1u8; 3]).map(drop) }
+    });
 }
 
 /// The place of the line after this call.
@@ -106,6 +119,15 @@ fn different_elements() {
 }
 
 #[test]
+fn different_sizes_of_a_segment() {
+    for ranks in [2, 3] {
+        told(ranks, &["the size in bytes of a segment", "64", "in `segment_all`", file!()], |world| {
+            world.segment_all(if world.rank() == 0 { 64 } else { 72 }).map(drop)
+        });
+    }
+}
+
+#[test]
 fn different_operators() {
     told(3, &["an earlier collective call", "the results of an allreduce before", file!()], |world| {
         let mut value = [world.rank() as u64 + 1];
@@ -116,6 +138,33 @@ fn different_operators() {
         world.barrier()?;
         world.allgather(&[1]).map(drop)
     });
+}
+
+/// No call comes after the one that differs.
+#[test]
+fn finish_tells_of_different_operators() {
+    for ranks in [2, 3, 5] {
+        told_to_all(ranks, &["the results of an allreduce before", file!()], |world| {
+            let mut value = [world.rank() as u64 + 1];
+            match world.rank() {
+                0 => world.allreduce(&mut value, |a, b| a + b)?,
+                _ => world.allreduce(&mut value, u64::max)?,
+            }
+            world.finish()
+        });
+    }
+}
+
+/// Over a network a rank that takes itself for the root neither sends nor waits. Where all are mapped the call itself tells.
+#[test]
+fn finish_tells_of_different_roots() {
+    let said = if MAPPED { "from root 1" } else { "root, length or type of a broadcast before" };
+    for ranks in [2, 3, 5] {
+        told_to_all(ranks, &[said, file!()], |world| {
+            world.broadcast(world.rank(), &mut [10 + world.rank() as u64])?;
+            world.finish()
+        });
+    }
 }
 
 /// As ranks get them that round differently, on unlike processors, or whose closure depends on the rank. Where barriers are by a

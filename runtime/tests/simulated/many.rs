@@ -1,16 +1,17 @@
 //! Jobs of many ranks: one runs a whole program, and the steps of its collective calls grow as the logarithm of the ranks.
 
-use bellwether_runtime::Result;
 use bellwether_runtime::transport::sim::{Config, Requests};
+use bellwether_runtime::{Error, Result};
 
 use super::job;
 
 /// What the ranks do one after the other, as counted.
-const PHASES: [Phase; 4] = [
+const PHASES: [Phase; 5] = [
     Phase { name: "alloc", times: 6, gathered: 0 },
     Phase { name: "barrier", times: 1, gathered: 0 },
     Phase { name: "allreduce", times: 2, gathered: 8 },
     Phase { name: "allreduce again", times: 2, gathered: 8 },
+    Phase { name: "agree, one Err", times: 2, gathered: 0 },
 ];
 /// Requests, and latencies, beside the logarithm's. Chosen: a few, for what only a first call does.
 const BESIDE: u32 = 4;
@@ -61,6 +62,9 @@ fn world_of(ranks: usize) -> [Cost; PHASES.len()] {
             assert_eq!(sum[0], (ranks * (ranks - 1) / 2) as u64);
             marks.push(now());
         }
+        let refused = world.agree(if me == ranks / 2 { Err("no input".into()) } else { Ok(()) });
+        assert!(matches!(&refused, Err(Error::Agreed { rank, .. }) if *rank == ranks / 2), "{refused:?}");
+        marks.push(now());
         numbers.put(next, 0, me as u64)?;
         world.send(next, handler, &(next as u64).to_ne_bytes())?;
         world.barrier()?;

@@ -1,4 +1,4 @@
-//! Allreduce over the team of all ranks.
+//! Allreduce over all ranks, the team's and the world's.
 
 use std::sync::atomic::Ordering;
 
@@ -9,18 +9,31 @@ use super::{LINE, address, opaque, spin_until, word};
 use crate::bench::session::Session;
 use crate::bench::task::Measured;
 
-/// Sums of `size` bytes of f64, beside the quicker of two programs of bare copies, flags and sums.
+/// Sums by the team of all ranks.
 ///
 /// # Errors
 /// Of the runtime.
 pub fn allreduce(session: &Session, size: usize) -> Result<Vec<Measured>> {
+    let team = Team::world(&session.world)?;
+    sums(session, size, |values| team.allreduce(values, Sum))
+}
+
+/// Sums by the world's own call.
+///
+/// # Errors
+/// Of the runtime.
+pub fn of_world(session: &Session, size: usize) -> Result<Vec<Measured>> {
+    sums(session, size, |values| session.world.allreduce_sum(values))
+}
+
+/// Sums of `size` bytes of f64, beside the quicker of two programs of bare copies, flags and sums.
+fn sums(session: &Session, size: usize, sum: impl Fn(&mut [f64]) -> Result<()>) -> Result<Vec<Measured>> {
     let world = &session.world;
-    let team = Team::world(world)?;
     let len = size / size_of::<f64>();
     // Zeros, so that they stay small.
     let mut values = vec![0.0f64; len];
     let operations = session.operations(2000, 16 << 20, size);
-    let ours = |n| (0..n).try_for_each(|_| team.allreduce(&mut values, Sum));
+    let ours = |n| (0..n).try_for_each(|_| sum(&mut values));
     if !session.mapped {
         return Ok(vec![session.alternate(operations, ours, |_| Ok(()))?]);
     }
@@ -43,7 +56,7 @@ pub fn allreduce(session: &Session, size: usize) -> Result<Vec<Measured>> {
 
 /// Boxes in shared memory: at each rank one from every rank, of a flag and values behind it, in two halves used in turn. Who
 /// writes into a half again has heard from its owner since, and so knows that it was read.
-struct Bare {
+pub struct Bare {
     boxes: Symmetric<u64>,
     rank: usize,
     ranks: usize,
@@ -53,7 +66,11 @@ struct Bare {
 }
 
 impl Bare {
-    fn new(world: &World, len: usize, room: usize) -> Result<Bare> {
+    /// For arrays of `len` values, of which a box takes `room`. Collective.
+    ///
+    /// # Errors
+    /// Of [`World::alloc`].
+    pub fn new(world: &World, len: usize, room: usize) -> Result<Bare> {
         let (rank, ranks, room) = (world.rank(), world.size(), room.min(len).max(1));
         Ok(Bare { boxes: world.alloc(2 * ranks * stride(room))?, rank, ranks, room, turn: 0 })
     }
@@ -91,9 +108,22 @@ impl Bare {
         unsafe { std::slice::from_raw_parts(address(&self.boxes, self.rank, at + 1).cast(), len) }
     }
 
-    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+    /// All ranks but this one, beginning with the next.
+    pub fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let (rank, ranks) = (self.rank, self.ranks);
         (1..ranks).map(move |step| (rank + step) % ranks)
+    }
+
+    /// Everyone gets a piece from everyone: rank i the i-th piece of `values`; what comes from rank i becomes the i-th piece of `into`.
+    pub fn exchange(&mut self, values: &[f64], into: &mut [f64]) {
+        let piece = values.len() / self.ranks;
+        self.turn += 1;
+        for other in self.others() {
+            self.throw(other, &values[other * piece..][..piece]);
+        }
+        for other in self.others() {
+            into[other * piece..][..piece].copy_from_slice(self.catch(other, piece));
+        }
     }
 
     /// Everyone gets everything, and adds it up.

@@ -1,7 +1,8 @@
-//! The barrier of all ranks.
+//! The barrier of all ranks, the world's and a team's.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use bellwether::Team;
 use bellwether_runtime::{Result, Symmetric, World};
 
 use super::{LINE, spin_until, word};
@@ -17,31 +18,76 @@ pub fn barrier(session: &Session, _: usize) -> Result<Vec<Measured>> {
 }
 
 fn barrier_here(session: &Session) -> Result<Measured> {
-    let world = &session.world;
-    let operations = session.operations(2000, usize::MAX, 1);
-    let ours = |n| (0..n).try_for_each(|_| world.barrier());
-    if !session.mapped {
-        return session.alternate(operations, ours, |_| Ok(()));
+    let operations = operations(session);
+    let ours = |n| (0..n).try_for_each(|_| session.world.barrier());
+    let mut bare = Bare::new(session, operations)?;
+    session.alternate(operations, ours, |n| bare.meet(n))
+}
+
+/// That of the team of all ranks, beside the world's and the best of the bare ones.
+///
+/// # Errors
+/// Of the runtime.
+pub fn of_team(session: &Session, _: usize) -> Result<Vec<Measured>> {
+    let team = Team::world(&session.world)?;
+    let operations = operations(session);
+    let ours = |n| (0..n).try_for_each(|_| team.barrier());
+    let worlds = |n| (0..n).try_for_each(|_| session.world.barrier());
+    let measured = session.in_places(|| {
+        let mut bare = Bare::new(session, operations)?;
+        session.alternate_beside(operations, ours, |n| bare.meet(n), worlds)
+    })?;
+    Ok(vec![measured])
+}
+
+/// Barriers of a batch.
+fn operations(session: &Session) -> usize {
+    session.operations(2000, usize::MAX, 1)
+}
+
+/// The bare barriers, and which of them is the quickest on this machine.
+pub struct Bare {
+    flags: Flags,
+    counter: Counter,
+    futex: Counter,
+    best: usize,
+}
+
+impl Bare {
+    /// Collective; tries each with batches of `operations` where memory is mapped. Elsewhere none may be used.
+    ///
+    /// # Errors
+    /// Of the runtime.
+    pub fn new(session: &Session, operations: usize) -> Result<Bare> {
+        let world = &session.world;
+        let (flags, counter, futex) = (Flags::new(world)?, Counter::new(world)?, Counter::new(world)?);
+        let mut bare = Bare { flags, counter, futex, best: 0 };
+        if session.mapped {
+            let Bare { flags, counter, futex, .. } = &mut bare;
+            let mut by_flags = |n| repeated(n, || flags.meet());
+            let mut by_counter = |n| repeated(n, || counter.meet());
+            let mut by_futex = |n| repeated(n, || futex.meet_asleep());
+            bare.best = session.quickest(operations, [&mut by_flags, &mut by_counter, &mut by_futex])?;
+        }
+        Ok(bare)
     }
-    let (mut flags, mut counter, mut futex) = (Flags::new(world)?, Counter::new(world)?, Counter::new(world)?);
-    let mut by_flags = |n| {
-        (0..n).for_each(|_| flags.meet());
-        Ok(())
-    };
-    let mut by_counter = |n| {
-        (0..n).for_each(|_| counter.meet());
-        Ok(())
-    };
-    let mut by_futex = |n| {
-        (0..n).for_each(|_| futex.meet_asleep());
-        Ok(())
-    };
-    let best = session.quickest(operations, [&mut by_flags, &mut by_counter, &mut by_futex])?;
-    session.alternate(operations, ours, |n| match best {
-        0 => by_flags(n),
-        1 => by_counter(n),
-        _ => by_futex(n),
-    })
+
+    /// So many barriers by the quickest.
+    ///
+    /// # Errors
+    /// None.
+    pub fn meet(&mut self, count: usize) -> Result<()> {
+        match self.best {
+            0 => repeated(count, || self.flags.meet()),
+            1 => repeated(count, || self.counter.meet()),
+            _ => repeated(count, || self.futex.meet_asleep()),
+        }
+    }
+}
+
+fn repeated(count: usize, mut meet: impl FnMut()) -> Result<()> {
+    (0..count).for_each(|_| meet());
+    Ok(())
 }
 
 /// The dissemination barrier (Hensgen, Finkel, Manber 1988) of stores and loads: of two ranks one exchange.

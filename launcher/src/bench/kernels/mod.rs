@@ -2,10 +2,13 @@
 
 pub mod address;
 mod aggregate;
+mod alloc;
 mod allreduce;
+mod alltoall;
 mod array;
 mod barrier;
 mod bell;
+mod growth;
 mod lapi;
 mod matching;
 pub mod memory;
@@ -53,6 +56,11 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         Kind::Exchange => array::exchange,
         Kind::Transpose => array::transpose,
         Kind::Allreduce => allreduce::allreduce,
+        Kind::WorldAllreduce => allreduce::of_world,
+        Kind::TeamBarrier => barrier::of_team,
+        Kind::Alloc => alloc::alloc,
+        Kind::Alltoall => alltoall::alltoall,
+        Kind::Growth => growth::growth,
         Kind::Matching
         | Kind::LapiAm
         | Kind::LapiRate

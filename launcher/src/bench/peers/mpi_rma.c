@@ -4,6 +4,8 @@
 static MPI_Win window;
 static char *own;      /* this rank's part of the window */
 static char *private_buffer;
+static char *received; /* from all ranks */
+static MPI_Comm team;  /* of all ranks */
 static int rank, ranks;
 
 static void put(long size, long at) {
@@ -43,7 +45,19 @@ static double batch(const char *bench, long n, long size, uint64_t *round) {
     double begin = now_ns();
     if (!strcmp(bench, "barrier")) {
         for (long i = 0; i < n; i++) MPI_Barrier(MPI_COMM_WORLD);
-    } else if (!strcmp(bench, "allreduce")) {
+    } else if (!strcmp(bench, "team-barrier")) {
+        for (long i = 0; i < n; i++) MPI_Barrier(team);
+    } else if (!strcmp(bench, "alltoall")) {
+        for (long i = 0; i < n; i++)
+            MPI_Alltoall(private_buffer, size, MPI_BYTE, received, size, MPI_BYTE, MPI_COMM_WORLD);
+    } else if (!strcmp(bench, "alloc")) {
+        for (long i = 0; i < n; i++) {
+            MPI_Win made;
+            void *memory;
+            MPI_Win_allocate(8, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &made);
+            MPI_Win_free(&made);
+        }
+    } else if (strstr(bench, "allreduce")) {
         for (long i = 0; i < n; i++)
             MPI_Allreduce(MPI_IN_PLACE, private_buffer, size / 8, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     } else if (!strcmp(bench, "put-bell") && rank < 2) {
@@ -78,11 +92,15 @@ int main(int argc, char **argv) {
     const char *bench = argv[1];
     int batches = atoi(argv[2]);
     long shorten = atol(argv[3]);
-    int is_bulk = !strcmp(bench, "bandwidth"), is_sum = !strcmp(bench, "allreduce");
+    int is_bulk = !strcmp(bench, "bandwidth"), is_sum = strstr(bench, "allreduce") != NULL;
+    int is_alloc = !strcmp(bench, "alloc"), is_alltoall = !strcmp(bench, "alltoall");
+    MPI_Comm_dup(MPI_COMM_WORLD, &team);
     for (int a = 4; a < argc; a++) {
         long size = atol(argv[a]) > 0 ? atol(argv[a]) : 8;
         long bytes = (size < REACH ? REACH : size) + 128;
+        if (is_alltoall) bytes = ranks * size + 128;
         uint64_t round = 0;
+        received = calloc(1, bytes);
         private_buffer = calloc(1, bytes);
         memset(private_buffer, is_sum ? 0 : 7, bytes);
         MPI_Win_allocate(bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &own, &window);
@@ -90,6 +108,8 @@ int main(int argc, char **argv) {
         MPI_Win_lock_all(MPI_MODE_NOCHECK, window);
         MPI_Barrier(MPI_COMM_WORLD);
         long n = is_bulk ? operations(2000, 4l << 20, size, shorten) : operations(5000, 8l << 20, size, shorten);
+        if (is_alloc) n = operations(200, 8l << 20, size, shorten);
+        if (is_alltoall) n = operations(5000, 8l << 20, size * ranks, shorten);
         for (int b = -2; b < batches; b++) {
             double ns = batch(bench, n, size, &round);
             if (b >= 0 && rank == 0) report(atol(argv[a]), ns);
@@ -98,7 +118,9 @@ int main(int argc, char **argv) {
         MPI_Win_unlock_all(window);
         MPI_Win_free(&window);
         free(private_buffer);
+        free(received);
     }
+    MPI_Comm_free(&team);
     MPI_Finalize();
     return 0;
 }

@@ -70,7 +70,8 @@ impl Program {
     /// If it fails or does not end.
     pub fn measure(&self, kind: Kind, sizes: &[usize], ranks: usize) -> anyhow::Result<Vec<(usize, f64)>> {
         match kind {
-            Kind::Allreduce if self.peer != Peer::Oshmem => {}
+            Kind::Allreduce | Kind::WorldAllreduce | Kind::TeamBarrier | Kind::Alloc | Kind::Alltoall
+                if self.peer != Peer::Oshmem => {}
             Kind::Startup => return self.startup(ranks),
             Kind::Put | Kind::Get | Kind::PutBell | Kind::Atomic | Kind::Bandwidth | Kind::Barrier => {}
             _ => return Ok(Vec::new()),

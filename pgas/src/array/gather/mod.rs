@@ -225,6 +225,7 @@ impl<T: Pod> GatherPlan<T> {
     ///
     /// # Errors
     /// As [`GatherPlan::start`] and [`Gathering::finish`].
+    #[track_caller]
     pub fn gather(&mut self, own: &[T], into: &mut [T]) -> Result<()> {
         self.check_len(into.len())?;
         self.start(own)?.finish(into)

@@ -1,5 +1,7 @@
 //! Which machine a rank runs on.
 
+use std::collections::HashMap;
+
 use bytemuck::{Pod, Zeroable};
 
 use crate::error::{Error, Result};
@@ -59,10 +61,9 @@ fn fill(field: &mut [u8], value: &[u8]) {
 pub(super) fn hosts(machines: &[Machine]) -> Result<Nodes> {
     let mut firsts: Vec<usize> = Vec::new();
     let mut hosts = Vec::with_capacity(machines.len());
+    let mut known = HashMap::new();
     for (rank, machine) in machines.iter().enumerate() {
-        let same = |first: &usize| (machines[*first].boot, machines[*first].given) == (machine.boot, machine.given);
-        let known = firsts.iter().position(same);
-        let host = known.unwrap_or_else(|| {
+        let host = *known.entry((machine.boot, machine.given)).or_insert_with(|| {
             firsts.push(rank);
             firsts.len() - 1
         });

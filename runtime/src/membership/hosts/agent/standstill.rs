@@ -37,7 +37,8 @@ impl Service {
             return;
         }
         let job = &self.job;
-        if job.any_lost() || !(job.any_left() || (0..job.ranks()).any(|rank| job.is_leaving(rank))) {
+        if job.any_lost() || !(job.any_left() || job.any_leaver() && (0..job.ranks()).any(|rank| job.is_leaving(rank)))
+        {
             self.rounds = Rounds { number: self.rounds.number, ..Rounds::default() };
             return;
         }

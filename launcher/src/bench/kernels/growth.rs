@@ -1,0 +1,28 @@
+//! What is measured with few ranks and with many, to see how it grows.
+
+use bellwether::Team;
+use bellwether_runtime::Result;
+
+use crate::bench::session::Session;
+use crate::bench::task::Measured;
+
+/// A barrier, the world's allreduce of 8 B, an allocation and an all-to-all of 8 B, each in batches of its own, in this order.
+///
+/// # Errors
+/// Of the runtime.
+pub fn growth(session: &Session, _: usize) -> Result<Vec<Measured>> {
+    let world = &session.world;
+    let team = Team::world(world)?;
+    let values = vec![world.rank() as u64; world.size()];
+    let batches = |name: &str, most, mut one: Box<dyn FnMut() -> Result<()> + '_>| {
+        let operations = session.operations(most, usize::MAX, 1);
+        let measured = session.alone(operations, |n| (0..n).try_for_each(|_| one()))?;
+        Ok(Measured { name: name.into(), ..measured })
+    };
+    Ok(vec![
+        batches("barrier", 1000, Box::new(|| world.barrier()))?,
+        batches("allreduce", 1000, Box::new(|| world.allreduce_sum(&mut [1.0])))?,
+        batches("alloc", 500, Box::new(|| world.alloc::<u64>(1).map(drop)))?,
+        batches("alltoall", 150, Box::new(|| team.alltoall(&values).map(drop)))?,
+    ])
+}
