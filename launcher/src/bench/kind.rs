@@ -45,8 +45,12 @@ pub enum Kind {
     Exchange,
     /// A transposed array
     Transpose,
-    /// An allreduce of all ranks by sum of f64
+    /// A barrier of the team of all ranks
+    TeamBarrier,
+    /// An allreduce of the team of all ranks by sum of f64
     Allreduce,
+    /// The world's own allreduce by sum of f64
+    WorldAllreduce,
     /// Starting and ending ranks that do nothing
     Startup,
     /// A poll among 1,000 idle ranks of one node
@@ -58,7 +62,7 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 24] = [
+pub const ALL: [Kind; 26] = [
     Put,
     PutRandom,
     PutAddress,
@@ -72,7 +76,9 @@ pub const ALL: [Kind; 24] = [
     Threads,
     Bandwidth,
     Barrier,
+    TeamBarrier,
     Allreduce,
+    WorldAllreduce,
     ArrayGet,
     ArrayPut,
     LocalSum,
@@ -152,10 +158,21 @@ impl Kind {
             LocalSum => "local-sum",
             Exchange => "exchange",
             Transpose => "transpose",
+            TeamBarrier => "team-barrier",
             Allreduce => "allreduce",
+            WorldAllreduce => "world-allreduce",
             Startup => "startup",
             Poll => "poll",
             Footprint => "footprint",
+        }
+    }
+
+    /// The same in the programs of peers.
+    pub fn name_of_peers(self) -> &'static str {
+        match self {
+            TeamBarrier => Barrier.name(),
+            WorldAllreduce => Allreduce.name(),
+            other => other.name(),
         }
     }
 
@@ -182,7 +199,9 @@ impl Kind {
             LocalSum => "Sum of the local part",
             Exchange => "Exchange of ghost layers",
             Transpose => "Transposed array",
+            TeamBarrier => "Barrier of a team",
             Allreduce => "Allreduce by sum of f64",
+            WorldAllreduce => "The world's allreduce by sum of f64",
             Startup => "Start and end of a job",
             Poll => "Poll among 1,000 idle ranks",
             Footprint => "Memory for an idle peer",
@@ -204,8 +223,10 @@ impl Kind {
             Atomic => "bare locked adds",
             Threads => "two threads of bare stores, locked adds or lines over one",
             Bandwidth => "memcpy",
-            Barrier => "bare flags or a bare counter, the quicker; of more ranks than cores with yields or a futex",
-            Allreduce => "bare copies, flags and sums, all gathered or by pieces, the quicker",
+            Barrier | TeamBarrier => {
+                "bare flags or a bare counter, the quicker; of more ranks than cores with yields or a futex"
+            }
+            Allreduce | WorldAllreduce => "bare copies, flags and sums, all gathered or by pieces, the quicker",
             ArrayGet => "bare loads at an address, the index checked",
             ArrayPut => "bare stores at an address, the index checked",
             LocalSum => "a plain slice",
@@ -256,7 +277,7 @@ impl Kind {
 
     /// Whether `--size` means something to it.
     pub fn is_sized(self) -> bool {
-        matches!(self, Put | Get | PutPoll | PutBell | Am | AmRate | Bandwidth | Allreduce)
+        matches!(self, Put | Get | PutPoll | PutBell | Am | AmRate | Bandwidth | Allreduce | WorldAllreduce)
     }
 
     /// The sizes measured when none is asked for; `plotted` wants a curve.
@@ -269,9 +290,9 @@ impl Kind {
                 vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB]
             }
             Put | PutRandom | PutAddress | Get | PutPoll | PutBell | Am | AmRate | Call | Atomic | Threads => vec![8],
-            Allreduce if plotted => (0..10).map(|step| 8 << (2 * step)).collect(),
-            Allreduce if quick => vec![8, 16 * KIB],
-            Allreduce => vec![8, KIB, 32 * KIB, KIB * KIB],
+            Allreduce | WorldAllreduce if plotted => (0..10).map(|step| 8 << (2 * step)).collect(),
+            Allreduce | WorldAllreduce if quick => vec![8, 16 * KIB],
+            Allreduce | WorldAllreduce => vec![8, KIB, 32 * KIB, KIB * KIB],
             ArrayGet | ArrayPut => vec![8],
             LocalSum => vec![256 * KIB],
             // A row of 1024 elements.
@@ -279,7 +300,7 @@ impl Kind {
             Transpose if quick => vec![2 * KIB * KIB],
             // 4096 rows of as many elements.
             Transpose => vec![128 * KIB * KIB],
-            Barrier | Histogram | Indexgather | Startup | Poll | Footprint => vec![0],
+            Barrier | TeamBarrier | Histogram | Indexgather | Startup | Poll | Footprint => vec![0],
         }
     }
 
@@ -325,7 +346,9 @@ impl Kind {
         };
         let peer = match self {
             Put | Get if small && ranks == 2 => Some(("oshmem", 0.1)),
-            Allreduce if (small && ranks == 8) || (size == 1 << 20 && ranks == 2) => Some(("mpi-rma", 1.0)),
+            Allreduce if small && ranks == 8 => Some(("mpi-rma", 1.0)),
+            Allreduce | WorldAllreduce if ranks == 2 => Some(("mpi-rma", 0.8)),
+            Barrier | TeamBarrier if ranks == 2 => Some(("mpi-rma", 0.6)),
             _ => None,
         };
         Bar { peer, ..bar }

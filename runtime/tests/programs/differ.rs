@@ -123,7 +123,7 @@ fn different_operators() {
 #[test]
 fn different_results_of_one_call_are_the_programs_own() {
     watchdog();
-    for barrier in [Barrier::Dissemination, Barrier::Central] {
+    for barrier in [Barrier::Dissemination, Barrier::Central, Barrier::Direct] {
         let mut settings = settings();
         settings.barrier = barrier;
         let sums = Threads::new(3).settings(settings).run(|world| {

@@ -1,4 +1,4 @@
-//! Allreduce over the team of all ranks.
+//! Allreduce over the team of all ranks, and the world's.
 
 use std::sync::atomic::Ordering;
 
@@ -14,13 +14,29 @@ use crate::bench::task::Measured;
 /// # Errors
 /// Of the runtime.
 pub fn allreduce(session: &Session, size: usize) -> Result<Vec<Measured>> {
+    let team = Team::world(&session.world)?;
+    beside_bare(session, size, |values| team.allreduce(values, Sum))
+}
+
+/// The same by the world's own allreduce.
+///
+/// # Errors
+/// Of the runtime.
+pub fn of_world(session: &Session, size: usize) -> Result<Vec<Measured>> {
+    beside_bare(session, size, |values| session.world.allreduce_sum(values))
+}
+
+fn beside_bare(
+    session: &Session,
+    size: usize,
+    mut call: impl FnMut(&mut [f64]) -> Result<()>,
+) -> Result<Vec<Measured>> {
     let world = &session.world;
-    let team = Team::world(world)?;
     let len = size / size_of::<f64>();
     // Zeros, so that they stay small.
     let mut values = vec![0.0f64; len];
     let operations = session.operations(2000, 16 << 20, size);
-    let ours = |n| (0..n).try_for_each(|_| team.allreduce(&mut values, Sum));
+    let ours = |n| (0..n).try_for_each(|_| call(&mut values));
     if !session.mapped {
         return Ok(vec![session.alternate(operations, ours, |_| Ok(()))?]);
     }

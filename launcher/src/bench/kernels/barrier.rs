@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use bellwether_runtime::{Result, Symmetric, World};
+use bellwether_runtime::{Result, Symmetric, Team, World};
 
 use super::{LINE, spin_until, word};
 use crate::bench::session::Session;
@@ -13,13 +13,22 @@ use crate::bench::task::Measured;
 /// # Errors
 /// Of the runtime.
 pub fn barrier(session: &Session, _: usize) -> Result<Vec<Measured>> {
-    Ok(vec![session.in_places(|| barrier_here(session))?])
+    Ok(vec![session.in_places(|| barrier_here(session, || session.world.barrier()))?])
 }
 
-fn barrier_here(session: &Session) -> Result<Measured> {
+/// The same by a barrier of the team of all ranks.
+///
+/// # Errors
+/// Of the runtime.
+pub fn of_team(session: &Session, _: usize) -> Result<Vec<Measured>> {
+    let team = Team::world(&session.world)?;
+    Ok(vec![session.in_places(|| barrier_here(session, || team.barrier()))?])
+}
+
+fn barrier_here(session: &Session, barrier: impl Fn() -> Result<()>) -> Result<Measured> {
     let world = &session.world;
     let operations = session.operations(2000, usize::MAX, 1);
-    let ours = |n| (0..n).try_for_each(|_| world.barrier());
+    let ours = |n| (0..n).try_for_each(|_| barrier());
     if !session.mapped {
         return session.alternate(operations, ours, |_| Ok(()));
     }

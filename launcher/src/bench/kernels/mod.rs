@@ -43,6 +43,7 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         Kind::AmRate => message::stream,
         Kind::Call => message::call,
         Kind::Barrier => barrier::barrier,
+        Kind::TeamBarrier => barrier::of_team,
         Kind::Histogram => aggregate::histogram,
         Kind::Indexgather => aggregate::indexgather,
         Kind::ArrayGet => array::get,
@@ -51,6 +52,7 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         Kind::Exchange => array::exchange,
         Kind::Transpose => array::transpose,
         Kind::Allreduce => allreduce::allreduce,
+        Kind::WorldAllreduce => allreduce::of_world,
         Kind::Startup | Kind::Poll | Kind::Footprint => {
             let why = format!("{} needs no ranks of its own", session.task.kind.name());
             return Err(Error::InvalidArgument { operation: "bench", why });

@@ -70,16 +70,17 @@ impl Program {
     /// If it fails or does not end.
     pub fn measure(&self, kind: Kind, sizes: &[usize], ranks: usize) -> anyhow::Result<Vec<(usize, f64)>> {
         match kind {
-            Kind::Allreduce if self.peer != Peer::Oshmem => {}
+            Kind::Allreduce | Kind::WorldAllreduce if self.peer != Peer::Oshmem => {}
             Kind::Startup => return self.startup(ranks),
-            Kind::Put | Kind::Get | Kind::PutBell | Kind::Atomic | Kind::Bandwidth | Kind::Barrier => {}
+            Kind::Put | Kind::Get | Kind::PutBell | Kind::Atomic | Kind::Bandwidth => {}
+            Kind::Barrier | Kind::TeamBarrier => {}
             _ => return Ok(Vec::new()),
         }
         let batches = if self.quick { 2 } else { 20 };
         let crowded = ranks > crate::bench::cores::allowed_cpus().len();
         let shorten = if self.quick || crowded { 50 } else { 1 };
         let mut command = self.start(ranks);
-        command.arg(&self.file).args([kind.name(), &batches.to_string(), &shorten.to_string()]);
+        command.arg(&self.file).args([kind.name_of_peers(), &batches.to_string(), &shorten.to_string()]);
         command.args(sizes.iter().map(usize::to_string));
         let output = run(command, RUNNING)?;
         // A line a batch: size, and nanoseconds an operation.
