@@ -72,6 +72,7 @@ pub struct Exchange {
     earlier: Cell<Earlier>,
     /// First entry in `earlier`, and where the program made that call.
     noted: Cell<(Noted, Option<&'static Location<'static>>)>,
+    last_place: Cell<Option<(&'static Location<'static>, u64)>>,
     /// Which [`Facts`] each buffer holds; equal ones are not written again.
     written: [Cell<Option<Written>>; 2],
     /// What a handler's panic came out of.
@@ -96,7 +97,14 @@ impl Exchange {
     pub fn new(messages: &Rc<Messages>) -> Exchange {
         let noted = Cell::new((Noted::Nothing, None));
         let (messages, written) = (Rc::clone(messages), Default::default());
-        Exchange { messages, earlier: Cell::default(), noted, written, left: Cell::default() }
+        Exchange {
+            messages,
+            earlier: Cell::default(),
+            noted,
+            last_place: Cell::new(None),
+            written,
+            left: Cell::default(),
+        }
     }
 
     /// Notes the root, length and type of a broadcast by messages: the next exchange fails with `RanksDiffer` if ranks gave
@@ -109,9 +117,22 @@ impl Exchange {
     /// Notes what a reduction gave: the next exchange fails with `RanksDiffer` if both the results and the call sites differ
     /// between ranks.
     pub fn note_result(&self, engine: &Engine, result: &[u8]) {
-        let place = engine.call().map(|call| call.place);
+        let place = engine.call().map_or(0, |call| self.number_of(call.place));
         self.earlier.set(self.earlier.get().reduction(result, place));
         self.note(engine, Noted::Result);
+    }
+
+    /// [`place_number`], made once for calls in a loop.
+    #[inline]
+    fn number_of(&self, place: &'static Location<'static>) -> u64 {
+        if let Some((last, number)) = self.last_place.get()
+            && std::ptr::eq(last, place)
+        {
+            return number;
+        }
+        let number = place_number(place);
+        self.last_place.set(Some((place, number)));
+        number
     }
 
     fn note(&self, engine: &Engine, what: Noted) {
@@ -169,7 +190,7 @@ impl Exchange {
             // Includes the call site: one rank reduces for all, so all must pass the same function, and calls at one place in
             // the source do.
             Wanted::Combined if barrier.is_central() => {
-                mix(title.digest(), call.map_or(0, |call| place_number(call.place)))
+                mix(title.digest(), call.map_or(0, |call| self.number_of(call.place)))
             }
             _ => title.digest(),
         };
@@ -226,8 +247,8 @@ impl Exchange {
         }
         match wanted {
             Wanted::Combined if combined => {}
-            // SAFETY: as in `show`; the last rank has written there before this one left the barrier.
             Wanted::Combined if agreed && barrier.is_central() => {
+                // SAFETY: as in `show`; the last rank has written there before this one left the barrier.
                 see.combined(unsafe { buffer.fill(at(0).add(DATA), len) });
             }
             Wanted::From(rank) => show(rank, see),

@@ -42,6 +42,7 @@ pub use self::queue::Pending;
 
 pub(crate) use self::hub::Left;
 pub(crate) use self::of_world::OfWorld;
+pub(crate) use self::operator::CLOSURE;
 
 use self::context::Context;
 use self::head::{Head, Kind};

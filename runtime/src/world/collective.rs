@@ -8,6 +8,7 @@ use crate::settings::Broadcast;
 use crate::team::exchange::{BOARD, Wanted};
 use crate::team::see::{FromRoot, Reduction, See, Shown, elements};
 use crate::team::title::{Asked, Kind};
+use crate::team::{CLOSURE, Operator, Sum};
 
 /// Room for words behind their length.
 const WORDS: usize = BOARD - 8;
@@ -51,28 +52,36 @@ impl World {
     /// As [`World::allgather`]; `BELLWETHER_ALLREDUCE` forces an algorithm.
     #[track_caller]
     pub fn allreduce<T: PlainData>(&self, values: &mut [T], combine: impl Fn(T, T) -> T) -> Result<()> {
-        let asked = Asked::data::<T>(Kind::Reduce, values.len());
+        self.reduce_all(values, &combine)
+    }
+
+    #[track_caller]
+    fn reduce_all<T: PlainData, O: Operator<T>>(&self, values: &mut [T], operator: &O) -> Result<()> {
+        let asked = Asked::data::<T>(Kind::Reduce, values.len()).operator(O::CODE);
         self.engine.at(|| {
             if self.goes_by_team(self.engine.settings.collectives.allreduce, size_of_val(values)) {
-                self.by_team(asked, |team| team.allreduce(values, &combine))?;
+                self.by_team(asked, |team| team.allreduce(values, operator))?;
             } else if self.size() > 1 {
-                let mut reduction = Reduction::new([self.rank(), self.size()], values, &combine);
+                let mut reduction = Reduction::new([self.rank(), self.size()], values, operator);
                 self.show_all((asked, Wanted::Combined), &mut reduction)?;
             } else {
                 self.show_all((asked, Wanted::All), &mut Shown(&[], |_, _: &[u8]| ()))?;
             }
-            self.exchange.note_result(&self.engine, bytemuck::cast_slice(values));
+            // Named operators are compared by their numbers.
+            if O::CODE == CLOSURE {
+                self.exchange.note_result(&self.engine, bytemuck::cast_slice(values));
+            }
             Ok(())
         })
     }
 
-    /// Adds up `values` of all ranks; see [`World::allreduce`].
+    /// Adds up `values` of all ranks; see [`World::allreduce`]. Ranks that call that one, or another operator, are told so by this call.
     ///
     /// # Errors
     /// As [`World::allgather`].
     #[track_caller]
     pub fn allreduce_sum<T: PlainData + std::ops::Add<Output = T>>(&self, values: &mut [T]) -> Result<()> {
-        self.allreduce(values, |a, b| a + b)
+        self.reduce_all(values, &Sum)
     }
 
     /// Copies `values` of rank `root` to all ranks. Collective; same root, length and type on every rank. Over a network down a
@@ -446,7 +455,7 @@ mod tests {
     fn large_calls_need_no_order_among_those_of_the_team_of_all() {
         let program = |world: &World| {
             let team = Team::world(world).expect("memory for teams");
-            let team_first = world.rank() % 2 == 0;
+            let team_first = world.rank().is_multiple_of(2);
             let post = || team.allreduce_async(vec![1usize; 2000], |a, b| a + b);
             let before = team_first.then(post);
             let mut values = vec![world.rank(); 3000];

@@ -115,3 +115,89 @@ impl World {
         Ok(self.state::<Everyone>().expect("just set"))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use crate::error::Result;
+    use crate::transport::sim;
+    use crate::{Simulated, Team, Threads, World};
+
+    /// What each rank is told when it leaves after `program`, with mapped memory and over networks; empty where all is well.
+    fn leaves(ranks: usize, program: impl Fn(&World, &Team) -> Result<()> + Sync) -> Vec<String> {
+        let body = |world: &World| {
+            program(world, &Team::world(world)?)?;
+            world.last_barrier()
+        };
+        let mut told = Threads::new(ranks).deadline(Duration::from_secs(60)).run(body).expect("threads start");
+        told.extend(Simulated::new(sim::Config::new(ranks, 1).wild()).run(body).expect("the job starts"));
+        told.into_iter().map(|outcome| outcome.err().map_or_else(String::new, |error| error.to_string())).collect()
+    }
+
+    fn all_say(told: &[String], words: &[&str]) {
+        assert!(told.iter().all(|told| words.iter().all(|word| told.contains(word))), "{words:?}: {told:#?}");
+        // Both sides' places, which are not the same.
+        let places: Vec<_> = told[0].split("world/team.rs:").skip(1).map(|place| &place[..3]).collect();
+        assert!(places.len() >= 2 && places[0] != places[1], "{told:#?}");
+    }
+
+    /// An allreduce that differs in its closure.
+    fn differs(team: &Team) -> Result<()> {
+        let mut value = [team.rank() + 1];
+        match team.rank() {
+            0 => team.allreduce(&mut value, |a, b| a + b),
+            _ => team.allreduce(&mut value, |a: usize, b| 7 + a.max(b)),
+        }
+    }
+
+    #[test]
+    fn a_last_call_that_differs_is_found_when_all_leave() {
+        let root = |_: &World, team: &Team| match team.rank() {
+            0 => team.broadcast(0, &mut [1u8]),
+            _ => team.broadcast(1, &mut [1u8]),
+        };
+        all_say(&leaves(2, root), &["broadcast of 1 elements of type u8, root 0", "root 1"]);
+        all_say(&leaves(2, |_, team| differs(team)), &["other results, of this or of", "of type usize by a closure"]);
+    }
+
+    #[test]
+    fn what_dropped_teams_did_last_is_found_when_all_leave() {
+        // Two of five ranks are in the team, and make others before and after it.
+        let told = leaves(5, |_, team| {
+            for round in 0..6 {
+                let pair = team.split((team.rank() % 3 == 1).then_some(round), 0)?;
+                if let Some(pair) = pair {
+                    if round == 2 { differs(&pair)? } else { pair.barrier()? }
+                }
+            }
+            team.barrier()
+        });
+        all_say(&told, &["other results, of this or of", "of type usize by a closure", "rank 4", "rank 1"]);
+    }
+
+    #[test]
+    fn who_differs_rightly_leaves_well() {
+        let told = leaves(3, |_, team| {
+            let (mine, other) = (team.split(Some(0), 0)?.expect("of all"), team.split(Some(0), 0)?.expect("of all"));
+            // Other results, at one place.
+            let rank = team.rank();
+            mine.allreduce(&mut [1usize], |a, b| a + b + rank)?;
+            // The same result, at other places.
+            match rank {
+                0 => other.allreduce(&mut [1u8], |a, b| a + b)?,
+                _ => other.allreduce(&mut [1u8], |a, b| b + a)?,
+            }
+            // Teams of some ranks only.
+            if let Some(some) = team.subset(&[2, 0])? {
+                some.broadcast(1, &mut [rank])?;
+            }
+            // One that is not done when a rank leaves.
+            if rank == 1 {
+                drop(other.barrier_async());
+            }
+            Ok(())
+        });
+        assert!(told.iter().all(String::is_empty), "{told:#?}");
+    }
+}
