@@ -74,8 +74,10 @@ pub enum HugePages {
 /// The barrier's algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Barrier {
-    /// Dissemination while every rank has a core, central otherwise.
+    /// Direct or dissemination, by the number of ranks, while every rank has a core; central otherwise.
     Auto,
+    /// Every rank tells every other one. Up to 8 ranks; else as dissemination.
+    Direct,
     /// Dissemination barrier (Hensgen, Finkel, Manber 1988): ⌈log2 n⌉ rounds, no shared counter.
     Dissemination,
     /// Central counter with one wake-up for all.

@@ -1,7 +1,7 @@
 //! Where things lie in a rank's slot. All offsets count from the start of the slot.
 //!
 //! ```text
-//! | status, flags | exchange | handlers | connections | segments | handled | doorbell | credits | lanes | lanes of contexts | table | statics |  arena  |  heap  |
+//! | status, flags | exchange | places | handlers | connections | segments | handled | doorbell | credits | lanes | lanes of contexts | table | statics |  arena  |  heap  |
 //! 0                                                                            control_len                         arena + stride/4 ... stride
 //! ```
 //!
@@ -35,6 +35,10 @@ pub struct Status {
 pub const BARRIER_ROUNDS: usize = 20;
 /// Bytes one rank contributes to one exchange.
 pub const EXCHANGE_LEN: usize = 2304;
+/// Most ranks of a job that has places for direct barriers.
+pub const DIRECT_RANKS: usize = 8;
+/// Bytes of such a place: a flag, a digest, and what a rank contributes to an exchange.
+pub const DIRECT_LEN: usize = 33 * LINE;
 /// Handlers a rank can register.
 pub const MAX_HANDLERS: usize = 256;
 /// Bytes of one entry of the handler table as others see it: digest and name.
@@ -80,6 +84,8 @@ const CONTEXT_LANE_DEPTH: usize = LANE_DEPTH_MAX;
 pub struct SlotLayout {
     /// Two halves, used in turn; [`EXCHANGE_LEN`] each.
     pub exchange: usize,
+    /// Places of direct barriers, if the job has few ranks: for each rank of the job, [`DIRECT_LEN`] bytes; and once more, used in turn.
+    pub places: usize,
     /// Count and entries of the handler table.
     pub handlers: usize,
     /// How to reach this rank over each network: a record for each; see [`SlotLayout::connection`].
@@ -125,7 +131,8 @@ impl SlotLayout {
     /// the doorbell, and from the table on, it is the same on all hosts of the job.
     pub fn new(ranks: usize, here: usize, stride: usize, depth: Option<usize>) -> SlotLayout {
         let exchange = (2 + BARRIER_ROUNDS) * LINE;
-        let handlers = exchange + 2 * EXCHANGE_LEN;
+        let places = exchange + 2 * EXCHANGE_LEN;
+        let handlers = places + if ranks <= DIRECT_RANKS { 2 * ranks * DIRECT_LEN } else { 0 };
         let connections = (handlers + LINE + MAX_HANDLERS * HANDLER_ENTRY).next_multiple_of(LINE);
         let segments = connections + NETWORKS_MAX * CONNECTION_LEN;
         let handled = segments + SEGMENTS_HEAD + ranks * size_of::<u64>();
@@ -151,6 +158,7 @@ impl SlotLayout {
         let heap = (arena + stride / 4).next_multiple_of(super::node::HUGE_PAGE);
         SlotLayout {
             exchange,
+            places,
             handlers,
             connections,
             segments,

@@ -323,7 +323,8 @@ pub const KNOWN: &[Known] = &[
         name: "BELLWETHER_BARRIER",
         meaning: "algorithm of `World::barrier`",
         values: Values::Words(&[
-            ("auto", "`dissemination` while every rank has a core, `central` otherwise."),
+            ("auto", "`direct` or `dissemination` while every rank has a core, `central` otherwise."),
+            ("direct", "Every rank tells every other one. For up to 8 ranks, beyond that as `dissemination`."),
             (
                 "dissemination",
                 "⌈log2 n⌉ rounds, no shared counter (Hensgen, Finkel and Manber 1988). Networks always use it.",
@@ -336,6 +337,7 @@ pub const KNOWN: &[Known] = &[
         apply: |s, v| {
             s.barrier = match v {
                 "auto" => Barrier::Auto,
+                "direct" => Barrier::Direct,
                 "dissemination" => Barrier::Dissemination,
                 "central" => Barrier::Central,
                 _ => return None,
@@ -344,6 +346,7 @@ pub const KNOWN: &[Known] = &[
         },
         show: |s| match s.barrier {
             Barrier::Auto => "auto".into(),
+            Barrier::Direct => "direct".into(),
             Barrier::Dissemination => "dissemination".into(),
             Barrier::Central => "central".into(),
         },

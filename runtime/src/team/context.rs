@@ -19,12 +19,14 @@ use std::panic::Location;
 use std::rc::Rc;
 
 use crate::error::{Doing, Error, Loss, Result};
+use crate::hash::mix;
 use crate::settings::Collectives;
 use crate::team::title::Caller;
 use bytemuck::Pod;
 
 use super::head::{Head, Kind};
 use super::hub::{ARRIVALS, BARRIER, COUNTERS, DEPTH, Hub, PORTS};
+use super::last::Last;
 use super::lines;
 use super::meeting::{Meeting, Place, rounds};
 use super::nodes::Nodes;
@@ -44,10 +46,12 @@ pub(super) struct Context {
     pub(super) hub: Rc<Hub>,
     /// Its place in the workspace.
     pub(super) slot: usize,
-    /// The slot to give back on drop. `None` for a group, which uses its team's slot.
+    /// The slot to give back on drop. `None` for a group, which uses its team's slot, and for the context of the world's own calls.
     held: Option<usize>,
     /// Its groups by node, if the team is on several nodes.
     nodes: Option<Box<Nodes>>,
+    /// The team's number, the same at all members; 0 of a group, and of the context of the world's own calls.
+    id: u64,
     /// The members' ranks in the world, by their rank in the team.
     pub(super) members: Rc<[u32]>,
     /// The team that this is, or is a group of: its members' ranks in the world, and its place in the workspace.
@@ -100,13 +104,38 @@ impl Step {
 }
 
 impl Context {
-    /// A context in a slot that all `members` have free.
-    pub(super) fn new(hub: &Rc<Hub>, slot: usize, members: Rc<[u32]>, rank: usize, algorithms: Collectives) -> Self {
+    /// The context of the user's team of all ranks.
+    pub(super) fn of_all(hub: &Rc<Hub>) -> Rc<Self> {
+        let (engine, members) = (&hub.engine, (0..hub.engine.size as u32).collect());
+        Self::new(hub, 0, 1, members, engine.rank, engine.settings.collectives)
+    }
+
+    /// The context of a new team that the last collective of this one has made, in a slot that all `members` have free.
+    pub(super) fn of_part(&self, slot: usize, members: Rc<[u32]>, rank: usize) -> Rc<Self> {
+        let id = mix(mix(self.id, self.number.get()), members[0].into()).max(1);
+        Self::new(&self.hub, slot, id, members, rank, self.algorithms.get())
+    }
+
+    fn new(hub: &Rc<Hub>, slot: usize, id: u64, members: Rc<[u32]>, rank: usize, algorithms: Collectives) -> Rc<Self> {
         hub.take(slot);
+        let mut context = Self::whole(hub, slot, members, rank, algorithms);
+        (context.held, context.id) = (Some(slot), id);
+        let context = Rc::new(context);
+        hub.known.made(&context);
+        context
+    }
+
+    /// The context of the world's own calls, which [`Hub::clear`] has made ready.
+    pub(super) fn of_world(hub: &Rc<Hub>) -> Rc<Self> {
+        let (engine, members) = (&hub.engine, (0..hub.engine.size as u32).collect());
+        Rc::new(Self::whole(hub, hub.own(), members, engine.rank, engine.settings.collectives))
+    }
+
+    fn whole(hub: &Rc<Hub>, slot: usize, members: Rc<[u32]>, rank: usize, algorithms: Collectives) -> Self {
         let nodes = Nodes::new(hub, slot, &members, rank).map(Box::new);
         let mut context = Self::group(hub, slot, 0, [&members, &members], rank);
         context.algorithms.set(algorithms);
-        (context.held, context.nodes) = (Some(slot), nodes);
+        context.nodes = nodes;
         context
     }
 
@@ -120,13 +149,15 @@ impl Context {
     ) -> Self {
         let slot = hub.level(of_team, level);
         let at = |word| hub.memory.in_slot(hub.signal(hub.word(slot, word)));
-        let place = Place { flags: at(BARRIER), spacing: size_of::<u64>(), arrivals: at(ARRIVALS), lines: false };
+        let place =
+            Place { flags: at(BARRIER), spacing: size_of::<u64>(), arrivals: at(ARRIVALS), places: 0, lines: false };
         Context {
             meeting: Meeting::new(Some(Rc::clone(members)), rank, members.len(), place),
             hub: Rc::clone(hub),
             slot,
             held: None,
             nodes: None,
+            id: 0,
             members: Rc::clone(members),
             team: (Rc::clone(team), hub.level(of_team, 0)),
             rank,
@@ -238,7 +269,8 @@ impl Context {
     /// Tells the members that this team has failed here, if they cannot read this rank's record.
     #[cold]
     fn tell_peers(&self) {
-        if self.is_mapped() || self.held.is_none() || self.told().is_some() {
+        let is_group = self.slot != self.team.1;
+        if self.is_mapped() || is_group || self.told().is_some() {
             return;
         }
         for peer in (0..self.size()).filter(|peer| *peer != self.rank) {
@@ -313,6 +345,18 @@ impl Context {
         }
         drop_it();
         self.lost.set(None);
+    }
+
+    /// The last collective of a team, with digests of those before; `None` if it has failed or is not done.
+    pub(super) fn last(&self) -> Option<Last> {
+        let (element, place) = self.written[record::kept(self.number.get())].get();
+        let done = self.unfinished.get() == 0 && !self.is_broken();
+        done.then(|| Last::new(self.id, [self.rank, self.size()], self.head.get(), Caller::new(element, place)))
+    }
+
+    /// Whether a collective has failed here.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.borrow().is_some()
     }
 
     /// # Errors
@@ -455,7 +499,7 @@ impl Context {
     #[cold]
     fn error(&self, theirs: (usize, Head), ours: (usize, Head), number: u64) -> Error {
         let side = |(rank, head)| (rank, head, record::caller(&self.hub, self.slot, rank, number));
-        Head::differ(side(theirs), side(ours))
+        Head::differ(side(theirs), side(ours), false)
     }
 
     /// Notes what an allreduce by a closure gave: the next collective tells members whose closures differ.
@@ -499,6 +543,9 @@ impl Drop for Context {
         }
         // Drop the groups before the slot is given back: then another team may take it.
         self.nodes = None;
+        if self.held.is_some() {
+            self.hub.known.dropped(self.last());
+        }
         // Signals may still arrive for an unfinished collective. Then the slot is never reused: another team would take
         // them for its own.
         if self.unfinished.get() == 0 {

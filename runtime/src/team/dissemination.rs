@@ -9,8 +9,9 @@
 //! - what all ranks brought: a rank has what the 2^k ranks up to itself brought, and tells all of it (Bruck and others 1997);
 //! - the sums of words: a rank has the sum over the 2^k ranks up to itself. The sum over all of them adds up those for the bits of the number of ranks.
 
-use super::exchange::{See, Wanted};
+use super::exchange::Wanted;
 use super::meeting::rounds;
+use super::see::See;
 use crate::hash::mix;
 
 /// This rank's part in one exchange.
@@ -62,6 +63,11 @@ impl Dissemination {
         let digest = mix(digest, form).max(DIFFERS + 1);
         let (round, told) = (0, false);
         Dissemination { number, round, told, rank, size, wanted, len: mine.len(), digest, held, rest }
+    }
+
+    /// What is told.
+    pub(super) fn wanted(&self) -> Wanted {
+        self.wanted
     }
 
     /// How many rounds there are.
@@ -195,6 +201,7 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::see::Shown;
     use super::*;
 
     /// What a rank sees: whose contribution, and its words.
@@ -221,7 +228,7 @@ mod tests {
         let seen = |rank: Dissemination| {
             let mut seen = Vec::new();
             let see = |rank, bytes: &[u8]| seen.push((rank, words(bytes).collect()));
-            rank.agreed().then(|| rank.show(&mut { see }))?;
+            rank.agreed().then(|| rank.show(&mut Shown(&[], see)))?;
             Some(seen)
         };
         ranks.into_iter().map(seen).collect()

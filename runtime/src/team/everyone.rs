@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::meeting::{Found, Meeting, Place};
+use super::meeting::{By, Found, MEMBERS, Meeting, Place};
 use super::title::Kind;
 use crate::engine::{Engine, Running};
 use crate::error::{Error, Loss, Result};
@@ -16,16 +16,12 @@ const DOING: &str = "barrier";
 /// Chosen: far longer than the copy, even if its kernel thread is descheduled in between.
 const TORN: Duration = Duration::from_millis(20);
 
-/// Up to this many ranks, a dissemination barrier carries no digests. Chosen: for so few, reading all titles takes about as
-/// long.
-const NO_DIGEST_RANKS: usize = 8;
-
 /// This rank's part in all barriers of its world.
 #[derive(Debug)]
 pub struct Barrier {
     meeting: Meeting,
-    /// Whether all barriers are by the counter.
-    central: bool,
+    /// How all barriers are done.
+    by: By,
     /// The peer that failed while this rank was in a barrier. Later barriers fail too, since their counts would be wrong.
     broken: Cell<Option<(usize, Loss)>>,
     /// This rank has entered a barrier and ran out of time in it. The next call goes on with it.
@@ -35,33 +31,47 @@ pub struct Barrier {
 impl Barrier {
     /// The barrier that the settings ask for. Call it when all ranks have arrived, so that all make the same choice.
     pub fn new(engine: &Engine) -> Barrier {
-        let central = match engine.settings.barrier {
-            // The counter needs rank 0's slot mapped at every rank.
-            _ if !engine.routes.all_mapped() => false,
-            settings::Barrier::Central => true,
-            settings::Barrier::Dissemination => false,
+        let few = engine.size <= MEMBERS;
+        let by = match engine.settings.barrier {
+            // The others need all slots mapped at every rank.
+            _ if !engine.routes.all_mapped() => By::Dissemination,
+            settings::Barrier::Central => By::Counter,
+            settings::Barrier::Direct if few => By::Direct,
+            settings::Barrier::Direct | settings::Barrier::Dissemination => By::Dissemination,
             // With ranks that share cores, wake-ups dominate: the counter needs one a rank, dissemination log2 n.
-            settings::Barrier::Auto => engine.patience().crowded,
+            settings::Barrier::Auto if engine.patience().crowded => By::Counter,
+            settings::Barrier::Auto => {
+                if few {
+                    By::Direct
+                } else {
+                    By::Dissemination
+                }
+            }
         };
-        let lines = engine.routes.all_mapped() && (central || engine.size > NO_DIGEST_RANKS);
         let (flags, arrivals) = (engine.layout.barrier_flag(0), engine.layout.barrier_center());
-        let meeting = Meeting::new(None, engine.rank, engine.size, Place { flags, spacing: LINE, arrivals, lines });
-        Barrier { meeting, central, broken: Cell::new(None), unfinished: Cell::new(false) }
-    }
-
-    /// Whether ranks compare digests.
-    pub fn compares(&self) -> bool {
-        self.meeting.compares()
+        let (places, lines) = (engine.layout.places, engine.routes.all_mapped());
+        let place = Place { flags, spacing: LINE, arrivals, places, lines };
+        let meeting = Meeting::new(None, engine.rank, engine.size, place);
+        Barrier { meeting, by, broken: Cell::new(None), unfinished: Cell::new(false) }
     }
 
     /// Whether barriers are by a counter.
     pub fn is_central(&self) -> bool {
-        self.central
+        self.by == By::Counter
+    }
+
+    /// Whether barriers are direct, and show data: see [`Barrier::enter_showing`].
+    pub fn is_direct(&self) -> bool {
+        self.by == By::Direct
     }
 
     /// The algorithm in use.
     pub fn name(&self) -> &'static str {
-        if self.central { "central counter" } else { "dissemination" }
+        match self.by {
+            By::Counter => "central counter",
+            By::Direct => "direct",
+            By::Dissemination => "dissemination",
+        }
     }
 
     /// The epoch of the next barrier; the first is 1.
@@ -98,7 +108,7 @@ impl Barrier {
     /// # Errors
     /// As [`Barrier::enter`], and [`Error::TimedOut`].
     pub fn enter_for(&self, _running: &Running<'_>, engine: &Engine, limit: Duration) -> Result<()> {
-        self.run(engine, (0, 0), || (), Some(limit)).map(drop)
+        self.run(engine, (0, 0), &[], || (), Some(limit)).map(drop)
     }
 
     /// Whether this rank ran out of time in a barrier that is not done.
@@ -109,14 +119,14 @@ impl Barrier {
     /// This rank leaves. If others need it for further rounds of a barrier that it entered, it has not entered that for them: they
     /// are told that it left.
     pub fn leave(&self, engine: &Engine) {
-        if self.meeting.is_under_way() && !self.central {
+        if self.meeting.is_under_way() && self.by == By::Dissemination {
             // Pairs with the Acquire load in `find_deserter`.
             engine.status(engine.rank).entered.store(self.meeting.epoch() - 1, Ordering::Release);
         }
     }
 
     /// As [`Barrier::enter`], with a kind and a digest. Whether all ranks brought the same digest; `false` where they
-    /// [compare none](Barrier::compares). If they did, and barriers are [by a counter](Barrier::is_central), the last rank runs `alone` before any other leaves.
+    /// compare none, over a network. If they did, and barriers are [by a counter](Barrier::is_central), the last rank runs `alone` before any other leaves.
     ///
     /// # Errors
     /// As [`Barrier::enter`].
@@ -128,7 +138,23 @@ impl Barrier {
         facts: (u8, u64),
         alone: impl FnOnce(),
     ) -> Result<bool> {
-        self.run(engine, facts, alone, None)
+        self.run(engine, facts, &[], alone, None)
+    }
+
+    /// As [`Barrier::enter_with`], where barriers are [direct](Barrier::is_direct), and shows `data` to all other ranks.
+    ///
+    /// # Errors
+    /// As [`Barrier::enter`].
+    #[inline]
+    pub fn enter_showing(&self, _running: &Running<'_>, engine: &Engine, digest: u64, data: &[u8]) -> Result<bool> {
+        debug_assert!(self.is_direct());
+        self.run(engine, (0, digest), data, || (), None)
+    }
+
+    /// What a rank has shown in the last barrier, as [`Meeting::shown`].
+    #[inline]
+    pub fn shown(&self, engine: &Engine, rank: usize) -> *const u8 {
+        self.meeting.shown(engine, rank)
     }
 
     #[inline]
@@ -136,13 +162,14 @@ impl Barrier {
         &self,
         engine: &Engine,
         (kind, digest): (u8, u64),
+        data: &[u8],
         alone: impl FnOnce(),
         limit: Option<Duration>,
     ) -> Result<bool> {
         self.pass_last(engine)?;
         // Where all are mapped, the boards of exchanges tell the kinds.
         let kind = if engine.routes.all_mapped() { 0 } else { kind };
-        let start = || if self.unfinished.get() { Ok(()) } else { self.start(engine, kind, digest, alone) };
+        let start = || if self.unfinished.get() { Ok(()) } else { self.start(engine, (kind, digest), data, alone) };
         self.end(engine, start().and_then(|()| self.wait(engine, kind, limit)))?;
         Ok(self.meeting.agreed())
     }
@@ -180,7 +207,7 @@ impl Barrier {
     }
 
     #[inline]
-    fn start(&self, engine: &Engine, kind: u8, digest: u64, alone: impl FnOnce()) -> Result<()> {
+    fn start(&self, engine: &Engine, (kind, digest): (u8, u64), data: &[u8], alone: impl FnOnce()) -> Result<()> {
         engine.turn();
         // All puts of this rank must be in effect before others learn that it has entered.
         let quiet = engine.quiet(DOING);
@@ -188,10 +215,13 @@ impl Barrier {
         // Pairs with the Acquire load in `find_deserter`.
         engine.status(engine.rank).entered.store(self.next_epoch(), Ordering::Release);
         quiet?;
-        if self.central {
-            self.meeting.enter_counter(engine, digest, alone)
-        } else {
-            self.meeting.enter(engine, kind, digest)
+        match self.by {
+            By::Counter => self.meeting.enter_counter(engine, digest, alone),
+            By::Direct => {
+                self.meeting.enter_direct(engine, digest, data);
+                Ok(())
+            }
+            By::Dissemination => self.meeting.enter(engine, kind, digest),
         }
     }
 

@@ -1,13 +1,16 @@
-//! Small allgathers: each rank writes up to [`BOARD`] bytes to a buffer in its own slot, its board. Where all are mapped, ranks read
-//! the other ranks' boards. Over a network they tell each other by messages ([`super::dissemination`]), and fetch boards only if
-//! they differ.
+//! Small allgathers: each rank writes what it is in to a buffer in its own slot, its board, and up to [`BOARD`] bytes of its own. Where
+//! few ranks are mapped, the bytes go by the places of direct barriers ([`super::meeting`]), and boards are read only if ranks
+//! differ. Where more are mapped, ranks read the other ranks' boards. Over a network they tell each other by messages
+//! ([`super::dissemination`]), and fetch boards only if they differ.
 
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::panic::Location;
 use std::rc::Rc;
 
 use super::dissemination::Dissemination;
 use super::everyone::Barrier;
+use super::see::See;
 use super::title::{Asked, Earlier, Facts, Noted, Title, Written, differ, place_number};
 use crate::engine::{Engine, HeapRange, Running};
 use crate::error::{Error, Result};
@@ -41,17 +44,22 @@ pub enum Wanted {
     Sum,
 }
 
-/// Receives contributions.
-pub trait See {
-    /// Receives the contribution of one rank.
-    fn see(&mut self, rank: usize, bytes: &[u8]);
-    /// Writes the reduction of all contributions received; only called for [`Wanted::Combined`].
-    fn result(&mut self, _into: &mut [u8]) {}
-}
+/// Bytes that another rank has shown. Aligned for most elements.
+#[repr(C, align(16))]
+struct Buffer(MaybeUninit<[u8; BOARD]>);
 
-impl<F: FnMut(usize, &[u8])> See for F {
-    fn see(&mut self, rank: usize, bytes: &[u8]) {
-        self(rank, bytes);
+impl Buffer {
+    /// # Safety
+    /// `len` bytes can be read from `from`, and no rank writes there meanwhile.
+    #[inline]
+    unsafe fn fill(&mut self, from: *const u8, len: usize) -> &[u8] {
+        assert!(len <= BOARD, "{len} bytes of a board");
+        let to = self.0.as_mut_ptr().cast::<u8>();
+        // SAFETY: `to` has room for as many; `from` as the caller guarantees. All that is lent has just been written.
+        unsafe {
+            copy::copy(to, from, len);
+            std::slice::from_raw_parts(to, len)
+        }
     }
 }
 
@@ -66,6 +74,7 @@ pub struct Exchange {
     earlier: Cell<Earlier>,
     /// First entry in `earlier`, and where the program made that call.
     noted: Cell<(Noted, Option<&'static Location<'static>>)>,
+    last_place: Cell<Option<(&'static Location<'static>, u64)>>,
     /// Which [`Facts`] each buffer holds; equal ones are not written again.
     written: [Cell<Option<Written>>; 2],
     /// What a handler's panic came out of.
@@ -90,7 +99,14 @@ impl Exchange {
     pub fn new(messages: &Rc<Messages>) -> Exchange {
         let noted = Cell::new((Noted::Nothing, None));
         let (messages, written) = (Rc::clone(messages), Default::default());
-        Exchange { messages, earlier: Cell::default(), noted, written, left: Cell::default() }
+        Exchange {
+            messages,
+            earlier: Cell::default(),
+            noted,
+            last_place: Cell::new(None),
+            written,
+            left: Cell::default(),
+        }
     }
 
     /// Notes the root, length and type of a broadcast by messages: the next exchange fails with `RanksDiffer` if ranks gave
@@ -103,9 +119,22 @@ impl Exchange {
     /// Notes what a reduction gave: the next exchange fails with `RanksDiffer` if both the results and the call sites differ
     /// between ranks.
     pub fn note_result(&self, engine: &Engine, result: &[u8]) {
-        let place = engine.call().map(|call| call.place);
+        let place = engine.call().map_or(0, |call| self.number_of(call.place));
         self.earlier.set(self.earlier.get().reduction(result, place));
         self.note(engine, Noted::Result);
+    }
+
+    /// [`place_number`], made once for calls in a loop.
+    #[inline]
+    fn number_of(&self, place: &'static Location<'static>) -> u64 {
+        if let Some((last, number)) = self.last_place.get()
+            && std::ptr::eq(last, place)
+        {
+            return number;
+        }
+        let number = place_number(place);
+        self.last_place.set(Some((place, number)));
+        number
     }
 
     fn note(&self, engine: &Engine, what: Noted) {
@@ -114,123 +143,126 @@ impl Exchange {
         }
     }
 
-    /// Contributes `bytes` and calls `see` in rank order with at least the contributions that are `wanted`; it may pass others
+    /// Shows what `see` brings, and passes it in rank order at least the contributions that are `wanted`; it may get others
     /// too. Collective. Costs one barrier; over a network also log2 n messages, or as many as hold the bytes of all ranks if all are
     /// wanted.
     ///
     /// # Errors
-    /// [`Error::RanksDiffer`] if a rank is in another call, or shows more or fewer bytes; `see` is not called then. As
+    /// [`Error::RanksDiffer`] if a rank is in another call, or shows more or fewer bytes; `see` receives nothing then. As
     /// [`Barrier::enter`].
     ///
     /// # Panics
-    /// If `bytes` is longer than [`BOARD`].
+    /// If a contribution is longer than [`BOARD`].
     pub fn all(
         &self,
         running: &Running<'_>,
         engine: &Engine,
         barrier: &Barrier,
-        (asked, wanted): (impl Into<Asked>, Wanted),
-        bytes: &[u8],
-        mut see: impl See,
-    ) -> Result<()> {
-        self.all_of(running, engine, barrier, (asked.into(), wanted), bytes, &mut see)
-    }
-
-    /// As [`Exchange::all`], once for all callers.
-    fn all_of(
-        &self,
-        running: &Running<'_>,
-        engine: &Engine,
-        barrier: &Barrier,
         (asked, wanted): (Asked, Wanted),
-        bytes: &[u8],
         see: &mut dyn See,
     ) -> Result<()> {
-        assert!(bytes.len() <= BOARD, "{} bytes in one exchange", bytes.len());
-        // Mapped boards cost little to look at.
+        let len = see.mine().len();
+        assert!(len <= BOARD, "{len} bytes in one exchange");
+        // Mapped boards cost little to read.
         let wanted = if engine.routes.all_mapped() && matches!(wanted, Wanted::First) { Wanted::Equal } else { wanted };
         barrier.pass_last(engine)?;
         let half = (barrier.next_epoch() % 2) as usize;
         let board = engine.layout.exchange + half * EXCHANGE_LEN;
-        let title = asked.title(barrier.next_epoch(), bytes.len(), self.earlier.take());
+        let title = asked.title(barrier.next_epoch(), len, self.earlier.take());
         let (call, noted) = (engine.call(), self.noted.replace((Noted::Nothing, None)));
         let written = Written { asked, call, noted };
         // SAFETY: `rank` is this rank, or all ranks are mapped: over a network this returns before it uses another rank. Each
         // slot's control area is committed before its rank arrives, and `board` is inside it.
         let at = |rank| unsafe { engine.node.slot(rank).add(board) };
         const DATA: usize = size_of::<Title>();
+        // Of equal contributions only digests are compared, unless ranks differ.
+        let is_direct = barrier.is_direct() && !matches!(wanted, Wanted::Equal);
         // SAFETY: our own board; all ranks that read its last contents have entered a barrier since, which we have passed, at
         // the latest above.
         unsafe {
             copy::copy(at(engine.rank), (&raw const title).cast(), DATA);
-            copy::copy(at(engine.rank).add(DATA), bytes.as_ptr(), bytes.len());
+            if !is_direct {
+                copy::copy(at(engine.rank).add(DATA), see.mine().as_ptr(), len);
+            }
             if !self.written[half].replace(Some(written)).is_some_and(|before| before.is_same(&written)) {
                 let facts = asked.facts(call, noted);
                 copy::copy(at(engine.rank).add(FACTS), (&raw const facts).cast(), size_of::<Facts>());
             }
         }
         let digest = match wanted {
-            _ if engine.routes.all_mapped() && !barrier.compares() => 0,
-            Wanted::Equal => hash::and_bytes(title.digest(), bytes),
+            Wanted::Equal => hash::and_bytes(title.digest(), see.mine()),
             // Includes the call site: one rank reduces for all, so all must pass the same function, and calls at one place in
             // the source do.
             Wanted::Combined if barrier.is_central() => {
-                mix(title.digest(), call.map_or(0, |call| place_number(call.place)))
+                mix(title.digest(), call.map_or(0, |call| self.number_of(call.place)))
             }
             _ => title.digest(),
         };
-        let mut buffer = [0; BOARD];
-        let mut show = |rank, see: &mut dyn See| {
-            // SAFETY: the board is committed and is not written again before this rank enters the next barrier.
-            unsafe { copy::copy(buffer.as_mut_ptr(), at(rank).add(DATA), bytes.len()) };
-            see.see(rank, &buffer[..bytes.len()]);
-        };
-        let mut combined = false;
-        let alone = || {
-            if let Wanted::Combined = wanted {
-                (0..engine.size).for_each(|rank| show(rank, see));
-                let mut result = [0; BOARD];
-                see.result(&mut result[..bytes.len()]);
-                // SAFETY: all ranks have entered the barrier and none has left, so no other one uses the board of rank 0 now.
-                unsafe { copy::copy(at(0).add(DATA), result.as_ptr(), bytes.len()) };
-                combined = true;
-            }
-        };
         if !engine.routes.all_mapped() {
-            let heard = Dissemination::new([engine.rank, engine.size], title.epoch, wanted, digest, bytes);
+            let heard = Dissemination::new([engine.rank, engine.size], title.epoch, wanted, digest, see.mine());
             return self.all_remote(running, (engine, barrier), (asked.kind(), board, title), heard, see);
         }
-        let agreed = barrier.enter_with(running, engine, (asked.kind(), digest), alone)?;
-        if agreed {
-            // All titles agree, as the barrier has found.
-            match wanted {
-                Wanted::Combined if combined => {}
-                Wanted::Combined if barrier.is_central() => show(0, see),
-                Wanted::All | Wanted::Combined | Wanted::Sum => (0..engine.size).for_each(|rank| show(rank, see)),
-                Wanted::From(rank) => show(rank, see),
-                Wanted::Equal | Wanted::First => see.see(0, bytes),
+        let mut buffer = Buffer(MaybeUninit::uninit());
+        let mut show = |rank, see: &mut dyn See| {
+            if rank == engine.rank {
+                return see.see_mine(rank);
             }
-            return Ok(());
-        }
+            let from = match is_direct {
+                true => barrier.shown(engine, rank),
+                // SAFETY: inside the board.
+                false => unsafe { at(rank).add(DATA) },
+            };
+            // SAFETY: the board is committed, and neither it nor the place is written again before this rank enters the next
+            // barrier.
+            see.see(rank, unsafe { buffer.fill(from, len) });
+        };
+        let mut combined = false;
+        let agreed = if barrier.is_direct() {
+            let lacks = matches!(wanted, Wanted::From(root) if root != engine.rank) || !is_direct;
+            barrier.enter_showing(running, engine, digest, if lacks { &[] } else { see.mine() })?
+        } else {
+            let alone = || {
+                if let Wanted::Combined = wanted {
+                    (0..engine.size).for_each(|rank| show(rank, see));
+                    // SAFETY: all ranks have entered the barrier and none has left, so no other one uses the board of rank 0 now.
+                    unsafe { copy::copy(at(0).add(DATA), see.result().as_ptr(), len) };
+                    combined = true;
+                }
+            };
+            barrier.enter_with(running, engine, (asked.kind(), digest), alone)?
+        };
         let title_of = |rank| {
             let mut title: Title = bytemuck::Zeroable::zeroed();
             // SAFETY: the board is committed and is not written again before this rank enters the next barrier.
             unsafe { copy::copy((&raw mut title).cast(), at(rank), DATA) };
             title
         };
-        let reference = title_of(0);
-        if let Some(rank) = (0..engine.size).find(|rank| !title_of(*rank).agrees(&reference)) {
-            let facts_of = |rank| {
-                let mut facts: Facts = bytemuck::Zeroable::zeroed();
-                // SAFETY: as above.
-                unsafe { copy::copy((&raw mut facts).cast(), at(rank).add(FACTS), size_of::<Facts>()) };
-                facts
-            };
-            return Err(differ((rank, title_of(rank), facts_of(rank)), (0, reference, facts_of(0)), title.epoch));
+        if !agreed {
+            let reference = title_of(0);
+            if let Some(rank) = (0..engine.size).find(|rank| !title_of(*rank).agrees(&reference)) {
+                let facts_of = |rank| {
+                    let mut facts: Facts = bytemuck::Zeroable::zeroed();
+                    // SAFETY: as above.
+                    unsafe { copy::copy((&raw mut facts).cast(), at(rank).add(FACTS), size_of::<Facts>()) };
+                    facts
+                };
+                return Err(differ((rank, title_of(rank), facts_of(rank)), (0, reference, facts_of(0)), title.epoch));
+            }
         }
         match wanted {
+            Wanted::Combined if combined => {}
+            Wanted::Combined if agreed && barrier.is_central() => {
+                // SAFETY: as in `show`; the last rank has written there before this one left the barrier.
+                see.combined(unsafe { buffer.fill(at(0).add(DATA), len) });
+            }
             Wanted::From(rank) => show(rank, see),
-            _ => (0..engine.size).for_each(|rank| show(rank, see)),
+            Wanted::Equal if agreed => see.see_mine(0),
+            Wanted::All | Wanted::Combined | Wanted::Sum | Wanted::Equal | Wanted::First => {
+                (0..engine.size).for_each(|rank| show(rank, see));
+                if let Wanted::Combined = wanted {
+                    see.result();
+                }
+            }
         }
         Ok(())
     }
@@ -245,16 +277,21 @@ impl Exchange {
         heard: Dissemination,
         see: &mut dyn See,
     ) -> Result<()> {
+        let wanted = heard.wanted();
         let mut under_way = UnderWay { exchange: self, heard: Some(heard) };
         // It tells those that are in another call, and those that never come.
         barrier.enter(running, engine, kind)?;
         self.disseminate(engine, &mut under_way)?;
         if let Some(heard) = under_way.heard.take_if(|heard| heard.agreed()) {
             heard.show(see);
-            return Ok(());
+        } else {
+            // A panic may come out of this too.
+            self.fetch(running, (engine, barrier), board, title, see)?;
         }
-        // A panic may come out of this too.
-        self.fetch(running, (engine, barrier), board, title, see)
+        if let Wanted::Combined = wanted {
+            see.result();
+        }
+        Ok(())
     }
 
     /// All rounds that are left.

@@ -63,7 +63,7 @@ impl Kind {
 }
 
 /// A collective with all that its members must give alike.
-#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Head {
     kind: u8,
@@ -134,6 +134,11 @@ impl Head {
             && (self.results == other.results || self.places == other.places)
     }
 
+    /// Digests of the call and those before, of their results, and of the places of these.
+    pub(super) fn digests(self) -> [u64; 3] {
+        [mix(mix(self.what(), self.len), self.of), self.results.into(), self.places.into()]
+    }
+
     pub(super) fn without_history(self) -> Head {
         Head { before: 0, results: 0, places: 0, ..self }
     }
@@ -167,12 +172,14 @@ impl Head {
         text + &caller.called()
     }
 
-    /// The error for members that are not in the same collective: rank in the world, collective, and who called it.
+    /// The error for members that are not in the same collective: rank in the world, collective, and who called it. `done`: the
+    /// collective has given its results.
     #[cold]
-    pub(super) fn differ(theirs: (usize, Head, Caller), ours: (usize, Head, Caller)) -> Error {
+    pub(super) fn differ(theirs: (usize, Head, Caller), ours: (usize, Head, Caller), done: bool) -> Error {
         let same = theirs.1.is_same_call(ours.1);
         let results = same && theirs.1.before == ours.1.before;
         let show = |(_, head, caller): &(usize, Head, Caller)| match (results, same) {
+            (true, _) if done => format!("other results, of this or of an allreduce before: {}", head.show(caller)),
             (true, _) => format!("other results of an allreduce before {}", head.show(caller)),
             (_, true) => format!("other calls before {}", head.show(caller)),
             _ => head.show(caller),

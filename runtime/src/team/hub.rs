@@ -4,9 +4,10 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
+use super::last::Known;
 use super::lines;
 use super::queue::Shared;
-use super::record::RECORD;
+use super::record::{self, RECORD};
 use super::workspace::Workspace;
 use crate::engine::{Background, Engine};
 use crate::error::Result;
@@ -39,16 +40,20 @@ pub(super) struct Hub {
     records: usize,
     lines: usize,
     space: usize,
-    /// Bytes of one buffer of the team of all ranks, whose slot is the first, and of another team's.
+    /// Bytes of one buffer of the two teams of all ranks, and of another team's. The user's has the first slot, that of the
+    /// world's own calls the last.
     buffers: [usize; 2],
     /// Contexts in a team's slot: its own, and on several nodes those of its groups ([`super::nodes`]).
     levels: usize,
+    /// The first context of the last slot.
+    own: usize,
     /// Signals waited for so far, a word each. A slot that is free has had all its signals.
     seen: RefCell<Vec<u64>>,
     /// A bit for each slot that no team of this rank has.
     free: Cell<u64>,
     /// The world has them: they have this.
     left: Weak<Left>,
+    pub(super) known: Known,
 }
 
 /// Teams that were dropped here before their collectives were done, which go on. They have their slots until then.
@@ -88,9 +93,10 @@ impl Background for Left {
 
 /// What the settings make of the workspace.
 struct Plan {
-    /// Bytes of one buffer of the team of all ranks, and of another team's.
+    /// Bytes of one buffer of the two teams of all ranks, and of another team's.
     buffers: [usize; 2],
     levels: usize,
+    own: usize,
     /// Signal words of all slots.
     words: usize,
     /// Bytes before the first record, before the first team's lines, before the first buffer, and of all.
@@ -106,13 +112,15 @@ impl Plan {
         let levels = if engine.nodes.count() > 1 { 3 } else { 1 };
         let buffer = |bytes: usize| (bytes / (DEPTH * levels)).next_multiple_of(LINE);
         let buffers = [settings.world_team_memory, settings.team_memory].map(buffer);
-        let words = settings.teams * levels * SIGNALS;
+        let own = settings.teams * levels;
+        let contexts = own + levels;
+        let words = contexts * SIGNALS;
         let records = words * WORD;
-        let lines = (records + settings.teams * levels * RECORD * WORD).next_multiple_of(2 * LINE);
-        let with_lines = if engine.routes.all_mapped() { settings.teams } else { 0 };
+        let lines = (records + contexts * RECORD * WORD).next_multiple_of(2 * LINE);
+        let with_lines = if engine.routes.all_mapped() { settings.teams + 1 } else { 0 };
         let space = lines + with_lines * lines::LEN;
-        let len = space + levels * DEPTH * (buffers[0] + (settings.teams - 1) * buffers[1]);
-        Plan { buffers, levels, words, records, lines, space, len }
+        let len = space + levels * DEPTH * (2 * buffers[0] + (settings.teams - 1) * buffers[1]);
+        Plan { buffers, levels, own, words, records, lines, space, len }
     }
 }
 
@@ -128,13 +136,26 @@ impl Hub {
     /// [`Hub::bytes`] bytes at `offset` of every slot start at a cache line, are zero, are used for nothing else, and are there as
     /// long as `memory` lives.
     pub(super) unsafe fn new(engine: &Rc<Engine>, offset: usize, memory: Box<dyn Any>, left: &Rc<Left>) -> Rc<Hub> {
-        let Plan { buffers, levels, words, records, lines, space, len } = Plan::new(engine);
+        let Plan { buffers, levels, own, words, records, lines, space, len } = Plan::new(engine);
         // SAFETY: as the caller guarantees.
         let memory = unsafe { Workspace::new(engine, offset, len, memory) };
         let teams = engine.settings.teams;
         let free = Cell::new(if teams == 64 { u64::MAX } else { (1 << teams) - 1 });
         let (engine, seen, left) = (Rc::clone(engine), RefCell::new(vec![0; words]), Rc::downgrade(left));
-        Rc::new(Hub { engine, memory, records, lines, space, buffers, levels, seen, free, left })
+        Rc::new(Hub {
+            engine,
+            memory,
+            records,
+            lines,
+            space,
+            buffers,
+            levels,
+            own,
+            seen,
+            free,
+            left,
+            known: Known::default(),
+        })
     }
 
     /// Ready when all that this rank has put and signalled is in effect everywhere.
@@ -142,6 +163,25 @@ impl Hub {
         std::future::poll_fn(move |context| {
             self.engine.poll_ready(doing, context, || Ok(self.engine.try_quiet(doing)?.then_some(())))
         })
+    }
+
+    /// The slot of the world's own calls, which is never free.
+    pub(super) fn own(&self) -> usize {
+        self.own / self.levels
+    }
+
+    /// Makes a slot as it was at the start. No signal to it is under way.
+    pub(super) fn clear(&self, slot: usize) {
+        for context in (0..self.levels).map(|level| self.level(slot, level)) {
+            record::clear(self, context);
+            for word in self.word(context, 0)..self.word(context + 1, 0) {
+                self.memory.store(self.signal(word), 0);
+                self.seen.borrow_mut()[word] = 0;
+            }
+        }
+        if self.engine.routes.all_mapped() {
+            lines::clear(self, self.level(slot, 0));
+        }
     }
 
     /// The slots that are free here, a bit each.
@@ -195,19 +235,24 @@ impl Hub {
     /// Bytes of a buffer of a slot.
     #[inline]
     pub(super) fn buffer(&self, slot: usize) -> usize {
-        self.buffers[usize::from(slot >= self.levels)]
+        self.buffers[usize::from(!self.is_of_all(slot))]
+    }
+
+    #[inline]
+    fn is_of_all(&self, slot: usize) -> bool {
+        slot < self.levels || slot >= self.own
     }
 
     /// The setting that says so.
     pub(super) fn memory_setting(&self, slot: usize) -> &'static str {
-        ["BELLWETHER_WORLD_TEAM_MEMORY", "BELLWETHER_TEAM_MEMORY"][usize::from(slot >= self.levels)]
+        ["BELLWETHER_WORLD_TEAM_MEMORY", "BELLWETHER_TEAM_MEMORY"][usize::from(!self.is_of_all(slot))]
     }
 
     /// Offset of a buffer of a slot.
     #[inline]
     pub(super) fn at(&self, slot: usize, buffer: usize) -> usize {
-        let of_world = slot.min(self.levels);
-        let before = of_world * self.buffers[0] + (slot - of_world) * self.buffers[1];
+        let of_all = slot.min(self.levels) + slot.saturating_sub(self.own);
+        let before = of_all * self.buffers[0] + (slot - of_all) * self.buffers[1];
         self.space + before * DEPTH + buffer * self.buffer(slot)
     }
 

@@ -1,6 +1,6 @@
 //! The barrier of a group: no member leaves it before all have entered.
 //!
-//! There are two algorithms. One non-blocking state machine implements both. The world's barrier ([`super::everyone`]) and the
+//! There are three algorithms. One non-blocking state machine implements both. The world's barrier ([`super::everyone`]) and the
 //! teams' ([`super::barrier`]) poll it, and can resume it later: flags that have arrived are kept.
 //!
 //! - *Dissemination* (Hensgen, Finkel and Manber 1988): in round k, member r tells member r + 2^k that r and all that r has heard
@@ -9,10 +9,16 @@
 //! - *Counter*: every member adds one to a word at member 0, and the last writes the number of the barrier to the first flag of all
 //!   others. It takes one wake-up for each member, dissemination log2 n: that is cheaper where members share cores.
 //!
+//! - *Direct*: every member tells every other one, by a flag of its own beside up to [`ROOM`] bytes of data, if few in one cache line:
+//!   an exchange of data takes as long as a barrier. For few members, all mapped. Each member has two places for every other one,
+//!   used in turn. A member that writes to a place again has passed the barrier in between, which the owner entered after it had
+//!   read the place.
+//!
 //! If [`Place::lines`] is set, members also learn whether all passed the same digest. All ranks are mapped then. Dissemination:
 //! each flag carries the writer's digest, or 0 once the writer has seen a different one, so a difference travels with the
 //! flags. Counter: members OR the digest's 1 bits and its 0 bits into two words, and the last member compares them. A flag's
-//! digest words alternate between two, so that a member one barrier ahead does not overwrite a digest not yet read.
+//! digest words alternate between two, so that a member one barrier ahead does not overwrite a digest not yet read. Direct: each
+//! place has the writer's digest.
 //!
 //! Over a network two puts to one flag have no order. So before a member begins a barrier, the flags of its last one are in effect.
 
@@ -22,6 +28,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::memory::copy;
+use crate::memory::layout::{DIRECT_LEN, DIRECT_RANKS};
 
 /// Where a group's flags lie in every slot.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +39,8 @@ pub(crate) struct Place {
     pub(crate) spacing: usize,
     /// The word of the counter, used at member 0.
     pub(crate) arrivals: usize,
+    /// The places of a direct barrier, if there are any: those that are used in odd barriers after the others.
+    pub(crate) places: usize,
     /// Whether each flag, and the counter, starts a cache line of its own. The next two words then hold digests, or the
     /// counter's digest bits.
     pub(crate) lines: bool,
@@ -47,6 +57,21 @@ pub(crate) enum Found {
     Differs { member: usize, kind: u8 },
 }
 
+/// The algorithms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    Dissemination,
+    Counter,
+    Direct,
+}
+
+/// Most members of a direct barrier. Chosen: each writes to all others.
+pub(crate) const MEMBERS: usize = DIRECT_RANKS;
+/// Most bytes of data beside a flag of a direct barrier.
+pub(crate) const ROOM: usize = DIRECT_LEN - DATA;
+/// Offset of the data in a place, after the flag and the digest.
+const DATA: usize = 2 * size_of::<u64>();
+
 /// This rank's part in all barriers of a group.
 #[derive(Debug)]
 pub(crate) struct Meeting {
@@ -59,11 +84,12 @@ pub(crate) struct Meeting {
     epoch: Cell<u64>,
     /// Round of the barrier in progress that this member waits in, from 0; equal to `rounds` when no barrier is in progress.
     round: Cell<usize>,
-    /// Rounds of the barrier in progress: log2 n, rounded up, for dissemination; 1 for the counter.
+    /// Rounds of the barrier in progress: log2 n, rounded up, for dissemination; 1 for the counter; a direct one has one for each
+    /// other member.
     rounds: Cell<usize>,
     kind: Cell<u8>,
-    /// The barrier in progress is by the counter.
-    counts: Cell<bool>,
+    /// How the barrier in progress is done.
+    by: Cell<By>,
     /// This member's digest; [`DIFFERS`] when it has met another one.
     digest: Cell<u64>,
 }
@@ -84,8 +110,8 @@ impl Meeting {
     pub(crate) fn new(members: Option<Rc<[u32]>>, rank: usize, size: usize, place: Place) -> Meeting {
         let cell = || Cell::new(0);
         let (epoch, digest) = (Cell::new(0), Cell::new(DIFFERS));
-        let (kind, counts) = (Cell::new(0), Cell::new(false));
-        Meeting { members, rank, size, place, epoch, round: cell(), rounds: cell(), kind, counts, digest }
+        let (kind, by) = (Cell::new(0), Cell::new(By::Dissemination));
+        Meeting { members, rank, size, place, epoch, round: cell(), rounds: cell(), kind, by, digest }
     }
 
     /// The number of the barrier entered last; the first is 1.
@@ -111,18 +137,14 @@ impl Meeting {
     /// As [`Engine::remote_put_flag`].
     #[inline]
     pub(crate) fn enter(&self, engine: &Engine, kind: u8, digest: u64) -> Result<()> {
-        self.begin(kind, digest);
-        self.counts.set(false);
-        self.rounds.set(rounds(self.size));
+        self.begin(kind, digest, By::Dissemination, rounds(self.size));
         if self.size > 1 { self.tell(engine, (self.rank + 1) % self.size, 0) } else { Ok(()) }
     }
 
     /// As [`Meeting::enter`], by the counter, where all ranks are mapped. Every member uses it for this barrier. If all have brought
     /// the same digest, the last member runs `alone` before any other leaves.
     pub(crate) fn enter_counter(&self, engine: &Engine, digest: u64, alone: impl FnOnce()) -> Result<()> {
-        self.begin(0, digest);
-        self.counts.set(true);
-        self.rounds.set(1);
+        self.begin(0, digest, By::Counter, 1);
         if self.place.lines {
             self.collect(engine);
         }
@@ -138,6 +160,54 @@ impl Meeting {
         }
         alone_panics.0 = None;
         self.open(engine)
+    }
+
+    /// As [`Meeting::enter`], and shows `data` to all others, where up to [`MEMBERS`] ranks are mapped. Every member uses it for this
+    /// barrier.
+    ///
+    /// # Panics
+    /// If `data` is longer than [`ROOM`].
+    #[inline]
+    pub(crate) fn enter_direct(&self, engine: &Engine, digest: u64, data: &[u8]) {
+        assert!(data.len() <= ROOM && self.size <= MEMBERS, "{} bytes to {} members", data.len(), self.size);
+        self.begin(0, digest, By::Direct, self.size - 1);
+        let at = self.place_from(self.rank);
+        for round in 0..self.size - 1 {
+            let to = self.world(self.direct(round));
+            // SAFETY: a place of that slot, inside its committed memory; its owner has read what this rank wrote there last, since it
+            // has entered the barrier in between, which this rank has passed.
+            let word = unsafe {
+                let place = engine.node.slot(to).add(at);
+                copy::copy(place.add(DATA), data.as_ptr(), data.len());
+                AtomicU64::from_ptr(place.add(size_of::<u64>()).cast()).store(self.digest.get(), Ordering::Relaxed);
+                AtomicU64::from_ptr(place.cast())
+            };
+            // Pairs with the Acquire load in `flag`, at that rank.
+            word.store(self.epoch.get(), Ordering::Release);
+            engine.interface.wake_if_asleep(to);
+        }
+    }
+
+    /// The other member that a direct barrier tells, and waits for, in this round.
+    #[inline]
+    fn direct(&self, round: usize) -> usize {
+        let member = self.rank + 1 + round;
+        if member < self.size { member } else { member - self.size }
+    }
+
+    /// Offset of the place in a member's slot that this one writes to in the barrier in progress.
+    #[inline]
+    fn place_from(&self, member: usize) -> usize {
+        self.place.places + ((self.epoch.get() % 2) as usize * self.size + member) * DIRECT_LEN
+    }
+
+    /// What a member has shown in the direct barrier that this one has passed last, and before which it enters no other. To be read
+    /// by [`copy::copy`]; of as many bytes as that one has shown.
+    #[inline]
+    pub(crate) fn shown(&self, engine: &Engine, member: usize) -> *const u8 {
+        assert!(member < self.size && self.by.get() == By::Direct, "shown by member {member} of {}", self.size);
+        // SAFETY: inside this rank's slot.
+        unsafe { engine.node.slot(engine.rank).add(self.place_from(member) + DATA) }
     }
 
     /// Lets all others leave.
@@ -170,12 +240,6 @@ impl Meeting {
         }
     }
 
-    /// Whether members compare digests.
-    #[inline]
-    pub(crate) fn compares(&self) -> bool {
-        self.place.lines
-    }
-
     /// Whether all members are known to have brought the same digest to the barrier that is done.
     #[inline]
     pub(crate) fn agreed(&self) -> bool {
@@ -183,12 +247,14 @@ impl Meeting {
     }
 
     #[inline]
-    fn begin(&self, kind: u8, digest: u64) {
+    fn begin(&self, kind: u8, digest: u64, by: By, rounds: usize) {
         debug_assert_eq!(self.round.get(), self.rounds.get(), "the barrier before is done");
         self.epoch.set(self.epoch.get() + 1);
         self.kind.set(kind);
         self.digest.set(digest.max(DIFFERS + 1));
+        self.by.set(by);
         self.round.set(0);
+        self.rounds.set(rounds);
     }
 
     #[inline]
@@ -206,7 +272,7 @@ impl Meeting {
             digest.store(self.digest.get(), Ordering::Relaxed);
         }
         // Pairs with the Acquire load in `flag`, at that rank.
-        if self.counts.get() {
+        if self.by.get() == By::Counter {
             // A member told before this one may have entered the next barrier, by dissemination, and written its number here.
             // Not `fetch_max`, which the thread sanitizer takes for no synchronization.
             let _ = word.fetch_update(Ordering::Release, Ordering::Relaxed, |now| (now < flag).then_some(flag));
@@ -226,7 +292,8 @@ impl Meeting {
     /// Compares the digest that came with the flag of this round.
     #[inline]
     fn meet(&self, engine: &Engine, round: usize) {
-        let at = self.place.flags + round * self.place.spacing + self.digest_word() * size_of::<u64>();
+        let word = if self.by.get() == By::Direct { 1 } else { self.digest_word() };
+        let at = self.flag_at(round) + word * size_of::<u64>();
         // SAFETY: a word of the flag's line.
         let word = unsafe { AtomicU64::from_ptr(engine.node.slot(engine.rank).add(at).cast()) };
         if word.load(Ordering::Relaxed) != self.digest.get() {
@@ -234,10 +301,19 @@ impl Meeting {
         }
     }
 
+    /// Offset of the flag of this round in this rank's slot.
+    #[inline]
+    fn flag_at(&self, round: usize) -> usize {
+        match self.by.get() {
+            By::Direct => self.place_from(self.direct(round)),
+            _ => self.place.flags + round * self.place.spacing,
+        }
+    }
+
     /// The flag of this round here: the number of a barrier, and a kind.
     #[inline]
     fn flag(&self, engine: &Engine, round: usize) -> (u64, u8) {
-        let at = self.place.flags + round * self.place.spacing;
+        let at = self.flag_at(round);
         // SAFETY: as in `tell`, in our own slot.
         let word = unsafe { AtomicU64::from_ptr(engine.node.slot(engine.rank).add(at).cast()) };
         let word = word.load(Ordering::Acquire);
@@ -277,7 +353,7 @@ impl Meeting {
             }
             round += 1;
             self.round.set(round);
-            if round < rounds {
+            if round < rounds && self.by.get() == By::Dissemination {
                 self.tell(engine, (self.rank + (1 << round)) % self.size, round)?;
             }
         }
@@ -330,11 +406,17 @@ mod tests {
             let team = Team::world(world)?;
             let (hub, slot) = (&team.shared.context.hub, team.shared.context.slot);
             let at = |word| hub.memory.in_slot(hub.signal(hub.word(slot, word)));
-            let place = Place { flags: at(BARRIER), spacing: size_of::<u64>(), arrivals: at(ARRIVALS), lines: false };
+            let place = Place {
+                flags: at(BARRIER),
+                spacing: size_of::<u64>(),
+                arrivals: at(ARRIVALS),
+                places: 0,
+                lines: false,
+            };
             let in_barrier = |epoch, counts| {
                 let meeting = Meeting::new(None, 0, 1, place);
                 meeting.epoch.set(epoch);
-                meeting.counts.set(counts);
+                meeting.by.set(if counts { By::Counter } else { By::Dissemination });
                 meeting
             };
             // The last to enter barrier 5 lets others leave. One of them enters barrier 6 before the last has told all.

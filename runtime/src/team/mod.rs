@@ -14,14 +14,17 @@ pub(crate) mod everyone;
 pub(crate) mod exchange;
 mod head;
 mod hub;
+pub(crate) mod last;
 mod lines;
 mod meeting;
 mod nodes;
+mod of_world;
 mod operator;
 mod queue;
 mod record;
 mod reduce;
 mod scan;
+pub(crate) mod see;
 pub(crate) mod title;
 mod workspace;
 
@@ -38,6 +41,8 @@ pub use self::operator::{And, Max, Min, Operator, Or, Product, Sum, Xor};
 pub use self::queue::Pending;
 
 pub(crate) use self::hub::Left;
+pub(crate) use self::of_world::OfWorld;
+pub(crate) use self::operator::CLOSURE;
 
 use self::context::Context;
 use self::head::{Head, Kind};
@@ -97,17 +102,22 @@ impl Team {
         Hub::bytes(engine)
     }
 
-    /// The team of all ranks. Teams that are dropped while their collectives are under way go on in `left`.
+    /// The team of all ranks, and what does the world's own calls. Teams that are dropped while their collectives are under way go
+    /// on in `left`.
     ///
     /// # Safety
     /// [`Team::workspace`] bytes at `offset` of every slot start at a cache line, are zero, are used for nothing else, and are there
     /// as long as `memory` lives.
-    pub(crate) unsafe fn of_all(engine: &Rc<Engine>, offset: usize, memory: Box<dyn Any>, left: &Rc<Left>) -> Team {
+    pub(crate) unsafe fn of_all(
+        engine: &Rc<Engine>,
+        offset: usize,
+        memory: Box<dyn Any>,
+        left: &Rc<Left>,
+    ) -> (Team, OfWorld) {
         // SAFETY: as the caller guarantees.
         let hub = unsafe { Hub::new(engine, offset, memory, left) };
-        let members = (0..engine.size as u32).collect();
-        let context = Context::new(&hub, 0, members, engine.rank, engine.settings.collectives);
-        Team { shared: OneThread::new(Rc::new(Shared::new(context))) }
+        let own = OfWorld::new(&hub);
+        (Team { shared: OneThread::new(Rc::new(Shared::new(Context::of_all(&hub)))) }, own)
     }
 
     /// This rank's number in the team, from 0.
@@ -231,7 +241,7 @@ impl Team {
         }
         let rank = members.iter().position(|rank| *rank == context.rank).expect("this rank has this colour");
         let members = members.into_iter().map(|rank| context.members[rank]).collect();
-        let new = Context::new(hub, free.trailing_zeros() as usize, members, rank, context.algorithms.get());
+        let new = context.of_part(free.trailing_zeros() as usize, members, rank);
         let team = Team { shared: OneThread::new(Rc::new(Shared::new(new))) };
         Ok(Some(team))
     }

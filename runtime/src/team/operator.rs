@@ -3,7 +3,7 @@
 use std::ops::{Add, BitAnd, BitOr, BitXor, Mul};
 
 /// [`Operator::CODE`] of closures.
-pub(super) const CLOSURE: u8 = 15;
+pub(crate) const CLOSURE: u8 = 15;
 
 /// Combines two values into one. Associative, or near to it as the addition of floats is; it need not commute: the left
 /// value is of lower ranks.

@@ -49,8 +49,7 @@ impl Background for Shared {
 }
 
 impl Shared {
-    pub(super) fn new(context: Context) -> Shared {
-        let context = Rc::new(context);
+    pub(super) fn new(context: Rc<Context>) -> Shared {
         Shared {
             context,
             tasks: RefCell::default(),
@@ -107,7 +106,8 @@ impl Shared {
         })
     }
 
-    fn run_here<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
+    /// As [`Shared::run`], where this rank is marked.
+    pub(super) fn run_here<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
         let (result, place) = (Cell::new(None), self.context.hub.engine.call().map(|call| call.place));
         let mut body = pin!(Some(async { result.set(Some(caught(&*self.context, doing, place, body).await)) }));
         let outcome = self.run_any(doing, body.as_mut().as_pin_mut().expect("it is not dropped"));

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::panic::Location;
 
+use super::operator;
 use crate::engine::Call;
 use crate::error::{CALLED_AT, Error};
 use crate::hash::{self, mix};
@@ -58,7 +59,7 @@ pub(super) struct Title {
     pub(super) kind: u64,
     /// Bytes shown.
     pub(super) len: u64,
-    /// Digest of the root and the type of the elements.
+    /// Digest of the root, the operator and the type of the elements.
     pub(super) of: u64,
     /// What collective calls since the last exchange were and gave.
     pub(super) earlier: Earlier,
@@ -106,10 +107,9 @@ impl Earlier {
         Earlier { broadcasts: mix(self.broadcasts, digest(head)), ..self }
     }
 
-    /// After a reduction.
-    pub(super) fn reduction(self, result: &[u8], place: Option<&Location<'_>>) -> Earlier {
-        let (results, place) = (mix(self.results, digest(result)), place.map_or(0, place_number));
-        Earlier { results, places: mix(self.places, place), ..self }
+    /// After a reduction, called at the place with this number.
+    pub(super) fn reduction(self, result: &[u8], place: u64) -> Earlier {
+        Earlier { results: mix(self.results, digest(result)), places: mix(self.places, place), ..self }
     }
 }
 
@@ -124,7 +124,7 @@ pub(super) struct Facts {
     caller: Caller,
     /// The call that the program made, if this exchange is only a part of it.
     call: [u8; 32],
-    /// [`Noted`].
+    /// [`Noted`], and the number of the operator.
     noted: [u8; 8],
     noted_at: Spot,
 }
@@ -246,17 +246,30 @@ pub struct Asked {
     /// Name and number of their type.
     of: (&'static str, u64),
     root: Option<usize>,
+    /// [`Operator::CODE`](super::Operator::CODE) of a reduction; else 0.
+    operator: u8,
 }
 
 impl Asked {
     /// A call on `elements` elements of type `T`.
     pub fn data<T: 'static>(kind: Kind, elements: usize) -> Asked {
-        Asked { kind, elements, of: (std::any::type_name::<T>(), type_number(TypeId::of::<T>())), root: None }
+        Asked {
+            kind,
+            elements,
+            of: (std::any::type_name::<T>(), type_number(TypeId::of::<T>())),
+            root: None,
+            operator: 0,
+        }
     }
 
     /// The same with a root.
     pub fn root(self, root: usize) -> Asked {
         Asked { root: Some(root), ..self }
+    }
+
+    /// The same by an operator with this number.
+    pub fn operator(self, operator: u8) -> Asked {
+        Asked { operator, ..self }
     }
 
     pub(super) fn title(self, epoch: u64, len: usize, earlier: Earlier) -> Title {
@@ -283,9 +296,9 @@ impl Asked {
         self.kind as u8
     }
 
-    /// A number that differs, as good as always, if root or type does.
+    /// A number that differs, as good as always, if root, operator or type does.
     fn digest(self) -> u64 {
-        mix(self.of.1, self.root.map_or(0, |root| root as u64 + 1))
+        mix(self.of.1, self.root.map_or(0, |root| root as u64 + 1) | u64::from(self.operator) << 56)
     }
 
     pub(super) fn facts(self, call: Option<Call>, noted: (Noted, Option<&'static Location<'static>>)) -> Facts {
@@ -298,7 +311,7 @@ impl Asked {
             root: self.root.map_or(0, |root| root as u64 + 1),
             caller: Caller::new(self.of.0, call.map(|call| call.place)),
             call: name,
-            noted: [noted.0 as u8; 8],
+            noted: [noted.0 as u8, self.operator, 0, 0, 0, 0, 0, 0],
             noted_at: Spot::new(noted.1),
         }
     }
@@ -306,17 +319,20 @@ impl Asked {
 
 impl From<Kind> for Asked {
     fn from(kind: Kind) -> Asked {
-        Asked { kind, elements: 0, of: ("", 0), root: None }
+        Asked { kind, elements: 0, of: ("", 0), root: None, operator: 0 }
     }
 }
 
-fn show(kind: u8, elements: u64, of: &str, root: Option<usize>) -> String {
+fn show(kind: u8, elements: u64, of: &str, root: Option<usize>, by: u8) -> String {
     let mut shown = Kind::name(kind).to_owned();
     if !of.is_empty() {
         shown += &format!(" of {elements} elements of type {of}");
     }
     if let Some(root) = root {
         shown += &format!(" from root {root}");
+    }
+    if by > 0 {
+        shown += &format!(" by {}", operator::name(by));
     }
     shown
 }
@@ -352,7 +368,7 @@ impl Written {
     pub(super) fn is_same(&self, other: &Written) -> bool {
         let at = |place: Option<&'static Location<'static>>| place.map(std::ptr::from_ref);
         let call = |call: Option<Call>| call.map(|call| (call.name.map(str::as_ptr), std::ptr::from_ref(call.place)));
-        let asked = |asked: Asked| (asked.kind, asked.elements, asked.of.1, asked.root);
+        let asked = |asked: Asked| (asked.kind, asked.elements, asked.of.1, asked.root, asked.operator);
         asked(self.asked) == asked(other.asked)
             && call(self.call) == call(other.call)
             && (self.noted.0, at(self.noted.1)) == (other.noted.0, at(other.noted.1))
@@ -372,7 +388,13 @@ pub(super) fn differ(theirs: (usize, Title, Facts), ours: (usize, Title, Facts),
             return format!("{} (digest {digest:x}){}", Noted::show(facts.noted[0]), facts.noted_at.show());
         }
         let root = (facts.root as usize).checked_sub(1);
-        let mut shown = show(title.kind as u8, facts.elements, facts.caller.type_name().as_deref().unwrap_or(""), root);
+        let mut shown = show(
+            title.kind as u8,
+            facts.elements,
+            facts.caller.type_name().as_deref().unwrap_or(""),
+            root,
+            facts.noted[1],
+        );
         if facts.call[0] != 0 {
             shown += &format!(" in `{}`", text(&facts.call));
         }

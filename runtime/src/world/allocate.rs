@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{OneThread, World, differ};
-use crate::engine::Engine;
+use crate::engine::{Engine, Running};
 use crate::error::{Error, Result};
 use crate::memory::blocks::{Entry, Numbers};
 use crate::memory::heap::Heap;
@@ -138,13 +138,24 @@ impl World {
     }
 
     fn allocate_together(&self, asked: Asked, bytes: usize, align: usize, operation: &'static str) -> Result<Block> {
-        // Before anything is handed back: a call that is refused gives nothing to rank 0.
         let running = self.begin(operation)?;
+        self.allocate_within(&running, asked, bytes, align)
+    }
+
+    /// As [`World::allocate_aligned`], as a part of the collective call `running`. Not before that is begun: a call that is refused
+    /// gives nothing to rank 0.
+    pub(super) fn allocate_within(
+        &self,
+        running: &Running<'_>,
+        asked: Asked,
+        bytes: usize,
+        align: usize,
+    ) -> Result<Block> {
         self.engine.hand_back()?;
         // One of them if all ask for the same.
         let mut requests = Vec::new();
         self.exchange_within(
-            &running,
+            running,
             (asked, Wanted::Equal),
             bytemuck::bytes_of(&[bytes as u64, align as u64]),
             |_, theirs: &[u8]| {
@@ -172,7 +183,7 @@ impl World {
         }
         let mine = answer;
         self.exchange_within(
-            &running,
+            running,
             (Kind::Allocate, Wanted::From(0)),
             bytemuck::bytes_of(&mine),
             |rank, theirs: &[u8]| {
@@ -200,7 +211,7 @@ impl World {
         let backed = self.back(&mut self.allocator.borrow_mut(), start, start + LINE + bytes);
         let mut failed = None;
         self.exchange_within(
-            &running,
+            running,
             (Kind::Allocate, Wanted::First),
             &[u8::from(backed.is_err())],
             |rank, theirs: &[u8]| {
@@ -214,6 +225,7 @@ impl World {
                 books.give_back(start);
             }
             backed?;
+            let operation = self.engine.call().and_then(|call| call.name).unwrap_or("an allocation");
             return Err(Error::Agreed { rank, why: format!("{operation}: no memory for {bytes} bytes") });
         }
         // Every rank has backed as much, as all have just said.

@@ -1,130 +1,87 @@
-//! Small collectives over the exchange boards. Results are the same on every rank, bit for bit, because contributions are combined in
-//! the order of the ranks: by every rank, or, where barriers are by a counter, by the last rank that enters, for all.
-//!
-//! Where the settings force an algorithm, the team of all ranks does the call.
-
-use bytemuck::Pod;
+//! Collectives of the world. Small ones are one exchange; larger ones, and those that the settings force an algorithm for, compare in
+//! an exchange that all ranks are in the same call, which the algorithms of teams then do ([`super::team`]). Reductions combine along
+//! the tree of the teams' either way, so results are the same on every rank, bit for bit.
 
 use super::{PlainData, World};
 use crate::error::{Error, Result};
-use crate::team::Team;
-use crate::team::exchange::{BOARD, See, Wanted};
+use crate::settings::Broadcast;
+use crate::team::exchange::{BOARD, Wanted};
+use crate::team::see::{FromRoot, Reduction, See, Shown, elements};
 use crate::team::title::{Asked, Kind};
+use crate::team::{CLOSURE, Operator, Sum};
 
 /// Room for words behind their length.
 const WORDS: usize = BOARD - 8;
-
-/// What takes the parts of arrays that ranks show.
-trait SeeParts<T> {
-    /// Takes that of a rank, which begins with element `start`.
-    fn see(&mut self, rank: usize, start: usize, part: &[T]);
-    /// What those of all ranks came to.
-    fn result(&self, _start: usize, _into: &mut [T]) {}
-}
-
-impl<T, F: FnMut(usize, usize, &[T])> SeeParts<T> for F {
-    fn see(&mut self, rank: usize, start: usize, part: &[T]) {
-        self(rank, start, part);
-    }
-}
-
-/// A reduction in the order of the ranks.
-struct Reduction<'a, T, C> {
-    values: &'a mut [T],
-    combine: C,
-}
-
-impl<T: Copy, C: Fn(T, T) -> T> SeeParts<T> for Reduction<'_, T, C> {
-    fn see(&mut self, rank: usize, start: usize, part: &[T]) {
-        for (value, theirs) in self.values[start..].iter_mut().zip(part) {
-            *value = if rank == 0 { *theirs } else { (self.combine)(*value, *theirs) };
-        }
-    }
-
-    fn result(&self, start: usize, into: &mut [T]) {
-        into.copy_from_slice(&self.values[start..start + into.len()]);
-    }
-}
-
-/// The bytes of parts as elements.
-struct Parts<T, S> {
-    part: Vec<T>,
-    start: usize,
-    see: S,
-}
-
-impl<T: Pod, S: SeeParts<T>> See for &mut Parts<T, S> {
-    fn see(&mut self, rank: usize, bytes: &[u8]) {
-        bytemuck::cast_slice_mut::<T, u8>(&mut self.part).copy_from_slice(bytes);
-        self.see.see(rank, self.start, &self.part);
-    }
-
-    fn result(&mut self, into: &mut [u8]) {
-        self.see.result(self.start, &mut self.part);
-        into.copy_from_slice(bytemuck::cast_slice(&self.part));
-    }
-}
 
 impl World {
     /// Shows `mine` to all ranks and returns everyone's, in the order of the ranks. Collective; same length on every
     /// rank.
     ///
     /// # Errors
-    /// [`Error::RanksDiffer`] for other lengths; as [`World::barrier`]. Where `BELLWETHER_ALLGATHER` forces an algorithm, as
-    /// [`Team::allgather`].
+    /// [`Error::RanksDiffer`] for other lengths; as [`World::barrier`]. Of more than 2 KiB, and where `BELLWETHER_ALLGATHER` forces an
+    /// algorithm, as [`Team::allgather`](crate::Team::allgather) and [`Team::world`](crate::Team::world).
     #[track_caller]
     pub fn allgather<T: PlainData>(&self, mine: &[T]) -> Result<Vec<T>> {
-        if let Some(team) = self.forced(self.engine.settings.collectives.allgather)? {
-            return team.allgather(mine);
-        }
-        let mut all = vec![T::zeroed(); mine.len() * self.size()];
+        let asked = Asked::data::<T>(Kind::Gather, mine.len());
         self.engine.at(|| {
-            self.rounds(
-                mine,
-                (Asked::data::<T>(Kind::Gather, mine.len()), Wanted::All),
-                |rank: usize, start: usize, part: &[T]| {
-                    let at = rank * mine.len() + start;
-                    all[at..at + part.len()].copy_from_slice(part);
-                },
-            )
-        })?;
-        Ok(all)
+            if self.goes_by_team(self.engine.settings.collectives.allgather, size_of_val(mine)) {
+                return self.by_team(asked, |team| team.allgather(mine));
+            }
+            if self.size() == 1 {
+                self.show_all((asked, Wanted::All), &mut Shown(&[], |_, _: &[u8]| ()))?;
+                return Ok(mine.to_vec());
+            }
+            let mut all = Vec::with_capacity(mine.len() * self.size());
+            let see = |_, theirs: &[u8]| all.extend_from_slice(&elements::<T>(theirs));
+            self.show_all((asked, Wanted::All), &mut Shown(bytemuck::cast_slice(mine), see))?;
+            Ok(all)
+        })
     }
 
-    /// Combines `values` of all ranks element by element, in the order of the ranks; the result replaces `values`
-    /// everywhere. Collective; same length, type and operator on every rank. `combine` runs at every rank, or at one for
-    /// all while the others wait: it may make no collective call, of a team neither.
+    /// Combines `values` of all ranks element by element, in the order of the ranks and in pairs; the result replaces `values`
+    /// everywhere. Collective; same length, type and operator on every rank. `combine` is associative, or near to it as the addition of
+    /// floats is, and need not commute: its first argument is of lower ranks. It runs at every rank, or at some for
+    /// all while the others wait: it may make no collective call, of a team neither. The same number of ranks gives the same bits as
+    /// [`Team::allreduce`](crate::Team::allreduce) does, whichever way it goes.
     ///
     /// Ranks that call it at different places of the program and get different results, as one that adds beside one that takes the
     /// larger value, are told so by their next collective call but a barrier, [`World::finish`] at the latest: [`Error::RanksDiffer`].
     /// Of results of more than 512 bytes both ends are compared.
     ///
-    /// Where `BELLWETHER_ALLREDUCE` forces an algorithm, it combines as [`Team::allreduce`] does: in the order of the ranks too,
-    /// but in pairs, which may round otherwise.
-    ///
     /// # Errors
-    /// As [`World::allgather`].
+    /// As [`World::allgather`]; `BELLWETHER_ALLREDUCE` forces an algorithm.
     #[track_caller]
     pub fn allreduce<T: PlainData>(&self, values: &mut [T], combine: impl Fn(T, T) -> T) -> Result<()> {
-        if let Some(team) = self.forced(self.engine.settings.collectives.allreduce)? {
-            return team.allreduce(values, combine);
-        }
-        let mine = values.to_vec();
+        self.reduce_all(values, &combine)
+    }
+
+    #[track_caller]
+    fn reduce_all<T: PlainData, O: Operator<T>>(&self, values: &mut [T], operator: &O) -> Result<()> {
+        let asked = Asked::data::<T>(Kind::Reduce, values.len()).operator(O::CODE);
         self.engine.at(|| {
-            let asked = (Asked::data::<T>(Kind::Reduce, mine.len()), Wanted::Combined);
-            self.rounds(&mine, asked, Reduction { values, combine: &combine })?;
-            self.exchange.note_result(&self.engine, bytemuck::cast_slice(values));
+            if self.goes_by_team(self.engine.settings.collectives.allreduce, size_of_val(values)) {
+                self.by_team(asked, |team| team.allreduce(values, operator))?;
+            } else if self.size() > 1 {
+                let mut reduction = Reduction::new([self.rank(), self.size()], values, operator);
+                self.show_all((asked, Wanted::Combined), &mut reduction)?;
+            } else {
+                self.show_all((asked, Wanted::All), &mut Shown(&[], |_, _: &[u8]| ()))?;
+            }
+            // Named operators are compared by their numbers.
+            if O::CODE == CLOSURE {
+                self.exchange.note_result(&self.engine, bytemuck::cast_slice(values));
+            }
             Ok(())
         })
     }
 
-    /// Adds up `values` of all ranks; see [`World::allreduce`].
+    /// Adds up `values` of all ranks; see [`World::allreduce`]. Ranks that call that one, or another operator, are told so by this call.
     ///
     /// # Errors
     /// As [`World::allgather`].
     #[track_caller]
     pub fn allreduce_sum<T: PlainData + std::ops::Add<Output = T>>(&self, values: &mut [T]) -> Result<()> {
-        self.allreduce(values, |a, b| a + b)
+        self.reduce_all(values, &Sum)
     }
 
     /// Copies `values` of rank `root` to all ranks. Collective; same root, length and type on every rank. Over a network down a
@@ -132,54 +89,28 @@ impl World {
     /// in none of them is told by the next collective call but a barrier, [`World::finish`] at the latest.
     ///
     /// # Errors
-    /// [`Error::RankOutOfRange`]; as [`World::allgather`].
+    /// [`Error::RankOutOfRange`]; as [`World::allgather`]; `BELLWETHER_BROADCAST` forces an algorithm.
     #[track_caller]
     pub fn broadcast<T: PlainData>(&self, root: usize, values: &mut [T]) -> Result<()> {
         self.engine.check_rank(root, "broadcast")?;
-        if let Some(team) = self.forced(self.engine.settings.collectives.broadcast)? {
-            return team.broadcast(root, values);
-        }
         let asked = Asked::data::<T>(Kind::Broadcast, values.len()).root(root);
-        if !self.engine.routes.all_mapped() {
-            return self.engine.at(|| self.broadcast_by_messages(asked, root, bytemuck::cast_slice_mut(values)));
-        }
-        let mine = values.to_vec();
+        let (forced, bytes) = (self.engine.settings.collectives.broadcast, size_of_val(values));
         self.engine.at(|| {
-            self.rounds(&mine, (asked, Wanted::From(root)), |rank: usize, start: usize, part: &[T]| {
-                if rank == root {
-                    values[start..start + part.len()].copy_from_slice(part);
-                }
-            })
+            if !self.engine.routes.all_mapped() && forced == Broadcast::Auto {
+                self.broadcast_by_messages(asked, root, bytemuck::cast_slice_mut(values))
+            } else if self.goes_by_team(forced, bytes) {
+                self.by_team(asked, |team| team.broadcast(root, values))
+            } else {
+                let values = if self.size() > 1 { bytemuck::cast_slice_mut(values) } else { &mut [] };
+                self.show_all((asked, Wanted::From(root)), &mut FromRoot { root, values })
+            }
         })
     }
 
-    /// The team of all ranks, if an algorithm is forced: one that is not `Auto`, the default.
-    #[inline]
-    #[track_caller]
-    fn forced<A: Default + PartialEq>(&self, algorithm: A) -> Result<Option<Team>> {
-        if algorithm == A::default() {
-            return Ok(None);
-        }
-        // Refused inside another collective call.
-        drop(self.engine.at(|| self.begin("a collective call"))?);
-        Team::world(self).map(Some)
-    }
-
-    /// Passes `mine` through the boards, as many elements at a time as fit.
-    fn rounds<T: Pod>(&self, mine: &[T], asked: (Asked, Wanted), see: impl SeeParts<T>) -> Result<()> {
-        const { assert!(size_of::<T>() <= BOARD && size_of::<T>() > 0, "an element fits in an exchange") };
+    /// One exchange as a call of its own.
+    fn show_all(&self, asked: (Asked, Wanted), see: &mut dyn See) -> Result<()> {
         let running = self.begin("a collective call")?;
-        let most = mine.len().min(BOARD / size_of::<T>());
-        let mut parts = Parts { part: vec![T::zeroed(); most], start: 0, see };
-        loop {
-            let part = &mine[parts.start..mine.len().min(parts.start + most)];
-            parts.part.truncate(part.len());
-            self.exchange_within(&running, asked, bytemuck::cast_slice(part), &mut parts)?;
-            parts.start += part.len();
-            if parts.start == mine.len() {
-                return Ok(());
-            }
-        }
+        self.exchange_all(&running, asked, see)
     }
 
     /// Shows this rank's address of something to all, and returns everyone's. Collective. An address that another
@@ -241,6 +172,8 @@ mod tests {
     use crate::world::team::Everyone;
     use crate::{Simulated, Team, Threads, World};
 
+    const BARRIERS: [Barrier; 3] = [Barrier::Central, Barrier::Dissemination, Barrier::Direct];
+
     /// What each of `ranks` ranks gives.
     fn each<R: Send>(barrier: Barrier, ranks: usize, body: impl Fn(&World) -> R + Sync) -> Vec<R> {
         let settings = Settings { barrier, ..Settings::default() };
@@ -249,10 +182,9 @@ mod tests {
 
     #[test]
     fn ranks_learn_whether_all_brought_the_same_digest() {
-        for barrier in [Barrier::Central, Barrier::Dissemination] {
+        for barrier in BARRIERS {
             for ranks in [1, 2, 3, 5, 7, 9, 12] {
                 each(barrier, ranks, |world| {
-                    let compares = world.barrier.compares();
                     for number in 0..300 {
                         // In every other barrier one rank differs.
                         let one = number % 2 == 1 && world.rank() == number / 2 % ranks;
@@ -260,13 +192,10 @@ mod tests {
                         let facts = (0, 7 + u64::from(one));
                         let agreed =
                             world.barrier.enter_with(&running, world.engine(), facts, || ()).expect("all enter");
-                        assert_eq!(
-                            agreed,
-                            compares && (number % 2 == 0 || ranks == 1),
-                            "{barrier:?}, {ranks} ranks, number {number}"
-                        );
+                        let expected = number % 2 == 0 || ranks == 1;
+                        assert_eq!(agreed, expected, "{barrier:?}, {ranks} ranks, number {number}");
                     }
-                    assert_eq!(compares, barrier == Barrier::Central || ranks > 8);
+                    assert_eq!(world.barrier.is_direct(), barrier == Barrier::Direct && ranks <= 8);
                 });
             }
         }
@@ -299,7 +228,7 @@ mod tests {
     #[test]
     fn a_barrier_that_ran_out_of_time_goes_on() {
         for ranks in [2, 3, 5] {
-            for barrier in [Barrier::Central, Barrier::Dissemination] {
+            for barrier in BARRIERS {
                 each(barrier, ranks, out_of_time);
             }
             let job = crate::Simulated::new(sim::Config::new(ranks, 1).wild());
@@ -334,7 +263,7 @@ mod tests {
 
     #[test]
     fn calls_after_one_that_differed_see_what_all_brought_to_them() {
-        for barrier in [Barrier::Central, Barrier::Dissemination] {
+        for barrier in BARRIERS {
             for ranks in [3, 10] {
                 each(barrier, ranks, |world| {
                     let rank = world.rank();
@@ -354,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_barrier_that_a_panic_came_out_of_is_finished_by_the_next_call() {
-        for barrier in [Barrier::Central, Barrier::Dissemination] {
+        for barrier in BARRIERS {
             each(barrier, 3, |world| {
                 let in_barrier = world.bell().expect("memory for a bell");
                 match world.rank() {
@@ -395,10 +324,10 @@ mod tests {
         }
     }
 
-    /// Each collective call once, with a length that takes several pieces of a team's buffer and one that takes none.
-    fn all_calls(world: &World) {
+    /// Each collective call once with each of these lengths.
+    fn all_calls(world: &World, lens: &[usize]) {
         let (me, n) = (world.rank() as u64, world.size() as u64);
-        for len in [0, 1, 3000] {
+        for &len in lens {
             let all = world.allgather(&vec![me; len]).expect("all call it");
             assert_eq!(all, (0..n).flat_map(|rank| vec![rank; len]).collect::<Vec<_>>());
             let mut digits = vec![me; len];
@@ -421,9 +350,12 @@ mod tests {
         for collectives in all {
             let settings = Settings { collectives, ..Settings::default() };
             let program = |world: &World| {
-                all_calls(world);
+                let is_many = world.size() > 1;
+                all_calls(world, &[0, 1, 200]);
                 let by_team = world.state::<Everyone>().is_some();
-                assert_eq!(by_team, collectives != auto, "{collectives:?}");
+                assert_eq!(by_team, is_many && collectives != auto, "{collectives:?}");
+                all_calls(world, &[3000]);
+                assert_eq!(world.state::<Everyone>().is_some(), is_many);
             };
             for ranks in [1, 2, 3, 5, 7] {
                 let job = Threads::new(ranks).settings(settings.clone()).deadline(Duration::from_secs(60));
@@ -440,7 +372,7 @@ mod tests {
             let told = error.to_string();
             assert!(told.contains("this rank is in another collective call"), "{told}");
         };
-        for barrier in [Barrier::Central, Barrier::Dissemination] {
+        for barrier in BARRIERS {
             let counts = each(barrier, 3, |world| {
                 let (team, count) = (Team::world(world).expect("memory for teams"), Cell::new(0));
                 let add = |a: u64, b: u64| {
@@ -486,7 +418,7 @@ mod tests {
 
     #[test]
     fn an_operator_that_panics_leaves_nobody_waiting() {
-        for barrier in [Barrier::Central, Barrier::Dissemination] {
+        for barrier in BARRIERS {
             let panicked = each(barrier, 5, |world| {
                 let call = || world.allreduce(&mut [1u64], |_, _| panic!("an operator that panics"));
                 let panicked = catch_unwind(AssertUnwindSafe(call)).is_err();
@@ -495,5 +427,44 @@ mod tests {
             });
             assert_eq!(panicked, [true; 5], "{barrier:?}");
         }
+    }
+
+    #[test]
+    fn a_large_call_that_panics_leaves_nobody_waiting_and_the_next_begins_anew() {
+        let program = |world: &World| {
+            for round in 0..3 {
+                let mut values = vec![1u64; 3000];
+                let add = |a, b| if world.rank() == round { panic!("an operator that panics") } else { a + b };
+                let outcome = catch_unwind(AssertUnwindSafe(|| world.allreduce(&mut values, add)));
+                match (outcome, world.rank() == round) {
+                    (Err(_), true) => {}
+                    (Ok(Err(Error::Agreed { .. })), false) => {}
+                    (outcome, _) => panic!("rank {}: {outcome:?}", world.rank()),
+                }
+                world.barrier().expect("the world goes on");
+                let mut values = vec![world.rank() as u64; 3000];
+                world.allreduce(&mut values, |a, b| a + b).expect("all add");
+                assert_eq!(values, [3; 3000]);
+            }
+        };
+        BARRIERS.into_iter().for_each(|barrier| drop(each(barrier, 3, program)));
+        Simulated::new(sim::Config::new(3, 1).wild()).run(program).expect("the job starts");
+    }
+
+    #[test]
+    fn large_calls_need_no_order_among_those_of_the_team_of_all() {
+        let program = |world: &World| {
+            let team = Team::world(world).expect("memory for teams");
+            let team_first = world.rank().is_multiple_of(2);
+            let post = || team.allreduce_async(vec![1usize; 2000], |a, b| a + b);
+            let before = team_first.then(post);
+            let mut values = vec![world.rank(); 3000];
+            world.allreduce(&mut values, |_, b| b).expect("all call it");
+            assert_eq!(values, vec![world.size() - 1; 3000]);
+            let sums = before.unwrap_or_else(post).wait().expect("all call it");
+            assert_eq!(sums, vec![world.size(); 2000]);
+        };
+        BARRIERS.into_iter().for_each(|barrier| drop(each(barrier, 3, program)));
+        Simulated::new(sim::Config::new(5, 1).wild().nodes(&[2, 3])).run(program).expect("the job starts");
     }
 }

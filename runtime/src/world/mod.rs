@@ -70,7 +70,9 @@ use crate::membership::hosts::Agent;
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::settings::Settings;
 use crate::team::everyone::Barrier;
-use crate::team::exchange::{Exchange, See, Wanted};
+use crate::team::exchange::{Exchange, Wanted};
+use crate::team::last;
+use crate::team::see::{See, Shown};
 use crate::team::title::{Asked, Kind};
 
 /// A rank's handle to the running job. All communication starts here.
@@ -430,7 +432,12 @@ impl World {
     fn finish_together(&self) -> Result<()> {
         let running = self.begin("leaving")?;
         self.engine.job.begin_to_leave(self.engine.rank);
-        self.settle_within(&running)
+        let teams = self.settle_within(&running)?;
+        let outcome = self.engine.take_fault();
+        if last::may_differ(teams) {
+            self.compare_teams(&running, teams)?;
+        }
+        outcome
     }
 
     /// Waits until every rank has called this and every message has been delivered, as [`World::finish`] does, and stays. Collective.
@@ -439,10 +446,12 @@ impl World {
     /// As [`World::barrier`].
     pub(crate) fn settle(&self) -> Result<()> {
         let running = self.begin("settling")?;
-        self.settle_within(&running)
+        self.settle_within(&running)?;
+        self.engine.take_fault()
     }
 
-    fn settle_within(&self, running: &Running<'_>) -> Result<()> {
+    /// Also adds up what all ranks' teams did last.
+    fn settle_within(&self, running: &Running<'_>) -> Result<last::Sums> {
         // All messages have arrived, and so have those that their handlers sent, when two polls in turn find as many
         // delivered as sent, and no more the second time (Mattern's four counters, 1987).
         let mut before = None;
@@ -452,19 +461,22 @@ impl World {
             self.engine.wait_together("leaving", || {
                 !self.engine.has_pending() && self.messages.has_no_landings() && self.messages.is_settled()
             })?;
-            let mut sums = [0u64; 2];
+            let ([sent, delivered], teams) = (self.messages.traffic(), self.sums_of_teams());
+            let mine: Vec<u64> = [sent, delivered].into_iter().chain(teams).collect();
+            let mut sums = [0u64; 6];
             self.exchange_within(
                 running,
                 (Kind::Finish, Wanted::Sum),
-                bytemuck::bytes_of(&self.messages.traffic()),
+                bytemuck::cast_slice(&mine),
                 |_, theirs: &[u8]| {
-                    let [sent, delivered] = bytemuck::pod_read_unaligned::<[u64; 2]>(theirs);
-                    sums = [sums[0].wrapping_add(sent), sums[1].wrapping_add(delivered)];
+                    let theirs = bytemuck::pod_read_unaligned::<[u64; 6]>(theirs);
+                    sums.iter_mut().zip(theirs).for_each(|(sum, theirs)| *sum = sum.wrapping_add(theirs));
                 },
             )?;
-            let is_same = before.replace(sums) == Some(sums);
-            if sums[0] == sums[1] && is_same {
-                return self.engine.take_fault();
+            let [sent, delivered, teams @ ..] = sums;
+            let is_same = before.replace([sent, delivered]) == Some([sent, delivered]);
+            if sent == delivered && is_same {
+                return Ok(teams);
             }
             // A connection that is lost may have lost messages that are counted: the sums would differ for ever. The others are told
             // when this rank leaves.
@@ -527,10 +539,15 @@ impl World {
         running: &Running<'_>,
         (asked, wanted): (impl Into<Asked>, Wanted),
         bytes: &[u8],
-        see: impl See,
+        see: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
+        self.exchange_all(running, (asked.into(), wanted), &mut Shown(bytes, see))
+    }
+
+    /// The same, of what `see` brings.
+    fn exchange_all(&self, running: &Running<'_>, asked: (Asked, Wanted), see: &mut dyn See) -> Result<()> {
         self.messages.before_barrier();
-        self.exchange.all(running, &self.engine, &self.barrier, (asked, wanted), bytes, see)
+        self.exchange.all(running, &self.engine, &self.barrier, asked, see)
     }
 }
 

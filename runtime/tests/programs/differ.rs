@@ -167,12 +167,26 @@ fn finish_tells_of_different_roots() {
     }
 }
 
+#[test]
+fn a_sum_beside_a_closure() {
+    // Told by the call itself, small or large.
+    for len in [1, 3000] {
+        told(3, &["the collective call", "type u64 by Sum", "type u64 by a closure"], |world| {
+            let mut values = vec![1u64; len];
+            match world.rank() {
+                0 => world.allreduce_sum(&mut values),
+                _ => world.allreduce(&mut values, u64::max),
+            }
+        });
+    }
+}
+
 /// As ranks get them that round differently, on unlike processors, or whose closure depends on the rank. Where barriers are by a
 /// counter one rank combines for all.
 #[test]
 fn different_results_of_one_call_are_the_programs_own() {
     watchdog();
-    for barrier in [Barrier::Dissemination, Barrier::Central] {
+    for barrier in [Barrier::Dissemination, Barrier::Central, Barrier::Direct] {
         let mut settings = settings();
         settings.barrier = barrier;
         let sums = Threads::new(3).settings(settings).run(|world| {

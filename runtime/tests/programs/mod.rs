@@ -45,8 +45,13 @@ fn watchdog() {
 fn everywhere(program: impl Fn(&World) -> Result<()> + Sync) {
     watchdog();
     for ranks in RANKS {
-        for (barrier, depth) in [(Barrier::Auto, None), (Barrier::Dissemination, Some(1)), (Barrier::Central, Some(2))]
-        {
+        let barriers = [
+            (Barrier::Auto, None),
+            (Barrier::Dissemination, Some(1)),
+            (Barrier::Central, Some(2)),
+            (Barrier::Direct, Some(3)),
+        ];
+        for (barrier, depth) in barriers {
             let mut settings = settings();
             settings.barrier = barrier;
             settings.lane_depth = depth;
@@ -130,7 +135,7 @@ fn a_bell_counts_the_rings_of_all() {
 fn nobody_leaves_a_barrier_before_all_have_entered() {
     watchdog();
     for ranks in RANKS {
-        for barrier in [Barrier::Dissemination, Barrier::Central] {
+        for barrier in [Barrier::Dissemination, Barrier::Central, Barrier::Direct] {
             let mut settings = settings();
             settings.barrier = barrier;
             let entered = AtomicUsize::new(0);

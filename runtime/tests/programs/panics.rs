@@ -124,49 +124,51 @@ fn a_rank_that_ends_of_a_handlers_panic_has_answered_first() {
 }
 
 /// Rank 0 combines the boards of an allreduce slowly. Meanwhile rank 2 is taken out of the next barrier, and begins an exchange that
-/// uses the board that rank 0 has not read.
+/// uses the board, or the place, that rank 0 has not read.
 fn combines_while_rank_2_exchanges(
     takes_part: impl Fn(&World) -> Result<()> + Sync,
     leaves_barrier: impl Fn(&World) + Sync,
     after: impl Fn(&World) -> Result<()> + Sync,
 ) {
     watchdog();
-    let (entered, left) = (AtomicBool::new(false), AtomicBool::new(false));
-    let until = |flag: &AtomicBool| {
-        while !flag.load(Ordering::Acquire) {
-            std::thread::yield_now();
+    for barrier in [Barrier::Dissemination, Barrier::Direct] {
+        let (entered, left) = (AtomicBool::new(false), AtomicBool::new(false));
+        let until = |flag: &AtomicBool| {
+            while !flag.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+        };
+        let program = |world: &World| {
+            let me = world.rank() as u64;
+            let mut sum = [1 << (8 * me)];
+            world.allreduce(&mut sum, |a, b: u64| {
+                if me == 0 && a == 1 {
+                    until(&left);
+                    // Rank 2 has time to write its board, if it is going to.
+                    std::thread::sleep(Duration::from_millis(30));
+                }
+                a + b
+            })?;
+            assert_eq!(sum, [0x01_01_01], "rank {me}");
+            match me {
+                1 => {
+                    until(&entered);
+                    takes_part(world)?;
+                }
+                2 => {
+                    entered.store(true, Ordering::Release);
+                    leaves_barrier(world);
+                    left.store(true, Ordering::Release);
+                }
+                _ => {}
+            }
+            after(world)
+        };
+        let mut settings = settings();
+        settings.barrier = barrier;
+        for (rank, result) in Threads::new(3).settings(settings).run(program).expect("starts").into_iter().enumerate() {
+            result.unwrap_or_else(|error| panic!("rank {rank}, {barrier:?}: {error}"));
         }
-    };
-    let program = |world: &World| {
-        let me = world.rank() as u64;
-        let mut sum = [1 << (8 * me)];
-        world.allreduce(&mut sum, |a, b: u64| {
-            if me == 0 && a == 1 {
-                until(&left);
-                // Rank 2 has time to write its board, if it is going to.
-                std::thread::sleep(Duration::from_millis(30));
-            }
-            a + b
-        })?;
-        assert_eq!(sum, [0x01_01_01], "rank {me}");
-        match me {
-            1 => {
-                until(&entered);
-                takes_part(world)?;
-            }
-            2 => {
-                entered.store(true, Ordering::Release);
-                leaves_barrier(world);
-                left.store(true, Ordering::Release);
-            }
-            _ => {}
-        }
-        after(world)
-    };
-    let mut settings = settings();
-    settings.barrier = Barrier::Dissemination;
-    for (rank, result) in Threads::new(3).settings(settings).run(program).expect("starts").into_iter().enumerate() {
-        result.unwrap_or_else(|error| panic!("rank {rank}: {error}"));
     }
 }
 

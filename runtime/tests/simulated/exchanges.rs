@@ -55,10 +55,10 @@ fn ranks_see_what_all_bring() {
             let all = world.allgather(&vec![me as u32; len])?;
             assert_eq!(all, (0..n).flat_map(|rank| vec![rank as u32; len]).collect::<Vec<_>>());
         }
-        // In the order of the ranks: the operator is not commutative.
-        let mut digits = [me as u64];
-        world.allreduce(&mut digits, |a, b| a * 10 + b)?;
-        assert_eq!(digits[0], (0..n as u64).fold(0, |all, rank| all * 10 + rank));
+        // In the order of the ranks: the operator, which puts digits behind digits, is not commutative.
+        let mut digits = [[me as u64, 10]];
+        world.allreduce(&mut digits, |a, b| [a[0] * b[1] + b[0], a[1] * b[1]])?;
+        assert_eq!(digits[0][0], (0..n as u64).fold(0, |all, rank| all * 10 + rank));
         world.agree(Ok(()))?;
         let last = world.agree(if me == n - 1 { Err("no input".into()) } else { Ok(()) });
         assert!(matches!(&last, Err(Error::Agreed { rank, why }) if *rank == n - 1 && why == "no input"), "{last:?}");

@@ -1,0 +1,125 @@
+//! What ranks bring to an exchange ([`super::exchange`]), and what they do with what the others bring.
+
+use std::borrow::Cow;
+
+use bytemuck::Pod;
+
+use super::operator::{Fold, Operator, combine_into, combine_onto};
+
+/// What a rank brings to an exchange, and does with what the others bring.
+pub trait See {
+    /// This rank's contribution.
+    fn mine(&self) -> &[u8];
+    /// Receives the contribution of one rank, or its own.
+    fn see(&mut self, rank: usize, bytes: &[u8]);
+    /// Its own, in the order of the ranks.
+    fn see_mine(&mut self, rank: usize);
+    /// The reduction of all contributions received; only called for [`Wanted::Combined`].
+    fn result(&mut self) -> &[u8] {
+        &[]
+    }
+    /// Receives the reduction, which another rank has made; only called for [`Wanted::Combined`].
+    fn combined(&mut self, _bytes: &[u8]) {}
+}
+
+/// A contribution, and a function that receives all.
+pub struct Shown<'a, F>(pub &'a [u8], pub F);
+
+impl<F: FnMut(usize, &[u8])> See for Shown<'_, F> {
+    fn mine(&self) -> &[u8] {
+        self.0
+    }
+
+    fn see(&mut self, rank: usize, bytes: &[u8]) {
+        self.1(rank, bytes);
+    }
+
+    fn see_mine(&mut self, rank: usize) {
+        self.1(rank, self.0);
+    }
+}
+
+/// The elements that these bytes are.
+#[inline]
+pub fn elements<T: Pod>(bytes: &[u8]) -> Cow<'_, [T]> {
+    const { assert!(size_of::<T>() > 0, "elements have bytes") }
+    match bytemuck::try_cast_slice(bytes) {
+        Ok(elements) => Cow::Borrowed(elements),
+        Err(_) => Cow::Owned(bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()),
+    }
+}
+
+/// Combines the values of all ranks along the one tree.
+pub struct Reduction<'a, T, O> {
+    rank: usize,
+    /// This rank's values; in the end those of all ranks, combined.
+    values: &'a mut [T],
+    fold: Fold<'a, T, O>,
+    /// There are two ranks: the tree has one knot.
+    pair: bool,
+}
+
+impl<'a, T: Pod, O: Operator<T>> Reduction<'a, T, O> {
+    /// Of `values` of rank `rank` of `size`.
+    pub fn new([rank, size]: [usize; 2], values: &'a mut [T], operator: &'a O) -> Self {
+        Reduction { rank, values, fold: Fold::new(operator), pair: size == 2 }
+    }
+}
+
+impl<T: Pod, O: Operator<T>> See for Reduction<'_, T, O> {
+    fn mine(&self) -> &[u8] {
+        bytemuck::cast_slice(self.values)
+    }
+
+    fn see(&mut self, rank: usize, bytes: &[u8]) {
+        let theirs = elements(bytes);
+        if !self.pair {
+            let mut part = self.fold.buffer();
+            part.extend_from_slice(&theirs);
+            self.fold.push(part);
+        } else if rank < self.rank {
+            combine_onto(self.fold.operator(), &theirs, self.values);
+        } else if rank > self.rank {
+            combine_into(self.fold.operator(), self.values, &theirs);
+        }
+    }
+
+    fn see_mine(&mut self, _rank: usize) {
+        if !self.pair {
+            let mut part = self.fold.buffer();
+            part.extend_from_slice(self.values);
+            self.fold.push(part);
+        }
+    }
+
+    fn result(&mut self) -> &[u8] {
+        if !self.pair {
+            self.values.copy_from_slice(&self.fold.finish());
+        }
+        bytemuck::cast_slice(self.values)
+    }
+
+    fn combined(&mut self, bytes: &[u8]) {
+        self.values.copy_from_slice(&elements(bytes));
+    }
+}
+
+/// The values of one rank, for all.
+pub struct FromRoot<'a> {
+    pub root: usize,
+    pub values: &'a mut [u8],
+}
+
+impl See for FromRoot<'_> {
+    fn mine(&self) -> &[u8] {
+        self.values
+    }
+
+    fn see(&mut self, rank: usize, bytes: &[u8]) {
+        if rank == self.root {
+            self.values.copy_from_slice(bytes);
+        }
+    }
+
+    fn see_mine(&mut self, _rank: usize) {}
+}
