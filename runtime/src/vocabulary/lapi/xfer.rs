@@ -13,7 +13,7 @@ use super::{Counter, codes, port, vectors};
 /// Most bytes of a lightweight active message, user header and data together.
 pub const LW_MAX_SZ: u64 = 128;
 
-/// What [`xfer`] is given: a union, as in C. Every field of the member that [`kind`](Xfer::kind) names is read, and none is changed. A
+/// What [`xfer`] is given: a union, as in C. Every field of the member that its type names is read, and none is changed. A
 /// field that a direct call has too means the same there.
 pub mod transfer {
     use super::*;
