@@ -1,10 +1,12 @@
 //! The rows of LAPI's table, each a program that every task runs.
 
 mod basics;
+mod flow;
 mod handlers;
 mod messages;
 pub mod mix;
 mod one_sided;
+mod polls;
 mod transfers;
 mod vectors;
 
@@ -45,7 +47,7 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l10_the_completion_handler_sees_all_data", messages::l10),
     ("l11_queued_completion_handlers_may_send_and_wait", messages::l11),
     ("l12_inline_completion_handlers_run_at_once", messages::l12),
-    ("l13_the_user_header_outlives_an_inline_handler", transfers::l13),
+    ("l13_the_user_header_outlives_an_inline_handler", flow::l13),
     ("l14_the_origin_counter_frees_header_and_data", messages::l14),
     ("l15_the_target_counter_moves_after_the_completion_handler", messages::l15),
     ("l16_the_completion_counter_means_that_the_handler_has_run", messages::l16),
@@ -58,18 +60,18 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l23_a_message_without_data_moves_every_counter", messages::l23),
     ("l24_targets_are_tasks_of_the_job", messages::l24),
     ("l25_bad_handles_and_handlers_are_refused", messages::l25),
-    ("l26_what_is_refused_moves_nothing", transfers::l26),
+    ("l26_what_is_refused_moves_nothing", flow::l26),
     ("l27_a_fence_orders_messages", messages::l27),
     ("l28_the_references_example_runs", messages::l28),
     ("l29_a_function_may_stand_for_the_origin_counter", transfers::l29),
     ("l31_waitcntr_subtracts_and_tells_what_is_left", basics::l31),
-    ("l32_waits_make_progress", transfers::l32),
+    ("l32_waits_make_progress", polls::l32),
     ("l33_getcntr_reads_and_does_not_decrement", basics::l33),
     ("l34_setcntr_sets", basics::l34),
     ("l35_counters_and_results_must_be_there", basics::l35),
     ("l36_no_increment_is_lost", messages::l36),
-    ("l37_setcntr_wstatus_knows_each_task", transfers::l37_status),
-    ("l37_nopoll_wait_is_woken_by_the_increment", transfers::l37_wait),
+    ("l37_setcntr_wstatus_knows_each_task", polls::l37_status),
+    ("l37_nopoll_wait_is_woken_by_the_increment", polls::l37_wait),
     ("l38_put_moves_three_counters", one_sided::l38),
     ("l38_transfers_of_static_data_move_counters_too", one_sided::l38_statics),
     ("l38_long_transfers_need_no_progress_at_the_target", one_sided::l38_attached),
@@ -95,17 +97,18 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l54_an_index_that_is_not_set_is_an_error_at_both_ends", messages::l54),
     ("l55_init_refuses_bad_information", basics::l55),
     ("l56_term_ends_the_handle_and_init_makes_another", basics::l56),
+    ("l56_term_waits_for_handlers_of_handlers_messages", flow::l56),
     ("l57_qenv_and_senv_know_what_they_name", basics::l57),
     ("l58_error_chk_reads_back", basics::l58),
     ("l59_interrupt_mode_needs_no_calls", messages::l59),
     ("l60_probe_makes_progress", basics::l60),
-    ("l61_msgpoll_tells_what_is_done", transfers::l61),
+    ("l61_msgpoll_tells_what_is_done", polls::l61),
     ("l62_header_handlers_may_not_call", messages::l62),
     ("l63_purged_tasks_get_nothing_until_they_are_resumed", messages::l63),
     ("l64_msg_string_knows_every_code", basics::l64),
     ("l65_calls_may_come_from_several_threads", basics::l65),
-    ("floods_from_every_task_and_from_handlers_end", transfers::flood),
-    ("lengths_around_what_travels_in_one_piece", transfers::lengths),
+    ("floods_from_every_task_and_from_handlers_end", flow::flood),
+    ("lengths_around_what_travels_in_one_piece", flow::lengths),
     ("a_panic_of_a_header_handler_is_told_at_both_ends", messages::a_panic),
 ];
 
@@ -176,6 +179,7 @@ macro_rules! lapi_row_tests {
             l54_an_index_that_is_not_set_is_an_error_at_both_ends
             l55_init_refuses_bad_information
             l56_term_ends_the_handle_and_init_makes_another
+            l56_term_waits_for_handlers_of_handlers_messages
             l57_qenv_and_senv_know_what_they_name
             l58_error_chk_reads_back
             l59_interrupt_mode_needs_no_calls
@@ -205,7 +209,7 @@ macro_rules! lapi_row_tests {
     };
 }
 
-pub use transfers::huge;
+pub use flow::huge;
 
 /// The row whose name begins with `name`.
 pub fn row(name: &str) -> Option<(&'static str, Row)> {

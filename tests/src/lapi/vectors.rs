@@ -125,7 +125,8 @@ pub(super) fn l46_put_get(task: &Task) {
                 "putv",
             );
             // The descriptions are this call's only.
-            (own.info.fill(1), other.info.fill(1));
+            own.info.fill(1);
+            other.info.fill(1);
             wait(handle, &target, 1, "data from the task before");
             let expected = moved(&pattern(before + number, len), from, to, len);
             assert!(memories[0].bytes() == expected, "putv {number}");

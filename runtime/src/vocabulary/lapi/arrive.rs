@@ -432,8 +432,8 @@ impl Domain {
             }
             kind::CHANGED => {
                 let (answer, _) = words::<4>(rest)?;
-                // SAFETY: this task gave the addresses of its own result and counter.
                 self.sends_done.set(self.sends_done.get() + 1);
+                // SAFETY: this task gave the addresses of its own result and counter.
                 unsafe { self.changed(from, answer) };
             }
             kind::FREED => {

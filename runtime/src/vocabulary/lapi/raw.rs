@@ -88,19 +88,27 @@ pub unsafe fn init(job: &Job, handle: *mut Handle, info: *const Info) -> i32 {
     }
 }
 
-/// `LAPI_Term`: waits until every task has called this, all messages are in place and all completion handlers have run, and ends the
-/// handle. Collective. The job stays; [`Job::init`] makes another handle on it. Not in a completion handler.
+/// `LAPI_Term`: waits until every task has called this, all messages are in place and all completion handlers have run, those of messages
+/// that handlers sent too, and ends the handle. Collective. The job stays; [`Job::init`] makes another handle on it. Not in a completion handler.
 pub fn term(handle: Handle) -> i32 {
     code((|| {
         if enter_outside(handle)?.is_handler_thread() {
             return Err(codes::IN_HANDLER);
         }
         let settle = || wait_apart(handle, "ending a handle", |domain| domain.is_idle().then_some(()));
-        settle()?;
-        domain::fence(handle)?;
-        barrier(handle)?;
-        // What came before the others had fenced.
-        settle()?;
+        let mut before = None;
+        loop {
+            settle()?;
+            domain::fence(handle)?;
+            barrier(handle)?;
+            // Handlers may have sent meanwhile, and their messages have handlers: over when nobody has sent anything in a whole round.
+            let domain = enter_outside(handle)?;
+            let sent = domain.world.allgather(&[domain.traffic.sent()]).map_err(|error| codes::of_error(&error))?;
+            if before.as_ref() == Some(&sent) {
+                break;
+            }
+            before = Some(sent);
+        }
         let thread = {
             let domain = enter_outside(handle)?;
             domain.world.settle().map_err(|error| codes::of_error(&error))?;

@@ -53,6 +53,11 @@ impl Traffic {
         bits.set(bits.get() | 1 << (to % 64));
     }
 
+    /// Messages that this task has sent so far, modulo 2^64.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent.iter().fold(0, |sum, sent| sum.wrapping_add(sent.get().into()))
+    }
+
     /// Counts a message whose data is in place; tells whether a fence of its sender ends now.
     #[inline(always)]
     pub(super) fn count_arrived(&self, from: usize) -> Option<u32> {

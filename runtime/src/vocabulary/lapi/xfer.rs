@@ -13,7 +13,7 @@ use super::{Counter, codes, port, vectors};
 /// Most bytes of a lightweight active message, user header and data together.
 pub const LW_MAX_SZ: u64 = 128;
 
-/// What [`xfer`] is given: a union, as in C. Every field of the member that [`kind`](Xfer::kind) names is read, and none is changed. A
+/// What [`xfer`] is given: a union, as in C. Every field of the member that its type names is read, and none is changed. A
 /// field that a direct call has too means the same there.
 pub mod transfer {
     use super::*;
@@ -295,8 +295,8 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
     if what.is_null() {
         return Err(codes::XFER_CMD);
     }
-    // Field by field: what is behind the pointer may be shorter than the union.
-    // SAFETY (of all): the caller guarantees that the member which the type names is valid, and what the calls want.
+    // What is behind the pointer may be shorter than the union.
+    // SAFETY: the type is the first field of every member, which the caller guarantees to be valid.
     match unsafe { what.cast::<i32>().read() } {
         transfer::GET => {
             // SAFETY: as above.
