@@ -100,7 +100,7 @@ pub fn compile_file(compiler: &str, flags: &[&str], source: &Path, link: Link) -
 fn kept(compiler: &str, flags: &[&str], source: &Path) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     (compiler, flags, built(), fs::read(source).expect("the source is there")).hash(&mut hasher);
-    let mut folders = vec![here().join("include")];
+    let mut folders = vec![here().join("include"), here().join("tests/programs")];
     while let Some(folder) = folders.pop() {
         let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
         let (inside, headers): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());

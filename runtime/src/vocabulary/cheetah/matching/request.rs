@@ -6,10 +6,11 @@ use super::value::Value;
 
 /// Unpacks a value and runs the function with it.
 pub(super) enum Request {
-    Closure(Box<dyn FnOnce(&[u8]) -> Outcome>),
+    Closure(Closure),
     Raw(RawRequest),
 }
 
+type Closure = Box<dyn FnOnce(&[u8]) -> Outcome>;
 pub(super) type Outcome = std::result::Result<(), String>;
 
 impl Request {
