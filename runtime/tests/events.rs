@@ -445,54 +445,6 @@ fn an_event_of_a_world_that_is_gone_is_an_error() {
     }
 }
 
-#[test]
-fn a_future_of_an_operation_that_was_not_begun_is_an_error() {
-    for transport in [Transport::Auto, Transport::ShmContract] {
-        let results = threads(2, transport).run(|world| -> Result<()> {
-            let (me, size) = (world.rank(), world.size());
-            let numbers = world.alloc::<u64>(8)?;
-            let (context, array) = (world.context()?, numbers.for_threads());
-            let long = vec![7u8; 2 * world.largest_message() + 64];
-            let is_told = |what: &str, call: &dyn Fn(&Completion) -> Result<()>| {
-                let done = Completion::new();
-                let refused = call(&done).expect_err(what);
-                let outcome = done.outcome().expect("nothing is in flight");
-                let error = outcome.expect_err(what);
-                assert!(matches!(error, Error::InvalidArgument { .. }), "{what}: {error:?}");
-                // Told once.
-                assert!(matches!(done.outcome(), Some(Ok(()))), "{what}");
-                (refused.to_string(), error.to_string())
-            };
-            is_told("a put by the world", &|done| world.operation().effect(done).put(&numbers, size, 0, &[7]));
-            is_told("a put", &|done| context.operation().effect(done).put(&array, me, 7, &[7, 7]));
-            is_told("a get", &|done| context.operation().effect(done).get_into(&array, size, 0, &array, 0..1));
-            is_told("an atomic", &|done| {
-                context.operation().effect(done).fetch(AtomicOp::Add, &array, size, 0, 1).map(drop)
-            });
-            is_told("a message", &|done| context.operation().effect(done).invoke(size, (), |_, ()| ()));
-            // Of messages whose handlers tell: what the call tells.
-            for (refused, told) in [
-                is_told("one of the world", &|done| {
-                    world.operation().handled(done).invoke(1 - me, long.clone(), |_, _: Vec<u8>| ())
-                }),
-                is_told("one of a context", &|done| {
-                    context.operation().handled(done).invoke(1 - me, long.clone(), |_, _: Vec<u8>| ())
-                }),
-            ] {
-                assert!(told.contains(&refused), "{told}");
-            }
-            // One that was begun and one that was not.
-            let done = Completion::new();
-            world.operation().effect(&done).put(&numbers, 1 - me, 0, &[7])?;
-            drop(world.operation().effect(&done));
-            let outcome = world.wait_completion(&done);
-            assert!(matches!(outcome, Err(Error::InvalidArgument { .. })), "{outcome:?}");
-            world.barrier()
-        });
-        results.expect("ranks start").into_iter().for_each(|result| result.expect("runs"));
-    }
-}
-
 /// As [`one_sided`], by a context.
 fn by_context(world: &World, through: &Through, elsewhere: bool) -> Result<()> {
     let (me, size) = (world.rank(), world.size());

@@ -290,6 +290,14 @@ fn ten_thousand_contexts_leave_nothing_behind() {
     on_networks(&[2], |world| come_and_go(world, 200));
 }
 
+/// Also over a device, where a context has queue pairs of its own.
+#[test]
+fn fifty_contexts_come_and_go() {
+    for transport in transports() {
+        on_threads(&over(*transport), &[2], |world| come_and_go(world, 50));
+    }
+}
+
 #[test]
 fn one_rank_alone_makes_contexts() {
     everywhere(|world| {

@@ -112,6 +112,8 @@ pub struct Engine {
     contexts: context::Contexts,
     /// This rank is in a collective call.
     in_collective: Cell<bool>,
+    /// Operations run inside a poll, which must not wait for what the roster tells of a peer.
+    polling: Cell<bool>,
 }
 
 /// Counts the messages that were delivered before a handler panicked: the end of a world waits until as many messages are
@@ -182,6 +184,7 @@ impl Engine {
             faults: faults::Faults::default(),
             contexts: context::Contexts::default(),
             in_collective: Cell::new(false),
+            polling: Cell::new(false),
         }
     }
 

@@ -210,6 +210,14 @@ impl Engine {
 
     /// Attempts it once. A put that is accepted in part knows how much of it was.
     pub(super) fn attempt<B: AsRef<[u8]>>(&self, to: usize, operation: &mut Operation<B>) -> Result<Sent> {
+        match self.attempt_once(to, operation) {
+            Err(Error::PeerLost { .. }) if self.is_undecided(to) => Ok(Sent::NoRoom),
+            outcome => outcome,
+        }
+    }
+
+    #[inline]
+    fn attempt_once<B: AsRef<[u8]>>(&self, to: usize, operation: &mut Operation<B>) -> Result<Sent> {
         match *operation {
             Operation::Message { id, header, ref payload, .. } if self.routes.all_mapped() => {
                 self.transmit_mapped(to, id, header, payload.as_ref())
@@ -239,6 +247,7 @@ impl Engine {
         if !self.is_own() {
             return 0;
         }
+        let _polling = self.begin_polling();
         let mut done = 0;
         let mut pending = self.outbox.queues.borrow_mut();
         pending.retain(|to, queue| {
@@ -312,10 +321,12 @@ impl Engine {
 mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::{Settings, Threads, Transport};
+    use crate::engine::{Answer, Event, Group, Member, Step};
+    use crate::{Settings, Threads, Transport, transport};
 
     /// Rank 0 asks rank 1 to send it more than is kept, and does not poll meanwhile.
     #[test]
@@ -425,5 +436,43 @@ mod tests {
             (status, by_child, engine.flush_pending(), word.load(0))
         });
         assert_eq!(counts.expect("runs"), [(0, 0, 1, 1)]);
+    }
+
+    /// The network has lost its connection, and the roster does not know of it yet.
+    #[test]
+    fn a_poll_does_not_wait_for_what_the_roster_may_tell_of_a_peer() {
+        let settings = Settings { transport: Transport::ShmContract, ..Settings::default() };
+        let job = Threads::new(2).settings(settings).deadline(Duration::from_secs(60));
+        let ranks = job.run(|world| -> Result<()> {
+            world.barrier()?;
+            if world.rank() == 0 {
+                let engine = world.engine();
+                engine.remote.is_broken.set(true);
+                engine.losses.borrow_mut().doubt_for_long(1);
+                // A word that only contexts change.
+                let offset = engine.layout.handled;
+                engine.keep_now(1, &Operation::Put { offset, bytes: &[0; 8], done: 0, tell: false });
+                let done = Arc::new(Group::default());
+                let answer = Arc::new(Answer::default());
+                answer.finish(Err(transport::Error::ConnectionReset));
+                engine.track(1, "put", Step::Flushing(answer), vec![Event::End(Member::new(&done))]);
+                for _ in 0..3 {
+                    engine.turn();
+                    assert!(engine.losses.borrow().is_doubted(1), "the poll has waited until the roster had its time");
+                    assert!(engine.keeps_for(1) && !engine.faults.any.get() && done.outcome().is_none());
+                }
+                engine.remote.is_broken.set(false);
+                *engine.losses.borrow_mut() = Default::default();
+                engine.turn();
+                assert!(!engine.keeps_for(1), "what was kept goes out");
+                // The answer still says that the connection is lost: once the roster knows nothing, so do futures.
+                while done.outcome().is_none() {
+                    engine.turn();
+                }
+                *engine.losses.borrow_mut() = Default::default();
+            }
+            world.barrier()
+        });
+        ranks.expect("ranks start").into_iter().for_each(|rank| rank.expect("runs"));
     }
 }

@@ -48,11 +48,17 @@ impl Issuer for &Engine {
     }
 
     fn request(&mut self, doing: &'static str, rank: usize, post: Post<'_>) -> Result<Option<Arc<Answer>>> {
-        self.try_ask(doing, rank, || post(self.network(rank)))
+        match self.try_ask(doing, rank, || post(self.network(rank))) {
+            Err(Error::PeerLost { .. }) if self.is_undecided(rank) => Ok(None),
+            outcome => outcome,
+        }
     }
 
     fn is_answered(&mut self, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool> {
-        self.answered(doing, rank, answer)
+        match self.answered(doing, rank, answer) {
+            Err(Error::PeerLost { .. }) if self.is_undecided(rank) => Ok(false),
+            outcome => outcome,
+        }
     }
 
     fn keeps(&self, rank: usize) -> bool {
@@ -82,6 +88,9 @@ pub(super) struct Remote {
     atomics: Cell<u32>,
     /// Consecutive polls that found nothing, where time is virtual.
     idle_polls: Cell<u32>,
+    /// No post goes out: the network reports that its connections are lost.
+    #[cfg(test)]
+    pub(super) is_broken: Cell<bool>,
 }
 
 /// Room of a message that is being handled. Its sender gets it back when this is dropped, also when the handler panics.
@@ -265,6 +274,10 @@ impl Engine {
         if let Operation::Message { payload, .. } = operation {
             self.check_fits(payload.as_ref())?;
         }
+        #[cfg(test)]
+        if self.remote.is_broken.get() {
+            return Err(self.remote_error(transport::Error::ConnectionReset, to, operation.doing()));
+        }
         let sent =
             operation.post(self.network(to), to).map_err(|error| self.remote_error(error, to, operation.doing()))?;
         if sent == Sent::Done {
@@ -404,8 +417,12 @@ impl Engine {
         }
         if network.notifies() && !self.keeps_for(rank) {
             let sent = network.notify(rank, offset, bytes, bell[0]);
-            if sent.map_err(|error| self.remote_error(error, rank, "ringing a bell"))? == Sent::Done {
-                return Ok(());
+            match sent.map_err(|error| self.remote_error(error, rank, "ringing a bell")) {
+                Ok(Sent::Done) => return Ok(()),
+                Ok(Sent::NoRoom) => {}
+                // Kept below.
+                Err(Error::PeerLost { .. }) if self.is_undecided(rank) => {}
+                Err(error) => return Err(error),
             }
         }
         if !bytes.is_empty() {

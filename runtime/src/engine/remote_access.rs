@@ -103,7 +103,7 @@ unsafe impl Send for Apart {}
 
 impl Apart {
     /// # Safety
-    /// All that is reachable from `far` without atomics or a lock is reachable only through it, and none of it is bound to a
+    /// All that is reachable from `network` without atomics or a lock is reachable only through it, and none of it is bound to a
     /// thread.
     pub(super) unsafe fn new(network: Box<dyn RemoteAccess>) -> Apart {
         Apart(network)

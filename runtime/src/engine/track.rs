@@ -166,7 +166,9 @@ impl Engine {
     pub(super) fn advance_tracked(&self) -> usize {
         // Taken out: an action may start further operations, which are added to the list.
         let Tracking { mut operations, mut due } = self.tracking.take();
+        let polling = self.begin_polling();
         let done = Tracked::advance_all(&mut operations, &mut &*self, &mut due);
+        drop(polling);
         let mut tracking = self.tracking.borrow_mut();
         tracking.operations.append(&mut operations);
         tracking.due.append(&mut due);

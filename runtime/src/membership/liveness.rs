@@ -112,7 +112,7 @@ impl Losses {
     #[cold]
     pub fn doubt(&mut self, view: &View<'_>, rank: usize) {
         let now = Instant::now();
-        if view.simulated.is_none() || !self.is_decided(view, rank, now) {
+        if !self.is_doubted(rank) && (view.simulated.is_none() || !self.is_decided(view, rank, now)) {
             self.doubts.push((rank, now));
         }
     }
@@ -121,6 +121,18 @@ impl Losses {
     #[inline]
     pub fn has_doubts(&self) -> bool {
         !self.doubts.is_empty()
+    }
+
+    /// Whether `rank` is one of them.
+    pub fn is_doubted(&self, rank: usize) -> bool {
+        self.doubts.iter().any(|doubt| doubt.0 == rank)
+    }
+
+    /// As [`Losses::doubt`], where the roster has an hour to tell: no test depends on how fast the machine is.
+    #[cfg(test)]
+    pub(crate) fn doubt_for_long(&mut self, rank: usize) {
+        self.doubts.retain(|doubt| doubt.0 != rank);
+        self.doubts.push((rank, Instant::now() + Duration::from_secs(3600)));
     }
 
     /// Looks again what the roster knows of them.
@@ -134,12 +146,35 @@ impl Losses {
     /// The error of an operation on `rank`. If the network says that it cannot be reached, this waits for what the roster knows of it.
     #[cold]
     pub fn error(&mut self, view: &View<'_>, error: Error, rank: usize, doing: &'static str) -> Error {
+        if let Error::PeerLost { .. } = error {
+            let start = Instant::now();
+            while !self.is_decided(view, rank, start) {
+                sleep::nap(Duration::from_millis(1));
+            }
+        }
+        self.decided(view, error, rank, doing)
+    }
+
+    /// As [`Losses::error`], where nothing may wait: if the roster has not told yet, this is what the network says, and `rank` is
+    /// [doubted](Losses::is_doubted) from now on.
+    #[cold]
+    pub fn error_at_once(&mut self, view: &View<'_>, error: Error, rank: usize, doing: &'static str) -> Error {
+        if let Error::PeerLost { .. } = error {
+            let now = Instant::now();
+            let since = self.doubts.iter().find(|doubt| doubt.0 == rank).map_or(now, |doubt| doubt.1);
+            if !self.is_decided(view, rank, since) {
+                self.doubt(view, rank);
+                return error;
+            }
+            self.doubts.retain(|doubt| doubt.0 != rank);
+        }
+        self.decided(view, error, rank, doing)
+    }
+
+    /// The error of an operation on `rank`, when the roster knows of it or has had its time.
+    fn decided(&self, view: &View<'_>, error: Error, rank: usize, doing: &'static str) -> Error {
         match error {
             Error::PeerLost { cause, .. } => {
-                let start = Instant::now();
-                while !self.is_decided(view, rank, start) {
-                    sleep::nap(Duration::from_millis(1));
-                }
                 let known = view.job.loss(rank).map(|cause| (rank, cause));
                 let (rank, cause) = self.first(view.job).or(known).unwrap_or((rank, cause));
                 Error::PeerLost { rank, cause, doing: doing.into() }
@@ -203,5 +238,25 @@ mod tests {
         assert_eq!(losses.for_another().first(&job), Some((1, Loss::Disconnected)));
         job.mark_lost(1, Loss::Signaled(9));
         assert_eq!(losses.first(&job), Some((1, Loss::Signaled(9))), "the roster knows more");
+    }
+
+    #[test]
+    fn an_error_where_nothing_may_wait_leaves_a_doubt_until_the_roster_tells() {
+        let job = JobMemory::create(2, &Settings::default()).expect("a job");
+        job.set_supervised();
+        let view = View { job: &job, simulated: None, rank: 0, size: 2 };
+        let mut losses = Losses::default();
+        let lost = || Error::PeerLost { rank: 1, cause: Loss::Disconnected, doing: "testing".into() };
+        for _ in 0..3 {
+            let error = losses.error_at_once(&view, lost(), 1, "testing");
+            assert!(matches!(error, Error::PeerLost { rank: 1, cause: Loss::Disconnected, .. }), "{error}");
+            assert!(losses.is_doubted(1) && losses.first(&job).is_none());
+            assert_eq!(losses.doubts.len(), 1);
+            losses.doubt_for_long(1);
+        }
+        job.mark_lost(1, Loss::Signaled(9));
+        let error = losses.error_at_once(&view, lost(), 1, "testing");
+        assert!(matches!(error, Error::PeerLost { rank: 1, cause: Loss::Signaled(9), .. }), "{error}");
+        assert!(!losses.is_doubted(1));
     }
 }

@@ -19,7 +19,8 @@ use crate::transport::AtomicOp;
 /// An independent stream of puts, gets, atomics and messages of one rank, for one thread at a time. Made by [`World::context`].
 ///
 /// It may be sent to another thread; several threads of a rank have a context each. What one context has in flight, flushes and
-/// waits for is its own: the world and other contexts neither delay it nor wait for it. Where memory is mapped an operation is a
+/// waits for is its own: the world and other contexts neither delay it nor wait for it, except that over a network the messages of all
+/// contexts of a rank to one peer share one window (64 messages, 512 KiB). Where memory is mapped an operation is a
 /// bounds check and a store, load or atomic, without a lock, as by the world. Over a network a context has an interface of its
 /// own; over RDMA that is a completion queue and, for each rank that it writes to, a queue pair, 8 MB of buffers and a thread that
 /// makes connections, and a rank can have some 100 contexts at a time.

@@ -186,7 +186,8 @@ impl World {
         self.engine.size
     }
 
-    /// Delivers messages that have come, and sends those that had to wait. Never blocks. Returns how many.
+    /// Delivers messages that have come, and sends those that had to wait. Returns how many. Never blocks, except that a handler that
+    /// panics over a network first has its caller told, for at most 200 ms.
     ///
     /// # Errors
     /// What was wrong with a message that came in; [`Error::PeerLost`] if a rank died and nothing came;

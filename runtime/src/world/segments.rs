@@ -64,7 +64,9 @@ pub struct Segment {
 const ALIGN: usize = 4096;
 
 impl Segment {
-    /// Its number, from 2 on: 0 is the symmetric heap, 1 the static data.
+    /// Its number, from 2 on. The symmetric heap is segment 0 and the static data segment 1, but calls that take a number know neither:
+    /// the heap is reached through handles such as [`Symmetric`](crate::Symmetric), static data by address
+    /// ([`World::put_address`](crate::World::put_address)).
     pub fn number(&self) -> u32 {
         self.number
     }

@@ -188,8 +188,11 @@ impl ContextLanes {
     }
 
     /// The first lane of `to` that is free; else the shared one.
+    ///
+    /// # Errors
+    /// As [`check_sender`]; [`Error::OutOfMemory`].
     fn claim_lane(&self, to: usize) -> Result<Lane> {
-        assert!(self.rank < SENDERS_MAX, "a line cannot name rank {}", self.rank);
+        check_sender(self.rank)?;
         let slot = self.node.slot(to);
         // SAFETY: every slot begins with its `Status`, all atomics, committed before the rank arrived.
         let used = &unsafe { &*slot.cast::<Status>() }.context_lanes;
@@ -346,9 +349,29 @@ impl Drop for ContextLanes {
     }
 }
 
+/// # Errors
+/// [`Error::InvalidArgument`] if a line cannot name this rank.
+fn check_sender(rank: usize) -> Result<()> {
+    if rank < SENDERS_MAX {
+        return Ok(());
+    }
+    let why = format!(
+        "rank {rank} sends no messages by contexts to ranks of its node: lanes of contexts name senders below {SENDERS_MAX}; send by \
+         the world"
+    );
+    Err(Error::InvalidArgument { operation: "sending a message", why })
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rank_that_no_line_can_name_is_refused() {
+        check_sender(SENDERS_MAX - 1).expect("the last one that 24 bits name");
+        let refused = check_sender(SENDERS_MAX);
+        assert!(matches!(&refused, Err(Error::InvalidArgument { why, .. }) if why.contains("16777216")), "{refused:?}");
+    }
 
     #[test]
     fn a_part_of_the_message_memory_that_was_left_is_taken_next() {
