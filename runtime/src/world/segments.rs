@@ -209,7 +209,12 @@ impl World {
     ///
     /// # Errors
     /// As [`World::segment`], on all ranks if one fails; as [`World::barrier`].
+    #[track_caller]
     pub fn segment_all(&self, bytes: usize) -> Result<Segment> {
+        self.engine.within("segment_all", || self.segment_everywhere(bytes))
+    }
+
+    fn segment_everywhere(&self, bytes: usize) -> Result<Segment> {
         // The lowest number that is free at all ranks.
         let mut from = 0;
         let number = loop {
