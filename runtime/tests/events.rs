@@ -628,6 +628,41 @@ fn a_function_of_an_event_makes_no_collective_call_inside_another() {
     }
 }
 
+#[test]
+fn a_function_of_an_event_makes_no_collective_call_between_two_of_a_composed_one() {
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let outcome: Arc<Mutex<Option<Result<()>>>> = Arc::default();
+        let ranks = threads(2, transport).deadline(Duration::from_secs(20)).build(|builder| -> Result<()> {
+            let world = Rc::new(builder.start()?);
+            WORLD.set(Some(Rc::clone(&world)));
+            if world.rank() == 0 {
+                let outcome = Arc::clone(&outcome);
+                let between = move |_| {
+                    let world = WORLD.with_borrow(Option::clone).expect("set before");
+                    *outcome.lock().expect("no panic") = Some(world.barrier());
+                };
+                world.operation().handled(Event::call(between)).invoke(1, (), |_, ()| ())?;
+            }
+            world.within("two barriers", || {
+                // The function runs here, where this rank is in none of the two.
+                while outcome.lock().expect("no panic").is_none() {
+                    world.poll()?;
+                    std::thread::yield_now();
+                }
+                world.barrier()?;
+                world.barrier()
+            })?;
+            if world.rank() == 0 {
+                outcome.lock().expect("no panic").take().expect("it has run").expect_err("refused");
+            }
+            world.barrier()?;
+            WORLD.set(None);
+            Rc::into_inner(world).expect("the last one").finish()
+        });
+        ranks.expect("starts").into_iter().collect::<Result<()>>().expect("runs");
+    }
+}
+
 /// Panics when it is dropped, if it is armed.
 struct Panicking(Vec<u64>, Arc<AtomicBool>);
 

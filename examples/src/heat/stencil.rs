@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use bellwether::cpu::{self, Kernel};
+use bellwether::cpu::{Kernel, Level};
 
 use super::plate::{Cell, conducts, is_free};
 
@@ -25,6 +25,9 @@ const LONG: usize = 4;
 
 /// Cells that are computed at once in longer runs: the widest vector, and a cache line.
 const VECTOR: usize = 8;
+
+/// Rows with the same runs that are computed together.
+const TOGETHER: usize = 4;
 
 /// Free cells side by side, at least [`LONG`], with the same neighbours: the loop that the compiler vectorises. A neighbour that takes
 /// no part is replaced by the cell itself.
@@ -89,27 +92,35 @@ impl Stencil {
 
     /// Computes the band's rows in `rows`, counted from 0: from all temperatures now those after the step.
     pub fn relax(&self, rows: Range<usize>, now: &[f64], next: &mut [f64]) {
-        cpu::run(Step { stencil: self, rows, now, next });
+        match Level::best() {
+            Level::Base => Step { stencil: self, rows, now, next, add: Plain }.run(),
+            level => level.run(Step { stencil: self, rows, now, next, add: Fused::new() }),
+        }
     }
 
     /// Computes `steps` steps of rows that need fewer rows with each step: in step k, from 1, those of `rows` without k - 1 on either
     /// side. Odd steps are from `even` to `odd`, even ones back.
     ///
-    /// All steps go down the band together, two rows at a time and each a row behind the one before, so that rows are read from memory
+    /// All steps go down the band together, four rows at a time and each a row behind the one before, so that rows are read from memory
     /// once for all steps (time skewing: Wonnacott, 2000). A step writes rows of temperatures of two steps ago, which no cell needs
     /// any more.
     pub fn sweep(&self, rows: Range<usize>, steps: usize, even: &mut [f64], odd: &mut [f64]) {
-        cpu::run(Sweep { stencil: self, rows, steps, even, odd });
+        match Level::best() {
+            Level::Base => Sweep { stencil: self, rows, steps, even, odd, add: Plain }.run(),
+            level => level.run(Sweep { stencil: self, rows, steps, even, odd, add: Fused::new() }),
+        }
     }
 
-    /// Computes these rows, two at a time where that can be.
+    /// Computes these rows, as many at a time as can be.
     #[inline(always)]
-    fn relax_rows(&self, rows: Range<usize>, now: &[f64], next: &mut [f64]) {
+    fn relax_rows<A: Add>(&self, add: A, rows: Range<usize>, now: &[f64], next: &mut [f64]) {
         let mut row = rows.start;
         while row < rows.end {
-            if row + 1 < rows.end && self.plan[row].has_twin {
-                self.relax_twins(row, now, next);
-                row += 2;
+            let alike = 1 + self.plan[row..rows.end].iter().take(TOGETHER - 1).take_while(|plan| plan.has_twin).count();
+            let alike = alike.min(rows.end - row);
+            if alike == TOGETHER {
+                self.relax_together(add, row, now, next);
+                row += TOGETHER;
             } else {
                 self.relax_row(row, now, next);
                 row += 1;
@@ -135,24 +146,50 @@ impl Stencil {
         self.relax_edges(row, now, next);
     }
 
-    /// Computes a row and its twin below.
+    /// Computes a row and those below it that are its twins.
     #[inline(always)]
-    fn relax_twins(&self, row: usize, now: &[f64], next: &mut [f64]) {
+    fn relax_together<A: Add>(&self, add: A, row: usize, now: &[f64], next: &mut [f64]) {
         let width = self.width;
-        let four_rows = &now[row * width..(row + 4) * width];
-        let (out, out_below) = next[(row + 1) * width..(row + 3) * width].split_at_mut(width);
+        let rows = &now[row * width..(row + TOGETHER + 2) * width];
+        let out = &mut next[(row + 1) * width..(row + 1 + TOGETHER) * width];
         for run in &self.plan[row].runs {
             let (start, end) = (run.columns.start as usize, run.columns.end as usize);
-            let cells =
-                |row: usize, shift: usize| &four_rows[row * width + start + shift - 1..row * width + end + shift - 1];
             let five = |row: usize| {
+                let cells =
+                    |row: usize, shift: usize| &rows[row * width + start + shift - 1..row * width + end + shift - 1];
                 let (north, south, west, east) = (cells(row - 1, 1), cells(row + 1, 1), cells(row, 0), cells(row, 2));
                 Five { alpha: self.alpha, own: cells(row, 1), north, south, west, east }
             };
-            Five::relax_both([five(1), five(2)], start, &mut out[start..end], &mut out_below[start..end]);
+            if end - start < 2 * VECTOR {
+                for (row, out) in out.chunks_exact_mut(width).enumerate() {
+                    five(row + 1).relax(start, &mut out[start..end]);
+                }
+                continue;
+            }
+            // As in `Five::relax`: what is before and after the whole vectors is computed in vectors that overlap them.
+            let vectors = whole_vectors(start, end - start);
+            let whole = start + vectors.start..start + vectors.end;
+            for columns in [start..start + VECTOR, whole, end - VECTOR..end] {
+                let cells = |row: usize| &rows[row * width + columns.start - 1..row * width + columns.end + 1];
+                let (first, rest) = out.split_at_mut(width);
+                let (second, rest) = rest.split_at_mut(width);
+                let (third, fourth) = rest.split_at_mut(width);
+                relax_vectors_of_four(
+                    (add, self.alpha),
+                    cells(0),
+                    cells(1),
+                    cells(2),
+                    cells(3),
+                    cells(4),
+                    cells(5),
+                    &mut first[columns.clone()],
+                    &mut second[columns.clone()],
+                    &mut third[columns.clone()],
+                    &mut fourth[columns.clone()],
+                );
+            }
         }
-        self.relax_edges(row, now, next);
-        self.relax_edges(row + 1, now, next);
+        (row..row + TOGETHER).for_each(|row| self.relax_edges(row, now, next));
     }
 
     #[inline(always)]
@@ -204,39 +241,6 @@ impl Five<'_> {
         self.chunk::<VECTOR>(len - VECTOR, next);
     }
 
-    /// As [`Five::relax`], for cells with all neighbours and those below them: each is the other's neighbour.
-    #[inline(always)]
-    fn relax_both([upper, lower]: [Five<'_>; 2], column: usize, next: &mut [f64], next_below: &mut [f64]) {
-        let len = next.len();
-        if len < 2 * VECTOR {
-            upper.relax(column, next);
-            lower.relax(column, next_below);
-            return;
-        }
-        upper.chunk::<VECTOR>(0, next);
-        lower.chunk::<VECTOR>(0, next_below);
-        let vectors = whole_vectors(column, len);
-        let vertical = [upper.north, upper.own, lower.own, lower.south].map(|row| &row[vectors.clone()]);
-        let horizontal = [upper.west, upper.east, lower.west, lower.east].map(|row| &row[vectors.clone()]);
-        let ([north, own, own_below, south], [west, east, west_below, east_below]) = (vertical, horizontal);
-        let (cells, cells_below) = (&mut next[vectors.clone()], &mut next_below[vectors]);
-        relax_vectors_of_both(
-            upper.alpha,
-            north,
-            own,
-            own_below,
-            south,
-            west,
-            east,
-            west_below,
-            east_below,
-            cells,
-            cells_below,
-        );
-        upper.chunk::<VECTOR>(len - VECTOR, next);
-        lower.chunk::<VECTOR>(len - VECTOR, next_below);
-    }
-
     /// Computes `N` cells, from `at` on.
     #[inline(always)]
     fn chunk<const N: usize>(&self, at: usize, next: &mut [f64]) {
@@ -264,35 +268,90 @@ fn relax_vectors(alpha: f64, own: &[f64], north: &[f64], south: &[f64], west: &[
     }
 }
 
-/// As [`relax_vectors`], of two rows. Each cell is loaded once for both, and the difference between the two is taken once: with the
-/// other sign it has the same bits, and its sum with another has the bits of that one's difference with it.
+/// As [`relax_vectors`], of four rows with all neighbours, between two more; these slices have one more cell on either side. Each cell
+/// above or below is loaded once for all, and the difference between two rows is taken once: with the other sign it has the same bits,
+/// and its sum with another has the bits of that one's difference with it.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "as said above")]
-fn relax_vectors_of_both(
-    alpha: f64,
+fn relax_vectors_of_four<A: Add>(
+    (add, alpha): (A, f64),
     north: &[f64],
-    own: &[f64],
-    own_below: &[f64],
+    first: &[f64],
+    second: &[f64],
+    third: &[f64],
+    fourth: &[f64],
     south: &[f64],
-    west: &[f64],
-    east: &[f64],
-    west_below: &[f64],
-    east_below: &[f64],
-    next: &mut [f64],
-    next_below: &mut [f64],
+    next_first: &mut [f64],
+    next_second: &mut [f64],
+    next_third: &mut [f64],
+    next_fourth: &mut [f64],
 ) {
-    let len = next.len();
-    let (north, own, own_below, south) = (&north[..len], &own[..len], &own_below[..len], &south[..len]);
-    let (west, east, west_below, east_below) = (&west[..len], &east[..len], &west_below[..len], &east_below[..len]);
-    let next_below = &mut next_below[..len];
+    let len = next_first.len();
+    let (next_second, next_third, next_fourth) =
+        (&mut next_second[..len], &mut next_third[..len], &mut next_fourth[..len]);
+    let (north, south) = (&north[1..len + 1], &south[1..len + 1]);
+    let [a, b, c, d] = [first, second, third, fourth].map(|row| &row[1..len + 1]);
+    let [west_a, west_b, west_c, west_d] = [first, second, third, fourth].map(|row| &row[..len]);
+    let [east_a, east_b, east_c, east_d] = [first, second, third, fourth].map(|row| &row[2..len + 2]);
     for i in 0..len {
-        let between = own_below[i] - own[i];
-        let vertical = (north[i] - own[i]) + between;
-        let vertical_below = (south[i] - own_below[i]) - between;
-        let horizontal = (west[i] - own[i]) + (east[i] - own[i]);
-        let horizontal_below = (west_below[i] - own_below[i]) + (east_below[i] - own_below[i]);
-        next[i] = own[i] + alpha * (vertical + horizontal);
-        next_below[i] = own_below[i] + alpha * (vertical_below + horizontal_below);
+        let (above, below) = (add.less(north[i], a[i]), add.less(south[i], d[i]));
+        let (ab, bc, cd) = (b[i] - a[i], add.less(c[i], b[i]), d[i] - c[i]);
+        let horizontal = |west: f64, own: f64, east: f64| (west - own) + add.less(east, own);
+        next_first[i] = a[i] + alpha * add.sum(above + ab, horizontal(west_a[i], a[i], east_a[i]));
+        next_second[i] = b[i] + alpha * add.sum(bc - ab, horizontal(west_b[i], b[i], east_b[i]));
+        next_third[i] = c[i] + alpha * add.sum(cd - bc, horizontal(west_c[i], c[i], east_c[i]));
+        next_fourth[i] = d[i] + alpha * add.sum(below - cd, horizontal(west_d[i], d[i], east_d[i]));
+    }
+}
+
+/// How some of the additions and subtractions are done. Every way gives the same bits.
+trait Add: Copy {
+    /// `a + b`
+    fn sum(self, a: f64, b: f64) -> f64;
+    /// `a - b`
+    fn less(self, a: f64, b: f64) -> f64;
+}
+
+/// As such.
+#[derive(Clone, Copy)]
+struct Plain;
+
+impl Add for Plain {
+    #[inline(always)]
+    fn sum(self, a: f64, b: f64) -> f64 {
+        a + b
+    }
+
+    #[inline(always)]
+    fn less(self, a: f64, b: f64) -> f64 {
+        a - b
+    }
+}
+
+/// As fused multiplications and additions with a factor of 1, which round once as an addition does. The scheme is nearly all additions,
+/// and some processors (Zen) multiply and fuse in other units than those that add: so all of them have work. Only for processors that
+/// have such instructions: elsewhere each is a call.
+#[derive(Clone, Copy)]
+struct Fused {
+    /// 1, hidden from the compiler, which would go back to additions.
+    one: f64,
+}
+
+impl Fused {
+    fn new() -> Fused {
+        Fused { one: std::hint::black_box(1.0) }
+    }
+}
+
+impl Add for Fused {
+    #[inline(always)]
+    fn sum(self, a: f64, b: f64) -> f64 {
+        a.mul_add(self.one, b)
+    }
+
+    #[inline(always)]
+    fn less(self, a: f64, b: f64) -> f64 {
+        a.mul_add(self.one, -b)
     }
 }
 
@@ -305,44 +364,46 @@ fn whole_vectors(column: usize, len: usize) -> Range<usize> {
 }
 
 /// [`Stencil::relax`], for the processor that it runs on.
-struct Step<'a> {
+struct Step<'a, A> {
     stencil: &'a Stencil,
     rows: Range<usize>,
     now: &'a [f64],
     next: &'a mut [f64],
+    add: A,
 }
 
-impl Kernel for Step<'_> {
+impl<A: Add> Kernel for Step<'_, A> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        self.stencil.relax_rows(self.rows, self.now, self.next);
+        self.stencil.relax_rows(self.add, self.rows, self.now, self.next);
     }
 }
 
 /// [`Stencil::sweep`], for the processor that it runs on.
-struct Sweep<'a> {
+struct Sweep<'a, A> {
     stencil: &'a Stencil,
     rows: Range<usize>,
     steps: usize,
     even: &'a mut [f64],
     odd: &'a mut [f64],
+    add: A,
 }
 
-impl Kernel for Sweep<'_> {
+impl<A: Add> Kernel for Sweep<'_, A> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        let Sweep { stencil, rows, steps, even, odd } = self;
-        for first in rows.clone().step_by(2) {
+        let Sweep { stencil, rows, steps, even, odd, add } = self;
+        for first in rows.clone().step_by(TOGETHER) {
             for step in 0..steps {
                 // The rows that the step before has just made possible, of those that this step computes.
-                let (from, to) = (first.saturating_sub(step), (first + 2).saturating_sub(step));
+                let (from, to) = (first.saturating_sub(step), (first + TOGETHER).saturating_sub(step));
                 let (from, to) = (from.max(rows.start + step), to.min(rows.end.saturating_sub(step)));
                 let (now, next) = if step % 2 == 0 { (&*even, &mut *odd) } else { (&*odd, &mut *even) };
-                stencil.relax_rows(from..to, now, next);
+                stencil.relax_rows(add, from..to, now, next);
             }
         }
     }
@@ -425,11 +486,12 @@ mod tests {
     #[test]
     fn a_sweep_of_several_steps_gives_the_bits_of_single_steps() {
         let (width, height) = (37, 23);
+        // The first rows are alike, so that several are computed together.
         let cells: Vec<Cell> = (0..width * (height + 2))
-            .map(|i| match i * i * 7 % 31 {
-                0 => INSULATED,
-                1 => held(200),
-                rest => free(8 * rest as u8),
+            .map(|i| match if i / width < 14 { i % width } else { i } {
+                i if i * i * 7 % 31 == 0 => INSULATED,
+                i if i * i * 7 % 31 == 1 => held(200),
+                i => free((i * 8 % 256) as u8),
             })
             .collect();
         let stencil = Stencil::new(width, 0.24, &cells);
@@ -457,7 +519,7 @@ mod tests {
     fn every_cell_is_what_the_formula_says_bit_for_bit() {
         // Stretches of every length between walls, and neighbours of every kind.
         for width in (1..70).chain([131]) {
-            let cells: Vec<Cell> = (0..width * 12)
+            let cells: Vec<Cell> = (0..width * 17)
                 // The last rows are alike, with longer stretches.
                 .map(|i| if i / width < 7 { i * i * 13 % (7 + i / width * 5) } else { i % width * 11 % 43 })
                 .enumerate()
@@ -471,8 +533,8 @@ mod tests {
                 .collect();
             let now: Vec<f64> = cells.iter().enumerate().map(|(i, &c)| temperature(c) + 1.0 / (i + 3) as f64).collect();
             let mut next = vec![-1.0; now.len()];
-            Stencil::new(width, 0.23, &cells).relax(0..10, &now, &mut next);
-            for row in 1..11 {
+            Stencil::new(width, 0.23, &cells).relax(0..15, &now, &mut next);
+            for row in 1..16 {
                 for column in 0..width {
                     let at = row * width + column;
                     if !is_free(cells[at]) {

@@ -1,11 +1,15 @@
 //! Sorting and prefixes along one axis.
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use bellwether::array::{Distribution::*, Ghosts, GlobalArray, Layout, Region};
-use bellwether::{Pod, Result, World};
+use bellwether::{Error, Event, Pod, Result, Threads, World};
+use bellwether_tests::watchdog;
 
-use super::support::{boxes, lines, planes, says, some_worlds, value};
+use super::support::{LIMIT, boxes, lines, planes, says, some_worlds, value};
 
 /// Some numbers without order.
 fn mixed<const D: usize>(index: [usize; D]) -> u32 {
@@ -205,4 +209,46 @@ fn an_axis_that_is_none_is_told_everywhere() {
         assert_eq!(plane.view(whole)?.interior(), plane.interior());
         Ok(())
     });
+}
+
+thread_local! {
+    /// This rank's world, for a function of an event.
+    static WORLD: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_function_of_an_event_makes_no_collective_call_inside_a_sort() {
+    let _guard = watchdog::guard("a collective call inside a sort", LIMIT);
+    let outcome: Arc<Mutex<Option<Result<()>>>> = Arc::default();
+    let ranks = Threads::new(2).build(|builder| -> Result<()> {
+        let world = Rc::new(builder.start()?);
+        WORLD.set(Some(Rc::clone(&world)));
+        let array = GlobalArray::from_fn(&world, Layout::block([40], 2)?, |[i]| (i as u64 * 7) % 40)?;
+        let sent = Cell::new(world.rank() != 0);
+        // Elements are compared between the exchanges of a sort: here the function runs.
+        let sorted = array.sort_by(&world, |a, b| {
+            if !sent.replace(true) {
+                let outcome = Arc::clone(&outcome);
+                let between = move |_| {
+                    let world = WORLD.with_borrow(Option::clone).expect("set before");
+                    *outcome.lock().expect("no panic") = Some(world.barrier());
+                };
+                world.operation().handled(Event::call(between)).invoke(1, (), |_, ()| ()).expect("sends");
+            }
+            while outcome.lock().expect("no panic").is_none() {
+                world.poll().expect("polls");
+                std::thread::yield_now();
+            }
+            a.cmp(b)
+        })?;
+        if let Some(all) = sorted.to_root(&world, 0)? {
+            assert!(all.into_iter().eq(0..40), "sorted");
+        }
+        drop((array, sorted));
+        WORLD.set(None);
+        Rc::into_inner(world).expect("the last one").finish()
+    });
+    ranks.expect("starts").into_iter().collect::<Result<()>>().expect("runs");
+    let outcome = outcome.lock().expect("no panic").take().expect("it has run");
+    assert!(matches!(&outcome, Err(Error::InvalidArgument { .. })), "{outcome:?}");
 }

@@ -25,7 +25,23 @@ impl Drop for Entered<'_> {
     }
 }
 
+/// While what happens at an event runs. Puts back what was before, also in a panic.
+pub(super) struct Happening<'a>(&'a Cell<bool>, bool);
+
+impl Drop for Happening<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
+    }
+}
+
 impl Engine {
+    /// What happens at an event begins. Until the value is dropped, collective calls are rejected if a named call is under way: that one
+    /// may be composed of several, and other ranks make none between them.
+    pub(super) fn happening(&self) -> Happening<'_> {
+        let is_named = self.call().is_some_and(|call| call.name.is_some());
+        Happening(&self.between, self.between.replace(is_named))
+    }
+
     /// Runs `body` as the call of this name, made by the caller. Within another call that one stays, which the program knows.
     ///
     /// # Errors

@@ -114,6 +114,8 @@ pub struct Engine {
     in_collective: Cell<bool>,
     /// Operations run inside a poll, which must not wait for what the roster tells of a peer.
     polling: Cell<bool>,
+    /// What happens at an event runs inside a named call, which may be between two of the collective calls that it is composed of.
+    between: Cell<bool>,
 }
 
 /// Counts the messages that were delivered before a handler panicked: the end of a world waits until as many messages are
@@ -185,6 +187,7 @@ impl Engine {
             contexts: context::Contexts::default(),
             in_collective: Cell::new(false),
             polling: Cell::new(false),
+            between: Cell::new(false),
         }
     }
 
@@ -434,11 +437,12 @@ impl Engine {
     /// callback: it would match the outer call on other ranks, and ranks would allocate different memory.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if this rank is in a collective call; [`Error::InsideHandler`]; [`Error::Forked`].
+    /// [`Error::InvalidArgument`] if this rank is in a collective call, or if an event's callback runs in a call that is composed of
+    /// several; [`Error::InsideHandler`]; [`Error::Forked`].
     #[inline]
     pub(crate) fn begin_collective(&self, doing: &'static str) -> Result<Running<'_>> {
         self.check_outside_handler(doing)?;
-        if self.in_collective.replace(true) {
+        if self.between.get() || self.in_collective.replace(true) {
             return Err(Self::inside_collective(doing));
         }
         Ok(Running(&self.in_collective))
@@ -455,7 +459,7 @@ impl Engine {
 
     /// Whether this rank is in a collective call, and in no handler.
     pub(crate) fn is_in_collective(&self) -> bool {
-        self.in_collective.get() && !self.interface.delivering()
+        (self.in_collective.get() || self.between.get()) && !self.interface.delivering()
     }
 
     /// Whether this process is the rank, and not a child forked from it.

@@ -130,6 +130,7 @@ impl Engine {
     }
 
     fn happen(&self, (event, outcome): Due) {
+        let _happening = self.happening();
         if let Err(error) = event.happen(outcome, |bell| self.ring_for_event(bell)) {
             self.set_fault(error);
         }

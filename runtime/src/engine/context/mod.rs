@@ -328,6 +328,7 @@ impl Engine {
 
     #[cold]
     fn drain_contexts(&self, doing: &'static str) -> Result<()> {
+        let _happening = self.happening();
         // Each wait makes progress for all of them.
         self.contexts.shared.siblings.all().iter().try_for_each(|stream| stream.drain(doing))?;
         let orphans = std::mem::take(&mut *self.contexts.shared.orphans.lock());
