@@ -12,8 +12,8 @@ use super::port::{self, Entered};
 use super::raw::MAX_MSG_SZ;
 use super::types::Handle;
 use super::{Counter, codes, kind, own};
-use crate::engine::LINE_WORDS;
-use crate::message::{Offer, id};
+
+use crate::message::{LINE_WORDS, Offer, id};
 
 /// Data of up to this many bytes travels with its header. As for other large messages: below this a copy costs less than the round
 /// trip.
