@@ -30,6 +30,7 @@ fn all_figures_have_all_fields() {
         "matching",
         "lapi-am",
         "lapi-am-interrupts",
+        "lapi-am-counters",
         "lapi-rate",
         "lapi-bandwidth",
         "lapi-bandwidth-am",
@@ -208,8 +209,8 @@ fn sizes_are_obeyed_where_they_mean_something() {
         let done = bench(&[&benches[..], &["--size", size, "--quick", "--json"]].concat());
         assert_eq!(done.code(), 0, "{size}: {done:?}");
         let lines = lines(&done);
-        // With that of interrupt mode.
-        assert_eq!(lines.len(), benches.len() + 1);
+        // Of LAPI's ping-pong there are three.
+        assert_eq!(lines.len(), benches.len() + 2);
         assert!(lines.iter().all(|line| line["size"] == lines[0]["size"]));
     }
 }

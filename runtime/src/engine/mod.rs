@@ -47,6 +47,8 @@ pub(crate) use self::routes::{Mapping, Routes};
 pub(crate) use self::segments::ADDRESS;
 pub(crate) use self::straight::Local;
 pub use self::wait::Patience;
+/// Most words of a message in one cache line, behind the header.
+pub(crate) use crate::transport::shm::WORDS as LINE_WORDS;
 
 use self::operation::Operation;
 
@@ -60,7 +62,7 @@ use crate::memory::node::NodeMemory;
 use crate::settings::Settings;
 use crate::sleep;
 use crate::transport::Sent;
-use crate::transport::shm::{self, Interface, SHORT_MAX, WORDS};
+use crate::transport::shm::{self, Interface, SHORT_MAX};
 
 /// Everything a rank drives: its memory, its messages, its waits. One thread owns it.
 pub struct Engine {
@@ -323,7 +325,7 @@ impl Engine {
 
     /// As [`Engine::send_at_once`], for a payload that is all words of a line, none of which is loaded from memory again.
     #[inline(always)]
-    pub(crate) fn send_words_at_once(&self, to: usize, id: u8, header: u64, payload: [u64; WORDS]) -> bool {
+    pub(crate) fn send_words_at_once(&self, to: usize, id: u8, header: u64, payload: [u64; LINE_WORDS]) -> bool {
         if !self.routes.all_mapped()
             || self.outbox.any.get()
             || !self.is_own()

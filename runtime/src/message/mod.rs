@@ -32,6 +32,7 @@ pub(crate) use self::landing::handler as landing;
 pub use self::landing::{Announced, Landed, Landing, LandingId};
 pub(crate) use self::outgoing::{SealedTable, closure, closure_with_receipt, plain_closure};
 pub use self::table::{HandlerFn, HandlerId};
+pub(crate) use crate::engine::LINE_WORDS;
 
 use self::broadcast::Broadcasts;
 use self::calls::Calls;

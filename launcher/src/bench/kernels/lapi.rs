@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use bellwether_runtime::vocabulary::lapi::{Code, Counter, Lapi, raw};
 use bellwether_runtime::{Error, Result, Settings, World};
@@ -27,6 +27,8 @@ const LONG: usize = 1 << 20;
 const PAGE: usize = 4096;
 /// The index of the header handler.
 const HANDLER: i32 = 1;
+/// The index of the header handler whose completion handler answers.
+const ANSWERED: i32 = 2;
 
 /// Counts what has arrived at this task.
 static ARRIVED: Counter = Counter::new();
@@ -57,6 +59,39 @@ unsafe extern "C-unwind" fn arrive(
     // SAFETY: the data is there, of that length.
     read_ends(unsafe { std::slice::from_raw_parts(info.udata_one_pkt_ptr.cast(), info.msg_len as usize) });
     null_mut()
+}
+
+/// What [`answer`] sends: the data and its length, and the counter of the task that asks.
+static REPLY: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+
+/// As [`arrive`], and lets [`answer`] run inline.
+unsafe extern "C-unwind" fn arrive_answered(
+    handle: *mut raw::Handle,
+    header: *mut c_void,
+    header_len: *mut u32,
+    len: *mut u64,
+    then: *mut Option<raw::CompletionHandler>,
+    parameter: *mut *mut c_void,
+) -> *mut c_void {
+    // SAFETY: all of them are valid, and `len` is the start of such a structure.
+    unsafe {
+        (*len.cast::<raw::ReturnInfo>()).ret_flags = raw::SEND_REPLY;
+        *then = Some(answer);
+        arrive(handle, header, header_len, len, then, parameter)
+    }
+}
+
+/// Answers task 0.
+unsafe extern "C-unwind" fn answer(handle: *mut raw::Handle, _: *mut c_void) {
+    let [data, len, counter] = REPLY.each_ref().map(|word| word.load(Ordering::Relaxed));
+    let handler = HANDLER as usize as *const c_void;
+    // SAFETY: `Mail::new` has set them for as long as messages come; the task that asks has set the handler.
+    let code = unsafe {
+        let counter = counter as *const Counter;
+        raw::amsend(*handle, 0, handler, null(), 0, data as *const c_void, len as u64, counter, null(), null())
+    };
+    // A failure to answer is noticed by the asker, whose wait then names the cause.
+    debug_assert_eq!(code, 0);
 }
 
 /// A task, and memory that the limits use.
@@ -186,8 +221,10 @@ pub fn run(task: Task, tell: impl FnOnce(usize, &[Measured]) -> anyhow::Result<(
     let lapi = Lapi::start(builder)?;
     let rank = lapi.rank();
     settle(&task, rank, lapi.size())?;
-    // SAFETY: the function may be called for every message.
-    checked(unsafe { raw::addr_set(lapi.handle(), arrive as *const () as usize, HANDLER) })?;
+    for (index, handler) in [(HANDLER, arrive as *const ()), (ANSWERED, arrive_answered as *const ())] {
+        // SAFETY: the function may be called for every message.
+        checked(unsafe { raw::addr_set(lapi.handle(), handler as usize, index) })?;
+    }
     let turns = Turns::new(Tasks { lapi, passed: Cell::new(0) }, task, mapped);
     let kernel = match turns.task.kind {
         Kind::LapiRate => stream,
@@ -215,11 +252,16 @@ impl Mail {
         let mut place = vec![0; size].into_boxed_slice();
         PLACE.store(place.as_mut_ptr().cast(), Ordering::Relaxed);
         let counters = tasks.exchange(ARRIVED.address() as u64)?;
-        Ok(Mail { handle: tasks.handle(), payload: vec![7; size], counters, _place: place })
+        let mail = Mail { handle: tasks.handle(), payload: vec![7; size], counters, _place: place };
+        let reply = [mail.payload.as_ptr() as usize, size, mail.counters[0] as usize];
+        REPLY.iter().zip(reply).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
+        // Nobody is asked before it can answer.
+        tasks.meet()?;
+        Ok(mail)
     }
 
     #[inline]
-    fn send(&self, to: usize) -> Result<()> {
+    fn send(&self, to: usize, handler: i32) -> Result<()> {
         let (data, len) = (self.payload.as_ptr().cast(), self.payload.len() as u64);
         let counter = self.counters[to] as usize as *const Counter;
         // SAFETY: the payload is not changed, the counter is a static of the target, and the target has set the handler.
@@ -227,7 +269,7 @@ impl Mail {
             raw::amsend(
                 self.handle,
                 to as u32,
-                HANDLER as usize as *const c_void,
+                handler as usize as *const c_void,
                 null(),
                 0,
                 data,
@@ -246,19 +288,25 @@ impl Mail {
     }
 }
 
-/// One way of a ping-pong of active messages, each of which moves the target counter that the other task waits for; in polling and in
-/// interrupt mode. Beside the limit of `am`.
+/// One way of a ping-pong of active messages. Beside the limit of `am`.
+///
+/// | figure | rank 1 | mode |
+/// | --- | --- | --- |
+/// | `lapi-am` | an inline completion handler answers, as the handler of `am` does | polling |
+/// | `lapi-am-interrupts` | the same | interrupt |
+/// | `lapi-am-counters` | waits for the target counter of the message, and sends one | polling |
 fn ping_pong(turns: &Turns<Tasks>, size: usize) -> Result<Vec<Measured>> {
     let mut figures = Vec::new();
-    for (name, interrupts) in [("", 0), ("lapi-am-interrupts", 1)] {
+    for (name, interrupts, answers) in [("", 0, true), ("lapi-am-interrupts", 1, true), ("lapi-am-counters", 0, false)]
+    {
         checked(raw::senv(turns.world.handle(), raw::query::INTERRUPT_SET, interrupts))?;
-        let measured = turns.in_places(|| ping_pong_here(turns, size))?;
+        let measured = turns.in_places(|| ping_pong_here(turns, size, answers))?;
         figures.push(Measured { name: name.into(), ..measured });
     }
     Ok(figures)
 }
 
-fn ping_pong_here(turns: &Turns<Tasks>, size: usize) -> Result<Measured> {
+fn ping_pong_here(turns: &Turns<Tasks>, size: usize, answers: bool) -> Result<Measured> {
     let own = turns.world.lapi.rank();
     let mail = Mail::new(&turns.world, size)?;
     let bare = match turns.mapped {
@@ -266,19 +314,24 @@ fn ping_pong_here(turns: &Turns<Tasks>, size: usize) -> Result<Measured> {
         false => None,
     };
     let mut bare_round = 0;
+    let handler = if answers { ANSWERED } else { HANDLER };
     let ours = |n| match own {
         0 => (0..n).try_for_each(|_| {
-            mail.send(1)?;
+            mail.send(1, handler)?;
             mail.wait(1)
         }),
+        1 if answers => mail.wait(n),
         1 => (0..n).try_for_each(|_| {
             mail.wait(1)?;
-            mail.send(0)
+            mail.send(0, HANDLER)
         }),
         _ => Ok(()),
     };
     let limit = |n| bare.as_ref().map_or(Ok(()), |bare| bare.there_and_back(own, n, &mut bare_round));
-    Ok(one_way(turns.latency(turns.operations(2000, 8 << 20, size), size, ours, limit)?))
+    let measured = turns.latency(turns.operations(2000, 8 << 20, size), size, ours, limit)?;
+    // What the answers use goes now.
+    turns.world.meet()?;
+    Ok(one_way(measured))
 }
 
 /// A stream of active messages, whose target counter tells when all have come, beside the limit of `am-rate`.
@@ -294,12 +347,12 @@ fn stream(turns: &Turns<Tasks>, size: usize) -> Result<Vec<Measured>> {
         turns.operations(50_000, 16 << 20, size),
         |n| match own {
             0 => {
-                (0..n).try_for_each(|_| mail.send(1))?;
+                (0..n).try_for_each(|_| mail.send(1, HANDLER))?;
                 mail.wait(1)
             }
             1 => {
                 mail.wait(n)?;
-                mail.send(0)
+                mail.send(0, HANDLER)
             }
             _ => Ok(()),
         },

@@ -12,8 +12,8 @@ use super::port::{self, Entered};
 use super::raw::MAX_MSG_SZ;
 use super::types::Handle;
 use super::{Counter, codes, kind, own};
-use crate::message::{Offer, id};
-use crate::transport::shm::SHORT_MAX;
+
+use crate::message::{LINE_WORDS, Offer, id};
 
 /// Data of up to this many bytes travels with its header. As for other large messages: below this a copy costs less than the round
 /// trip.
@@ -22,7 +22,7 @@ pub(super) const EAGER: usize = 8 << 10;
 /// Words before the user header of a message with its data.
 const HEAD: usize = 3;
 /// Bytes of user header and data with which a message fits in a cache line. There they always take so much.
-pub(super) const LINE: usize = SHORT_MAX - 8 - 8 * HEAD;
+pub(super) const LINE: usize = 8 * (LINE_WORDS - HEAD);
 
 /// What an active message is made of.
 #[derive(Clone, Copy)]
@@ -147,7 +147,13 @@ pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message, kee
 
 #[cold]
 #[inline(never)]
-fn transmit_line(handle: Handle, domain: Entered, to: usize, handler: u64, words: [u64; 6]) -> Result<(), i32> {
+fn transmit_line(
+    handle: Handle,
+    domain: Entered,
+    to: usize,
+    handler: u64,
+    words: [u64; LINE_WORDS],
+) -> Result<(), i32> {
     let payload = words.map(u64::to_ne_bytes);
     transmit(handle, domain, to, (id::LAPI, handler), payload.as_flattened(), |_| {})
 }
