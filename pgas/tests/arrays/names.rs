@@ -21,11 +21,12 @@ struct Things<'w> {
     table: Symmetric<u64>,
     push: Push<'w, u64>,
     plan: GatherPlan<u64>,
-    all: Team,
+    /// Made for the call that needs it: others make their own, and differ there.
+    all: Option<Team>,
 }
 
 impl<'w> Things<'w> {
-    fn new(world: &'w World) -> Result<Things<'w>> {
+    fn new(world: &'w World, name: &str) -> Result<Things<'w>> {
         let line = Layout::block([30], RANKS)?;
         Ok(Things {
             world,
@@ -38,7 +39,7 @@ impl<'w> Things<'w> {
             table: world.alloc(10)?,
             push: Push::new(world, &Options::new(world), drop::<u64>)?,
             plan: GatherPlan::new(world, &Layout::block([30], RANKS)?, &[0, 15, 29])?,
-            all: Team::world(world)?,
+            all: (name == "team_along").then(|| Team::world(world)).transpose()?,
         })
     }
 
@@ -73,7 +74,10 @@ impl<'w> Things<'w> {
             "DistQueue::new" => DistQueue::<u64>::new(world).map(drop),
             "Team::world" => Team::world(world).map(drop),
             "Aggregator::gather" => self.by.gather(&self.table, &Blocks::new(30, RANKS), &[29]).map(drop),
-            "team_along" => Layout::rows([6, 4], RANKS)?.team_along(&self.all, 0).map(drop),
+            "team_along" => {
+                let all = self.all.as_ref().expect("made for it");
+                Layout::rows([6, 4], RANKS)?.team_along(all, 0).map(drop)
+            }
             "Pending::finish" => self.ghosts.start_exchange()?.finish(),
             "GatherPlan::gather" => self.plan.gather(&[0; 10], &mut [0; 3]),
             other => panic!("no call {other}"),
@@ -115,7 +119,7 @@ const CALLS: [&str; 27] = [
 fn told(name: &str, other: fn(Things<'_>) -> Result<()>) -> Vec<(Error, &'static str)> {
     let _guard = watchdog::guard(name, LIMIT);
     let program = |world: &World| {
-        let things = Things::new(world)?;
+        let things = Things::new(world, name)?;
         if world.rank() == 1 { other(things) } else { things.call(name) }
     };
     let mut all = Vec::new();

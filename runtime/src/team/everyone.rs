@@ -227,8 +227,9 @@ impl Barrier {
 
     /// Blocks until all ranks have entered.
     fn wait(&self, engine: &Engine, kind: u8, limit: Option<Duration>) -> Result<()> {
-        let mut seen = 0;
         loop {
+            // Anew after each wait, as the deserter that the one before found.
+            let mut seen = 0;
             let (mut ended, mut deserter) = (Ok(Found::Waits), None);
             let ready = || {
                 ended = self.meeting.go_on(engine);
