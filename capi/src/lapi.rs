@@ -29,6 +29,7 @@ macro_rules! calls {
         /// # Safety
         /// As the function of the runtime that it calls, whose premises `lapi.h` gives to the caller.
         #[inline(always)]
+        #[allow(clippy::too_many_arguments, reason = "LAPI's calls")]
         unsafe fn $inner($($arg: $type),*) -> std::ffi::c_int {
             $crate::lapi::run(|| $body)
         }

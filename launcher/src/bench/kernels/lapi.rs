@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
-use std::sync::Arc;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use bellwether_runtime::vocabulary::lapi::{Code, Counter, Lapi, raw};
@@ -126,7 +126,7 @@ impl Ground for Tasks {
 /// Memory that the first two tasks have mapped: a part of each.
 #[derive(Clone)]
 struct Area {
-    map: Arc<Map>,
+    map: Rc<Map>,
     /// From the start of each part.
     start: usize,
     words: usize,
@@ -204,7 +204,7 @@ impl Tasks {
         assert_ne!(map, libc::MAP_FAILED, "memory for the limit");
         // Open until all have it.
         self.meet()?;
-        Ok(Area { map: Arc::new(Map { start: map.cast(), part }), start, words })
+        Ok(Area { map: Rc::new(Map { start: map.cast(), part }), start, words })
     }
 }
 
@@ -420,7 +420,8 @@ fn bandwidth(turns: &Turns<Tasks>, size: usize) -> Result<Vec<Measured>> {
         }
         Ok(())
     };
-    let ways: [(&str, &dyn Fn(usize) -> Result<()>); 3] = [
+    type Way<'a> = (&'static str, &'a dyn Fn(usize) -> Result<()>);
+    let ways: [Way<'_>; 3] = [
         ("", &|n| put(statics[1], n)),
         ("lapi-bandwidth-am", &send),
         ("lapi-bandwidth-private", &|n| put(privates[1], n)),
