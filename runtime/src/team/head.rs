@@ -136,7 +136,7 @@ impl Head {
 
     /// Digests of the call and those before, of their results, and of the places of these.
     pub(super) fn digests(self) -> [u64; 3] {
-        [mix(mix(self.what(), self.len), self.of), self.results.into(), self.places.into()]
+        [mix(mix(mix(self.what(), self.len), self.of), self.before), self.results.into(), self.places.into()]
     }
 
     pub(super) fn without_history(self) -> Head {
