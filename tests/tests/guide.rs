@@ -202,8 +202,12 @@ fn commands_that_pages_show_are_there() {
     let manifest = fs::read_to_string(root().join("examples/Cargo.toml")).expect("it is there");
     let launcher = fs::read_to_string(root().join("launcher/src/main.rs")).expect("it is there");
     let commands = launcher.split_once("enum Command {").and_then(|(_, rest)| rest.split_once('}')).expect("a list").0;
-    let commands: Vec<String> =
-        commands.lines().filter_map(|line| line.trim().split_once('(')).map(|(name, _)| name.to_lowercase()).collect();
+    // A variant's name, or the one that it is given.
+    let name = |line: &str| match line.trim().split_once("name = \"") {
+        Some((_, named)) => named.split('"').next().map(str::to_owned),
+        None => line.trim().split_once('(').map(|(name, _)| name.to_lowercase()),
+    };
+    let commands: Vec<String> = commands.lines().filter_map(name).collect();
     assert!(commands.len() > 4, "{commands:?}");
     let mut pages = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
     pages.extend(fs::read_dir(root().join("docs/src")).expect("a folder").map(|page| page.expect("a page").path()));

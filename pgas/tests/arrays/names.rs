@@ -176,8 +176,8 @@ fn a_rank_in_another_call_is_told_with_both() {
     for (error, kind) in told("dot", |things| things.world.allreduce_sum(&mut [1.5f32; 4])) {
         let said = error.to_string();
         let both = [
-            "rank 1 has an allreduce of 4 elements of type f32, called at ",
-            "rank 0 has an allreduce of 1 elements of type u64 in `dot`, called at ",
+            "rank 1 has an allreduce of 4 elements of type f32 by Sum, called at ",
+            "rank 0 has an allreduce of 1 elements of type u64 by Sum in `dot`, called at ",
             "names.rs:",
         ];
         assert!(both.iter().all(|side| said.contains(side)), "{kind}: {said}");
