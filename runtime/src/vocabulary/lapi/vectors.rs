@@ -330,7 +330,7 @@ pub(super) unsafe fn get_vectors(
 
 /// `LAPI_Amsendv`: sends an active message to task `tgt`, whose data is that of the places of `org_vec`.
 ///
-/// There `hdr_hdl`, the address of a [`VectorHandler`] or an index, runs once. It gets the lengths of the places, and answers with the places
+/// There `hdr_hdl`, the address of a [`VectorHandler`](super::raw::VectorHandler) or an index, runs once. It gets the lengths of the places, and answers with the places
 /// there, or null, if nothing is to be stored. Where they do not suit the origin's, nothing is stored and no counter moves but the
 /// origin's of a short message; both tasks are told: [`codes::VEC_TYPE_DIFF`], [`codes::VEC_NUM_DIFF`], [`codes::VEC_LEN_DIFF`], or a
 /// code of the target's vector. The completion handler runs on the handler thread. User header and counters are as of
