@@ -71,7 +71,7 @@ impl<G: Ground> Turns<G> {
         (bytes / size.max(1)).min(most).div_ceil(self.task.shorten).max(1)
     }
 
-    /// Puts of a batch: as [`Session::operations`] where memory is mapped, else a run that fills the network's queues.
+    /// Puts of a batch: as [`Turns::operations`] where memory is mapped, else a run that fills the network's queues.
     pub fn stream(&self, most: usize, bytes: usize, size: usize) -> usize {
         if self.mapped { self.operations(most, bytes, size) } else { stream(size, self.task.quick).max(20) }
     }
@@ -162,7 +162,7 @@ impl<G: Ground> Turns<G> {
         Ok(Measured { on_cpu: ours.1, ours: ours.0, limit: limit.0, ..Measured::default() })
     }
 
-    /// As [`Session::alternate`], without a limit.
+    /// As [`Turns::alternate`], without a limit.
     ///
     /// # Errors
     /// Of `ours`, and of the barrier before each batch.
@@ -171,7 +171,7 @@ impl<G: Ground> Turns<G> {
         Ok(Measured { on_cpu: ours.1, ours: ours.0, ..Measured::default() })
     }
 
-    /// As [`Session::alternate`], with something to compare with that is no limit.
+    /// As [`Turns::alternate`], with something to compare with that is no limit.
     ///
     /// # Errors
     /// Of any of the three, and of the barrier before each batch.
