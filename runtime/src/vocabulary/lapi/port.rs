@@ -1,7 +1,7 @@
 //! Ports: what a handle names. A fixed table of them, each with one lock.
 //!
-//! A port holds a [`Domain`]: the world and all that belongs to it, none of which may be used by two threads at a time. Every use
-//! takes the port's lock. The lock's owner may enter again: handlers run inside a poll, which holds the lock, and may call.
+//! A port holds a [`Domain`]: the world and all that belongs to it, none of which may be used by two threads at a time. A thread enters
+//! with the port's lock, or as its favourite. It may enter again: handlers run inside a poll, and may call.
 //!
 //! # Without the lock
 //!
@@ -74,7 +74,8 @@ pub(super) struct Port {
 }
 
 // SAFETY:
-// - `domain` is only touched by the thread that holds `lock`, see `enter` and `put`;
+// - `domain` is only touched by the thread that is in the port: the one that holds `lock` when no seat is `inside`, or the favourite
+//   (see the module);
 // - a domain holds the only handles to its world and to what that is made of (`Domain::new` starts the world itself, from a builder
 //   without handlers, and takes it off the list of worlds of its thread), so no part of it is in use elsewhere;
 // - nothing of a world depends on the thread that uses it, except on a simulated network, where `Domain::on_own_thread` keeps
