@@ -240,6 +240,19 @@ fn peers_that_are_absent_are_said() {
     }
 }
 
+/// The programs for C and C++ make the same calls, and tell a time for each figure that has one.
+#[test]
+fn ours_through_c_stands_beside() {
+    let kinds = ["lapi-am", "lapi-rate", "lapi-bandwidth", "matching"];
+    let done = bench(&[&kinds[..], &["--quick", "--json", "--against", "c"]].concat());
+    assert_eq!(done.code(), 0, "{done:?}");
+    for kind in kinds {
+        let line = format!("\"bench\":\"{kind}\"");
+        let has_peer = |text: &&str| text.contains(&line) && text.contains("\"peer\":\"c\",\"peer_value\":");
+        assert_eq!(done.out.lines().filter(has_peer).count(), 1, "{kind}: {done:?}");
+    }
+}
+
 #[test]
 fn wrong_use_is_told_with_status_2() {
     let file = tempfile::NamedTempFile::new().expect("the folder for temporary files can be written");

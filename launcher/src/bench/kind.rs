@@ -405,6 +405,7 @@ impl Kind {
             Allreduce if small && ranks == 8 => Some(("mpi-rma", 1.0)),
             Allreduce | WorldAllreduce if ranks == 2 => Some(("mpi-rma", 0.8)),
             Barrier | TeamBarrier if ranks == 2 => Some(("mpi-rma", 0.6)),
+            Matching if ranks == 2 => Some(("mpi-rma", 1.0)),
             Alltoall if small && ranks == 128 => Some(("mpi-rma", 0.7)),
             _ => None,
         };

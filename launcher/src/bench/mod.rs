@@ -104,7 +104,8 @@ pub struct Bench {
     #[arg(long)]
     bars: bool,
 
-    /// Other systems to measure in turn: mpi-rma, oshmem, ucx, perftest. One that is not installed is said, and left out
+    /// Other systems to measure in turn: mpi-rma, oshmem, ucx, perftest; and c, ours through the libraries for C and C++. One
+    /// that is not installed is said, and left out
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', hide_possible_values = true)]
     against: Vec<Peer>,
 
@@ -226,7 +227,8 @@ impl Bench {
         let folder = Folder::new()?;
         let mut doubts = Doubts::before(self.ranks);
         let mut progress = Progress::new(kinds.len() * (1 + self.against.len()) * self.rounds());
-        let mut rivals = peers::prepare(&self.against, self.quick, &folder, |line| progress.say(line));
+        let mut rivals =
+            peers::prepare(&self.against, self.quick, self.transport.setting(), &folder, |line| progress.say(line));
         let mut figures: Vec<Figure> = Vec::new();
         for &kind in &kinds {
             let sizes = self.sizes(kind);

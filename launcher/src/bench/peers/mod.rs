@@ -1,11 +1,13 @@
 //! Other systems, measured in turn with ours. Their programs are built and run here; nothing of them is linked.
 
+mod library;
 mod perftest;
 mod program;
 mod ucx;
 
 use clap::ValueEnum;
 
+use self::library::Library;
 use self::perftest::Perftest;
 use self::program::Program;
 use self::ucx::Ucx;
@@ -25,6 +27,8 @@ pub enum Peer {
     Ucx,
     /// The verbs' own ib_write_lat, ib_write_bw, ib_send_lat and ib_atomic_lat
     Perftest,
+    /// Ours through the libraries for C and C++: lapi-am, lapi-rate, lapi-bandwidth, matching
+    C,
 }
 
 impl Peer {
@@ -35,6 +39,7 @@ impl Peer {
             Peer::Oshmem => "oshmem",
             Peer::Ucx => "ucx",
             Peer::Perftest => "perftest",
+            Peer::C => "c",
         }
     }
 }
@@ -47,6 +52,8 @@ pub enum Ready {
     Ucx(Ucx),
     /// Programs of the peer's own.
     Perftest(Perftest),
+    /// Programs in C and C++ over our own libraries.
+    Library(Library),
 }
 
 impl Ready {
@@ -56,6 +63,7 @@ impl Ready {
             Ready::Program(program) => program.peer(),
             Ready::Ucx(_) => Peer::Ucx,
             Ready::Perftest(_) => Peer::Perftest,
+            Ready::Library(_) => Peer::C,
         }
     }
 
@@ -68,12 +76,19 @@ impl Ready {
             Ready::Program(program) => program.measure(kind, sizes, ranks),
             Ready::Ucx(ucx) => ucx.measure(kind, sizes),
             Ready::Perftest(perftest) => perftest.measure(kind, sizes),
+            Ready::Library(library) => library.measure(kind, sizes, ranks),
         }
     }
 }
 
-/// Makes the peers ready; tells in a line of each that is not here.
-pub fn prepare(peers: &[Peer], quick: bool, folder: &Folder, say: impl Fn(&str)) -> Vec<Ready> {
+/// Makes the peers ready; tells in a line of each that is not here. `transport` is the setting of our own ranks.
+pub fn prepare(
+    peers: &[Peer],
+    quick: bool,
+    transport: &'static str,
+    folder: &Folder,
+    say: impl Fn(&str),
+) -> Vec<Ready> {
     let mut ready: Vec<Ready> = Vec::new();
     for &peer in peers {
         if ready.iter().any(|ready| ready.peer() == peer) {
@@ -82,6 +97,7 @@ pub fn prepare(peers: &[Peer], quick: bool, folder: &Folder, say: impl Fn(&str))
         let made = match peer {
             Peer::Ucx => Ucx::new(quick).map(Ready::Ucx),
             Peer::Perftest => Perftest::new(quick).map(Ready::Perftest),
+            Peer::C => Library::build(quick, transport, folder).map(Ready::Library),
             _ => Program::build(peer, quick, folder).map(Ready::Program),
         };
         match made {

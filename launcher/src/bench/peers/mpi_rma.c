@@ -1,4 +1,4 @@
-/* One-sided MPI: rank 0 works on the window of rank 1, inside one passive epoch. Collectives need no window. */
+/* One-sided MPI: rank 0 works on the window of rank 1, inside one passive epoch. Collectives and matching need no window. */
 #include <mpi.h>
 
 static MPI_Win window;
@@ -50,6 +50,14 @@ static double batch(const char *bench, long n, long size, uint64_t *round) {
     } else if (!strcmp(bench, "alltoall")) {
         for (long i = 0; i < n; i++)
             MPI_Alltoall(private_buffer, size, MPI_BYTE, received, size, MPI_BYTE, MPI_COMM_WORLD);
+    } else if (!strcmp(bench, "matching")) {
+        uint64_t value = 7;
+        for (long i = 0; i < n && rank < 2; i++) {
+            if (rank == 0) MPI_Send(&value, 8, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
+            MPI_Recv(&value, 8, MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            if (rank == 1) MPI_Send(&value, 8, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
+        }
+        return (now_ns() - begin) / n / 2;
     } else if (!strcmp(bench, "alloc")) {
         for (long i = 0; i < n; i++) {
             MPI_Win made;

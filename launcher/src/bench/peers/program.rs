@@ -13,8 +13,9 @@ use crate::bench::figure::Summary;
 use crate::bench::folder::Folder;
 use crate::bench::kind::Kind;
 
-const COMPILING: Duration = Duration::from_secs(60);
-const RUNNING: Duration = Duration::from_secs(180);
+/// Longest that a compiler takes; with the library to build first, too.
+pub(super) const COMPILING: Duration = Duration::from_secs(300);
+pub(super) const RUNNING: Duration = Duration::from_secs(180);
 
 /// The program, compiled.
 pub struct Program {
@@ -70,7 +71,12 @@ impl Program {
     /// If it fails or does not end.
     pub fn measure(&self, kind: Kind, sizes: &[usize], ranks: usize) -> anyhow::Result<Vec<(usize, f64)>> {
         match kind {
-            Kind::Allreduce | Kind::WorldAllreduce | Kind::TeamBarrier | Kind::Alloc | Kind::Alltoall
+            Kind::Allreduce
+            | Kind::WorldAllreduce
+            | Kind::TeamBarrier
+            | Kind::Alloc
+            | Kind::Alltoall
+            | Kind::Matching
                 if self.peer != Peer::Oshmem => {}
             Kind::Startup => return self.startup(ranks),
             Kind::Put | Kind::Get | Kind::PutBell | Kind::Atomic | Kind::Bandwidth | Kind::Barrier => {}
@@ -82,17 +88,7 @@ impl Program {
         let mut command = self.start(ranks);
         command.arg(&self.file).args([kind.name(), &batches.to_string(), &shorten.to_string()]);
         command.args(sizes.iter().map(usize::to_string));
-        let output = run(command, RUNNING)?;
-        // A line a batch: size, and nanoseconds an operation.
-        let lines: Vec<(usize, f64)> = output.lines().filter_map(batch).collect();
-        let value = |&size: &usize| {
-            let times: Vec<f64> = lines.iter().filter(|line| line.0 == size).map(|line| line.1).collect();
-            let time = Summary::of(&times)?.median;
-            Some((size, if kind == Kind::Bandwidth { size as f64 / time } else { time }))
-        };
-        let values: Vec<_> = sizes.iter().filter_map(value).collect();
-        anyhow::ensure!(!values.is_empty(), "its program printed nothing to read");
-        Ok(values)
+        values(kind, sizes, &run(command, RUNNING)?)
     }
 
     fn startup(&self, ranks: usize) -> anyhow::Result<Vec<(usize, f64)>> {
@@ -106,6 +102,23 @@ impl Program {
         }
         Ok(Summary::of(&times).map(|times| (0, times.median)).into_iter().collect())
     }
+}
+
+/// The median of each size, of a program that prints a line a batch: the size, and nanoseconds an operation.
+///
+/// # Errors
+/// If there is none.
+pub(super) fn values(kind: Kind, sizes: &[usize], output: &str) -> anyhow::Result<Vec<(usize, f64)>> {
+    let lines: Vec<(usize, f64)> = output.lines().filter_map(batch).collect();
+    let value = |&size: &usize| {
+        let times: Vec<f64> = lines.iter().filter(|line| line.0 == size).map(|line| line.1).collect();
+        let time = Summary::of(&times)?.median;
+        let is_stream = matches!(kind, Kind::Bandwidth | Kind::LapiBandwidth);
+        Some((size, if is_stream { size as f64 / time } else { time }))
+    };
+    let values: Vec<_> = sizes.iter().filter_map(value).collect();
+    anyhow::ensure!(!values.is_empty(), "its program printed nothing to read");
+    Ok(values)
 }
 
 fn batch(line: &str) -> Option<(usize, f64)> {
