@@ -19,7 +19,7 @@ use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use super::codes;
@@ -98,7 +98,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         }
     }
     #[cfg(not(bellwether_tsan))]
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// A number of this thread that no other living thread has. Not 0.
