@@ -65,11 +65,22 @@ fn membarrier() {
     debug_assert_eq!(done, 0, "registering worked, so this does");
 }
 
-/// Whether [`run_barrier`] may be called. Asks the kernel once.
+/// Whether [`run_barrier`] may be called. Asks the kernel the first time, in each thread that comes before the answer is known.
 pub fn has_barrier() -> bool {
-    static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    // SAFETY: as above.
-    *HAS.get_or_init(|| unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 })
+    const UNKNOWN: u8 = 0;
+    const NO: u8 = 1;
+    const YES: u8 = 2;
+    static HAS: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(UNKNOWN);
+    // Relaxed: the answer is all that is handed over. A process may register more than once.
+    match HAS.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            // SAFETY: as above.
+            let has = unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 };
+            HAS.store(if has { YES } else { NO }, Ordering::Relaxed);
+            has
+        }
+        answer => answer == YES,
+    }
 }
 
 /// Makes every core that runs a thread of this process pass a full barrier; membarrier(2). Where a thread has only a compiler fence
