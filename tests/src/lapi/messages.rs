@@ -46,6 +46,11 @@ pub(super) fn l01(task: &Task) {
         let [target, origin, completion] = [const { Counter::new() }; 3];
         let at_next = counter_at(handle, next, &target);
         let data = pattern(me, 100);
+        // A short message is copied: its origin counter has moved when the call returns, and its completion counter waits for an answer.
+        ok(send(handle, next, TAKE, &header(0, me), &data[..8], [null(), &origin, &completion]), "send");
+        assert_eq!(origin.value(), 1, "the origin counter of a short message");
+        wait(handle, &completion, 1, "completion");
+        wait(handle, &origin, 1, "origin");
         let counters = [at_next, &origin, &completion];
         ok(send(handle, next, TAKE, &header(0, me), &data, counters), "send");
         wait(handle, &completion, 1, "completion");

@@ -18,7 +18,7 @@
 use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
@@ -68,6 +68,8 @@ pub(super) struct Port {
     contenders: AtomicU32,
     /// Of the handle that is valid now, if `domain` is there.
     generation: AtomicU32,
+    /// Whether `domain` is there, for threads that are not in the port.
+    occupied: AtomicBool,
     domain: UnsafeCell<Option<Rc<Domain>>>,
     /// Ends a sleep of the owner.
     waker: Mutex<Option<Waker>>,
@@ -172,6 +174,7 @@ impl Port {
             polls: AtomicU64::new(0),
             contenders: AtomicU32::new(0),
             generation: AtomicU32::new(0),
+            occupied: AtomicBool::new(false),
             domain: UnsafeCell::new(None),
             waker: Mutex::new(None),
         }
@@ -429,11 +432,8 @@ impl Drop for Marked {
 /// Marks a free port.
 fn mark() -> Option<Marked> {
     let mut taken = lock(&TAKEN);
-    let is_free = |slot: usize| {
-        let Ok(_lock) = PORTS[slot].lock.try_lock() else { return false };
-        // SAFETY: this thread has the lock.
-        unsafe { (*PORTS[slot].domain.get()).is_none() }
-    };
+    // Pairs with the Release in `vacate`. A favourite is in the port without its lock, so `domain` itself tells nothing here.
+    let is_free = |slot: usize| !PORTS[slot].occupied.load(Ordering::Acquire);
     let slot = (0..SLOTS).find(|slot| !taken[*slot] && is_free(*slot))?;
     taken[slot] = true;
     Some(Marked(slot))
@@ -461,8 +461,9 @@ pub(super) fn occupy(make: impl FnOnce(u32) -> Result<(Rc<Domain>, Waker), i32>)
     let (domain, waker) = make(handle)?;
     let _lock = port.acquire();
     *lock(&port.waker) = Some(waker);
-    // SAFETY: this thread has the lock.
+    // SAFETY: this thread has the lock, and `acquire` has waited until nobody is inside.
     unsafe { *port.domain.get() = Some(domain) };
+    port.occupied.store(true, Ordering::Relaxed);
     port.generation.store(generation, Ordering::Relaxed);
     Ok(handle)
 }
@@ -479,8 +480,10 @@ pub(super) fn vacate(handle: u32) -> Result<Rc<Domain>, i32> {
     let port = entered.port;
     let domain = entered.domain;
     port.generation.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: this thread has the lock, and no other right to the domain: it is not nested, and `entered` is not used any more.
+    // SAFETY: this thread is in the port, and has no other right to the domain: it is not nested, and `entered` is not used any more.
     let taken = unsafe { (*port.domain.get()).take() };
+    // Pairs with the Acquire in `mark`.
+    port.occupied.store(false, Ordering::Release);
     debug_assert!(taken.as_deref().is_some_and(|taken| std::ptr::eq(taken, domain)));
     *lock(&port.waker) = None;
     drop(entered);
