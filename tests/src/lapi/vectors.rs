@@ -140,6 +140,8 @@ pub(super) fn l46_put_get(task: &Task) {
             wait(handle, &target, 1, "the memory of this task may be changed");
             source.fill(0xFF);
             std::hint::black_box(&source);
+            // The next task puts to it when it has been filled.
+            gfence(handle);
             // Without counters a fence waits.
             let there = sources[next];
             let mut source = from.at(memories[1].address());
