@@ -154,9 +154,10 @@ pub(super) unsafe extern "C-unwind" fn take(
     let mut seen = lock(&state);
     seen.depth -= 1;
     if has(DROP) {
+        let waits = has(GATE) && !seen.gate;
         let drops = seen.drops.entry(header.tag).or_default();
         *drops += 1;
-        if *drops <= 2 {
+        if waits || *drops <= 2 {
             seen.calls.push(call);
             info.ctl_flags = raw::DROP_PKT;
             return std::ptr::null_mut();

@@ -604,6 +604,49 @@ pub(super) fn l49(task: &Task) {
     });
 }
 
+/// Tasks in pairs: one fences a message that the other does not take yet; meanwhile it answers the other's messages, from its handlers.
+pub(super) fn l49_later(task: &Task) {
+    const ASKS: u32 = 50;
+    const OVER: u32 = 51;
+    with(task, |handle, me, n, _| {
+        let partner = me ^ 1;
+        let seen = seen(handle);
+        let count = |tag| lock(&seen).calls.iter().filter(|call| call.header.tag == tag).count();
+        let until = |come: &dyn Fn() -> bool| {
+            while !come() {
+                ok(raw::probe(handle), "probe");
+                std::thread::yield_now();
+            }
+        };
+        for (tag, len) in [(1, 8), (2, 1000), (3, 100_000)] {
+            let data = pattern(me & !1, len);
+            lock(&seen).gate = false;
+            gfence(handle);
+            if partner < n && me < partner {
+                ok(send(handle, partner, TAKE, &header(DROP | GATE, tag), &data, NONE), "send");
+                ok(raw::fence(handle), "fence");
+                ok(send(handle, partner, TAKE, &header(0, OVER as usize), &[], NONE), "the fence is over");
+            } else if partner < n {
+                super::watchdog::at(format!("a message of {len} bytes that is not taken yet"));
+                until(&|| count(tag as u32) != 0);
+                for round in 0..10 {
+                    let before = count(ASKS);
+                    let mode = REPLY | THEN | INLINE;
+                    ok(send(handle, partner, TAKE, &header(mode, ASKS as usize), &[], NONE), "a question");
+                    super::watchdog::at(format!("answer {round}, {len} bytes"));
+                    until(&|| count(ASKS) > before);
+                }
+                assert_eq!(count(OVER), tag - 1, "the fence ended for messages that were sent after it began");
+                lock(&seen).gate = true;
+                super::watchdog::at(format!("the end of the fence, {len} bytes"));
+                until(&|| count(OVER) == tag);
+                assert!(lock(&seen).places[&(tag as u32)][..] == data, "in place");
+            }
+            gfence(handle);
+        }
+    });
+}
+
 pub(super) fn l51(task: &Task) {
     with(task, |handle, me, n, _| {
         for round in 0..20 {

@@ -135,8 +135,15 @@ impl State {
     }
 
     fn check(&self, what: &str, id: u64, bytes: &[u8], len: usize) {
-        if bytes != data(id, len) {
-            let why = format!("{what} of {len} bytes, {} came, number {id:#x}", bytes.len());
+        let wanted = data(id, len);
+        if bytes != wanted {
+            let wrong: Vec<usize> = (0..len.min(bytes.len())).filter(|i| bytes[*i] != wanted[*i]).collect();
+            let (count, first) = (wrong.len(), wrong.first());
+            let came = first.map(|first| &bytes[*first..(*first + 16).min(bytes.len())]);
+            let came_bytes = bytes.len();
+            let why = format!(
+                "{what} of {len} bytes, {came_bytes} came, number {id:#x}: {count} are wrong, from {first:?}: {came:x?}"
+            );
             super::handlers::locked(&self.wrong).push(why);
         }
     }

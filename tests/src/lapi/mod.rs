@@ -90,6 +90,7 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l47_xfer_does_what_direct_calls_do", transfers::l47),
     ("l48_lightweight_messages_have_a_limit", transfers::l48),
     ("l49_a_fence_waits_for_data_and_not_for_handlers", messages::l49),
+    ("l49_later_messages_do_not_stand_in_for_earlier_ones", messages::l49_later),
     ("l49_puts_and_gets_are_done_after_a_fence", one_sided::l49),
     ("l51_gfence_is_a_fence_and_a_barrier", messages::l51),
     ("l52_address_init_gives_all_values_to_all", basics::l52),
@@ -172,6 +173,7 @@ macro_rules! lapi_row_tests {
             l47_xfer_does_what_direct_calls_do
             l48_lightweight_messages_have_a_limit
             l49_a_fence_waits_for_data_and_not_for_handlers
+            l49_later_messages_do_not_stand_in_for_earlier_ones
             l49_puts_and_gets_are_done_after_a_fence
             l51_gfence_is_a_fence_and_a_barrier
             l52_address_init_gives_all_values_to_all

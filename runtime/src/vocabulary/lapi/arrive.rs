@@ -6,9 +6,10 @@ use std::rc::{Rc, Weak};
 
 use super::calls;
 use super::closures::{Announced, CLOSURE};
-use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
+use super::domain::{Domain, Dropped, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::event::Event;
 use super::queue::{Finish, Work};
+use super::traffic::Ticket;
 use super::types::{BURY_MSG, DROP_PKT, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
 use super::vectors::Name;
 use super::{codes, kind, own};
@@ -26,6 +27,8 @@ struct Arrival<'a> {
     header: &'a [u8],
     len: u64,
     data: Data<'a>,
+    /// It came before, and was dropped.
+    ticket: Option<Ticket>,
 }
 
 enum Data<'a> {
@@ -86,7 +89,7 @@ pub(super) fn install(domain: &Rc<Domain>) {
     let weak = Rc::downgrade(domain);
     messages.set_handler(id::LAPI, move |messages, message| {
         let Some(domain) = weak.upgrade() else { return };
-        if domain.deliver_short(messages, message.from, message.data()).is_none() {
+        if domain.deliver_short(messages, message.from, message.data(), None).is_none() {
             domain.bad(message.from);
         }
     });
@@ -99,11 +102,12 @@ pub(super) fn install(domain: &Rc<Domain>) {
     });
 }
 
-/// Counts a message whose header handler panics as arrived, so that no fence waits for it, and lets its origin have its data back.
+/// Ends a message whose header handler panics, so that no fence waits for it, and lets its origin have its data back.
 struct Unwound<'a> {
     domain: &'a Domain,
     from: usize,
     number: Option<u64>,
+    ticket: Option<Ticket>,
 }
 
 impl Drop for Unwound<'_> {
@@ -112,7 +116,7 @@ impl Drop for Unwound<'_> {
         if let Some(number) = self.number {
             self.domain.tell(self.from, kind::FETCHED, &[number]);
         }
-        self.domain.count_arrived(self.from);
+        self.domain.arrived(self.from, self.ticket);
     }
 }
 
@@ -124,47 +128,53 @@ impl Domain {
     }
 
     #[inline(always)]
-    fn deliver_short(&self, messages: &Messages, from: usize, bytes: &[u8]) -> Option<()> {
+    fn deliver_short(&self, messages: &Messages, from: usize, bytes: &[u8], ticket: Option<Ticket>) -> Option<()> {
         let ([handler, target, completion, lengths], rest) = words::<4>(bytes)?;
         let (header, rest) = rest.split_at_checked(lengths as usize & 0xFFFF)?;
         // What fits in a line takes all of it.
         let data = rest.get(..(lengths >> 16) as usize)?;
-        let arrival =
-            Arrival { from, handler, target, completion, header, len: data.len() as u64, data: Data::Here(data) };
-        if !self.deliver(messages, arrival)? {
-            self.dropped.borrow_mut().push_back((from, false, bytes.into()));
-            self.keep_going();
+        let (len, data) = (data.len() as u64, Data::Here(data));
+        if !self.deliver(messages, Arrival { from, handler, target, completion, header, len, data, ticket })? {
+            self.drop_message(from, false, bytes, ticket);
         }
         Some(())
     }
 
-    fn deliver_announced(&self, messages: &Messages, from: usize, bytes: &[u8]) -> Option<()> {
+    fn deliver_announced(&self, messages: &Messages, from: usize, bytes: &[u8], ticket: Option<Ticket>) -> Option<()> {
         let ([_, handler, target, completion, len, number], rest) = words::<6>(bytes)?;
         let (offered, header) = Offered::decode(rest)?;
-        let arrival = Arrival { from, handler, target, completion, header, len, data: Data::Offered(number, offered) };
-        if !self.deliver(messages, arrival)? {
-            self.dropped.borrow_mut().push_back((from, true, bytes.into()));
-            self.keep_going();
+        let data = Data::Offered(number, offered);
+        if !self.deliver(messages, Arrival { from, handler, target, completion, header, len, data, ticket })? {
+            self.drop_message(from, true, bytes, ticket);
         }
         Some(())
+    }
+
+    /// Keeps a message that its header handler dropped until it comes again.
+    #[cold]
+    fn drop_message(&self, from: usize, is_announced: bool, bytes: &[u8], ticket: Option<Ticket>) {
+        let ticket = ticket.unwrap_or_else(|| self.traffic.begin(from));
+        self.dropped.borrow_mut().push_back(Dropped { from, is_announced, bytes: bytes.into(), ticket });
+        self.keep_going();
     }
 
     /// Runs the header handler. `Some(false)`: it dropped the message, which comes again. `None`: no task of ours sent this.
     #[inline(always)]
     fn deliver(&self, messages: &Messages, arrival: Arrival<'_>) -> Option<bool> {
-        let Arrival { from, handler, target, completion, header, len, data } = arrival;
+        let Arrival { from, handler, target, completion, header, len, data, ticket } = arrival;
         let mut place = [MaybeUninit::<u64>::uninit(); MAX_UHDR_SZ / 8];
         if header.len() > MAX_UHDR_SZ {
             return None;
         }
         let number = if let Data::Offered(number, _) = &data { Some(*number) } else { None };
         if handler >= own::FIRST {
-            return self.deliver_own(messages, Arrival { from, handler, target, completion, header, len, data });
+            return self
+                .deliver_own(messages, Arrival { from, handler, target, completion, header, len, data, ticket });
         }
         let address =
             if handler < LOC_ADDRTBL_SZ as u64 { self.table[handler as usize].get() } else { handler as usize };
         if address == 0 {
-            self.refuse(from, number);
+            self.refuse(from, number, ticket);
             return Some(true);
         }
         if !header.is_empty() {
@@ -188,7 +198,7 @@ impl Domain {
         };
         let (mut handle, mut header_len) = (self.handle, header.len() as u32);
         let (mut then, mut parameter) = (None, std::ptr::null_mut());
-        let unwound = Unwound { domain: self, from, number };
+        let unwound = Unwound { domain: self, from, number, ticket };
         let start: *mut u8 = {
             let _running = self.runs(Running::Header);
             let name = || format!("header handler {handler:#x}");
@@ -219,7 +229,7 @@ impl Domain {
         // The header handler may shorten what is stored.
         let stored = len.min(info.bytes) as usize;
         let buried = info.ctl_flags & BURY_MSG != 0 || start.is_null() || stored == 0;
-        let finish = Finish { from, target, completion };
+        let finish = Finish { from, target, completion, ticket };
         let work = then.map(|handler| Work { handler, parameter, finish });
         let stored = if buried { 0 } else { stored };
         let running = match info.ret_flags {
@@ -235,10 +245,10 @@ impl Domain {
 
     /// There is no handler at the index of a message.
     #[cold]
-    fn refuse(&self, from: usize, number: Option<u64>) {
+    fn refuse(&self, from: usize, number: Option<u64>, ticket: Option<Ticket>) {
         self.fault(codes::NO_HNDLR_SET, from);
         self.tell(from, kind::REFUSED, &[codes::NO_HNDLR_SET as u64, number.map_or(0, |number| number + 1)]);
-        self.count_arrived(from);
+        self.arrived(from, ticket);
     }
 
     /// Brings data to its place: `len` bytes of it, or none.
@@ -246,7 +256,7 @@ impl Domain {
     /// # Safety
     /// The place has room for so many bytes until the message is done.
     #[inline(always)]
-    unsafe fn store(&self, messages: &Messages, data: Data<'_>, start: *mut u8, len: usize, landed: Landed) {
+    unsafe fn store(&self, messages: &Messages, data: Data<'_>, start: *mut u8, len: usize, mut landed: Landed) {
         let from = landed.finish.from;
         match data {
             Data::Here(data) => {
@@ -267,6 +277,7 @@ impl Domain {
                     self.tell(from, kind::FETCHED, &[number]);
                     self.landed(messages, landed);
                 } else {
+                    landed.finish.ticket.get_or_insert_with(|| self.traffic.begin(from));
                     self.incoming.borrow_mut().push_back(Incoming { fetch, number, landed });
                     self.keep_going();
                 }
@@ -277,8 +288,8 @@ impl Domain {
     /// Delivers a message of a call that has no header handler.
     #[inline(never)]
     fn deliver_own(&self, messages: &Messages, arrival: Arrival<'_>) -> Option<bool> {
-        let Arrival { from, handler, target, completion, header, len, data } = arrival;
-        let finish = Finish { from, target, completion };
+        let Arrival { from, handler, target, completion, header, len, data, ticket } = arrival;
+        let finish = Finish { from, target, completion, ticket };
         match handler {
             own::PUT | own::ANSWER => {
                 let ([start], _) = words::<1>(header)?;
@@ -292,13 +303,11 @@ impl Domain {
             }
             own::GET => {
                 let (request, _) = words::<5>(header)?;
-                self.count_arrived(from);
                 // SAFETY: the caller of `get` guarantees that the memory may be read, and the counter moved.
                 unsafe { self.answer_get(from, request) };
             }
             own::RMW => {
                 let (request, _) = words::<6>(header)?;
-                self.count_arrived(from);
                 // SAFETY: the caller of `rmw` guarantees that the word may be changed.
                 unsafe { self.answer_rmw(from, request) };
             }
@@ -341,7 +350,7 @@ impl Domain {
             }
             return;
         }
-        self.count_arrived(finish.from);
+        self.arrived(finish.from, finish.ticket);
         match role {
             Role::Described(_) => {}
             Role::Part(name, len) => return self.part_landed(name, len, finish),
@@ -381,8 +390,9 @@ impl Domain {
     }
 
     #[inline(always)]
-    pub(super) fn count_arrived(&self, from: usize) {
-        if let Some(number) = self.traffic.count_arrived(from) {
+    pub(super) fn arrived(&self, from: usize, ticket: Option<Ticket>) {
+        let ended = ticket.map(|ticket| self.traffic.end(from, ticket));
+        for number in ended.into_iter().flatten() {
             self.tell(from, kind::FENCED, &[number.into()]);
         }
     }
@@ -400,7 +410,7 @@ impl Domain {
     fn control(&self, messages: &Messages, from: usize, bytes: &[u8]) -> Option<()> {
         let ([kind], rest) = words::<1>(bytes)?;
         match kind {
-            kind::ANNOUNCED => return self.deliver_announced(messages, from, bytes),
+            kind::ANNOUNCED => return self.deliver_announced(messages, from, bytes, None),
             kind::FETCHED => {
                 let ([number], _) = words(rest)?;
                 self.sends_done.set(self.sends_done.get() + 1);
@@ -422,8 +432,8 @@ impl Domain {
             }
             kind::FENCE => {
                 let ([number], _) = words::<1>(rest)?;
-                if let Some(number) = self.traffic.asked(from, number as u32) {
-                    self.tell(from, kind::FENCED, &[number.into()]);
+                if self.traffic.asked(from, number as u32) {
+                    self.tell(from, kind::FENCED, &[number]);
                 }
             }
             kind::FENCED => {
@@ -462,10 +472,11 @@ impl Domain {
         let _running = self.world.engine().interface.begin_handler();
         let dropped = self.dropped.borrow().len();
         for _ in 0..dropped {
-            let Some((from, is_announced, bytes)) = self.dropped.borrow_mut().pop_front() else { break };
+            let Some(message) = self.dropped.borrow_mut().pop_front() else { break };
+            let Dropped { from, is_announced, bytes, ticket } = message;
             let delivered = match is_announced {
-                true => self.deliver_announced(messages, from, &bytes),
-                false => self.deliver_short(messages, from, &bytes),
+                true => self.deliver_announced(messages, from, &bytes, Some(ticket)),
+                false => self.deliver_short(messages, from, &bytes, Some(ticket)),
             };
             delivered.expect("it was well formed the first time");
         }

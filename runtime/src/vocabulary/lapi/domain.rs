@@ -18,7 +18,7 @@ use super::poll::Statuses;
 use super::port::{self, Entered, Waker};
 use super::queue::{self, Queue, Work};
 use super::send::Outgoing;
-use super::traffic::Traffic;
+use super::traffic::{Ticket, Traffic};
 use super::types::Handle;
 use super::vectors::Group;
 use super::{Counter, codes, kind};
@@ -58,8 +58,13 @@ impl Drop for Runs<'_> {
     }
 }
 
-/// A message that its header handler dropped: the sender, whether it was announced, and its bytes.
-pub(super) type Dropped = (usize, bool, Box<[u8]>);
+/// A message that its header handler dropped.
+pub(super) struct Dropped {
+    pub(super) from: usize,
+    pub(super) is_announced: bool,
+    pub(super) bytes: Box<[u8]>,
+    pub(super) ticket: Ticket,
+}
 
 /// What a handle names, used by one thread at a time.
 pub(super) struct Domain {

@@ -116,7 +116,7 @@ impl Domain {
                 messages.run_told(from, name, || unsafe { self.calls.send(handler, &mut handle, own, &mut info) });
             }
             Some(Deferred::Here(handler, parameter)) => {
-                let finish = Finish { from, target: 0, completion: 0 };
+                let finish = Finish { from, target: 0, completion: 0, ticket: None };
                 self.enqueue(Work { handler, parameter, finish });
             }
             Some(Deferred::Last(_, then)) => {

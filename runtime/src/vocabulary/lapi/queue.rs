@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use super::calls::Calls;
+use super::traffic::Ticket;
 use super::types::{CompletionHandler, Handle};
 use super::{codes, port};
 
@@ -19,6 +20,8 @@ pub(super) struct Finish {
     pub(super) target: u64,
     /// Address of a counter of task `from`; 0 is none.
     pub(super) completion: u64,
+    /// Of a message that was not put in its place at once.
+    pub(super) ticket: Option<Ticket>,
 }
 
 /// A completion handler that was not run yet.

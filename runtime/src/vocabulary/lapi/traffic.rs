@@ -1,26 +1,44 @@
-//! Counts of messages for each peer, and what waits for them: fences and barriers.
+//! What fences and barriers wait for.
 //!
-//! Each side counts, modulo 2^32: the origin what it has sent to a task, the target what has arrived from one, data in place. A
-//! fence sends the first number; the target answers when the second has reached it. Completion handlers do not count.
+//! A fence asks each task to which something was sent. The question comes there after all that was sent before it, so the target answers
+//! when none of the messages that had come by then is still on its way to its place. Their number alone would not do: a short message
+//! of another thread may be in place before a long one that was sent before the fence. Completion handlers do not count.
 //!
 //! A barrier is the dissemination barrier of Hensgen, Finkel and Manber in messages, so that handlers and other threads of the task go
 //! on meanwhile.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 
 /// Rounds of a barrier, at most.
 const ROUNDS: usize = 32;
 
-/// The counts of one task: 8 bytes and a bit for each peer.
+/// The number of a message that has come, and is not in its place yet. It is larger than that of every message before.
+pub(super) type Ticket = NonZeroU64;
+
+/// A fence of a peer that waits here.
+struct Question {
+    from: usize,
+    /// The peer's number for it.
+    number: u32,
+    /// Messages from this ticket on came later.
+    end: Ticket,
+}
+
+/// What one task knows: a bit for each peer, and what is under way.
 pub(super) struct Traffic {
-    sent: Box<[Cell<u32>]>,
-    arrived: Box<[Cell<u32>]>,
+    /// Messages that this task has sent, modulo 2^64.
+    sent: Cell<u64>,
     /// Peers to which something was sent since the last fence, one bit each.
     unfenced: Box<[Cell<u64>]>,
     /// Fences of this task that have no answer: the peer, and the number.
     open: RefCell<Vec<(usize, u32)>>,
-    /// Fences of peers that wait here: the peer, and the number that it waits for.
-    waiting: RefCell<Vec<(usize, u32)>>,
+    fences: Cell<u32>,
+    /// Messages that are not in their place yet: the sender, and the ticket.
+    under_way: RefCell<BTreeSet<(usize, Ticket)>>,
+    next: Cell<Ticket>,
+    waiting: RefCell<Vec<Question>>,
     /// Messages of each round of all barriers so far.
     rounds: [Cell<u32>; ROUNDS],
     barriers: Cell<u32>,
@@ -28,12 +46,13 @@ pub(super) struct Traffic {
 
 impl Traffic {
     pub(super) fn new(tasks: usize) -> Traffic {
-        let zeros = || vec![Cell::new(0); tasks].into();
         Traffic {
-            sent: zeros(),
-            arrived: zeros(),
+            sent: Cell::new(0),
             unfenced: vec![Cell::new(0); tasks.div_ceil(64)].into(),
             open: RefCell::default(),
+            fences: Cell::new(0),
+            under_way: RefCell::default(),
+            next: Cell::new(Ticket::MIN),
             waiting: RefCell::default(),
             rounds: [const { Cell::new(0) }; ROUNDS],
             barriers: Cell::new(0),
@@ -42,7 +61,7 @@ impl Traffic {
 
     #[inline(always)]
     pub(super) fn count_sent(&self, to: usize) {
-        self.sent[to].set(self.sent[to].get().wrapping_add(1));
+        self.sent.set(self.sent.get().wrapping_add(1));
         self.note_put(to);
     }
 
@@ -55,51 +74,49 @@ impl Traffic {
 
     /// Messages that this task has sent so far, modulo 2^64.
     pub(super) fn sent(&self) -> u64 {
-        self.sent.iter().fold(0, |sum, sent| sum.wrapping_add(sent.get().into()))
+        self.sent.get()
     }
 
-    /// Counts a message whose data is in place; tells whether a fence of its sender ends now.
-    #[inline(always)]
-    pub(super) fn count_arrived(&self, from: usize) -> Option<u32> {
-        self.arrived[from].set(self.arrived[from].get().wrapping_add(1));
-        self.end_of_fence(from)
+    /// A message of `from` has come, and is not put in its place at once.
+    pub(super) fn begin(&self, from: usize) -> Ticket {
+        let ticket = self.next.get();
+        self.next.set(ticket.checked_add(1).expect("2^64 messages"));
+        self.under_way.borrow_mut().insert((from, ticket));
+        ticket
     }
 
-    /// Takes the question of a peer's fence. The answer, if it can be given now.
-    pub(super) fn asked(&self, from: usize, number: u32) -> Option<u32> {
-        self.waiting.borrow_mut().push((from, number));
-        self.end_of_fence(from)
-    }
-
-    #[inline(always)]
-    fn end_of_fence(&self, from: usize) -> Option<u32> {
-        if self.waiting.borrow().is_empty() { None } else { self.search_fence(from) }
-    }
-
+    /// The message with this ticket is in its place. The numbers of the sender's fences that end now.
     #[cold]
-    fn search_fence(&self, from: usize) -> Option<u32> {
-        let arrived = self.arrived[from].get();
-        let mut waiting = self.waiting.borrow_mut();
-        // Several threads of a peer may fence at a time: the answer with the largest number ends them all.
-        let mut answer: Option<u32> = None;
-        waiting.retain(|(peer, number)| {
-            let ends = *peer == from && !is_behind(arrived, *number);
-            if ends && answer.is_none_or(|answer| is_behind(answer, *number)) {
-                answer = Some(*number);
-            }
-            !ends
-        });
-        answer
+    pub(super) fn end(&self, from: usize, ticket: Ticket) -> Vec<u32> {
+        self.under_way.borrow_mut().remove(&(from, ticket));
+        let ends = |question: &mut Question| question.from == from && !self.holds(from, question.end);
+        self.waiting.borrow_mut().extract_if(.., ends).map(|question| question.number).collect()
     }
 
-    /// Peers to which something was sent since the last fence, each with the number that a fence asks it for.
+    /// Takes the question of a peer's fence; whether it can be answered at once.
+    pub(super) fn asked(&self, from: usize, number: u32) -> bool {
+        let end = self.next.get();
+        let waits = self.holds(from, end);
+        if waits {
+            self.waiting.borrow_mut().push(Question { from, number, end });
+        }
+        !waits
+    }
+
+    /// Whether a message of `from` is under way that came before `end`.
+    fn holds(&self, from: usize, end: Ticket) -> bool {
+        self.under_way.borrow().range((from, Ticket::MIN)..(from, end)).next().is_some()
+    }
+
+    /// Begins a fence: the peers to which something was sent since the last one, each with the number that it is asked with.
     pub(super) fn questions(&self) -> Vec<(usize, u32)> {
+        let number = self.fences.get().wrapping_add(1);
+        self.fences.set(number);
         let mut questions = Vec::new();
         for (place, bits) in self.unfenced.iter().enumerate() {
             let mut left = bits.take();
             while left != 0 {
-                let to = 64 * place + left.trailing_zeros() as usize;
-                questions.push((to, self.sent[to].get()));
+                questions.push((64 * place + left.trailing_zeros() as usize, number));
                 left &= left - 1;
             }
         }
@@ -113,7 +130,7 @@ impl Traffic {
     }
 
     pub(super) fn answered(&self, from: usize, number: u32) {
-        self.open.borrow_mut().retain(|(peer, asked)| *peer != from || is_behind(number, *asked));
+        self.open.borrow_mut().retain(|open| *open != (from, number));
     }
 
     /// Begins a barrier; its number.
@@ -146,25 +163,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fence_ends_when_as_many_have_arrived_also_around_the_end_of_numbers() {
-        for start in [0u32, u32::MAX - 1] {
-            let (origin, target) = (Traffic::new(2), Traffic::new(2));
-            for counts in [&origin.sent, &target.arrived] {
-                counts.iter().for_each(|count| count.set(start));
-            }
-            assert!(origin.questions().is_empty() && origin.is_fenced());
-            (0..3).for_each(|_| origin.count_sent(1));
-            let questions = origin.questions();
-            let [(1, number)] = questions[..] else { panic!("three are under way: {questions:?}") };
-            assert_eq!(target.asked(0, number), None);
-            assert_eq!(target.count_arrived(1), None, "another task's");
-            assert_eq!((target.count_arrived(0), target.count_arrived(0)), (None, None));
-            assert_eq!(target.count_arrived(0), Some(number));
-            origin.answered(1, number.wrapping_sub(1));
-            assert!(!origin.is_fenced(), "the answer to an older one");
-            origin.answered(1, number);
-            assert!(origin.is_fenced() && origin.questions().is_empty());
-            assert_eq!(target.asked(0, number), Some(number), "at once");
-        }
+    fn a_fence_ends_when_what_came_before_it_is_in_place_and_nothing_else_counts() {
+        let (origin, target) = (Traffic::new(2), Traffic::new(2));
+        assert!(origin.questions().is_empty() && origin.is_fenced());
+        origin.count_sent(1);
+        let (first, second, other) = (target.begin(0), target.begin(0), target.begin(1));
+        let questions = origin.questions();
+        let [(1, number)] = questions[..] else { panic!("two are under way: {questions:?}") };
+        assert!(!target.asked(0, number));
+        let later = target.begin(0);
+        assert_eq!(target.end(0, later), [], "it came after the question");
+        assert_eq!(target.end(1, other), [], "another task's");
+        assert_eq!(target.end(0, second), [], "the first is not in place");
+        assert_eq!(target.end(0, first), [number]);
+        origin.answered(1, number.wrapping_sub(1));
+        assert!(!origin.is_fenced(), "the answer to an older one");
+        origin.answered(1, number);
+        assert!(origin.is_fenced() && origin.questions().is_empty());
+        let late = target.begin(1);
+        assert!(target.asked(0, 7), "nothing of this task is under way");
+        assert!(!target.asked(1, 7) && !target.asked(1, 8));
+        assert_eq!(target.end(1, late), [7, 8], "fences of two threads");
     }
 }

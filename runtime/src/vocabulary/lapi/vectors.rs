@@ -413,10 +413,10 @@ pub(super) unsafe fn send_vector(handle: Handle, given: Message, org_vec: *const
     }
 }
 
-/// Counts a vector message whose header handler panics as arrived, and lets its origin have its data back.
+/// Ends a vector message whose header handler panics, and lets its origin have its data back.
 struct Unwound<'a> {
     domain: &'a Domain,
-    from: usize,
+    finish: Finish,
     event: u64,
     /// The origin waits to hear of its data.
     asks: bool,
@@ -426,9 +426,9 @@ impl Drop for Unwound<'_> {
     #[cold]
     fn drop(&mut self) {
         if self.asks {
-            self.domain.tell(self.from, kind::FREED, &[self.event, 0]);
+            self.domain.tell(self.finish.from, kind::FREED, &[self.event, 0]);
         }
-        self.domain.count_arrived(self.from);
+        self.domain.arrived(self.finish.from, self.finish.ticket);
     }
 }
 
@@ -460,12 +460,12 @@ impl Domain {
                         unsafe { std::ptr::copy_nonoverlapping(own.as_ptr(), start as *mut u8, own.len()) };
                     }
                 }
-                self.count_arrived(from);
+                self.arrived(from, finish.ticket);
                 self.part_landed(name, len, finish);
             }
             own::GETV => {
                 let ([number, total], _) = words::<2>(header)?;
-                self.count_arrived(from);
+                self.arrived(from, finish.ticket);
                 let word = |i: usize| {
                     bytes.chunks_exact(24).map(move |piece| words::<3>(piece).map_or(0, |(piece, _)| piece[i]))
                 };
@@ -546,7 +546,7 @@ impl Domain {
 
     /// The data of a vector message is in its places.
     fn vector_landed(&self, Arrived { work, finish }: Arrived) {
-        self.count_arrived(finish.from);
+        self.arrived(finish.from, finish.ticket);
         self.receives_done.set(self.receives_done.get() + 1);
         match work {
             None => self.finish(finish),
@@ -579,7 +579,7 @@ impl Domain {
         let refuse = |code: i32| {
             self.fault(code, from);
             self.tell(from, kind::REFUSED, &[code as u64, 0]);
-            drop(Unwound { domain: self, from, event, asks: !is_short });
+            drop(Unwound { domain: self, finish, event, asks: !is_short });
             Some(())
         };
         let address =
@@ -593,7 +593,7 @@ impl Domain {
         unsafe { std::ptr::copy_nonoverlapping(uhdr.as_ptr(), place.as_mut_ptr().cast(), uhdr.len()) };
         let (mut handle, mut header_len, mut shown) = (self.handle, uhdr.len() as u32, lengths.clone());
         let (mut then, mut parameter) = (None, std::ptr::null_mut());
-        let unwound = Unwound { domain: self, from, event, asks: !is_short };
+        let unwound = Unwound { domain: self, finish, event, asks: !is_short };
         let vector: *mut Vector = {
             let _running = self.runs(Running::Header);
             let name = || format!("vector header handler {handler:#x}");
@@ -610,7 +610,7 @@ impl Domain {
             messages.run_told(from, name, || unsafe { self.calls.vector(address, with) })
         };
         std::mem::forget(unwound);
-        let arrived = Arrived { work: then.map(|handler| Work { handler, parameter, finish }), finish };
+        let mut arrived = Arrived { work: then.map(|handler| Work { handler, parameter, finish }), finish };
         if vector.is_null() || total == 0 {
             if !is_short {
                 self.tell(from, kind::FREED, &[event, 1]);
@@ -635,6 +635,7 @@ impl Domain {
             self.vector_landed(arrived);
             return Some(());
         }
+        arrived.finish.ticket.get_or_insert_with(|| self.traffic.begin(from));
         let name = self.own_group(from, total, pieces, Then::Message(arrived, event));
         self.ask_more(from, name);
         Some(())
