@@ -9,7 +9,21 @@ use bellwether_runtime::vocabulary::lapi::raw::{self, Handle, Vector};
 use super::calls;
 use super::life::told;
 
-calls! {
+/// Defines calls that are functions of [`raw`] with the same arguments.
+macro_rules! transfers {
+    ($($function:ident = $name:ident, $profiled:ident (
+        $handle:ident: Handle, $($arg:ident: $type:ty),* $(,)?
+    );)+) => {
+        calls! {$(
+            $function = $name, $profiled($handle: Handle, $($arg: $type),*) {
+                // SAFETY: the caller's guarantees are the same; the types of `lapi.h` are laid out as those of `raw`.
+                told($handle, unsafe { raw::$function($handle, $($arg),*) })
+            }
+        )+}
+    };
+}
+
+transfers! {
     amsend = LAPI_Amsend, PLAPI_Amsend(
         handle: Handle,
         tgt: c_uint,
@@ -21,12 +35,7 @@ calls! {
         tgt_cntr: *mut Counter,
         org_cntr: *mut Counter,
         cmpl_cntr: *mut Counter,
-    ) {
-        // SAFETY: the caller's guarantees are the same; a `lapi_cntr_t` is a counter.
-        told(handle, unsafe {
-            raw::amsend(handle, tgt, hdr_hdl, uhdr, uhdr_len, udata, udata_len, tgt_cntr, org_cntr, cmpl_cntr)
-        })
-    }
+    );
 
     put = LAPI_Put, PLAPI_Put(
         handle: Handle,
@@ -37,10 +46,7 @@ calls! {
         tgt_cntr: *mut Counter,
         org_cntr: *mut Counter,
         cmpl_cntr: *mut Counter,
-    ) {
-        // SAFETY: the caller's guarantees are the same; a `lapi_cntr_t` is a counter.
-        told(handle, unsafe { raw::put(handle, tgt, len, tgt_addr, org_addr, tgt_cntr, org_cntr, cmpl_cntr) })
-    }
+    );
 
     get = LAPI_Get, PLAPI_Get(
         handle: Handle,
@@ -50,10 +56,7 @@ calls! {
         org_addr: *mut c_void,
         tgt_cntr: *mut Counter,
         org_cntr: *mut Counter,
-    ) {
-        // SAFETY: the caller's guarantees are the same; a `lapi_cntr_t` is a counter.
-        told(handle, unsafe { raw::get(handle, tgt, len, tgt_addr, org_addr, tgt_cntr, org_cntr) })
-    }
+    );
 
     amsendv = LAPI_Amsendv, PLAPI_Amsendv(
         handle: Handle,
@@ -65,12 +68,7 @@ calls! {
         tgt_cntr: *mut Counter,
         org_cntr: *mut Counter,
         cmpl_cntr: *mut Counter,
-    ) {
-        // SAFETY: the caller's guarantees are the same; a `lapi_cntr_t` is a counter, a `lapi_vec_t` a vector.
-        told(handle, unsafe {
-            raw::amsendv(handle, tgt, hdr_hdl, uhdr, uhdr_len, org_vec, tgt_cntr, org_cntr, cmpl_cntr)
-        })
-    }
+    );
 
     putv = LAPI_Putv, PLAPI_Putv(
         handle: Handle,
@@ -80,10 +78,7 @@ calls! {
         tgt_cntr: *mut Counter,
         org_cntr: *mut Counter,
         cmpl_cntr: *mut Counter,
-    ) {
-        // SAFETY: the caller's guarantees are the same; a `lapi_cntr_t` is a counter, a `lapi_vec_t` a vector.
-        told(handle, unsafe { raw::putv(handle, tgt, tgt_vec, org_vec, tgt_cntr, org_cntr, cmpl_cntr) })
-    }
+    );
 
     getv = LAPI_Getv, PLAPI_Getv(
         handle: Handle,
@@ -92,15 +87,9 @@ calls! {
         org_vec: *mut Vector,
         tgt_cntr: *mut Counter,
         org_cntr: *mut Counter,
-    ) {
-        // SAFETY: the caller's guarantees are the same; a `lapi_cntr_t` is a counter, a `lapi_vec_t` a vector.
-        told(handle, unsafe { raw::getv(handle, tgt, tgt_vec, org_vec, tgt_cntr, org_cntr) })
-    }
+    );
 
-    xfer = LAPI_Xfer, PLAPI_Xfer(handle: Handle, what: *mut Xfer) {
-        // SAFETY: the caller's guarantees are the same; a `lapi_xfer_t` is such a union.
-        told(handle, unsafe { raw::xfer(handle, what) })
-    }
+    xfer = LAPI_Xfer, PLAPI_Xfer(handle: Handle, what: *mut Xfer);
 
     rmw = LAPI_Rmw, PLAPI_Rmw(
         handle: Handle,
@@ -110,10 +99,7 @@ calls! {
         in_val: *mut c_int,
         prev_tgt_val: *mut c_int,
         org_cntr: *mut Counter,
-    ) {
-        // SAFETY: the caller's guarantees are the same; a `lapi_cntr_t` is a counter.
-        told(handle, unsafe { raw::rmw(handle, op, tgt, tgt_var, in_val, prev_tgt_val, org_cntr) })
-    }
+    );
 
     rmw64 = LAPI_Rmw64, PLAPI_Rmw64(
         handle: Handle,
@@ -123,8 +109,5 @@ calls! {
         in_val: *mut i64,
         prev_tgt_val: *mut i64,
         org_cntr: *mut Counter,
-    ) {
-        // SAFETY: the caller's guarantees are the same; a `lapi_cntr_t` is a counter.
-        told(handle, unsafe { raw::rmw64(handle, op, tgt, tgt_var, in_val, prev_tgt_val, org_cntr) })
-    }
+    );
 }

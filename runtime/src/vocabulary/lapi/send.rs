@@ -103,12 +103,12 @@ fn check_reply(domain: &Domain, to: u32) -> Result<(), i32> {
     }
 }
 
-/// Sends an active message.
+/// Enters the port to send a message with a header handler.
 ///
-/// # Safety
-/// As [`amsend`](super::raw::amsend).
+/// # Errors
+/// What is wrong with the message; as [`check_may_send`].
 #[inline(always)]
-pub(super) unsafe fn amsend(handle: Handle, message: Message) -> Result<(), i32> {
+pub(super) fn enter_to_send(handle: Handle, message: &Message) -> Result<Entered, i32> {
     let domain = port::enter(handle)?;
     check_may_send(&domain, message.to)?;
     message.check(&domain)?;
@@ -116,6 +116,16 @@ pub(super) unsafe fn amsend(handle: Handle, message: Message) -> Result<(), i32>
     if message.handler as u64 >= own::FIRST {
         return Err(codes::HDR_HNDLR_NULL);
     }
+    Ok(domain)
+}
+
+/// Sends an active message.
+///
+/// # Safety
+/// As [`amsend`](super::raw::amsend).
+#[inline(always)]
+pub(super) unsafe fn amsend(handle: Handle, message: Message) -> Result<(), i32> {
+    let domain = enter_to_send(handle, &message)?;
     // SAFETY: the caller's guarantees are the same.
     unsafe { send(handle, domain, message, None) }
 }

@@ -18,7 +18,7 @@ use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::event::{Deferred, Event, happen_at_once};
 use super::one_sided::{self, Transfer, ask};
 use super::queue::{Finish, Work};
-use super::send::{EAGER, Message, check_may_send, send};
+use super::send::{EAGER, Message, check_may_send, enter_to_send, send};
 use super::shape::{ORIGIN, Piece, Pieces, Shape, TARGET};
 use super::types::{Handle, Vector};
 use super::{Counter, codes, kind, own, port};
@@ -372,12 +372,7 @@ pub unsafe fn amsendv(
 /// # Safety
 /// As [`amsendv`].
 pub(super) unsafe fn send_vector(handle: Handle, given: Message, org_vec: *const Vector) -> Result<(), i32> {
-    let domain = port::enter(handle)?;
-    check_may_send(&domain, given.to)?;
-    given.check(&domain)?;
-    if given.handler as u64 >= own::FIRST {
-        return Err(codes::HDR_HNDLR_NULL);
-    }
+    let domain = enter_to_send(handle, &given)?;
     // SAFETY: the caller guarantees that it is null or valid.
     let shape = unsafe { Shape::read(org_vec, &ORIGIN) }?;
     let (uhdr, uhdr_len) = (given.header.0, given.header.1 as usize);

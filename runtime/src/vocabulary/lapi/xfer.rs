@@ -7,7 +7,7 @@ use super::domain::LOC_ADDRTBL_SZ;
 use super::event::{Deferred, Event};
 use super::one_sided::{self, Change, Transfer};
 use super::send::{self, Message};
-use super::types::Handle;
+use super::types::{Handle, SendHandler};
 use super::{Counter, codes, port, vectors};
 
 /// Most bytes of a lightweight active message, user header and data together.
@@ -314,7 +314,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
             let put = unsafe { what.cast::<transfer::Put>().read() };
             let moved =
                 Transfer { to: put.tgt, len: put.len, target: put.tgt_addr as usize, origin: put.org_addr as usize };
-            let function = put.shdlr.map(|handler| Deferred::Send(handler, put.sinfo, put.tgt as usize));
+            let function = sent(put.shdlr, put.sinfo, put.tgt);
             with_event(handle, function, put.org_cntr, |event| {
                 // SAFETY: as above.
                 unsafe { one_sided::put(handle, moved, put.tgt_cntr as usize, event, put.cmpl_cntr) }
@@ -323,7 +323,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
         transfer::AM => {
             // SAFETY: as above.
             let am = unsafe { what.cast::<transfer::Am>().read() };
-            let function = am.shdlr.map(|handler| Deferred::Send(handler, am.sinfo, am.tgt as usize));
+            let function = sent(am.shdlr, am.sinfo, am.tgt);
             with_event(handle, function, am.org_cntr, |origin| {
                 let message =
                     Message { origin, completion: am.cmpl_cntr, target: am.tgt_cntr as usize, ..message(&am) };
@@ -348,7 +348,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
         transfer::RMW => {
             // SAFETY: as above.
             let rmw = unsafe { what.cast::<transfer::Rmw>().read() };
-            let function = rmw.shdlr.map(|handler| Deferred::Send(handler, rmw.sinfo, rmw.tgt as usize));
+            let function = sent(rmw.shdlr, rmw.sinfo, rmw.tgt);
             with_event(handle, function, rmw.org_cntr, |origin| {
                 let size = if matches!(rmw.size, 32 | 64) { rmw.size as usize / 8 } else { 0 };
                 let (variable, result) = (rmw.tgt_var as usize, rmw.prev_tgt_val as usize);
@@ -371,7 +371,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
             // SAFETY: as above.
             let put = unsafe { what.cast::<transfer::Putv>().read() };
             let both = [put.org_vec.cast_const(), put.tgt_vec.cast_const().cast()];
-            let function = put.shdlr.map(|handler| Deferred::Send(handler, put.sinfo, put.tgt as usize));
+            let function = sent(put.shdlr, put.sinfo, put.tgt);
             with_event(handle, function, put.org_cntr, |event| {
                 // SAFETY: as above.
                 unsafe { vectors::put_vectors(handle, put.tgt, both, put.tgt_cntr as u64, event, put.cmpl_cntr) }
@@ -380,7 +380,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
         transfer::AMV => {
             // SAFETY: as above.
             let am = unsafe { what.cast::<transfer::Amv>().read() };
-            let function = am.shdlr.map(|handler| Deferred::Send(handler, am.sinfo, am.tgt as usize));
+            let function = sent(am.shdlr, am.sinfo, am.tgt);
             with_event(handle, function, am.org_cntr, |origin| {
                 let message = Message {
                     to: am.tgt,
@@ -397,6 +397,11 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
         }
         _ => Err(codes::XFER_CMD),
     }
+}
+
+/// What runs when the source of a transfer to task `to` may be changed.
+fn sent(handler: Option<SendHandler>, parameter: *mut c_void, to: u32) -> Option<Deferred> {
+    handler.map(|handler| Deferred::Send(handler, parameter, to as usize))
 }
 
 /// A message without counters and functions.
