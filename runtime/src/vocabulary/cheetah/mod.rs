@@ -186,10 +186,12 @@ impl Controller {
         self.0.as_ref().is_some_and(|inner| inner.world.borrow().is_some())
     }
 
+    #[inline]
     fn inner(&self, operation: &'static str) -> Result<&Rc<Inner>> {
         self.0.as_ref().ok_or_else(|| unusable(operation))
     }
 
+    #[inline]
     fn world(&self, operation: &'static str) -> Result<Rc<World>> {
         self.inner(operation)?.world.borrow().clone().ok_or_else(|| unusable(operation))
     }
@@ -422,6 +424,7 @@ impl Controller {
     ///
     /// # Errors
     /// As [`World::poll`].
+    #[inline]
     pub fn poll(&self) -> Result<usize> {
         self.world("poll")?.poll()
     }
@@ -493,6 +496,7 @@ impl std::fmt::Debug for Controller {
     }
 }
 
+#[cold]
 fn unusable(operation: &'static str) -> Error {
     Error::InvalidArgument {
         operation,

@@ -69,6 +69,7 @@ impl Drop for Incoming {
 
 impl Large {
     /// Whether a value of so many bytes is offered, and not sent.
+    #[inline]
     pub(super) fn is_large(world: &World, len: usize) -> bool {
         // A small one moves with its `Value`.
         len > EAGER || len > INLINE && len + 64 > world.engine().largest_message()

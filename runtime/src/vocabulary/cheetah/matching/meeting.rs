@@ -5,7 +5,8 @@
 //! functions are in the queue already. Whoever runs a function then runs the queue; what is left, the next poll runs.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::hash_map::{Entry, HashMap};
+use std::collections::{HashSet, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::rc::{Rc, Weak};
 
@@ -27,6 +28,7 @@ pub(super) struct Key {
 }
 
 impl Key {
+    #[inline]
     pub(super) fn new(object: u32, from: usize, tag: i32) -> Key {
         Key { heading: heading(object, tag), from: from as u32 }
     }
@@ -41,6 +43,7 @@ impl Key {
 }
 
 /// The header of messages: handler object and tag.
+#[inline]
 pub(super) fn heading(object: u32, tag: i32) -> u64 {
     u64::from(object) << 32 | u64::from(tag as u32)
 }
@@ -64,12 +67,15 @@ struct Queues {
     /// Objects whose messages are dropped.
     closed: HashSet<u32>,
     meetings: HashMap<Key, Meeting, BuildHasherDefault<Mixer>>,
-    /// Meetings that nothing waits in: tags come and go, and their room is used again.
+    /// How many of them nothing waits in: they stay for a while, since the same key mostly comes again soon.
+    idle: usize,
+    /// Meetings that were taken out: tags come and go, and their room is used again.
     spare: Vec<Meeting>,
     ready: VecDeque<Ready>,
 }
 
-/// Most spare meetings, and most entries that each has room for. Chosen: enough for exchanges with all neighbours in three dimensions.
+/// Most spare meetings, most idle ones while there are few others, and most entries that a spare one has room for. Chosen: enough for
+/// exchanges with all neighbours in three dimensions.
 const SPARE: usize = 32;
 const SPARE_ROOM: usize = 64;
 
@@ -78,6 +84,12 @@ const SPARE_ROOM: usize = 64;
 struct Meeting {
     messages: VecDeque<Message>,
     requests: VecDeque<Request>,
+}
+
+impl Meeting {
+    fn is_idle(&self) -> bool {
+        self.messages.is_empty() && self.requests.is_empty()
+    }
 }
 
 /// What was sent.
@@ -152,13 +164,16 @@ pub(in super::super) fn install(world: &Rc<World>, inner: &Rc<Inner>) {
 
 impl Queues {
     /// The first message, if it is here and no request is before.
+    #[inline]
     fn take_message(&mut self, key: Key) -> Option<Value> {
         let meeting = self.meetings.get_mut(&key)?;
         if !meeting.requests.is_empty() || !matches!(meeting.messages.front(), Some(Message::Here(_))) {
             return None;
         }
         let first = meeting.messages.pop_front();
-        self.tidy(key);
+        if meeting.messages.is_empty() {
+            self.count_idle();
+        }
         match first {
             Some(Message::Here(value)) => Some(value),
             _ => None,
@@ -166,29 +181,50 @@ impl Queues {
     }
 
     /// The first request, if no message is before.
+    #[inline]
     fn take_request(&mut self, key: Key) -> Option<Request> {
         let meeting = self.meetings.get_mut(&key)?;
         if !meeting.messages.is_empty() {
             return None;
         }
-        let first = meeting.requests.pop_front();
-        self.tidy(key);
-        first
+        let first = meeting.requests.pop_front()?;
+        if meeting.requests.is_empty() {
+            self.count_idle();
+        }
+        Some(first)
     }
 
+    /// The meeting of a key, in which something is about to wait.
+    #[inline]
     fn meeting(&mut self, key: Key) -> &mut Meeting {
-        self.meetings.entry(key).or_insert_with(|| self.spare.pop().unwrap_or_default())
+        match self.meetings.entry(key) {
+            Entry::Occupied(known) => {
+                let meeting = known.into_mut();
+                self.idle -= usize::from(meeting.is_idle());
+                meeting
+            }
+            Entry::Vacant(place) => place.insert(self.spare.pop().unwrap_or_default()),
+        }
     }
 
-    /// Removes a meeting that nothing waits in: tags are never used up.
-    fn tidy(&mut self, key: Key) {
-        let is_empty = |meeting: &Meeting| meeting.messages.is_empty() && meeting.requests.is_empty();
-        if self.meetings.get(&key).is_some_and(is_empty)
-            && let Some(meeting) = self.meetings.remove(&key)
-            && self.spare.len() < SPARE
-            && meeting.messages.capacity().max(meeting.requests.capacity()) <= SPARE_ROOM
-        {
-            self.spare.push(meeting);
+    /// A meeting has become idle.
+    #[inline]
+    fn count_idle(&mut self) {
+        self.idle += 1;
+        // Half of all: the work of taking them out is shared among those that became idle.
+        if self.idle > SPARE && self.idle > self.meetings.len() / 2 {
+            self.tidy();
+        }
+    }
+
+    /// Takes idle meetings out: tags are never used up.
+    #[cold]
+    fn tidy(&mut self) {
+        self.idle = 0;
+        for (_, meeting) in self.meetings.extract_if(|_, meeting| meeting.is_idle()) {
+            if self.spare.len() < SPARE && meeting.messages.capacity().max(meeting.requests.capacity()) <= SPARE_ROOM {
+                self.spare.push(meeting);
+            }
         }
     }
 }
@@ -202,6 +238,7 @@ impl Matching {
     }
 
     /// Lets polls run no function until the result is dropped.
+    #[inline]
     pub(in super::super) fn hold(&self) -> Held<'_> {
         self.held.set(self.held.get() + 1);
         Held(&self.held)
@@ -222,6 +259,7 @@ impl Matching {
         queues.closed.insert(object);
         let unmet: Vec<Meeting> =
             queues.meetings.extract_if(|key, _| key.object() == object).map(|(_, it)| it).collect();
+        queues.idle -= unmet.iter().filter(|meeting| meeting.is_idle()).count();
         drop(queues);
         // Dropping requests may come back here.
         drop(unmet);
@@ -243,6 +281,7 @@ impl Matching {
     }
 
     /// Whether a function that is ready now may run at once.
+    #[inline]
     fn may_run(&self) -> bool {
         !self.running.get() && self.held.get() == 0 && self.queues.borrow().ready.is_empty()
     }
@@ -256,6 +295,7 @@ impl Inner {
     }
 
     /// A value meets its request, or waits for it. Called by the handler of its message.
+    #[inline]
     fn arrive_bytes(self: &Rc<Self>, key: Key, bytes: &[u8]) {
         let request = self.matching.queues.borrow_mut().take_request(key);
         match request {
@@ -306,7 +346,9 @@ impl Inner {
                 queues.ready.push_back(Ready { from: key.from(), request, value });
             }
         }
-        queues.tidy(key);
+        if meeting.is_idle() {
+            queues.count_idle();
+        }
     }
 
     /// A request meets its value, or waits for it.
@@ -333,6 +375,7 @@ impl Inner {
     }
 
     /// Runs it after what is ready already.
+    #[cold]
     fn defer(self: &Rc<Self>, ready: Ready) {
         self.matching.queues.borrow_mut().ready.push_back(ready);
         self.keep_going();
@@ -349,6 +392,7 @@ impl Inner {
     }
 
     /// Runs a function, and those that are ready then.
+    #[inline]
     fn run(&self, from: usize, function: impl FnOnce() -> Outcome) {
         let _running = Running::new(&self.matching.running);
         self.tell(from, function());
@@ -356,6 +400,7 @@ impl Inner {
     }
 
     /// Runs the functions that are ready, and those that become ready meanwhile. The caller has said that one runs.
+    #[inline]
     fn run_ready(&self) {
         loop {
             let next = self.matching.queues.borrow_mut().ready.pop_front();
@@ -365,8 +410,16 @@ impl Inner {
     }
 
     /// Keeps an error for the next poll.
+    #[inline]
     fn tell(&self, from: usize, outcome: Outcome) {
-        if let (Err(why), Some(world)) = (outcome, &*self.world.borrow()) {
+        if let Err(why) = outcome {
+            self.tell_wrong(from, why);
+        }
+    }
+
+    #[cold]
+    fn tell_wrong(&self, from: usize, why: String) {
+        if let Some(world) = &*self.world.borrow() {
             world.engine().set_fault(Error::BadMessage { from, why });
         }
     }
@@ -394,5 +447,57 @@ impl Background for Inner {
 
     fn is_owed(&self) -> bool {
         true
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    impl Matching {
+        /// How many meetings there are, and how many of them nothing waits in.
+        fn meetings(&self) -> (usize, usize) {
+            let queues = self.queues.borrow();
+            let idle = queues.meetings.values().filter(|meeting| meeting.is_idle()).count();
+            assert_eq!(queues.idle, idle, "idle meetings are counted right");
+            (queues.meetings.len(), idle)
+        }
+    }
+
+    fn put(matching: &Matching, key: Key) {
+        matching.queues.borrow_mut().meeting(key).messages.push_back(Message::Here(Value::copy(&[])));
+    }
+
+    #[test]
+    fn tags_that_are_used_once_take_no_room() {
+        let matching = Matching::default();
+        for tag in 0..1000 {
+            let key = Key::new(1, 0, tag);
+            put(&matching, key);
+            assert!(matching.queues.borrow_mut().take_message(key).is_some());
+            assert!(matching.meetings().0 <= SPARE + 1, "after tag {tag}");
+        }
+    }
+
+    #[test]
+    fn an_idle_meeting_is_used_again_and_what_waits_stays() {
+        const WAITING: usize = 200;
+        let matching = Matching::default();
+        (0..WAITING).for_each(|tag| put(&matching, Key::new(1, 0, tag as i32)));
+        for round in 0..1000 {
+            // One of them again and again, and others beside it.
+            for key in [Key::new(2, 3, -1), Key::new(2, 3, round)] {
+                put(&matching, key);
+                put(&matching, key);
+                let take = || matching.queues.borrow_mut().take_message(key);
+                assert!(take().is_some() && take().is_some() && take().is_none());
+                assert!(matching.queues.borrow_mut().take_request(key).is_none());
+            }
+            let (all, idle) = matching.meetings();
+            assert!(all == WAITING + idle && idle <= WAITING + 1, "{idle} idle ones after round {round}");
+        }
+        assert_eq!(matching.messages(&|key| key.object() == 1), WAITING);
+        matching.close(2);
+        assert_eq!(matching.meetings(), (WAITING, 0));
     }
 }

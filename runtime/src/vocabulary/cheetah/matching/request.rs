@@ -15,6 +15,7 @@ pub(super) type Outcome = std::result::Result<(), String>;
 
 impl Request {
     /// Runs it with bytes that somebody else has.
+    #[inline]
     pub(super) fn run_with(self, bytes: &[u8]) -> Outcome {
         match self {
             Request::Closure(run) => run(bytes),
@@ -48,6 +49,7 @@ impl RawRequest {
     ///
     /// # Safety
     /// Both functions can be called so, from the thread of the controller, until it is finalised; neither unwinds.
+    #[inline]
     pub unsafe fn new(
         argument: *mut c_void,
         run: unsafe extern "C" fn(*mut c_void, *mut u8, usize) -> usize,
@@ -56,19 +58,20 @@ impl RawRequest {
         RawRequest { argument, run, give_up }
     }
 
+    #[inline]
     fn run(self, mut value: Value) -> Outcome {
         let raw = std::mem::ManuallyDrop::new(self);
         // SAFETY: called once, by the guarantee of `new`; the value stays until after the call and nobody else has it.
         let needed = unsafe { (raw.run)(raw.argument, value.start(), value.len()) };
-        match (needed, value.len()) {
-            (usize::MAX, sent) => {
-                Err(format!("the request takes a value of more than the {sent} bytes that were sent"))
-            }
-            (needed, sent) if needed > sent => {
-                Err(format!("the request takes a value of {needed} bytes, and {sent} were sent"))
-            }
-            _ => Ok(()),
-        }
+        if needed > value.len() { Err(too_short(needed, value.len())) } else { Ok(()) }
+    }
+}
+
+#[cold]
+fn too_short(needed: usize, sent: usize) -> String {
+    match needed {
+        usize::MAX => format!("the request takes a value of more than the {sent} bytes that were sent"),
+        _ => format!("the request takes a value of {needed} bytes, and {sent} were sent"),
     }
 }
 

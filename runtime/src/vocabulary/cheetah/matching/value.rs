@@ -1,5 +1,7 @@
 //! The bytes of values, aligned for what C++ programs make in them.
 
+use std::mem::MaybeUninit;
+
 use crate::error::{Error, Result};
 
 /// Values of up to this many bytes need no allocation.
@@ -16,7 +18,7 @@ pub struct Value {
 
 #[derive(Debug)]
 enum Room {
-    Inline([Unit; INLINE / size_of::<Unit>()]),
+    Inline([MaybeUninit<Unit>; INLINE / size_of::<Unit>()]),
     /// An allocation of enough capacity. Its length stays 0, so that gigabytes are not written twice.
     Heap(Vec<Unit>),
 }
@@ -26,10 +28,16 @@ impl Value {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
+    #[inline]
     pub fn with_len(len: usize) -> Result<Value> {
         if len <= INLINE {
-            return Ok(Value { room: Room::Inline([0; INLINE / size_of::<Unit>()]), len });
+            return Ok(Value { room: Room::Inline([MaybeUninit::uninit(); INLINE / size_of::<Unit>()]), len });
         }
+        Value::on_heap(len)
+    }
+
+    #[inline(never)]
+    fn on_heap(len: usize) -> Result<Value> {
         let mut units = Vec::new();
         units.try_reserve_exact(len.div_ceil(size_of::<Unit>())).map_err(|_| Error::OutOfMemory {
             what: "a value of a matching handler",
@@ -42,14 +50,22 @@ impl Value {
     }
 
     /// A copy of `bytes`, which came in a message and so are few.
+    #[inline]
     pub(super) fn copy(bytes: &[u8]) -> Value {
         let mut value = Value::with_len(bytes.len()).expect("there is memory for a message");
+        if let Some(word) = bytes.first_chunk::<8>().filter(|_| bytes.len() == 8) {
+            // No call, for the length of a number or a pointer.
+            // SAFETY: there is room for a word, which nobody else has.
+            unsafe { value.start().cast::<[u8; 8]>().write(*word) };
+            return value;
+        }
         // SAFETY: there is room for as many bytes, which nobody else has.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.start(), bytes.len()) };
         value
     }
 
     /// The first byte. The others follow, [`Value::len`] of them, as long as the value lives and is not moved.
+    #[inline]
     pub fn start(&mut self) -> *mut u8 {
         match &mut self.room {
             Room::Inline(units) => units.as_mut_ptr().cast(),
@@ -58,6 +74,7 @@ impl Value {
     }
 
     /// Bytes of it.
+    #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a size, not a collection")]
     pub fn len(&self) -> usize {
         self.len
@@ -67,6 +84,7 @@ impl Value {
     ///
     /// # Safety
     /// All were written.
+    #[inline]
     pub unsafe fn bytes(&self) -> &[u8] {
         let start: *const u8 = match &self.room {
             Room::Inline(units) => units.as_ptr().cast(),
