@@ -82,7 +82,7 @@ pub fn compile_file(compiler: &str, flags: &[&str], source: &Path, link: Link) -
             if !kept.exists() {
                 run(&mut cc, LIMIT).expect_success();
                 // Others may compile it at the same time: each moves a whole program there.
-                let moving = kept.with_extension(std::process::id().to_string());
+                let moving = kept.with_extension(folder.path().file_name().expect("a folder's name"));
                 fs::create_dir_all(kept.parent().expect("a folder")).expect("a folder for programs");
                 fs::copy(&path, &moving).and_then(|_| fs::rename(&moving, &kept)).expect("a program is kept");
             }

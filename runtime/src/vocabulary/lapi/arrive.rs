@@ -391,8 +391,14 @@ impl Domain {
 
     #[inline(always)]
     pub(super) fn arrived(&self, from: usize, ticket: Option<Ticket>) {
-        let ended = ticket.map(|ticket| self.traffic.end(from, ticket));
-        for number in ended.into_iter().flatten() {
+        if let Some(ticket) = ticket {
+            self.end_ticket(from, ticket);
+        }
+    }
+
+    #[cold]
+    fn end_ticket(&self, from: usize, ticket: Ticket) {
+        for number in self.traffic.end(from, ticket) {
             self.tell(from, kind::FENCED, &[number.into()]);
         }
     }

@@ -110,29 +110,29 @@ fn token() -> usize {
 }
 
 /// How a thread is in a port.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// It had entered before, further out.
     Nested,
     /// With the lock; its guard is in the port.
     Locked,
-    /// As the favourite.
-    Favoured(&'static Seat),
+    /// As the favourite; its seat is the recent one.
+    Favoured,
 }
 
-/// The right to use a port, until it is dropped. Words only, so that it stays in registers.
+/// The right to use a port, until it is dropped. Two words, which are passed in registers: where it was stored in parts and loaded as a
+/// whole, each call waited until the message before had left the store buffer.
 pub(super) struct Entered {
-    port: &'static Port,
-    way: Way,
     /// Keeps it on its thread.
     domain: *const Domain,
+    way: Way,
 }
 
 impl Entered {
     /// Whether this is inside another call of this thread: in a handler that a poll runs.
     #[inline(always)]
     pub(super) fn is_nested(&self) -> bool {
-        matches!(self.way, Way::Nested)
+        self.way == Way::Nested
     }
 }
 
@@ -149,14 +149,7 @@ impl Deref for Entered {
 impl Drop for Entered {
     #[inline(always)]
     fn drop(&mut self) {
-        match self.way {
-            Way::Nested => {}
-            Way::Favoured(seat) => {
-                self.port.owner.store(0, Ordering::Relaxed);
-                self.port.leave(seat);
-            }
-            Way::Locked => self.port.end_turn(),
-        }
+        split(self.handle).0.exit(self.way);
     }
 }
 
@@ -237,21 +230,37 @@ impl Port {
         self.recent().inside.load(Ordering::Acquire) == 0
     }
 
-    /// The seat of this thread, of token `me`, if it is the favourite; it is inside then.
+    /// Whether this thread, of token `me`, is the favourite; it is inside then, and its seat stays the recent one until it leaves.
     #[inline(always)]
-    fn enter_favoured(&'static self, me: usize) -> Option<&'static Seat> {
+    fn enter_favoured(&self, me: usize) -> bool {
         // Acquire: pairs with the Release in `end_turn`, of a thread that has ended and had the same token.
         let favourite = self.favourite.load(Ordering::Acquire);
-        let seat = self.seats.get(favourite.wrapping_sub(1)).filter(|seat| seat.token.load(Ordering::Relaxed) == me)?;
+        let Some(seat) = self.seats.get(favourite.wrapping_sub(1)) else { return false };
+        if seat.token.load(Ordering::Relaxed) != me {
+            return false;
+        }
         seat.inside.store(1, Ordering::Relaxed);
         // Pairs with the barrier in `end_favour`.
         compiler_fence(Ordering::SeqCst);
         // Only this thread makes its own seat the favourite's, so it is so since the first look, and nobody has entered meanwhile.
         if self.favourite.load(Ordering::Relaxed) == favourite {
-            return Some(seat);
+            return true;
         }
         self.leave(seat);
-        None
+        false
+    }
+
+    /// The thread that is in the port leaves.
+    #[inline(always)]
+    fn exit(&self, way: Way) {
+        match way {
+            Way::Nested => {}
+            Way::Favoured => {
+                self.owner.store(0, Ordering::Relaxed);
+                self.leave(self.recent());
+            }
+            Way::Locked => self.end_turn(),
+        }
     }
 
     /// The thread of this seat leaves.
@@ -330,8 +339,8 @@ pub(super) fn enter(handle: u32) -> Result<Entered, i32> {
     // Only this thread stores its own token.
     if port.owner.load(Ordering::Relaxed) == me {
         port.admit(Way::Nested, generation, me)
-    } else if let Some(seat) = port.enter_favoured(me) {
-        port.admit(Way::Favoured(seat), generation, me)
+    } else if port.enter_favoured(me) {
+        port.admit(Way::Favoured, generation, me)
     } else {
         port.enter_locked(port.acquire(), generation, me)
     }
@@ -348,22 +357,18 @@ impl Port {
 
     /// The right to this port, for the thread of token `me` that is in it.
     #[inline(always)]
-    fn admit(&'static self, way: Way, generation: u32, me: usize) -> Result<Entered, i32> {
-        // Dropped where there is an error.
-        let mut entered = Entered { port: self, way, domain: std::ptr::null() };
-        if self.generation.load(Ordering::Relaxed) != generation {
-            return Err(codes::HNDL_INVALID);
-        }
+    fn admit(&self, way: Way, generation: u32, me: usize) -> Result<Entered, i32> {
         // SAFETY: this thread has the right to look.
         match unsafe { (*self.domain.get()).as_deref() } {
-            None => Err(codes::HNDL_INVALID),
-            Some(domain) if !domain.may_enter() => Err(codes::HNDL_INVALID),
-            Some(domain) => {
-                entered.domain = domain;
-                if !matches!(way, Way::Nested) {
+            Some(domain) if self.generation.load(Ordering::Relaxed) == generation && domain.may_enter() => {
+                if way != Way::Nested {
                     self.owner.store(me, Ordering::Relaxed);
                 }
-                Ok(entered)
+                Ok(Entered { domain, way })
+            }
+            _ => {
+                self.exit(way);
+                Err(codes::HNDL_INVALID)
             }
         }
     }
@@ -477,7 +482,7 @@ pub(super) fn vacate(handle: u32) -> Result<Rc<Domain>, i32> {
     if entered.is_nested() {
         return Err(codes::IN_HANDLER);
     }
-    let port = entered.port;
+    let port = split(handle).0;
     let domain = entered.domain;
     port.generation.fetch_add(1, Ordering::Relaxed);
     // SAFETY: this thread is in the port, and has no other right to the domain: it is not nested, and `entered` is not used any more.

@@ -134,38 +134,49 @@ pub(super) unsafe fn amsend(handle: Handle, message: Message) -> Result<(), i32>
 /// As [`amsend`](super::raw::amsend).
 #[inline(always)]
 pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message, keep: Keep) -> Result<(), i32> {
-    let (header, header_len) = (message.header.0, message.header.1 as usize);
-    let (data, len) = message.data;
-    if len.saturating_add(header_len as u64) > LINE as u64 {
+    if message.data.1.saturating_add(message.header.1.into()) > LINE as u64 {
         // SAFETY: the caller's guarantees are the same.
         return unsafe { send_long(handle, domain, message, keep) };
     }
-    // SAFETY: the caller guarantees that both are valid; together they fit.
-    let body = unsafe { words_of((header, header_len), (data, len as usize)) };
-    let [target, completion, lengths] = head(&message);
-    let words = [target, completion, lengths, body[0], body[1], body[2]];
     let to = message.to as usize;
-    if domain.world.engine().send_words_at_once(to, id::LAPI, message.handler as u64, words) {
+    // SAFETY: the caller guarantees that header and data are valid; together they fit.
+    if domain.world.engine().send_words_at_once(to, id::LAPI, message.handler as u64, unsafe { line(&message) }) {
         domain.traffic.count_sent(to);
     } else {
-        transmit_line(handle, domain, to, message.handler as u64, words)?;
+        let copy = message;
+        // SAFETY: as above.
+        unsafe { transmit_line(handle, domain, &copy) }?;
     }
     // SAFETY: the caller guarantees that the counter is null or valid.
     unsafe { happen_at_once(handle, message.origin, to) };
     Ok(())
 }
 
+/// Sends a message that fits in a cache line, when it did not go at once. It makes the line anew: in memory for both, the words would be
+/// loaded from where they were just stored, in other parts.
+///
+/// # Safety
+/// As [`line`].
 #[cold]
 #[inline(never)]
-fn transmit_line(
-    handle: Handle,
-    domain: Entered,
-    to: usize,
-    handler: u64,
-    words: [u64; LINE_WORDS],
-) -> Result<(), i32> {
-    let payload = words.map(u64::to_ne_bytes);
+unsafe fn transmit_line(handle: Handle, domain: Entered, message: &Message) -> Result<(), i32> {
+    // SAFETY: the caller's guarantees are the same.
+    let payload = unsafe { line(message) }.map(u64::to_ne_bytes);
+    let (to, handler) = (message.to as usize, message.handler as u64);
     transmit(handle, domain, to, (id::LAPI, handler), payload.as_flattened(), |_| {})
+}
+
+/// A message that fits in a cache line, behind the header handler.
+///
+/// # Safety
+/// User header and data, [`LINE`] bytes at most, are valid for reading.
+#[inline(always)]
+unsafe fn line(message: &Message) -> [u64; LINE_WORDS] {
+    let (header, data) = ((message.header.0, message.header.1 as usize), (message.data.0, message.data.1 as usize));
+    // SAFETY: the caller's guarantees are the same.
+    let body = unsafe { words_of(header, data) };
+    let [target, completion, lengths] = head(message);
+    [target, completion, lengths, body[0], body[1], body[2]]
 }
 
 /// User header and data, one behind the other, [`LINE`] bytes at most, as words.

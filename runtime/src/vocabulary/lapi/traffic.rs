@@ -86,7 +86,6 @@ impl Traffic {
     }
 
     /// The message with this ticket is in its place. The numbers of the sender's fences that end now.
-    #[cold]
     pub(super) fn end(&self, from: usize, ticket: Ticket) -> Vec<u32> {
         self.under_way.borrow_mut().remove(&(from, ticket));
         let ends = |question: &mut Question| question.from == from && !self.holds(from, question.end);
