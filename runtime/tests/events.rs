@@ -2,6 +2,8 @@
 
 #[path = "events/contexts.rs"]
 mod contexts;
+#[path = "events/segments.rs"]
+mod segments;
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -40,11 +40,11 @@ pub(crate) use self::network::{Network, Surroundings};
 pub(crate) use self::networks::Networks;
 pub(crate) use self::open::open_networks;
 pub(crate) use self::operation::{
-    Atomic, Change, Event, Events, Found, Get, Group, HeapRange, Member, RECEIPT, Ring, Step,
+    Atomic, Change, Destination, Event, Events, Found, Get, Group, HeapRange, Member, RECEIPT, Ring, Step,
 };
 pub(crate) use self::remote_access::{Answer, Pace, RemoteAccess};
 pub(crate) use self::routes::{Mapping, Routes};
-pub(crate) use self::segments::ADDRESS;
+pub(crate) use self::segments::{ADDRESS, Answering, Found as FoundSegment};
 pub(crate) use self::straight::Local;
 pub use self::wait::Patience;
 /// Most words of a message in one cache line, behind the header.

@@ -13,7 +13,7 @@ use super::Engine;
 use super::claim::Claim;
 use super::dispatch::Taken;
 use super::networks::BriefWait;
-use super::operation::{Change, Issuer, Operation, Post};
+use super::operation::{Change, Destination, Issuer, Operation, Post};
 use super::remote_access::{Answer, Fetched, Pace, RemoteAccess};
 use crate::error::{Error, Loss, Result};
 use crate::sleep::Fences;
@@ -69,9 +69,22 @@ impl Issuer for &Engine {
         self.routes.has_lane(rank)
     }
 
-    fn store(&self, offset: usize, bytes: &[u8]) {
-        // SAFETY: our own slot; the caller guarantees the bounds.
-        unsafe { crate::memory::copy::put(self.node.slot(self.rank).add(offset), bytes.as_ptr(), bytes.len()) };
+    fn store(&self, to: Destination, doing: &'static str, rank: usize, bytes: &[u8]) -> Result<()> {
+        let start = match to {
+            Destination::Heap { offset, claim } => {
+                self.check_claim(claim, doing, rank)?;
+                // SAFETY: our own slot; the caller guarantees the bounds.
+                unsafe { self.node.slot(self.rank).add(offset) }
+            }
+            Destination::Segment { number, generation, offset } => {
+                let own = self.own_segment(number).filter(|(_, opened)| *opened == generation);
+                let (found, _) = own.ok_or(Error::NoSegment { operation: doing, rank: self.rank, number })?;
+                (found.start + offset) as *mut u8
+            }
+        };
+        // SAFETY: our own slot, or a segment of ours that is open; the caller guarantees the bounds.
+        unsafe { crate::memory::copy::put(start, bytes.as_ptr(), bytes.len()) };
+        Ok(())
     }
 }
 

@@ -23,6 +23,11 @@
 //! 5. The owner waits for all answers, or for the end of the ranks that give none, before it gives back the registration and
 //!    the memory.
 //!
+//! In a job over several nodes, ranks of one node are mapped, but do atomics on each other's segments, and on their own, by the
+//! network: all changes of a word are then the network's ([`super::Routes`]). Such a rank copies the table over the network, too.
+//! Its `REVOKED` goes through a lane, which orders nothing behind what the network carries, so a flush of the network comes
+//! before it. A rank with a copy of its own table sends `REVOKE` to itself.
+//!
 //! A close so waits until the ranks that have used segments of this rank make progress; it waits for no other.
 
 use std::cell::RefCell;
@@ -30,13 +35,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::Engine;
 use super::remote_access::Answer;
 use super::straight::Local;
-use crate::error::{Error, Result};
+use super::{Engine, Event, Step};
+use crate::error::{Error, Loss, Result};
 use crate::memory::layout::{LINE, SEGMENTS_FIRST, SEGMENTS_MAX};
 use crate::memory::segments::{Entry, HOLDS, KEY_ROOM, Table};
-use crate::transport::{self, PACKED_KEY_LEN, Region};
+use crate::transport::{self, PACKED_KEY_LEN, Region, Width};
 
 /// Added to an address of a peer, it is an offset as [`super::RemoteAccess`] takes them: of the segment in which the address lies.
 pub(crate) const ADDRESS: usize = 1 << 63;
@@ -51,10 +56,23 @@ pub(crate) struct Found {
     pub(crate) len: usize,
 }
 
+/// The answer to an owner that closes a segment, sent when nothing of this rank is under way to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answering {
+    /// Who closes it.
+    pub(crate) owner: usize,
+    /// Of the message.
+    pub(crate) id: u8,
+    pub(crate) number: u32,
+    pub(crate) generation: u64,
+}
+
 /// What a network does with segments.
 pub(crate) trait RemoteSegments {
     /// Whether puts and gets are done while the target does nothing.
     fn reaches_idle(&self) -> bool;
+    /// Whether it does atomics on segments.
+    fn changes_segments(&self) -> bool;
     /// Lets peers reach this memory; the key is for them.
     ///
     /// # Safety
@@ -321,13 +339,7 @@ impl Engine {
     /// [`Error::PeerLost`]; [`Error::InsideHandler`] where the table is not known here.
     pub(crate) fn find_segment(&self, doing: &'static str, rank: usize, number: u32) -> Result<Option<Found>> {
         if !self.routes.is_mapped(rank) {
-            let network = self.network(rank);
-            if let Some(found) = network.known(rank, number) {
-                return Ok(Some(found));
-            }
-            self.check_outside_handler(doing)?;
-            self.copy_table(doing, rank)?;
-            return Ok(network.known(rank, number));
+            return self.find_over_network(doing, rank, number);
         }
         let table = self.table_of(rank);
         if rank != self.rank && self.segments.books.borrow_mut().mapped.insert(rank) {
@@ -345,6 +357,39 @@ impl Engine {
         Ok(entry.map(|entry| Found { start: entry.start as usize, len: entry.len as usize }))
     }
 
+    /// Whether atomics on segments of `rank` are the network's; else they are its processor's.
+    pub(crate) fn network_changes_segments(&self, rank: usize) -> bool {
+        !self.networks.is_empty() && self.network(rank).changes_segments()
+    }
+
+    /// As [`Engine::find_segment`], but the network for `rank` has its key then, also if the rank is mapped. There is a network.
+    ///
+    /// # Errors
+    /// As [`Engine::find_segment`].
+    pub(crate) fn find_over_network(&self, doing: &'static str, rank: usize, number: u32) -> Result<Option<Found>> {
+        let network = self.network(rank);
+        if let Some(found) = network.known(rank, number) {
+            return Ok(Some(found));
+        }
+        self.check_outside_handler(doing)?;
+        self.copy_table(doing, rank)?;
+        Ok(network.known(rank, number))
+    }
+
+    /// Segment `number` of this rank, and its generation, if it is open.
+    pub(crate) fn own_segment(&self, number: u32) -> Option<(Found, u64)> {
+        let entry = self.table_of(self.rank).read(number as usize, || false).filter(|entry| entry.end().is_some())?;
+        Some((Found { start: entry.start as usize, len: entry.len as usize }, entry.generation))
+    }
+
+    /// An aligned word of an open segment of this rank.
+    pub(crate) fn word_of_own(&self, number: u32, offset: usize, width: Width) -> Option<*mut u8> {
+        let (found, _) = self.own_segment(number)?;
+        let is_inside = offset.checked_add(width as usize).is_some_and(|end| end <= found.len);
+        let address = found.start.checked_add(offset).filter(|address| address.is_multiple_of(width as usize));
+        address.filter(|_| is_inside).map(|address| address as *mut u8)
+    }
+
     /// Takes segment `number` of this rank out of the table, and tells which ranks are to be asked to forget it.
     pub(crate) fn begin_close(&self, number: u32, generation: u64) -> Vec<usize> {
         let mut books = self.segments.books.borrow_mut();
@@ -354,7 +399,7 @@ impl Engine {
         // Pairs with the fence in `find_segment`, and with the order of put and get in `RemoteSegments::refresh`.
         fence(Ordering::SeqCst);
         let holds = |rank: &usize| {
-            let uses = *rank != self.rank && table.word(*rank).load(Ordering::Acquire) & HOLDS != 0;
+            let uses = table.word(*rank).load(Ordering::Acquire) & HOLDS != 0;
             // A rank that is gone uses nothing, and is not missed.
             uses && self.job.loss(*rank).is_none()
         };
@@ -387,10 +432,30 @@ impl Engine {
         }
     }
 
-    /// Drops what is known of a segment of `rank`, which is closed. What is posted there from now on is an error.
-    pub(crate) fn forget_segment(&self, rank: usize, number: u32, generation: u64) {
-        if !self.routes.is_mapped(rank) {
-            self.network(rank).forget(rank, number, generation);
+    /// Drops what is known of a segment that its owner closes, and answers when nothing of this rank is under way to it. What is posted
+    /// there from now on is an error.
+    pub(crate) fn forget_segment(&self, answer: Answering) {
+        let owner = answer.owner;
+        if !self.networks.is_empty() {
+            let network = self.network(owner);
+            network.forget(owner, answer.number, answer.generation);
+            if self.routes.has_lane(owner) && network.holds_of(owner) {
+                return self.track(
+                    owner,
+                    "closing a segment",
+                    Step::Flush { effect: true },
+                    vec![Event::Answer(answer)],
+                );
+            }
+        }
+        self.answer_close(answer);
+    }
+
+    /// Answers, also an owner that has left its world and still closes. Over a network the answer is ordered after all that this rank has
+    /// posted there.
+    pub(super) fn answer_close(&self, Answering { owner, id, number, generation }: Answering) {
+        if self.job.loss(owner).is_none_or(|loss| loss == Loss::Left) {
+            self.send_unasked(owner, id, u64::from(number), &generation.to_ne_bytes());
         }
     }
 

@@ -1,10 +1,13 @@
 //! Operations with events of a rank's own stream. No call waits for them: each poll advances them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Engine;
-use super::operation::{Due, Event, Events, Operation, Receipts, Ring, Step, Tracked, drop_all, give_up, happened};
+use super::operation::{
+    Due, Event, Events, Found, Operation, Receipts, Ring, Step, Tracked, drop_all, give_up, happened,
+};
 use crate::error::{Error, Loss, Result};
 
 /// The operations with events of one stream.
@@ -105,6 +108,15 @@ impl Engine {
         self.receipts().open(rank, events)
     }
 
+    /// As [`Engine::open_receipt`], of an atomic, whose result goes to `found`.
+    ///
+    /// # Errors
+    /// As [`Receipts::open`].
+    pub(crate) fn open_atomic(&self, rank: usize, found: Option<Arc<Found>>, events: Vec<Event>) -> Result<u64> {
+        self.tasks.any.set(true);
+        self.receipts().open_with(rank, found, events)
+    }
+
     /// Runs the actions of events that have happened: now, or, inside a handler, at a later poll.
     pub(crate) fn happened(&self, events: Vec<Event>, outcome: Result<()>) {
         if events.is_empty() {
@@ -130,6 +142,12 @@ impl Engine {
     }
 
     fn happen(&self, (event, outcome): Due) {
+        if let Event::Answer(answer) = event {
+            // A rank that is gone waits for no answer.
+            return if outcome.is_ok() {
+                self.answer_close(answer)
+            };
+        }
         let _happening = self.happening();
         if let Err(error) = event.happen(outcome, |bell| self.ring_for_event(bell)) {
             self.set_fault(error);

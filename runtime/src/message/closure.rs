@@ -30,6 +30,8 @@ type Shim = fn(&Context<'_>, &[u8], &Cell<&'static str>, &mut Bytes) -> std::res
 pub(super) const DONE: u8 = 0;
 pub(super) const REFUSED: u8 = 1;
 pub(super) const PANICKED: u8 = 2;
+/// Of an atomic: its segment is not open any more.
+pub(super) const CLOSED: u8 = 3;
 
 /// Using `CHECK` compiles only if `F` has size 0.
 struct CapturesNothing<F>(PhantomData<F>);

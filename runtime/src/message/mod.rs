@@ -96,6 +96,8 @@ pub(crate) mod id {
     pub const MATCHING_OFFER: u8 = 23;
     /// Says that an offered value was fetched; the header is its number.
     pub const MATCHING_FETCHED: u8 = 24;
+    /// An atomic on a word of a segment of the target; the header is the segment's number.
+    pub const SEGMENT_ATOMIC: u8 = 25;
 }
 
 /// The messages of one rank: their handlers, its open calls, and what handlers share.

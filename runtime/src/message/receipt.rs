@@ -5,12 +5,13 @@
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::calls::Bytes;
-use super::closure::{DONE, PANICKED, REFUSED};
+use super::closure::{CLOSED, DONE, PANICKED, REFUSED};
 use super::encoding::{Encoding, Postcard};
 use super::panic::{Caller, Panicked};
 use super::{Context, HandlerId, Messages, id, words};
 use crate::engine::{Event, RECEIPT};
 use crate::error::{Error, Result};
+use crate::transport;
 
 impl Messages {
     pub(super) fn install_receipts(&self) {
@@ -46,7 +47,13 @@ impl Messages {
     #[cold]
     pub(super) fn take_receipt(&self, from: usize, number: u64, answer: &[u8]) {
         let outcome = match answer.split_first() {
-            Some((&DONE, _)) => Ok(()),
+            Some((&DONE, result)) => {
+                if let Ok(word) = result.try_into() {
+                    self.engine.receipts().found(number, from, u64::from_ne_bytes(word));
+                }
+                Ok(())
+            }
+            Some((&CLOSED, _)) => Err(transport::Error::Rejected.at("an atomic on a segment", from)),
             Some((&PANICKED, panicked)) => Err(Panicked::decode(from, panicked)),
             other => {
                 let why = other.map_or_else(String::new, |(_, why)| String::from_utf8_lossy(why).into_owned());

@@ -1,17 +1,28 @@
 //! Closing segments: the owner asks the ranks that may hold an entry to forget it, and they answer. `engine/segments.rs` has
 //! the protocol and its race.
+//!
+//! Atomics on segments that only their owner reaches, since ranks of one node have not mapped each other's: a message, whose handler
+//! does the atomic, and whose receipt brings the result.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::calls::Bytes;
+use super::closure::{CLOSED, DONE};
 use super::{Messages, id, words};
-use crate::error::{Error, Loss, Result};
+use crate::engine::{Answering, Change, Event, Found};
+use crate::error::{Error, Result};
 use crate::sleep;
+use crate::transport::{Atomic, AtomicOp, Width};
 
 /// How often an owner polls, after a rank was lost, for the answers of those that live: they may be about to end, too.
 const POLLS: usize = 10_000;
 /// Between two polls; where time is virtual, that of an idle poll.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// In place of what an atomic does: nothing. Its receipt then says that what its sender sent before was handled.
+const NOTHING: u64 = u64::MAX;
 
 /// Asking: the header is the segment's number, the payload its generation; so is the answer.
 pub(super) fn install(messages: &Rc<Messages>) {
@@ -19,13 +30,30 @@ pub(super) fn install(messages: &Rc<Messages>) {
         let Some(([number, generation], _)) = words::<2>(message.data()) else {
             return messages.fault(message.from, "a segment that is closed without its number");
         };
-        let (engine, owner) = (&messages.engine, message.from);
-        engine.forget_segment(owner, number as u32, generation);
-        // Also to an owner that has left its world and still closes. Ordered after all that this rank has posted there: by then
-        // nothing is under way to the segment.
-        if engine.job.loss(owner).is_none_or(|loss| loss == Loss::Left) {
-            engine.send_unasked(owner, id::REVOKED, number, &generation.to_ne_bytes());
+        let number = number as u32;
+        messages.engine.forget_segment(Answering { owner: message.from, id: id::REVOKED, number, generation });
+    });
+    messages.set_handler(id::SEGMENT_ATOMIC, |messages, message| {
+        let (engine, from) = (&messages.engine, message.from);
+        let Some(([number, receipt, offset, kind, value, compare], _)) = words::<6>(message.data()) else {
+            return messages.fault(from, "an atomic on a segment without its numbers");
+        };
+        let op = AtomicOp::from_number(kind as u8).zip(Width::from_bytes((kind >> 8) as u8));
+        let mut answer = Bytes::from_slice(&[DONE]);
+        match op {
+            _ if kind == NOTHING => {}
+            None => return messages.fault(from, format!("an atomic on a segment of a kind that is none: {kind:#x}")),
+            Some((op, width)) => match engine.word_of_own(number as u32, offset as usize, width) {
+                Some(at) => {
+                    // SAFETY: an aligned word of an open segment of ours. Peers may change it at any time, so this rank keeps its
+                    // own accesses apart, or makes them atomics and copies.
+                    let before = unsafe { Atomic { op, width, value, compare }.perform(at) };
+                    answer.extend_from_slice(&before.to_ne_bytes());
+                }
+                None => answer = Bytes::from_slice(&[CLOSED]),
+            },
         }
+        engine.answer(from, || engine.send_or_keep(from, id::ANSWER, receipt, &answer));
     });
     messages.set_handler(id::REVOKED, |messages, message| match words::<2>(message.data()) {
         Some(([number, generation], _)) => messages.engine.acknowledge(message.from, number as u32, generation),
@@ -34,6 +62,27 @@ pub(super) fn install(messages: &Rc<Messages>) {
 }
 
 impl Messages {
+    /// Asks `to` to do `change` at `offset` of its segment `number`, or nothing, after what this rank has sent there before. When it has,
+    /// the result goes to `found`, and `events` happen. Inside a handler the message may be kept; else this waits for room.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`]; then no event happens.
+    pub(crate) fn ask_owner(
+        &self,
+        to: usize,
+        (number, offset): (u32, usize),
+        change: Option<Change>,
+        found: Option<Arc<Found>>,
+        events: Vec<Event>,
+    ) -> Result<()> {
+        let kind = change.map_or(NOTHING, |change| change.op as u64 | (change.width as u64) << 8);
+        let [value, compare] = change.map_or([0; 2], |change| [change.value, change.compare]);
+        let receipt = self.engine.open_atomic(to, found, events)?;
+        let payload = [receipt, offset as u64, kind, value, compare].map(u64::to_ne_bytes);
+        self.send(to, id::SEGMENT_ATOMIC, u64::from(number), payload.as_flattened())
+            .inspect_err(|error| self.engine.receipts().refuse(receipt, to, error))
+    }
+
     /// Closes a segment of this rank: when this returns without an error, nobody reaches its memory any more. On an error
     /// somebody may: the memory stays registered, and must stay as it is.
     ///

@@ -20,6 +20,7 @@ mod progress;
 mod raw;
 mod receipt;
 mod returned;
+mod segment_atomics;
 mod segments;
 mod shared;
 mod signal;

@@ -1,5 +1,7 @@
 //! Operations with events: puts, gets, atomics and messages with actions for when they are complete.
 
+mod segments;
+
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
@@ -12,7 +14,9 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::returned::{Lender, Returned};
 use super::{AtomicElement, Bell, PlainData, Symmetric, ThreadBell, World};
-use crate::engine::{self, Atomic, Change, Events, Found, Get, Group, HeapRange, Identity, Member, Ring, Step};
+use crate::engine::{
+    self, Atomic, Change, Destination, Events, Found, Get, Group, HeapRange, Identity, Member, Ring, Step,
+};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::message::{Context, HandlerId};
@@ -88,7 +92,7 @@ impl From<&ThreadBell<'_>> for Event {
 /// Makes the future wait for this operation too.
 impl From<&Completion> for Event {
     fn from(completion: &Completion) -> Event {
-        Event { kind: engine::Event::End(Member::new(&completion.group)), of: None }
+        Event { kind: completion.event(), of: None }
     }
 }
 
@@ -135,6 +139,11 @@ impl Completion {
     /// A future that was given to no operation so far.
     pub fn new() -> Completion {
         Completion::default()
+    }
+
+    /// The engine's form of its event.
+    pub(super) fn event(&self) -> engine::Event {
+        engine::Event::End(Member::new(&self.group))
     }
 
     /// The outcome, if all operations have ended. An error is returned once.
@@ -421,8 +430,9 @@ impl Operation<'_> {
             engine.happened(all, Ok(()));
             return Ok(());
         }
+        let to = Destination::Heap { offset: own, claim: Some(into.claim()) };
         let get = Get::new(engine.networks.largest_get(), Some(array.claim()), [HeapRange { rank, offset, len }]);
-        let step = Step::Get { get, bytes: vec![0; len], offset: own, claim: Some(into.claim()) };
+        let step = Step::Get { get, bytes: vec![0; len], to };
         engine.track(rank, DOING, step, all);
         // Posts it now, if there is room.
         engine.begin_tracked();

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::{OneThread, World, differ};
-use crate::engine::{ADDRESS, Engine, Local};
+use crate::engine::{ADDRESS, Destination, Engine, FoundSegment, Local};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
@@ -58,6 +58,16 @@ pub struct Segment {
     /// How its memory was allocated, if by the segment.
     layout: Option<Layout>,
     open: bool,
+}
+
+/// How a put goes to its segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Carried {
+    /// It is there.
+    Copied,
+    Network,
+    /// The target handles it, before what this rank sends there from now on.
+    Message,
 }
 
 /// Segments begin at a page: one page is then never pinned for two.
@@ -125,6 +135,22 @@ impl Segment {
         unsafe { Landing::memory(start, left, keep) }
     }
 
+    /// The bytes from `offset` on as the destination of a get of the rank of `engine`.
+    pub(super) fn destination(
+        &self,
+        operation: &'static str,
+        engine: &Engine,
+        offset: usize,
+        len: usize,
+    ) -> Result<Destination> {
+        let (number, generation) = (self.number, self.generation);
+        if self.engine.identity() != engine.identity() {
+            return Err(Error::NoSegment { operation, rank: engine.rank, number });
+        }
+        self.at(operation, offset, len)?;
+        Ok(Destination::Segment { number, generation, offset })
+    }
+
     fn at(&self, operation: &'static str, offset: usize, count: usize) -> Result<*mut u8> {
         check(operation, self.engine.rank, offset, count, self.len)?;
         // SAFETY: in bounds, as just checked.
@@ -170,6 +196,9 @@ impl std::fmt::Debug for Segment {
         write!(f, "Segment({} of rank {}: {} bytes at {:p})", self.number, self.engine.rank, self.len, *self.start)
     }
 }
+
+/// How the engine looks a segment up.
+pub(super) type LookUp = fn(&Engine, &'static str, usize, u32) -> Result<Option<FoundSegment>>;
 
 fn check(operation: &'static str, rank: usize, start: usize, count: usize, available: usize) -> Result<()> {
     match start.checked_add(count).is_some_and(|end| end <= available) {
@@ -279,12 +308,17 @@ impl World {
     /// [`Error::InsideHandler`] for a segment that this rank has not used before, and [`Error::WouldBlock`]. If the segment
     /// is closed while this put waits for room, that is an error of a later call.
     pub fn put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        self.put_segment_by(rank, number, offset, source).map(drop)
+    }
+
+    /// As [`World::put_segment`]. Tells how the bytes go.
+    pub(super) fn put_segment_by(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<Carried> {
         const NAME: &str = "put to a segment";
         self.engine.poll()?;
         let address = self.find_segment(NAME, rank, number, offset, source.len())?;
         if !self.engine.routes.is_mapped(rank) {
             // Each request looks the key up anew, so that none uses it after this rank has forgotten it.
-            return self.put_registered(NAME, rank, ADDRESS + address, source);
+            return self.put_registered(NAME, rank, ADDRESS + address, source).map(|()| Carried::Network);
         }
         match self.mapped_here(rank, address, source.len()) {
             // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not
@@ -294,11 +328,11 @@ impl World {
                 let start = source.as_ptr().cast_mut();
                 // SAFETY: only read when putting; and as above.
                 if !unsafe { self.attach(NAME, Direction::Put, rank, start, address, source.len()) }? {
-                    return self.put_by_message(NAME, rank, number, offset, source);
+                    return self.put_by_message(NAME, rank, number, offset, source).map(|()| Carried::Message);
                 }
             }
         }
-        Ok(())
+        Ok(Carried::Copied)
     }
 
     /// Puts over the network: a long source without a copy.
@@ -422,12 +456,12 @@ impl World {
     }
 
     /// Where bytes at an address of `rank`, which is mapped, are in this process, if anywhere.
-    fn mapped_here(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
+    pub(super) fn mapped_here(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
         if rank == self.rank() { Some(address as *mut u8) } else { self.in_segment(rank, address, len) }
     }
 
     /// The address of bytes of a segment, in its owner.
-    fn find_segment(
+    pub(super) fn find_segment(
         &self,
         operation: &'static str,
         rank: usize,
@@ -435,12 +469,24 @@ impl World {
         offset: usize,
         len: usize,
     ) -> Result<usize> {
+        self.find_segment_by(operation, (rank, number), offset, len, Engine::find_segment)
+    }
+
+    /// As [`World::find_segment`], by one of the engine's ways to look a segment up.
+    pub(super) fn find_segment_by(
+        &self,
+        operation: &'static str,
+        (rank, number): (usize, u32),
+        offset: usize,
+        len: usize,
+        find: LookUp,
+    ) -> Result<usize> {
         self.engine.check_own(operation)?;
         self.engine.check_rank(rank, operation)?;
         // Static data, number 1, is for who vouches for what lies there: `World::put_address`, `World::get_address`.
         let found = match (number as usize) < SEGMENTS_FIRST {
             true => None,
-            false => self.engine.find_segment(operation, rank, number)?,
+            false => find(&self.engine, operation, rank, number)?,
         };
         let found = found.ok_or(Error::NoSegment { operation, rank, number })?;
         check(operation, rank, offset, len, found.len)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use super::super::claim::Claim;
-use super::super::operation::{Atomic, Change, Get, HeapRange, Issuer, Operation, Post};
+use super::super::operation::{Atomic, Change, Destination, Get, HeapRange, Issuer, Operation, Post};
 use super::super::remote_access::{Answer, Fetched};
 use super::{Driven, Stream};
 use crate::error::{Error, Result};
@@ -47,9 +47,11 @@ impl Issuer for Driving<'_> {
         false
     }
 
-    fn store(&self, offset: usize, bytes: &[u8]) {
+    fn store(&self, to: Destination, _: &'static str, _: usize, bytes: &[u8]) -> Result<()> {
+        let Destination::Heap { offset, .. } = to else { unreachable!("contexts get into the heap only") };
         // SAFETY: our own slot; the caller guarantees the bounds.
         unsafe { copy::put(self.stream.node.slot(self.stream.rank).add(offset), bytes.as_ptr(), bytes.len()) };
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 
-use super::super::operation::{Event, Events, Operation, Ring, Step, Tracked};
+use super::super::operation::{Destination, Event, Events, Operation, Ring, Step, Tracked};
 use super::operations::Driving;
 use super::{Driven, Identity, Stream};
 use crate::error::{Error, Result};
@@ -35,7 +35,11 @@ impl Stream {
             return Ok(());
         }
         self.check_reachable(rank, doing)?;
-        let step = Step::Get { get: self.begin_get(rank, offset, len), bytes, offset: own, claim: None };
+        let step = Step::Get {
+            get: self.begin_get(rank, offset, len),
+            bytes,
+            to: Destination::Heap { offset: own, claim: None },
+        };
         self.track(rank, doing, step, events);
         Ok(())
     }

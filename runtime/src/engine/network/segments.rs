@@ -254,6 +254,10 @@ impl<D: Domain> RemoteSegments for Network<D> {
         !self.interface.attributes().needs_target_progress
     }
 
+    fn changes_segments(&self) -> bool {
+        !self.interface.attributes().atomics_on_allocated_only
+    }
+
     unsafe fn register(&self, start: *mut u8, len: usize) -> Result<(Region, [u8; PACKED_KEY_LEN])> {
         // SAFETY: the caller's.
         let region = unsafe { self.domain.register(start, len) }?;

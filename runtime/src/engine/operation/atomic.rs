@@ -26,6 +26,12 @@ impl Atomic {
         Atomic { claim: Some(claim), rank, offset, change, answer: None }
     }
 
+    /// At `offset` of memory that stays as it is until the atomic has ended, or of a segment, which may be closed before it is posted:
+    /// that is an error then. Nothing is posted yet.
+    pub(crate) fn unclaimed(rank: usize, offset: usize, change: Change) -> Atomic {
+        Atomic { claim: None, rank, offset, change, answer: None }
+    }
+
     /// One whose answer is on its way.
     pub(crate) fn posted(rank: usize, offset: usize, change: Change, answer: Arc<Answer>) -> Atomic {
         Atomic { claim: None, rank, offset, change, answer: Some(answer) }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::claim::Claim;
 use super::super::remote_access::Answer;
+use super::super::segments::Answering;
 use super::super::straight::InFlight;
 use super::{Atomic, Get, Issuer};
 use crate::error::{Error, Result};
@@ -28,6 +29,8 @@ pub(crate) enum Event {
     End(Member),
     /// Gives up the buffer that the operation owned, which may run the program's code.
     GiveUp(InFlight),
+    /// Tells the owner of a segment that nothing of this rank is under way to it. Of a rank's own stream only.
+    Answer(Answering),
 }
 
 impl std::fmt::Debug for Event {
@@ -38,6 +41,7 @@ impl std::fmt::Debug for Event {
             Event::Call(_) => "Call",
             Event::End(_) => "End",
             Event::GiveUp(_) => "GiveUp",
+            Event::Answer(_) => "Answer",
         })
     }
 }
@@ -126,6 +130,7 @@ impl Event {
             Event::Call(call) => call(outcome),
             Event::End(member) => member.end(outcome),
             Event::GiveUp(buffer) => drop(buffer),
+            Event::Answer(_) => unreachable!("an engine sends the answers of its own stream, and contexts have none"),
         }
         Ok(())
     }
@@ -160,6 +165,8 @@ struct AllOwed {
 #[derive(Debug)]
 struct Owed {
     rank: usize,
+    /// Of an atomic: where its result goes.
+    found: Option<Arc<Found>>,
     events: Vec<Event>,
     /// The rank was found lost by one poll. Its answer may have arrived before and wait in a queue, so only the next poll gives
     /// up.
@@ -175,11 +182,19 @@ impl Receipts {
     /// # Errors
     /// [`Error::InvalidArgument`] if the world has ended: nobody takes receipts any more.
     pub(crate) fn open(&self, rank: usize, events: Vec<Event>) -> Result<u64> {
+        self.open_with(rank, None, events)
+    }
+
+    /// As [`Receipts::open`], of an atomic.
+    ///
+    /// # Errors
+    /// As [`Receipts::open`].
+    pub(crate) fn open_with(&self, rank: usize, found: Option<Arc<Found>>, events: Vec<Event>) -> Result<u64> {
         // Relaxed: the number only has to be unique.
         let number = self.last.fetch_add(1, Ordering::Relaxed) | RECEIPT;
         let mut owed = self.owed.lock();
         if !owed.ended {
-            owed.open.insert(number, Owed { rank, events, lost: false });
+            owed.open.insert(number, Owed { rank, found, events, lost: false });
             return Ok(number);
         }
         drop(owed);
@@ -194,6 +209,16 @@ impl Receipts {
         let mut owed = self.owed.lock();
         owed.open.get(&number).filter(|owed| owed.rank == rank)?;
         owed.open.remove(&number).map(|owed| owed.events)
+    }
+
+    /// The result of an atomic came with its receipt, which is to be closed.
+    pub(crate) fn found(&self, number: u64, rank: usize, word: u64) {
+        let owed = self.owed.lock();
+        if let Some(found) =
+            owed.open.get(&number).filter(|owed| owed.rank == rank).and_then(|owed| owed.found.as_ref())
+        {
+            found.set(word);
+        }
     }
 
     /// Removes the receipt of a message that was not sent, because of `error`, which ends its futures.
@@ -256,10 +281,19 @@ pub(crate) enum Step {
     Message,
     /// A put out of a buffer that the operation owns. The buffer is given up when the step has ended.
     Buffer(InFlight),
-    /// A get into this rank's own slot.
-    Get { get: Get, bytes: Vec<u8>, offset: usize, claim: Option<Claim> },
+    /// A get into this rank's own slot, or into a segment of its own.
+    Get { get: Get, bytes: Vec<u8>, to: Destination },
     /// An atomic whose result goes to `found`.
     Atomic { atomic: Atomic, found: Arc<Found> },
+}
+
+/// Where the bytes of a get go, in bounds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Destination {
+    /// To this offset of this rank's slot. `None`: memory that stays as it is until the get has ended.
+    Heap { offset: usize, claim: Option<Claim> },
+    /// To this offset of a segment of this rank, if that is open.
+    Segment { number: u32, generation: u64, offset: usize },
 }
 
 /// The result of an atomic: the former value of its word, once it is here.
@@ -338,15 +372,12 @@ impl Tracked {
                     return Some(failed.map_or(Ok(()), Err));
                 }
                 Step::Buffer(_) => return None,
-                Step::Get { get, bytes, offset, claim } => {
+                Step::Get { get, bytes, to } => {
                     let outcome = ended(get.advance(issuer, doing, bytes));
-                    if let Some(Ok(())) = outcome {
-                        if let Err(error) = issuer.check_claim(*claim, doing, rank) {
-                            return Some(Err(error));
-                        }
-                        issuer.store(*offset, bytes);
-                    }
-                    return outcome;
+                    return match outcome {
+                        Some(Ok(())) => Some(issuer.store(*to, doing, rank, bytes)),
+                        outcome => outcome,
+                    };
                 }
                 Step::Atomic { atomic, found } => match atomic.advance(issuer, doing) {
                     Ok(None) => return None,

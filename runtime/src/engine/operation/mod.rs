@@ -8,8 +8,8 @@ mod get;
 use std::sync::Arc;
 
 pub(crate) use self::atomic::Atomic;
+pub(crate) use self::event::{Destination, Event, Events, Found, Group, Member, RECEIPT, Receipts, Ring, Step};
 pub(super) use self::event::{Due, Tracked, drop_all, give_up, happened};
-pub(crate) use self::event::{Event, Events, Found, Group, Member, RECEIPT, Receipts, Ring, Step};
 pub(crate) use self::get::{Get, HeapRange};
 
 use super::claim::Claim;
@@ -41,8 +41,11 @@ pub(crate) trait Issuer {
     fn keeps(&self, rank: usize) -> bool;
     /// Whether messages to `rank` go through mapped memory.
     fn has_lane(&self, rank: usize) -> bool;
-    /// Writes bytes at `offset` of the own slot, in bounds.
-    fn store(&self, offset: usize, bytes: &[u8]);
+    /// Writes what a get from `rank` has brought.
+    ///
+    /// # Errors
+    /// [`crate::Error::PhaseOver`], [`crate::Error::NoSegment`] if its destination is not there any more.
+    fn store(&self, to: Destination, doing: &'static str, rank: usize, bytes: &[u8]) -> Result<()>;
 }
 
 /// Posts what gives an answer.

@@ -1,0 +1,131 @@
+//! Atomics on words of segments.
+//!
+//! All changes of one word are done by one agent, since the processor's atomics and those of network devices are not atomic to each
+//! other: in a job over one node by the owner's processor, else by the network, also for ranks of the owner's node and for the
+//! owner itself.
+
+use std::sync::Arc;
+
+use super::operation::{apply, check_one_value};
+use super::{AtomicElement, Completion, World};
+use crate::engine::{ADDRESS, Change, Engine, Found};
+use crate::error::{Error, Result};
+use crate::transport::AtomicOp;
+
+/// Who changes a word.
+pub(super) enum Home {
+    /// The processor, here.
+    Here(*mut u8),
+    /// The network, which takes this offset.
+    Network(usize),
+    /// The owner's processor, which a message asks.
+    Owner,
+}
+
+impl World {
+    /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on the word at byte `offset` of segment `number` of `rank`, and returns
+    /// what it held before. The word has 4 or 8 bytes, as `T` has, and its address in the owner is a multiple of that. Atomic to all
+    /// ranks' atomics of that width on the word.
+    ///
+    /// In a job over one node the owner's processor does it: at once if the word is this rank's own or lies in the symmetric heap or
+    /// symmetric static data; else a message asks the owner, which must make progress. The owner itself may then use the
+    /// processor's atomics beside these. In a job over several nodes, and on a simulated network, the network does it, also for ranks of
+    /// the owner's node, and the owner changes the word by this call only. That takes no progress at the owner if the network has
+    /// atomics of that width (`bellwether info`); else the owner must make progress.
+    ///
+    /// It is in effect on return, after the puts of this rank to `rank`, except that a put which goes by message
+    /// ([`World::put_segment`]) may come later in a job over several nodes.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`]; [`Error::NoSegment`]; [`Error::OutOfBounds`]; [`Error::Misaligned`]; [`Error::InvalidArgument`] for a
+    /// compare-and-swap, and if the segment is closed meanwhile; [`Error::PeerLost`]; [`Error::InsideHandler`] unless the word is
+    /// changed at once.
+    ///
+    /// # Examples
+    /// ```
+    /// # use bellwether_runtime as bellwether;
+    /// use bellwether::AtomicOp;
+    /// bellwether::threads(3, |world| {
+    ///     let own = world.segment_all(64)?;
+    ///     // A ticket from rank 0, and all others' words are different.
+    ///     let ticket: u64 = world.fetch_segment(AtomicOp::Add, 0, own.number(), 8, 1)?;
+    ///     let mut all = world.allgather(&[ticket])?;
+    ///     all.sort();
+    ///     assert_eq!(all, [0, 1, 2]);
+    ///     own.close()
+    /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    pub fn fetch_segment<T: AtomicElement>(
+        &self,
+        op: AtomicOp,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        value: T,
+    ) -> Result<T> {
+        check_one_value(op)?;
+        self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
+    }
+
+    /// Stores `new` in the word at byte `offset` of segment `number` of `rank` if that is `expected`, and returns what it held before. As
+    /// [`World::fetch_segment`].
+    ///
+    /// # Errors
+    /// As [`World::fetch_segment`].
+    pub fn compare_swap_segment<T: AtomicElement>(
+        &self,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        expected: T,
+        new: T,
+    ) -> Result<T> {
+        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected])
+    }
+
+    fn change_segment<T: AtomicElement>(
+        &self,
+        op: AtomicOp,
+        (rank, number, offset): (usize, u32, usize),
+        [value, compare]: [T; 2],
+    ) -> Result<T> {
+        const NAME: &str = "an atomic on a segment";
+        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
+        match self.home_of_word(NAME, (rank, number), offset, size_of::<T>())? {
+            // SAFETY: an aligned word of an open segment, which stays open until this rank, if it is not the owner, has handled a message.
+            Home::Here(at) => Ok(unsafe { apply(op, at.cast(), value, compare) }),
+            Home::Network(offset) => self.engine.remote_atomic(NAME, rank, offset, change).map(T::narrow),
+            Home::Owner => {
+                self.engine.check_outside_handler(NAME)?;
+                let (done, found) = (Completion::new(), Arc::<Found>::default());
+                let events = vec![done.event()];
+                self.messages.ask_owner(rank, (number, offset), Some(change), Some(Arc::clone(&found)), events)?;
+                self.wait_completion(&done)?;
+                Ok(T::narrow(found.get().expect("the result comes with the receipt")))
+            }
+        }
+    }
+
+    /// Who changes the word of `width` bytes at `offset` of a segment of `rank`.
+    pub(super) fn home_of_word(
+        &self,
+        operation: &'static str,
+        (rank, number): (usize, u32),
+        offset: usize,
+        width: usize,
+    ) -> Result<Home> {
+        self.engine.check_rank(rank, operation)?;
+        let by_network = self.engine.network_changes_segments(rank);
+        let find = if by_network { Engine::find_over_network } else { Engine::find_segment };
+        let address = self.find_segment_by(operation, (rank, number), offset, width, find)?;
+        if !address.is_multiple_of(width) {
+            return Err(Error::Misaligned { operation, rank, address, alignment: width });
+        }
+        Ok(match self.mapped_here(rank, address, width) {
+            _ if by_network => Home::Network(ADDRESS + address),
+            Some(at) => Home::Here(at),
+            None => Home::Owner,
+        })
+    }
+}
