@@ -12,21 +12,21 @@ use super::handlers::{
 };
 use super::{Task, all, get, gfence, ok, place, wait};
 
-const NONE: [*const Counter; 3] = [null(); 3];
+pub(super) const NONE: [*const Counter; 3] = [null(); 3];
 
-fn pattern(seed: usize, len: usize) -> Vec<u8> {
+pub(super) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + seed * 7 + i / 251) as u8).collect()
 }
 
 /// Lengths of data: around words, lines, and what travels with the header.
 const LENGTHS: [usize; 11] = [0, 1, 4, 8, 24, 25, 200, 4096, 8 << 10, (8 << 10) + 1, 300_001];
 
-fn header(mode: u32, tag: usize) -> Header {
+pub(super) fn header(mode: u32, tag: usize) -> Header {
     Header { mode, tag: tag as u32, address: 0 }
 }
 
 /// Runs `body` with a handle, the own number, the number of tasks, and the next task. Every task has cleared what its handlers saw.
-fn with(task: &Task, body: impl FnOnce(Handle, usize, usize, usize)) {
+pub(super) fn with(task: &Task, body: impl FnOnce(Handle, usize, usize, usize)) {
     let handle = task.init();
     let (me, n) = place(handle);
     lock(&seen(handle)).calls.clear();
@@ -527,22 +527,6 @@ pub(super) fn l25(task: &Task) {
     assert!(lock(&seen(handle)).calls.is_empty(), "nothing was sent");
 }
 
-pub(super) fn l27(task: &Task) {
-    with(task, |handle, me, _, next| {
-        let data = pattern(me, 20_000);
-        for round in 0..20 {
-            ok(send(handle, next, TAKE, &header(0, 2 * round), &data, NONE), "first");
-            ok(raw::fence(handle), "fence");
-            ok(send(handle, next, TAKE, &header(0, 2 * round + 1), &data[..8], NONE), "second");
-            ok(raw::fence(handle), "fence");
-        }
-        gfence(handle);
-        let seen = seen(handle);
-        let tags: Vec<u32> = lock(&seen).calls.iter().map(|call| call.header.tag).collect();
-        assert_eq!(tags, (0..40).collect::<Vec<_>>(), "a fence between two messages orders them");
-    });
-}
-
 pub(super) fn l28(task: &Task) {
     // The reference's example, with the completion counter by address.
     let handle = task.init();
@@ -582,81 +566,6 @@ pub(super) fn l36(task: &Task) {
         }
         gfence(handle);
         assert_eq!(get(handle, &target), 0);
-    });
-}
-
-pub(super) fn l49(task: &Task) {
-    with(task, |handle, me, n, _| {
-        let mode = if task.virtual_time { THEN } else { THEN | GATE };
-        let data = pattern(me, 100_000);
-        for to in 0..n {
-            ok(send(handle, to, TAKE, &header(mode, me), &data, NONE), "long");
-            ok(send(handle, to, TAKE, &header(mode, 100 + me), &data[..100], NONE), "short");
-        }
-        // The handlers stand at their gates: a fence that waited for them would never end.
-        ok(raw::fence(handle), "fence");
-        gfence(handle);
-        let seen = seen(handle);
-        for from in 0..n {
-            assert!(lock(&seen).places[&(from as u32)][..] == pattern(from, 100_000), "in place");
-        }
-        lock(&seen).gate = true;
-    });
-}
-
-/// Tasks in pairs: one fences a message that the other does not take yet; meanwhile it answers the other's messages, from its handlers.
-pub(super) fn l49_later(task: &Task) {
-    const ASKS: u32 = 50;
-    const OVER: u32 = 51;
-    with(task, |handle, me, n, _| {
-        let partner = me ^ 1;
-        let seen = seen(handle);
-        let count = |tag| lock(&seen).calls.iter().filter(|call| call.header.tag == tag).count();
-        let until = |come: &dyn Fn() -> bool| {
-            while !come() {
-                ok(raw::probe(handle), "probe");
-                std::thread::yield_now();
-            }
-        };
-        for (tag, len) in [(1, 8), (2, 1000), (3, 100_000)] {
-            let data = pattern(me & !1, len);
-            lock(&seen).gate = false;
-            gfence(handle);
-            if partner < n && me < partner {
-                ok(send(handle, partner, TAKE, &header(DROP | GATE, tag), &data, NONE), "send");
-                ok(raw::fence(handle), "fence");
-                ok(send(handle, partner, TAKE, &header(0, OVER as usize), &[], NONE), "the fence is over");
-            } else if partner < n {
-                super::watchdog::at(format!("a message of {len} bytes that is not taken yet"));
-                until(&|| count(tag as u32) != 0);
-                for round in 0..10 {
-                    let before = count(ASKS);
-                    let mode = REPLY | THEN | INLINE;
-                    ok(send(handle, partner, TAKE, &header(mode, ASKS as usize), &[], NONE), "a question");
-                    super::watchdog::at(format!("answer {round}, {len} bytes"));
-                    until(&|| count(ASKS) > before);
-                }
-                assert_eq!(count(OVER), tag - 1, "the fence ended for messages that were sent after it began");
-                lock(&seen).gate = true;
-                super::watchdog::at(format!("the end of the fence, {len} bytes"));
-                until(&|| count(OVER) == tag);
-                assert!(lock(&seen).places[&(tag as u32)][..] == data, "in place");
-            }
-            gfence(handle);
-        }
-    });
-}
-
-pub(super) fn l51(task: &Task) {
-    with(task, |handle, me, n, _| {
-        for round in 0..20 {
-            for to in 0..n {
-                ok(send(handle, to, TAKE, &header(0, me), &[1; 50], NONE), "send");
-            }
-            gfence(handle);
-            assert_eq!(lock(&seen(handle)).calls.len(), n * (round + 1), "all that was sent before is in place");
-            gfence(handle);
-        }
     });
 }
 

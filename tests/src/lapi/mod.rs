@@ -1,6 +1,7 @@
 //! The rows of LAPI's table, each a program that every task runs.
 
 mod basics;
+mod fences;
 mod flow;
 mod handlers;
 mod messages;
@@ -61,7 +62,7 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l24_targets_are_tasks_of_the_job", messages::l24),
     ("l25_bad_handles_and_handlers_are_refused", messages::l25),
     ("l26_what_is_refused_moves_nothing", flow::l26),
-    ("l27_a_fence_orders_messages", messages::l27),
+    ("l27_a_fence_orders_messages", fences::l27),
     ("l28_the_references_example_runs", messages::l28),
     ("l29_a_function_may_stand_for_the_origin_counter", transfers::l29),
     ("l31_waitcntr_subtracts_and_tells_what_is_left", basics::l31),
@@ -89,10 +90,10 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l46_an_answer_that_does_not_suit_is_an_error_at_both_ends", vectors::l46_refused),
     ("l47_xfer_does_what_direct_calls_do", transfers::l47),
     ("l48_lightweight_messages_have_a_limit", transfers::l48),
-    ("l49_a_fence_waits_for_data_and_not_for_handlers", messages::l49),
-    ("l49_later_messages_do_not_stand_in_for_earlier_ones", messages::l49_later),
+    ("l49_a_fence_waits_for_data_and_not_for_handlers", fences::l49),
+    ("l49_later_messages_do_not_stand_in_for_earlier_ones", fences::later_messages),
     ("l49_puts_and_gets_are_done_after_a_fence", one_sided::l49),
-    ("l51_gfence_is_a_fence_and_a_barrier", messages::l51),
+    ("l51_gfence_is_a_fence_and_a_barrier", fences::l51),
     ("l52_address_init_gives_all_values_to_all", basics::l52),
     ("l53_indexes_of_the_address_table_have_a_range", basics::l53),
     ("l54_an_index_that_is_not_set_is_an_error_at_both_ends", messages::l54),

@@ -1,0 +1,98 @@
+//! Rows about fences.
+
+use bellwether_runtime::vocabulary::lapi::raw;
+
+use super::handlers::{DROP, GATE, INLINE, REPLY, TAKE, THEN, lock, seen, send};
+use super::messages::{NONE, header, pattern, with};
+use super::{Task, gfence, ok};
+
+pub(super) fn l27(task: &Task) {
+    with(task, |handle, me, _, next| {
+        let data = pattern(me, 20_000);
+        for round in 0..20 {
+            ok(send(handle, next, TAKE, &header(0, 2 * round), &data, NONE), "first");
+            ok(raw::fence(handle), "fence");
+            ok(send(handle, next, TAKE, &header(0, 2 * round + 1), &data[..8], NONE), "second");
+            ok(raw::fence(handle), "fence");
+        }
+        gfence(handle);
+        let seen = seen(handle);
+        let tags: Vec<u32> = lock(&seen).calls.iter().map(|call| call.header.tag).collect();
+        assert_eq!(tags, (0..40).collect::<Vec<_>>(), "a fence between two messages orders them");
+    });
+}
+
+pub(super) fn l49(task: &Task) {
+    with(task, |handle, me, n, _| {
+        let mode = if task.virtual_time { THEN } else { THEN | GATE };
+        let data = pattern(me, 100_000);
+        for to in 0..n {
+            ok(send(handle, to, TAKE, &header(mode, me), &data, NONE), "long");
+            ok(send(handle, to, TAKE, &header(mode, 100 + me), &data[..100], NONE), "short");
+        }
+        // The handlers stand at their gates: a fence that waited for them would never end.
+        ok(raw::fence(handle), "fence");
+        gfence(handle);
+        let seen = seen(handle);
+        for from in 0..n {
+            assert!(lock(&seen).places[&(from as u32)][..] == pattern(from, 100_000), "in place");
+        }
+        lock(&seen).gate = true;
+    });
+}
+
+/// Tasks in pairs: one fences a message that the other does not take yet; meanwhile it answers the other's messages, from its handlers.
+pub(super) fn later_messages(task: &Task) {
+    const ASKS: u32 = 50;
+    const OVER: u32 = 51;
+    with(task, |handle, me, n, _| {
+        let partner = me ^ 1;
+        let seen = seen(handle);
+        let count = |tag| lock(&seen).calls.iter().filter(|call| call.header.tag == tag).count();
+        let until = |come: &dyn Fn() -> bool| {
+            while !come() {
+                ok(raw::probe(handle), "probe");
+                std::thread::yield_now();
+            }
+        };
+        for (tag, len) in [(1, 8), (2, 1000), (3, 100_000)] {
+            let data = pattern(me & !1, len);
+            lock(&seen).gate = false;
+            gfence(handle);
+            if partner < n && me < partner {
+                ok(send(handle, partner, TAKE, &header(DROP | GATE, tag), &data, NONE), "send");
+                ok(raw::fence(handle), "fence");
+                ok(send(handle, partner, TAKE, &header(0, OVER as usize), &[], NONE), "the fence is over");
+            } else if partner < n {
+                super::watchdog::at(format!("a message of {len} bytes that is not taken yet"));
+                until(&|| count(tag as u32) != 0);
+                for round in 0..10 {
+                    let before = count(ASKS);
+                    let mode = REPLY | THEN | INLINE;
+                    ok(send(handle, partner, TAKE, &header(mode, ASKS as usize), &[], NONE), "a question");
+                    super::watchdog::at(format!("answer {round}, {len} bytes"));
+                    until(&|| count(ASKS) > before);
+                }
+                assert_eq!(count(OVER), tag - 1, "the fence ended for messages that were sent after it began");
+                lock(&seen).gate = true;
+                super::watchdog::at(format!("the end of the fence, {len} bytes"));
+                until(&|| count(OVER) == tag);
+                assert!(lock(&seen).places[&(tag as u32)][..] == data, "in place");
+            }
+            gfence(handle);
+        }
+    });
+}
+
+pub(super) fn l51(task: &Task) {
+    with(task, |handle, me, n, _| {
+        for round in 0..20 {
+            for to in 0..n {
+                ok(send(handle, to, TAKE, &header(0, me), &[1; 50], NONE), "send");
+            }
+            gfence(handle);
+            assert_eq!(lock(&seen(handle)).calls.len(), n * (round + 1), "all that was sent before is in place");
+            gfence(handle);
+        }
+    });
+}
