@@ -1,5 +1,6 @@
 //! Sorting.
 
+use std::any::TypeId;
 use std::cmp::Ordering;
 
 use bellwether_runtime::{Pod, Result, World};
@@ -10,12 +11,16 @@ use super::{GlobalArray, Local};
 /// Samples of the rank that has most elements; others give as many for each of theirs.
 const SAMPLES: usize = 64;
 
+/// From this length on integers are sorted by radix. Chosen: a pass counts 256 values.
+const BY_RADIX: usize = 1024;
+
 /// Bytes of neighbouring lines that are sorted together where they do not lie in memory one after the other: whole lines of
 /// a cache.
 const TILE: usize = 256;
 
 impl<T: Pod> GlobalArray<T, 1, Local> {
-    /// A new array with the layout and the ghost layers of this one, and the elements in order. Collective.
+    /// A new array with the layout and the ghost layers of this one, and the elements in order. Ranks sort their own integers by radix,
+    /// and elements of other types by comparisons. Collective.
     ///
     /// # Errors
     /// As [`GlobalArray::sort_by`].
@@ -24,7 +29,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     where
         T: Ord,
     {
-        world.within("sort", || self.sort_by(world, T::cmp))
+        world.within("sort", || self.sort_line(world, T::cmp, sort_in_natural_order))
     }
 
     /// As [`GlobalArray::sort`], in the order of the elements' keys; elements of equal keys keep their order. Collective.
@@ -48,7 +53,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
     /// As [`GlobalArray::new`] and [`World::allgather`].
     #[track_caller]
     pub fn sort_by(&self, world: &World, compare: impl Fn(&T, &T) -> Ordering) -> Result<GlobalArray<T, 1>> {
-        world.within("sort_by", || self.sort_line(world, compare))
+        world.within("sort_by", || self.sort_line(world, &compare, |elements| elements.sort_by(&compare)))
     }
 }
 
@@ -116,7 +121,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         world.within("sort_along_by", || {
             self.check_axis(world, "sort_along_by", axis)?;
             if D == 1 {
-                return self.sort_line(world, compare);
+                return self.sort_line(world, &compare, |elements| elements.sort_by(&compare));
             }
             if self.layout.axis(axis).parts() == 1 {
                 let mut result = self.copy(world)?;
@@ -154,8 +159,13 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         }
     }
 
-    /// Sorts the one line of an array of one dimension.
-    fn sort_line(&self, world: &World, compare: impl Fn(&T, &T) -> Ordering) -> Result<GlobalArray<T, D>> {
+    /// Sorts the one line of an array of one dimension. `sort_own` sorts as `compare` says, and lets equal elements keep their order.
+    fn sort_line(
+        &self,
+        world: &World,
+        compare: impl Fn(&T, &T) -> Ordering,
+        sort_own: impl FnOnce(&mut [T]),
+    ) -> Result<GlobalArray<T, D>> {
         let result = self.like(world)?;
         let relaid;
         let ordered = if self.layout.axis(0).is_contiguous() {
@@ -164,8 +174,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
             relaid = self.relayout(world, self.layout.in_blocks(0))?;
             &relaid
         };
-        let mut mine: Vec<T> = ordered.lines().flat_map(|(_, line)| line).copied().collect();
-        mine.sort_by(&compare);
+        let mut mine = Vec::new();
+        ordered.lines().for_each(|(_, line)| mine.extend_from_slice(line));
+        sort_own(&mut mine);
         let ends = ends_of_ranges(world, &mine, &compare)?;
         let mut merged = exchange(world, &mine, &ends)?;
         drop(mine);
@@ -176,6 +187,21 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         result.meet(world)?;
         Ok(result)
     }
+}
+
+/// Sorts elements in the order of their type; equal ones keep theirs.
+fn sort_in_natural_order<T: Pod + Ord>(elements: &mut [T]) {
+    macro_rules! by_radix {
+        ($($integer:ty),*) => {
+            $(if TypeId::of::<T>() == TypeId::of::<$integer>() {
+                return radsort::sort(bytemuck::cast_slice_mut::<T, $integer>(elements));
+            })*
+        };
+    }
+    if elements.len() >= BY_RADIX {
+        by_radix!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize);
+    }
+    elements.sort();
 }
 
 /// For each rank, where its range ends in `mine`, which is sorted.

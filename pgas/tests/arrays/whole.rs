@@ -270,6 +270,27 @@ fn sorted_the_same_on_any_number_of_ranks() {
     });
 }
 
+/// Integers of each type, enough of them on each rank to be sorted by radix.
+#[test]
+fn integers_of_every_type_in_order() {
+    everywhere("sort integers", |world| {
+        macro_rules! check {
+            ($($integer:ty),*) => {
+                $({
+                    let extent = 1500 * world.size();
+                    let element = |i: usize| mixed(i) as $integer;
+                    let array = GlobalArray::from_fn(world, Layout::block([extent], world.size())?, |[i]| element(i))?;
+                    let mut expected: Vec<$integer> = (0..extent).map(element).collect();
+                    expected.sort_unstable();
+                    assert_eq!(all(world, array.sort(world)?)?, expected, stringify!($integer));
+                })*
+            };
+        }
+        check!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize);
+        Ok(())
+    });
+}
+
 /// Every rank adds to elements all over an array of any layout, and everyone reads them back by number.
 #[test]
 fn lists_of_elements_are_added_to_and_gathered() {
