@@ -1,11 +1,12 @@
 //! What fences and barriers wait for.
 //!
-//! A fence asks each task to which something was sent. The question comes there after all that was sent before it, so the target answers
-//! when none of the messages that had come by then is still on its way to its place. Their number alone would not do: a short message
-//! of another thread may be in place before a long one that was sent before the fence. Completion handlers do not count.
+//! A fence sends a question to each peer to which this task has sent something since its last fence. The question arrives after all earlier
+//! messages, and each message that has arrived without its data being in place has a ticket. The peer answers when the tickets given before
+//! the question are used up. Counting completed messages would be wrong: a short message that another thread sends later may complete
+//! before a long one that the fence has to wait for. A fence does not wait for completion handlers.
 //!
-//! A barrier is the dissemination barrier of Hensgen, Finkel and Manber in messages, so that handlers and other threads of the task go
-//! on meanwhile.
+//! A barrier is the dissemination barrier of Hensgen, Finkel and Manber (1988), made of messages. So handlers run meanwhile, and other threads
+//! of the task can call.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -14,32 +15,32 @@ use std::num::NonZeroU64;
 /// Rounds of a barrier, at most.
 const ROUNDS: usize = 32;
 
-/// The number of a message that has come, and is not in its place yet. It is larger than that of every message before.
+/// The number of a message that has arrived and whose data is not in place yet. Tickets increase in the order of arrival.
 pub(super) type Ticket = NonZeroU64;
 
-/// A fence of a peer that waits here.
+/// A peer's fence that this task has not answered yet.
 struct Question {
     from: usize,
     /// The peer's number for it.
     number: u32,
-    /// Messages from this ticket on came later.
+    /// The first ticket given after the question arrived.
     end: Ticket,
 }
 
-/// What one task knows: a bit for each peer, and what is under way.
+/// What one task knows about fences and barriers: a bit for each peer, and a ticket for each message under way.
 pub(super) struct Traffic {
     /// Messages that this task has sent, modulo 2^64.
     sent: Cell<u64>,
-    /// Peers to which something was sent since the last fence, one bit each.
+    /// One bit for each peer to which something was sent since the last fence.
     unfenced: Box<[Cell<u64>]>,
-    /// Fences of this task that have no answer: the peer, and the number.
+    /// Questions of this task without an answer: the peer, and the number of the fence.
     open: RefCell<Vec<(usize, u32)>>,
     fences: Cell<u32>,
-    /// Messages that are not in their place yet: the sender, and the ticket.
+    /// Messages whose data is not in place: the sender, and the ticket.
     under_way: RefCell<BTreeSet<(usize, Ticket)>>,
     next: Cell<Ticket>,
     waiting: RefCell<Vec<Question>>,
-    /// Messages of each round of all barriers so far.
+    /// For each round, the messages received for it in all barriers so far, modulo 2^32.
     rounds: [Cell<u32>; ROUNDS],
     barriers: Cell<u32>,
 }
@@ -65,7 +66,7 @@ impl Traffic {
         self.note_put(to);
     }
 
-    /// Notes a put over a network that no message tells of: the question of the next fence is answered after it is in effect.
+    /// Notes a one-sided put over a network. It needs no ticket: the network delivers the question of the next fence after it.
     #[inline(always)]
     pub(super) fn note_put(&self, to: usize) {
         let bits = &self.unfenced[to / 64];
@@ -77,7 +78,7 @@ impl Traffic {
         self.sent.get()
     }
 
-    /// A message of `from` has come, and is not put in its place at once.
+    /// Gives a ticket to a message of `from` whose data is not put in place at once.
     pub(super) fn begin(&self, from: usize) -> Ticket {
         let ticket = self.next.get();
         self.next.set(ticket.checked_add(1).expect("2^64 messages"));
@@ -85,14 +86,14 @@ impl Traffic {
         ticket
     }
 
-    /// The message with this ticket is in its place. The numbers of the sender's fences that end now.
+    /// Ends a ticket: the data is in place. Returns the numbers of the sender's fences that can be answered now.
     pub(super) fn end(&self, from: usize, ticket: Ticket) -> Vec<u32> {
         self.under_way.borrow_mut().remove(&(from, ticket));
         let ends = |question: &mut Question| question.from == from && !self.holds(from, question.end);
         self.waiting.borrow_mut().extract_if(.., ends).map(|question| question.number).collect()
     }
 
-    /// Takes the question of a peer's fence; whether it can be answered at once.
+    /// Receives the question of a peer's fence. Returns whether it can be answered at once; if not, `end` returns its number later.
     pub(super) fn asked(&self, from: usize, number: u32) -> bool {
         let end = self.next.get();
         let waits = self.holds(from, end);
@@ -102,12 +103,12 @@ impl Traffic {
         !waits
     }
 
-    /// Whether a message of `from` is under way that came before `end`.
+    /// Whether a message of `from` with a ticket below `end` is under way.
     fn holds(&self, from: usize, end: Ticket) -> bool {
         self.under_way.borrow().range((from, Ticket::MIN)..(from, end)).next().is_some()
     }
 
-    /// Begins a fence: the peers to which something was sent since the last one, each with the number that it is asked with.
+    /// Begins a fence. Returns the peers to ask, and for each the number of the fence, which its answer repeats.
     pub(super) fn questions(&self) -> Vec<(usize, u32)> {
         let number = self.fences.get().wrapping_add(1);
         self.fences.set(number);
@@ -123,11 +124,12 @@ impl Traffic {
         questions
     }
 
-    /// Whether every fence has its answers.
+    /// Whether no question of this task is open.
     pub(super) fn is_fenced(&self) -> bool {
         self.open.borrow().is_empty()
     }
 
+    /// A peer has answered the question of fence `number`.
     pub(super) fn answered(&self, from: usize, number: u32) {
         self.open.borrow_mut().retain(|open| *open != (from, number));
     }
@@ -139,20 +141,20 @@ impl Traffic {
         number
     }
 
-    /// Counts a message of a barrier; `false` for a round that there is not.
+    /// Counts a barrier message; `false` if no barrier has this round.
     pub(super) fn count_round(&self, round: usize) -> bool {
         let Some(count) = self.rounds.get(round) else { return false };
         count.set(count.get().wrapping_add(1));
         true
     }
 
-    /// Whether the message of `round` of barrier `number` has come, or that of a later barrier from the same task, which has left this one.
+    /// Whether the message for `round` of barrier `number` has arrived. Each round's messages come from one task, barrier by barrier.
     pub(super) fn has_round(&self, round: usize, number: u32) -> bool {
         !is_behind(self.rounds[round].get(), number)
     }
 }
 
-/// Whether `count` has not reached `number`. Both are modulo 2^32, and less than half of that apart.
+/// Whether `count` is below `number`. Both are modulo 2^32, and less than 2^31 apart.
 fn is_behind(count: u32, number: u32) -> bool {
     (count.wrapping_sub(number) as i32) < 0
 }
