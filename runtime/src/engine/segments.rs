@@ -59,9 +59,9 @@ pub(crate) struct Found {
 /// The answer to an owner that closes a segment, sent when nothing of this rank is under way to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answering {
-    /// Who closes it.
+    /// The rank that closes the segment.
     pub(crate) owner: usize,
-    /// Of the message.
+    /// The id of the answer's message.
     pub(crate) id: u8,
     pub(crate) number: u32,
     pub(crate) generation: u64,

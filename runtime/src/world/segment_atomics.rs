@@ -12,7 +12,7 @@ use crate::engine::{ADDRESS, Change, Engine, Found};
 use crate::error::{Error, Result};
 use crate::transport::AtomicOp;
 
-/// Who changes a word.
+/// What does an atomic on a word of a segment.
 pub(super) enum Home {
     /// The processor, here.
     Here(*mut u8),
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// Who changes the word of `width` bytes at `offset` of a segment of `rank`.
+    /// Finds what does an atomic on the word of `width` bytes at `offset` of a segment of `rank`.
     pub(super) fn home_of_word(
         &self,
         operation: &'static str,

@@ -140,9 +140,9 @@ impl State {
             let wrong: Vec<usize> = (0..len.min(bytes.len())).filter(|i| bytes[*i] != wanted[*i]).collect();
             let (count, first) = (wrong.len(), wrong.first());
             let came = first.map(|first| &bytes[*first..(*first + 16).min(bytes.len())]);
-            let came_bytes = bytes.len();
             let why = format!(
-                "{what} of {len} bytes, {came_bytes} came, number {id:#x}: {count} are wrong, from {first:?}: {came:x?}"
+                "{what} of {len} bytes, {} came, number {id:#x}: {count} are wrong, from {first:?}: {came:x?}",
+                bytes.len()
             );
             super::handlers::locked(&self.wrong).push(why);
         }
