@@ -18,7 +18,7 @@
 //! | L12, L18 | inline on request, with and without a reply | [`raw::SEND_REPLY`], [`raw::LOCAL_STATE`] |
 //! | L13 | the user header is valid until the header handler has returned, and, of a message that came with its data, until an inline completion handler has | |
 //! | L20, L21, L22, L24, L25, L26, L54 | what is refused, with nothing sent | [`codes`] |
-//! | L27, L49, L50, L51 | `Fence`, `Gfence`: two counts for each peer | [`raw::fence`], [`raw::gfence`] |
+//! | L27, L49, L50, L51 | `Fence`, `Gfence`: a question to each peer to which something was sent | [`raw::fence`], [`raw::gfence`] |
 //! | L29, L47, L48 | `Xfer`: the transfers above and below by one call, with functions in the place of origin counters; lightweight messages | [`raw::xfer`] |
 //! | L31, L32, L33, L34, L35, L36 | counters: `Waitcntr`, `Getcntr`, `Setcntr` | [`raw::waitcntr`], [`raw::getcntr`], [`raw::setcntr`] |
 //! | L37 | `Setcntr_wstatus`, and `Nopoll_wait`, which sleeps until the increment | [`raw::setcntr_wstatus`], [`raw::nopoll_wait`] |
@@ -35,7 +35,7 @@
 //! | L61 | `Msgpoll` | [`raw::msgpoll`] |
 //! | L63 | `Purge_totask`, `Resume_totask`; waits for counters end | [`raw::purge_totask`] |
 //! | L64 | `Msg_string` | [`raw::msg_string`] |
-//! | L65 | every call from any thread | one lock for each handle, which a thread that calls alone enters without locked instructions |
+//! | L65 | every call from any thread | one lock for each handle; a thread that calls alone takes it without a locked instruction |
 //!
 //! Not there: Fortran (L30), and the types of `Xfer` that have no row of their own: data described by a program, RDMA, multicast.
 //!
@@ -60,6 +60,7 @@
 //! there, in the calls that make progress.
 
 mod arrive;
+mod bias;
 mod calls;
 mod closures;
 pub mod codes;
@@ -69,6 +70,8 @@ mod event;
 mod face;
 mod interrupt;
 mod job;
+#[cfg(all(test, loom))]
+mod models;
 mod one_sided;
 mod poll;
 mod port;
