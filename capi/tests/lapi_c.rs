@@ -79,6 +79,15 @@ fn a_place_outside_memory_is_an_error_at_the_target() {
 }
 
 #[test]
+fn a_task_without_memory_is_told_so() {
+    let program = program("misuse");
+    for tasks in 1..=2 {
+        let done = program.launched(tasks, &["memory"]).expect_success();
+        assert_eq!(done.stdout, format!("memory: {tasks} tasks\n"), "{done:#?}");
+    }
+}
+
+#[test]
 fn a_cxx_exception_that_leaves_a_handler_ends_the_job_with_its_text() {
     for standard in ["-std=c++98", "-std=c++20"] {
         let flags = [standard, "-Wall", "-Wextra", "-Werror", "-O1"];

@@ -285,7 +285,14 @@ impl Domain {
     /// Whether the calling thread may use this domain.
     #[inline(always)]
     pub(super) fn may_enter(&self) -> bool {
-        self.own_thread.is_none_or(|own| own == std::thread::current().id())
+        self.own_thread.is_none() || self.is_own_thread()
+    }
+
+    /// Out of line: a call in the middle would make every message store its arguments.
+    #[cold]
+    #[inline(never)]
+    fn is_own_thread(&self) -> bool {
+        self.own_thread == Some(std::thread::current().id())
     }
 
     /// Whether the network is simulated: one thread calls, in virtual time.
