@@ -79,6 +79,7 @@ typedef union {
 #define LAPI_ERR_TGT 428
 #define LAPI_ERR_UHDR_NULL 429
 #define LAPI_ERR_UHDR_LEN 430
+/* No call returns it: LAPI_ERR_UHDR_LEN tells of the one length that a header has. */
 #define LAPI_ERR_HDR_LEN 431
 #define LAPI_ERR_ORG_EXTENT 432
 #define LAPI_ERR_ORG_STRIDE 433
@@ -107,6 +108,7 @@ typedef union {
 #define LAPI_ERR_SET_VAL 464
 #define LAPI_ERR_OP_SZ 474
 #define LAPI_ERR_XFER_CMD 476
+/* No call returns these two: there is no utility call, and the texts are in the library. */
 #define LAPI_ERR_UTIL_CMD 477
 #define LAPI_ERR_CATALOG_FAIL 478
 #define LAPI_ERR_INVALID_SEND_REPLY_TGT 501
@@ -117,7 +119,7 @@ typedef union {
 #define LAPI_ERR_IN_HANDLER 900
 /* Of this library: a task failed or left the job. */
 #define LAPI_ERR_PEER_LOST 901
-/* Of this library: a handler of a Rust program panicked. */
+/* Of this library: a handler of a Rust program panicked. No handler in C does, and a C++ exception that leaves one ends the job. */
 #define LAPI_ERR_HANDLER_PANICKED 902
 /* Of this library: the memory at an address of the target cannot be reached. */
 #define LAPI_ERR_BAD_ADDRESS 903

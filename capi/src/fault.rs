@@ -94,13 +94,14 @@ pub fn guard(call: impl FnOnce() -> Result<c_int, Fault>) -> c_int {
 ///
 /// # Errors
 /// The text of a panic.
-#[inline]
+#[inline(always)]
 pub fn catch<R>(call: impl FnOnce() -> R) -> Result<R, String> {
-    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| panicked(&*panic))
+    catch_unwind(AssertUnwindSafe(call)).map_err(panicked)
 }
 
 #[cold]
-fn panicked(panic: &(dyn Any + Send)) -> String {
+#[inline(never)]
+fn panicked(panic: Box<dyn Any + Send>) -> String {
     let words = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
     format!("a defect of this library: {}", words.unwrap_or("a panic without a text"))
 }

@@ -31,7 +31,7 @@ macro_rules! calls {
         #[inline(always)]
         #[allow(clippy::too_many_arguments, reason = "LAPI's calls")]
         unsafe fn $inner($($arg: $type),*) -> std::ffi::c_int {
-            $crate::lapi::run(|| $body)
+            $crate::lapi::run(move || $body)
         }
 
         /// See `lapi.h`.
@@ -63,7 +63,9 @@ thread_local! {
 }
 
 /// Runs a call; its code. A panic of the library stops here.
-#[inline]
+///
+/// Inlined, so that arguments stay in registers: in a closure of its own each would be stored once more.
+#[inline(always)]
 fn run(call: impl FnOnce() -> i32) -> c_int {
     if life::is_child() {
         return codes::HNDL_INVALID;

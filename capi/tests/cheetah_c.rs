@@ -10,6 +10,10 @@ fn rows() -> Program {
     compile("cc", C99, "cheetah_rows.c", Link::Shared)
 }
 
+fn all_rows(contexts: usize) -> String {
+    format!("all rows: {contexts} contexts")
+}
+
 fn misuse() -> Program {
     compile("cc", C99, "cheetah_misuse.c", Link::Shared)
 }
@@ -22,18 +26,13 @@ fn c01_to_c27_alone() {
 
 #[test]
 fn c01_to_c27_under_the_launcher() {
-    let program = rows();
-    for contexts in [2, 4] {
-        let done = program.launched(contexts, &["DIRECTORY"]).expect_success();
-        assert_eq!(done.stdout, format!("all rows: {contexts} contexts\n"));
-    }
+    rows().on_each_prints_one(Program::launched, &[2, 4], &["DIRECTORY"], all_rows);
 }
 
 /// With the numbers and sizes of the table.
 #[test]
 fn c06_c08_c10_c14_c23_c24_in_full() {
-    let done = rows().launched(2, &["DIRECTORY", "full"]).expect_success();
-    assert_eq!(done.stdout, "all rows: 2 contexts\n");
+    rows().on_each_prints_one(Program::launched, &[2], &["DIRECTORY", "full"], all_rows);
 }
 
 #[test]
@@ -45,18 +44,13 @@ fn c01_to_c27_as_copies_that_np_starts() {
 #[test]
 fn c01_to_c27_linked_statically() {
     let program = compile("cc", C99, "cheetah_rows.c", Link::Static);
-    let done = program.launched(2, &["DIRECTORY"]).expect_success();
-    assert_eq!(done.stdout, "all rows: 2 contexts\n");
+    program.on_each_prints_one(Program::launched, &[2], &["DIRECTORY"], all_rows);
 }
 
 #[cfg(feature = "mpi")]
 #[test]
 fn c01_to_c27_under_mpirun() {
-    let program = rows();
-    for contexts in [1, 2] {
-        let done = program.mpirun(contexts, &["DIRECTORY"]).expect_success();
-        assert_eq!(done.stdout, format!("all rows: {contexts} contexts\n"));
-    }
+    rows().on_each_prints_one(Program::mpirun, &[1, 2], &["DIRECTORY"], all_rows);
 }
 
 #[test]
@@ -84,18 +78,5 @@ fn c17_an_unregistered_number_is_a_code_at_the_target() {
 
 #[test]
 fn the_header_is_c99_and_cxx98_for_both_compilers() {
-    let strict = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-x"];
-    for (compiler, language, standards) in [
-        ("cc", "c", ["c99", "c11"]),
-        ("clang", "c", ["c99", "c17"]),
-        ("c++", "c++", ["c++98", "c++20"]),
-        ("clang++", "c++", ["c++98", "c++20"]),
-    ] {
-        for standard in standards {
-            let mut check = bellwether_tests::process::command(compiler);
-            check.arg(format!("-std={standard}")).args(strict).arg(language);
-            check.arg(common::here().join("include/cheetah.h"));
-            bellwether_tests::process::run(&mut check, common::LIMIT).expect_success();
-        }
-    }
+    common::check_header(&["-fsyntax-only"], "include/cheetah.h");
 }

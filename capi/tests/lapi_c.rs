@@ -7,7 +7,7 @@ use std::fs;
 use std::mem::offset_of;
 
 use bellwether_runtime::vocabulary::lapi::{codes, raw::ReturnInfo};
-use common::{Link, Program, compile};
+use common::{Link, Program, Start, compile};
 
 /// Without `-pedantic`: LAPI's programs turn functions into `void *`.
 const C99: &[&str] = &["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1"];
@@ -16,22 +16,8 @@ fn program(name: &str) -> Program {
     compile("cc", C99, &format!("lapi_{name}.c"), Link::Shared)
 }
 
-/// Runs a program, which prints one line at the end, on 1 to 3 tasks.
-fn launch(name: &str) {
-    let program = program(name);
-    for tasks in 1..=3 {
-        let done = program.launched(tasks, &[]).expect_success();
-        assert_eq!(done.stdout.lines().last(), Some(format!("{name}: {tasks} tasks").as_str()), "{done:#?}");
-    }
-}
-
-#[cfg(feature = "mpi")]
-fn mpirun(name: &str) {
-    let program = program(name);
-    for tasks in [1, 2] {
-        let done = program.mpirun(tasks, &[]).expect_success();
-        assert_eq!(done.stdout.lines().last(), Some(format!("{name}: {tasks} tasks").as_str()), "{done:#?}");
-    }
+fn on_each(name: &str, start: Start, tasks: &[usize]) {
+    program(name).on_each(start, tasks, &[], |tasks| format!("{name}: {tasks} tasks"));
 }
 
 /// Makes a test under the launcher, and one under mpirun, of each program.
@@ -39,13 +25,13 @@ macro_rules! programs {
     ($($test:ident, $under_mpirun:ident: $name:literal;)+) => {$(
         #[test]
         fn $test() {
-            launch($name);
+            on_each($name, Program::launched, &[1, 2, 3]);
         }
 
         #[cfg(feature = "mpi")]
         #[test]
         fn $under_mpirun() {
-            mpirun($name);
+            on_each($name, Program::mpirun, &[1, 2]);
         }
     )+};
 }
@@ -90,6 +76,15 @@ fn a_place_outside_memory_is_an_error_at_the_target() {
     let done = program("misuse").launched(2, &["place"]);
     let codes = [codes::BAD_ADDRESS, codes::RUNTIME].map(|code| format!("place: {code}\n"));
     assert!(codes.contains(&done.stdout), "{done:#?}");
+}
+
+#[test]
+fn a_task_without_memory_is_told_so() {
+    let program = program("misuse");
+    for tasks in 1..=2 {
+        let done = program.launched(tasks, &["memory"]).expect_success();
+        assert_eq!(done.stdout, format!("memory: {tasks} tasks\n"), "{done:#?}");
+    }
 }
 
 #[test]
@@ -154,27 +149,13 @@ fn the_address_sanitizer_finds_nothing() {
     let flags = [C99, &["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]].concat();
     for name in ["example", "rows", "transfers", "latency", "table", "fetch", "misuse"] {
         let program = compile("cc", &flags, &format!("lapi_{name}.c"), Link::Shared);
-        let done = program.launched(2, &[]).expect_success();
-        assert_eq!(done.stdout.lines().last(), Some(format!("{name}: 2 tasks").as_str()), "{done:#?}");
+        program.on_each(Program::launched, &[2], &[], |tasks| format!("{name}: {tasks} tasks"));
     }
 }
 
 #[test]
 fn the_header_is_c99_and_cxx98_for_both_compilers() {
-    let strict = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-c", "-o", "/dev/null", "-I"];
-    for (compiler, language, standards) in [
-        ("cc", "c", ["c99", "c11"]),
-        ("clang", "c", ["c99", "c17"]),
-        ("c++", "c++", ["c++98", "c++20"]),
-        ("clang++", "c++", ["c++98", "c++20"]),
-    ] {
-        for standard in standards {
-            let mut check = bellwether_tests::process::command(compiler);
-            check.arg(format!("-std={standard}")).args(strict).arg(common::here().join("include"));
-            check.args(["-x", language]).arg(common::here().join("tests/programs/lapi_header.c"));
-            bellwether_tests::process::run(&mut check, common::LIMIT).expect_success();
-        }
-    }
+    common::check_header(&["-c", "-o", "/dev/null"], "tests/programs/lapi_header.c");
 }
 
 #[test]

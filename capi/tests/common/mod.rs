@@ -113,7 +113,58 @@ fn kept(compiler: &str, flags: &[&str], source: &Path) -> PathBuf {
     built().join("c-programs").join(format!("{name}-{:016x}", hasher.finish()))
 }
 
+/// A way to start a program on so many ranks with arguments: [`Program::launched`] or [`Program::mpirun`].
+pub type Start = fn(&Program, usize, &[&str]) -> Outcome;
+
+/// Checks that a header is C99 and C++98, and later standards, for both compilers. `file` is the header or includes it.
+pub fn check_header(flags: &[&str], file: &str) {
+    let strict = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
+    for (compiler, language, standards) in [
+        ("cc", "c", ["c99", "c11"]),
+        ("clang", "c", ["c99", "c17"]),
+        ("c++", "c++", ["c++98", "c++20"]),
+        ("clang++", "c++", ["c++98", "c++20"]),
+    ] {
+        for standard in standards {
+            let mut check = command(compiler);
+            check.arg(format!("-std={standard}")).args(strict).args(flags);
+            check.arg("-I").arg(here().join("include")).args(["-x", language]).arg(here().join(file));
+            run(&mut check, LIMIT).expect_success();
+        }
+    }
+}
+
 impl Program {
+    /// Starts the program on each of these numbers of ranks. Each run has to succeed, and its last line has to be `line` of the number.
+    /// Returns what the runs printed.
+    pub fn on_each(
+        &self,
+        start: Start,
+        counts: &[usize],
+        arguments: &[&str],
+        line: impl Fn(usize) -> String,
+    ) -> Vec<String> {
+        let run = |ranks: &usize| {
+            let done = start(self, *ranks, arguments).expect_success();
+            assert_eq!(done.stdout.lines().last(), Some(line(*ranks).as_str()), "{done:#?}");
+            done.stdout
+        };
+        counts.iter().map(run).collect()
+    }
+
+    /// As [`Program::on_each`], of a program that prints one line.
+    pub fn on_each_prints_one(
+        &self,
+        start: Start,
+        counts: &[usize],
+        arguments: &[&str],
+        line: impl Fn(usize) -> String,
+    ) {
+        for printed in self.on_each(start, counts, arguments, line) {
+            assert_eq!(printed.lines().count(), 1, "{printed}");
+        }
+    }
+
     /// Runs the program by itself.
     pub fn alone(&self, arguments: &[&str]) -> Outcome {
         self.run(command(self.path.to_str().expect("our own name")), arguments)

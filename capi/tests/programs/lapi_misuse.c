@@ -1,9 +1,10 @@
 /*
  * Every code of lapi.h that a call can provoke: nothing is sent, and no counter moves.
- * Usage: lapi_misuse [unset | lost | start | place]
+ * Usage: lapi_misuse [unset | lost | start | place | memory]
  */
 #include "lapi_test.h"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 static lapi_cntr_t counter, other, third;
@@ -349,7 +350,7 @@ static void xfers(void) {
     CHECK(state == 9);
 }
 
-/* The place of a long message is outside memory: an error at the target, and no counter moves. */
+/* An address outside memory: of a put, an error at once; as the place of a long message, one at the target. No counter moves. */
 static void *misplace(lapi_handle_t *handle, void *uhdr, uint *uhdr_len, ulong *msg_len, compl_hndlr_t **then,
                       void **user_info) {
     (void)handle, (void)uhdr, (void)uhdr_len, (void)msg_len, (void)then, (void)user_info;
@@ -362,8 +363,11 @@ static void place(void) {
     start();
     OK(LAPI_Addr_set(hndl, (void *)misplace, 1));
     fence_all();
-    if (me == 0)
+    if (me == 0) {
+        GIVES(LAPI_ERR_BAD_ADDRESS, LAPI_Put(hndl, 1, 100000, (void *)4096, data, NULL, &other, &third));
+        GIVES(LAPI_ERR_BAD_ADDRESS, LAPI_Get(hndl, 1, 100000, (void *)4096, data, NULL, &other));
         OK(LAPI_Amsend(hndl, 1, (void *)1, NULL, 0, data, 100000, NULL, &other, &third));
+    }
     for (i = 0; i < 20000 && me == 1 && code == LAPI_SUCCESS; i++) {
         code = LAPI_Probe(hndl);
         pause_ms(1);
@@ -456,6 +460,37 @@ static void lost(void) {
     _exit(0);
 }
 
+/* There is no memory for the message of a vector. */
+static void memory(void) {
+    void *places[3] = {bytes, NULL, NULL};
+    lapi_vec_t vector = {LAPI_GEN_STRIDED_XFER, UINT_MAX, NULL, NULL};
+    lapi_xfer_t what;
+    struct rlimit limit, least;
+    void *spare;
+    vector.info = places;
+    start();
+    memset(&what, 0, sizeof what);
+    what.Amv.Xfer_type = LAPI_AMV_XFER, what.Amv.tgt = (uint)next, what.Amv.hdr_hdl = (lapi_long_t)(size_t)note;
+    what.Amv.org_vec = &vector, what.Amv.tgt_cntr = (lapi_long_t)(size_t)&counter, what.Amv.org_cntr = &other;
+    what.Amv.cmpl_cntr = &third;
+    fence_all();
+    /* Small requests are met from here. */
+    spare = room(100000);
+    CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
+    least = limit, least.rlim_cur = 1 << 20;
+    free(spare);
+    CHECK(setrlimit(RLIMIT_AS, &least) == 0);
+    REFUSED(LAPI_ERR_MEMORY_EXHAUSTED,
+            LAPI_Amsendv(hndl, (uint)next, (void *)note, NULL, 0, &vector, &counter, &other, &third));
+    REFUSED(LAPI_ERR_MEMORY_EXHAUSTED, LAPI_Xfer(hndl, &what));
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    fence_all();
+    nothing(__LINE__);
+    OK(LAPI_Term(hndl));
+    if (me == 0)
+        printf("memory: %d tasks\n", n);
+}
+
 /* A start that fails has a code, and its own text. */
 static void bad_start(void) {
     lapi_handle_t handle = 99;
@@ -479,6 +514,8 @@ int main(int argc, char **argv) {
         bad_start();
     else if (argc == 2 && strcmp(argv[1], "place") == 0)
         place();
+    else if (argc == 2 && strcmp(argv[1], "memory") == 0)
+        memory();
     if (argc == 2)
         return 0;
     texts();

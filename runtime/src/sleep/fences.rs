@@ -73,6 +73,7 @@ pub fn has_barrier() -> bool {
     static HAS: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(UNKNOWN);
     // Relaxed: the answer is all that is handed over. A process may register more than once.
     match HAS.load(Ordering::Relaxed) {
+        _ if cfg!(loom) => true,
         UNKNOWN => {
             // SAFETY: as above.
             let has = unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 };
@@ -83,12 +84,34 @@ pub fn has_barrier() -> bool {
     }
 }
 
-/// Makes every core that runs a thread of this process pass a full barrier; membarrier(2). Where a thread has only a compiler fence
-/// between a store and a load, the store is seen after this, or the load sees what this thread stored before.
+/// Makes every core that runs a thread of this process pass a full barrier; membarrier(2). Where another thread has a [`light_barrier`]
+/// between a store and a load, then after this either that store is visible, or that load sees what this thread stored before.
 ///
 /// Only after [`has_barrier`] has returned true.
+#[cfg(not(loom))]
 pub fn run_barrier() {
     // SAFETY: as above.
     let done = unsafe { libc::syscall(libc::SYS_membarrier, PRIVATE_EXPEDITED, 0, 0) };
     debug_assert_eq!(done, 0, "registering worked, so this does");
+}
+
+/// Keeps the compiler from moving a load before the stores that precede it, and costs nothing else. Pairs with [`run_barrier`].
+#[inline(always)]
+#[cfg(not(loom))]
+pub fn light_barrier() {
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// loom has no membarrier(2). In models both sides are full fences, which order the same store and load on each side.
+#[cfg(loom)]
+pub fn run_barrier() {
+    // Pairs with the fence in `light_barrier`.
+    fence(Ordering::SeqCst);
+}
+
+/// See [`run_barrier`].
+#[cfg(loom)]
+pub fn light_barrier() {
+    // Pairs with the fence in `run_barrier`.
+    fence(Ordering::SeqCst);
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::Timespec;
 
-pub use self::fences::{Fences, has_barrier, register_process, run_barrier};
+pub use self::fences::{Fences, has_barrier, light_barrier, register_process, run_barrier};
 pub use self::sleeper::{Sleeper, fall_asleep};
 pub use self::word::SleepWord;
 

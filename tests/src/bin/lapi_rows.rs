@@ -1,6 +1,5 @@
 //! Runs a row of LAPI's table between processes: `BELLWETHER_RANKS=2 lapi_rows l15`, or under `bellwether run -n 2` or mpirun. `all` runs
-//! every row in one job, `mix SEED SECONDS` the random mix of all calls, `huge` moves more than
-//! 2 GiB at a time.
+//! every row in one job, `mix SEED SECONDS` the random mix of all calls; the others are of `APART`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use bellwether_runtime::World;
 use bellwether_runtime::vocabulary::lapi::Job;
 use bellwether_tests::lapi::mix::{self, Until};
-use bellwether_tests::lapi::{ROWS, Row, Task, huge, row};
+use bellwether_tests::lapi::{APART, ROWS, Task, row};
 use bellwether_tests::watchdog;
 
 fn main() -> ExitCode {
@@ -19,13 +18,12 @@ fn main() -> ExitCode {
     let all = arguments.get(1).is_some_and(|name| name == "all");
     let asked = match arguments.get(1) {
         Some(_) if all => ROWS.to_vec(),
-        Some(name) if name == "huge" => vec![("huge", huge as Row)],
-        Some(name) => row(name).into_iter().collect(),
+        Some(name) => row(name).or(APART.iter().copied().find(|(apart, _)| apart == name)).into_iter().collect(),
         None => Vec::new(),
     };
     if asked.is_empty() {
-        let names: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
-        eprintln!("usage: lapi_rows ROW|all|mix|huge; rows:\n{}", names.join("\n"));
+        let names: Vec<_> = ROWS.iter().chain(APART).map(|(name, _)| *name).collect();
+        eprintln!("usage: lapi_rows ROW|all|mix; rows:\n{}", names.join("\n"));
         return ExitCode::FAILURE;
     }
     let job = match Job::start(World::builder()) {

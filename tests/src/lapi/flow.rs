@@ -220,7 +220,7 @@ pub(super) fn l56(task: &Task) {
 }
 
 /// One byte more than 2 GiB from task 0 to the last one, by a put and by a message. Needs 4 GiB of memory and a bit.
-pub fn huge(task: &Task) {
+pub(super) fn huge(task: &Task) {
     const LEN: usize = (2 << 30) + 1;
     with(task, |handle, me, _, _| {
         let last = place(handle).1 - 1;

@@ -252,6 +252,7 @@ unsafe extern "C-unwind" fn done(handle: *mut Handle, parameter: *mut c_void) {
 pub(super) fn calls(handle: Handle, from: u32) -> Vec<i32> {
     let (counter, mut value) = (Counter::new(), 0);
     let mut table = [0; 64];
+    let other = (from + 1) % super::query(handle, raw::query::NUM_TASKS) as u32;
     let (null, none) = (std::ptr::null(), std::ptr::null());
     // SAFETY: all is valid.
     unsafe {
@@ -263,12 +264,13 @@ pub(super) fn calls(handle: Handle, from: u32) -> Vec<i32> {
             raw::address_init(handle, 1, table.as_mut_ptr()),
             raw::term(handle),
             raw::amsend(handle, from, TAKE, null, 0, null, 0, none, none, none),
+            raw::amsend(handle, other, TAKE, null, 0, null, 0, &counter, &counter, &counter),
         ]
     }
 }
 
 /// The codes of [`calls`] where nothing may be called.
-pub(super) const REFUSED: [i32; 7] = [codes::IN_HANDLER; 7];
+pub(super) const REFUSED: [i32; 8] = [codes::IN_HANDLER; 8];
 
 /// Sends with a user header; counters in LAPI's order.
 pub(super) fn send(

@@ -263,7 +263,7 @@ pub(super) fn l11(task: &Task) {
 }
 
 pub(super) fn l12(task: &Task) {
-    with(task, |handle, me, _, next| {
+    with(task, |handle, me, n, next| {
         let completion = Counter::new();
         let slow = if task.virtual_time { THEN } else { THEN | GATE };
         for _ in 0..20 {
@@ -293,6 +293,7 @@ pub(super) fn l12(task: &Task) {
             gfence(handle);
             let mut expected = REFUSED;
             expected[6] = codes::SUCCESS;
+            expected[7] = if n > 1 { codes::INVALID_SEND_REPLY_TGT } else { codes::SUCCESS };
             assert_eq!(lock(&seen).done_codes[1..], expected, "it may neither wait nor enter a collective");
         }
     });

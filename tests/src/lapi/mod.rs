@@ -8,6 +8,7 @@ mod messages;
 pub mod mix;
 mod one_sided;
 mod polls;
+mod shortage;
 mod transfers;
 mod vectors;
 
@@ -114,6 +115,10 @@ pub const ROWS: &[(&str, Row)] = &[
     ("a_panic_of_a_header_handler_is_told_at_both_ends", messages::a_panic),
 ];
 
+/// What is run by itself: it needs much memory, or ends or limits its process.
+pub const APART: &[(&str, Row)] =
+    &[("huge", flow::huge), ("memory", shortage::memory), ("lost", shortage::lost), ("outside", shortage::outside)];
+
 /// Makes a test of each row, which calls the given function with its name.
 #[macro_export]
 macro_rules! lapi_row_tests {
@@ -211,8 +216,6 @@ macro_rules! lapi_row_tests {
         }
     };
 }
-
-pub use flow::huge;
 
 /// The row whose name begins with `name`.
 pub fn row(name: &str) -> Option<(&'static str, Row)> {

@@ -4,7 +4,7 @@ use crate::error::Error;
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])* $name:ident = $number:literal, $text:literal;)+) => {
-        $(#[doc = $text] pub const $name: i32 = $number;)+
+        $(#[doc = $text] #[doc = ""] $(#[doc = $doc])* pub const $name: i32 = $number;)+
 
         /// Every code with its name and its text.
         pub const CODES: &[(i32, &str, &str)] = &[$(($number, stringify!($name), $text)),+];
@@ -30,6 +30,7 @@ codes! {
     TGT = 428, "The target is no task of this job: 0 <= tgt < NUM_TASKS.";
     UHDR_NULL = 429, "The user header is NULL, and its length is not 0.";
     UHDR_LEN = 430, "The length of the user header is above MAX_UHDR_SZ or no multiple of 4.";
+    /// No call returns it: [`UHDR_LEN`] tells of the one length that a header has.
     HDR_LEN = 431, "The length of the header is not valid.";
     ORG_EXTENT = 432, "The extent of the origin's strided vector is above LAPI_MAX_MSG_SZ.";
     ORG_STRIDE = 433, "The stride of the origin's vector is below its block size.";
@@ -58,7 +59,9 @@ codes! {
     SET_VAL = 464, "The value is not valid for what is set.";
     OP_SZ = 474, "The size or alignment of the operand is not valid for an atomic operation.";
     XFER_CMD = 476, "The type of the transfer is not known.";
+    /// No call returns it: there is no utility call.
     UTIL_CMD = 477, "The type of the utility call is not known.";
+    /// No call returns it: the texts are in the library.
     CATALOG_FAIL = 478, "The catalog of messages cannot be opened.";
     INVALID_SEND_REPLY_TGT = 501, "An inline completion handler may send to the source of its message only.";
     LW_DATA_LEN = 515, "The data is too long for a lightweight active message.";
@@ -66,6 +69,7 @@ codes! {
     CODE_UNKNOWN = 519, "The code is not known.";
     IN_HANDLER = 900, "A header handler or an inline completion handler must not make this call.";
     PEER_LOST = 901, "A task failed or left the job.";
+    /// Of handlers in Rust. A C++ exception that leaves a handler ends the job.
     HANDLER_PANICKED = 902, "A handler panicked.";
     BAD_ADDRESS = 903, "The memory at this address of the target cannot be reached.";
     RUNTIME = 904, "The runtime reported an error; its text is in the log.";

@@ -1,4 +1,4 @@
-//! What belongs to a handle: the world, the tables, the faults, the messages in flight.
+//! The state behind a handle: the world, the handler tables, the errors not reported yet, the messages in flight.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,12 +30,13 @@ use crate::world::World;
 pub const LOC_ADDRTBL_SZ: usize = 256;
 /// Most bytes of a user header.
 pub const MAX_UHDR_SZ: usize = 1024;
-/// Seconds that [`Query::TIMEOUT`](super::raw::query::TIMEOUT) accepts, and its first value.
+/// Seconds that [`Query::TIMEOUT`](super::raw::query::TIMEOUT) accepts.
 pub(super) const TIMEOUTS: std::ops::RangeInclusive<i32> = 10..=86400;
+/// Its initial value, in seconds.
 const TIMEOUT: i32 = 900;
-/// Longest stay of a waiting thread in the port, where other threads of the rank may want to enter.
+/// Longest time that a waiting thread stays in the port before it lets other threads of the rank enter. Chosen.
 const TURN: Duration = Duration::from_millis(1);
-/// Most faults that are kept. Chosen: the first ones tell the cause.
+/// Most faults that are kept; later ones are dropped. Chosen: the first ones show the cause.
 const FAULTS: usize = 64;
 
 /// Which handler runs in the port.
@@ -49,7 +50,7 @@ pub(super) enum Running {
     Reply(usize),
 }
 
-/// A handler runs until this is dropped.
+/// Marks that a handler runs, until it is dropped.
 pub(super) struct Runs<'a>(&'a Cell<Running>, Running);
 
 impl Drop for Runs<'_> {
@@ -58,7 +59,7 @@ impl Drop for Runs<'_> {
     }
 }
 
-/// A message that its header handler dropped.
+/// A message that its header handler dropped. It is delivered again.
 pub(super) struct Dropped {
     pub(super) from: usize,
     pub(super) is_announced: bool,
@@ -66,10 +67,10 @@ pub(super) struct Dropped {
     pub(super) ticket: Ticket,
 }
 
-/// What a handle names, used by one thread at a time.
+/// The state behind a handle. One thread uses it at a time: the one in the port.
 pub(super) struct Domain {
     pub(super) handle: Handle,
-    /// Itself, for what polls call.
+    /// This domain, for the functions that polls call.
     me: Weak<Domain>,
     pub(super) world: World,
     /// On a simulated network only this thread may call: ranks take turns there.
@@ -78,41 +79,41 @@ pub(super) struct Domain {
     pub(super) table: Box<[Cell<usize>; LOC_ADDRTBL_SZ]>,
     /// Header handlers that are closures, by index.
     pub(super) closures: RefCell<BTreeMap<usize, Closure>>,
-    /// Completion counters that messages share with the program, by address, each with the number of messages.
+    /// Completion counters that messages in flight share with the program: by address, with the number of those messages.
     held: RefCell<BTreeMap<usize, (Arc<Counter>, usize)>>,
     pub(super) timeout: Cell<i32>,
     pub(super) error_check: Cell<bool>,
-    /// Codes of what went wrong with messages, for the calls that make progress.
+    /// Codes of messages that failed. The next calls that make progress return them.
     faults: RefCell<VecDeque<i32>>,
     pub(super) running: Cell<Running>,
     interrupts: RefCell<Option<Interrupts>>,
-    /// Tasks to which nothing is sent.
+    /// For each task, whether it is purged: nothing is sent to it.
     pub(super) purged: Box<[Cell<bool>]>,
     /// Calls of `Purge_totask` so far.
     pub(super) purges: Cell<u64>,
-    /// Events that are functions, by their word.
+    /// Functions that run as events, by the event's word.
     pub(super) deferred: RefCell<BTreeMap<u64, Deferred>>,
-    /// What is kept of the tasks that counters wait for, by address.
+    /// States of the tasks that a counter waits for, by the counter's address.
     pub(super) statuses: RefCell<BTreeMap<u64, Statuses>>,
-    /// Addresses of counters for which a thread sleeps.
+    /// Addresses of counters on which a thread sleeps.
     pub(super) sleepers: RefCell<BTreeSet<usize>>,
-    /// What this task sent or asked for, and was answered, so far.
+    /// Sends and requests of this task that have completed so far.
     pub(super) sends_done: Cell<u64>,
-    /// Messages of other tasks, data in place, so far.
+    /// Messages of other tasks whose data has arrived in place so far.
     pub(super) receives_done: Cell<u64>,
     pub(super) traffic: Traffic,
     /// The number of the next announced message.
     pub(super) numbers: Cell<u64>,
-    /// Announced messages by number: the target, and what it may fetch.
+    /// Announced messages by number: the target, and the data that it may fetch.
     pub(super) outgoing: RefCell<BTreeMap<u64, (usize, Outgoing)>>,
     pub(super) incoming: RefCell<VecDeque<Incoming>>,
     /// Transfers in parts, by the task that sends them and the number of the group.
     pub(super) groups: RefCell<BTreeMap<(usize, u64), Group>>,
-    /// Gets and atomics of this task that have no answer yet.
+    /// Gets and atomics of this task without an answer.
     pub(super) unanswered: Cell<u64>,
-    /// They come again.
+    /// Messages that were dropped, to be delivered again.
     pub(super) dropped: RefCell<VecDeque<Dropped>>,
-    /// Polls go on with the two lists above.
+    /// Whether polls call `advance`, which works through `incoming` and `dropped`.
     goes_on: Cell<bool>,
     pub(super) queue: Arc<Queue>,
     /// How handlers are called.
@@ -120,7 +121,7 @@ pub(super) struct Domain {
     thread: RefCell<Option<JoinHandle<()>>>,
     /// Calls that make progress run the completion handlers: on a simulated network, or where there is no thread.
     runs_own: Cell<bool>,
-    /// Where the world goes when the handle ends.
+    /// Receives the world when the handle ends.
     pub(super) home: Home,
 }
 
@@ -191,7 +192,7 @@ impl Domain {
         counter.address()
     }
 
-    /// The counter at this address has moved, if it is held.
+    /// Gives back one message's share of the counter at this address, which has moved. Does nothing if the counter is not held.
     pub(super) fn release(&self, address: usize) {
         let mut held = self.held.borrow_mut();
         if let Some((_, messages)) = held.get_mut(&address) {
@@ -202,12 +203,12 @@ impl Domain {
         }
     }
 
-    /// Whether a thread makes progress while no call does.
+    /// Whether interrupt mode is on: a thread makes progress while no call does.
     pub(super) fn has_interrupts(&self) -> bool {
         self.interrupts.borrow().is_some()
     }
 
-    /// Starts or ends that thread.
+    /// Switches interrupt mode on or off.
     ///
     /// # Errors
     /// [`codes::SET_VAL`] on a simulated network, where ranks take turns; [`codes::MEMORY_EXHAUSTED`] if there is no thread.
@@ -227,12 +228,12 @@ impl Domain {
         Ok(())
     }
 
-    /// Notes which handler runs, until the answer is dropped.
+    /// Notes which handler runs, until the result is dropped.
     pub(super) fn runs(&self, running: Running) -> Runs<'_> {
         Runs(&self.running, self.running.replace(running))
     }
 
-    /// Lets polls go on with fetches and dropped messages.
+    /// Makes polls continue fetches and deliver dropped messages again.
     pub(super) fn keep_going(&self) {
         if !self.goes_on.replace(true) {
             let me: Weak<dyn Background> = Weak::<Domain>::clone(&self.me);
@@ -240,7 +241,7 @@ impl Domain {
         }
     }
 
-    /// Lets the handler thread run a completion handler. The first one starts the thread.
+    /// Queues a completion handler for the handler thread. The first one starts the thread.
     pub(super) fn enqueue(&self, work: Work) {
         self.queue.push(work);
         if !self.runs_own.get() && self.thread.borrow().is_none() {
@@ -260,7 +261,8 @@ impl Domain {
         self.thread.borrow().as_ref().is_some_and(|thread| thread.thread().id() == own)
     }
 
-    /// Ends the handler thread when the handler that it runs has returned.
+    /// Ends interrupt mode, and tells the handler thread to end when the handler that it runs has returned. Returns that thread, to
+    /// join.
     pub(super) fn end_thread(&self) -> Option<JoinHandle<()>> {
         drop(self.interrupts.take());
         self.queue.end();
@@ -271,7 +273,7 @@ impl Domain {
         self.runs_own.get() && !self.queue.is_done() && !self.queue.running.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing is left to do for messages of this task, or for it.
+    /// Whether no message from or to this task, and no completion handler, has anything left to do here.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_done()
             && self.outgoing.borrow().is_empty()
@@ -280,18 +282,25 @@ impl Domain {
             && self.dropped.borrow().is_empty()
     }
 
-    /// Whether this thread may call.
+    /// Whether the calling thread may use this domain.
     #[inline(always)]
     pub(super) fn may_enter(&self) -> bool {
-        self.own_thread.is_none_or(|own| own == std::thread::current().id())
+        self.own_thread.is_none() || self.is_own_thread()
     }
 
-    /// Whether all happens on one thread, in virtual time.
+    /// Out of line: a call in the middle would make every message store its arguments.
+    #[cold]
+    #[inline(never)]
+    fn is_own_thread(&self) -> bool {
+        self.own_thread == Some(std::thread::current().id())
+    }
+
+    /// Whether the network is simulated: one thread calls, in virtual time.
     pub(super) fn is_simulated(&self) -> bool {
         self.own_thread.is_some()
     }
 
-    /// Keeps the code of something that went wrong with a message.
+    /// Records that a message failed, for the next call that makes progress.
     #[cold]
     pub(super) fn fault(&self, code: i32, peer: usize) {
         tracing::warn!(code, peer, text = codes::text(code), "a message fails");
@@ -305,10 +314,10 @@ impl Domain {
         !self.faults.borrow().is_empty()
     }
 
-    /// The oldest fault, or error of the engine, once.
+    /// Takes the oldest fault; if there is none, the engine's.
     ///
     /// # Errors
-    /// Its code.
+    /// The code of that fault.
     pub(super) fn take_fault(&self) -> Result<(), i32> {
         match self.faults.borrow_mut().pop_front() {
             Some(code) => Err(code),
@@ -319,7 +328,7 @@ impl Domain {
     /// Makes progress once.
     ///
     /// # Errors
-    /// The code of what went wrong with a message.
+    /// The code of a message that failed.
     pub(super) fn poll(&self) -> Result<usize, i32> {
         port::count_poll(self.handle);
         let done = self.world.poll().map_err(|error| codes::of_error(&error))?;
@@ -337,16 +346,16 @@ pub(super) fn enter_outside(handle: u32) -> Result<Entered, i32> {
     if entered.is_nested() { Err(codes::IN_HANDLER) } else { Ok(entered) }
 }
 
-/// Makes progress until `ready` gives something. Other threads of the rank can enter meanwhile.
+/// Makes progress until `ready` returns `Some`. Other threads of the rank can enter meanwhile.
 ///
 /// # Errors
-/// The code of what went wrong with a message; [`codes::PEER_LOST`].
+/// The code of a message that failed; [`codes::PEER_LOST`].
 #[inline]
 pub(super) fn wait<R>(domain: Entered, doing: &'static str, ready: impl FnMut(&Domain) -> Option<R>) -> Result<R, i32> {
     wait_for::<true, R>(domain, doing, ready)
 }
 
-/// As [`wait`], but what goes wrong with other messages is left to the next call that makes progress. The calling thread is in no port.
+/// As [`wait`], but codes of messages that failed are left to the next call that makes progress. The calling thread is in no port.
 ///
 /// # Errors
 /// As [`enter_outside`]; [`codes::PEER_LOST`].
@@ -397,9 +406,10 @@ fn wait_for<const TELL: bool, R>(
     }
 }
 
-/// Runs the completion handlers that wait, where no thread does. The calling thread is in no port, or in a handler.
+/// Runs the queued completion handlers if the handle has no handler thread. Does nothing inside a handler. The calling thread is not in the port
+/// otherwise.
 pub(super) fn run_own(handle: Handle) {
-    /// Also when a handler panics.
+    /// Resets `running`, also if a handler panics.
     struct Ends(Arc<Queue>);
     impl Drop for Ends {
         fn drop(&mut self) {
@@ -410,7 +420,7 @@ pub(super) fn run_own(handle: Handle) {
         Ok(domain) if !domain.is_nested() && domain.has_own_work() => Arc::clone(&domain.queue),
         _ => return,
     };
-    // A handler that waits does not run the next one meanwhile.
+    // A handler that waits gets here too. It must not run the next handler before it has returned.
     if queue.running.swap(true, Ordering::Relaxed) {
         return;
     }
@@ -420,13 +430,14 @@ pub(super) fn run_own(handle: Handle) {
     }
 }
 
-/// Waits until all that this task has sent is in place at its targets, and what it has asked for is here. Does not wait for completion handlers.
+/// Waits until the data that this task has sent is in place at its targets, and its gets and atomics are answered. Does not wait for completion
+/// handlers.
 ///
 /// # Errors
 /// As [`wait_apart`].
 pub(super) fn fence(handle: Handle) -> Result<(), i32> {
     let domain = enter_outside(handle)?;
-    // Stores to mapped memory are visible before those that follow.
+    // Makes this task's stores to mapped memory visible before its later ones.
     std::sync::atomic::fence(Ordering::SeqCst);
     for (to, number) in domain.traffic.questions() {
         domain.tell(to, kind::FENCE, &[number.into()]);
@@ -435,7 +446,7 @@ pub(super) fn fence(handle: Handle) -> Result<(), i32> {
     wait_apart(handle, "fence", |domain| (domain.traffic.is_fenced() && domain.unanswered.get() == 0).then_some(()))
 }
 
-/// Waits until every task has called this. Collective. What is wrong with a message does not end it: no task is left behind in it.
+/// Waits until every task has called this. Collective. A message that failed does not end it, so no task stays behind in it alone.
 ///
 /// # Errors
 /// As [`wait_apart`].

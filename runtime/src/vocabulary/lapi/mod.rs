@@ -35,7 +35,7 @@
 //! | L61 | `Msgpoll` | [`raw::msgpoll`] |
 //! | L63 | `Purge_totask`, `Resume_totask`; waits for counters end | [`raw::purge_totask`] |
 //! | L64 | `Msg_string` | [`raw::msg_string`] |
-//! | L65 | every call from any thread | one lock for each handle, which a thread that calls alone enters without locked instructions |
+//! | L65 | every call from any thread | one lock for each handle; a thread that calls alone takes it without a locked instruction |
 //!
 //! Not there: Fortran (L30), and the types of `Xfer` that have no row of their own: data described by a program, RDMA, multicast.
 //!
@@ -60,6 +60,7 @@
 //! there, in the calls that make progress.
 
 mod arrive;
+mod bias;
 mod calls;
 mod closures;
 pub mod codes;
@@ -69,6 +70,8 @@ mod event;
 mod face;
 mod interrupt;
 mod job;
+#[cfg(all(test, loom))]
+mod models;
 mod one_sided;
 mod poll;
 mod port;

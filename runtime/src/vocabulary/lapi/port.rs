@@ -1,16 +1,7 @@
 //! Ports: what a handle names. A fixed table of them, each with one lock.
 //!
-//! A port holds a [`Domain`]: the world and all that belongs to it, none of which may be used by two threads at a time. A thread enters
-//! with the port's lock, or as its favourite. It may enter again: handlers run inside a poll, and may call.
-//!
-//! # Without the lock
-//!
-//! Mostly one thread calls, and locked instructions would be most of what a short message costs: each waits until the line of the
-//! message before is there. A thread that has entered [`STREAK`] times in a row gets a seat, and becomes the port's favourite (biased
-//! locking, Kawachiya et al. 2002): it enters by a store to `inside` of its seat and a load of `favourite`. Another thread takes the lock, clears
-//! `favourite`, runs a barrier on the cores of all threads of the process (membarrier(2)), and waits until `inside` is 0. After the barrier
-//! either the favourite has seen that it is none any more, or its store to `inside` is seen. A favourite that leaves looks again, and
-//! wakes who waits. A seat never changes its thread: one that was interrupted between its first look and its store then disturbs nobody.
+//! A port holds a [`Domain`]: the world and all that belongs to it, none of which two threads may use at a time. A thread enters the port
+//! with its [`BiasedLock`]. A thread that is in the port may enter it again: handlers run inside a poll, and may call.
 //!
 //! A handle is `generation * 64 + slot`. Each `Init` and each `Term` increments the generation of its slot, so a handle that was
 //! used up is never taken for a live one before the generation wraps.
@@ -18,54 +9,28 @@
 use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
-use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::time::Duration;
+#[cfg(bellwether_tsan)]
+use std::sync::TryLockError;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
+use super::bias::{BiasedLock, Guard};
 use super::codes;
 use super::domain::Domain;
-use crate::sleep::{self, futex};
 
 /// Wakes the thread that sleeps in a port.
 pub(super) type Waker = Box<dyn Fn() + Send + Sync>;
 
 /// Most handles at a time.
 pub(super) const SLOTS: usize = 64;
-/// Times that a thread enters by the lock, no other between, before it becomes the favourite. Chosen: making one costs a store, ending
-/// it a few microseconds.
-const STREAK: u32 = 64;
-/// Threads that can become favourites of one port. Chosen.
-const SEATS: usize = 4;
-/// Longest sleep until the favourite has left; it also wakes who waits. Chosen.
-const LEAVES: Duration = Duration::from_millis(5);
-
-/// The place of a thread that is or was the favourite of a port.
-struct Seat {
-    /// Whose it is, by [`token`]; 0 is nobody's yet. Changed once, under the lock.
-    token: AtomicUsize,
-    /// 1 while the thread is in the port as its favourite, or finds out whether it still is that.
-    inside: AtomicU32,
-}
-
 /// What a handle names.
+#[cfg_attr(loom, derive(Default))]
 pub(super) struct Port {
-    lock: Mutex<()>,
-    /// That of the thread which is in the port by the lock, and only touched by it.
-    guard: UnsafeCell<Option<MutexGuard<'static, ()>>>,
-    /// The thread that is inside, by [`token`]; 0 is none.
+    lock: BiasedLock,
+    /// The thread that is in the port, by [`token`]; 0 is none.
     owner: AtomicUsize,
-    /// The seat of the thread that enters without the lock, plus one; 0 is none. Changed under the lock.
-    favourite: AtomicUsize,
-    seats: [Seat; SEATS],
-    /// The seat of the last favourite. Changed under the lock.
-    recent: AtomicUsize,
-    /// The thread that entered last by the lock, and how many times in a row. Changed under the lock.
-    last: AtomicUsize,
-    streak: AtomicU32,
     /// Calls that made progress so far.
     polls: AtomicU64,
-    /// Threads that wait for the lock: a waiting owner gives it up.
-    contenders: AtomicU32,
     /// Of the handle that is valid now, if `domain` is there.
     generation: AtomicU32,
     /// Whether `domain` is there, for threads that are not in the port.
@@ -76,8 +41,7 @@ pub(super) struct Port {
 }
 
 // SAFETY:
-// - `domain` is only touched by the thread that is in the port: the one that holds `lock` when no seat is `inside`, or the favourite
-//   (see the module);
+// - `domain` is only touched by the thread that is in the port, and `lock` lets one in at a time;
 // - a domain holds the only handles to its world and to what that is made of (`Domain::new` starts the world itself, from a builder
 //   without handlers, and takes it off the list of worlds of its thread), so no part of it is in use elsewhere;
 // - nothing of a world depends on the thread that uses it, except on a simulated network, where `Domain::on_own_thread` keeps
@@ -86,7 +50,11 @@ unsafe impl Sync for Port {}
 // SAFETY: as above.
 unsafe impl Send for Port {}
 
+#[cfg(not(loom))]
 static PORTS: [Port; SLOTS] = [const { Port::new() }; SLOTS];
+// No model uses it.
+#[cfg(loom)]
+static PORTS: std::sync::LazyLock<[Port; SLOTS]> = std::sync::LazyLock::new(|| [(); SLOTS].map(|()| Port::default()));
 
 /// Locks. Where std's locks wait they run precompiled code, without the marks that the thread sanitizer looks for: in its builds this
 /// tries until it has the lock.
@@ -114,9 +82,9 @@ fn token() -> usize {
 enum Way {
     /// It had entered before, further out.
     Nested,
-    /// With the lock; its guard is in the port.
+    /// With the mutex of the lock, which keeps its guard.
     Locked,
-    /// As the favourite; its seat is the recent one.
+    /// As the favourite of the lock.
     Favoured,
 }
 
@@ -154,18 +122,12 @@ impl Drop for Entered {
 }
 
 impl Port {
+    #[cfg(not(loom))]
     const fn new() -> Port {
         Port {
-            lock: Mutex::new(()),
-            guard: UnsafeCell::new(None),
+            lock: BiasedLock::new(),
             owner: AtomicUsize::new(0),
-            favourite: AtomicUsize::new(0),
-            seats: [const { Seat { token: AtomicUsize::new(0), inside: AtomicU32::new(0) } }; SEATS],
-            recent: AtomicUsize::new(0),
-            last: AtomicUsize::new(0),
-            streak: AtomicU32::new(0),
             polls: AtomicU64::new(0),
-            contenders: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             occupied: AtomicBool::new(false),
             domain: UnsafeCell::new(None),
@@ -173,81 +135,18 @@ impl Port {
         }
     }
 
-    /// Takes the lock, and waits until nobody is inside.
+    /// Takes the lock, and waits until no thread is in the port.
     #[cold]
     #[inline(never)]
-    fn acquire(&self) -> MutexGuard<'_, ()> {
-        let lock = self.try_acquire().unwrap_or_else(|| {
-            // Before the wake-up: an owner that announces its sleep looks here once more.
-            self.contenders.fetch_add(1, Ordering::SeqCst);
-            if let Some(wake) = &*lock(&self.waker) {
-                wake();
-            }
-            let lock = lock(&self.lock);
-            self.contenders.fetch_sub(1, Ordering::SeqCst);
-            lock
-        });
-        if !self.end_favour() {
-            self.contenders.fetch_add(1, Ordering::SeqCst);
-            let inside = &self.recent().inside;
-            // Acquire: pairs with the Release in `leave`.
-            while inside.load(Ordering::Acquire) != 0 {
-                if let Some(wake) = &*self::lock(&self.waker) {
-                    wake();
-                }
-                match cfg!(bellwether_tsan) {
-                    true => std::thread::yield_now(),
-                    false => futex::wait(inside, 1, Some(LEAVES)),
-                }
-            }
-            self.contenders.fetch_sub(1, Ordering::SeqCst);
-        }
-        lock
+    fn acquire(&self) -> Guard<'_> {
+        self.lock.acquire(&|| self.wake())
     }
 
-    fn try_acquire(&self) -> Option<MutexGuard<'_, ()>> {
-        // A panic of a handler leaves the domain as it was between two messages.
-        match self.lock.try_lock() {
-            Ok(lock) => Some(lock),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+    /// Ends the sleep of the thread that is in the port.
+    fn wake(&self) {
+        if let Some(wake) = &*lock(&self.waker) {
+            wake();
         }
-    }
-
-    fn recent(&self) -> &Seat {
-        &self.seats[self.recent.load(Ordering::Relaxed)]
-    }
-
-    /// There is no favourite from now on; whether none is inside. The calling thread has the lock.
-    fn end_favour(&self) -> bool {
-        if self.favourite.load(Ordering::Relaxed) != 0 {
-            self.favourite.store(0, Ordering::Relaxed);
-            self.last.store(0, Ordering::Relaxed);
-            // Pairs with the compiler fences in `enter_favoured` and `leave`.
-            sleep::run_barrier();
-        }
-        // Acquire: pairs with the Release in `leave`.
-        self.recent().inside.load(Ordering::Acquire) == 0
-    }
-
-    /// Whether this thread, of token `me`, is the favourite; it is inside then, and its seat stays the recent one until it leaves.
-    #[inline(always)]
-    fn enter_favoured(&self, me: usize) -> bool {
-        // Acquire: pairs with the Release in `end_turn`, of a thread that has ended and had the same token.
-        let favourite = self.favourite.load(Ordering::Acquire);
-        let Some(seat) = self.seats.get(favourite.wrapping_sub(1)) else { return false };
-        if seat.token.load(Ordering::Relaxed) != me {
-            return false;
-        }
-        seat.inside.store(1, Ordering::Relaxed);
-        // Pairs with the barrier in `end_favour`.
-        compiler_fence(Ordering::SeqCst);
-        // Only this thread makes its own seat the favourite's, so it is so since the first look, and nobody has entered meanwhile.
-        if self.favourite.load(Ordering::Relaxed) == favourite {
-            return true;
-        }
-        self.leave(seat);
-        false
     }
 
     /// The thread that is in the port leaves.
@@ -257,65 +156,19 @@ impl Port {
             Way::Nested => {}
             Way::Favoured => {
                 self.owner.store(0, Ordering::Relaxed);
-                self.leave(self.recent());
+                self.lock.leave_favoured();
             }
             Way::Locked => self.end_turn(),
         }
     }
 
-    /// The thread of this seat leaves.
-    #[inline(always)]
-    fn leave(&self, seat: &Seat) {
-        // Pairs with the Acquire loads in `end_favour` and `acquire`.
-        seat.inside.store(0, Ordering::Release);
-        // Pairs with the barrier in `end_favour`.
-        compiler_fence(Ordering::SeqCst);
-        if self.favourite.load(Ordering::Relaxed) == 0 {
-            Self::wake_next(seat);
-        }
-    }
-
-    #[cold]
-    fn wake_next(seat: &Seat) {
-        futex::wake_all(&seat.inside);
-    }
-
-    /// The thread that is in the port by the lock leaves.
+    /// The thread that is in the port with the mutex leaves.
     #[inline(never)]
     fn end_turn(&self) {
         let me = self.owner.load(Ordering::Relaxed);
         self.owner.store(0, Ordering::Relaxed);
-        if self.last.load(Ordering::Relaxed) == me {
-            let streak = self.streak.load(Ordering::Relaxed).saturating_add(1);
-            self.streak.store(streak, Ordering::Relaxed);
-            if streak >= STREAK && me != 0 && !self.is_contended() && sleep::has_barrier() {
-                self.favour(me);
-            }
-        } else {
-            self.last.store(me, Ordering::Relaxed);
-            self.streak.store(0, Ordering::Relaxed);
-        }
-        // SAFETY: this thread has the lock, and put its guard there.
-        drop(unsafe { (*self.guard.get()).take() });
-    }
-
-    /// The thread of token `me`, which has the lock, becomes the favourite, if there is a seat for it.
-    #[cold]
-    fn favour(&self, me: usize) {
-        self.streak.store(0, Ordering::Relaxed);
-        let is_free = |seat: &Seat| matches!(seat.token.load(Ordering::Relaxed), token if token == 0 || token == me);
-        if let Some(place) = self.seats.iter().position(is_free) {
-            self.seats[place].token.store(me, Ordering::Relaxed);
-            self.recent.store(place, Ordering::Relaxed);
-            // Release: see `enter_favoured`.
-            self.favourite.store(place + 1, Ordering::Release);
-        }
-    }
-
-    /// Whether another thread waits to enter.
-    pub(super) fn is_contended(&self) -> bool {
-        // Pairs with the SeqCst in `acquire`.
-        self.contenders.load(Ordering::SeqCst) != 0
+        // SAFETY: `enter_locked` has kept the guard of this thread, and only its leaving, by this way, calls this.
+        unsafe { self.lock.end_turn(me) };
     }
 }
 
@@ -339,7 +192,7 @@ pub(super) fn enter(handle: u32) -> Result<Entered, i32> {
     // Only this thread stores its own token.
     if port.owner.load(Ordering::Relaxed) == me {
         port.admit(Way::Nested, generation, me)
-    } else if port.enter_favoured(me) {
+    } else if port.lock.enter_favoured(me) {
         port.admit(Way::Favoured, generation, me)
     } else {
         port.enter_locked(port.acquire(), generation, me)
@@ -349,9 +202,8 @@ pub(super) fn enter(handle: u32) -> Result<Entered, i32> {
 impl Port {
     #[cold]
     #[inline(never)]
-    fn enter_locked(&'static self, lock: MutexGuard<'static, ()>, generation: u32, me: usize) -> Result<Entered, i32> {
-        // SAFETY: this thread has the lock.
-        unsafe { *self.guard.get() = Some(lock) };
+    fn enter_locked(&'static self, lock: Guard<'static>, generation: u32, me: usize) -> Result<Entered, i32> {
+        self.lock.keep(lock);
         self.admit(Way::Locked, generation, me)
     }
 
@@ -377,14 +229,7 @@ impl Port {
 /// Enters the port of a handle if no thread is in it.
 pub(super) fn try_enter(handle: u32) -> Option<Entered> {
     let (port, generation) = split(handle);
-    // A favourite that is inside stays one.
-    if port.recent().inside.load(Ordering::Relaxed) != 0 {
-        return None;
-    }
-    let lock = port.try_acquire()?;
-    if !port.end_favour() {
-        return None;
-    }
+    let lock = port.lock.try_acquire()?;
     port.enter_locked(lock, generation, token()).ok()
 }
 
@@ -419,7 +264,7 @@ pub(super) fn enter_unless_busy(handle: u32) -> Result<Option<Entered>, i32> {
 
 /// Whether another thread waits to enter the port of this handle.
 pub(super) fn is_contended(handle: u32) -> bool {
-    split(handle).0.is_contended()
+    split(handle).0.lock.is_contended()
 }
 
 /// Which ports a start has marked: starting a world takes long, and other threads may start theirs meanwhile.
@@ -446,9 +291,7 @@ fn mark() -> Option<Marked> {
 
 /// Ends the sleep of the thread that is in the port of this handle.
 pub(super) fn wake(handle: u32) {
-    if let Some(wake) = &*lock(&split(handle).0.waker) {
-        wake();
-    }
+    split(handle).0.wake();
 }
 
 /// Takes a free port for the domain that `make` makes of its handle.
