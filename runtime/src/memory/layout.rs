@@ -1,8 +1,8 @@
 //! Where things lie in a rank's slot. All offsets count from the start of the slot.
 //!
 //! ```text
-//! | status, flags | exchange | places | handlers | connections | segments | handled | doorbell | credits | lanes | lanes of contexts | table | statics |  arena  |  heap  |
-//! 0                                                                            control_len                         arena + stride/4 ... stride
+//! | status, flags | exchange | places | handlers | connections | segments | handled | doorbell | credits | lanes | lanes of contexts | table | statics |  arena  | own segments |  heap  |
+//! 0                                                                            control_len                         arena + stride/4 + stride/8 ... stride
 //! ```
 //!
 //! Doorbell, credits and lanes are for the ranks of this host: the others send over a network. What networks access comes before them,
@@ -29,6 +29,8 @@ pub struct Status {
     pub sealed: AtomicU64,
     /// Lanes of contexts, from number 0 on, that were ever used for messages to this rank.
     pub context_lanes: AtomicU64,
+    /// Offset in its slot of the end of what its own segments have had so far.
+    pub own_segments_end: AtomicU64,
 }
 
 /// Rounds a dissemination barrier can have: enough for 2^20 ranks.
@@ -120,6 +122,10 @@ pub struct SlotLayout {
     pub arena: usize,
     /// Bytes the arena may grow to.
     pub arena_len: usize,
+    /// Memory that the rank alone gives to its segments; see [`super::own_segments`].
+    pub own_segments: usize,
+    /// Bytes of it.
+    pub own_segments_len: usize,
     /// The symmetric heap.
     pub heap: usize,
     /// Bytes the heap may grow to.
@@ -155,7 +161,8 @@ impl SlotLayout {
         let statics = (table + SEGMENT_BLOCKS * SEGMENT_BLOCK * SEGMENT_LEN).next_multiple_of(super::node::HUGE_PAGE);
         let statics_len = (stride / 16).next_multiple_of(super::node::HUGE_PAGE);
         let arena = statics + statics_len;
-        let heap = (arena + stride / 4).next_multiple_of(super::node::HUGE_PAGE);
+        let own_segments = (arena + stride / 4).next_multiple_of(super::node::HUGE_PAGE);
+        let heap = (own_segments + stride / 8).next_multiple_of(super::node::HUGE_PAGE);
         SlotLayout {
             exchange,
             places,
@@ -175,7 +182,9 @@ impl SlotLayout {
             statics,
             statics_len,
             arena,
-            arena_len: heap - arena,
+            arena_len: own_segments - arena,
+            own_segments,
+            own_segments_len: heap - own_segments,
             heap,
             heap_len: stride - heap,
         }
@@ -261,7 +270,11 @@ mod tests {
             assert!(layout.lane(ranks) <= layout.control_len && layout.control_len <= layout.context_lanes);
             assert!(layout.context_lane(CONTEXT_LANES) <= layout.table);
             assert!(layout.table < layout.statics && layout.statics + layout.statics_len == layout.arena);
-            assert!(layout.arena + layout.arena_len == layout.heap && layout.heap + layout.heap_len == 1 << 36);
+            assert!(layout.arena + layout.arena_len == layout.own_segments);
+            assert!(
+                layout.own_segments + layout.own_segments_len == layout.heap
+                    && layout.heap + layout.heap_len == 1 << 36
+            );
         }
     }
 
@@ -289,8 +302,8 @@ mod tests {
             let at = |here| SlotLayout::new(ranks, here, 1 << 36, depth);
             let shared = |layout: SlotLayout| {
                 let SlotLayout { handlers, connections, segments, handled, doorbell, .. } = layout;
-                let SlotLayout { table, statics, arena, heap, .. } = layout;
-                [handlers, connections, segments, handled, doorbell, table, statics, arena, heap]
+                let SlotLayout { table, statics, arena, own_segments, heap, .. } = layout;
+                [handlers, connections, segments, handled, doorbell, table, statics, arena, own_segments, heap]
             };
             let here = [1, 2, 3, 17, 64, 1000, 3000, HOST_RANKS_MAX];
             for here in here.into_iter().filter(|here| *here <= ranks) {

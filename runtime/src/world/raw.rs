@@ -288,7 +288,10 @@ impl World {
     }
 
     fn check_remote(&self, operation: &'static str, rank: usize, address: usize, length: usize) -> Result<()> {
-        if self.among_slots(rank, address) && self.in_segment(rank, address, length).is_none() {
+        if self.among_slots(rank, address)
+            && self.engine.mapped_segments.offset(rank, address, length).is_none()
+            && self.in_segment(rank, address, length).is_none()
+        {
             return Err(Error::BadAddress { operation, rank, address, length });
         }
         Ok(())
@@ -334,12 +337,25 @@ impl World {
             return None;
         }
         let offset = distance - (slot << engine.node.stride_log2());
+        if offset < engine.layout.heap {
+            return self.in_own_segments(rank, address, len);
+        }
         let start = offset.checked_sub(engine.layout.heap)?;
         // Heaps grow together; those of other hosts tell no sizes here.
         let known = if engine.job.is_here(slot) { slot } else { engine.rank };
         let committed = engine.status(known).heap_committed.load(Ordering::Acquire) as usize;
         // SAFETY: an offset inside the slot.
         (start.checked_add(len)? <= committed).then(|| unsafe { engine.node.slot(slot).add(offset) })
+    }
+
+    /// Where `len` bytes at `address` of `rank` are here, if the rank is mapped and has given them to segments of its slot.
+    fn in_own_segments(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
+        let engine = &self.engine;
+        let offset = engine.mapped_segments.offset(rank, address, len).filter(|_| engine.routes.is_mapped(rank))?;
+        // Acquire pairs with the Release in `take_segment_memory`.
+        let end = engine.status(rank).own_segments_end.load(Ordering::Acquire) as usize;
+        // SAFETY: inside the slot of a mapped rank.
+        (offset + len <= end).then(|| unsafe { engine.node.slot(rank).add(offset) })
     }
 
     /// Whether `address` of `rank` lies in the mapped slots, backed or not.

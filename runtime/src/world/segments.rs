@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
+use crate::memory::own_segments::PAGE;
 use crate::message::{Landing, Messages};
 use crate::transport::Sent;
 
@@ -55,9 +56,18 @@ pub struct Segment {
     generation: u64,
     start: OneThread<*mut u8, Segment>,
     len: usize,
-    /// How its memory was allocated, if by the segment.
-    layout: Option<Layout>,
+    memory: Memory,
     open: bool,
+}
+
+/// Whose the memory of a segment is.
+#[derive(Debug, Clone, Copy)]
+enum Memory {
+    Program,
+    /// Of this rank's slot.
+    Slot,
+    /// The system's allocator gave it.
+    System(Layout),
 }
 
 /// How a put goes to its segment.
@@ -69,9 +79,6 @@ pub(super) enum Carried {
     /// The target handles it, before what this rank sends there from now on.
     Message,
 }
-
-/// Segments begin at a page: one page is then never pinned for two.
-const ALIGN: usize = 4096;
 
 impl Segment {
     /// Its number, from 2 on. The symmetric heap is segment 0 and the static data segment 1, but calls that take a number know neither:
@@ -172,9 +179,11 @@ impl Segment {
             return Ok(());
         }
         self.messages.close_segment(self.number, self.generation)?;
-        if let Some(layout) = self.layout {
+        match self.memory {
+            Memory::Program => {}
+            Memory::Slot => self.engine.give_segment_memory_back(*self.start, self.len),
             // SAFETY: allocated with this layout; nobody reaches it any more, and this is the last use.
-            unsafe { std::alloc::dealloc(*self.start, layout) };
+            Memory::System(layout) => unsafe { std::alloc::dealloc(*self.start, layout) },
         }
         Ok(())
     }
@@ -208,13 +217,15 @@ fn check(operation: &'static str, rank: usize, start: usize, count: usize, avail
 }
 
 impl World {
-    /// A segment of `bytes` zeroed bytes of this rank. Not collective; peers do nothing.
+    /// A segment of `bytes` zeroed bytes of this rank. Not collective; peers do nothing. It lies in memory that the ranks of this node have
+    /// mapped; beyond an eighth of a rank's address space (`bellwether info`) it is the system's, which ranks of the node reach by
+    /// system calls.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for no bytes, or if this rank has 65,536 segments; [`Error::OutOfMemory`] if the system, or the
     /// limit on memory that the network may pin, has not so much; [`Error::InsideHandler`].
     pub fn segment(&self, bytes: usize) -> Result<Segment> {
-        self.allocate_segment(None, bytes)
+        self.allocate_segment(None, bytes, 1)
     }
 
     /// Makes memory that this rank has a segment: of the heap or the stack, static, or a mapped file. Under `number`, which is
@@ -232,7 +243,8 @@ impl World {
         let (number, generation) = unsafe { self.engine.open_segment(number, start, len) }?;
         let engine = OneThread::new(Rc::clone(&self.engine));
         let (messages, start) = (OneThread::new(Rc::clone(&self.messages)), OneThread::new(start));
-        Ok(Segment { engine, messages, number, generation, start, len, layout: None, open: true })
+        let memory = Memory::Program;
+        Ok(Segment { engine, messages, number, generation, start, len, memory, open: true })
     }
 
     /// A segment of `bytes` zeroed bytes at each rank, with the same number at all. Collective; on return every rank may
@@ -261,7 +273,7 @@ impl World {
             }
             from = highest;
         };
-        let made = self.allocate_segment(Some(number), bytes);
+        let made = self.allocate_segment(Some(number), bytes, self.engine.job.ranks_here());
         let (made, outcome) = match made {
             Ok(segment) => (Some(segment), Ok(())),
             Err(error) => (None, Err(error.to_string())),
@@ -270,7 +282,23 @@ impl World {
         Ok(made.expect("all ranks have made theirs"))
     }
 
-    fn allocate_segment(&self, number: Option<u32>, bytes: usize) -> Result<Segment> {
+    /// `sharers` ranks of this node are about to do the same.
+    fn allocate_segment(&self, number: Option<u32>, bytes: usize, sharers: usize) -> Result<Segment> {
+        if bytes > 0
+            && let Some(start) = self.engine.take_segment_memory(bytes, sharers)?
+        {
+            // SAFETY: the segment's own, given back when it is closed; only copies touch it.
+            return match unsafe { self.segment_at(number, start, bytes) } {
+                Ok(mut segment) => {
+                    segment.memory = Memory::Slot;
+                    Ok(segment)
+                }
+                Err(error) => {
+                    self.engine.give_segment_memory_back(start, bytes);
+                    Err(error)
+                }
+            };
+        }
         let full = || Error::OutOfMemory {
             what: "memory for a segment",
             asked: bytes,
@@ -278,7 +306,7 @@ impl World {
             limit: 0,
             setting: "the memory of this machine",
         };
-        let layout = Layout::from_size_align(bytes.max(1), ALIGN).map_err(|_| full())?;
+        let layout = Layout::from_size_align(bytes.max(1), PAGE).map_err(|_| full())?;
         // SAFETY: not of size zero.
         let start = unsafe { std::alloc::alloc_zeroed(layout) };
         if start.is_null() {
@@ -287,7 +315,7 @@ impl World {
         // SAFETY: the segment's own, freed when it is closed; only copies touch it.
         match unsafe { self.segment_at(number, start, bytes) } {
             Ok(mut segment) => {
-                segment.layout = Some(layout);
+                segment.memory = Memory::System(layout);
                 Ok(segment)
             }
             Err(error) => {
@@ -303,11 +331,23 @@ impl World {
     /// on the same node neither, unless the kernel allows no cross-memory attach: there the bytes go by message, and are visible
     /// when a message that follows is.
     ///
+    /// On the same node a put to a segment of [`World::segment`] or [`World::segment_all`] is a look-up in the owner's table, a bounds check
+    /// and a store, and does not poll: a loop of such puts that also waits for messages calls [`World::poll`]. To other memory of a
+    /// segment ([`World::segment_at`]) it is a system call.
+    ///
     /// # Errors
     /// [`Error::RankOutOfRange`]; [`Error::NoSegment`]; [`Error::OutOfBounds`]; [`Error::PeerLost`]; inside a handler
     /// [`Error::InsideHandler`] for a segment that this rank has not used before, and [`Error::WouldBlock`]. If the segment
     /// is closed while this put waits for room, that is an error of a later call.
     pub fn put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        if self.engine.is_own()
+            && let Some(to) = self.engine.mapped_segments.reach(rank, number, offset, source.len())
+        {
+            // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not
+            // the owner, has handled a message.
+            unsafe { copy::put(to, source.as_ptr(), source.len()) };
+            return Ok(());
+        }
         self.put_segment_by(rank, number, offset, source).map(drop)
     }
 
@@ -321,9 +361,11 @@ impl World {
             return self.put_registered(NAME, rank, ADDRESS + address, source).map(|()| Carried::Network);
         }
         match self.mapped_here(rank, address, source.len()) {
-            // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not
-            // the owner, has handled a message.
-            Some(to) => unsafe { copy::put(to, source.as_ptr(), source.len()) },
+            Some(to) => {
+                // SAFETY: as in `put_segment`.
+                unsafe { copy::put(to, source.as_ptr(), source.len()) };
+                self.engine.stored(rank);
+            }
             None => {
                 let start = source.as_ptr().cast_mut();
                 // SAFETY: only read when putting; and as above.
@@ -408,6 +450,11 @@ impl World {
     pub fn get_segment(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
         const NAME: &str = "get from a segment";
         self.engine.check_outside_handler(NAME)?;
+        if let Some(from) = self.engine.mapped_segments.reach(rank, number, offset, into.len()) {
+            // SAFETY: as in `put_segment`.
+            unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
+            return Ok(());
+        }
         self.engine.poll()?;
         let address = self.find_segment(NAME, rank, number, offset, into.len())?;
         if !self.engine.routes.is_mapped(rank) {
@@ -457,7 +504,8 @@ impl World {
 
     /// Where bytes at an address of `rank`, which is mapped, are in this process, if anywhere.
     pub(super) fn mapped_here(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
-        if rank == self.rank() { Some(address as *mut u8) } else { self.in_segment(rank, address, len) }
+        let place = self.engine.mapped_segments.place(rank, address, len);
+        place.or_else(|| self.in_segment(rank, address, len))
     }
 
     /// The address of bytes of a segment, in its owner.

@@ -98,7 +98,7 @@ impl Place {
         let (layout, Place { rank, job, node }) = (self.layout(settings), self);
         let control = layout.control_len.next_multiple_of(node.granule(0));
         node.commit(*rank, 0, control, job.ranks_here(), "memory to start", "")?;
-        let table = Table::new(node, layout, *rank);
+        let table = Table::new(node, &layout, *rank);
         if settings.static_data && table.statics().1 == 0 {
             let laid = node.lay_statics(*rank, layout.statics, layout.statics_len, shared);
             let statics = laid.inspect_err(|_| job.mark_lost(*rank, Loss::Unknown))?;
