@@ -2,12 +2,14 @@
 //! bounds check and a store.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use super::routes::Routes;
+use crate::error::{Error, Loss, Result};
 use crate::membership::JobMemory;
 use crate::memory::layout::{SEGMENTS_FIRST, SlotLayout};
 use crate::memory::node::NodeMemory;
+use crate::memory::outside::{self, Direction, Refused};
 use crate::memory::segments::{Found, HOLDS, Table};
 
 const BITS: usize = u64::BITS as usize;
@@ -21,6 +23,23 @@ pub(crate) struct MappedSegments {
     routes: Routes,
     /// A bit for each rank that was told that this one uses its segments.
     told: Box<[AtomicU64]>,
+    attaches: AtomicBool,
+    /// A put to a segment of a rank of this node went by message.
+    by_message: AtomicBool,
+}
+
+impl std::fmt::Debug for MappedSegments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MappedSegments(rank {})", self.rank)
+    }
+}
+
+/// What became of a copy by the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attached {
+    Done,
+    /// The kernel allows none, or the program wants none.
+    NotAllowed,
 }
 
 impl MappedSegments {
@@ -33,7 +52,17 @@ impl MappedSegments {
     ) -> MappedSegments {
         let words = if routes.has_lanes() { job.ranks().div_ceil(BITS) } else { 0 };
         let told = (0..words).map(|_| AtomicU64::new(0)).collect();
-        MappedSegments { rank, job: Arc::clone(job), node: Arc::clone(node), layout, routes: routes.clone(), told }
+        let (job, node, routes) = (Arc::clone(job), Arc::clone(node), routes.clone());
+        MappedSegments {
+            rank,
+            job,
+            node,
+            layout,
+            routes,
+            told,
+            attaches: AtomicBool::new(true),
+            by_message: AtomicBool::default(),
+        }
     }
 
     /// The table of `rank`, which is mapped.
@@ -85,6 +114,70 @@ impl MappedSegments {
         let offset = self.offset(rank, address, len)?;
         // SAFETY: inside the slot of a rank that is mapped.
         Some(unsafe { self.node.slot(rank).add(offset) })
+    }
+
+    /// Whether the kernel copies between this rank and others.
+    pub(crate) fn attaches(&self) -> bool {
+        self.attaches.load(Ordering::Relaxed)
+    }
+
+    /// Whether a put to a segment of a rank of this node may wait in a message.
+    pub(crate) fn are_by_message(&self) -> bool {
+        self.by_message.load(Ordering::Relaxed)
+    }
+
+    /// Says that one may.
+    pub(crate) fn note_message(&self) {
+        self.by_message.store(true, Ordering::Relaxed);
+    }
+
+    /// Says whether it may.
+    pub(crate) fn set_attaches(&self, attaches: bool) {
+        self.attaches.store(attaches, Ordering::Relaxed);
+    }
+
+    /// Whether `address` of `rank` lies in the mapped slots, backed or not.
+    pub(crate) fn among_slots(&self, rank: usize, address: usize) -> bool {
+        let span = self.job.ranks() << self.node.stride_log2();
+        address.checked_sub(self.job.base(rank)).is_some_and(|distance| distance < span)
+    }
+
+    /// Moves bytes by cross-memory attach.
+    ///
+    /// # Safety
+    /// As [`outside::transfer`].
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`], also for memory in slots; [`Error::PeerLost`].
+    pub(crate) unsafe fn attach(
+        &self,
+        operation: &'static str,
+        direction: Direction,
+        rank: usize,
+        here: *mut u8,
+        address: usize,
+        length: usize,
+    ) -> Result<Attached> {
+        if self.among_slots(rank, address) {
+            return Err(Error::BadAddress { operation, rank, address, length });
+        }
+        if !self.attaches() {
+            return Ok(Attached::NotAllowed);
+        }
+        // SAFETY: the caller guarantees it.
+        match unsafe { outside::transfer(direction, self.job.pid(rank), here, address, length) } {
+            Ok(()) => Ok(Attached::Done),
+            Err(Refused::BadAddress) => Err(Error::BadAddress { operation, rank, address, length }),
+            Err(Refused::Gone) => {
+                let cause = self.job.loss(rank).unwrap_or(Loss::Unknown);
+                Err(Error::PeerLost { rank, cause, doing: operation.into() })
+            }
+            Err(Refused::NotPermitted) => {
+                tracing::info!(rank, "no cross-memory attach here: memory outside segments goes by message");
+                self.set_attaches(false);
+                Ok(Attached::NotAllowed)
+            }
+        }
     }
 
     /// The offset in the slot of `rank` of `len` bytes at an address there, if they lie in the part for its segments.

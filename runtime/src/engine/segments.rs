@@ -35,9 +35,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use super::Engine;
+use super::context::{Flush, Leaving};
 use super::remote_access::Answer;
 use super::straight::Local;
-use super::{Engine, Event, Step};
 use crate::error::{Error, Loss, Result};
 use crate::memory::layout::{LINE, SEGMENTS_FIRST, SEGMENTS_MAX, SlotLayout};
 use crate::memory::node::{NodeMemory, Pages};
@@ -131,11 +132,14 @@ pub(super) struct Segments {
     books: RefCell<Books>,
     /// What it gives to segments of its own slot.
     memory: RefCell<OwnSegments>,
+    /// Other ranks' closes that this one has not answered yet.
+    pub(super) leaving: RefCell<Vec<Leaving>>,
 }
 
 impl Segments {
     pub(super) fn new(node: &NodeMemory, layout: &SlotLayout) -> Segments {
-        Segments { books: RefCell::default(), memory: RefCell::new(OwnSegments::new(node, layout)) }
+        let memory = RefCell::new(OwnSegments::new(node, layout));
+        Segments { books: RefCell::default(), memory, leaving: RefCell::default() }
     }
 }
 
@@ -418,7 +422,7 @@ impl Engine {
         // Pairs with the fence in `MappedSegments::tell`, and with the order of put and get in `RemoteSegments::refresh`.
         fence(Ordering::SeqCst);
         let holds = |rank: &usize| {
-            let uses = table.word(*rank).load(Ordering::Acquire) & HOLDS != 0;
+            let uses = table.word(*rank).load(Ordering::Acquire) & HOLDS != 0 || table.is_held_by_context(*rank);
             // A rank that is gone uses nothing, and is not missed.
             uses && self.job.loss(*rank).is_none()
         };
@@ -454,20 +458,19 @@ impl Engine {
     /// Drops what is known of a segment that its owner closes, and answers when nothing of this rank is under way to it. What is posted
     /// there from now on is an error.
     pub(crate) fn forget_segment(&self, answer: Answering) {
-        let owner = answer.owner;
+        let (owner, mut own) = (answer.owner, None);
         if !self.networks.is_empty() {
             let network = self.network(owner);
             network.forget(owner, answer.number, answer.generation);
-            if self.routes.has_lane(owner) && network.holds_of(owner) {
-                return self.track(
-                    owner,
-                    "closing a segment",
-                    Step::Flush { effect: true },
-                    vec![Event::Answer(answer)],
-                );
-            }
+            // A lane orders nothing behind what the network carries.
+            own = (self.routes.has_lane(owner) && network.holds_of(owner)).then_some(Flush::None);
         }
-        self.answer_close(answer);
+        let leaving = self.contexts.leave(answer, own);
+        if leaving.is_done() {
+            return self.answer_close(answer);
+        }
+        self.segments.leaving.borrow_mut().push(leaving);
+        self.tasks.any.set(true);
     }
 
     /// Answers, also an owner that has left its world and still closes. Over a network the answer is ordered after all that this rank has

@@ -6,6 +6,7 @@
 //! ```text
 //! head:      | changes, top | static data | version of each block of 64 entries |
 //! words:     | one word for each rank, which that rank writes |
+//! bytes:     | one byte for each rank: 1 once a context of it may hold a copy |
 //! entries:   | generation, start, len, key, check |  one a segment, backed as far as they are used
 //! ```
 //!
@@ -18,7 +19,7 @@
 //! ([`HOLDS`]), and the count of B's changes, which lets A know without a round trip that its copy of B's table is
 //! complete. How a segment is closed while peers hold copies of its entry: `engine/segments.rs`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::layout::{LINE, SEGMENT_BLOCK, SEGMENT_BLOCKS, SEGMENT_LEN, SlotLayout};
 use super::node::NodeMemory;
@@ -115,6 +116,13 @@ impl<'a> Table<'a> {
         self.at(word_offset(self.layout, writer))
     }
 
+    /// Whether a context of `rank` may hold a copy of entries.
+    pub fn is_held_by_context(&self, rank: usize) -> bool {
+        // SAFETY: a byte of the control area, which every slot has; only touched as an atomic here, and by the network.
+        let byte = unsafe { AtomicU8::from_ptr(self.node.slot(self.rank).add(context_offset(self.layout, rank))) };
+        byte.load(Ordering::Acquire) != 0
+    }
+
     /// Says where this rank's symmetric static data is, in its own addresses. Before it arrives.
     pub fn show_statics(&self, start: usize, len: usize) {
         self.at(self.layout.segments + LINE).store(start as u64, Ordering::Relaxed);
@@ -190,6 +198,11 @@ impl<'a> Table<'a> {
 /// Offset of the word of `writer` in every slot.
 pub fn word_offset(layout: &SlotLayout, writer: usize) -> usize {
     layout.segments + super::layout::SEGMENTS_HEAD + writer * size_of::<u64>()
+}
+
+/// Offset of the byte of the contexts of `writer` in every slot.
+pub fn context_offset(layout: &SlotLayout, writer: usize) -> usize {
+    layout.context_holds + writer
 }
 
 /// Offset of an entry in every slot.

@@ -2,10 +2,11 @@
 
 use std::alloc::Layout;
 use std::any::Any;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::{OneThread, World, differ};
+use super::{AtomicElement, Bell, OneThread, ThreadSegment, World, differ};
 use crate::engine::{ADDRESS, Destination, Engine, FoundSegment, Local};
 use crate::error::{Error, Result};
 use crate::memory::copy;
@@ -58,6 +59,8 @@ pub struct Segment {
     len: usize,
     memory: Memory,
     open: bool,
+    /// Contexts may get into it.
+    is_lent: Cell<bool>,
 }
 
 /// Whose the memory of a segment is.
@@ -158,6 +161,12 @@ impl Segment {
         Ok(Destination::Segment { number, generation, offset })
     }
 
+    /// The segment for threads with a [`ThreadContext`](super::ThreadContext). A close then waits for what contexts of this rank have in flight.
+    pub fn for_threads(&self) -> ThreadSegment<'_> {
+        self.is_lent.set(true);
+        ThreadSegment::new(self.address(), self.len, self.engine.rank, self.engine.identity())
+    }
+
     fn at(&self, operation: &'static str, offset: usize, count: usize) -> Result<*mut u8> {
         check(operation, self.engine.rank, offset, count, self.len)?;
         // SAFETY: in bounds, as just checked.
@@ -177,6 +186,9 @@ impl Segment {
     fn end(&mut self) -> Result<()> {
         if !std::mem::replace(&mut self.open, false) {
             return Ok(());
+        }
+        if self.is_lent.get() {
+            self.engine.quiet_contexts("closing a segment")?;
         }
         self.messages.close_segment(self.number, self.generation)?;
         match self.memory {
@@ -244,7 +256,7 @@ impl World {
         let engine = OneThread::new(Rc::clone(&self.engine));
         let (messages, start) = (OneThread::new(Rc::clone(&self.messages)), OneThread::new(start));
         let memory = Memory::Program;
-        Ok(Segment { engine, messages, number, generation, start, len, memory, open: true })
+        Ok(Segment { engine, messages, number, generation, start, len, memory, open: true, is_lent: Cell::new(false) })
     }
 
     /// A segment of `bytes` zeroed bytes at each rank, with the same number at all. Collective; on return every rank may
@@ -377,6 +389,40 @@ impl World {
         Ok(Carried::Copied)
     }
 
+    /// Stores `word` at byte `offset` of segment `number` of `rank`, an aligned place, after all that this rank has put there before: whoever
+    /// loads the word with Acquire sees all of that. Wakes `rank` if it sleeps. Progress as for [`World::put_segment`].
+    ///
+    /// # Errors
+    /// As [`World::put_segment`]; [`Error::Misaligned`].
+    pub fn notify_segment<T: AtomicElement>(&self, rank: usize, number: u32, offset: usize, word: T) -> Result<()> {
+        const NAME: &str = "a notification in a segment";
+        let word = bytemuck::bytes_of(&word);
+        let address = self.find_segment(NAME, rank, number, offset, word.len())?;
+        if !address.is_multiple_of(word.len()) {
+            return Err(Error::Misaligned { operation: NAME, rank, address, alignment: word.len() });
+        }
+        if !self.engine.routes.is_mapped(rank) {
+            return self.engine.remote_put_after(rank, ADDRESS + address, word);
+        }
+        // What was put before may have gone by message.
+        if rank != self.rank() && self.engine.mapped_segments.are_by_message() {
+            return self.put_by_message(NAME, rank, number, offset, word);
+        }
+        if self.put_segment_by(rank, number, offset, word)? == Carried::Copied {
+            self.engine.wake_if_asleep(rank);
+        }
+        Ok(())
+    }
+
+    /// As [`World::put_segment`], then rings `bell` at `rank`: whoever sees the ring sees the bytes.
+    ///
+    /// # Errors
+    /// As [`World::put_segment`]; then the bell is not rung. As [`Bell::ring`].
+    pub fn put_segment_bell(&self, rank: usize, number: u32, offset: usize, source: &[u8], bell: &Bell) -> Result<()> {
+        self.put_segment(rank, number, offset, source)?;
+        bell.ring(rank)
+    }
+
     /// Puts over the network: a long source without a copy.
     pub(super) fn put_registered(
         &self,
@@ -418,6 +464,7 @@ impl World {
         offset: usize,
         source: &[u8],
     ) -> Result<()> {
+        self.engine.mapped_segments.note_message();
         for (n, piece) in source.chunks(self.messages.piece_len()).enumerate() {
             self.send_piece(operation, rank, || {
                 let at = offset + n * self.messages.piece_len();
