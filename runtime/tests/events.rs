@@ -4,8 +4,6 @@
 mod contexts;
 #[path = "events/segments.rs"]
 mod segments;
-#[path = "events/thread_segments.rs"]
-mod thread_segments;
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,5 +1,8 @@
 //! Segments: atomics on their words, and the events of operations on them.
 
+#[path = "thread_segments.rs"]
+mod thread_segments;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use bellwether_runtime::transport::AtomicOp;
 use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::{Error, Result, Simulated, Transport, World};
 
-use super::{everywhere, threads};
+use super::super::{everywhere, threads};
 
 const LEN: usize = 3000;
 
