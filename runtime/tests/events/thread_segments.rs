@@ -29,12 +29,12 @@ fn reach(world: &World) -> Result<()> {
         context.flush(next)?;
     }
     world.barrier()?;
-    for i in 0..2 {
+    for (i, context) in contexts.iter().enumerate() {
         let mut came = vec![0; LEN];
         own.read(i * LEN, &mut came)?;
         assert!(came == pattern(2 * before + i), "part {i} of rank {before} is here");
         let mut got = vec![0; LEN - 5];
-        contexts[i].get_segment(next, number, i * LEN + 3, &mut got)?;
+        context.get_segment(next, number, i * LEN + 3, &mut got)?;
         assert!(got == pattern(2 * me + i)[3..LEN - 2]);
     }
     let lent = back.for_threads();
