@@ -210,10 +210,9 @@ impl Engine {
         self.networks.decide()
     }
 
-    /// The first line of a rank's slot.
+    /// What a rank tells all others about itself.
     pub fn status(&self, rank: usize) -> &Status {
-        // SAFETY: every slot begins with its Status, all atomics, committed before the rank arrives.
-        unsafe { &*self.node.slot(rank).cast::<Status>() }
+        self.node.status(rank)
     }
 
     /// Delivers messages, retries pending operations, and returns how much it did. Never blocks.

@@ -288,7 +288,7 @@ impl World {
     }
 
     fn check_remote(&self, operation: &'static str, rank: usize, address: usize, length: usize) -> Result<()> {
-        if self.among_slots(rank, address) && self.in_segment(rank, address, length).is_none() {
+        if self.among_slots(rank, address) && self.in_heaps(rank, address, length).is_none() {
             return Err(Error::BadAddress { operation, rank, address, length });
         }
         Ok(())
@@ -296,12 +296,9 @@ impl World {
 
     /// The offset by which the network reaches `len` bytes at `address` of `rank`, if they are registered with it.
     fn registered(&self, doing: &'static str, rank: usize, address: usize, len: usize) -> Result<Option<usize>> {
-        let slot = self.engine.node.slot(rank) as usize;
-        let place = match self.in_segment(rank, address, len) {
+        let place = match self.in_heaps(rank, address, len) {
             // Another rank's slot is that rank's network's.
-            Some(place) => {
-                (place as usize).checked_sub(slot).filter(|offset| offset >> self.engine.node.stride_log2() == 0)
-            }
+            Some((slot, offset)) => (slot == rank).then_some(offset),
             None => self.engine.is_registered(doing, rank, address, len)?.then(|| ADDRESS + address),
         };
         if place.is_none() {
@@ -327,25 +324,38 @@ impl World {
         {
             return Some(place);
         }
-        let distance = address.checked_sub(engine.job.base(rank))?;
-        let slot = distance >> engine.node.stride_log2();
-        // Others' slots are not there on another host.
-        if slot >= engine.size || engine.job.is_here(rank) && !engine.job.is_here(slot) {
-            return None;
-        }
-        let offset = distance - (slot << engine.node.stride_log2());
+        let (slot, offset) = self.in_heaps(rank, address, len)?;
+        // SAFETY: an offset inside the slot.
+        engine.node.has_slot(slot).then(|| unsafe { engine.node.slot(slot).add(offset) })
+    }
+
+    /// The rank whose slot has `len` bytes at `address` of `rank`, and where in it they are, if they are backed heap memory there.
+    fn in_heaps(&self, rank: usize, address: usize, len: usize) -> Option<(usize, usize)> {
+        let engine = &self.engine;
+        let (slot, offset) = self.slot_of(rank, address)?;
         let start = offset.checked_sub(engine.layout.heap)?;
         // Heaps grow together; those of other hosts tell no sizes here.
         let known = if engine.job.is_here(slot) { slot } else { engine.rank };
         let committed = engine.status(known).heap_committed.load(Ordering::Acquire) as usize;
-        // SAFETY: an offset inside the slot.
-        (start.checked_add(len)? <= committed).then(|| unsafe { engine.node.slot(slot).add(offset) })
+        (start.checked_add(len)? <= committed).then_some((slot, offset))
+    }
+
+    /// The rank in whose slot `address` of `rank` lies, and where in it, backed or not.
+    fn slot_of(&self, rank: usize, address: usize) -> Option<(usize, usize)> {
+        let (engine, stride_log2) = (&self.engine, self.engine.node.stride_log2());
+        // Where rank 0 has no slot there, its place may lie before all addresses.
+        let distance = address.wrapping_sub(engine.job.base(rank));
+        let slot = distance >> stride_log2;
+        // A rank has mapped the slots of its own host.
+        let is_there = slot < engine.size
+            && engine.job.is_here(slot) == engine.job.is_here(rank)
+            && (engine.job.is_here(rank) || engine.nodes.of(slot) == engine.nodes.of(rank));
+        is_there.then(|| (slot, distance - (slot << stride_log2)))
     }
 
     /// Whether `address` of `rank` lies in the mapped slots, backed or not.
     fn among_slots(&self, rank: usize, address: usize) -> bool {
-        let span = self.engine.size << self.engine.node.stride_log2();
-        address.checked_sub(self.engine.job.base(rank)).is_some_and(|distance| distance < span)
+        self.slot_of(rank, address).is_some()
     }
 
     /// Moves bytes by cross-memory attach. `false`: the kernel does not allow it.
@@ -394,7 +404,8 @@ impl World {
                 unsafe { AtomicI32::from_ptr(word.cast()) }.fetch_add(1, Ordering::Release);
                 self.engine.wake_if_asleep(rank);
                 // The counter may lie in the segment of yet another rank, seen from `rank`.
-                let slot = (word as usize - self.engine.node.base() as usize) >> self.engine.node.stride_log2();
+                let origin = self.engine.node.origin() as usize;
+                let slot = (word as usize).wrapping_sub(origin) >> self.engine.node.stride_log2();
                 if slot != rank {
                     self.engine.wake_if_asleep(slot);
                 }

@@ -37,7 +37,7 @@ impl Place {
     /// The slot offset of what an owner calls `address`, if all `len` bytes there are in its slot's heap, control area, table
     /// of segments or static data.
     pub(super) fn slot_offset(&self, owner: usize, address: u64, len: usize) -> Option<usize> {
-        let slot = self.job.base(owner).checked_add(owner << self.node.stride_log2())?;
+        let slot = self.job.base(owner).wrapping_add(owner << self.node.stride_log2());
         let offset = (address as usize).checked_sub(slot)?;
         let heap = self.layout.heap..self.layout.heap + self.layout.heap_len;
         let parts = [0..self.layout.control_len, self.layout.table..self.layout.arena, heap];
