@@ -351,7 +351,7 @@ mod tests {
     fn get(record: &Connection, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         // SAFETY: inside the control area.
-        unsafe { copy::copy(bytes.as_mut_ptr(), record.at(offset), len) };
+        unsafe { copy::copy(bytes.as_mut_ptr(), record.node.slot(record.rank).add(offset), len) };
         bytes
     }
 

@@ -316,14 +316,14 @@ mod tests {
     #[test]
     fn a_file_has_slots_from_a_hosts_first_rank_to_its_last() {
         let span = |nodes: &[u32], host| {
-            let span = Span::of_host(nodes.len(), &Nodes::of_each(nodes.to_vec()), host);
+            let span = Span::of_host(nodes.len(), &Nodes::of_each(nodes), host);
             (span.slots, span.most)
         };
         assert_eq!(span(&[0, 0, 1, 1, 1], 0), (0..2, 3));
         assert_eq!(span(&[0, 0, 1, 1, 1], 1), (2..5, 3));
         assert_eq!(span(&[0, 1, 0, 1, 2], 1), (1..4, 3));
         let settings = Settings { heap_limit: Some(1 << 20), ..Settings::default() };
-        let nodes = Nodes::of_each(vec![0, 0, 1, 1, 1]);
+        let nodes = Nodes::of_each(&[0, 0, 1, 1, 1]);
         let files = [0, 1].map(|host| JobMemory::create_on(5, &nodes, host, &settings).expect("a job"));
         assert_eq!(files[0].stride_log2(), files[1].stride_log2(), "offsets mean the same on all hosts");
         for (file, slots) in files.iter().zip([0..2, 2..5]) {
@@ -336,7 +336,7 @@ mod tests {
         let alone = JobMemory::create(5, &settings).expect("a job");
         assert_eq!((alone.slots(), alone.elsewhere_offset()), (0..5, None));
         // A million ranks fit where a host has its ranks in a row, and not where they are dealt out.
-        let dealt = Nodes::of_each((0..1_000_000).map(|rank| rank % 1000).collect());
+        let dealt = Nodes::of_each(&(0..1_000_000).map(|rank| rank % 1000).collect::<Vec<_>>());
         let refused = JobMemory::create_on(1_000_000, &dealt, 0, &settings).expect_err("too far apart").to_string();
         assert!(refused.contains("one after the other"), "{refused}");
     }

@@ -122,7 +122,7 @@ mod tests {
     /// The memory of host `host`, with room for the ranks of others.
     fn memory(nodes: &[u32], host: usize) -> PublishedInSlots {
         let settings = Settings { heap_limit: Some(1 << 20), ..Settings::default() };
-        let (ranks, nodes) = (nodes.len(), Nodes::of_each(nodes.to_vec()));
+        let (ranks, nodes) = (nodes.len(), Nodes::of_each(nodes));
         let job = JobMemory::create_on(ranks, &nodes, host, &settings).expect("a job");
         let node = Arc::new(NodeMemory::map(job.fd(), Slots::of(&job, false)).expect("maps"));
         let layout = SlotLayout::new(ranks, job.ranks_here(), 1 << job.stride_log2(), Some(4));
