@@ -333,6 +333,10 @@ mod tests {
             assert_eq!((0..5).filter(|rank| joined.is_here(*rank)).collect::<Vec<_>>(), slots.collect::<Vec<_>>());
             assert!(joined.elsewhere_offset().is_some());
         }
+        let (uneven, defaults) = (Nodes::in_turn(40_002, &[40_000, 2]), Settings::default());
+        let strides =
+            [0, 1].map(|host| JobMemory::create_on(40_002, &uneven, host, &defaults).expect("a job").stride_log2());
+        assert_eq!(strides, [29, 29]);
         let alone = JobMemory::create(5, &settings).expect("a job");
         assert_eq!((alone.slots(), alone.elsewhere_offset()), (0..5, None));
         // A million ranks fit where a host has its ranks in a row, and not where they are dealt out.
