@@ -396,8 +396,11 @@ impl World {
 
     /// Adds one to the counter at address `bell` of `rank`: directly in a segment, else by a message.
     fn ring_address(&self, rank: usize, bell: usize) -> Result<()> {
+        if self.is_remote(rank) {
+            self.check_remote("a remote bell", rank, bell, size_of::<AtomicI32>())?;
+            return self.messages.ring_outside(rank, bell);
+        }
         match self.in_segment(rank, bell, size_of::<AtomicI32>()) {
-            Some(_) if self.is_remote(rank) => self.messages.ring_outside(rank, bell),
             Some(word) => {
                 // SAFETY: backed and aligned; the caller guarantees that a counter lies there. Release: who sees the
                 // ring sees the data.
