@@ -110,11 +110,11 @@ pub fn feed_lane(bytes: &[u8]) {
         let settings = Settings { heap_limit: Some(1 << 20), ..Settings::default() };
         let job = Arc::new(JobMemory::create(2, &settings).expect("a job"));
         let stride_log2 = job.stride_log2();
-        let slots = Slots { offset: job.slots_offset(), count: 2, stride_log2, reserved: false, transparent: false };
+        let slots = Slots::of(&job, false);
         let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
         let layout = SlotLayout::new(2, 2, 1 << stride_log2, Some(4));
         node.commit(0, 0, layout.control_len.next_multiple_of(node.granule(0)), 2, "lanes", "").expect("memory");
-        job.arrive(0, Arrival { base: node.base() as usize, build: 0, shape: 0 }).expect("arrives");
+        job.arrive(0, Arrival { base: node.origin() as usize, build: 0, shape: 0 }).expect("arrives");
         // SAFETY: inside the slot.
         let lane = unsafe { node.slot(0).add(layout.lane(1)) };
         let place = Place { rank: 0, job, node, layout, message_memory: 1 << 20, cross_memory_attach: false };
@@ -155,13 +155,7 @@ pub fn feed_start(bytes: &[u8]) {
     for rank in 0..3 {
         std::hint::black_box((joined.rank_state(rank), joined.loss(rank), joined.pid(rank), joined.base(rank)));
     }
-    let slots = Slots {
-        offset: joined.slots_offset(),
-        count: 3,
-        stride_log2: joined.stride_log2(),
-        reserved: joined.reserved_huge_pages(),
-        transparent: false,
-    };
+    let slots = Slots::of(&joined, false);
     let _ = NodeMemory::map(joined.fd(), slots);
 }
 

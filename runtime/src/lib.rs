@@ -45,4 +45,4 @@ pub use crate::world::{
     ThreadOperation, ThreadPosted, ThreadSegment, Threads, Word, World, threads,
 };
 #[doc(hidden)]
-pub use crate::world::{Lent, Poller, Reach};
+pub use crate::world::{LargeJob, Lent, Poller, Reach};

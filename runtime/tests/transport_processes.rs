@@ -43,18 +43,12 @@ struct Rank {
 impl Rank {
     fn open(job: JobMemory, rank: usize) -> Rank {
         let job = Arc::new(job);
-        let slots = Slots {
-            offset: job.slots_offset(),
-            count: 2,
-            stride_log2: job.stride_log2(),
-            reserved: job.reserved_huge_pages(),
-            transparent: false,
-        };
+        let slots = Slots::of(&job, false);
         let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
         let layout = SlotLayout::new(2, 2, 1 << job.stride_log2(), Some(16));
         let len = layout.control_len.next_multiple_of(node.granule(0));
         node.commit(rank, 0, len, 2, "memory to start", "").expect("memory");
-        job.arrive(rank, Arrival { base: node.base() as usize, build: 0, shape: 0 }).expect("arrives");
+        job.arrive(rank, Arrival { base: node.origin() as usize, build: 0, shape: 0 }).expect("arrives");
         job.await_all().expect("both arrive");
         let (own, message_memory) = (Arc::clone(&job), 4 << 20);
         let place = shm::Place { rank, job: own, node, layout, message_memory, cross_memory_attach: true };

@@ -3,12 +3,13 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bellwether_runtime::Settings;
 use bellwether_runtime::memory::layout::{LINE, SlotLayout};
-use bellwether_runtime::transport::peers::PeerTables;
+use bellwether_runtime::{LargeJob, Settings};
 
 /// The job size to design for.
 pub const RANKS: usize = 1_000_000;
+/// Ranks on each host of it.
+const HERE: usize = 64;
 
 /// Bytes this process has allocated and not given back.
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -40,13 +41,16 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes of a rank's own tables for each idle peer, in a job of `ranks` ranks.
-pub fn per_idle_peer(ranks: usize) -> f64 {
+/// Starts one rank of a job of `ranks` ranks on many hosts. Bytes for each idle peer: of the rank's own memory, and of memory that the
+/// ranks of its host share.
+///
+/// # Errors
+/// As [`LargeJob::start`].
+pub fn per_idle_peer(ranks: usize) -> anyhow::Result<[f64; 2]> {
     let before = HELD.load(Ordering::Relaxed);
-    let tables = std::hint::black_box(PeerTables::idle(ranks));
-    let held = HELD.load(Ordering::Relaxed) - before;
-    drop(tables);
-    held as f64 / ranks as f64
+    let job = LargeJob::start(ranks, HERE)?;
+    let held = HELD.load(Ordering::Relaxed).saturating_sub(before);
+    Ok([held, job.host_bytes()].map(|bytes| bytes as f64 / ranks as f64))
 }
 
 /// Bytes of shared memory a rank has for each rank of its node: lane and credit, in a job of `ranks` on one node.
@@ -61,10 +65,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_idle_peer_costs_at_most_8_bytes() {
-        let bytes = per_idle_peer(RANKS);
+    fn an_idle_peer_costs_what_the_table_of_figures_tells() {
+        let [own, shared] = per_idle_peer(200_000).expect("starts");
         // Other tests of this process allocate meanwhile, but not by the megabyte.
-        assert!((4.0..=8.0).contains(&bytes), "{bytes}");
+        assert!((4.0..=16.0).contains(&own), "{own}");
+        // A record of the roster, and what the rank publishes.
+        assert!((1024.0..1050.0).contains(&shared), "{shared}");
     }
 
     #[test]

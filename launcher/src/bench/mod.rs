@@ -352,8 +352,10 @@ impl Bench {
                     ..Measured::default()
                 };
                 let peer = footprint::per_node_peer(self.ranks, settings);
+                let [own, shared] = footprint::per_idle_peer(footprint::RANKS)?;
                 Ok(vec![
-                    one(kind.name(), footprint::per_idle_peer(footprint::RANKS)),
+                    one(kind.name(), own),
+                    one("footprint-host-peer", shared),
                     one("footprint-node-peer", peer),
                     one("footprint-verbs-peer", bytes_per_peer() as f64),
                 ])
@@ -378,7 +380,7 @@ impl Bench {
             kind,
             transport: self.transport,
             ranks: match &*measured.name {
-                "footprint" => footprint::RANKS,
+                "footprint" | "footprint-host-peer" => footprint::RANKS,
                 "poll" => poll::RANKS,
                 _ if kind == Kind::Growth && self.quick => growth::FEW[2],
                 _ if kind == Kind::Growth => growth::RANKS[2],
@@ -424,7 +426,8 @@ impl Bench {
         }
         if figures.iter().any(|figure| figure.kind == Kind::Footprint) {
             text += &format!(
-                "\nfootprint: of a rank's own memory, for each of {} idle peers; footprint-node-peer: of shared memory, for \
+                "\nfootprint: of a rank's own memory, for each of {} idle peers; footprint-host-peer: of a host's shared memory, for \
+                 each of them; footprint-node-peer: of shared memory, for \
                  each of {} ranks on a node ({} at 64); footprint-verbs-peer: for each connected peer over soft-RoCE, without \
                  what the kernel keeps besides the queue.\n",
                 footprint::RANKS,

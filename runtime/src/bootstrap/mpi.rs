@@ -222,8 +222,7 @@ fn share(ours: &Communicator, settings: Result<Settings>) -> Result<Joined> {
     let mut server = None;
     let joined = if rank == local[0] {
         let made = settings.and_then(|settings| {
-            let job = JobMemory::create(size, &settings)?;
-            job.set_elsewhere((0..size).filter(|other| nodes.of(*other) != here));
+            let job = JobMemory::create_on(size, &nodes, here, &settings)?;
             (server, invitation.offer) = Server::open(&job, local.len());
             Ok((job, settings))
         });

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use super::routes::Routes;
 use crate::error::{Error, Loss, Result};
 use crate::membership::JobMemory;
+use crate::membership::nodes::Nodes;
 use crate::memory::layout::{SEGMENTS_FIRST, SlotLayout};
 use crate::memory::node::NodeMemory;
 use crate::memory::outside::{self, Direction, Refused};
@@ -21,6 +22,7 @@ pub(crate) struct MappedSegments {
     node: Arc<NodeMemory>,
     layout: SlotLayout,
     routes: Routes,
+    nodes: Nodes,
     /// A bit for each rank that was told that this one uses its segments.
     told: Box<[AtomicU64]>,
     attaches: AtomicBool,
@@ -49,16 +51,18 @@ impl MappedSegments {
         node: &Arc<NodeMemory>,
         layout: SlotLayout,
         routes: &Routes,
+        nodes: &Nodes,
     ) -> MappedSegments {
         let words = if routes.has_lanes() { job.ranks().div_ceil(BITS) } else { 0 };
         let told = (0..words).map(|_| AtomicU64::new(0)).collect();
-        let (job, node, routes) = (Arc::clone(job), Arc::clone(node), routes.clone());
+        let (job, node, routes, nodes) = (Arc::clone(job), Arc::clone(node), routes.clone(), nodes.clone());
         MappedSegments {
             rank,
             job,
             node,
             layout,
             routes,
+            nodes,
             told,
             attaches: AtomicBool::new(true),
             by_message: AtomicBool::default(),
@@ -136,10 +140,16 @@ impl MappedSegments {
         self.attaches.store(attaches, Ordering::Relaxed);
     }
 
-    /// Whether `address` of `rank` lies in the mapped slots, backed or not.
-    pub(crate) fn among_slots(&self, rank: usize, address: usize) -> bool {
-        let span = self.job.ranks() << self.node.stride_log2();
-        address.checked_sub(self.job.base(rank)).is_some_and(|distance| distance < span)
+    /// The rank in whose slot `address` of `rank` lies, and where in it, backed or not.
+    pub(crate) fn slot_of(&self, rank: usize, address: usize) -> Option<(usize, usize)> {
+        // Where rank 0 has no slot there, its place may lie before all addresses.
+        let distance = address.wrapping_sub(self.job.base(rank));
+        let slot = distance >> self.node.stride_log2();
+        // A rank has mapped the slots of its own host.
+        let is_there = slot < self.job.ranks()
+            && self.job.is_here(slot) == self.job.is_here(rank)
+            && (self.job.is_here(rank) || self.nodes.of(slot) == self.nodes.of(rank));
+        is_there.then(|| (slot, distance - (slot << self.node.stride_log2())))
     }
 
     /// Moves bytes by cross-memory attach.
@@ -158,7 +168,7 @@ impl MappedSegments {
         address: usize,
         length: usize,
     ) -> Result<Attached> {
-        if self.among_slots(rank, address) {
+        if self.slot_of(rank, address).is_some() {
             return Err(Error::BadAddress { operation, rank, address, length });
         }
         if !self.attaches() {

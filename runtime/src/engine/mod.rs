@@ -168,7 +168,7 @@ impl Engine {
         }
         let interface = Interface::new(place, routes.senders(), routes.all_mapped());
         let segments = segments::Segments::new(&node, &layout);
-        let mapped_segments = Arc::new(MappedSegments::new(rank, &job, &node, layout, &routes));
+        let mapped_segments = Arc::new(MappedSegments::new(rank, &job, &node, layout, &routes, &nodes));
         Engine {
             rank,
             size,
@@ -217,10 +217,9 @@ impl Engine {
         self.networks.decide()
     }
 
-    /// The first line of a rank's slot.
+    /// What a rank tells all others about itself.
     pub fn status(&self, rank: usize) -> &Status {
-        // SAFETY: every slot begins with its Status, all atomics, committed before the rank arrives.
-        unsafe { &*self.node.slot(rank).cast::<Status>() }
+        self.node.status(rank)
     }
 
     /// Delivers messages, retries pending operations, and returns how much it did. Never blocks.

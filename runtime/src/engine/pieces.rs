@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::copy;
-use crate::memory::layout::{ADDRESS_MAX, LINE, PIECE_LEN, PIECES_MAX, SlotLayout};
+use crate::memory::layout::{ADDRESS_MAX, LINE, PIECE_LEN, PIECES_IN_CONNECTION, PIECES_MAX, SlotLayout};
 use crate::memory::node::NodeMemory;
 use crate::transport::{Error, PACKED_KEY_LEN, Result};
 
@@ -23,7 +23,7 @@ pub(super) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == PIECE_LEN);
 
-/// What a rank tells in its slot about how to reach it over one network: the address of its interface, and the table of its
+/// What a rank tells about how to reach it over one network: the address of its interface, and the table of its
 /// pieces.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -34,14 +34,15 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// The connection record for this network in the slot of `rank`, which is committed as `layout` says.
+    /// The connection record of `rank` for this network, which is committed as `layout` says.
     pub(super) fn new(node: &Arc<NodeMemory>, layout: SlotLayout, rank: usize, network: usize) -> Connection {
         Connection { node: Arc::clone(node), layout, rank, network }
     }
 
+    /// The byte at `offset` of the record.
     fn at(&self, offset: usize) -> *mut u8 {
-        // SAFETY: callers pass offsets in the control area, which is part of every slot.
-        unsafe { self.node.slot(self.rank).add(offset) }
+        // SAFETY: callers pass offsets in the record; beyond its head only of this rank's own.
+        unsafe { self.node.connection(&self.layout, self.rank, self.network).add(offset) }
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
@@ -62,21 +63,19 @@ impl Connection {
             });
         }
         // SAFETY: our own slot, with room for that many bytes; nobody reads them before the length is there.
-        unsafe { copy::copy(self.at(self.layout.connection(self.network) + LINE), address.as_ptr(), address.len()) };
+        unsafe { copy::copy(self.at(LINE), address.as_ptr(), address.len()) };
         // Pairs with the Acquire load in `address`.
-        self.word(self.layout.connection(self.network)).store(address.len() as u64, Ordering::Release);
+        self.word(0).store(address.len() as u64, Ordering::Release);
         Ok(())
     }
 
     /// The address that the rank shows; empty if it shows none yet.
     pub(super) fn address(&self) -> Vec<u8> {
         // Pairs with the Release store in `show_address`.
-        let len = self.word(self.layout.connection(self.network)).load(Ordering::Acquire) as usize;
+        let len = self.word(0).load(Ordering::Acquire) as usize;
         let mut address = vec![0; len.min(ADDRESS_MAX)];
         // SAFETY: inside the control area.
-        unsafe {
-            copy::copy(address.as_mut_ptr(), self.at(self.layout.connection(self.network) + LINE), address.len())
-        };
+        unsafe { copy::copy(address.as_mut_ptr(), self.at(LINE), address.len()) };
         address
     }
 
@@ -85,7 +84,7 @@ impl Connection {
     /// # Errors
     /// [`Error::NoResource`] if the table is full.
     pub(super) fn add(&self, start: usize, end: usize, key: [u8; PACKED_KEY_LEN]) -> Result<()> {
-        let count = self.word(self.layout.pieces(self.network));
+        let count = self.word(PIECES_IN_CONNECTION);
         let known = count.load(Ordering::Relaxed) as usize;
         if known == PIECES_MAX {
             return Err(Error::NoResource);
@@ -93,11 +92,7 @@ impl Connection {
         let entry = Entry { start: start as u64, end: end as u64, key };
         // SAFETY: our own table, with room for the entry; nobody reads it before the count says that it is there.
         unsafe {
-            copy::copy(
-                self.at(self.layout.pieces(self.network) + LINE + known * PIECE_LEN),
-                (&raw const entry).cast(),
-                PIECE_LEN,
-            )
+            copy::copy(self.at(PIECES_IN_CONNECTION + LINE + known * PIECE_LEN), (&raw const entry).cast(), PIECE_LEN)
         };
         // Pairs with the Acquire load in `first`, and with a peer's fetch of the count before that of the entry.
         count.store(known as u64 + 1, Ordering::Release);
@@ -107,12 +102,12 @@ impl Connection {
     /// The first entry, where the slot is mapped here: the key to the table itself.
     pub(super) fn first(&self) -> Option<Entry> {
         // Pairs with the Release store in `add`.
-        if self.word(self.layout.pieces(self.network)).load(Ordering::Acquire) == 0 {
+        if self.word(PIECES_IN_CONNECTION).load(Ordering::Acquire) == 0 {
             return None;
         }
         let mut entry: Entry = bytemuck::Zeroable::zeroed();
         // SAFETY: inside the control area; an entry that is there is not written again.
-        unsafe { copy::copy((&raw mut entry).cast(), self.at(self.layout.pieces(self.network) + LINE), PIECE_LEN) };
+        unsafe { copy::copy((&raw mut entry).cast(), self.at(PIECES_IN_CONNECTION + LINE), PIECE_LEN) };
         Some(entry)
     }
 }
@@ -329,7 +324,7 @@ mod tests {
         let settings = Settings { heap_limit: Some(1 << 20), ..Settings::default() };
         let job = JobMemory::create(1, &settings).expect("a job");
         let stride_log2 = job.stride_log2();
-        let slots = Slots { offset: job.slots_offset(), count: 1, stride_log2, reserved: false, transparent: false };
+        let slots = Slots::of(&job, false);
         let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
         let layout = SlotLayout::new(1, 1, 1 << stride_log2, None);
         node.commit(0, 0, layout.control_len.next_multiple_of(node.granule(0)), 1, "a record", "").expect("memory");
@@ -356,7 +351,7 @@ mod tests {
     fn get(record: &Connection, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         // SAFETY: inside the control area.
-        unsafe { copy::copy(bytes.as_mut_ptr(), record.at(offset), len) };
+        unsafe { copy::copy(bytes.as_mut_ptr(), record.node.slot(record.rank).add(offset), len) };
         bytes
     }
 

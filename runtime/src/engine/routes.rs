@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     fn routes(mapping: Mapping, is_virtual: bool) -> Routes {
-        Routes::new(2, 6, mapping, &Nodes::of_each(vec![0, 1, 1, 1, 0, 1]), is_virtual)
+        Routes::new(2, 6, mapping, &Nodes::of_each(&[0, 1, 1, 1, 0, 1]), is_virtual)
     }
 
     #[test]

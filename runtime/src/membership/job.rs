@@ -1,13 +1,15 @@
 //! The memory of one job on one node. The roster is at its head.
 //!
 //! One unnamed memory file holds it all. It belongs to the kernel: when the last rank is gone, so is the file. Of a job on
-//! several hosts each has such a file, with a record and a slot for every rank of the job.
+//! several hosts each has such a file, with a record for every rank of the job, and with slots from the host's first rank to its
+//! last. What ranks without a slot publish lies before the slots ([`crate::memory::elsewhere`]).
 //!
 //! ```text
-//! | roster: Header, one RankRecord a rank | slot of rank 0 | slot of rank 1 | ...
-//! 0                                       header_len       + stride
+//! | roster: Header, one RankRecord a rank | ranks without a slot | slot of the first rank here | slot of the next rank | ...
+//! 0                                       roster_len             slots_offset                  + stride
 //! ```
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
@@ -16,6 +18,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::file;
 use super::guard::Guarded;
+use super::nodes::Nodes;
 use super::roster::{HEADER_LEN, Header, RankRecord};
 use crate::error::{Error, Result};
 use crate::settings::{HugePages, Settings};
@@ -30,8 +33,39 @@ const STRIDE_LOG2: u32 = 36;
 const SPAN_LOG2: u32 = 45;
 /// Address space of one rank, at least.
 const STRIDE_LOG2_MIN: u32 = 31;
-/// Ranks on one node, at most.
-pub const MAX_RANKS: usize = 1 << 16;
+/// Ranks of a job, at most.
+pub const MAX_RANKS: usize = 1 << 20;
+/// Bytes that a host keeps for a rank without a slot, beside its record.
+pub const PUBLISHED_LEN: usize = 768;
+/// Bytes that a host keeps for the tables of all of them.
+pub const TABLES_LEN: usize = 512 << 10;
+/// Slots of a file, at most: ranks from the first to the last of a host.
+pub const MAX_SLOTS: usize = 1 << 16;
+
+/// Which ranks have slots on a host, and how many ranks have some on the host with the most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Span {
+    slots: Range<usize>,
+    most: usize,
+}
+
+impl Span {
+    /// That of a job on one host.
+    fn of_all(ranks: usize) -> Span {
+        Span { slots: 0..ranks, most: ranks }
+    }
+
+    /// That of host `host`, in a job on the hosts `nodes`.
+    fn of_host(ranks: usize, nodes: &Nodes, host: usize) -> Span {
+        let mut spans = vec![usize::MAX..0; nodes.count()];
+        for rank in 0..ranks {
+            let span = &mut spans[nodes.of(rank)];
+            *span = span.start.min(rank)..rank + 1;
+        }
+        let most = spans.iter().map(Range::len).max().unwrap_or(ranks);
+        Span { slots: spans.swap_remove(host), most }
+    }
+}
 
 /// The job's memory file, with its roster mapped.
 #[derive(Debug)]
@@ -53,32 +87,55 @@ impl JobMemory {
     /// # Errors
     /// [`Error::InvalidArgument`] for 0 or too many ranks; [`Error::Os`] if the kernel has no memory files.
     pub fn create(ranks: usize, settings: &Settings) -> Result<JobMemory> {
+        Self::create_for(ranks, &Span::of_all(ranks), settings)
+    }
+
+    /// Makes the memory of host `host` of a job of `ranks` ranks on several hosts, and says which ranks run elsewhere.
+    ///
+    /// # Errors
+    /// As [`JobMemory::create`]; [`Error::InvalidArgument`] if too many ranks lie between the host's first and its last.
+    pub fn create_on(ranks: usize, nodes: &Nodes, host: usize, settings: &Settings) -> Result<JobMemory> {
+        let job = Self::create_for(ranks, &Span::of_host(ranks, nodes, host), settings)?;
+        job.set_elsewhere((0..ranks).filter(|rank| nodes.of(*rank) != host));
+        Ok(job)
+    }
+
+    fn create_for(ranks: usize, span: &Span, settings: &Settings) -> Result<JobMemory> {
+        let refused = |why| Err(Error::InvalidArgument { operation: "starting a job", why });
         if ranks == 0 || ranks > MAX_RANKS {
-            return Err(Error::InvalidArgument {
-                operation: "starting a job",
-                why: format!("{ranks} ranks asked; from 1 to {MAX_RANKS} fit on one node"),
-            });
+            return refused(format!("{ranks} ranks asked; from 1 to {MAX_RANKS} are possible"));
         }
-        let stride_log2 = stride_log2(ranks, settings);
-        let roster_len = roster_len(ranks);
-        let len = roster_len + (ranks << stride_log2);
+        if span.most > MAX_SLOTS {
+            return refused(format!(
+                "{} ranks from the first to the last of one host; at most {MAX_SLOTS} are possible: start fewer on a host, or \
+                 those of a host one after the other (`--map-by core`, `--distribution=block`)",
+                span.most
+            ));
+        }
+        let slots = span.slots.len();
+        let stride_log2 = stride_log2(span.most, settings);
+        let head_len = head_len(ranks, slots);
+        let len = head_len + (slots << stride_log2);
         let (fd, reserved) = match settings.huge_pages {
             // Static data has no room for a whole number of them.
             HugePages::Auto if settings.static_data => (file::sealed(len, MemfdFlags::empty())?, false),
-            HugePages::Auto => match reserved_huge_pages(ranks, len) {
+            HugePages::Auto => match reserved_huge_pages(slots, head_len, len) {
                 Some(fd) => (fd, true),
                 None => (file::sealed(len, MemfdFlags::empty())?, false),
             },
             HugePages::Off => (file::sealed(len, MemfdFlags::empty())?, false),
         };
         if !reserved {
-            rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, used_len(ranks) as u64)
+            let used = if slots < ranks { head_len } else { used_len(ranks) };
+            rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, used as u64)
                 .map_err(|e| Error::os("making the job's memory", "fallocate", e))?;
         }
         let job = Self::map(fd, ranks)?;
         let header = job.header();
         header.version.store(VERSION, Ordering::Relaxed);
         header.ranks.store(ranks as u32, Ordering::Relaxed);
+        header.first_slot.store(span.slots.start as u32, Ordering::Relaxed);
+        header.slots.store(slots as u32, Ordering::Relaxed);
         header.stride_log2.store(stride_log2, Ordering::Relaxed);
         header.reserved_huge_pages.store(u32::from(reserved), Ordering::Relaxed);
         // Pairs with the Acquire load in `from_fd`.
@@ -110,9 +167,11 @@ impl JobMemory {
         if there as usize != ranks {
             return Err(wrong(format!("is a job of {there} ranks, not {ranks}")));
         }
-        let stride_log2 = job.stride_log2();
-        if stride_log2 > STRIDE_LOG2 || size as usize != roster_len(ranks) + (ranks << stride_log2) {
-            return Err(wrong(format!("holds {size} bytes, which is not {ranks} slots of 2^{stride_log2}")));
+        let (stride_log2, slots) = (job.stride_log2(), job.slots());
+        let is_inside = slots.end <= ranks && slots.len() <= MAX_SLOTS && stride_log2 <= STRIDE_LOG2;
+        if !is_inside || size as usize != head_len(ranks, slots.len()) + (slots.len() << stride_log2) {
+            let slots = slots.len();
+            return Err(wrong(format!("holds {size} bytes, which is not {slots} slots of 2^{stride_log2}")));
         }
         Ok(job)
     }
@@ -163,9 +222,21 @@ impl JobMemory {
         self.ranks
     }
 
-    /// Where the slot of rank 0 begins in the file.
+    /// The ranks that have a slot: from the first to the last of this host.
+    pub fn slots(&self) -> Range<usize> {
+        let [first, slots] =
+            [&self.header().first_slot, &self.header().slots].map(|n| n.load(Ordering::Relaxed) as usize);
+        first..first + slots
+    }
+
+    /// Where the first of the slots begins in the file.
     pub fn slots_offset(&self) -> usize {
-        self.roster_len
+        head_len(self.ranks, self.slots().len())
+    }
+
+    /// Where in the file is what ranks without a slot publish, if there are such ranks.
+    pub fn elsewhere_offset(&self) -> Option<usize> {
+        (self.slots().len() < self.ranks).then_some(self.roster_len)
     }
 
     /// Log2 of the distance from one slot to the next, in bytes.
@@ -195,41 +266,84 @@ fn roster_len(ranks: usize) -> usize {
     used_len(ranks).next_multiple_of(HUGE_PAGE)
 }
 
+/// Bytes for what ranks without a slot publish.
+pub fn elsewhere_len(ranks: usize) -> usize {
+    ranks * PUBLISHED_LEN + TABLES_LEN
+}
+
+/// Bytes before the slots.
+fn head_len(ranks: usize, slots: usize) -> usize {
+    let elsewhere = if slots < ranks { elsewhere_len(ranks).next_multiple_of(HUGE_PAGE) } else { 0 };
+    roster_len(ranks) + elsewhere
+}
+
 /// Least message memory of a rank's contexts, in bytes: 64 KiB for each of 64 (`transport/shm/arena.rs`), and what rounding to a huge
 /// page takes.
 const CONTEXTS_MESSAGES: usize = 8 << 20;
 
 /// Log2 of the address space of one rank. Less than usual where a limit on the heap says that it is not needed: some
 /// tools, and limits on virtual memory, allow no larger mappings.
-fn stride_log2(ranks: usize, settings: &Settings) -> u32 {
+fn stride_log2(slots: usize, settings: &Settings) -> u32 {
     let needed = settings.heap_limit.map_or(u32::MAX, |heap| {
         // The heap has more than half of a slot, and the message memory, with that of contexts, a quarter.
         let messages = settings.message_memory.saturating_add(CONTEXTS_MESSAGES);
         let bytes = heap.max(messages.saturating_mul(2)).saturating_mul(2);
         bytes.checked_next_power_of_two().map_or(u32::MAX, usize::ilog2)
     });
-    needed.clamp(STRIDE_LOG2_MIN, STRIDE_LOG2).min(SPAN_LOG2 - ranks.next_power_of_two().ilog2())
+    needed.clamp(STRIDE_LOG2_MIN, STRIDE_LOG2).min(SPAN_LOG2 - slots.next_power_of_two().ilog2())
 }
 
 /// A file of reserved huge pages, if the pool has enough of them to be worth it.
-fn reserved_huge_pages(ranks: usize, len: usize) -> Option<OwnedFd> {
+fn reserved_huge_pages(slots: usize, head_len: usize, len: usize) -> Option<OwnedFd> {
     let free: usize = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
         .ok()?
         .trim()
         .parse()
         .ok()?;
     // Below this the pool would only make the heap smaller.
-    if free < 1 + 32 * ranks {
+    if free < head_len / HUGE_PAGE + 32 * slots {
         return None;
     }
     let fd = file::sealed(len, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB).ok()?;
-    rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, roster_len(ranks) as u64).ok()?;
+    rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, head_len as u64).ok()?;
     Some(fd)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_has_slots_from_a_hosts_first_rank_to_its_last() {
+        let span = |nodes: &[u32], host| {
+            let span = Span::of_host(nodes.len(), &Nodes::of_each(nodes), host);
+            (span.slots, span.most)
+        };
+        assert_eq!(span(&[0, 0, 1, 1, 1], 0), (0..2, 3));
+        assert_eq!(span(&[0, 0, 1, 1, 1], 1), (2..5, 3));
+        assert_eq!(span(&[0, 1, 0, 1, 2], 1), (1..4, 3));
+        let settings = Settings { heap_limit: Some(1 << 20), ..Settings::default() };
+        let nodes = Nodes::of_each(&[0, 0, 1, 1, 1]);
+        let files = [0, 1].map(|host| JobMemory::create_on(5, &nodes, host, &settings).expect("a job"));
+        assert_eq!(files[0].stride_log2(), files[1].stride_log2(), "offsets mean the same on all hosts");
+        for (file, slots) in files.iter().zip([0..2, 2..5]) {
+            let joined =
+                JobMemory::from_fd(file.fd().try_clone_to_owned().expect("one more"), 5).expect("the same job");
+            assert_eq!((joined.slots(), joined.slots_offset()), (slots.clone(), file.slots_offset()));
+            assert_eq!((0..5).filter(|rank| joined.is_here(*rank)).collect::<Vec<_>>(), slots.collect::<Vec<_>>());
+            assert!(joined.elsewhere_offset().is_some());
+        }
+        let (uneven, defaults) = (Nodes::in_turn(40_002, &[40_000, 2]), Settings::default());
+        let strides =
+            [0, 1].map(|host| JobMemory::create_on(40_002, &uneven, host, &defaults).expect("a job").stride_log2());
+        assert_eq!(strides, [29, 29]);
+        let alone = JobMemory::create(5, &settings).expect("a job");
+        assert_eq!((alone.slots(), alone.elsewhere_offset()), (0..5, None));
+        // A million ranks fit where a host has its ranks in a row, and not where they are dealt out.
+        let dealt = Nodes::of_each(&(0..1_000_000).map(|rank| rank % 1000).collect::<Vec<_>>());
+        let refused = JobMemory::create_on(1_000_000, &dealt, 0, &settings).expect_err("too far apart").to_string();
+        assert!(refused.contains("one after the other"), "{refused}");
+    }
 
     #[test]
     fn a_limit_on_the_heap_saves_address_space() {
@@ -241,6 +355,6 @@ mod tests {
         assert_eq!(stride(2, Some(3 << 30), 1 << 20), 33);
         assert_eq!(stride(2, Some(1 << 20), 1 << 31), 34);
         assert_eq!(stride(2, Some(usize::MAX), usize::MAX), 36);
-        assert_eq!(stride(MAX_RANKS, None, 1 << 20), 29);
+        assert_eq!(stride(MAX_SLOTS, None, 1 << 20), 29);
     }
 }

@@ -39,8 +39,9 @@
 //!
 //! # Bounds
 //!
-//! A record is 256 bytes. A roster has at most [`MAX_RANKS`] ranks. A leader has one thread, which reads each record it may
-//! have to tell every 10 ms; the hub has one socket a host and a message holds at most 2 MiB.
+//! A record is 256 bytes, and a rank of another host takes 768 more for what it publishes. A roster has at most [`MAX_RANKS`] ranks, and a
+//! host slots for at most 65,536. A leader has one thread, which reads the records of its own host every 10 ms; the hub has one socket
+//! a host and a message holds at most 2 MiB.
 
 mod file;
 mod guard;
@@ -52,5 +53,6 @@ mod roster;
 pub mod watch;
 
 pub use self::job::{HUGE_PAGE, JobMemory, MAX_RANKS};
+pub(crate) use self::job::{PUBLISHED_LEN, TABLES_LEN, elsewhere_len};
 pub(crate) use self::roster::DOING_LEN;
 pub use self::roster::{Arrival, RankState};

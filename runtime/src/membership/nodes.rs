@@ -2,12 +2,22 @@
 
 use std::sync::Arc;
 
-/// The node of each rank, numbered from 0 in the order of the ranks. Clones share it.
+/// The node of each rank, numbered from 0 in the order of the ranks. Clones share it. Takes 8 bytes for each row of neighbours on one
+/// node.
 #[derive(Debug, Clone, Default)]
 pub struct Nodes {
-    of: Option<Arc<[u32]>>,
+    /// None if all are on one node.
+    rows: Arc<[Row]>,
+    ranks: usize,
     /// The highest number.
     last: u32,
+}
+
+/// The ranks from this one up to the next row are on one node.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    first: u32,
+    node: u32,
 }
 
 impl Nodes {
@@ -19,19 +29,27 @@ impl Nodes {
         }
         let of =
             sizes.iter().cycle().enumerate().flat_map(|(node, size)| vec![node as u32; (*size).clamp(1, ranks.max(1))]);
-        Nodes::of_each(of.take(ranks).collect())
+        Nodes::of_each(&of.take(ranks).collect::<Vec<_>>())
     }
 
     /// The node of each rank, by its number; nodes are numbered from 0 in the order of their first ranks.
-    pub fn of_each(nodes: Vec<u32>) -> Nodes {
+    pub fn of_each(nodes: &[u32]) -> Nodes {
         let last = nodes.iter().copied().max().unwrap_or(0);
-        Nodes { of: (last != 0).then(|| nodes.into()), last }
+        let rows = nodes.chunk_by(|one, next| one == next).scan(0, |next, row| {
+            let first = std::mem::replace(next, *next + row.len());
+            Some(Row { first: first as u32, node: row[0] })
+        });
+        Nodes { rows: if last == 0 { Arc::default() } else { rows.collect() }, ranks: nodes.len(), last }
     }
 
     /// The node of a rank. Without ranks on other nodes it is 0, for every number.
     #[inline]
     pub fn of(&self, rank: usize) -> usize {
-        self.of.as_ref().and_then(|nodes| nodes.get(rank)).map_or(0, |node| *node as usize)
+        if rank >= self.ranks {
+            return 0;
+        }
+        let behind = self.rows.partition_point(|row| row.first as usize <= rank);
+        behind.checked_sub(1).map_or(0, |row| self.rows[row].node as usize)
     }
 
     /// How many nodes there are.
@@ -58,7 +76,8 @@ mod tests {
         assert_eq!(nodes(3, &[0]), [0, 1, 2]);
         assert_eq!(nodes(3, &[usize::MAX]), [0; 3]);
         // By turns, as a launcher may place them.
-        assert_eq!(Nodes::of_each(vec![0, 1, 0]).count(), 2);
-        assert_eq!(Nodes::of_each(vec![0, 0]).count(), 1);
+        let dealt = Nodes::of_each(&[0, 1, 0]);
+        assert_eq!((dealt.count(), [0, 1, 2, 3].map(|rank| dealt.of(rank))), (2, [0, 1, 0, 0]));
+        assert_eq!(Nodes::of_each(&[0, 0]).count(), 1);
     }
 }

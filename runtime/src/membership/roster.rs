@@ -17,6 +17,9 @@ pub(super) struct Header {
     pub(super) magic: AtomicU64,
     pub(super) version: AtomicU32,
     pub(super) ranks: AtomicU32,
+    /// The first rank that has a slot in this file, and how many have one.
+    pub(super) first_slot: AtomicU32,
+    pub(super) slots: AtomicU32,
     pub(super) stride_log2: AtomicU32,
     pub(super) reserved_huge_pages: AtomicU32,
     /// A supervisor watches the ranks and marks the dead.
@@ -69,7 +72,7 @@ pub struct RankRecord {
     elsewhere: AtomicU32,
     /// It has arrived, whatever became of it since.
     arrived: AtomicU32,
-    /// Where this rank has mapped the slots.
+    /// Where this rank has mapped the slots: the address of rank 0's, or where that would be.
     base: AtomicU64,
     /// Digest of the rank's executable.
     build: AtomicU64,
@@ -101,7 +104,7 @@ struct SleepLine {
 /// What a rank tells about itself when it arrives.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival {
-    /// Address at which it has mapped the slots.
+    /// Where it has mapped the slots: the address of rank 0's, or where that would be.
     pub base: usize,
     /// Digest of its executable.
     pub build: u64,
@@ -217,7 +220,7 @@ impl JobMemory {
         self.record(rank).pid.load(Ordering::Relaxed)
     }
 
-    /// Address at which `rank` has mapped the slots, once it has arrived.
+    /// Where `rank` has mapped the slots, once it has arrived: the address of rank 0's, or where that would be if rank 0 has none there.
     pub fn base(&self, rank: usize) -> usize {
         self.record(rank).base.load(Ordering::Relaxed) as usize
     }

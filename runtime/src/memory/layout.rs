@@ -31,6 +31,8 @@ pub struct Status {
     pub context_lanes: AtomicU64,
     /// Offset in its slot of the end of what its own segments have had so far.
     pub own_segments_end: AtomicU64,
+    /// Of a rank without a slot here: the number of its handler table.
+    pub table: AtomicU64,
 }
 
 /// Rounds a dissemination barrier can have: enough for 2^20 ranks.
@@ -53,8 +55,13 @@ pub const PIECES_MAX: usize = 192;
 pub const PIECE_LEN: usize = LINE;
 /// Networks that a rank can have open: an RDMA network, and one for peers that it does not reach.
 pub const NETWORKS_MAX: usize = 2;
+/// Where in a connection record the count of pieces is.
+pub const PIECES_IN_CONNECTION: usize = LINE + ADDRESS_MAX;
 /// Bytes that tell how to reach a rank over one network.
 const CONNECTION_LEN: usize = LINE + ADDRESS_MAX + LINE + PIECES_MAX * PIECE_LEN;
+/// Bytes of a connection record that are copied from host to host: the address and the first registered piece. The other pieces are
+/// fetched over the network itself.
+pub const CONNECTION_HEAD: usize = LINE + ADDRESS_MAX + LINE + PIECE_LEN;
 /// Bytes of the segment table's head: two lines, and the directory. A word for each rank follows.
 pub const SEGMENTS_HEAD: usize = 2 * LINE + SEGMENT_BLOCKS * size_of::<u64>();
 /// Segments a rank can have at a time, beside the symmetric heap and its static data.
@@ -212,7 +219,7 @@ impl SlotLayout {
 
     /// The count of registered pieces, on a line of its own; the pieces follow.
     pub fn pieces(&self, network: usize) -> usize {
-        self.connection(network) + LINE + ADDRESS_MAX
+        self.connection(network) + PIECES_IN_CONNECTION
     }
 
     /// Where the credit line for a sender lies in the receiver's slot. `sender` is its number among the ranks of the host.

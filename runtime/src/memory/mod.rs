@@ -2,6 +2,7 @@
 
 pub mod blocks;
 pub mod copy;
+mod elsewhere;
 pub mod heap;
 pub mod joined;
 pub mod layout;

@@ -5,11 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::FallocateFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use super::elsewhere::Elsewhere;
 use super::joined::Joined;
+use super::layout::{LINE, SlotLayout, Status};
 use super::limits;
 use super::owner::Owner;
 use super::statics::Statics;
 use crate::error::{Error, Result};
+use crate::membership::JobMemory;
 
 /// Granularity of large commitments.
 pub const HUGE_PAGE: usize = 2 << 20;
@@ -42,6 +45,8 @@ impl std::fmt::Display for Pages {
 pub struct Slots {
     /// Where the first slot begins in the file.
     pub offset: usize,
+    /// The rank whose slot that is.
+    pub first: usize,
     /// How many there are.
     pub count: usize,
     /// Log2 of a slot's bytes.
@@ -50,6 +55,24 @@ pub struct Slots {
     pub reserved: bool,
     /// Transparent huge pages are wanted.
     pub transparent: bool,
+    /// Ranks of the job, and where in the file is what those without a slot publish, if there are such ranks.
+    pub elsewhere: Option<(usize, usize)>,
+}
+
+impl Slots {
+    /// Those of a job's memory file.
+    pub fn of(job: &JobMemory, transparent: bool) -> Slots {
+        let slots = job.slots();
+        Slots {
+            offset: job.slots_offset(),
+            first: slots.start,
+            count: slots.len(),
+            stride_log2: job.stride_log2(),
+            reserved: job.reserved_huge_pages(),
+            transparent,
+            elsewhere: job.elsewhere_offset().map(|offset| (job.ranks(), offset)),
+        }
+    }
 }
 
 /// The mapping. Ranks that are threads share one; processes have one each, at different addresses.
@@ -58,6 +81,7 @@ pub struct NodeMemory {
     base: *mut u8,
     len: usize,
     slots: Slots,
+    elsewhere: Option<Elsewhere>,
     pages: Pages,
     fd: std::os::fd::OwnedFd,
     owner: Owner,
@@ -116,7 +140,11 @@ impl NodeMemory {
         } else {
             Pages::Small
         };
-        Ok(NodeMemory { base, len, slots, pages, fd, owner: Owner::current() })
+        let mut node = NodeMemory { base, len, slots, elsewhere: None, pages, fd, owner: Owner::current() };
+        if let Some((ranks, offset)) = slots.elsewhere {
+            node.elsewhere = Some(Elsewhere::map(node.fd.as_fd(), offset, ranks)?);
+        }
+        Ok(node)
     }
 
     /// The process whose ranks use this mapping.
@@ -130,10 +158,10 @@ impl NodeMemory {
         self.owner.is_current()
     }
 
-    /// Address of the first slot.
+    /// Address of the slot of rank 0, or where that would be: with the stride it gives the address of each slot that is there.
     #[inline(always)]
-    pub fn base(&self) -> *mut u8 {
-        self.base
+    pub fn origin(&self) -> *mut u8 {
+        self.base.wrapping_sub(self.slots.first << self.slots.stride_log2)
     }
 
     /// Log2 of a slot's bytes.
@@ -142,15 +170,58 @@ impl NodeMemory {
         self.slots.stride_log2
     }
 
-    /// Address of `slot` in this process.
+    /// Whether `rank` has a slot here.
+    #[inline(always)]
+    pub fn has_slot(&self, rank: usize) -> bool {
+        rank.wrapping_sub(self.slots.first) < self.slots.count
+    }
+
+    /// Address of the slot of `rank` in this process.
     ///
     /// # Panics
     /// If there is no such slot.
     #[inline(always)]
-    pub fn slot(&self, slot: usize) -> *mut u8 {
-        assert!(slot < self.slots.count);
+    pub fn slot(&self, rank: usize) -> *mut u8 {
+        assert!(self.has_slot(rank), "rank {rank} has no slot here");
         // SAFETY: inside the mapping, as just checked.
-        unsafe { self.base.add(slot << self.slots.stride_log2) }
+        unsafe { self.base.add((rank - self.slots.first) << self.slots.stride_log2) }
+    }
+
+    /// What `rank` tells others about itself.
+    ///
+    /// # Panics
+    /// If the job has no such rank.
+    #[inline]
+    pub fn status(&self, rank: usize) -> &Status {
+        match &self.elsewhere {
+            Some(elsewhere) if !self.has_slot(rank) => elsewhere.status(rank),
+            // SAFETY: every slot begins with its Status, all atomics, committed before the rank arrives.
+            _ => unsafe { &*self.slot(rank).cast::<Status>() },
+        }
+    }
+
+    /// How to reach `rank` over a network: the connection record. Of a rank without a slot here only its head,
+    /// [`super::layout::CONNECTION_HEAD`] bytes.
+    pub fn connection(&self, layout: &SlotLayout, rank: usize, network: usize) -> *mut u8 {
+        match &self.elsewhere {
+            Some(elsewhere) if !self.has_slot(rank) => elsewhere.connection(rank, network),
+            // SAFETY: in the control area, which is part of every slot.
+            _ => unsafe { self.slot(rank).add(layout.connection(network)) },
+        }
+    }
+
+    /// The entries of the handler table of `rank`: as many as its status tells.
+    pub fn handlers(&self, layout: &SlotLayout, rank: usize) -> *mut u8 {
+        match &self.elsewhere {
+            Some(elsewhere) if !self.has_slot(rank) => elsewhere.handlers(rank),
+            // SAFETY: in the control area, which is part of every slot.
+            _ => unsafe { self.slot(rank).add(layout.handlers + LINE) },
+        }
+    }
+
+    /// What ranks without a slot publish here, if there are such ranks.
+    pub(super) fn elsewhere(&self) -> Option<&Elsewhere> {
+        self.elsewhere.as_ref()
     }
 
     /// Which pages the slots are made of.
@@ -175,8 +246,14 @@ impl NodeMemory {
     /// # Errors
     /// As [`super::statics::lay`].
     pub fn lay_statics(&self, slot: usize, offset: usize, room: usize, shared: bool) -> Result<Statics> {
-        let offset = self.slots.offset + (slot << self.slots.stride_log2) + offset;
+        let offset = self.offset_of(slot) + offset;
         super::statics::lay(self.fd.as_fd(), offset, room, shared)
+    }
+
+    /// Where the slot of `rank` begins in the file.
+    fn offset_of(&self, rank: usize) -> usize {
+        assert!(self.has_slot(rank), "rank {rank} has no slot here");
+        self.slots.offset + ((rank - self.slots.first) << self.slots.stride_log2)
     }
 
     /// Bytes by which commitments grow.
@@ -217,7 +294,7 @@ impl NodeMemory {
                 return Ok(());
             }
         }
-        let offset = self.slots.offset + (slot << self.slots.stride_log2) + from;
+        let offset = self.offset_of(slot) + from;
         rustix::fs::fallocate(self.fd.as_fd(), FallocateFlags::empty(), offset as u64, bytes as u64).map_err(
             |e| match e {
                 rustix::io::Errno::NOSPC | rustix::io::Errno::NOMEM => full(limits::available().min(bytes - 1)),
@@ -231,7 +308,7 @@ impl NodeMemory {
     /// Gives the memory of bytes `from..to` of `slot` back to the system: they are as before [`NodeMemory::commit`]. Nobody uses them.
     /// `false`: the kernel does not take it.
     pub fn discard(&self, slot: usize, from: usize, to: usize) -> bool {
-        let offset = self.slots.offset + (slot << self.slots.stride_log2) + from;
+        let offset = self.offset_of(slot) + from;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(self.fd.as_fd(), flags, offset as u64, (to - from) as u64).is_ok()
     }

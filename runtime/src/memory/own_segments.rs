@@ -128,7 +128,7 @@ mod tests {
         let settings = Settings { heap_limit: Some(1 << 20), ..Settings::default() };
         let job = JobMemory::create(1, &settings).expect("a job");
         let stride_log2 = job.stride_log2();
-        let slots = Slots { offset: job.slots_offset(), count: 1, stride_log2, reserved: false, transparent: false };
+        let slots = Slots::of(&job, false);
         let node = NodeMemory::map(job.fd(), slots).expect("maps");
         let layout = SlotLayout::new(1, 1, 1 << stride_log2, Some(4));
         let own = OwnSegments::new(&node, &layout);

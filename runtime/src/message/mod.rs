@@ -127,7 +127,7 @@ impl Messages {
             engine,
             handlers: Handlers::default(),
             table: Table::default(),
-            verified: Verified::idle(size),
+            verified: Verified::idle(0..size),
             calls: Calls::default(),
             landings: landing::Landings::default(),
             transfers: Cell::new(0),

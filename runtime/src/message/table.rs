@@ -13,7 +13,7 @@ use super::{Context, Messages, id, words};
 use crate::error::{Error, Result};
 use crate::hash;
 use crate::memory::copy;
-use crate::memory::layout::{HANDLER_ENTRY, LINE, MAX_HANDLERS};
+use crate::memory::layout::{HANDLER_ENTRY, MAX_HANDLERS};
 
 /// What runs when a message for a registered handler arrives: the context to answer in, and the payload.
 pub type HandlerFn = Rc<dyn Fn(&Context<'_>, &[u8])>;
@@ -189,9 +189,8 @@ impl Messages {
     }
 
     fn entry_address(&self, rank: usize, number: usize) -> *mut u8 {
-        let offset = self.engine.layout.handlers + LINE + number * HANDLER_ENTRY;
-        // SAFETY: inside the committed control area.
-        unsafe { self.engine.node.slot(rank).add(offset) }
+        // SAFETY: inside the table of a rank, which has room for MAX_HANDLERS.
+        unsafe { self.engine.node.handlers(&self.engine.layout, rank).add(number * HANDLER_ENTRY) }
     }
 
     /// Closes registration, unless the table is open, and shows the table to all as it is.

@@ -58,11 +58,13 @@ impl Words {
             (true, false) => 1,
             (false, false) => NETWORK + PROVIDERS,
         };
-        // SAFETY: inside the words that the caller guarantees.
-        let (mine, here) = unsafe {
-            let mine = engine.node.slot(0).add(offset).cast::<u64>().add(if alone { 1 + engine.rank } else { 0 });
-            (mine, engine.node.slot(engine.rank).add(offset).cast())
-        };
+        let mine = engine.node.origin().wrapping_add(offset).cast::<u64>().wrapping_add(if alone {
+            1 + engine.rank
+        } else {
+            0
+        });
+        // SAFETY: the words that the caller guarantees.
+        let here = unsafe { engine.node.slot(engine.rank).add(offset).cast() };
         let (stride, reach) = (1 << engine.node.stride_log2(), engine.routes.processor_atomics());
         Words { mine, here, stride, reach, offset, used, alone }
     }
@@ -77,7 +79,7 @@ impl Words {
             return self.put_ring_remote(engine, rank, self.offset, &[]);
         }
         // SAFETY: a live word, as the caller of `new` guarantees.
-        let word = unsafe { AtomicU64::from_ptr(self.mine.byte_add(rank * self.stride)) };
+        let word = unsafe { AtomicU64::from_ptr(self.mine.wrapping_byte_add(rank * self.stride)) };
         // Release pairs with the Acquire load in `count`.
         if self.alone {
             // A single writer needs no locked add.

@@ -37,8 +37,7 @@ impl Workspace {
         let stores = engine.routes.stores();
         Workspace {
             engine: Rc::clone(engine),
-            // SAFETY: inside the slot of rank 0, as the caller guarantees.
-            base: unsafe { engine.node.slot(0).add(offset) },
+            base: engine.node.origin().wrapping_add(offset),
             stride: 1 << engine.node.stride_log2(),
             offset,
             len,
@@ -58,7 +57,7 @@ impl Workspace {
     fn at(&self, rank: usize, at: usize, len: usize) -> *mut u8 {
         self.check(at, len);
         // SAFETY: slots lie a stride apart, and the workspace at the same offset in each; in bounds, as just checked.
-        unsafe { self.base.byte_add(rank * self.stride).add(at) }
+        unsafe { self.base.wrapping_byte_add(rank * self.stride).add(at) }
     }
 
     /// The word at `at` in the slot of `rank`, which is mapped.

@@ -1,38 +1,42 @@
-//! What a rank keeps for every other rank of the job, talked to or not. This is all that grows with the job, so each
-//! byte here is a megabyte at a million ranks.
+//! What a rank keeps for other ranks, talked to or not. Each byte here is a megabyte in a job of a million ranks. Beside it there is
+//! a byte a rank that tells the route (`engine/routes.rs`); `bellwether bench footprint` measures them all.
 
 use std::cell::Cell;
+use std::ops::Range;
 
-/// One small value for each rank.
+/// One small value for each of some ranks in a row.
 #[derive(Debug)]
-pub struct PeerTable<T: Copy>(Box<[Cell<T>]>);
+pub struct PeerTable<T: Copy> {
+    first: usize,
+    values: Box<[Cell<T>]>,
+}
 
 impl<T: Copy> PeerTable<T> {
-    /// A table of `ranks` entries, all `idle`.
-    pub fn new(ranks: usize, idle: T) -> PeerTable<T> {
-        PeerTable(vec![Cell::new(idle); ranks].into())
+    /// A table with an entry for each of `ranks`, all `idle`.
+    pub fn new(ranks: Range<usize>, idle: T) -> PeerTable<T> {
+        PeerTable { first: ranks.start, values: vec![Cell::new(idle); ranks.len()].into() }
     }
 
     /// The entry of `rank`.
     ///
     /// # Panics
-    /// If there is no such rank.
+    /// If it is not one of them.
     #[inline(always)]
     pub fn get(&self, rank: usize) -> T {
-        self.0[rank].get()
+        self.values[rank.wrapping_sub(self.first)].get()
     }
 
     /// Changes the entry of `rank`.
     ///
     /// # Panics
-    /// If there is no such rank.
+    /// If it is not one of them.
     #[inline(always)]
     pub fn set(&self, rank: usize, value: T) {
-        self.0[rank].set(value);
+        self.values[rank.wrapping_sub(self.first)].set(value);
     }
 }
 
-/// Where the state of a peer that was talked to lies: 4 bytes a rank.
+/// Where the state of a peer that was talked to lies: 4 bytes a rank that has a slot on this host.
 pub type Links = PeerTable<u32>;
 /// Whether the handler table of a peer was found equal to ours: 1 byte a rank.
 pub type Verified = PeerTable<bool>;
@@ -42,30 +46,14 @@ pub const NOT_CONNECTED: u32 = u32::MAX;
 
 impl Links {
     /// Nobody has been talked to.
-    pub fn idle(ranks: usize) -> Links {
+    pub fn idle(ranks: Range<usize>) -> Links {
         PeerTable::new(ranks, NOT_CONNECTED)
     }
 }
 
 impl Verified {
     /// Nobody's table has been looked at.
-    pub fn idle(ranks: usize) -> Verified {
+    pub fn idle(ranks: Range<usize>) -> Verified {
         PeerTable::new(ranks, false)
-    }
-}
-
-/// Every table of this kind that a rank makes when it starts, for measuring them.
-#[derive(Debug)]
-pub struct PeerTables {
-    /// In the transport.
-    pub links: Links,
-    /// With the messages.
-    pub verified: Verified,
-}
-
-impl PeerTables {
-    /// Makes them as a rank of a job of `ranks` ranks does.
-    pub fn idle(ranks: usize) -> PeerTables {
-        PeerTables { links: Links::idle(ranks), verified: Verified::idle(ranks) }
     }
 }

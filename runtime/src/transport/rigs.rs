@@ -111,20 +111,14 @@ impl<const EMULATE: bool> Rig for Shm<EMULATE> {
     fn new(ranks: usize) -> Self {
         let settings = Settings::default();
         let job = Arc::new(JobMemory::create(ranks, &settings).expect("a job"));
-        let slots = Slots {
-            offset: job.slots_offset(),
-            count: ranks,
-            stride_log2: job.stride_log2(),
-            reserved: job.reserved_huge_pages(),
-            transparent: false,
-        };
+        let slots = Slots::of(&job, false);
         let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
         let layout = SlotLayout::new(ranks, ranks, 1 << job.stride_log2(), Some(16));
         let devices = (0..ranks)
             .map(|rank| {
                 let len = layout.control_len.next_multiple_of(node.granule(0));
                 node.commit(rank, 0, len, ranks, "memory to start", "").expect("memory");
-                job.arrive(rank, Arrival { base: node.base() as usize, build: 0, shape: 0 }).expect("arrives");
+                job.arrive(rank, Arrival { base: node.origin() as usize, build: 0, shape: 0 }).expect("arrives");
                 let (job, node) = (Arc::clone(&job), Arc::clone(&node));
                 let message_memory = 4 << 20;
                 let place = shm::Place { rank, job, node, layout, message_memory, cross_memory_attach: true };

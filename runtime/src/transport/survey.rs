@@ -16,17 +16,11 @@ use crate::settings::Settings;
 /// If the job's memory cannot be had.
 pub fn survey(settings: &Settings) -> Result<Vec<(Resource, Attributes)>> {
     let job = Arc::new(JobMemory::create(1, settings)?);
-    let slots = Slots {
-        offset: job.slots_offset(),
-        count: 1,
-        stride_log2: job.stride_log2(),
-        reserved: job.reserved_huge_pages(),
-        transparent: false,
-    };
+    let slots = Slots::of(&job, false);
     let node = Arc::new(NodeMemory::map(job.fd(), slots)?);
     let layout = SlotLayout::new(1, 1, 1 << job.stride_log2(), settings.lane_depth);
     node.commit(0, 0, layout.control_len.next_multiple_of(node.granule(0)), 1, "memory to start", "")?;
-    job.arrive(0, Arrival { base: node.base() as usize, build: 0, shape: 0 })?;
+    job.arrive(0, Arrival { base: node.origin() as usize, build: 0, shape: 0 })?;
     let (message_memory, cross_memory_attach) = (settings.message_memory, settings.cross_memory_attach);
     let place = shm::Place { rank: 0, job, node, layout, message_memory, cross_memory_attach };
     let (setup, mut found) = (Setup { settings, place: &place }, Vec::new());

@@ -36,7 +36,9 @@ impl Heaps {
         let here = unsafe { engine.node.slot(ranks.start).add(heap) };
         Heaps {
             first: ranks.start,
-            starts: ranks.map(|rank| engine.job.base(rank) + (rank << engine.node.stride_log2()) + heap).collect(),
+            starts: ranks
+                .map(|rank| engine.job.base(rank).wrapping_add(rank << engine.node.stride_log2()) + heap)
+                .collect(),
             here,
             stride: 1 << engine.node.stride_log2(),
             room: Box::default(),

@@ -29,7 +29,7 @@ impl Poller {
         let settings = Settings { heap_limit: Some(1 << 20), huge_pages: HugePages::Off, ..Settings::default() };
         let place = Place::of(0, JobMemory::create(ranks, &settings)?, &settings)?;
         place.prepare(&settings, true)?;
-        let base = place.node.base() as usize;
+        let base = place.node.origin() as usize;
         place.job.arrive(0, Arrival { base, build: 0, shape: 0 })?;
         let rank = Self::rank(&place, 0, &settings);
         let engine = Engine::new(rank, settings, Nodes::default(), Vec::new(), None, Mapping::All);

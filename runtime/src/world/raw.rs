@@ -290,7 +290,7 @@ impl World {
     fn check_remote(&self, operation: &'static str, rank: usize, address: usize, length: usize) -> Result<()> {
         if self.among_slots(rank, address)
             && self.engine.mapped_segments.offset(rank, address, length).is_none()
-            && self.in_segment(rank, address, length).is_none()
+            && self.in_heaps(rank, address, length).is_none()
         {
             return Err(Error::BadAddress { operation, rank, address, length });
         }
@@ -299,12 +299,9 @@ impl World {
 
     /// The offset by which the network reaches `len` bytes at `address` of `rank`, if they are registered with it.
     fn registered(&self, doing: &'static str, rank: usize, address: usize, len: usize) -> Result<Option<usize>> {
-        let slot = self.engine.node.slot(rank) as usize;
-        let place = match self.in_segment(rank, address, len) {
+        let place = match self.in_heaps(rank, address, len) {
             // Another rank's slot is that rank's network's.
-            Some(place) => {
-                (place as usize).checked_sub(slot).filter(|offset| offset >> self.engine.node.stride_log2() == 0)
-            }
+            Some((slot, offset)) => (slot == rank).then_some(offset),
             None => self.engine.is_registered(doing, rank, address, len)?.then(|| ADDRESS + address),
         };
         if place.is_none() {
@@ -330,22 +327,23 @@ impl World {
         {
             return Some(place);
         }
-        let distance = address.checked_sub(engine.job.base(rank))?;
-        let slot = distance >> engine.node.stride_log2();
-        // Others' slots are not there on another host.
-        if slot >= engine.size || engine.job.is_here(rank) && !engine.job.is_here(slot) {
-            return None;
+        if let Some(place) = self.in_own_segments(rank, address, len) {
+            return Some(place);
         }
-        let offset = distance - (slot << engine.node.stride_log2());
-        if offset < engine.layout.heap {
-            return self.in_own_segments(rank, address, len);
-        }
+        let (slot, offset) = self.in_heaps(rank, address, len)?;
+        // SAFETY: an offset inside the slot.
+        engine.node.has_slot(slot).then(|| unsafe { engine.node.slot(slot).add(offset) })
+    }
+
+    /// The rank whose slot has `len` bytes at `address` of `rank`, and where in it they are, if they are backed heap memory there.
+    fn in_heaps(&self, rank: usize, address: usize, len: usize) -> Option<(usize, usize)> {
+        let engine = &self.engine;
+        let (slot, offset) = engine.mapped_segments.slot_of(rank, address)?;
         let start = offset.checked_sub(engine.layout.heap)?;
         // Heaps grow together; those of other hosts tell no sizes here.
         let known = if engine.job.is_here(slot) { slot } else { engine.rank };
         let committed = engine.status(known).heap_committed.load(Ordering::Acquire) as usize;
-        // SAFETY: an offset inside the slot.
-        (start.checked_add(len)? <= committed).then(|| unsafe { engine.node.slot(slot).add(offset) })
+        (start.checked_add(len)? <= committed).then_some((slot, offset))
     }
 
     /// Where `len` bytes at `address` of `rank` are here, if the rank is mapped and has given them to segments of its slot.
@@ -360,7 +358,7 @@ impl World {
 
     /// Whether `address` of `rank` lies in the mapped slots, backed or not.
     fn among_slots(&self, rank: usize, address: usize) -> bool {
-        self.engine.mapped_segments.among_slots(rank, address)
+        self.engine.mapped_segments.slot_of(rank, address).is_some()
     }
 
     /// Moves bytes by cross-memory attach. `false`: the kernel does not allow it.
@@ -385,15 +383,19 @@ impl World {
 
     /// Adds one to the counter at address `bell` of `rank`: directly in a segment, else by a message.
     fn ring_address(&self, rank: usize, bell: usize) -> Result<()> {
+        if self.is_remote(rank) {
+            self.check_remote("a remote bell", rank, bell, size_of::<AtomicI32>())?;
+            return self.messages.ring_outside(rank, bell);
+        }
         match self.in_segment(rank, bell, size_of::<AtomicI32>()) {
-            Some(_) if self.is_remote(rank) => self.messages.ring_outside(rank, bell),
             Some(word) => {
                 // SAFETY: backed and aligned; the caller guarantees that a counter lies there. Release: who sees the
                 // ring sees the data.
                 unsafe { AtomicI32::from_ptr(word.cast()) }.fetch_add(1, Ordering::Release);
                 self.engine.wake_if_asleep(rank);
                 // The counter may lie in the segment of yet another rank, seen from `rank`.
-                let slot = (word as usize - self.engine.node.base() as usize) >> self.engine.node.stride_log2();
+                let origin = self.engine.node.origin() as usize;
+                let slot = (word as usize).wrapping_sub(origin) >> self.engine.node.stride_log2();
                 if slot != rank {
                     self.engine.wake_if_asleep(slot);
                 }

@@ -49,8 +49,7 @@ impl<T: Pod> Symmetric<T> {
         let engine = self.engine();
         let mapped = engine.routes.stores();
         ThreadArray {
-            // SAFETY: inside the slot of rank 0.
-            base: unsafe { engine.node.slot(0).add(self.offset()) }.cast(),
+            base: engine.node.origin().wrapping_add(self.offset()).cast(),
             stride: 1 << engine.node.stride_log2(),
             mapped: [mapped.start, mapped.len()],
             reach: engine.routes.processor_atomics(),
@@ -79,14 +78,15 @@ impl<T: Pod> ThreadArray<'_, T> {
         let is_mapped = rank.wrapping_sub(self.mapped[0]) < self.mapped[1];
         // SAFETY: slots lie a stride apart, and the array at the same offset in each; in range, as just checked.
         (is_mapped && start <= self.len && count <= self.len - start)
-            .then(|| unsafe { self.base.byte_add(rank * self.stride).add(start) })
+            .then(|| unsafe { self.base.wrapping_byte_add(rank * self.stride).add(start) })
     }
 
     /// The element, if it exists and is a pointer away, also to atomics.
     #[inline(always)]
     pub(super) fn element(&self, rank: usize, index: usize) -> Option<*mut T> {
         // SAFETY: as in `mapped`.
-        (rank < self.reach && index < self.len).then(|| unsafe { self.base.byte_add(rank * self.stride).add(index) })
+        (rank < self.reach && index < self.len)
+            .then(|| unsafe { self.base.wrapping_byte_add(rank * self.stride).add(index) })
     }
 
     /// Where these elements lie in the slot of `rank`, if they exist and the array is of the rank of `stream`.

@@ -71,18 +71,9 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn of(rank: usize, job: JobMemory, settings: &Settings) -> Result<Place> {
-        let node = NodeMemory::map(
-            job.fd(),
-            Slots {
-                offset: job.slots_offset(),
-                count: job.ranks(),
-                stride_log2: job.stride_log2(),
-                reserved: job.reserved_huge_pages(),
-                transparent: settings.huge_pages == HugePages::Auto,
-            },
-        )
-        // Those that wait for this rank must hear it, also where no parent watches.
-        .inspect_err(|_| job.mark_lost(rank, Loss::Unknown))?;
+        let node = NodeMemory::map(job.fd(), Slots::of(&job, settings.huge_pages == HugePages::Auto))
+            // Those that wait for this rank must hear it, also where no parent watches.
+            .inspect_err(|_| job.mark_lost(rank, Loss::Unknown))?;
         Ok(Place { rank, job: Arc::new(job), node: Arc::new(node) })
     }
 
@@ -327,7 +318,7 @@ impl Builder {
             "{common:?} {barrier:?} {transport:?} {teams} {team_memory} {world_team_memory} {collectives:?} {static_data}"
         );
         let shape = hash::of(shape.as_bytes());
-        let arrival = Arrival { base: node.base() as usize, build: build_digest(), shape };
+        let arrival = Arrival { base: node.origin() as usize, build: build_digest(), shape };
         job.arrive(rank, arrival)?;
         let mut world = World {
             heaps: OneThread::new(Heaps::new(&engine)),

@@ -95,8 +95,7 @@ impl<T> Symmetric<T> {
     #[inline(always)]
     pub(super) fn over(block: Block, engine: Rc<Engine>, len: usize) -> Symmetric<T> {
         const { assert!(align_of::<T>() <= LINE, "elements are aligned to at most a cache line") };
-        // SAFETY: inside the slot of rank 0.
-        let base = unsafe { engine.node.slot(0).add(block.offset) }.cast();
+        let base = engine.node.origin().wrapping_add(block.offset).cast();
         let (stride, reach, mapped) =
             (1 << engine.node.stride_log2(), engine.routes.processor_atomics(), engine.routes.stores());
         let low = if mapped.start == 0 { mapped.len() } else { 0 };
@@ -144,7 +143,7 @@ impl<T: Pod> Symmetric<T> {
     #[inline(always)]
     unsafe fn at(&self, rank: usize, index: usize) -> *mut T {
         // SAFETY: slots lie a stride apart, and the array at the same offset in each.
-        unsafe { self.base.byte_add(rank * self.stride).add(index) }
+        unsafe { self.base.wrapping_byte_add(rank * self.stride).add(index) }
     }
 
     /// Writes one element at `rank`.

@@ -79,7 +79,7 @@ pub(super) fn hosts(machines: &[Machine]) -> Result<Nodes> {
         }
         hosts.push(host as u32);
     }
-    Ok(Nodes::of_each(hosts))
+    Ok(Nodes::of_each(&hosts))
 }
 
 #[cfg(test)]

@@ -44,7 +44,8 @@ impl Agent {
         (0..job.ranks()).filter(|rank| !job.is_here(*rank)).try_for_each(|rank| published.make_room(rank))?;
         let (told, finished) = (vec![Told::default(); job.ranks()], vec![false; nodes.count()]);
         let (watch, rounds) = (ProcessWatch::default(), Rounds::default());
-        let mut service = Service { job, published, nodes, link, told, finished, watch, rounds };
+        let entered = Vec::new();
+        let mut service = Service { job, published, nodes, link, told, finished, watch, rounds, entered };
         let stop = Arc::clone(&leaving);
         let thread = std::thread::Builder::new()
             .name("bellwether-hosts".into())
@@ -94,6 +95,8 @@ struct Service {
     /// Processes of this host's ranks.
     watch: ProcessWatch,
     rounds: Rounds,
+    /// At the hub: ranks of other hosts of which something was entered since the roster was last read.
+    entered: Vec<usize>,
 }
 
 impl Service {
@@ -149,14 +152,16 @@ impl Service {
     }
 
     fn ours(&self) -> impl Iterator<Item = usize> + use<'_> {
-        (0..self.job.ranks()).filter(|rank| self.job.is_here(*rank))
+        self.job.slots().filter(|rank| self.job.is_here(*rank))
     }
 
-    /// Tells the others what is new in the roster: of the ranks of this host, and at the hub of all.
+    /// Tells the others what is new in the roster: of the ranks of this host, and at the hub also of those that others told of.
     fn read_roster(&mut self) {
-        for rank in 0..self.job.ranks() {
+        let entered = std::mem::take(&mut self.entered);
+        let ours: Vec<usize> = self.ours().collect();
+        for rank in ours.into_iter().chain(entered) {
             let is_here = self.job.is_here(rank);
-            if self.told[rank].gone || !(is_here || self.link.host == HUB) {
+            if self.told[rank].gone {
                 continue;
             }
             // Read first: what the rank published before it ended is then read below.
@@ -221,9 +226,19 @@ impl Service {
             line.flush();
             if line.is_closed() && !std::mem::replace(&mut self.finished[host], true) {
                 // The leader is the first rank of its host, so it is the first that is reported lost.
-                let theirs = (0..self.job.ranks()).filter(|rank| self.nodes.of(*rank) == host);
-                theirs.for_each(|rank| self.job.mark_lost(rank, Loss::Disconnected));
+                let nodes = self.nodes.clone();
+                for rank in (0..self.job.ranks()).filter(|rank| nodes.of(*rank) == host) {
+                    self.job.mark_lost(rank, Loss::Disconnected);
+                    self.note_entered(rank);
+                }
             }
+        }
+    }
+
+    /// The hub passes on what is new of `rank`, of another host.
+    fn note_entered(&mut self, rank: usize) {
+        if self.link.host == HUB {
+            self.entered.push(rank);
         }
     }
 
@@ -246,6 +261,7 @@ impl Service {
         if !is_theirs {
             return Err(Error::Start(format!("host {host} spoke of rank {rank}, which is not its own")));
         }
+        self.note_entered(rank);
         match message {
             HostMessage::Handlers(_, entries) => self.published.set_handlers(rank, &entries)?,
             HostMessage::Arrived(facts) => {

@@ -270,7 +270,7 @@ mod tests {
         let settings = Settings { heap_limit: Some(1 << 20), ..Settings::default() };
         let job = JobMemory::create(1, &settings).expect("a job");
         let stride_log2 = job.stride_log2();
-        let slots = Slots { offset: job.slots_offset(), count: 1, stride_log2, reserved: false, transparent: false };
+        let slots = Slots::of(&job, false);
         let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("mapped"));
         let mut arena = Arena::new(node, &SlotLayout::new(1, 1, 1 << stride_log2, Some(1)), 0, LIMIT, 1);
         let sizes = [SMALL_MAX + 1, 1000, 20 << 10, 12 << 10, 100, LIMIT - LINE, 8];

@@ -9,6 +9,7 @@
 //! If all lanes are claimed, a context claims the first lane, which no context keeps, for each message anew. It then sends there through
 //! that lane until it is dropped: two lanes have no order between them.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -62,8 +63,8 @@ pub(crate) struct ContextLanes {
     rank: usize,
     node: Arc<NodeMemory>,
     layout: SlotLayout,
-    /// Ranks of the job.
-    ranks: usize,
+    /// Ranks that have a slot on this host.
+    slots: Range<usize>,
     /// Ranks of this host, among which its free memory is divided.
     sharers: usize,
     message_memory: usize,
@@ -97,12 +98,12 @@ impl ContextLanes {
         Place { rank, job, node, layout, message_memory, .. }: Place,
         arenas: Arc<ContextArenas>,
     ) -> ContextLanes {
-        let (ranks, sharers) = (job.ranks(), job.ranks_here());
+        let (slots, sharers) = (job.slots(), job.ranks_here());
         ContextLanes {
             rank,
             node,
             layout,
-            ranks,
+            slots,
             sharers,
             message_memory,
             links: None,
@@ -183,7 +184,7 @@ impl ContextLanes {
         let lane = self.claim_lane(to)?;
         self.lanes.push(lane);
         let link = (self.lanes.len() - 1) as u32;
-        self.links.get_or_insert_with(|| Links::idle(self.ranks)).set(to, link);
+        self.links.get_or_insert_with(|| Links::idle(self.slots.clone())).set(to, link);
         Ok(link)
     }
 

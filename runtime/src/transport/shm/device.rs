@@ -37,7 +37,7 @@ impl Place {
     /// The slot offset of what an owner calls `address`, if all `len` bytes there are in its slot's heap, its own segments, the
     /// control area, the table of segments or the static data.
     pub(super) fn slot_offset(&self, owner: usize, address: u64, len: usize) -> Option<usize> {
-        let slot = self.job.base(owner).checked_add(owner << self.node.stride_log2())?;
+        let slot = self.job.base(owner).wrapping_add(owner << self.node.stride_log2());
         let offset = (address as usize).checked_sub(slot)?;
         // Its own segments, then the heap.
         let given = self.layout.own_segments..self.layout.heap + self.layout.heap_len;

@@ -11,7 +11,7 @@ mod lanes;
 pub(super) mod line;
 #[cfg(all(test, loom))]
 mod models;
-mod slot;
+pub(crate) mod slot;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod wire;
@@ -111,7 +111,6 @@ impl Interface {
         senders: impl IntoIterator<Item = usize>,
         wakes: bool,
     ) -> Interface {
-        let ranks = job.ranks();
         let slot = node.slot(rank);
         let depth_log2 = layout.lane_depth.ilog2();
         let senders: Box<[u32]> = senders.into_iter().map(|rank| rank as u32).collect();
@@ -131,7 +130,7 @@ impl Interface {
         Interface {
             rank,
             own,
-            links: Links::idle(ranks),
+            links: Links::idle(job.slots()),
             peers: UnsafeCell::default(),
             lanes: UnsafeCell::new(lanes),
             senders,

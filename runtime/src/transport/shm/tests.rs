@@ -12,19 +12,13 @@ use crate::sleep::Fences;
 fn interfaces(wakes: bool) -> [Interface; 2] {
     let settings = Settings { message_memory: 1 << 20, ..Settings::default() };
     let job = Arc::new(JobMemory::create(3, &settings).expect("a job"));
-    let slots = Slots {
-        offset: job.slots_offset(),
-        count: 3,
-        stride_log2: job.stride_log2(),
-        reserved: false,
-        transparent: false,
-    };
+    let slots = Slots::of(&job, false);
     let node = Arc::new(NodeMemory::map(job.fd(), slots).expect("maps"));
     let layout = SlotLayout::new(3, 3, 1 << job.stride_log2(), None);
     for rank in 0..3 {
         let len = layout.control_len.next_multiple_of(node.granule(0));
         node.commit(rank, 0, len, 3, "", "").expect("commits");
-        job.arrive(rank, Arrival { base: node.base() as usize, build: 0, shape: 0 }).expect("arrives");
+        job.arrive(rank, Arrival { base: node.origin() as usize, build: 0, shape: 0 }).expect("arrives");
     }
     job.set_elsewhere([1].into_iter());
     [0, 2].map(|rank| {

@@ -56,7 +56,7 @@ impl ShmWire {
         if !sleep::register_process() {
             place.job.require_full_fence();
         }
-        let senders = if private.is_none() { 0..place.job.ranks() } else { 0..0 };
+        let senders = if private.is_none() { place.job.slots() } else { 0..0 };
         let interface = Interface::new(place.clone(), senders, true);
         let private = private.map(|arenas| ContextLanes::new(place.clone(), arenas));
         let largest = private.as_ref().map_or_else(|| interface.largest_message(), ContextLanes::largest_message);

@@ -117,7 +117,7 @@ impl Network {
                 .collect(),
             nodes: match config.dealt {
                 0 => Nodes::in_turn(config.ranks, &config.nodes),
-                nodes => Nodes::of_each((0..config.ranks).map(|rank| (rank % nodes) as u32).collect()),
+                nodes => Nodes::of_each(&(0..config.ranks).map(|rank| (rank % nodes) as u32).collect::<Vec<_>>()),
             },
             crossed: Crossed::default(),
             on_islands: Crossed::default(),

@@ -69,8 +69,7 @@ struct Host {
 
 impl Host {
     fn new(number: usize, nodes: &Nodes, ranks: usize, connections: Vec<Connection>) -> Host {
-        let job = Arc::new(JobMemory::create(ranks, &Settings::default()).unwrap());
-        job.set_elsewhere((0..ranks).filter(|rank| nodes.of(*rank) != number));
+        let job = Arc::new(JobMemory::create_on(ranks, nodes, number, &Settings::default()).unwrap());
         let board = Board(Arc::new(Mutex::new(vec![Facts::default(); ranks])));
         let link = Link { host: number, connections };
         let agent = Some(Agent::start(Arc::clone(&job), Box::new(board.clone()), nodes.clone(), link).unwrap());
@@ -97,7 +96,7 @@ impl Host {
 
 /// A job of four ranks on three hosts: 0 and 2 on the hub's.
 fn hosts() -> [Host; 3] {
-    let nodes = Nodes::of_each(vec![0, 1, 0, 2]);
+    let nodes = Nodes::of_each(&[0, 1, 0, 2]);
     let (listener, hub_address) = HubListener::bind().unwrap();
     let (mut hub, others) = std::thread::scope(|scope| {
         let callers = [1, 2].map(|host| scope.spawn(move || hub_address.call(host).unwrap()));
@@ -193,7 +192,7 @@ fn a_wait_that_no_rank_of_any_host_will_end_is_found_by_all() {
 
 #[test]
 fn a_host_that_finishes_without_an_answer_does_not_stop_the_search_for_hopeless_waits() {
-    let nodes = Nodes::of_each(vec![0, 1, 0]);
+    let nodes = Nodes::of_each(&[0, 1, 0]);
     let (listener, hub_address) = HubListener::bind().unwrap();
     let (hub, mut line) = std::thread::scope(|scope| {
         let caller = scope.spawn(move || hub_address.call(1).unwrap());
@@ -262,7 +261,7 @@ fn a_rank_that_arrives_and_leaves_between_two_reads_of_the_roster_is_told() {
 
 #[test]
 fn no_host_speaks_for_another() {
-    let nodes = Nodes::of_each(vec![0, 1, 2]);
+    let nodes = Nodes::of_each(&[0, 1, 2]);
     let (listener, hub_address) = HubListener::bind().unwrap();
     let mut line = std::thread::scope(|scope| {
         let caller = scope.spawn(move || hub_address.call(1).unwrap());

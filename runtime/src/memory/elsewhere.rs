@@ -1,0 +1,116 @@
+//! What a host keeps of ranks that have no slot on it: those of other hosts.
+//!
+//! ```text
+//! | rank 0: Status, a connection record for each network | rank 1 | ... | tables of handlers, each that differs once |
+//! ```
+//!
+//! The agent of the host writes it, and the ranks of the host read it.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::copy;
+use super::layout::{CONNECTION_HEAD, HANDLER_ENTRY, LINE, MAX_HANDLERS, NETWORKS_MAX, Status};
+use crate::error::{Error, Result};
+use crate::membership::{PUBLISHED_LEN, TABLES_LEN, elsewhere_len};
+
+/// Bytes of a table: how many entries it has and one more, on a line of its own; then the entries.
+const TABLE_LEN: usize = LINE + MAX_HANDLERS * HANDLER_ENTRY;
+/// Tables that differ. A job in which any do ends, so more are of no use.
+const TABLES: usize = TABLES_LEN / TABLE_LEN;
+
+const _: () = assert!(size_of::<Status>() == LINE && LINE + NETWORKS_MAX * CONNECTION_HEAD <= PUBLISHED_LEN);
+
+/// The mapping.
+#[derive(Debug)]
+pub(super) struct Elsewhere {
+    base: *mut u8,
+    ranks: usize,
+}
+
+impl Elsewhere {
+    /// Maps what lies at `offset` of the job's memory file. It is backed with memory.
+    ///
+    /// # Errors
+    /// [`Error::Os`].
+    pub(super) fn map(fd: BorrowedFd<'_>, offset: usize, ranks: usize) -> Result<Elsewhere> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let len = elsewhere_len(ranks);
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, fd, offset as u64) }
+            .map_err(|e| Error::os("mapping what other hosts' ranks publish", "mmap", e))?;
+        Ok(Elsewhere { base: base.cast(), ranks })
+    }
+
+    fn at(&self, rank: usize) -> *mut u8 {
+        assert!(rank < self.ranks, "rank {rank} of {}", self.ranks);
+        // SAFETY: inside the mapping, as just checked.
+        unsafe { self.base.add(rank * PUBLISHED_LEN) }
+    }
+
+    /// The line in which `rank` tells others about itself.
+    pub(super) fn status(&self, rank: usize) -> &Status {
+        // SAFETY: a line of the mapping, all atomics, that lives as long as it.
+        unsafe { &*self.at(rank).cast::<Status>() }
+    }
+
+    /// The first [`CONNECTION_HEAD`] bytes of the record of `network`.
+    pub(super) fn connection(&self, rank: usize, network: usize) -> *mut u8 {
+        assert!(network < NETWORKS_MAX, "network {network}");
+        // SAFETY: inside the part of the rank, by the assertion above.
+        unsafe { self.at(rank).add(LINE + network * CONNECTION_HEAD) }
+    }
+
+    fn table(&self, number: usize) -> (*mut u8, &AtomicU64) {
+        assert!(number < TABLES, "table {number}");
+        // SAFETY: inside the mapping: tables follow the ranks.
+        let table = unsafe { self.base.add(self.ranks * PUBLISHED_LEN + number * TABLE_LEN) };
+        // SAFETY: the first word of a line that is only touched as this atomic; the entries begin a line behind it.
+        unsafe { (table.add(LINE), AtomicU64::from_ptr(table.cast())) }
+    }
+
+    /// The entries of the handler table of `rank`, whose status says that it is complete.
+    pub(super) fn handlers(&self, rank: usize) -> *mut u8 {
+        self.table(self.status(rank).table.load(Ordering::Relaxed) as usize).0
+    }
+
+    /// Keeps the handler table of `rank`. One that is there already is not kept twice. If there is no room for one more, the rank counts
+    /// as one whose table is not known: its messages tell that it differs.
+    pub(super) fn set_handlers(&self, rank: usize, entries: &[u8]) {
+        let count = (entries.len() / HANDLER_ENTRY) as u64;
+        for number in 0..TABLES {
+            let (at, there) = self.table(number);
+            let is_same = match there.load(Ordering::Acquire) {
+                0 => {
+                    // SAFETY: room for as many entries as the caller has checked; nobody reads a table before a rank has its number.
+                    unsafe { copy::copy(at, entries.as_ptr(), entries.len()) };
+                    there.store(count + 1, Ordering::Release);
+                    true
+                }
+                other if other == count + 1 => {
+                    let mut known = vec![0; entries.len()];
+                    // SAFETY: entries that are there, and change no more.
+                    unsafe { copy::copy(known.as_mut_ptr(), at, known.len()) };
+                    known == entries
+                }
+                _ => false,
+            };
+            if is_same {
+                self.status(rank).table.store(number as u64, Ordering::Relaxed);
+                // Pairs with the Acquire load of ranks that compare tables.
+                self.status(rank).sealed.store(count + 1, Ordering::Release);
+                return;
+            }
+        }
+        tracing::warn!(rank, "the handler table of a rank on another host is one too many that differ");
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; whatever points into it holds a reference to the node's memory.
+        let _ = unsafe { rustix::mm::munmap(self.base.cast(), elsewhere_len(self.ranks)) };
+    }
+}
