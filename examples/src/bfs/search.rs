@@ -1,23 +1,28 @@
 //! Direction-switching breadth-first search (Beamer, Asanovic and Patterson, 2012).
 //!
-//! *Top-down*: each rank takes its vertices of the frontier and examines all their neighbours, on whatever rank. The rank
-//! whose one-sided compare-and-swap sets the parent of an unreached vertex appends that vertex to its owner's queue: a
-//! fetch-and-add takes a place, a put fills it. The owner does nothing for this.
+//! *Top-down*: each rank takes its vertices of the frontier and examines all their neighbours. A neighbour on another rank is
+//! pushed to it together with the vertex that would be its parent; pushed items travel together ([`Push`]). The owner takes the
+//! first parent that comes.
 //!
 //! *Bottom-up*: the frontier is distributed as a bitmap by an allgather, and each rank searches a parent for each of its
 //! unreached vertices, up to the first one it finds. That examines far fewer edges when most of the graph is in the frontier.
 //!
-//! A vertex's parent depends on timing; its level does not.
+//! In both directions only a vertex's owner writes its parent. The parent depends on timing; the level does not.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
-use bellwether::array::Shared;
-use bellwether::{GlobalArray, Result, Symmetric, World};
+use bellwether::aggregate::{Options, Push};
+use bellwether::{GlobalArray, Result, World};
 
 use super::graph::{self, Graph};
 
 /// Parent and level of an unreached vertex.
 pub const NONE: u32 = u32::MAX;
+
+/// Unreached vertices whose first neighbours are loaded before any of them is looked at: loads that do not wait for each other.
+const BATCH: usize = 32;
 
 /// Direction in which edges are examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,39 +73,46 @@ pub struct Tree {
 /// Out of memory, or a rank was lost.
 pub fn search(world: &World, graph: &Graph, root: usize, switch: Switch) -> Result<Tree> {
     let mut levels = GlobalArray::new(world, graph.layout(world)?)?;
+    let mut parents = GlobalArray::new(world, graph.layout(world)?)?;
     levels.fill(NONE);
-    let search = Search::new(world, graph)?;
-    let mut frontier = search.begin(root)?;
+    parents.fill(NONE);
+    let mut search = Search::new(world, graph)?;
+    let mut frontier = search.begin(root);
     let mut unreached = graph.own.clone().map(|vertex| graph.degree(vertex)).sum::<u64>();
-    let (mut steps, mut edges) = (Vec::<Step>::new(), 0);
+    let (mut steps, mut edges, mut examined) = (Vec::<Step>::new(), 0, 0);
     world.barrier()?;
     let start = world.elapsed();
     loop {
         let level = steps.len() as u32;
+        let own_levels = levels.local_mut();
         let mut frontier_edges = 0;
         for vertex in &frontier {
-            levels.local_mut()[*vertex as usize - graph.own.start] = level;
+            own_levels[*vertex as usize - graph.own.start] = level;
             frontier_edges += graph.degree(*vertex as usize);
         }
         unreached -= frontier_edges;
-        let mut sums = [frontier.len() as u64, frontier_edges, unreached];
+        let mut sums = [frontier.len() as u64, frontier_edges, unreached, examined];
         world.allreduce_sum(&mut sums)?;
-        if sums[0] == 0 {
+        let [found, found_edges, unreached_edges, all_examined] = sums;
+        if let Some(last) = steps.last_mut() {
+            last.examined = all_examined;
+        }
+        if found == 0 {
             break;
         }
-        edges += sums[1];
-        let direction = choose(switch, graph.vertices, &steps, sums);
-        let examined = match direction {
+        edges += found_edges;
+        let direction = choose(switch, graph.vertices, &steps, [found, found_edges, unreached_edges]);
+        examined = match direction {
             Direction::TopDown => search.top_down(&frontier)?,
             Direction::BottomUp => search.bottom_up(&frontier, levels.local())?,
         };
-        let mut examined = [examined];
-        world.allreduce_sum(&mut examined)?;
-        frontier = search.next()?;
-        steps.push(Step { direction, frontier: sums[0], examined: examined[0] });
+        search.next(&mut frontier);
+        // How many edges all ranks have examined comes with the next sums.
+        steps.push(Step { direction, frontier: found, examined: 0 });
     }
+    parents.local_mut().copy_from_slice(&search.reached.borrow().parents);
     let time = world.elapsed() - start;
-    Ok(Tree { parents: search.parents.localize(world)?, levels, steps, edges: edges / 2, time })
+    Ok(Tree { parents, levels, steps, edges: edges / 2, time })
 }
 
 /// The direction for a frontier of so many vertices and edges, with so many edges at vertices that are not reached yet.
@@ -117,61 +129,83 @@ fn choose(switch: Switch, vertices: usize, steps: &[Step], [frontier, edges, unr
     if up { Direction::BottomUp } else { Direction::TopDown }
 }
 
-/// What the ranks share while they search.
+/// What a rank knows of its own vertices.
+struct Reached {
+    /// The first of them.
+    first: usize,
+    /// The parent of each, or [`NONE`].
+    parents: Vec<u32>,
+    /// Those of the next level, in the order they were found in. It has room for all: handlers allocate nothing.
+    next: Vec<u32>,
+}
+
+impl Reached {
+    /// Takes `parent`, if the vertex has none yet.
+    #[inline]
+    fn reach(&mut self, vertex: u32, parent: u32) {
+        let known = &mut self.parents[vertex as usize - self.first];
+        if *known == NONE {
+            *known = parent;
+            self.next.push(vertex);
+        }
+    }
+}
+
+/// A search on one rank.
 struct Search<'a> {
     world: &'a World,
     graph: &'a Graph,
-    parents: GlobalArray<u32, 1, Shared>,
-    /// Each rank's vertices of the next level, in the order they were found in.
-    queue: Symmetric<u32>,
-    /// How many there are.
-    queued: Symmetric<u64>,
+    /// Shared with the function that takes what other ranks push. Not borrowed where this rank pushes or waits.
+    reached: Rc<RefCell<Reached>>,
+    /// Vertices of other ranks, each with the parent it would have.
+    claims: Push<'a, [u32; 2]>,
     block: usize,
 }
 
 impl<'a> Search<'a> {
     fn new(world: &'a World, graph: &'a Graph) -> Result<Search<'a>> {
-        let mut parents = GlobalArray::new(world, graph.layout(world)?)?;
-        parents.fill(NONE);
-        let block = graph::block(graph.vertices, world.size());
-        let (queue, queued) = (world.alloc(block)?, world.alloc(1)?);
-        Ok(Search { world, graph, parents: parents.share(world)?, queue, queued, block })
+        let own = graph.own.len();
+        let reached = Reached { first: graph.own.start, parents: vec![NONE; own], next: room(own) };
+        let reached = Rc::new(RefCell::new(reached));
+        let taken = Rc::clone(&reached);
+        let take = move |[vertex, parent]: [u32; 2]| taken.borrow_mut().reach(vertex, parent);
+        let claims = Push::new(world, &Options::new(world), take)?;
+        Ok(Search { world, graph, reached, claims, block: graph::block(graph.vertices, world.size()) })
     }
 
     /// The first frontier.
-    fn begin(&self, root: usize) -> Result<Vec<u32>> {
-        if !self.graph.own.contains(&root) {
-            return Ok(Vec::new());
+    fn begin(&self, root: usize) -> Vec<u32> {
+        let mut frontier = room(self.graph.own.len());
+        if self.graph.own.contains(&root) {
+            self.reached.borrow_mut().reach(root as u32, root as u32);
+            self.next(&mut frontier);
         }
-        self.parents.put(root, root as u32)?;
-        Ok(vec![root as u32])
+        frontier
     }
 
-    /// Returns the number of edges examined.
-    fn top_down(&self, frontier: &[u32]) -> Result<u64> {
+    /// Returns the number of edges examined. Collective.
+    fn top_down(&mut self, frontier: &[u32]) -> Result<u64> {
+        let own = &self.graph.own;
         let mut examined = 0;
         for from in frontier {
-            for to in self.graph.neighbours(*from as usize) {
-                examined += 1;
-                let vertex = *to as usize;
-                // Most have been reached already, and a get is cheaper than a compare-and-swap.
-                if self.parents.get(vertex)? == NONE && self.parents.compare_swap(vertex, NONE, *from)? == NONE {
-                    self.append(vertex)?;
-                }
+            let neighbours = self.graph.neighbours(*from as usize);
+            examined += neighbours.len() as u64;
+            // They are in order, so those of this rank lie together.
+            let before = |end: usize| neighbours.partition_point(|to| (*to as usize) < end);
+            let mine = before(own.start)..before(own.end);
+            let mut reached = self.reached.borrow_mut();
+            neighbours[mine.clone()].iter().for_each(|to| reached.reach(*to, *from));
+            drop(reached);
+            for to in neighbours[..mine.start].iter().chain(&neighbours[mine.end..]) {
+                self.claims.push(*to as usize / self.block, [*to, *from])?;
             }
         }
+        self.claims.finish()?;
         Ok(examined)
     }
 
-    /// Appends a vertex to its owner's queue.
-    fn append(&self, vertex: usize) -> Result<()> {
-        let owner = vertex / self.block;
-        let place = self.queued.fetch_add(owner, 0, 1)?;
-        self.queue.put(owner, place as usize, vertex as u32)
-    }
-
-    /// Returns the number of edges examined. `levels` are those of this rank's vertices.
-    fn bottom_up(&self, frontier: &[u32], levels: &[u32]) -> Result<u64> {
+    /// Returns the number of edges examined. `levels` are those of this rank's vertices. Collective.
+    fn bottom_up(&mut self, frontier: &[u32], levels: &[u32]) -> Result<u64> {
         let own = &self.graph.own;
         let mut bits = vec![0_u64; self.block / 64];
         for vertex in frontier {
@@ -180,29 +214,45 @@ impl<'a> Search<'a> {
         }
         // All blocks have whole words, so that they make one bitmap together.
         let bits = self.world.allgather(&bits)?;
+        let mut reached = self.reached.borrow_mut();
         let mut examined = 0;
-        for vertex in own.clone().filter(|vertex| levels[*vertex - own.start] == NONE) {
-            for to in self.graph.neighbours(vertex) {
-                examined += 1;
-                if bits[*to as usize / 64] >> (to % 64) & 1 == 1 {
-                    self.parents.put(vertex, *to)?;
-                    self.append(vertex)?;
-                    break;
+        let mut batch = [(0, 0); BATCH];
+        let mut unreached = own.clone().zip(levels).filter(|(_, level)| **level == NONE).map(|(vertex, _)| vertex);
+        loop {
+            let mut count = 0;
+            for (place, vertex) in batch.iter_mut().zip(&mut unreached) {
+                *place = (vertex, self.graph.neighbours(vertex).first().map_or(0, |first| *first));
+                count += 1;
+            }
+            for (vertex, first) in &batch[..count] {
+                let neighbours = self.graph.neighbours(*vertex);
+                let in_frontier = |to: &u32| bits[*to as usize / 64] >> (to % 64) & 1 == 1;
+                let found = match neighbours {
+                    [_, ..] if in_frontier(first) => Some(0),
+                    _ => neighbours.iter().position(in_frontier),
+                };
+                examined += found.map_or(neighbours.len(), |at| at + 1) as u64;
+                if let Some(at) = found {
+                    reached.reach(*vertex as u32, neighbours[at]);
                 }
             }
+            if count < BATCH {
+                return Ok(examined);
+            }
         }
-        Ok(examined)
     }
 
-    /// This rank's vertices of the next level. Collective.
-    fn next(&self) -> Result<Vec<u32>> {
-        // What has been appended is there after this.
-        self.world.barrier()?;
-        let mut frontier = vec![0; self.queued.load(0) as usize];
-        self.queue.read(0, &mut frontier);
-        self.queued.store(0, 0);
-        // Nobody appends for the level after the next before all have emptied their queues.
-        self.world.barrier()?;
-        Ok(frontier)
+    /// This rank's vertices of the next level, in the place of those of this one. No rank pushes for the level after it before
+    /// all ranks have met again.
+    fn next(&self, frontier: &mut Vec<u32>) {
+        frontier.clear();
+        std::mem::swap(frontier, &mut self.reached.borrow_mut().next);
     }
+}
+
+/// An empty vector with room for so many vertices, in memory that has been written to: the search is not to wait for pages.
+fn room(count: usize) -> Vec<u32> {
+    let mut room = vec![NONE; count];
+    room.clear();
+    room
 }

@@ -78,14 +78,14 @@ impl<'a> Sorter<'a> {
     /// The keys of this rank's range, in order, of all ranks' keys. Collective.
     fn sort(&self, keys: &[u32]) -> Result<Vec<u32>, Code> {
         let mut mine = keys.to_vec();
-        mine.sort_unstable();
+        radsort::sort(&mut mine);
         let ends = self.ends(&mine)?;
         let start = |to: usize| if to == 0 { 0 } else { ends[to - 1] };
         let part = |to: usize| mine[start(to)..ends[to]].iter().flat_map(|key| key.to_ne_bytes()).collect();
         let came = self.exchange(KEYS, &self.keys, part)?;
         let key = |bytes: &[u8; 4]| u32::from_ne_bytes(*bytes);
         let mut merged: Vec<u32> = came.iter().flat_map(|bytes| bytes.as_chunks().0.iter().map(key)).collect();
-        merged.sort_unstable();
+        radsort::sort(&mut merged);
         Ok(merged)
     }
 

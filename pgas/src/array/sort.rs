@@ -59,7 +59,7 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
 
 impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// A new array with the layout and the ghost layers of this one, and each line along `axis` in order:
-    /// `numpy.sort(array, axis)`. Collective.
+    /// `numpy.sort(array, axis)`. Integers are sorted as by [`GlobalArray::sort`]. Collective.
     ///
     /// # Errors
     /// As [`GlobalArray::sort_along_by`].
@@ -82,7 +82,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     where
         T: Ord,
     {
-        world.within("sort_along", || self.sort_along_by(world, axis, T::cmp))
+        world.within("sort_along", || self.sort_lines_along(world, axis, T::cmp, sort_in_natural_order))
     }
 
     /// As [`GlobalArray::sort_along`], in the order of the elements' keys; elements of equal keys keep their order.
@@ -119,25 +119,36 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         compare: impl Fn(&T, &T) -> Ordering,
     ) -> Result<GlobalArray<T, D>> {
         world.within("sort_along_by", || {
-            self.check_axis(world, "sort_along_by", axis)?;
-            if D == 1 {
-                return self.sort_line(world, &compare, |elements| elements.sort_by(&compare));
-            }
-            if self.layout.axis(axis).parts() == 1 {
-                let mut result = self.copy(world)?;
-                result.sort_lines(axis, compare);
-                return Ok(result);
-            }
-            let mut whole = self.relayout(world, self.layout.whole_along(axis))?;
-            whole.sort_lines(axis, compare);
-            whole.copy_into(world, self.like(world)?)
+            self.sort_lines_along(world, axis, &compare, |elements| elements.sort_by(&compare))
         })
     }
 
+    /// `sort` sorts as `compare` says, and lets equal elements keep their order.
+    fn sort_lines_along(
+        &self,
+        world: &World,
+        axis: usize,
+        compare: impl Fn(&T, &T) -> Ordering,
+        sort: impl Fn(&mut [T]),
+    ) -> Result<GlobalArray<T, D>> {
+        self.check_axis(world, "sort_along_by", axis)?;
+        if D == 1 {
+            return self.sort_line(world, compare, sort);
+        }
+        if self.layout.axis(axis).parts() == 1 {
+            let mut result = self.copy(world)?;
+            result.sort_lines(axis, sort);
+            return Ok(result);
+        }
+        let mut whole = self.relayout(world, self.layout.whole_along(axis))?;
+        whole.sort_lines(axis, sort);
+        whole.copy_into(world, self.like(world)?)
+    }
+
     /// Sorts this rank's lines along an axis, which it has whole.
-    fn sort_lines(&mut self, axis: usize, compare: impl Fn(&T, &T) -> Ordering) {
+    fn sort_lines(&mut self, axis: usize, sort: impl Fn(&mut [T])) {
         if axis == D - 1 {
-            return self.lines_mut().for_each(|(_, line)| line.sort_by(&compare));
+            return self.lines_mut().for_each(|(_, line)| sort(line));
         }
         let (count, width) = (self.own[axis], self.own[D - 1]);
         let stride: usize = self.local_extents()[axis + 1..].iter().product();
@@ -151,7 +162,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
                 for (row, line) in all.chunks(stride).take(count).enumerate() {
                     line.iter().take(columns).enumerate().for_each(|(i, element)| tile[i * count + row] = *element);
                 }
-                tile.chunks_exact_mut(count).take(columns).for_each(|line| line.sort_by(&compare));
+                tile.chunks_exact_mut(count).take(columns).for_each(&sort);
                 for (row, line) in all.chunks_mut(stride).take(count).enumerate() {
                     line.iter_mut().take(columns).enumerate().for_each(|(i, element)| *element = tile[i * count + row]);
                 }
@@ -178,10 +189,10 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         ordered.lines().for_each(|(_, line)| mine.extend_from_slice(line));
         sort_own(&mut mine);
         let ends = ends_of_ranges(world, &mine, &compare)?;
-        let mut merged = exchange(world, &mine, &ends)?;
+        let (came, counts) = exchange(world, &mine, &ends)?;
         drop(mine);
         // What comes from one rank is in order, and what comes from a lower one is first: equal elements keep theirs.
-        merged.sort_by(&compare);
+        let merged = merge_runs(came, counts, &compare);
         let before: u64 = world.allgather(&[merged.len() as u64])?[..world.rank()].iter().sum();
         result.put_region(Region { start: [before as usize; D], extents: [merged.len(); D] }, &merged)?;
         result.meet(world)?;
@@ -245,8 +256,8 @@ fn ends_of_ranges<T: Pod>(world: &World, mine: &[T], compare: impl Fn(&T, &T) ->
     Ok(ends)
 }
 
-/// Sends each rank its range of `mine`, and returns what came, in the order of the ranks it came from.
-fn exchange<T: Pod>(world: &World, mine: &[T], ends: &[usize]) -> Result<Vec<T>> {
+/// Sends each rank its range of `mine`, and returns what came, in the order of the ranks it came from, and how much came from each.
+fn exchange<T: Pod>(world: &World, mine: &[T], ends: &[usize]) -> Result<(Vec<T>, Vec<usize>)> {
     let (rank, n) = (world.rank(), world.size());
     // At each rank: how much comes from each, and where this rank's part goes at each.
     let table = world.alloc_withheld::<u64>(2 * n)?;
@@ -256,8 +267,10 @@ fn exchange<T: Pod>(world: &World, mine: &[T], ends: &[usize]) -> Result<Vec<T>>
     }
     world.barrier()?;
     let mut total = 0;
+    let mut counts = Vec::with_capacity(n);
     for from in 0..n {
         let count = table.load(from);
+        counts.push(count as usize);
         table.put(from, n + rank, total)?;
         total += count;
     }
@@ -270,5 +283,66 @@ fn exchange<T: Pod>(world: &World, mine: &[T], ends: &[usize]) -> Result<Vec<T>>
     world.barrier()?;
     let mut came = vec![T::zeroed(); total as usize];
     inbox.read(0, &mut came);
-    Ok(came)
+    Ok((came, counts))
+}
+
+/// Merges runs of these lengths, each of which is in order, pair by pair until there is one. Of equal elements those of the earlier run
+/// come first.
+fn merge_runs<T: Pod>(mut elements: Vec<T>, mut lengths: Vec<usize>, compare: impl Fn(&T, &T) -> Ordering) -> Vec<T> {
+    lengths.retain(|length| *length > 0);
+    let mut other = if lengths.len() > 1 { vec![T::zeroed(); elements.len()] } else { Vec::new() };
+    while lengths.len() > 1 {
+        let mut start = 0;
+        let merge_pair = |pair: &[usize]| {
+            let all = start..start + pair.iter().sum::<usize>();
+            start = all.end;
+            let (from, to) = (&elements[all.clone()], &mut other[all.clone()]);
+            let (first, second) = from.split_at(pair[0]);
+            merge(first, second, to, &compare);
+            all.len()
+        };
+        lengths = lengths.chunks(2).map(merge_pair).collect();
+        std::mem::swap(&mut elements, &mut other);
+    }
+    elements
+}
+
+/// Merges two runs, the lower and the upper half of the result in turns: each element waits for the comparison before it, and so two of
+/// them are under way at a time. Of equal elements those of `first` come first.
+fn merge<T: Copy>(first: &[T], second: &[T], to: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
+    let is_before = |of_second: &T, of_first: &T| compare(of_second, of_first) == Ordering::Less;
+    // How many of `first` are in the lower half.
+    let half = to.len() / 2;
+    let (mut cut, mut high) = (half.saturating_sub(second.len()), half.min(first.len()));
+    while cut < high {
+        let middle = cut + (high - cut) / 2;
+        if is_before(&second[half - middle - 1], &first[middle]) {
+            high = middle;
+        } else {
+            cut = middle + 1;
+        }
+    }
+    let (a, c) = first.split_at(cut);
+    let (b, d) = second.split_at(half - cut);
+    let (lower, upper) = to.split_at_mut(half);
+    let step = |a: &[T], b: &[T], to: &mut [T], (i, j): &mut (usize, usize)| {
+        let is_second = is_before(&b[*j], &a[*i]);
+        to[*i + *j] = std::hint::select_unpredictable(is_second, b[*j], a[*i]);
+        (*i, *j) = (*i + usize::from(!is_second), *j + usize::from(is_second));
+    };
+    let is_left = |a: &[T], b: &[T], (i, j): (usize, usize)| i < a.len() && j < b.len();
+    let (mut low, mut up) = ((0, 0), (0, 0));
+    while is_left(a, b, low) && is_left(c, d, up) {
+        step(a, b, lower, &mut low);
+        step(c, d, upper, &mut up);
+    }
+    for (a, b, to, at) in [(a, b, lower, &mut low), (c, d, upper, &mut up)] {
+        while is_left(a, b, *at) {
+            step(a, b, to, at);
+        }
+        let (i, j) = *at;
+        let (rest, last) = to[i + j..].split_at_mut(a.len() - i);
+        rest.copy_from_slice(&a[i..]);
+        last.copy_from_slice(&b[j..]);
+    }
 }

@@ -278,7 +278,8 @@ fn integers_of_every_type_in_order() {
             ($($integer:ty),*) => {
                 $({
                     let extent = 1500 * world.size();
-                    let element = |i: usize| mixed(i) as $integer;
+                    // All bits, so that some are negative.
+                    let element = |i: usize| mixed(i).wrapping_mul(0x9e37_79b9_7f4a_7c15) as $integer;
                     let array = GlobalArray::from_fn(world, Layout::block([extent], world.size())?, |[i]| element(i))?;
                     let mut expected: Vec<$integer> = (0..extent).map(element).collect();
                     expected.sort_unstable();
@@ -287,6 +288,18 @@ fn integers_of_every_type_in_order() {
             };
         }
         check!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize);
+        // Lines of an array: of its only one, and of each of several.
+        let element = |i: usize| mixed(i).wrapping_mul(0x9e37_79b9_7f4a_7c15) as i32;
+        let extent = 1500 * world.size();
+        let line = GlobalArray::from_fn(world, Layout::cyclic([extent], world.size())?, |[i]| element(i))?;
+        let mut expected: Vec<i32> = (0..extent).map(element).collect();
+        expected.sort_unstable();
+        assert_eq!(all(world, line.sort_along(world, 0)?)?, expected);
+        let lines = Layout::block([3, 1100], world.size())?;
+        let lines = GlobalArray::from_fn(world, lines, |[i, j]| element(1100 * i + j))?;
+        let mut expected: Vec<i32> = (0..3300).map(element).collect();
+        expected.chunks_mut(1100).for_each(<[_]>::sort_unstable);
+        assert_eq!(all(world, lines.sort_along(world, 1)?)?, expected);
         Ok(())
     });
 }
