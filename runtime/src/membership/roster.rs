@@ -489,7 +489,7 @@ impl JobMemory {
     /// rank whose wait was said to be [hopeless](JobMemory::hopeless).
     pub fn deadlocked(&self) -> (String, Option<(usize, String)>) {
         let header = self.header();
-        let [ours, theirs] = header.deadlocked_in.each_ref().map(|text| show(text));
+        let [ours, theirs] = header.deadlocked_in.each_ref().map(show);
         let other = header.deadlocked.load(Ordering::Relaxed) as usize;
         (ours, (other > 0).then_some((other, theirs)))
     }
