@@ -26,7 +26,7 @@ pub trait Background {
     fn is_owed(&self) -> bool {
         false
     }
-    /// Whether it does nothing that other ranks see but as steps that [`Engine::note_step`] counts.
+    /// Whether it does nothing that other ranks see but as steps that `Engine::note_step` counts.
     fn notes_steps(&self) -> bool {
         false
     }
