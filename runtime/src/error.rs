@@ -171,7 +171,8 @@ pub enum Error {
         /// The limit.
         after: Duration,
     },
-    /// Every rank waits, nothing is under way, and so nothing can end the wait. Only the simulator can know.
+    /// Every rank waits, nothing is under way, and so nothing can end the wait. On one host this is found where all wait in collective
+    /// calls, in the simulator in any case.
     #[error("{doing}: deadlock: every rank waits, and no message or operation is in flight{}", .doing.called())]
     Standstill {
         /// What this rank was doing.

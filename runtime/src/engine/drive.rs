@@ -26,6 +26,10 @@ pub trait Background {
     fn is_owed(&self) -> bool {
         false
     }
+    /// Whether it does nothing that other ranks see but as steps that `Engine::note_step` counts.
+    fn notes_steps(&self) -> bool {
+        false
+    }
 }
 
 /// What goes on while its rank polls or waits.
@@ -79,6 +83,11 @@ impl Engine {
     pub(crate) fn add_background(&self, task: Weak<dyn Background>) {
         self.tasks.list.borrow_mut().push(task);
         self.tasks.any.set(true);
+    }
+
+    /// Whether all that goes on in the background [notes its steps](Background::notes_steps).
+    pub(super) fn all_steps_are_noted(&self) -> bool {
+        self.tasks.list.borrow().iter().all(|task| task.upgrade().is_none_or(|task| task.notes_steps()))
     }
 
     /// Lets what goes on in the background go on; tells how much of it came to its end.
@@ -214,7 +223,10 @@ impl Engine {
         mut ready: impl FnMut() -> Result<Option<T>>,
     ) -> Poll<Result<T>> {
         match ready() {
-            Ok(Some(value)) => return Poll::Ready(Ok(value)),
+            Ok(Some(value)) => {
+                self.note_step();
+                return Poll::Ready(Ok(value));
+            }
             Err(error) => return Poll::Ready(Err(error)),
             Ok(None) if self.tasks.driving.get() => {
                 context.waker().wake_by_ref();
@@ -227,7 +239,10 @@ impl Engine {
         }
         let polled = self.poll_alive(doing);
         match ready() {
-            Ok(Some(value)) => Poll::Ready(Ok(value)),
+            Ok(Some(value)) => {
+                self.note_step();
+                Poll::Ready(Ok(value))
+            }
             Err(error) => Poll::Ready(Err(error)),
             Ok(None) => match polled {
                 Err(error) => Poll::Ready(Err(error)),

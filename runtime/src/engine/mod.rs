@@ -8,6 +8,7 @@
 mod call;
 mod claim;
 mod context;
+mod deadlock;
 mod dispatch;
 mod drive;
 mod failures;

@@ -15,6 +15,7 @@ use super::dispatch::Taken;
 use super::networks::BriefWait;
 use super::operation::{Change, Destination, Issuer, Operation, Post};
 use super::remote_access::{Answer, Fetched, Pace, RemoteAccess};
+use super::wait::Shown;
 use crate::error::{Error, Loss, Result};
 use crate::sleep::Fences;
 use crate::transport::{self, Sent};
@@ -245,7 +246,9 @@ impl Engine {
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<()> {
         let end = limit.and_then(|limit| pace.now().checked_add(limit));
+        let mut waiting = Shown::new(self);
         loop {
+            waiting.check_deadlocked(doing)?;
             let progressed = self.poll_and::<TELL>()? != 0;
             if ready() {
                 return Ok(());
@@ -261,7 +264,15 @@ impl Engine {
             {
                 return Err(Error::TimedOut { doing: doing.into(), after });
             }
+            let together = limit.is_none() && self.waits_together();
+            if together {
+                waiting.tell(doing);
+            }
+            waiting.publish_together(together);
             if !self.sleep_virtual(pace, end) {
+                if together && !self.job.any_left() && self.find_deadlock_in_virtual_time() {
+                    return Err(self.deadlock(doing));
+                }
                 return Err(match self.job.any_left().then(|| self.job.first_to_leave(|_| true)).flatten() {
                     Some(rank) => self.lost(rank, Loss::Left, doing),
                     None => Error::Standstill { doing: doing.into() },

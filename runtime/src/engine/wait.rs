@@ -21,6 +21,12 @@ pub(super) struct Waiting {
     pub(super) call: Cell<Option<Call>>,
     /// The current wait may be ended by something outside the job.
     outside: Cell<bool>,
+    /// The current wait is for a collective that began before.
+    pub(super) together: Cell<bool>,
+    /// Steps of collectives that this rank has done in waits.
+    pub(super) steps: Cell<u64>,
+    /// Number of the last collective wait that other ranks were told of, from 1.
+    pub(super) together_number: Cell<u64>,
 }
 
 impl Waiting {
@@ -30,6 +36,9 @@ impl Waiting {
             number: Cell::new(0),
             call: Cell::new(None),
             outside: Cell::new(false),
+            together: Cell::new(false),
+            steps: Cell::new(0),
+            together_number: Cell::new(0),
         }
     }
 }
@@ -79,7 +88,7 @@ const REMOTE_TURN: Duration = Duration::from_micros(50);
 
 /// If all ranks are found asleep in the same waits twice, this far apart, no event can end those waits. Chosen: three
 /// times the longest nap.
-const STANDSTILL: Duration = Duration::from_millis(150);
+pub(super) const STANDSTILL: Duration = Duration::from_millis(150);
 
 impl Engine {
     /// Blocks until `ready` holds, and delivers messages meanwhile.
@@ -200,9 +209,10 @@ impl Engine {
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<bool> {
         let mut idle = 0;
-        let mut standstill = None;
-        let mut waiting = Shown { engine: self, told: false, published: false };
+        let (mut standstill, mut deadlock) = (None, None);
+        let mut waiting = Shown::new(self);
         loop {
+            waiting.check_deadlocked(doing)?;
             let progressed = self.poll_and::<TELL>()? != 0;
             if ready() {
                 return Ok(true);
@@ -241,9 +251,15 @@ impl Engine {
             // Threads that have contexts may end waits, of this rank and of others.
             if limit.is_none() && !self.waiting.outside.get() && !self.has_contexts() {
                 waiting.publish();
+                waiting.publish_together(self.waits_together());
                 if self.job.any_left() || self.others_leaving() {
                     self.check_standstill(doing, &mut standstill)?;
+                } else if waiting.together.is_some() {
+                    self.find_deadlock(&mut deadlock);
+                    waiting.check_deadlocked(doing)?;
                 }
+            } else {
+                waiting.clear();
             }
             if self.sleep(left, ready) {
                 return Ok(true);
@@ -362,16 +378,22 @@ impl Sleeper for Waits<'_> {
     }
 }
 
-/// Shows the other ranks what this rank waits for (`told`), and the number of its current wait without limit (`published`).
-/// Cleared on drop.
-struct Shown<'a> {
+/// Shows the other ranks what this rank waits for (`told`), the number of its current wait without limit (`published`), and that of
+/// its current collective wait (`together`). Cleared on drop.
+pub(super) struct Shown<'a> {
     engine: &'a Engine,
     told: bool,
     published: bool,
+    /// Steps that this rank had done when it showed that number.
+    pub(super) together: Option<u64>,
 }
 
-impl Shown<'_> {
-    fn tell(&mut self, doing: &str) {
+impl<'a> Shown<'a> {
+    pub(super) fn new(engine: &'a Engine) -> Shown<'a> {
+        Shown { engine, told: false, published: false, together: None }
+    }
+
+    pub(super) fn tell(&mut self, doing: &str) {
         if !self.told {
             self.engine.tell_doing(doing);
             self.told = true;
@@ -387,11 +409,32 @@ impl Shown<'_> {
         }
     }
 
+    /// Shows whether only collective calls of other ranks can end this wait. What it waits in was told before. A rank that has done a
+    /// step since shows another number.
+    pub(super) fn publish_together(&mut self, together: bool) {
+        let Waiting { steps, together_number, .. } = &self.engine.waiting;
+        let now = together.then(|| steps.get());
+        if self.together == now {
+            return;
+        }
+        self.together = now;
+        // Also behind the wait, which may have been hopeless: this one is not that.
+        together_number.set(together_number.get() + 1);
+        self.engine.job.set_together(self.engine.rank, if together { together_number.get() } else { 0 });
+    }
+
+    /// # Errors
+    /// Those of a deadlock that was found in this wait.
+    pub(super) fn check_deadlocked(&self, doing: &'static str) -> Result<()> {
+        if self.together.is_some() && self.engine.is_deadlocked() { Err(self.engine.deadlock(doing)) } else { Ok(()) }
+    }
+
     fn clear(&mut self) {
         if self.published {
             self.engine.status(self.engine.rank).waiting.store(0, Ordering::Release);
             self.published = false;
         }
+        self.publish_together(false);
     }
 }
 

@@ -44,6 +44,10 @@ pub(super) struct Header {
     outside: [AtomicU32; 2],
     /// Cores that some rank may run on, a bit each.
     cores: [AtomicU64; CORES_MAX / 64],
+    /// The rank that waited in something else than rank 0 when all were found deadlocked; 0: none did.
+    deadlocked: AtomicU64,
+    /// What rank 0 and that rank waited in.
+    deadlocked_in: [[AtomicU64; DOING_LEN / 8]; 2],
 }
 
 /// The detail of a rank that vanished because its job was ended.
@@ -54,7 +58,7 @@ const CUT: u32 = 2;
 /// Cores that are told apart; later ones count as these.
 const CORES_MAX: usize = 1024;
 /// Bytes before the first record.
-pub(super) const HEADER_LEN: usize = 256;
+pub(super) const HEADER_LEN: usize = 512;
 
 /// What the others know of one rank.
 #[repr(C, align(128))]
@@ -78,10 +82,13 @@ pub struct RankRecord {
     build: AtomicU64,
     /// Digest of the settings that shape shared memory.
     shape: AtomicU64,
-    /// On several hosts: the number of the wait of this rank that nobody will end; 0: none yet.
+    /// The number of the wait of this rank that nobody will end; 0: none yet. On several hosts that of a wait without limit, on one of
+    /// a collective wait.
     hopeless: AtomicU64,
     sleep: SleepLine,
     doing: DoingLine,
+    /// The number of the collective wait that it is in, which only collective calls of other ranks can end; 0: it is in none.
+    together: AtomicU64,
 }
 
 /// What a rank waits in, for people: bytes of text, filled up with zeros. Written when a wait gets long.
@@ -257,11 +264,9 @@ impl JobMemory {
             RankState::Starting | RankState::Running => {}
             _ => return self.loss(rank).map_or("is gone".into(), |loss| format!("is gone: {loss}")),
         }
-        let words = self.record(rank).doing.words.iter().map(|word| word.load(Ordering::Relaxed));
-        let bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).take_while(|byte| *byte != 0).collect();
-        match bytes.is_empty() {
-            true => "computes, or has not waited for long".into(),
-            false => format!("waits: {}", String::from_utf8_lossy(&bytes)),
+        match show(&self.record(rank).doing.words) {
+            text if text.is_empty() => "computes, or has not waited for long".into(),
+            text => format!("waits: {text}"),
         }
     }
 
@@ -456,6 +461,42 @@ impl JobMemory {
         self.record(rank).hopeless.load(Ordering::Acquire)
     }
 
+    /// Says that `rank` is in its collective wait of this number; 0: in none.
+    pub fn set_together(&self, rank: usize, wait: u64) {
+        // Release pairs with the Acquire load in `together`: the text of `set_doing` was written before.
+        self.record(rank).together.store(wait, Ordering::Release);
+    }
+
+    /// The number of the collective wait that `rank` is in; 0: none.
+    pub fn together(&self, rank: usize) -> u64 {
+        self.record(rank).together.load(Ordering::Acquire)
+    }
+
+    /// Says that no rank can end the collective waits that all ranks are in, of these numbers. Keeps what two of them wait in:
+    /// rank 0, and the first that waits in something else, if there is one. By one rank at a time.
+    pub fn set_deadlocked(&self, waits: &[u64]) {
+        let words = |rank: usize| self.record(rank).doing.words.iter().map(|word| word.load(Ordering::Relaxed));
+        let other = (1..self.ranks()).find(|rank| !words(*rank).eq(words(0))).unwrap_or(0);
+        let header = self.header();
+        header.deadlocked.store(other as u64, Ordering::Relaxed);
+        for (text, rank) in header.deadlocked_in.iter().zip([0, other]) {
+            text.iter().zip(words(rank)).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
+        }
+        // All before the first wakes: what it does then would look to the others like the cause.
+        // Release pairs with the Acquire load in `hopeless`.
+        waits.iter().enumerate().for_each(|(rank, wait)| self.record(rank).hopeless.store(*wait, Ordering::Release));
+        (0..self.ranks()).for_each(|rank| self.wake(rank));
+    }
+
+    /// What rank 0 waited in when all were found deadlocked last, and a rank that waited in something else, if there was one. For a
+    /// rank whose wait was said to be [hopeless](JobMemory::hopeless).
+    pub fn deadlocked(&self) -> (String, Option<(usize, String)>) {
+        let header = self.header();
+        let [ours, theirs] = header.deadlocked_in.each_ref().map(show);
+        let other = header.deadlocked.load(Ordering::Relaxed) as usize;
+        (ours, (other > 0).then_some((other, theirs)))
+    }
+
     /// Somebody gives up because `rank` has left or is leaving: it is what went wrong, unless another was missed before.
     pub fn miss(&self, rank: usize) {
         let _ = self.header().missed.compare_exchange(0, rank as u32 + 1, Ordering::Relaxed, Ordering::Relaxed);
@@ -530,6 +571,13 @@ impl JobMemory {
             .filter_map(|rank| Some((rank, self.loss(rank).filter(|loss| *loss != Loss::Left)?)))
             .min_by_key(|(rank, _)| self.record(*rank).order.load(Ordering::Relaxed))
     }
+}
+
+/// The text that [`JobMemory::set_doing`] has written.
+fn show(words: &[AtomicU64; DOING_LEN / 8]) -> String {
+    let words = words.iter().map(|word| word.load(Ordering::Relaxed));
+    let bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ pub struct Barrier {
     by: By,
     /// The peer that failed while this rank was in a barrier. Later barriers fail too, since their counts would be wrong.
     broken: Cell<Option<(usize, Loss)>>,
+    /// Every rank waited while this one was in a barrier, and none could go on. Later barriers fail too, for the same reason.
+    deadlocked: Cell<bool>,
     /// This rank has entered a barrier and ran out of time in it. The next call goes on with it.
     unfinished: Cell<bool>,
 }
@@ -52,7 +54,7 @@ impl Barrier {
         let (places, lines) = (engine.layout.places, engine.routes.all_mapped());
         let place = Place { flags, spacing: LINE, arrivals, places, lines };
         let meeting = Meeting::new(None, engine.rank, engine.size, place);
-        Barrier { meeting, by, broken: Cell::new(None), unfinished: Cell::new(false) }
+        Barrier { meeting, by, broken: Cell::new(None), deadlocked: Cell::new(false), unfinished: Cell::new(false) }
     }
 
     /// Whether barriers are by a counter.
@@ -98,7 +100,8 @@ impl Barrier {
     /// ranks that are in another one.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if a rank died, or left without entering; [`Error::RanksDiffer`].
+    /// [`Error::PeerLost`] if a rank died, or left without entering; [`Error::RanksDiffer`]; [`Error::Standstill`]; [`Error::Agreed`]
+    /// after one of these that every rank got because none could go on.
     pub fn enter(&self, running: &Running<'_>, engine: &Engine, kind: u8) -> Result<()> {
         self.enter_with(running, engine, (kind, 0), || ()).map(drop)
     }
@@ -184,6 +187,9 @@ impl Barrier {
         if let Some((rank, cause)) = self.broken.get() {
             return Err(Error::PeerLost { rank, cause, doing: DOING.into() });
         }
+        if self.deadlocked.get() {
+            return Err(deadlocked(engine));
+        }
         let left_behind = self.meeting.is_under_way() && !self.unfinished.get();
         if left_behind { self.end(engine, self.wait(engine, self.meeting.kind(), None)) } else { Ok(()) }
     }
@@ -244,7 +250,7 @@ impl Barrier {
                 deserter.is_some()
             };
             match limit {
-                None => engine.wait_together(DOING, ready)?,
+                None => engine.wait_together(DOING, ready).inspect_err(|error| self.note_deadlock(error))?,
                 Some(limit) => engine.wait_together_for(DOING, limit, ready)?,
             }
             match ended? {
@@ -261,6 +267,14 @@ impl Barrier {
         }
         // Push out flags that met backpressure. They would otherwise stay here until this rank's next call.
         self.meeting.partners().try_for_each(|rank| engine.remote_hand_over(DOING, rank))
+    }
+
+    /// After a wait without limit that failed.
+    #[cold]
+    fn note_deadlock(&self, error: &Error) {
+        if let Error::RanksDiffer { .. } | Error::Standstill { .. } = error {
+            self.deadlocked.set(true);
+        }
     }
 
     /// Waits for the rest of a flag that is visible in part. Soft-RoCE writes a word byte by byte, the kind last.
@@ -290,6 +304,12 @@ impl Barrier {
             other => other,
         }
     }
+}
+
+#[cold]
+fn deadlocked(engine: &Engine) -> Error {
+    let why = "in an earlier collective call of the world every rank waited for others, and none could go on; its error says in what";
+    Error::Agreed { rank: engine.rank, why: why.into() }
 }
 
 #[cold]

@@ -89,6 +89,10 @@ impl Background for Left {
         self.in_background.set(goes_on);
         goes_on
     }
+
+    fn notes_steps(&self) -> bool {
+        true
+    }
 }
 
 /// What the settings make of the workspace.

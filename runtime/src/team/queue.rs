@@ -46,6 +46,10 @@ impl Background for Shared {
         self.in_background.set(goes_on);
         goes_on
     }
+
+    fn notes_steps(&self) -> bool {
+        true
+    }
 }
 
 impl Shared {
@@ -243,7 +247,7 @@ impl<R> Pending<R> {
     pub fn wait(self) -> Result<R> {
         let engine = &self.shared.context.hub.engine;
         let outcome = std::future::poll_fn(|cx| self.outcome(cx).map(Ok));
-        engine.within(self.doing, || flatten(engine.block_on(self.doing, outcome)))
+        engine.within(self.doing, || flatten(engine.wait_for_collective(|| engine.block_on(self.doing, outcome))))
     }
 
     /// As [`Pending::wait`], for at most `limit`. Without a result in time the collective goes on as before, and this may be called

@@ -1,6 +1,7 @@
 //! Whole programs on ranks that are threads: memory, bells, barriers, collectives, and ranks that go wrong. Each test
 //! file that has this module says in `TRANSPORT` how its ranks reach each other.
 
+mod deadlock;
 mod differ;
 mod memory;
 mod panics;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::transport::{Memory, Order};
-use bellwether_runtime::{Error, Loss, Result, Simulated, World};
+use bellwether_runtime::{Error, Loss, Result, Simulated, Team, World};
 
 /// Ends the test program if it is still there after ten minutes: something hangs. Four thousand ranks take four.
 fn watchdog() {
@@ -422,6 +422,29 @@ fn a_deadlock_is_an_error() {
         "{results:?}"
     );
     assert!(results.iter().any(|result| matches!(result, Err(Error::Standstill { .. }))), "{results:?}");
+}
+
+#[test]
+fn ranks_in_different_collective_calls_are_told() {
+    for (ranks, config) in [2, 3, 5].map(|ranks| (ranks, Config::new(ranks, 7).wild())) {
+        let outcomes = job(config).run(|world| {
+            let team = Team::world(world)?;
+            world.barrier()?;
+            match world.rank() {
+                1 => team.barrier(),
+                _ => world.barrier(),
+            }
+        });
+        for (rank, outcome) in outcomes.expect("runs").into_iter().enumerate() {
+            let error = outcome.expect_err("nobody can go on");
+            assert!(
+                matches!(error, Error::RanksDiffer { rank: 1, reference: 0, .. }),
+                "rank {rank} of {ranks}: {error}"
+            );
+            let text = error.to_string();
+            assert!(text.matches("barrier (main.rs:").count() == 2 && text.contains(file!()), "{text}");
+        }
+    }
 }
 
 #[test]

@@ -329,6 +329,11 @@ impl Engine {
         Arc::strong_count(shared) as isize - 1 > shared.unused.load(Ordering::Relaxed)
     }
 
+    /// Whether there is any context, used or not.
+    pub(super) fn has_any_context(&self) -> bool {
+        Arc::strong_count(&self.contexts.shared) > 1
+    }
+
     pub(crate) fn identity(&self) -> Identity {
         self.contexts.shared.identity
     }

@@ -169,7 +169,8 @@ impl Context {
     fn check_peers(&self, since: &mut Option<Instant>) -> Result<()> {
         let now = Instant::now();
         let begun = *since.get_or_insert(now);
-        if now - begun < LONG || !self.is_mapped() {
+        // Where no rank can go on, another may have been told so, and has failed for that reason: this wait is about to be told too.
+        if now - begun < LONG || !self.is_mapped() || self.hub.engine.is_deadlocked() {
             return Ok(());
         }
         *since = Some(now);
