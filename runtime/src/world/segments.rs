@@ -270,7 +270,11 @@ impl World {
         Ok(made.expect("all ranks have made theirs"))
     }
 
-    fn allocate_segment(&self, number: Option<u32>, bytes: usize) -> Result<Segment> {
+    /// As [`World::segment`], under this number if there is one.
+    ///
+    /// # Errors
+    /// As [`World::segment_at`].
+    pub(crate) fn allocate_segment(&self, number: Option<u32>, bytes: usize) -> Result<Segment> {
         let full = || Error::OutOfMemory {
             what: "memory for a segment",
             asked: bytes,
@@ -461,7 +465,7 @@ impl World {
     }
 
     /// The address of bytes of a segment, in its owner.
-    pub(super) fn find_segment(
+    pub(crate) fn find_segment(
         &self,
         operation: &'static str,
         rank: usize,

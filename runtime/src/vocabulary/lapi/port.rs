@@ -25,6 +25,7 @@ use std::time::Duration;
 use super::codes;
 use super::domain::Domain;
 use crate::sleep::{self, futex};
+pub(super) use crate::vocabulary::lock::lock;
 
 /// Wakes the thread that sleeps in a port.
 pub(super) type Waker = Box<dyn Fn() + Send + Sync>;
@@ -87,21 +88,6 @@ unsafe impl Sync for Port {}
 unsafe impl Send for Port {}
 
 static PORTS: [Port; SLOTS] = [const { Port::new() }; SLOTS];
-
-/// Locks. Where std's locks wait they run precompiled code, without the marks that the thread sanitizer looks for: in its builds this
-/// tries until it has the lock.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    #[cfg(bellwether_tsan)]
-    loop {
-        match mutex.try_lock() {
-            Ok(lock) => return lock,
-            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-        }
-    }
-    #[cfg(not(bellwether_tsan))]
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 /// A number of this thread that no other living thread has. Not 0.
 fn token() -> usize {
