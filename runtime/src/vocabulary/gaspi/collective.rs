@@ -129,6 +129,9 @@ impl Round {
 mod tests {
     use super::*;
 
+    /// What each member got.
+    type Outcomes = Vec<Option<Result<Vec<u8>, Differ>>>;
+
     fn add(mine: &mut [u8], theirs: &[u8]) -> Result<(), Differ> {
         for (mine, theirs) in mine.iter_mut().zip(theirs) {
             *mine = mine.wrapping_add(*theirs);
@@ -138,11 +141,11 @@ mod tests {
 
     /// Runs a collective of members with these values, which begin in this order. What each got, and how many had begun when the
     /// first was done.
-    fn run(values: &[Vec<u8>], order: &[usize]) -> (Vec<Option<Result<Vec<u8>, Differ>>>, usize) {
+    fn run(values: &[Vec<u8>], order: &[usize]) -> (Outcomes, usize) {
         let n = values.len();
         let mut inboxes: Vec<Inbox> = (0..n).map(|_| Inbox::new()).collect();
         let mut rounds: Vec<Option<Round>> = (0..n).map(|_| None).collect();
-        let mut done: Vec<Option<Result<Vec<u8>, Differ>>> = (0..n).map(|_| None).collect();
+        let mut done: Outcomes = (0..n).map(|_| None).collect();
         let mut first = usize::MAX;
         for (begun, &begins) in order.iter().enumerate() {
             rounds[begins] = Some(Round::new(7, Kind::Reduce, 3, [begins, n], &values[begins]));

@@ -141,7 +141,7 @@ impl Process {
             state.groups.insert(GROUP_ALL, Group::starting(ranks, self.rank, life, round));
         }
         drop(entered);
-        let outcome = self.place.wait("proc_init", timeout, &Partner::Ranks(&all), |world, state| {
+        self.place.wait("proc_init", timeout, &Partner::Ranks(&all), |world, state| {
             let State { groups, arrivals, .. } = state;
             let group = groups.get_mut(&GROUP_ALL)?;
             let same = |mine: &mut [u8], theirs: &[u8]| if mine == theirs { Ok(()) } else { Err(Differ) };
@@ -157,8 +157,7 @@ impl Process {
                 *queue = Some(Queue::default());
             }
             Some(Ok(()))
-        });
-        outcome
+        })
     }
 
     /// Ends the working phase of this process: its segments, queues and groups are gone. Waits for no other process, but for those that
