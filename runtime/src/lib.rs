@@ -42,7 +42,7 @@ pub use crate::transport::AtomicOp;
 pub use crate::world::{
     AtomicElement, Bell, Builder, Completion, Counter, Event, Fetched, Mapped, Operation, Piece, Posted, Progress,
     RawBells, Returned, Segment, Signalled, Simulated, Symmetric, ThreadArray, ThreadBell, ThreadContext,
-    ThreadOperation, ThreadPosted, Threads, Word, World, threads,
+    ThreadOperation, ThreadPosted, ThreadSegment, Threads, Word, World, threads,
 };
 #[doc(hidden)]
 pub use crate::world::{Lent, Poller, Reach};

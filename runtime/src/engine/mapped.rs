@@ -57,7 +57,7 @@ impl Engine {
 
     /// Something was stored at a mapped rank. In virtual time that is an event; else a rank that waits for it alone polls again by
     /// itself.
-    pub(super) fn stored(&self, rank: usize) {
+    pub(crate) fn stored(&self, rank: usize) {
         if self.routes.has_lanes() && self.pace().is_some() {
             self.wake_if_asleep(rank);
         }

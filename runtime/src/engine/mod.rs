@@ -13,6 +13,7 @@ mod drive;
 mod failures;
 mod faults;
 mod mapped;
+mod mapped_segments;
 mod network;
 mod networks;
 mod open;
@@ -36,6 +37,7 @@ pub(crate) use self::claim::Claim;
 pub(crate) use self::context::{Identity, OpenStream, Outlet, Stream};
 pub(crate) use self::dispatch::Dispatch;
 pub use self::drive::Background;
+pub(crate) use self::mapped_segments::{Attached, MappedSegments};
 pub(crate) use self::network::{Network, Surroundings};
 pub(crate) use self::networks::Networks;
 pub(crate) use self::open::open_networks;
@@ -78,6 +80,8 @@ pub struct Engine {
     pub blocks: Blocks,
     /// The segments of this rank, beside the symmetric heap.
     segments: segments::Segments,
+    /// How segments of mapped ranks are found.
+    pub(crate) mapped_segments: Arc<MappedSegments>,
     /// The layout of a slot.
     pub layout: SlotLayout,
     /// The settings of the job.
@@ -163,13 +167,16 @@ impl Engine {
             job.require_full_fence();
         }
         let interface = Interface::new(place, routes.senders(), routes.all_mapped());
+        let segments = segments::Segments::new(&node, &layout);
+        let mapped_segments = Arc::new(MappedSegments::new(rank, &job, &node, layout, &routes));
         Engine {
             rank,
             size,
             job,
             node,
             blocks: Blocks::default(),
-            segments: segments::Segments::default(),
+            segments,
+            mapped_segments,
             layout,
             settings,
             nodes,

@@ -73,7 +73,7 @@ pub(crate) struct Network<D: Domain> {
     /// Room that peers returned.
     returned: Rc<RefCell<Vec<(usize, Load)>>>,
     handled: Handled,
-    /// Messages of this interface take room that the receiver returns to it.
+    /// The rank's own interface, and no context's: messages of it take room that the receiver returns to it.
     windowed: bool,
     lost: Rc<RefCell<Vec<usize>>>,
     /// Operations whose answer is on its way.

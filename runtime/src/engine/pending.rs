@@ -389,7 +389,7 @@ mod tests {
     fn a_kept_put_waits_for_no_message() {
         let mut queue = Queue::default();
         let message = |id| Operation::Message { id, ordered: false, header: 0, payload: &[][..] };
-        let put = |offset| Operation::Put { offset, bytes: &[1][..], done: 0, tell: false };
+        let put = |offset| Operation::Put { offset, bytes: &[1][..], done: 0, after: false, tell: false };
         for operation in
             [message(1), message(2), put(1), message(3), put(2), Operation::Ring { offset: 3 }, message(4), put(4)]
         {
@@ -451,7 +451,7 @@ mod tests {
                 engine.losses.borrow_mut().doubt_for_long(1);
                 // A word that only contexts change.
                 let offset = engine.layout.handled;
-                engine.keep_now(1, &Operation::Put { offset, bytes: &[0; 8], done: 0, tell: false });
+                engine.keep_now(1, &Operation::Put { offset, bytes: &[0; 8], done: 0, after: false, tell: false });
                 let done = Arc::new(Group::default());
                 let answer = Arc::new(Answer::default());
                 answer.finish(Err(transport::Error::ConnectionReset));

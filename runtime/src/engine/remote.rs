@@ -76,6 +76,7 @@ impl Issuer for &Engine {
                 // SAFETY: our own slot; the caller guarantees the bounds.
                 unsafe { self.node.slot(self.rank).add(offset) }
             }
+            Destination::Memory(start) => start as *mut u8,
             Destination::Segment { number, generation, offset } => {
                 let own = self.own_segment(number).filter(|(_, opened)| *opened == generation);
                 let (found, _) = own.ok_or(Error::NoSegment { operation: doing, rank: self.rank, number })?;
@@ -358,6 +359,15 @@ impl Engine {
         self.put_remote(rank, offset, &flag.to_ne_bytes(), true)
     }
 
+    /// Writes a word at `offset` of the slot of `rank`, which is reached over a network, after what was put there before. The target may
+    /// wait for it.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn remote_put_after(&self, rank: usize, offset: usize, word: &[u8]) -> Result<()> {
+        self.do_or_keep(rank, Operation::Put { offset, bytes: word, done: 0, after: true, tell: true })
+    }
+
     /// Blocks until the network has taken everything put to `rank`. Ranks may wait for these puts while this rank computes, or
     /// waits in another world.
     ///
@@ -381,7 +391,7 @@ impl Engine {
         let step = self.network(rank).largest_put();
         let mut pieces = bytes.chunks(step).enumerate();
         pieces.try_for_each(|(n, bytes)| {
-            self.do_or_keep(rank, Operation::Put { offset: offset + n * step, bytes, done: 0, tell })
+            self.do_or_keep(rank, Operation::Put { offset: offset + n * step, bytes, done: 0, after: false, tell })
         })
     }
 

@@ -42,6 +42,8 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     /// Writes `bytes`, at most [`RemoteAccess::largest_put`], or as many of them as one registration holds. Returns how many; 0 is
     /// backpressure.
     fn put(&self, rank: usize, offset: usize, bytes: &[u8]) -> transport::Result<usize>;
+    /// As [`RemoteAccess::put`], after everything put there before.
+    fn put_after(&self, rank: usize, offset: usize, bytes: &[u8]) -> transport::Result<usize>;
     /// As [`RemoteAccess::put`], from `len` bytes of this rank's slot. The caller leaves them unchanged until the next flush.
     fn put_own(&self, rank: usize, offset: usize, own: usize, len: usize) -> transport::Result<usize>;
     /// Adds one to a 64-bit word, after everything put there before.

@@ -35,11 +35,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use super::Engine;
+use super::context::{Flush, Leaving};
 use super::remote_access::Answer;
 use super::straight::Local;
-use super::{Engine, Event, Step};
 use crate::error::{Error, Loss, Result};
-use crate::memory::layout::{LINE, SEGMENTS_FIRST, SEGMENTS_MAX};
+use crate::memory::layout::{LINE, SEGMENTS_FIRST, SEGMENTS_MAX, SlotLayout};
+use crate::memory::node::{NodeMemory, Pages};
+use crate::memory::own_segments::OwnSegments;
 use crate::memory::segments::{Entry, HOLDS, KEY_ROOM, Table};
 use crate::transport::{self, PACKED_KEY_LEN, Region, Width};
 
@@ -124,9 +127,20 @@ pub(crate) trait RemoteSegments {
 }
 
 /// The segments of this rank.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Segments {
     books: RefCell<Books>,
+    /// What it gives to segments of its own slot.
+    memory: RefCell<OwnSegments>,
+    /// Other ranks' closes that this one has not answered yet.
+    pub(super) leaving: RefCell<Vec<Leaving>>,
+}
+
+impl Segments {
+    pub(super) fn new(node: &NodeMemory, layout: &SlotLayout) -> Segments {
+        let memory = RefCell::new(OwnSegments::new(node, layout));
+        Segments { books: RefCell::default(), memory, leaving: RefCell::default() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -142,8 +156,6 @@ struct Books {
     backed: usize,
     /// Ranks that have not answered yet, of each segment that is being closed.
     closing: BTreeMap<(u32, u64), BTreeSet<usize>>,
-    /// Ranks of this node to which this one has said that it holds entries.
-    mapped: BTreeSet<usize>,
 }
 
 impl Books {
@@ -164,8 +176,32 @@ impl Books {
 }
 
 impl Engine {
-    fn table_of(&self, rank: usize) -> Table {
-        Table::new(&self.node, self.layout, rank)
+    fn table_of(&self, rank: usize) -> Table<'_> {
+        self.mapped_segments.table(rank)
+    }
+
+    /// Takes `bytes` zeroed bytes of this rank's slot for a segment; `None` if there is no room. `sharers` ranks are about to do the
+    /// same.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if the machine has not so much.
+    pub(crate) fn take_segment_memory(&self, bytes: usize, sharers: usize) -> Result<Option<*mut u8>> {
+        let mut memory = self.segments.memory.borrow_mut();
+        let taken = match memory.take(&self.node, &self.layout, self.rank, bytes, sharers) {
+            // The pool of huge pages is used up, which says nothing of other memory.
+            Err(_) if self.node.pages() == Pages::Reserved => None,
+            taken => taken?,
+        };
+        // Release pairs with the Acquire load of ranks that reach it by address.
+        self.status(self.rank).own_segments_end.store(memory.end(&self.layout) as u64, Ordering::Release);
+        // SAFETY: inside our own slot.
+        Ok(taken.map(|offset| unsafe { self.node.slot(self.rank).add(offset) }))
+    }
+
+    /// Takes back memory that [`Engine::take_segment_memory`] gave, which nobody reaches any more.
+    pub(crate) fn give_segment_memory_back(&self, start: *mut u8, bytes: usize) {
+        let offset = start as usize - self.node.slot(self.rank) as usize;
+        self.segments.memory.borrow_mut().give_back(&self.node, &self.layout, self.rank, offset, bytes);
     }
 
     /// Registers memory of this rank as segment `wanted`, or under the lowest number that is free.
@@ -341,20 +377,7 @@ impl Engine {
         if !self.routes.is_mapped(rank) {
             return self.find_over_network(doing, rank, number);
         }
-        let table = self.table_of(rank);
-        if rank != self.rank && self.segments.books.borrow_mut().mapped.insert(rank) {
-            table.word(self.rank).store(HOLDS, Ordering::SeqCst);
-            // Pairs with the fence in `begin_close`.
-            fence(Ordering::SeqCst);
-        }
-        let is_gone = || {
-            if !self.job.supervised() {
-                self.check_for_dead();
-            }
-            self.job.loss(rank).is_some()
-        };
-        let entry = table.read(number as usize, is_gone).filter(|entry| entry.end().is_some());
-        Ok(entry.map(|entry| Found { start: entry.start as usize, len: entry.len as usize }))
+        Ok(self.mapped_segments.find(rank, number).map(|found| Found { start: found.start, len: found.len }))
     }
 
     /// Whether atomics on segments of `rank` are the network's; else they are its processor's.
@@ -378,8 +401,8 @@ impl Engine {
 
     /// Segment `number` of this rank, and its generation, if it is open.
     pub(crate) fn own_segment(&self, number: u32) -> Option<(Found, u64)> {
-        let entry = self.table_of(self.rank).read(number as usize, || false).filter(|entry| entry.end().is_some())?;
-        Some((Found { start: entry.start as usize, len: entry.len as usize }, entry.generation))
+        let found = self.table_of(self.rank).find(number as usize)?;
+        Some((Found { start: found.start, len: found.len }, found.generation))
     }
 
     /// An aligned word of an open segment of this rank.
@@ -396,10 +419,10 @@ impl Engine {
         books.changes += 1;
         let table = self.table_of(self.rank);
         table.write(number as usize, &Entry::new(0, 0, 0, [0; KEY_ROOM]), books.changes);
-        // Pairs with the fence in `find_segment`, and with the order of put and get in `RemoteSegments::refresh`.
+        // Pairs with the fence in `MappedSegments::tell`, and with the order of put and get in `RemoteSegments::refresh`.
         fence(Ordering::SeqCst);
         let holds = |rank: &usize| {
-            let uses = table.word(*rank).load(Ordering::Acquire) & HOLDS != 0;
+            let uses = table.word(*rank).load(Ordering::Acquire) & HOLDS != 0 || table.is_held_by_context(*rank);
             // A rank that is gone uses nothing, and is not missed.
             uses && self.job.loss(*rank).is_none()
         };
@@ -435,20 +458,19 @@ impl Engine {
     /// Drops what is known of a segment that its owner closes, and answers when nothing of this rank is under way to it. What is posted
     /// there from now on is an error.
     pub(crate) fn forget_segment(&self, answer: Answering) {
-        let owner = answer.owner;
+        let (owner, mut own) = (answer.owner, None);
         if !self.networks.is_empty() {
             let network = self.network(owner);
             network.forget(owner, answer.number, answer.generation);
-            if self.routes.has_lane(owner) && network.holds_of(owner) {
-                return self.track(
-                    owner,
-                    "closing a segment",
-                    Step::Flush { effect: true },
-                    vec![Event::Answer(answer)],
-                );
-            }
+            // A lane orders nothing behind what the network carries.
+            own = (self.routes.has_lane(owner) && network.holds_of(owner)).then_some(Flush::None);
         }
-        self.answer_close(answer);
+        let leaving = self.contexts.leave(answer, own);
+        if leaving.is_done() {
+            return self.answer_close(answer);
+        }
+        self.segments.leaving.borrow_mut().push(leaving);
+        self.tasks.any.set(true);
     }
 
     /// Answers, also an owner that has left its world and still closes. Over a network the answer is ordered after all that this rank has

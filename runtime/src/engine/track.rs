@@ -142,12 +142,6 @@ impl Engine {
     }
 
     fn happen(&self, (event, outcome): Due) {
-        if let Event::Answer(answer) = event {
-            // A rank that is gone waits for no answer.
-            return if outcome.is_ok() {
-                self.answer_close(answer)
-            };
-        }
         let _happening = self.happening();
         if let Err(error) = event.happen(outcome, |bell| self.ring_for_event(bell)) {
             self.set_fault(error);
@@ -177,12 +171,14 @@ impl Engine {
 
     /// Whether events are still to happen.
     pub(super) fn has_tracked(&self) -> bool {
-        !self.tracking.borrow().is_empty() || self.receipts().are_open()
+        let leaving = !self.segments.leaving.borrow().is_empty();
+        leaving || !self.tracking.borrow().is_empty() || self.receipts().are_open()
     }
 
     /// Advances the tracked operations and runs the actions that are due. Returns how many operations and events.
     #[cold]
     pub(super) fn advance_tracked(&self) -> usize {
+        let answered = if self.segments.leaving.borrow().is_empty() { 0 } else { self.advance_leaving() };
         // Taken out: an action may start further operations, which are added to the list.
         let Tracking { mut operations, mut due } = self.tracking.take();
         let polling = self.begin_polling();
@@ -192,7 +188,7 @@ impl Engine {
         tracking.operations.append(&mut operations);
         tracking.due.append(&mut due);
         drop(tracking);
-        done + self.happen_due()
+        answered + done + self.happen_due()
     }
 
     /// Ends what waits for receipts of ranks that are gone. Call it when a poll has found nothing: a receipt may have come before

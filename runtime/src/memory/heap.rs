@@ -58,6 +58,11 @@ impl Heap {
         self.free.insert(start, len);
     }
 
+    /// The free ranges: start and length of each.
+    pub fn free(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.free.iter().map(|(start, len)| (*start, *len))
+    }
+
     /// Offsets of the blocks that are taken.
     pub fn taken(&self) -> impl Iterator<Item = usize> {
         self.taken.keys().copied()

@@ -1,8 +1,8 @@
 //! Where things lie in a rank's slot. All offsets count from the start of the slot.
 //!
 //! ```text
-//! | status, flags | exchange | places | handlers | connections | segments | handled | doorbell | credits | lanes | lanes of contexts | table | statics |  arena  |  heap  |
-//! 0                                                                            control_len                         arena + stride/4 ... stride
+//! | status, flags | exchange | places | handlers | connections | segments | handled | doorbell | credits | lanes | lanes of contexts | table | statics |  arena  | own segments |  heap  |
+//! 0                                                                            control_len                         arena + stride/4 + stride/8 ... stride
 //! ```
 //!
 //! Doorbell, credits and lanes are for the ranks of this host: the others send over a network. What networks access comes before them,
@@ -29,6 +29,8 @@ pub struct Status {
     pub sealed: AtomicU64,
     /// Lanes of contexts, from number 0 on, that were ever used for messages to this rank.
     pub context_lanes: AtomicU64,
+    /// Offset in its slot of the end of what its own segments have had so far.
+    pub own_segments_end: AtomicU64,
 }
 
 /// Rounds a dissemination barrier can have: enough for 2^20 ranks.
@@ -92,6 +94,8 @@ pub struct SlotLayout {
     pub connections: usize,
     /// Head of the segment table, then a word for each rank; see [`super::segments`].
     pub segments: usize,
+    /// A byte for each rank, which its contexts set when one of them is about to copy the segment table.
+    pub context_holds: usize,
     /// A word for each rank: messages of its contexts that came over a network and were handled. Only the slot's rank writes it.
     pub handled: usize,
     /// A line, then a bit for each lane: senders tell of messages in lanes that polls do not check.
@@ -120,6 +124,10 @@ pub struct SlotLayout {
     pub arena: usize,
     /// Bytes the arena may grow to.
     pub arena_len: usize,
+    /// Memory that the rank alone gives to its segments; see [`super::own_segments`].
+    pub own_segments: usize,
+    /// Bytes of it.
+    pub own_segments_len: usize,
     /// The symmetric heap.
     pub heap: usize,
     /// Bytes the heap may grow to.
@@ -135,7 +143,8 @@ impl SlotLayout {
         let handlers = places + if ranks <= DIRECT_RANKS { 2 * ranks * DIRECT_LEN } else { 0 };
         let connections = (handlers + LINE + MAX_HANDLERS * HANDLER_ENTRY).next_multiple_of(LINE);
         let segments = connections + NETWORKS_MAX * CONNECTION_LEN;
-        let handled = segments + SEGMENTS_HEAD + ranks * size_of::<u64>();
+        let context_holds = segments + SEGMENTS_HEAD + ranks * size_of::<u64>();
+        let handled = (context_holds + ranks).next_multiple_of(size_of::<u64>());
         let doorbell = (handled + ranks * size_of::<u64>()).next_multiple_of(LINE);
         let doorbell_lanes = here + CONTEXT_LANES;
         let groups_len = doorbell_lanes.div_ceil(u64::BITS as usize) * size_of::<u64>();
@@ -155,13 +164,15 @@ impl SlotLayout {
         let statics = (table + SEGMENT_BLOCKS * SEGMENT_BLOCK * SEGMENT_LEN).next_multiple_of(super::node::HUGE_PAGE);
         let statics_len = (stride / 16).next_multiple_of(super::node::HUGE_PAGE);
         let arena = statics + statics_len;
-        let heap = (arena + stride / 4).next_multiple_of(super::node::HUGE_PAGE);
+        let own_segments = (arena + stride / 4).next_multiple_of(super::node::HUGE_PAGE);
+        let heap = (own_segments + stride / 8).next_multiple_of(super::node::HUGE_PAGE);
         SlotLayout {
             exchange,
             places,
             handlers,
             connections,
             segments,
+            context_holds,
             handled,
             doorbell,
             doorbell_lanes,
@@ -175,7 +186,9 @@ impl SlotLayout {
             statics,
             statics_len,
             arena,
-            arena_len: heap - arena,
+            arena_len: own_segments - arena,
+            own_segments,
+            own_segments_len: heap - own_segments,
             heap,
             heap_len: stride - heap,
         }
@@ -261,7 +274,11 @@ mod tests {
             assert!(layout.lane(ranks) <= layout.control_len && layout.control_len <= layout.context_lanes);
             assert!(layout.context_lane(CONTEXT_LANES) <= layout.table);
             assert!(layout.table < layout.statics && layout.statics + layout.statics_len == layout.arena);
-            assert!(layout.arena + layout.arena_len == layout.heap && layout.heap + layout.heap_len == 1 << 36);
+            assert!(layout.arena + layout.arena_len == layout.own_segments);
+            assert!(
+                layout.own_segments + layout.own_segments_len == layout.heap
+                    && layout.heap + layout.heap_len == 1 << 36
+            );
         }
     }
 
@@ -272,12 +289,12 @@ mod tests {
         const HERE: usize = 64;
         let len = |ranks, here| SlotLayout::new(ranks, here, 1 << 36, None).control_len as f64;
         let remote = (len(RANKS, HERE) - len(HERE, HERE)) / (RANKS - HERE) as f64;
-        // A word of the segment table and one of messages handled.
+        // A word and a byte of the segment table, and a word of messages handled.
         println!(
             "{RANKS} ranks, {HERE} of them here: {:.0} B a slot, {remote:.1} for each remote rank",
             len(RANKS, HERE)
         );
-        assert!(remote < 16.1, "{remote} bytes for each remote rank");
+        assert!(remote < 17.1, "{remote} bytes for each remote rank");
         // Lanes of the least depth, a credit, and a bit.
         let (few, many) = (SlotLayout::new(RANKS, 1000, 1 << 36, None), SlotLayout::new(RANKS, 1001, 1 << 36, None));
         assert_eq!(many.lanes - many.credits - (few.lanes - few.credits), LINE);
@@ -289,8 +306,8 @@ mod tests {
             let at = |here| SlotLayout::new(ranks, here, 1 << 36, depth);
             let shared = |layout: SlotLayout| {
                 let SlotLayout { handlers, connections, segments, handled, doorbell, .. } = layout;
-                let SlotLayout { table, statics, arena, heap, .. } = layout;
-                [handlers, connections, segments, handled, doorbell, table, statics, arena, heap]
+                let SlotLayout { table, statics, arena, own_segments, heap, .. } = layout;
+                [handlers, connections, segments, handled, doorbell, table, statics, arena, own_segments, heap]
             };
             let here = [1, 2, 3, 17, 64, 1000, 3000, HOST_RANKS_MAX];
             for here in here.into_iter().filter(|here| *here <= ranks) {

@@ -8,6 +8,7 @@ pub mod layout;
 pub mod limits;
 pub mod node;
 pub mod outside;
+pub mod own_segments;
 pub mod owner;
 pub mod published;
 pub mod segments;

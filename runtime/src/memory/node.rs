@@ -227,6 +227,16 @@ impl NodeMemory {
     }
 }
 
+impl NodeMemory {
+    /// Gives the memory of bytes `from..to` of `slot` back to the system: they are as before [`NodeMemory::commit`]. Nobody uses them.
+    /// `false`: the kernel does not take it.
+    pub fn discard(&self, slot: usize, from: usize, to: usize) -> bool {
+        let offset = self.slots.offset + (slot << self.slots.stride_log2) + from;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(self.fd.as_fd(), flags, offset as u64, (to - from) as u64).is_ok()
+    }
+}
+
 impl Drop for NodeMemory {
     fn drop(&mut self) {
         // SAFETY: our own mapping; whatever points into it holds a reference to self.

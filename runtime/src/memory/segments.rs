@@ -6,19 +6,20 @@
 //! ```text
 //! head:      | changes, top | static data | version of each block of 64 entries |
 //! words:     | one word for each rank, which that rank writes |
+//! bytes:     | one byte for each rank: 1 once a context of it may hold a copy |
 //! entries:   | generation, start, len, key, check |  one a segment, backed as far as they are used
 //! ```
 //!
 //! `changes` counts every registration and every close. An entry's generation is the count at its registration; 0 means
 //! that there is no segment with that number. Neither an RDMA read nor a copy of mapped memory is atomic, so an entry ends
-//! with a check sum over all of it; a reader that finds another sum reads again.
+//! with a check sum over all of it; a reader over a network that finds another sum reads again. Ranks that have the table mapped
+//! compare generations instead ([`Table::find`]).
 //!
 //! The word of rank B in the slot of rank A says two things that B tells A: that B may hold a copy of entries of A
 //! ([`HOLDS`]), and the count of B's changes, which lets A know without a round trip that its copy of B's table is
 //! complete. How a segment is closed while peers hold copies of its entry: `engine/segments.rs`.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::layout::{LINE, SEGMENT_BLOCK, SEGMENT_BLOCKS, SEGMENT_LEN, SlotLayout};
 use super::node::NodeMemory;
@@ -78,35 +79,48 @@ impl Entry {
 }
 
 /// The table in a rank's slot.
-#[derive(Debug, Clone)]
-pub struct Table {
-    node: Arc<NodeMemory>,
-    layout: SlotLayout,
+#[derive(Debug, Clone, Copy)]
+pub struct Table<'a> {
+    node: &'a NodeMemory,
+    layout: &'a SlotLayout,
     rank: usize,
 }
 
-impl Table {
+/// What the table says of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// The count of changes when it was registered.
+    pub generation: u64,
+    /// Its first address, in its owner.
+    pub start: usize,
+    /// Its bytes.
+    pub len: usize,
+}
+
+impl<'a> Table<'a> {
     /// The table of `rank`, whose slot is mapped here, and committed up to the end of the control area.
-    pub fn new(node: &Arc<NodeMemory>, layout: SlotLayout, rank: usize) -> Table {
-        Table { node: Arc::clone(node), layout, rank }
+    #[inline]
+    pub fn new(node: &'a NodeMemory, layout: &'a SlotLayout, rank: usize) -> Table<'a> {
+        Table { node, layout, rank }
     }
 
-    fn at(&self, offset: usize) -> &AtomicU64 {
+    #[inline]
+    fn at(&self, offset: usize) -> &'a AtomicU64 {
         // SAFETY: callers pass offsets of aligned words of the control area, or of entries that are backed. These words are
         // only touched as atomics here, and by the network.
         unsafe { AtomicU64::from_ptr(self.node.slot(self.rank).add(offset).cast()) }
     }
 
-    /// How often the table changed, and one more than the highest number in use so far.
-    pub fn head(&self) -> [u64; 2] {
-        // Acquire pairs with the Release stores in `write`.
-        let changes = self.at(self.layout.segments).load(Ordering::Acquire);
-        [changes, self.at(self.layout.segments + 8).load(Ordering::Acquire)]
+    /// The word of `writer`.
+    pub fn word(&self, writer: usize) -> &'a AtomicU64 {
+        self.at(word_offset(self.layout, writer))
     }
 
-    /// The word of `writer`.
-    pub fn word(&self, writer: usize) -> &AtomicU64 {
-        self.at(word_offset(&self.layout, writer))
+    /// Whether a context of `rank` may hold a copy of entries.
+    pub fn is_held_by_context(&self, rank: usize) -> bool {
+        // SAFETY: a byte of the control area, which every slot has; only touched as an atomic here, and by the network.
+        let byte = unsafe { AtomicU8::from_ptr(self.node.slot(self.rank).add(context_offset(self.layout, rank))) };
+        byte.load(Ordering::Acquire) != 0
     }
 
     /// Says where this rank's symmetric static data is, in its own addresses. Before it arrives.
@@ -122,35 +136,42 @@ impl Table {
         (word(LINE), word(LINE + 8))
     }
 
-    /// Entry `number`, if the table reaches so far. `None`, too, if the owner `is_gone` in the middle of a write.
-    pub fn read(&self, number: usize, is_gone: impl Fn() -> bool) -> Option<Entry> {
-        if number as u64 >= self.head()[1] || number >= SEGMENT_BLOCKS * SEGMENT_BLOCK {
+    /// Segment `number`, if there is one. Generations tell whether what was read is of one segment: the owner writes 0 before it changes
+    /// an entry, and never the same generation twice.
+    #[inline]
+    pub fn find(&self, number: usize) -> Option<Found> {
+        // Acquire pairs with the Release store in `write`: the entry is backed.
+        let top = self.at(self.layout.segments + 8).load(Ordering::Acquire);
+        if number as u64 >= top || number >= SEGMENT_BLOCKS * SEGMENT_BLOCK {
             return None;
         }
-        let from = entry_offset(&self.layout, number);
+        let from = entry_offset(self.layout, number);
         loop {
-            let mut words = [0; WORDS];
-            words.iter_mut().enumerate().for_each(|(i, word)| *word = self.at(from + 8 * i).load(Ordering::Relaxed));
-            let entry: Entry = bytemuck::cast(words);
-            if entry.is_whole() {
-                return Some(entry);
-            }
-            if is_gone() {
+            // Acquire pairs with the Release store in `write`: start and length are at least as new.
+            let generation = self.at(from).load(Ordering::Acquire);
+            if generation == 0 {
                 return None;
             }
-            std::thread::yield_now();
+            // Acquire: the generation is read again after these. If one of them is of a later write, that finds the 0 before it.
+            let start = self.at(from + 8).load(Ordering::Acquire) as usize;
+            let len = self.at(from + 16).load(Ordering::Acquire) as usize;
+            if self.at(from).load(Ordering::Relaxed) == generation {
+                return Some(Found { generation, start, len });
+            }
         }
     }
 
     /// Writes entry `number` of this rank's own table, which has changed for the `changes`th time.
     pub fn write(&self, number: usize, entry: &Entry, changes: u64) {
-        let to = entry_offset(&self.layout, number);
+        let to = entry_offset(self.layout, number);
         let words: &[u64; WORDS] = bytemuck::cast_ref(entry);
-        words.iter().enumerate().for_each(|(i, word)| self.at(to + 8 * i).store(*word, Ordering::Relaxed));
+        self.at(to).store(0, Ordering::Relaxed);
+        // Release, each of them: pairs with the Acquire loads in `find`.
+        words.iter().enumerate().rev().for_each(|(i, word)| self.at(to + 8 * i).store(*word, Ordering::Release));
         let top = self.at(self.layout.segments + 8);
         let reaches = top.load(Ordering::Relaxed).max(number as u64 + 1);
         // Release, in this order: who reads the count finds the version, and who reads that finds the entry.
-        self.at(block_offset(&self.layout, number / SEGMENT_BLOCK)).store(changes, Ordering::Release);
+        self.at(block_offset(self.layout, number / SEGMENT_BLOCK)).store(changes, Ordering::Release);
         top.store(reaches, Ordering::Release);
         self.at(self.layout.segments).store(changes, Ordering::Release);
     }
@@ -177,6 +198,11 @@ impl Table {
 /// Offset of the word of `writer` in every slot.
 pub fn word_offset(layout: &SlotLayout, writer: usize) -> usize {
     layout.segments + super::layout::SEGMENTS_HEAD + writer * size_of::<u64>()
+}
+
+/// Offset of the byte of the contexts of `writer` in every slot.
+pub fn context_offset(layout: &SlotLayout, writer: usize) -> usize {
+    layout.context_holds + writer
 }
 
 /// Offset of an entry in every slot.

@@ -30,10 +30,11 @@ mod symmetric;
 mod team;
 mod thread_messages;
 mod thread_operation;
+mod thread_segments;
 mod threads;
 mod update;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -60,6 +61,7 @@ pub use self::start::Builder;
 pub(crate) use self::start::StartBy;
 pub use self::symmetric::Symmetric;
 pub use self::thread_operation::ThreadOperation;
+pub use self::thread_segments::ThreadSegment;
 pub use self::threads::{Threads, threads};
 
 use self::allocate::Allocator;
@@ -118,7 +120,6 @@ pub struct World {
     exchange: OneThread<Box<Exchange>, World>,
     allocator: OneThread<Box<RefCell<Allocator>>, World>,
     /// Whether cross-memory attach is permitted; cleared when the kernel first refuses it.
-    attach_allowed: OneThread<Box<Cell<bool>>, World>,
     started: Instant,
     /// Tells other hosts, if there are any, of the ranks of this one.
     hosts: OneThread<Option<Agent>, World>,

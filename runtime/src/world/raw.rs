@@ -13,10 +13,10 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::World;
-use crate::engine::ADDRESS;
+use crate::engine::{ADDRESS, Attached};
 use crate::error::{Error, Result};
 use crate::memory::copy;
-use crate::memory::outside::{self, Direction, Refused};
+use crate::memory::outside::Direction;
 
 /// Which counters ring when a transfer by address is done. `None` rings nothing.
 #[derive(Debug, Clone, Copy, Default)]
@@ -228,7 +228,7 @@ impl World {
     /// As [`World::attach`], where ranks have not failed, and time is real.
     ///
     /// # Safety
-    /// As [`outside::transfer`].
+    /// As [`crate::memory::outside::transfer`].
     unsafe fn attach_real(
         &self,
         operation: &'static str,
@@ -288,7 +288,10 @@ impl World {
     }
 
     fn check_remote(&self, operation: &'static str, rank: usize, address: usize, length: usize) -> Result<()> {
-        if self.among_slots(rank, address) && self.in_segment(rank, address, length).is_none() {
+        if self.among_slots(rank, address)
+            && self.engine.mapped_segments.offset(rank, address, length).is_none()
+            && self.in_segment(rank, address, length).is_none()
+        {
             return Err(Error::BadAddress { operation, rank, address, length });
         }
         Ok(())
@@ -334,6 +337,9 @@ impl World {
             return None;
         }
         let offset = distance - (slot << engine.node.stride_log2());
+        if offset < engine.layout.heap {
+            return self.in_own_segments(rank, address, len);
+        }
         let start = offset.checked_sub(engine.layout.heap)?;
         // Heaps grow together; those of other hosts tell no sizes here.
         let known = if engine.job.is_here(slot) { slot } else { engine.rank };
@@ -342,16 +348,25 @@ impl World {
         (start.checked_add(len)? <= committed).then(|| unsafe { engine.node.slot(slot).add(offset) })
     }
 
+    /// Where `len` bytes at `address` of `rank` are here, if the rank is mapped and has given them to segments of its slot.
+    fn in_own_segments(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
+        let engine = &self.engine;
+        let offset = engine.mapped_segments.offset(rank, address, len).filter(|_| engine.routes.is_mapped(rank))?;
+        // Acquire pairs with the Release in `take_segment_memory`.
+        let end = engine.status(rank).own_segments_end.load(Ordering::Acquire) as usize;
+        // SAFETY: inside the slot of a mapped rank.
+        (offset + len <= end).then(|| unsafe { engine.node.slot(rank).add(offset) })
+    }
+
     /// Whether `address` of `rank` lies in the mapped slots, backed or not.
     fn among_slots(&self, rank: usize, address: usize) -> bool {
-        let span = self.engine.size << self.engine.node.stride_log2();
-        address.checked_sub(self.engine.job.base(rank)).is_some_and(|distance| distance < span)
+        self.engine.mapped_segments.among_slots(rank, address)
     }
 
     /// Moves bytes by cross-memory attach. `false`: the kernel does not allow it.
     ///
     /// # Safety
-    /// As [`outside::transfer`].
+    /// As [`crate::memory::outside::transfer`].
     pub(super) unsafe fn attach(
         &self,
         operation: &'static str,
@@ -361,26 +376,10 @@ impl World {
         address: usize,
         length: usize,
     ) -> Result<bool> {
-        if self.among_slots(rank, address) {
-            return Err(Error::BadAddress { operation, rank, address, length });
-        }
-        if !self.attach_allowed.get() {
-            self.engine.check_alive(rank, operation)?;
-            return Ok(false);
-        }
-        // SAFETY: the caller guarantees it.
-        match unsafe { outside::transfer(direction, self.engine.job.pid(rank), here, address, length) } {
-            Ok(()) => Ok(true),
-            Err(Refused::BadAddress) => Err(Error::BadAddress { operation, rank, address, length }),
-            Err(Refused::Gone) => {
-                let cause = self.engine.job.loss(rank).unwrap_or(crate::error::Loss::Unknown);
-                Err(Error::PeerLost { rank, cause, doing: operation.into() })
-            }
-            Err(Refused::NotPermitted) => {
-                tracing::info!(rank, "no cross-memory attach here: memory outside segments goes by message");
-                self.attach_allowed.set(false);
-                Ok(false)
-            }
+        // SAFETY: the caller's.
+        match unsafe { self.engine.mapped_segments.attach(operation, direction, rank, here, address, length) }? {
+            Attached::Done => Ok(true),
+            Attached::NotAllowed => self.engine.check_alive(rank, operation).map(|()| false),
         }
     }
 

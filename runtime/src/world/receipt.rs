@@ -45,7 +45,10 @@ impl World {
             ("transport", transport),
             ("chosen because", why),
             ("native", native.into()),
-            ("by a system call", format!("memory outside segments: {}", outside(self.attach_allowed.get()))),
+            (
+                "by a system call",
+                format!("memory outside segments: {}", outside(self.engine.mapped_segments.attaches())),
+            ),
             ("needs target progress", waits_for_target(!engine.routes.all_mapped()).into()),
             ("static data", if engine.settings.static_data { "symmetric" } else { "private to each rank" }.into()),
             ("segment pages", engine.node.pages().to_string()),

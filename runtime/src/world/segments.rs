@@ -2,15 +2,17 @@
 
 use std::alloc::Layout;
 use std::any::Any;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::{OneThread, World, differ};
+use super::{AtomicElement, Bell, OneThread, ThreadSegment, World, differ};
 use crate::engine::{ADDRESS, Destination, Engine, FoundSegment, Local};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
+use crate::memory::own_segments::PAGE;
 use crate::message::{Landing, Messages};
 use crate::transport::Sent;
 
@@ -55,9 +57,20 @@ pub struct Segment {
     generation: u64,
     start: OneThread<*mut u8, Segment>,
     len: usize,
-    /// How its memory was allocated, if by the segment.
-    layout: Option<Layout>,
+    memory: Memory,
     open: bool,
+    /// Contexts may get into it.
+    is_lent: Cell<bool>,
+}
+
+/// Whose the memory of a segment is.
+#[derive(Debug, Clone, Copy)]
+enum Memory {
+    Program,
+    /// Of this rank's slot.
+    Slot,
+    /// The system's allocator gave it.
+    System(Layout),
 }
 
 /// How a put goes to its segment.
@@ -69,9 +82,6 @@ pub(super) enum Carried {
     /// The target handles it, before what this rank sends there from now on.
     Message,
 }
-
-/// Segments begin at a page: one page is then never pinned for two.
-const ALIGN: usize = 4096;
 
 impl Segment {
     /// Its number, from 2 on. The symmetric heap is segment 0 and the static data segment 1, but calls that take a number know neither:
@@ -151,6 +161,12 @@ impl Segment {
         Ok(Destination::Segment { number, generation, offset })
     }
 
+    /// The segment for threads with a [`ThreadContext`](super::ThreadContext). A close then waits for what contexts of this rank have in flight.
+    pub fn for_threads(&self) -> ThreadSegment<'_> {
+        self.is_lent.set(true);
+        ThreadSegment::new(self.address(), self.len, self.engine.rank, self.engine.identity())
+    }
+
     fn at(&self, operation: &'static str, offset: usize, count: usize) -> Result<*mut u8> {
         check(operation, self.engine.rank, offset, count, self.len)?;
         // SAFETY: in bounds, as just checked.
@@ -171,10 +187,15 @@ impl Segment {
         if !std::mem::replace(&mut self.open, false) {
             return Ok(());
         }
+        if self.is_lent.get() {
+            self.engine.quiet_contexts("closing a segment")?;
+        }
         self.messages.close_segment(self.number, self.generation)?;
-        if let Some(layout) = self.layout {
+        match self.memory {
+            Memory::Program => {}
+            Memory::Slot => self.engine.give_segment_memory_back(*self.start, self.len),
             // SAFETY: allocated with this layout; nobody reaches it any more, and this is the last use.
-            unsafe { std::alloc::dealloc(*self.start, layout) };
+            Memory::System(layout) => unsafe { std::alloc::dealloc(*self.start, layout) },
         }
         Ok(())
     }
@@ -208,13 +229,15 @@ fn check(operation: &'static str, rank: usize, start: usize, count: usize, avail
 }
 
 impl World {
-    /// A segment of `bytes` zeroed bytes of this rank. Not collective; peers do nothing.
+    /// A segment of `bytes` zeroed bytes of this rank. Not collective; peers do nothing. It lies in memory that the ranks of this node have
+    /// mapped; beyond an eighth of a rank's address space (`bellwether info`) it is the system's, which ranks of the node reach by
+    /// system calls.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for no bytes, or if this rank has 65,536 segments; [`Error::OutOfMemory`] if the system, or the
     /// limit on memory that the network may pin, has not so much; [`Error::InsideHandler`].
     pub fn segment(&self, bytes: usize) -> Result<Segment> {
-        self.allocate_segment(None, bytes)
+        self.allocate_segment(None, bytes, 1)
     }
 
     /// Makes memory that this rank has a segment: of the heap or the stack, static, or a mapped file. Under `number`, which is
@@ -232,7 +255,8 @@ impl World {
         let (number, generation) = unsafe { self.engine.open_segment(number, start, len) }?;
         let engine = OneThread::new(Rc::clone(&self.engine));
         let (messages, start) = (OneThread::new(Rc::clone(&self.messages)), OneThread::new(start));
-        Ok(Segment { engine, messages, number, generation, start, len, layout: None, open: true })
+        let memory = Memory::Program;
+        Ok(Segment { engine, messages, number, generation, start, len, memory, open: true, is_lent: Cell::new(false) })
     }
 
     /// A segment of `bytes` zeroed bytes at each rank, with the same number at all. Collective; on return every rank may
@@ -261,7 +285,7 @@ impl World {
             }
             from = highest;
         };
-        let made = self.allocate_segment(Some(number), bytes);
+        let made = self.allocate_segment(Some(number), bytes, self.engine.job.ranks_here());
         let (made, outcome) = match made {
             Ok(segment) => (Some(segment), Ok(())),
             Err(error) => (None, Err(error.to_string())),
@@ -270,11 +294,26 @@ impl World {
         Ok(made.expect("all ranks have made theirs"))
     }
 
-    /// As [`World::segment`], under this number if there is one.
+    /// As [`World::segment`], under this number if there is one. `sharers` ranks of this node are about to do the same.
     ///
     /// # Errors
-    /// As [`World::segment_at`].
-    pub(crate) fn allocate_segment(&self, number: Option<u32>, bytes: usize) -> Result<Segment> {
+    /// As [`World::segment`].
+    pub(crate) fn allocate_segment(&self, number: Option<u32>, bytes: usize, sharers: usize) -> Result<Segment> {
+        if bytes > 0
+            && let Some(start) = self.engine.take_segment_memory(bytes, sharers)?
+        {
+            // SAFETY: the segment's own, given back when it is closed; only copies touch it.
+            return match unsafe { self.segment_at(number, start, bytes) } {
+                Ok(mut segment) => {
+                    segment.memory = Memory::Slot;
+                    Ok(segment)
+                }
+                Err(error) => {
+                    self.engine.give_segment_memory_back(start, bytes);
+                    Err(error)
+                }
+            };
+        }
         let full = || Error::OutOfMemory {
             what: "memory for a segment",
             asked: bytes,
@@ -282,7 +321,7 @@ impl World {
             limit: 0,
             setting: "the memory of this machine",
         };
-        let layout = Layout::from_size_align(bytes.max(1), ALIGN).map_err(|_| full())?;
+        let layout = Layout::from_size_align(bytes.max(1), PAGE).map_err(|_| full())?;
         // SAFETY: not of size zero.
         let start = unsafe { std::alloc::alloc_zeroed(layout) };
         if start.is_null() {
@@ -291,7 +330,7 @@ impl World {
         // SAFETY: the segment's own, freed when it is closed; only copies touch it.
         match unsafe { self.segment_at(number, start, bytes) } {
             Ok(mut segment) => {
-                segment.layout = Some(layout);
+                segment.memory = Memory::System(layout);
                 Ok(segment)
             }
             Err(error) => {
@@ -307,11 +346,23 @@ impl World {
     /// on the same node neither, unless the kernel allows no cross-memory attach: there the bytes go by message, and are visible
     /// when a message that follows is.
     ///
+    /// On the same node a put to a segment of [`World::segment`] or [`World::segment_all`] is a look-up in the owner's table, a bounds check
+    /// and a store, and does not poll: a loop of such puts that also waits for messages calls [`World::poll`]. To other memory of a
+    /// segment ([`World::segment_at`]) it is a system call.
+    ///
     /// # Errors
     /// [`Error::RankOutOfRange`]; [`Error::NoSegment`]; [`Error::OutOfBounds`]; [`Error::PeerLost`]; inside a handler
     /// [`Error::InsideHandler`] for a segment that this rank has not used before, and [`Error::WouldBlock`]. If the segment
     /// is closed while this put waits for room, that is an error of a later call.
     pub fn put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        if self.engine.is_own()
+            && let Some(to) = self.engine.mapped_segments.reach(rank, number, offset, source.len())
+        {
+            // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not
+            // the owner, has handled a message.
+            unsafe { copy::put(to, source.as_ptr(), source.len()) };
+            return Ok(());
+        }
         self.put_segment_by(rank, number, offset, source).map(drop)
     }
 
@@ -325,9 +376,11 @@ impl World {
             return self.put_registered(NAME, rank, ADDRESS + address, source).map(|()| Carried::Network);
         }
         match self.mapped_here(rank, address, source.len()) {
-            // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not
-            // the owner, has handled a message.
-            Some(to) => unsafe { copy::put(to, source.as_ptr(), source.len()) },
+            Some(to) => {
+                // SAFETY: as in `put_segment`.
+                unsafe { copy::put(to, source.as_ptr(), source.len()) };
+                self.engine.stored(rank);
+            }
             None => {
                 let start = source.as_ptr().cast_mut();
                 // SAFETY: only read when putting; and as above.
@@ -337,6 +390,40 @@ impl World {
             }
         }
         Ok(Carried::Copied)
+    }
+
+    /// Stores `word` at byte `offset` of segment `number` of `rank`, an aligned place, after all that this rank has put there before: whoever
+    /// loads the word with Acquire sees all of that. Wakes `rank` if it sleeps. Progress as for [`World::put_segment`].
+    ///
+    /// # Errors
+    /// As [`World::put_segment`]; [`Error::Misaligned`].
+    pub fn notify_segment<T: AtomicElement>(&self, rank: usize, number: u32, offset: usize, word: T) -> Result<()> {
+        const NAME: &str = "a notification in a segment";
+        let word = bytemuck::bytes_of(&word);
+        let address = self.find_segment(NAME, rank, number, offset, word.len())?;
+        if !address.is_multiple_of(word.len()) {
+            return Err(Error::Misaligned { operation: NAME, rank, address, alignment: word.len() });
+        }
+        if !self.engine.routes.is_mapped(rank) {
+            return self.engine.remote_put_after(rank, ADDRESS + address, word);
+        }
+        // What was put before may have gone by message.
+        if rank != self.rank() && self.engine.mapped_segments.are_by_message() {
+            return self.put_by_message(NAME, rank, number, offset, word);
+        }
+        if self.put_segment_by(rank, number, offset, word)? == Carried::Copied {
+            self.engine.wake_if_asleep(rank);
+        }
+        Ok(())
+    }
+
+    /// As [`World::put_segment`], then rings `bell` at `rank`: whoever sees the ring sees the bytes.
+    ///
+    /// # Errors
+    /// As [`World::put_segment`]; then the bell is not rung. As [`Bell::ring`].
+    pub fn put_segment_bell(&self, rank: usize, number: u32, offset: usize, source: &[u8], bell: &Bell) -> Result<()> {
+        self.put_segment(rank, number, offset, source)?;
+        bell.ring(rank)
     }
 
     /// Puts over the network: a long source without a copy.
@@ -380,6 +467,7 @@ impl World {
         offset: usize,
         source: &[u8],
     ) -> Result<()> {
+        self.engine.mapped_segments.note_message();
         for (n, piece) in source.chunks(self.messages.piece_len()).enumerate() {
             self.send_piece(operation, rank, || {
                 let at = offset + n * self.messages.piece_len();
@@ -412,6 +500,11 @@ impl World {
     pub fn get_segment(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
         const NAME: &str = "get from a segment";
         self.engine.check_outside_handler(NAME)?;
+        if let Some(from) = self.engine.mapped_segments.reach(rank, number, offset, into.len()) {
+            // SAFETY: as in `put_segment`.
+            unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
+            return Ok(());
+        }
         self.engine.poll()?;
         let address = self.find_segment(NAME, rank, number, offset, into.len())?;
         if !self.engine.routes.is_mapped(rank) {
@@ -461,7 +554,8 @@ impl World {
 
     /// Where bytes at an address of `rank`, which is mapped, are in this process, if anywhere.
     pub(super) fn mapped_here(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
-        if rank == self.rank() { Some(address as *mut u8) } else { self.in_segment(rank, address, len) }
+        let place = self.engine.mapped_segments.place(rank, address, len);
+        place.or_else(|| self.in_segment(rank, address, len))
     }
 
     /// The address of bytes of a segment, in its owner.

@@ -1,7 +1,7 @@
 //! Starting a world: joining the job's memory, arriving, and checking that all ranks agree.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -98,7 +98,7 @@ impl Place {
         let (layout, Place { rank, job, node }) = (self.layout(settings), self);
         let control = layout.control_len.next_multiple_of(node.granule(0));
         node.commit(*rank, 0, control, job.ranks_here(), "memory to start", "")?;
-        let table = Table::new(node, layout, *rank);
+        let table = Table::new(node, &layout, *rank);
         if settings.static_data && table.statics().1 == 0 {
             let laid = node.lay_statics(*rank, layout.statics, layout.statics_len, shared);
             let statics = laid.inspect_err(|_| job.mark_lost(*rank, Loss::Unknown))?;
@@ -306,6 +306,7 @@ impl Builder {
         let is_real = mapping != Mapping::Own && pace.is_none();
         let attaches = settings.cross_memory_attach && is_real;
         let engine = Rc::new(Engine::new(place, settings, nodes, networks, pace, mapping));
+        engine.mapped_segments.set_attaches(attaches);
         engine.join_thread();
         engine.register_statics()?;
         let messages = Messages::new(Rc::clone(&engine));
@@ -333,7 +334,6 @@ impl Builder {
             barrier: OneThread::new(Box::new(Barrier::new(&engine))),
             exchange: OneThread::new(Box::new(Exchange::new(&messages))),
             allocator: OneThread::new(Box::new(RefCell::new(Allocator::new(&engine)))),
-            attach_allowed: OneThread::new(Box::new(Cell::new(attaches))),
             started: Instant::now(),
             engine: OneThread::new(engine),
             messages: OneThread::new(messages),

@@ -1,5 +1,8 @@
 //! Segments: atomics on their words, and the events of operations on them.
 
+#[path = "thread_segments.rs"]
+mod thread_segments;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -414,8 +417,11 @@ fn a_put_by_message_is_in_effect_when_the_target_has_handled_it() {
     settings.cross_memory_attach = false;
     let (asleep, checked) = (AtomicBool::new(true), AtomicBool::new(false));
     let results = threads(2, Transport::Auto).settings(settings).run(|world| -> Result<()> {
-        let own = world.segment_all(LEN)?;
-        let number = own.number();
+        // Not in the slot, which is mapped.
+        let (memory, number) = ([const { AtomicU64::new(0) }; LEN / 8], 7);
+        // SAFETY: atomics, which outlive the segment.
+        let own = unsafe { world.segment_at(Some(number), memory[0].as_ptr().cast(), LEN) }?;
+        world.barrier()?;
         if world.rank() == 1 {
             // It handles nothing.
             while asleep.load(Ordering::SeqCst) {
@@ -446,6 +452,85 @@ fn a_put_by_message_is_in_effect_when_the_target_has_handled_it() {
         own.close()
     });
     results.expect("ranks start").into_iter().for_each(|result| result.expect("is well"));
+}
+
+/// Neither the kernel copies between ranks, nor does the owner handle messages: what is left is a store.
+#[test]
+fn a_segment_of_a_rank_of_the_node_is_mapped() {
+    let mut settings = bellwether_runtime::Settings::default();
+    settings.cross_memory_attach = false;
+    let done = AtomicU64::new(0);
+    let results = threads(3, Transport::Auto).settings(settings).run(|world| -> Result<()> {
+        let (me, n) = (world.rank(), world.size());
+        let alone = if me == 1 { Some(world.segment(LEN)?) } else { None };
+        let own = world.segment_all(n * LEN)?;
+        let numbers = [world.allgather(&[alone.as_ref().map_or(0, |own| own.number())])?[1], own.number()];
+        if me == 1 {
+            // It handles nothing until all have read what they put.
+            while done.load(Ordering::SeqCst) < 2 {
+                std::thread::yield_now();
+            }
+            let mut word = [0; 8];
+            own.read(LEN + 8, &mut word)?;
+            assert_eq!(u64::from_ne_bytes(word), 2);
+        } else {
+            let bytes: Vec<u8> = (0..LEN / 4).map(|i| (i * 3 + me) as u8).collect();
+            for number in numbers {
+                world.put_segment(1, number, me * 700 + 1, &bytes)?;
+                let mut came = vec![0; bytes.len()];
+                world.get_segment(1, number, me * 700 + 1, &mut came)?;
+                assert!(came == bytes, "segment {number}");
+            }
+            let add = world.fetch_segment(AtomicOp::Add, 1, own.number(), LEN + 8, 1u64)?;
+            assert!(add < 2);
+            let back = world.segment(LEN)?;
+            let effect = Counter::new();
+            world.operation().effect(&effect).get_segment(1, numbers[0], me * 700 + 1, &back, 3, bytes.len())?;
+            assert_eq!(effect.value(), 1);
+            assert!((0..bytes.len() / 8 - 1).all(|i| {
+                let word = bytes[8 * i..8 * i + 8].try_into().expect("eight bytes");
+                read(&back, 3 + 8 * i).is_ok_and(|there| there == u64::from_ne_bytes(word))
+            }));
+            // By address, too.
+            back.close()?;
+            done.fetch_add(1, Ordering::SeqCst);
+        }
+        world.barrier()?;
+        own.close()?;
+        alone.map_or(Ok(()), Segment::close)
+    });
+    results.expect("ranks start").into_iter().for_each(|result| result.expect("is well"));
+}
+
+/// It is the system's memory then, which the kernel copies to.
+#[test]
+fn a_segment_for_which_a_slot_has_no_room_is_reached_too() {
+    let mut settings = bellwether_runtime::Settings::default();
+    settings.heap_limit = Some(1 << 20);
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        settings.transport = transport;
+        let results = threads(2, transport).settings(settings.clone()).run(|world| -> Result<()> {
+            // An eighth of the least address space, and more. Nobody touches most of it.
+            let large = world.segment_all((256 << 20) + 4096)?;
+            let other = 1 - world.rank();
+            for offset in [0, large.len() - 8] {
+                world.put_segment(other, large.number(), offset, &(offset as u64 + 1).to_ne_bytes())?;
+                world.fence();
+            }
+            world.barrier()?;
+            assert_eq!([read(&large, 0)?, read(&large, large.len() - 8)?], [1, large.len() as u64 - 7]);
+            world.barrier()?;
+            large.close()?;
+            // Segments of the slot have room again and again.
+            for _ in 0..20 {
+                let own = world.segment(100 << 20)?;
+                own.write(own.len() - 1, &[1])?;
+                own.close()?;
+            }
+            Ok(())
+        });
+        results.expect("ranks start").into_iter().for_each(|result| result.expect("is well"));
+    }
 }
 
 /// The owner dies: whoever waits for its atomic is told.

@@ -12,6 +12,7 @@
 
 mod messages;
 mod operations;
+mod segments;
 mod siblings;
 mod track;
 mod wait;
@@ -26,11 +27,15 @@ use std::thread::ThreadId;
 
 pub(crate) use self::messages::Outlet;
 use self::messages::Sendings;
+pub(super) use self::segments::{Flush, Leaving};
+use self::segments::{Users, Using};
 use self::siblings::{Siblings, Uses};
 use super::Engine;
+use super::mapped_segments::MappedSegments;
 use super::networks::{ApartNetworks, Networks};
-use super::operation::{Receipts, drop_all};
+use super::operation::{Get, Receipts, drop_all};
 use super::routes::Routes;
+use super::segments::Answering;
 use super::track::Tracking;
 use super::wait::Patience;
 use crate::error::{Error, Result};
@@ -63,6 +68,7 @@ struct Shared {
     receipts: Receipts,
     sendings: Sendings,
     siblings: Siblings,
+    users: Users,
     /// Contexts that nobody uses; see [`Stream::note_used`].
     unused: AtomicIsize,
     /// In virtual time, in how many calls the rank's own thread lets time pass for other threads that use contexts.
@@ -82,6 +88,7 @@ impl Default for Shared {
             receipts: Receipts::default(),
             sendings: Sendings::default(),
             siblings: Siblings::default(),
+            users: Users::default(),
             unused: AtomicIsize::new(0),
             lent: AtomicUsize::new(0),
             orphans: Mutex::default(),
@@ -103,6 +110,11 @@ impl Contexts {
     #[inline]
     pub(super) fn turn(&self) -> usize {
         self.shared.siblings.turn(std::ptr::null())
+    }
+
+    /// What has to end before an owner is told that this rank uses a segment no more.
+    pub(super) fn leave(&self, answer: Answering, own: Option<Flush>) -> Leaving {
+        self.shared.leave(answer, own)
     }
 
     /// Tells contexts that the engine is gone.
@@ -186,6 +198,8 @@ pub(crate) struct Stream {
     patience: Patience,
     /// The phases of the rank's blocks.
     changes: Arc<Changes>,
+    mapped_segments: Arc<MappedSegments>,
+    using: Arc<Using>,
     /// Ranks to which an interface of this rank has lost its connection.
     cuts: Arc<Cuts>,
     home: Home,
@@ -268,6 +282,8 @@ impl Engine {
             fences: if network.is_some() { Fences::Full } else { self.job.fences() },
             patience: self.patience(),
             changes: self.blocks.counts(),
+            mapped_segments: Arc::clone(&self.mapped_segments),
+            using: self.contexts.shared.users.add(),
             cuts: Arc::clone(self.losses.borrow().cuts()),
             home: Home {
                 thread: std::thread::current().id(),

@@ -48,9 +48,14 @@ impl Issuer for Driving<'_> {
     }
 
     fn store(&self, to: Destination, _: &'static str, _: usize, bytes: &[u8]) -> Result<()> {
-        let Destination::Heap { offset, .. } = to else { unreachable!("contexts get into the heap only") };
-        // SAFETY: our own slot; the caller guarantees the bounds.
-        unsafe { copy::put(self.stream.node.slot(self.stream.rank).add(offset), bytes.as_ptr(), bytes.len()) };
+        let start = match to {
+            // SAFETY: our own slot; the caller guarantees the bounds.
+            Destination::Heap { offset, .. } => unsafe { self.stream.node.slot(self.stream.rank).add(offset) },
+            Destination::Memory(start) => start as *mut u8,
+            Destination::Segment { .. } => unreachable!("contexts get into memory that stays"),
+        };
+        // SAFETY: the caller guarantees that it is valid.
+        unsafe { copy::put(start, bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
 }
@@ -68,11 +73,11 @@ impl Stream {
             return Ok(());
         }
         self.check_reachable(rank, doing)?;
-        self.perform(doing, rank, Operation::Put { offset, bytes, done: 0, tell: false })
+        self.perform(doing, rank, Operation::Put { offset, bytes, done: 0, after: false, tell: false })
     }
 
     /// Posts all of an operation.
-    fn perform(&self, doing: &'static str, rank: usize, mut operation: Operation<&[u8]>) -> Result<()> {
+    pub(super) fn perform(&self, doing: &'static str, rank: usize, mut operation: Operation<&[u8]>) -> Result<()> {
         self.wait(doing, |driven| match operation.post(driven.networks.to(rank), rank) {
             Ok(sent) => Ok(sent == Sent::Done),
             Err(error) => Err(self.failed(driven, error, rank, doing)),

@@ -94,6 +94,11 @@ where
         })
     }
 
+    fn put_after(&self, rank: usize, offset: usize, bytes: &[u8]) -> Result<usize> {
+        self.with(rank, |peer| peer.fence())?;
+        self.put(rank, offset, bytes)
+    }
+
     fn put_own(&self, rank: usize, offset: usize, own: usize, len: usize) -> Result<usize> {
         // SAFETY: inside this rank's slot.
         let from = unsafe { self.node.slot(self.rank).add(own) };

@@ -9,7 +9,7 @@ use crate::engine::remote_access::Answer;
 use crate::engine::segments::{ADDRESS, Found, RemoteSegments};
 use crate::engine::straight::{LONGEST, Local};
 use crate::memory::layout::{LINE, SEGMENT_BLOCK, SEGMENT_LEN, SEGMENTS_FIRST, SEGMENTS_MAX};
-use crate::memory::segments::{Entry, KEY_ROOM, block_offset, entry_offset, word_offset};
+use crate::memory::segments::{Entry, KEY_ROOM, block_offset, context_offset, entry_offset, word_offset};
 use crate::transport::{Domain, Endpoint, Interface as _, Iov, PACKED_KEY_LEN, Region, RemoteKey, Result};
 
 /// What is known of a peer's segments.
@@ -118,17 +118,21 @@ impl<D: Domain> Network<D> {
         &keys[self.number * PACKED_KEY_LEN..][..PACKED_KEY_LEN]
     }
 
-    /// Puts this rank's word into the slot of `rank`, after all words before.
+    /// Puts this rank's word into the slot of `rank`, after all words before; of a context a byte, which is the same whichever context
+    /// puts it.
     fn put_word(&self, rank: usize, peer: &Peer<EndpointOf<D>>, word: u64) -> Result<bool> {
         peer.unfenced.set(true);
         peer.fence()?;
-        let offset = word_offset(&self.layout, self.rank);
+        let (offset, bytes): (_, &[u8]) = match self.windowed {
+            true => (word_offset(&self.layout, self.rank), &word.to_ne_bytes()),
+            false => (context_offset(&self.layout, self.rank), &[1]),
+        };
         let done = self.reach(peer, offset, |piece| {
             let pack = |room: &mut [u8]| {
-                room.copy_from_slice(&word.to_ne_bytes());
+                room.copy_from_slice(bytes);
                 room.len()
             };
-            posted(peer.endpoint.put_bcopy(8, pack, super::remote(piece, offset), &piece.key))
+            posted(peer.endpoint.put_bcopy(bytes.len(), pack, super::remote(piece, offset), &piece.key))
         })?;
         if done.is_some() {
             self.wrote(rank, peer);

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::claim::Claim;
 use super::super::remote_access::Answer;
-use super::super::segments::Answering;
 use super::super::straight::InFlight;
 use super::{Atomic, Get, Issuer};
 use crate::error::{Error, Result};
@@ -29,8 +28,6 @@ pub(crate) enum Event {
     End(Member),
     /// Gives up the buffer that the operation owned, which may run the program's code.
     GiveUp(InFlight),
-    /// Tells the owner of a segment that nothing of this rank is under way to it. Of a rank's own stream only.
-    Answer(Answering),
 }
 
 impl std::fmt::Debug for Event {
@@ -41,7 +38,6 @@ impl std::fmt::Debug for Event {
             Event::Call(_) => "Call",
             Event::End(_) => "End",
             Event::GiveUp(_) => "GiveUp",
-            Event::Answer(_) => "Answer",
         })
     }
 }
@@ -130,7 +126,6 @@ impl Event {
             Event::Call(call) => call(outcome),
             Event::End(member) => member.end(outcome),
             Event::GiveUp(buffer) => drop(buffer),
-            Event::Answer(_) => unreachable!("an engine sends the answers of its own stream, and contexts have none"),
         }
         Ok(())
     }
@@ -292,6 +287,8 @@ pub(crate) enum Step {
 pub(crate) enum Destination {
     /// To this offset of this rank's slot. `None`: memory that stays as it is until the get has ended.
     Heap { offset: usize, claim: Option<Claim> },
+    /// To this address of memory that stays until the get has ended.
+    Memory(usize),
     /// To this offset of a segment of this rank, if that is open.
     Segment { number: u32, generation: u64, offset: usize },
 }

@@ -67,9 +67,10 @@ pub(crate) struct Change {
 pub(crate) enum Operation<B> {
     /// An active message. `ordered`: delivered after every message sent there before. Lanes always keep this order.
     Message { id: u8, ordered: bool, header: u64, payload: B },
-    /// Writes `bytes` to the target's slot; the first `done` are in flight. `tell`: the target may wait for them, so it is woken if
+    /// Writes `bytes` to the target's slot; the first `done` are in flight. `after`: they take effect
+    /// after everything put there before. `tell`: the target may wait for them, so it is woken if
     /// it sleeps.
-    Put { offset: usize, bytes: B, done: usize, tell: bool },
+    Put { offset: usize, bytes: B, done: usize, after: bool, tell: bool },
     /// Adds one to a word of the target's slot, by the network.
     Ring { offset: usize },
     /// Adds one to a word of a mapped slot on the same node, by the processor.
@@ -85,8 +86,8 @@ impl<B: AsRef<[u8]>> Operation<B> {
             Operation::Message { id, ordered, header, ref payload } => {
                 Operation::Message { id, ordered, header, payload: payload.as_ref().into() }
             }
-            Operation::Put { offset, ref bytes, done, tell } => {
-                Operation::Put { offset: offset + done, bytes: bytes.as_ref()[done..].into(), done: 0, tell }
+            Operation::Put { offset, ref bytes, done, after, tell } => {
+                Operation::Put { offset: offset + done, bytes: bytes.as_ref()[done..].into(), done: 0, after, tell }
             }
             Operation::Ring { offset } => Operation::Ring { offset },
             Operation::MappedRing { offset } => Operation::MappedRing { offset },
@@ -125,11 +126,13 @@ impl<B: AsRef<[u8]>> Operation<B> {
             Operation::Message { id, ordered, header, payload } => {
                 network.send(to, *id, *ordered, *header, payload.as_ref())
             }
-            Operation::Put { offset, bytes, done, .. } => {
+            Operation::Put { offset, bytes, done, after, .. } => {
                 let bytes = bytes.as_ref();
                 while *done < bytes.len() {
                     let end = bytes.len().min(*done + network.largest_put());
-                    match network.put(to, *offset + *done, &bytes[*done..end])? {
+                    let (at, bytes) = (*offset + *done, &bytes[*done..end]);
+                    let posted = if *after { network.put_after(to, at, bytes) } else { network.put(to, at, bytes) };
+                    match posted? {
                         0 => return Ok(Sent::NoRoom),
                         posted => *done += posted,
                     }

@@ -34,13 +34,14 @@ pub struct Place {
 }
 
 impl Place {
-    /// The slot offset of what an owner calls `address`, if all `len` bytes there are in its slot's heap, control area, table
-    /// of segments or static data.
+    /// The slot offset of what an owner calls `address`, if all `len` bytes there are in its slot's heap, its own segments, the
+    /// control area, the table of segments or the static data.
     pub(super) fn slot_offset(&self, owner: usize, address: u64, len: usize) -> Option<usize> {
         let slot = self.job.base(owner).checked_add(owner << self.node.stride_log2())?;
         let offset = (address as usize).checked_sub(slot)?;
-        let heap = self.layout.heap..self.layout.heap + self.layout.heap_len;
-        let parts = [0..self.layout.control_len, self.layout.table..self.layout.arena, heap];
+        // Its own segments, then the heap.
+        let given = self.layout.own_segments..self.layout.heap + self.layout.heap_len;
+        let parts = [0..self.layout.control_len, self.layout.table..self.layout.arena, given];
         let end = offset.checked_add(len)?;
         parts.iter().any(|part| part.contains(&offset) && end <= part.end).then_some(offset)
     }

@@ -135,7 +135,7 @@ impl Process {
         }
         let number = Some(number_of(segment));
         let made = match memory {
-            None => world.allocate_segment(number, bytes),
+            None => world.allocate_segment(number, bytes, 1),
             // SAFETY: the caller of `segment_bind` or `segment_use` guarantees it.
             Some((start, len)) => unsafe { world.segment_at(number, start, len) },
         };

@@ -1,0 +1,536 @@
+//! Segments through contexts.
+//!
+//! Each context has a copy of remote tables of its own, as it has an interface of its own. Where memory is mapped it reads its owner's table.
+//! When an owner closes a segment, the rank's own thread answers for all contexts: those with an interface forget the segment, and a
+//! flush of each comes before the answer. A context that reads a mapped table says so by its [`Using`]: a count that is odd meanwhile.
+
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::super::mapped_segments::Attached;
+use super::super::operation::{Change, Destination, Event, HeapRange, Operation, Step};
+use super::super::remote_access::Answer;
+use super::super::segments::{ADDRESS, Answering, Found};
+use super::{Driven, Engine, Get, Shared, Stream};
+use crate::error::{Error, Result};
+use crate::memory::copy;
+use crate::memory::layout::SEGMENTS_FIRST;
+use crate::memory::outside::Direction;
+use crate::sleep;
+use crate::transport::lock::Mutex;
+
+/// Whether a context is between a look-up in a mapped table and the end of what it does there.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Using {
+    /// Odd meanwhile. One thread at a time writes it.
+    count: AtomicU64,
+    /// Whoever asks runs a barrier on this process's cores, and no fence is needed here.
+    asymmetric: bool,
+}
+
+/// A use that lasts until this is dropped.
+struct InUse<'a>(&'a Using, u64);
+
+impl Using {
+    fn begin(&self) -> InUse<'_> {
+        let count = self.count.load(Ordering::Relaxed);
+        self.count.store(count + 1, Ordering::Relaxed);
+        // Pairs with the barrier or the fence in `Users::wait`: this thread finds the entry cleared, or is found.
+        if self.asymmetric {
+            compiler_fence(Ordering::SeqCst)
+        } else {
+            fence(Ordering::SeqCst)
+        }
+        InUse(self, count + 2)
+    }
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        // Pairs with the Acquire load in `Users::wait`.
+        self.0.count.store(self.1, Ordering::Release);
+    }
+}
+
+/// The contexts of a rank that may use mapped segments.
+#[derive(Debug, Default)]
+pub(super) struct Users(Mutex<Vec<Weak<Using>>>);
+
+impl Users {
+    pub(super) fn add(&self) -> Arc<Using> {
+        let using = Arc::new(Using { count: AtomicU64::new(0), asymmetric: sleep::has_barrier() });
+        let mut all = self.0.lock();
+        all.retain(|other| other.strong_count() > 0);
+        all.push(Arc::downgrade(&using));
+        using
+    }
+
+    /// Waits until each use that was under way has ended. One is a copy at most, and waits for nobody.
+    fn wait(&self) {
+        let all: Vec<Arc<Using>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        if all.is_empty() {
+            return;
+        }
+        // Pairs with the fence in `Using::begin`.
+        if all.iter().all(|using| using.asymmetric) {
+            sleep::run_barrier()
+        } else {
+            fence(Ordering::SeqCst)
+        }
+        for using in all {
+            let count = using.count.load(Ordering::Acquire);
+            while count % 2 == 1 && using.count.load(Ordering::Acquire) == count {
+                rustix::thread::sched_yield();
+            }
+        }
+    }
+}
+
+/// An owner's close that waits for what contexts of this rank, or this rank through lanes, have under way.
+#[derive(Debug)]
+pub(in super::super) struct Leaving {
+    pub(in super::super) answer: Answering,
+    /// What the rank's own interface has to flush.
+    pub(in super::super) own: Option<Flush>,
+    streams: Vec<(Arc<Stream>, Flush)>,
+}
+
+/// A flush that is to be posted, or is.
+pub(in super::super) type Flush = Option<Arc<Answer>>;
+
+impl Leaving {
+    pub(in super::super) fn is_done(&self) -> bool {
+        self.own.is_none() && self.streams.is_empty()
+    }
+
+    /// Goes on with the contexts' part. Returns whether that is over.
+    pub(in super::super) fn go_on(&mut self) -> bool {
+        let Answering { owner, number, generation, .. } = self.answer;
+        self.streams.retain_mut(|(stream, flush)| {
+            let Some(mut driven) = stream.try_driven() else { return true };
+            // The context was dropped meanwhile.
+            if driven.networks.is_empty() {
+                return false;
+            }
+            let network = driven.networks.to(owner);
+            if flush.is_none() {
+                network.forget(owner, number, generation);
+                if !network.holds_of(owner) {
+                    return false;
+                }
+                match network.flush_connection(owner, true) {
+                    Ok(posted) => *flush = posted,
+                    // Nothing reaches that rank any more.
+                    Err(_) => return false,
+                }
+            }
+            driven.turn(stream);
+            flush.as_ref().is_none_or(|answer| answer.outcome().is_none())
+        });
+        self.is_done()
+    }
+}
+
+impl Shared {
+    /// What has to end before an owner is told that this rank uses a segment no more.
+    pub(super) fn leave(&self, answer: Answering, own: Option<Flush>) -> Leaving {
+        self.users.wait();
+        let streams = self.siblings.all().into_iter().map(|stream| (stream, None)).collect();
+        Leaving { answer, own, streams }
+    }
+}
+
+/// Where bytes of a segment are reached.
+enum Place<'a> {
+    /// Here, as long as the use lasts.
+    Here(*mut u8, InUse<'a>),
+    /// At this address of a rank whose memory is mapped, but not this part: by the kernel, as long as the use lasts.
+    Attached(usize, InUse<'a>),
+    /// Over the network, which takes this offset.
+    Network(usize),
+}
+
+impl Stream {
+    #[inline]
+    fn locate(&self, doing: &'static str, rank: usize, number: u32, offset: usize, len: usize) -> Result<Place<'_>> {
+        if self.node.is_own() {
+            let using = self.using.begin();
+            if let Some(place) = self.mapped_segments.reach(rank, number, offset, len) {
+                return Ok(Place::Here(place, using));
+            }
+        }
+        self.locate_apart(doing, rank, number, offset, len)
+    }
+
+    #[cold]
+    fn locate_apart(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        len: usize,
+    ) -> Result<Place<'_>> {
+        self.check_own(doing)?;
+        self.check_rank(doing, rank)?;
+        let none = Error::NoSegment { operation: doing, rank, number };
+        if (number as usize) < SEGMENTS_FIRST {
+            return Err(none);
+        }
+        let check = |available: usize| match offset.checked_add(len).is_some_and(|end| end <= available) {
+            true => Ok(()),
+            false => Err(Error::OutOfBounds { operation: doing, rank, start: offset, count: len, available }),
+        };
+        if !self.is_mapped(rank) {
+            let found = self.find_over_network(doing, rank, number)?.ok_or(none)?;
+            check(found.len)?;
+            return Ok(Place::Network(ADDRESS + found.start + offset));
+        }
+        let using = self.using.begin();
+        let found = self.mapped_segments.find(rank, number).ok_or(none)?;
+        check(found.len)?;
+        let address = found.start + offset;
+        Ok(match self.mapped_segments.place(rank, address, len) {
+            Some(place) => Place::Here(place, using),
+            None => Place::Attached(address, using),
+        })
+    }
+
+    /// Segment `number` of `rank`, in the network's copy of its table.
+    fn find_over_network(&self, doing: &'static str, rank: usize, number: u32) -> Result<Option<Found>> {
+        let known = |stream: &Stream| stream.driven().networks.to(rank).known(rank, number);
+        if let Some(found) = known(self) {
+            return Ok(Some(found));
+        }
+        self.check_reachable(rank, doing)?;
+        let mut ticket = None;
+        self.wait(doing, |driven| {
+            let copied = driven.networks.to(rank).refresh(rank, 0, &mut ticket);
+            copied.map_err(|error| self.failed(driven, error, rank, doing))
+        })?;
+        Ok(known(self))
+    }
+
+    /// What became of an operation at `found`: if the segment was closed between look-up and post, that is why.
+    fn unless_closed<T>(&self, doing: &'static str, rank: usize, number: u32, outcome: Result<T>) -> Result<T> {
+        match outcome {
+            Err(Error::InvalidArgument { .. }) if self.driven().networks.to(rank).known(rank, number).is_none() => {
+                Err(Error::NoSegment { operation: doing, rank, number })
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Writes `bytes` to `offset` of a segment of `rank`. They may be changed when it returns.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`], [`Error::NoSegment`], [`Error::OutOfBounds`]; as [`Stream::put`].
+    #[inline]
+    pub(crate) fn put_segment(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<()> {
+        match self.locate(doing, rank, number, offset, bytes.len())? {
+            Place::Here(to, _using) => {
+                // SAFETY: inside an open segment, which stays open as long as it is in use.
+                unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
+                Ok(())
+            }
+            Place::Attached(address, _using) => {
+                // SAFETY: only read; the rest as above.
+                let (start, len) = (bytes.as_ptr().cast_mut(), bytes.len());
+                unsafe { self.attach(doing, Direction::Put, rank, start, address, len) }
+            }
+            Place::Network(at) => {
+                self.check_reachable(rank, doing)?;
+                let put = Operation::Put { offset: at, bytes, done: 0, after: false, tell: false };
+                let outcome = self.perform(doing, rank, put);
+                self.unless_closed(doing, rank, number, outcome)
+            }
+        }
+    }
+
+    /// Stores a word of 4 or 8 bytes in an aligned place of a segment, after all that this context has put to `rank` before.
+    ///
+    /// # Errors
+    /// As [`Stream::put_segment`], [`Error::Misaligned`].
+    pub(crate) fn put_segment_after(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        word: &[u8],
+    ) -> Result<()> {
+        let misaligned = |address: usize| Error::Misaligned { operation: doing, rank, address, alignment: word.len() };
+        match self.locate(doing, rank, number, offset, word.len())? {
+            Place::Here(to, using) => {
+                if !to.addr().is_multiple_of(word.len()) {
+                    return Err(misaligned(to.addr()));
+                }
+                // SAFETY: as in `put_segment`. An aligned word goes in one store with Release.
+                unsafe { copy::put(to, word.as_ptr(), word.len()) };
+                drop(using);
+                if self.sleeps(rank) {
+                    self.wake(rank);
+                }
+                self.announce(rank);
+                Ok(())
+            }
+            Place::Attached(address, _) if !address.is_multiple_of(word.len()) => Err(misaligned(address)),
+            Place::Attached(address, using) => {
+                fence(Ordering::SeqCst);
+                // SAFETY: only read; the rest as above.
+                unsafe { self.attach(doing, Direction::Put, rank, word.as_ptr().cast_mut(), address, word.len()) }?;
+                drop(using);
+                if self.sleeps(rank) {
+                    self.wake(rank);
+                }
+                Ok(())
+            }
+            Place::Network(at) if !(at - ADDRESS).is_multiple_of(word.len()) => Err(misaligned(at - ADDRESS)),
+            Place::Network(at) => {
+                self.check_reachable(rank, doing)?;
+                let put = Operation::Put { offset: at, bytes: word, done: 0, after: true, tell: true };
+                let outcome = self.perform(doing, rank, put);
+                self.unless_closed(doing, rank, number, outcome)?;
+                self.nudge_after_ring(rank);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads bytes at `offset` of a segment of `rank`. Waits for them.
+    ///
+    /// # Errors
+    /// As [`Stream::put_segment`].
+    #[inline]
+    pub(crate) fn get_segment(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<()> {
+        match self.locate(doing, rank, number, offset, into.len())? {
+            Place::Here(from, _using) => {
+                // SAFETY: as in `put_segment`.
+                unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
+                Ok(())
+            }
+            Place::Attached(address, _using) => {
+                let (start, len) = (into.as_mut_ptr(), into.len());
+                // SAFETY: as in `put_segment`; `into` is ours.
+                unsafe { self.attach(doing, Direction::Get, rank, start, address, len) }
+            }
+            Place::Network(at) => {
+                let outcome = self.get(doing, rank, at, into);
+                self.unless_closed(doing, rank, number, outcome)
+            }
+        }
+    }
+
+    /// As [`Stream::get_segment`], but does not wait for them: they are at `into` when `events` happen, and when nothing of this context is in
+    /// flight.
+    ///
+    /// # Errors
+    /// As [`Stream::put_segment`].
+    ///
+    /// # Safety
+    /// `into` is valid for writing `len` bytes until then; only this, peers and copies write there.
+    #[expect(clippy::too_many_arguments, reason = "what a get between two segments takes")]
+    pub(crate) unsafe fn post_get_segment(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        into: *mut u8,
+        len: usize,
+        events: Vec<Event>,
+    ) -> Result<()> {
+        match self.locate(doing, rank, number, offset, len)? {
+            Place::Here(from, using) => {
+                // SAFETY: as in `put_segment`; the caller's. The two may overlap.
+                unsafe { libc::memmove(into.cast(), from.cast(), len) };
+                drop(using);
+                self.happened(events);
+                Ok(())
+            }
+            Place::Attached(address, using) => {
+                // SAFETY: as above.
+                unsafe { self.attach(doing, Direction::Get, rank, into, address, len) }?;
+                drop(using);
+                self.happened(events);
+                Ok(())
+            }
+            Place::Network(at) => {
+                self.check_reachable(rank, doing)?;
+                let range = HeapRange { rank, offset: at, len };
+                let get = Get::new(self.driven().networks.largest_get(), None, [range]);
+                let to = Destination::Memory(into as usize);
+                self.track(rank, doing, Step::Get { get, bytes: vec![0; len], to }, events);
+                Ok(())
+            }
+        }
+    }
+
+    /// Does an atomic on a word of a segment of `rank`; `at_once` does it where the processor does. Returns what was there before.
+    ///
+    /// # Errors
+    /// As [`Stream::put_segment`]; [`Error::Misaligned`]; [`Error::InvalidArgument`] if only the owner's program can change the word.
+    pub(crate) fn change_segment(
+        &self,
+        doing: &'static str,
+        (rank, number, offset): (usize, u32, usize),
+        change: Change,
+        at_once: impl FnOnce(*mut u8) -> u64,
+    ) -> Result<u64> {
+        let width = change.width as usize;
+        let misaligned = |address: usize| Error::Misaligned { operation: doing, rank, address, alignment: width };
+        self.check_own(doing)?;
+        self.check_rank(doing, rank)?;
+        let by_network = self.network.is_some() && self.driven().networks.to(rank).changes_segments();
+        if by_network {
+            let none = Error::NoSegment { operation: doing, rank, number };
+            let known = (number as usize) >= SEGMENTS_FIRST;
+            let found = if known { self.find_over_network(doing, rank, number)? } else { None };
+            let Found { start, len: available } = found.ok_or(none)?;
+            if offset > available || width > available - offset {
+                return Err(Error::OutOfBounds { operation: doing, rank, start: offset, count: width, available });
+            }
+            if !(start + offset).is_multiple_of(width) {
+                return Err(misaligned(start + offset));
+            }
+            let outcome = self.atomic(doing, rank, ADDRESS + start + offset, change);
+            return self.unless_closed(doing, rank, number, outcome);
+        }
+        match self.locate(doing, rank, number, offset, width)? {
+            Place::Here(at, _) if !at.addr().is_multiple_of(width) => Err(misaligned(at.addr())),
+            Place::Here(at, _using) => Ok(at_once(at)),
+            Place::Attached(..) | Place::Network(_) => {
+                let why = format!(
+                    "only the program of rank {rank} changes that word, which the thread of this world asks by a message: use \
+                     World::fetch_segment, or a segment of World::segment"
+                );
+                Err(Error::InvalidArgument { operation: doing, why })
+            }
+        }
+    }
+
+    /// Moves bytes by cross-memory attach.
+    ///
+    /// # Safety
+    /// As [`crate::memory::outside::transfer`].
+    unsafe fn attach(
+        &self,
+        doing: &'static str,
+        direction: Direction,
+        rank: usize,
+        here: *mut u8,
+        address: usize,
+        len: usize,
+    ) -> Result<()> {
+        // SAFETY: the caller's.
+        match unsafe { self.mapped_segments.attach(doing, direction, rank, here, address, len) }? {
+            Attached::Done => Ok(()),
+            Attached::NotAllowed => {
+                let why = format!(
+                    "the memory of that segment of rank {rank} is not mapped here, and the kernel allows no cross-memory attach: use \
+                     World::put_segment and World::get_segment, or a segment of World::segment"
+                );
+                Err(Error::InvalidArgument { operation: doing, why })
+            }
+        }
+    }
+
+    /// Whether nothing of this context is in flight. Makes progress once.
+    ///
+    /// # Errors
+    /// What could not be done of what was put before, once; [`Error::PeerLost`].
+    pub(crate) fn is_complete(&self, doing: &'static str) -> Result<bool> {
+        fence(Ordering::SeqCst);
+        self.check_own(doing)?;
+        if self.network.is_none() {
+            return Ok(true);
+        }
+        let mut driven = self.driven();
+        driven.turn(self);
+        drop(driven);
+        self.happen_due();
+        let mut driven = self.driven();
+        if let Some(error) = driven.faults.pop_front() {
+            return Err(error);
+        }
+        driven.is_quiet(self, doing)
+    }
+}
+
+impl Stream {
+    /// Waits until nothing of this context is in flight, for at most `limit`.
+    ///
+    /// # Errors
+    /// As [`Stream::flush_all`]; [`Error::TimedOut`].
+    pub(crate) fn wait_complete(&self, doing: &'static str, limit: Duration) -> Result<()> {
+        if self.is_complete(doing)? {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let now = |driven: &Driven| driven.networks.pace().map_or_else(|| started.elapsed(), |pace| pace.now());
+        let end = now(&self.driven()).saturating_add(limit);
+        let mut is_late = false;
+        self.wait(doing, |driven| {
+            if let Some(error) = driven.faults.pop_front() {
+                return Err(error);
+            }
+            let quiet = driven.is_quiet(self, doing)?;
+            is_late = !quiet && now(driven) >= end;
+            Ok(quiet || is_late)
+        })?;
+        if is_late { Err(Error::TimedOut { doing: doing.into(), after: limit }) } else { Ok(()) }
+    }
+}
+
+impl Engine {
+    /// Goes on with answers to owners that close segments. Returns how many were given.
+    pub(in super::super) fn advance_leaving(&self) -> usize {
+        let mut list = std::mem::take(&mut *self.segments.leaving.borrow_mut());
+        let before = list.len();
+        let mut answers = Vec::new();
+        list.retain_mut(|leaving| {
+            if let Some(flush) = &mut leaving.own {
+                let owner = leaving.answer.owner;
+                let posted = match flush {
+                    // Queued writes to that rank go first.
+                    None if self.keeps_for(owner) => Ok(None),
+                    None => self.network(owner).flush_connection(owner, true),
+                    Some(answer) => Ok(Some(Arc::clone(answer))),
+                };
+                match posted {
+                    Ok(posted) => *flush = posted,
+                    Err(_) => leaving.own = None,
+                }
+            }
+            if leaving.own.as_ref().is_some_and(|flush| flush.as_ref().is_some_and(|answer| answer.outcome().is_some()))
+            {
+                leaving.own = None;
+            }
+            let is_over = leaving.go_on();
+            if is_over {
+                answers.push(leaving.answer);
+            }
+            !is_over
+        });
+        let done = before - list.len();
+        self.segments.leaving.borrow_mut().append(&mut list);
+        answers.into_iter().for_each(|answer| self.answer_close(answer));
+        done
+    }
+}

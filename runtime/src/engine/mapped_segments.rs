@@ -1,0 +1,191 @@
+//! The segments of ranks whose memory is mapped here: a put to one that lies in its owner's slot is a look-up in the owner's table, a
+//! bounds check and a store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+use super::routes::Routes;
+use crate::error::{Error, Loss, Result};
+use crate::membership::JobMemory;
+use crate::memory::layout::{SEGMENTS_FIRST, SlotLayout};
+use crate::memory::node::NodeMemory;
+use crate::memory::outside::{self, Direction, Refused};
+use crate::memory::segments::{Found, HOLDS, Table};
+
+const BITS: usize = u64::BITS as usize;
+
+/// How a rank finds segments of mapped ranks, its own included.
+pub(crate) struct MappedSegments {
+    rank: usize,
+    job: Arc<JobMemory>,
+    node: Arc<NodeMemory>,
+    layout: SlotLayout,
+    routes: Routes,
+    /// A bit for each rank that was told that this one uses its segments.
+    told: Box<[AtomicU64]>,
+    attaches: AtomicBool,
+    /// A put to a segment of a rank of this node went by message.
+    by_message: AtomicBool,
+}
+
+impl std::fmt::Debug for MappedSegments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MappedSegments(rank {})", self.rank)
+    }
+}
+
+/// What became of a copy by the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attached {
+    Done,
+    /// The kernel allows none, or the program wants none.
+    NotAllowed,
+}
+
+impl MappedSegments {
+    pub(super) fn new(
+        rank: usize,
+        job: &Arc<JobMemory>,
+        node: &Arc<NodeMemory>,
+        layout: SlotLayout,
+        routes: &Routes,
+    ) -> MappedSegments {
+        let words = if routes.has_lanes() { job.ranks().div_ceil(BITS) } else { 0 };
+        let told = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let (job, node, routes) = (Arc::clone(job), Arc::clone(node), routes.clone());
+        MappedSegments {
+            rank,
+            job,
+            node,
+            layout,
+            routes,
+            told,
+            attaches: AtomicBool::new(true),
+            by_message: AtomicBool::default(),
+        }
+    }
+
+    /// The table of `rank`, which is mapped.
+    #[inline]
+    pub(super) fn table(&self, rank: usize) -> Table<'_> {
+        Table::new(&self.node, &self.layout, rank)
+    }
+
+    /// Segment `number` of `rank`, which is mapped. It stays open until this rank has answered a `REVOKE`.
+    #[inline]
+    pub(crate) fn find(&self, rank: usize, number: u32) -> Option<Found> {
+        // Acquire pairs with the Release in `tell`.
+        if rank != self.rank && self.told[rank / BITS].load(Ordering::Acquire) & 1 << (rank % BITS) == 0 {
+            self.tell(rank);
+        }
+        self.table(rank).find(number as usize)
+    }
+
+    /// Tells `rank` that this one uses its segments.
+    #[cold]
+    fn tell(&self, rank: usize) {
+        self.table(rank).word(self.rank).fetch_or(HOLDS, Ordering::SeqCst);
+        // Pairs with the fence in `begin_close`. Other threads of this rank read the table after it, too.
+        fence(Ordering::SeqCst);
+        self.told[rank / BITS].fetch_or(1 << (rank % BITS), Ordering::Release);
+    }
+
+    /// Where `len` bytes from `offset` of a segment are, if a plain store or load reaches them. `None` says nothing more: there may be no
+    /// such segment, or rank.
+    #[inline]
+    pub(crate) fn reach(&self, rank: usize, number: u32, offset: usize, len: usize) -> Option<*mut u8> {
+        if (number as usize) < SEGMENTS_FIRST || !self.routes.stores().contains(&rank) {
+            return None;
+        }
+        let found = self.find(rank, number)?;
+        if offset > found.len || len > found.len - offset {
+            return None;
+        }
+        self.place(rank, found.start.wrapping_add(offset), len)
+    }
+
+    /// Where `len` bytes at an address of `rank`, which is mapped, are here, if they are its own or lie in the part of its slot for
+    /// segments.
+    #[inline]
+    pub(crate) fn place(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
+        if rank == self.rank {
+            return Some(address as *mut u8);
+        }
+        let offset = self.offset(rank, address, len)?;
+        // SAFETY: inside the slot of a rank that is mapped.
+        Some(unsafe { self.node.slot(rank).add(offset) })
+    }
+
+    /// Whether the kernel copies between this rank and others.
+    pub(crate) fn attaches(&self) -> bool {
+        self.attaches.load(Ordering::Relaxed)
+    }
+
+    /// Whether a put to a segment of a rank of this node may wait in a message.
+    pub(crate) fn are_by_message(&self) -> bool {
+        self.by_message.load(Ordering::Relaxed)
+    }
+
+    /// Says that one may.
+    pub(crate) fn note_message(&self) {
+        self.by_message.store(true, Ordering::Relaxed);
+    }
+
+    /// Says whether it may.
+    pub(crate) fn set_attaches(&self, attaches: bool) {
+        self.attaches.store(attaches, Ordering::Relaxed);
+    }
+
+    /// Whether `address` of `rank` lies in the mapped slots, backed or not.
+    pub(crate) fn among_slots(&self, rank: usize, address: usize) -> bool {
+        let span = self.job.ranks() << self.node.stride_log2();
+        address.checked_sub(self.job.base(rank)).is_some_and(|distance| distance < span)
+    }
+
+    /// Moves bytes by cross-memory attach.
+    ///
+    /// # Safety
+    /// As [`outside::transfer`].
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`], also for memory in slots; [`Error::PeerLost`].
+    pub(crate) unsafe fn attach(
+        &self,
+        operation: &'static str,
+        direction: Direction,
+        rank: usize,
+        here: *mut u8,
+        address: usize,
+        length: usize,
+    ) -> Result<Attached> {
+        if self.among_slots(rank, address) {
+            return Err(Error::BadAddress { operation, rank, address, length });
+        }
+        if !self.attaches() {
+            return Ok(Attached::NotAllowed);
+        }
+        // SAFETY: the caller guarantees it.
+        match unsafe { outside::transfer(direction, self.job.pid(rank), here, address, length) } {
+            Ok(()) => Ok(Attached::Done),
+            Err(Refused::BadAddress) => Err(Error::BadAddress { operation, rank, address, length }),
+            Err(Refused::Gone) => {
+                let cause = self.job.loss(rank).unwrap_or(Loss::Unknown);
+                Err(Error::PeerLost { rank, cause, doing: operation.into() })
+            }
+            Err(Refused::NotPermitted) => {
+                tracing::info!(rank, "no cross-memory attach here: memory outside segments goes by message");
+                self.set_attaches(false);
+                Ok(Attached::NotAllowed)
+            }
+        }
+    }
+
+    /// The offset in the slot of `rank` of `len` bytes at an address there, if they lie in the part for its segments.
+    #[inline]
+    pub(crate) fn offset(&self, rank: usize, address: usize, len: usize) -> Option<usize> {
+        let slot = self.job.base(rank).wrapping_add(rank << self.node.stride_log2());
+        let at = address.wrapping_sub(slot).wrapping_sub(self.layout.own_segments);
+        let room = self.layout.own_segments_len;
+        (at <= room && len <= room - at).then_some(self.layout.own_segments + at)
+    }
+}

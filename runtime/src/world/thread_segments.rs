@@ -1,0 +1,179 @@
+//! Segments through contexts: what a thread with a [`ThreadContext`] does on them.
+
+use std::marker::PhantomData;
+use std::sync::atomic::fence;
+use std::time::Duration;
+
+use super::operation::{apply, check_one_value};
+use super::segments::Segment;
+use super::{AtomicElement, ThreadBell, ThreadContext};
+use crate::engine::{Change, Identity};
+use crate::error::{Error, Result};
+use crate::transport::AtomicOp;
+
+/// A [`Segment`] of this rank for all threads of it: the destination of gets by contexts. Made by [`Segment::for_threads`].
+#[derive(Debug, Clone, Copy)]
+pub struct ThreadSegment<'a> {
+    start: usize,
+    len: usize,
+    rank: usize,
+    identity: Identity,
+    segment: PhantomData<&'a Segment>,
+}
+
+impl<'a> ThreadSegment<'a> {
+    pub(super) fn new(start: usize, len: usize, rank: usize, identity: Identity) -> ThreadSegment<'a> {
+        ThreadSegment { start, len, rank, identity, segment: PhantomData }
+    }
+
+    /// Its bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: a segment has at least one byte.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    fn at(&self, operation: &'static str, offset: usize, count: usize) -> Result<*mut u8> {
+        match offset.checked_add(count).is_some_and(|end| end <= self.len) {
+            true => Ok((self.start + offset) as *mut u8),
+            false => Err(Error::OutOfBounds { operation, rank: self.rank, start: offset, count, available: self.len }),
+        }
+    }
+}
+
+/// On segments of ranks ([`World::segment`](super::World::segment)). Numbers, bounds and errors are those of
+/// [`World::put_segment`](super::World::put_segment). Where the segment lies in mapped memory these are a look-up, a bounds check and a store or
+/// load, without a lock. To other memory of a rank of this node the kernel copies; if it may not, that is an error here, and only the
+/// world's calls reach it.
+impl ThreadContext {
+    /// Copies `source` to `offset` of segment `number` of `rank`. `source` may be changed on return. In effect there when a flush returns, or
+    /// for whoever sees what this context has [notified](ThreadContext::notify_segment) or rung after it.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`], [`Error::NoSegment`], [`Error::OutOfBounds`]; as [`ThreadContext::put`].
+    #[inline]
+    pub fn put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        self.stream().put_segment("put to a segment", rank, number, offset, source)
+    }
+
+    /// Stores `word` at byte `offset` of segment `number` of `rank`, an aligned place, after all that this context has put to `rank` before:
+    /// whoever loads the word with Acquire sees all of that. Wakes `rank` if it sleeps.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put_segment`]; [`Error::Misaligned`].
+    pub fn notify_segment<T: AtomicElement>(&self, rank: usize, number: u32, offset: usize, word: T) -> Result<()> {
+        let word = bytemuck::bytes_of(&word);
+        self.stream().put_segment_after("a notification in a segment", rank, number, offset, word)
+    }
+
+    /// As [`ThreadContext::put_segment`], then rings `bell` at `rank`.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put_segment`]; then the bell is not rung.
+    pub fn put_segment_bell(
+        &self,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        source: &[u8],
+        bell: &ThreadBell<'_>,
+    ) -> Result<()> {
+        self.put_segment(rank, number, offset, source)?;
+        self.ring(bell, rank)
+    }
+
+    /// Copies bytes from `offset` of segment `number` of `rank` to `into`. Waits for them.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put_segment`].
+    #[inline]
+    pub fn get_segment(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
+        self.stream().get_segment("get from a segment", rank, number, offset, into)
+    }
+
+    /// Copies `len` bytes from `offset` of segment `number` of `rank` to byte `at` of `into`. It does not wait for them: they are there when
+    /// [`ThreadContext::flush_all`] returns, or [`ThreadContext::is_complete`] says so. On mapped memory they are there on return.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put_segment`], also for `into`; [`Error::NoSegment`] if that is of another world.
+    pub fn get_segment_into(
+        &self,
+        (rank, number, offset): (usize, u32, usize),
+        into: &ThreadSegment<'_>,
+        at: usize,
+        len: usize,
+    ) -> Result<()> {
+        const NAME: &str = "get from a segment";
+        if !self.stream().is_of(into.identity) {
+            return Err(Error::NoSegment { operation: NAME, rank: self.rank(), number });
+        }
+        let to = into.at(NAME, at, len)?;
+        // SAFETY: bytes of an open segment of this rank, whose close waits for what contexts have in flight.
+        unsafe { self.stream().post_get_segment(NAME, rank, number, offset, to, len, Vec::new()) }
+    }
+
+    /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on a word of a segment, and returns what it held before. As
+    /// [`World::fetch_segment`](super::World::fetch_segment).
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put_segment`]; [`Error::Misaligned`]; [`Error::InvalidArgument`] for a compare-and-swap, and where only the owner's
+    /// program changes the word: in memory of a rank of the node that is not mapped, and over a network without such atomics.
+    pub fn fetch_segment<T: AtomicElement>(
+        &self,
+        op: AtomicOp,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        value: T,
+    ) -> Result<T> {
+        check_one_value(op)?;
+        self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
+    }
+
+    /// Stores `new` in a word of a segment if that is `expected`, and returns what it held before.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::fetch_segment`].
+    pub fn compare_swap_segment<T: AtomicElement>(
+        &self,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        expected: T,
+        new: T,
+    ) -> Result<T> {
+        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected])
+    }
+
+    fn change_segment<T: AtomicElement>(
+        &self,
+        op: AtomicOp,
+        place: (usize, u32, usize),
+        [value, compare]: [T; 2],
+    ) -> Result<T> {
+        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
+        // SAFETY: an aligned word of an open segment, as long as the call lasts.
+        let at_once = |at: *mut u8| unsafe { apply(op, at.cast::<T>(), value, compare) }.widen();
+        self.stream().change_segment("an atomic on a segment", place, change, at_once).map(T::narrow)
+    }
+
+    /// Whether nothing of this context is in flight, so that [`ThreadContext::flush_all`] does not wait. Makes progress.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::flush_all`].
+    pub fn is_complete(&self) -> Result<bool> {
+        self.stream().is_complete("is_complete")
+    }
+
+    /// As [`ThreadContext::flush_all`], for at most `limit`. After [`Error::TimedOut`] what is in flight goes on, and may be waited for again.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::flush_all`]; [`Error::TimedOut`].
+    pub fn flush_all_for(&self, limit: Duration) -> Result<()> {
+        fence(std::sync::atomic::Ordering::SeqCst);
+        self.stream().wait_complete("flush_all", limit)
+    }
+}
