@@ -243,8 +243,8 @@ impl Stream {
                 Ok(())
             }
             Place::Attached(address, _using) => {
-                // SAFETY: only read; the rest as above.
                 let (start, len) = (bytes.as_ptr().cast_mut(), bytes.len());
+                // SAFETY: only read; the rest as above.
                 unsafe { self.attach(doing, Direction::Put, rank, start, address, len) }
             }
             Place::Network(at) => {
