@@ -2,6 +2,7 @@
 //! threads, processes or MPI alike, programs started and watched, and a watchdog.
 
 pub mod cheetah;
+pub mod gaspi;
 #[cfg(doctest)]
 mod guide;
 pub mod lapi;

@@ -98,6 +98,8 @@ pub(crate) mod id {
     pub const MATCHING_FETCHED: u8 = 24;
     /// An atomic on a word of a segment of the target; the header is the segment's number.
     pub const SEGMENT_ATOMIC: u8 = 25;
+    /// A message of GASPI; the header is its kind.
+    pub const GASPI: u8 = 26;
 }
 
 /// The messages of one rank: their handlers, its open calls, and what handlers share.

@@ -294,8 +294,11 @@ impl World {
         Ok(made.expect("all ranks have made theirs"))
     }
 
-    /// `sharers` ranks of this node are about to do the same.
-    fn allocate_segment(&self, number: Option<u32>, bytes: usize, sharers: usize) -> Result<Segment> {
+    /// As [`World::segment`], under this number if there is one. `sharers` ranks of this node are about to do the same.
+    ///
+    /// # Errors
+    /// As [`World::segment`].
+    pub(crate) fn allocate_segment(&self, number: Option<u32>, bytes: usize, sharers: usize) -> Result<Segment> {
         if bytes > 0
             && let Some(start) = self.engine.take_segment_memory(bytes, sharers)?
         {
@@ -556,7 +559,7 @@ impl World {
     }
 
     /// The address of bytes of a segment, in its owner.
-    pub(super) fn find_segment(
+    pub(crate) fn find_segment(
         &self,
         operation: &'static str,
         rank: usize,

@@ -1,15 +1,7 @@
 //! The codes that calls return, with their texts.
 
 use crate::error::Error;
-
-macro_rules! codes {
-    ($($(#[doc = $doc:literal])* $name:ident = $number:literal, $text:literal;)+) => {
-        $(#[doc = $text] #[doc = ""] $(#[doc = $doc])* pub const $name: i32 = $number;)+
-
-        /// Every code with its name and its text.
-        pub const CODES: &[(i32, &str, &str)] = &[$(($number, stringify!($name), $text)),+];
-    };
-}
+use crate::vocabulary::code_table::codes;
 
 codes! {
     SUCCESS = 0, "The call succeeded.";
@@ -73,11 +65,6 @@ codes! {
     HANDLER_PANICKED = 902, "A handler panicked.";
     BAD_ADDRESS = 903, "The memory at this address of the target cannot be reached.";
     RUNTIME = 904, "The runtime reported an error; its text is in the log.";
-}
-
-/// The text of a code; `None` for a number that is no code.
-pub fn text(code: i32) -> Option<&'static str> {
-    CODES.iter().find(|(number, ..)| *number == code).map(|(_, _, text)| *text)
 }
 
 /// The code that stands for an error of the runtime, which is logged.

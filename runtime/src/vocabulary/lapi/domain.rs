@@ -12,7 +12,6 @@ use super::arrive::{self, Incoming};
 use super::calls::Calls;
 use super::closures::Closure;
 use super::event::Deferred;
-use super::interrupt::Interrupts;
 use super::job::Home;
 use super::poll::Statuses;
 use super::port::{self, Entered, Waker};
@@ -21,9 +20,10 @@ use super::send::Outgoing;
 use super::traffic::{Ticket, Traffic};
 use super::types::Handle;
 use super::vectors::Group;
-use super::{Counter, codes, kind};
+use super::{Counter, codes, interrupt, kind};
 use crate::Background;
 use crate::error::{Error, Result};
+use crate::vocabulary::interrupt::Interrupts;
 use crate::world::World;
 
 /// Indexes of the address table are below this. Handler values below it are indexes, not addresses.
@@ -218,7 +218,7 @@ impl Domain {
         } else if self.is_simulated() {
             return Err(codes::SET_VAL);
         } else if !self.has_interrupts() {
-            let started = Interrupts::start(self.handle);
+            let started = interrupt::start(self.handle);
             let started = started.map_err(|error| {
                 tracing::warn!(%error, "no thread for interrupt mode");
                 codes::MEMORY_EXHAUSTED

@@ -9,14 +9,13 @@
 use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::rc::Rc;
-#[cfg(bellwether_tsan)]
-use std::sync::TryLockError;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use super::bias::{BiasedLock, Guard};
 use super::codes;
 use super::domain::Domain;
+pub(super) use crate::vocabulary::lock::lock;
 
 /// Wakes the thread that sleeps in a port.
 pub(super) type Waker = Box<dyn Fn() + Send + Sync>;
@@ -55,21 +54,6 @@ static PORTS: [Port; SLOTS] = [const { Port::new() }; SLOTS];
 // No model uses it.
 #[cfg(loom)]
 static PORTS: std::sync::LazyLock<[Port; SLOTS]> = std::sync::LazyLock::new(|| [(); SLOTS].map(|()| Port::default()));
-
-/// Locks. Where std's locks wait they run precompiled code, without the marks that the thread sanitizer looks for: in its builds this
-/// tries until it has the lock.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    #[cfg(bellwether_tsan)]
-    loop {
-        match mutex.try_lock() {
-            Ok(lock) => return lock,
-            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-        }
-    }
-    #[cfg(not(bellwether_tsan))]
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 /// A number of this thread that no other living thread has. Not 0.
 fn token() -> usize {

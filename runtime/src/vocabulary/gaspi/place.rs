@@ -1,0 +1,301 @@
+//! The world of a process, which every thread may use: one at a time, and a thread that waits lets others in.
+
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use super::codes;
+use super::state::State;
+use super::types::{Code, Result, Timeout};
+use crate::error::Error;
+use crate::vocabulary::interrupt::{Idle, Interrupts, burst};
+use crate::vocabulary::lock::lock;
+use crate::world::World;
+
+/// Longest stay of a waiting thread inside, where other threads of the process may want to enter.
+const TURN: Duration = Duration::from_millis(1);
+/// Sleep between two looks while a process is lost, and what is waited for may still come from others. Chosen.
+const NAP: Duration = Duration::from_micros(200);
+
+/// The world, and what belongs to it. Segments end before the world.
+pub(super) struct Held {
+    pub(super) state: State,
+    pub(super) world: World,
+}
+
+// SAFETY: a `Held` has the only handle to its world and to all that it is made of: it is made from a builder without handlers, and
+// `Place::new` takes the world off the list of worlds of its thread. Nothing of a world depends on the thread that uses it, except on a
+// simulated network, where `Place::enter` keeps other threads out.
+unsafe impl Send for Held {}
+
+struct Inside {
+    lock: Mutex<Held>,
+    /// The thread that is inside, by [`token`]; 0 is none.
+    owner: AtomicUsize,
+    /// Threads that wait to enter.
+    contenders: AtomicU32,
+    /// Calls that made progress so far.
+    polls: AtomicU64,
+    /// Ends a sleep of the thread inside.
+    wake: Box<dyn Fn() + Send + Sync>,
+    /// On a simulated network only this thread may call: ranks take turns there.
+    own_thread: Option<ThreadId>,
+}
+
+/// The world of a process.
+pub(super) struct Place {
+    inside: Arc<Inside>,
+    /// Makes progress while no call does. Ends before the world.
+    _interrupts: Option<Interrupts>,
+}
+
+/// Whom a wait is for.
+pub(super) enum Partner<'a> {
+    /// Somebody; if a process is lost, a wait without limit fails.
+    Any,
+    /// These; if one of them is lost, the wait fails.
+    Ranks(&'a [usize]),
+    /// No one, or who is waited for is told by what is waited for.
+    None,
+}
+
+/// The right to use the world, until it is dropped.
+pub(super) struct Entered<'a> {
+    held: MutexGuard<'a, Held>,
+    owner: &'a AtomicUsize,
+}
+
+impl Deref for Entered<'_> {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.held
+    }
+}
+
+impl DerefMut for Entered<'_> {
+    fn deref_mut(&mut self) -> &mut Held {
+        &mut self.held
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.owner.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A number of this thread that no other living thread has. Not 0.
+fn token() -> usize {
+    thread_local!(static TOKEN: Cell<u8> = const { Cell::new(0) });
+    TOKEN.with(|token| std::ptr::from_ref(token) as usize)
+}
+
+impl Inside {
+    fn entered<'a>(&'a self, held: MutexGuard<'a, Held>) -> Entered<'a> {
+        self.owner.store(token(), Ordering::Relaxed);
+        Entered { held, owner: &self.owner }
+    }
+
+    fn try_enter(&self) -> Option<Entered<'_>> {
+        match self.lock.try_lock() {
+            Ok(held) => Some(self.entered(held)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(self.entered(poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn is_contended(&self) -> bool {
+        // Pairs with the SeqCst in `Place::enter`.
+        self.contenders.load(Ordering::SeqCst) != 0
+    }
+}
+
+/// Makes progress once. On a simulated network time passes if nothing has come.
+fn turn(world: &World) -> bool {
+    let progressed = world.engine().turn() != 0;
+    if !progressed {
+        world.engine().idle_poll();
+    }
+    progressed
+}
+
+/// Progress while no call makes any.
+struct Idler(Weak<Inside>);
+
+impl Idle for Idler {
+    fn polls(&self) -> u64 {
+        self.0.upgrade().map_or(0, |inside| inside.polls.load(Ordering::Relaxed))
+    }
+
+    fn advance(&self, over: &AtomicBool) {
+        let Some(inside) = self.0.upgrade() else { return };
+        // Another thread inside makes progress, or leaves soon.
+        if let Some(held) = inside.try_enter()
+            && !over.load(Ordering::Acquire)
+        {
+            burst(&held.world, || {});
+        }
+    }
+}
+
+impl Place {
+    pub(super) fn new(world: World, state: State) -> Place {
+        let engine = world.engine();
+        let own_thread = engine.pace().is_some().then(|| std::thread::current().id());
+        if own_thread.is_none() {
+            engine.leave_thread();
+        }
+        let name = format!("gaspi progress {}", world.rank());
+        let inside = Arc::new(Inside {
+            wake: Box::new(engine.waker()),
+            lock: Mutex::new(Held { state, world }),
+            owner: AtomicUsize::new(0),
+            contenders: AtomicU32::new(0),
+            polls: AtomicU64::new(0),
+            own_thread,
+        });
+        let idler = Idler(Arc::downgrade(&inside));
+        let interrupts = own_thread.is_none().then(|| Interrupts::start(name, idler));
+        let interrupts = interrupts.and_then(|started| {
+            started.inspect_err(|error| tracing::warn!(%error, "no thread for progress: calls make progress")).ok()
+        });
+        Place { inside, _interrupts: interrupts }
+    }
+
+    /// Takes the world out, when no thread uses it any more.
+    pub(super) fn into_world(self) -> Option<World> {
+        let Place { inside, _interrupts } = self;
+        drop(_interrupts);
+        // The thread of the interrupts may be about to give up its handle.
+        let mut inside = inside;
+        loop {
+            match Arc::try_unwrap(inside) {
+                Ok(inside) => {
+                    let Held { state, world } = inside.lock.into_inner().unwrap_or_else(|held| held.into_inner());
+                    drop(state);
+                    return Some(world);
+                }
+                Err(shared) => inside = shared,
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether all happens on one thread, in virtual time.
+    pub(super) fn is_simulated(&self) -> bool {
+        self.inside.own_thread.is_some()
+    }
+
+    /// Enters; waits while another thread is inside.
+    ///
+    /// # Errors
+    /// [`codes::ERROR`] in a function that a call of this process runs, and on another thread than the first on a simulated network.
+    pub(super) fn enter(&self) -> Result<Entered<'_>> {
+        let inside = &*self.inside;
+        if inside.own_thread.is_some_and(|own| own != std::thread::current().id())
+            || inside.owner.load(Ordering::Relaxed) == token()
+        {
+            return Err(Code(codes::ERROR));
+        }
+        if let Some(entered) = inside.try_enter() {
+            return Ok(entered);
+        }
+        // Before the wake-up: a thread inside that announces its sleep looks here once more.
+        inside.contenders.fetch_add(1, Ordering::SeqCst);
+        (inside.wake)();
+        let held = lock(&inside.lock);
+        inside.contenders.fetch_sub(1, Ordering::SeqCst);
+        Ok(inside.entered(held))
+    }
+
+    /// Makes progress once if no other thread is inside.
+    pub(super) fn poll(&self) {
+        if self.inside.own_thread.is_none_or(|own| own == std::thread::current().id())
+            && self.inside.owner.load(Ordering::Relaxed) != token()
+            && let Some(held) = self.inside.try_enter()
+        {
+            self.inside.polls.fetch_add(1, Ordering::Relaxed);
+            turn(&held.world);
+        }
+    }
+
+    /// Makes progress until `ready` gives something, or until the time is over. Other threads can enter meanwhile.
+    ///
+    /// # Errors
+    /// What `ready` gives; [`codes::TIMEOUT`]; [`codes::ERROR`] if a partner is lost.
+    pub(super) fn wait<R>(
+        &self,
+        doing: &'static str,
+        timeout: Timeout,
+        partner: &Partner<'_>,
+        mut ready: impl FnMut(&World, &mut State) -> Option<Result<R>>,
+    ) -> Result<R> {
+        let mut end = None;
+        loop {
+            let mut entered = self.enter()?;
+            let Held { world, state } = &mut *entered;
+            self.inside.polls.fetch_add(1, Ordering::Relaxed);
+            if let Some(outcome) = ready(world, state) {
+                return outcome;
+            }
+            let engine = world.engine();
+            let left = match timeout {
+                Timeout::Block => None,
+                Timeout::Test => {
+                    let progressed = turn(world);
+                    return match ready(world, state) {
+                        Some(outcome) => outcome,
+                        None if progressed => Err(Code(codes::TIMEOUT)),
+                        None => Err(state.lose(world, partner).map_or(Code(codes::TIMEOUT), |()| Code(codes::ERROR))),
+                    };
+                }
+                Timeout::After(limit) => {
+                    let now = world.elapsed();
+                    let left = end.get_or_insert_with(|| now.saturating_add(limit)).saturating_sub(now);
+                    if left.is_zero() {
+                        return Err(Code(codes::TIMEOUT));
+                    }
+                    Some(left)
+                }
+            };
+            let mut outcome = None;
+            let is_over = || {
+                outcome = ready(world, state);
+                outcome.is_some() || self.inside.is_contended()
+            };
+            let waited = match (self.is_simulated(), left) {
+                (true, None) => engine.wait_together(doing, is_over),
+                (true, Some(left)) => engine.wait_together_for(doing, left, is_over),
+                (false, left) => engine.wait_together_for(doing, TURN.min(left.unwrap_or(TURN)), is_over),
+            };
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
+            let mut nap = false;
+            match waited {
+                Ok(()) | Err(Error::TimedOut { .. }) => {}
+                Err(Error::PeerLost { .. }) => {
+                    let anybody = matches!(partner, Partner::Any) && timeout == Timeout::Block;
+                    if state.lose(world, partner).is_some() || anybody {
+                        return Err(Code(codes::ERROR));
+                    }
+                    nap = true;
+                }
+                Err(error) => return Err(Code(codes::of_error(&error))),
+            }
+            if nap && self.is_simulated() {
+                world.sleep(NAP);
+            }
+            drop(entered);
+            if nap && !self.is_simulated() {
+                std::thread::sleep(NAP);
+            } else if self.inside.is_contended() {
+                std::thread::yield_now();
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! A process of a job: its life cycle, its configuration, and what it knows of the others.
+
+use std::sync::Arc;
+
+use super::codes;
+use super::collective::{Differ, Kind, Round};
+use super::config::Config;
+use super::groups::Group;
+use super::notes::Board;
+use super::place::{Held, Partner, Place};
+use super::queues::Queue;
+use super::state::State;
+use super::types::{Code, GROUP_ALL, Rank, Result, State as Health, Timeout};
+use crate::error::{Error, Result as RuntimeResult};
+use crate::hash::mix;
+use crate::world::{Builder, World};
+
+/// Begins the digest that names the collective of `proc_init`. No group has it.
+const INIT: u64 = 0x6761_7370;
+
+/// This process in a job. Every call may be made from every thread, and by several at a time.
+///
+/// [`Process::start`] joins the job; [`Process::proc_init`] begins the working phase, and [`Process::proc_term`] ends it; there may be several
+/// one after the other. What the calls of GASPI return as codes is the error of the results here, with the same numbers:
+/// [`codes`].
+///
+/// # Examples
+/// Rank 0 writes to rank 1, which waits for the notification.
+/// ```
+/// use bellwether_runtime::vocabulary::gaspi::{GROUP_ALL, Note, Part, Process, Timeout::Block};
+/// use bellwether_runtime::Threads;
+///
+/// Threads::new(2).build(|builder| {
+///     let process = Process::start(builder).expect("starts");
+///     process.proc_init(Block)?;
+///     process.segment_create(0, 1024, GROUP_ALL, Block)?;
+///     if process.proc_rank()? == 0 {
+///         process.segment_write(0, 0, b"hello")?;
+///         let part = Part { local: (0, 0), remote: (0, 100), size: 5 };
+///         process.write_notify(part, 1, Note { segment: 0, id: 7, value: 1 }, 0, Block)?;
+///         process.wait(0, Block)?;
+///     } else {
+///         assert_eq!(process.notify_waitsome(0, 0, 10, Block)?, Some(7));
+///         assert_eq!(process.notify_reset(0, 7)?, 1);
+///         let mut came = [0; 5];
+///         process.segment_read(0, 100, &mut came)?;
+///         assert_eq!(&came, b"hello");
+///     }
+///     process.barrier(GROUP_ALL, Block)?;
+///     process.proc_term(Block)?;
+///     process.finish().expect("finishes");
+///     Ok(())
+/// })?.into_iter().collect::<Result<(), bellwether_runtime::vocabulary::gaspi::Code>>().expect("no code");
+/// # Ok::<(), bellwether_runtime::Error>(())
+/// ```
+pub struct Process {
+    pub(super) place: Place,
+    pub(super) board: Arc<Board>,
+    rank: usize,
+    size: usize,
+}
+
+impl Process {
+    /// Joins the job that `builder` describes, as [`Builder::start`] does. Collective.
+    ///
+    /// # Errors
+    /// As [`Builder::start`]; [`Error::InvalidArgument`] if the builder has handlers, which would run on any thread, and for a job of more
+    /// than 65,535 ranks.
+    pub fn start(builder: Builder) -> RuntimeResult<Process> {
+        const NAME: &str = "starting a GASPI process";
+        if builder.has_handlers() {
+            let why = "the builder has handlers; GASPI has none".into();
+            return Err(Error::InvalidArgument { operation: NAME, why });
+        }
+        let world = builder.start()?;
+        let (rank, size) = (world.rank(), world.size());
+        if size > usize::from(Rank::MAX) {
+            let why = format!("the job has {size} ranks, and GASPI numbers 65,535 at most");
+            return Err(Error::InvalidArgument { operation: NAME, why });
+        }
+        let board = Arc::new(Board::new());
+        let state = State::new(&world, Arc::clone(&board));
+        Ok(Process { place: Place::new(world, state), board, rank, size })
+    }
+
+    /// Leaves the job, when all processes have called this. Collective.
+    ///
+    /// # Errors
+    /// As [`World::finish`].
+    pub fn finish(self) -> RuntimeResult<()> {
+        let Process { place, .. } = self;
+        place.into_world().map_or(Ok(()), World::finish)
+    }
+
+    /// This process's number and how many there are, in every phase.
+    pub fn place(&self) -> (usize, usize) {
+        (self.rank, self.size)
+    }
+
+    /// The configuration that is set, or in use.
+    ///
+    /// # Errors
+    /// [`codes::ERROR`] on another thread on a simulated network.
+    pub fn config_get(&self) -> Result<Config> {
+        Ok(self.place.enter()?.state.config)
+    }
+
+    /// Sets the configuration.
+    ///
+    /// # Errors
+    /// [`codes::INITED`] in the working phase; [`codes::CONFIG`].
+    pub fn config_set(&self, config: Config) -> Result<()> {
+        let state = &mut self.place.enter()?.state;
+        if state.works || state.starts {
+            return Err(Code(codes::INITED));
+        }
+        config.check()?;
+        state.config = config;
+        Ok(())
+    }
+
+    /// Begins the working phase, when all processes have called this. Collective; resumable.
+    ///
+    /// # Errors
+    /// [`codes::INITED`] in the working phase; [`codes::TIMEOUT`]; [`codes::CONFIG`] at all processes if their configurations differ;
+    /// [`codes::ERROR`] if a process is lost.
+    pub fn proc_init(&self, timeout: Timeout) -> Result<()> {
+        let all: Vec<usize> = (0..self.size).filter(|rank| *rank != self.rank).collect();
+        let mut entered = self.place.enter()?;
+        let Held { state, .. } = &mut *entered;
+        if state.works {
+            return Err(Code(codes::INITED));
+        }
+        if !state.starts {
+            state.starts = true;
+            let life = state.arrivals.life.get() + 1;
+            state.arrivals.life.set(life);
+            let digest = crate::hash::of(format!("{:?}", state.config).as_bytes());
+            let round = Round::new(mix(INIT, life), Kind::Commit, 0, [self.rank, self.size], &digest.to_ne_bytes());
+            let ranks = (0..self.size).map(|rank| rank as Rank).collect();
+            state.groups.insert(GROUP_ALL, Group::starting(ranks, self.rank, life, round));
+        }
+        drop(entered);
+        self.place.wait("proc_init", timeout, &Partner::Ranks(&all), |world, state| {
+            let State { groups, arrivals, .. } = state;
+            let group = groups.get_mut(&GROUP_ALL)?;
+            let same = |mine: &mut [u8], theirs: &[u8]| if mine == theirs { Ok(()) } else { Err(Differ) };
+            let outcome = group.advance(Kind::Commit, world, arrivals, same)?;
+            state.starts = false;
+            if outcome.is_err() {
+                state.groups.clear();
+                return Some(Err(Code(codes::CONFIG)));
+            }
+            state.works = true;
+            state.queues = (0..super::config::QUEUE_MAX).map(|_| None).collect();
+            for queue in state.queues.iter_mut().take(state.config.queue_num as usize) {
+                *queue = Some(Queue::default());
+            }
+            Some(Ok(()))
+        })
+    }
+
+    /// Ends the working phase of this process: its segments, queues and groups are gone. Waits for no other process, but for those that
+    /// have something under way to its segments. A barrier before it is the program's duty.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::ERROR`] if a segment cannot be closed.
+    pub fn proc_term(&self, _timeout: Timeout) -> Result<()> {
+        let mut entered = self.place.enter()?;
+        let Held { state, .. } = &mut *entered;
+        state.check_works()?;
+        state.works = false;
+        state.queues.clear();
+        state.groups.clear();
+        state.commits.clear();
+        state.atomics.clear();
+        state.sends.clear();
+        state.arrivals.passive.take();
+        let mut outcome = Ok(());
+        for (id, segment) in std::mem::take(&mut state.segments) {
+            self.board.remove(id);
+            if let Err(error) = segment.memory.close() {
+                outcome = Err(Code(codes::of_error(&error)));
+            }
+        }
+        outcome
+    }
+
+    /// Whether this process is in the working phase.
+    ///
+    /// # Errors
+    /// As [`Process::config_get`].
+    pub fn initialized(&self) -> Result<bool> {
+        Ok(self.place.enter()?.state.works)
+    }
+
+    /// This process's number, from 0.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`].
+    pub fn proc_rank(&self) -> Result<Rank> {
+        self.in_work(|_| self.rank as Rank)
+    }
+
+    /// How many processes there are.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`].
+    pub fn proc_num(&self) -> Result<Rank> {
+        self.in_work(|_| self.size as Rank)
+    }
+
+    /// This process's number on its host, from 0, and how many processes are there.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`].
+    pub fn proc_local(&self) -> Result<(Rank, Rank)> {
+        let held = &*self.place.enter()?;
+        held.state.check_works()?;
+        let (rank, size) = held.world.place_on_host();
+        Ok((rank as Rank, size as Rank))
+    }
+
+    /// Milliseconds since this process joined the job.
+    ///
+    /// # Errors
+    /// As [`Process::config_get`].
+    pub fn time_get(&self) -> Result<f64> {
+        Ok(self.place.enter()?.world.elapsed().as_secs_f64() * 1e3)
+    }
+
+    /// What this process knows of each: a failed operation with a process makes it [`Health::Corrupt`].
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`].
+    pub fn state_vec_get(&self) -> Result<Vec<Health>> {
+        self.in_work(|state| state.states.clone())
+    }
+
+    /// Whether a process lives. A lost one is [`Health::Corrupt`] from then on.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::ERROR`] if it is lost.
+    pub fn proc_ping(&self, rank: Rank) -> Result<()> {
+        let Held { state, world } = &mut *self.place.enter()?;
+        state.check_works()?;
+        state.check_partner(world, rank).map(drop)
+    }
+
+    /// Makes a path to a process. Here the first operation that needs one makes it, so this only checks that the process is there.
+    ///
+    /// # Errors
+    /// As [`Process::proc_ping`].
+    pub fn connect(&self, rank: Rank, _timeout: Timeout) -> Result<()> {
+        self.proc_ping(rank)
+    }
+
+    /// Gives up the path to a process. Here paths stay until the job ends, so this only checks that the process is there.
+    ///
+    /// # Errors
+    /// As [`Process::proc_ping`].
+    pub fn disconnect(&self, rank: Rank, _timeout: Timeout) -> Result<()> {
+        self.proc_ping(rank)
+    }
+
+    /// Reads something of the state in the working phase.
+    pub(super) fn in_work<R>(&self, read: impl FnOnce(&State) -> R) -> Result<R> {
+        let held = &*self.place.enter()?;
+        held.state.check_works()?;
+        Ok(read(&held.state))
+    }
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Process({} of {})", self.rank, self.size)
+    }
+}

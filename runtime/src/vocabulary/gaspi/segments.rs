@@ -1,0 +1,291 @@
+//! Segments and their notifications.
+
+use super::codes;
+use super::collective::Kind;
+use super::notes::Notes;
+use super::place::{Held, Partner};
+use super::process::Process;
+use super::state::{Owned, State};
+use super::types::{Code, GroupId, NotificationId, Rank, Result, SegmentId, Timeout};
+use crate::world::World;
+
+/// The lowest number that a segment of the world may have: see [`World::segment_at`].
+const FIRST: u32 = 2;
+
+/// The number of a segment in the world, which has no others.
+pub(super) fn number_of(segment: SegmentId) -> u32 {
+    FIRST + u32::from(segment)
+}
+
+impl State {
+    /// An own segment that has this range.
+    ///
+    /// # Errors
+    /// [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`].
+    pub(super) fn own(&self, segment: SegmentId, offset: u64, size: u64) -> Result<&Owned> {
+        let owned = self.segments.get(&segment).ok_or(Code(codes::INV_SEG))?;
+        let fits = offset < owned.size && offset.checked_add(size).is_some_and(|end| end <= owned.size);
+        if fits { Ok(owned) } else { Err(Code(codes::INV_LOC_OFF)) }
+    }
+
+    /// The address of a range of an own segment.
+    ///
+    /// # Errors
+    /// As [`State::own`].
+    pub(super) fn own_range(&self, segment: SegmentId, offset: u64, size: u64) -> Result<*mut u8> {
+        self.own(segment, offset, size).map(|owned| owned.memory.as_ptr().wrapping_add(offset as usize))
+    }
+}
+
+/// Memory of the program for a segment.
+type Memory = Option<(*mut u8, usize)>;
+
+impl Process {
+    /// A segment of `size` zeroed bytes of this process. Local.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::INV_SEG`] if the id is in use; [`codes::INV_SEGSIZE`] for no bytes; [`codes::MANY_SEG`];
+    /// [`codes::MEMALLOC`].
+    pub fn segment_alloc(&self, segment: SegmentId, size: u64) -> Result<()> {
+        let Held { state, world } = &mut *self.place.enter()?;
+        self.make(state, world, (segment, size), None, None)
+    }
+
+    /// Makes memory of the program a segment. Local.
+    ///
+    /// # Errors
+    /// As [`Process::segment_alloc`]; [`codes::NULLPTR`].
+    ///
+    /// # Safety
+    /// The bytes are valid for reads and writes until the segment is deleted or the working phase is over. Processes read and write them at any time: the
+    /// program keeps its own accesses apart by notifications, barriers and waits.
+    pub unsafe fn segment_bind(&self, segment: SegmentId, start: *mut u8, size: u64) -> Result<()> {
+        let memory = checked(start, size)?;
+        let Held { state, world } = &mut *self.place.enter()?;
+        self.make(state, world, (segment, size), memory, None)
+    }
+
+    /// A segment at each member of a group, which all can reach when this returns. Collective; resumable.
+    ///
+    /// # Errors
+    /// As [`Process::segment_alloc`] and [`Process::barrier`].
+    pub fn segment_create(&self, segment: SegmentId, size: u64, group: GroupId, timeout: Timeout) -> Result<()> {
+        self.make_together(segment, size, None, group, timeout)
+    }
+
+    /// As [`Process::segment_create`], of memory of the program.
+    ///
+    /// # Errors
+    /// As [`Process::segment_create`]; [`codes::NULLPTR`].
+    ///
+    /// # Safety
+    /// As [`Process::segment_bind`].
+    pub unsafe fn segment_use(
+        &self,
+        segment: SegmentId,
+        start: *mut u8,
+        size: u64,
+        group: GroupId,
+        timeout: Timeout,
+    ) -> Result<()> {
+        let memory = checked(start, size)?;
+        self.make_together(segment, size, memory, group, timeout)
+    }
+
+    fn make_together(
+        &self,
+        segment: SegmentId,
+        size: u64,
+        memory: Memory,
+        group: GroupId,
+        timeout: Timeout,
+    ) -> Result<()> {
+        {
+            let Held { state, world } = &mut *self.place.enter()?;
+            state.check_works()?;
+            state.committed(group)?;
+            let resumes = state.segments.get(&segment).is_some_and(|owned| owned.pending == Some(group));
+            if !resumes {
+                self.make(state, world, (segment, size), memory, Some(group))?;
+            }
+        }
+        self.collective(group, Kind::Segment, "segment_create", &[], timeout, |_, _| Ok(()))?;
+        if let Some(owned) = self.place.enter()?.state.segments.get_mut(&segment) {
+            owned.pending = None;
+        }
+        Ok(())
+    }
+
+    fn make(
+        &self,
+        state: &mut State,
+        world: &World,
+        (segment, size): (SegmentId, u64),
+        memory: Memory,
+        pending: Option<GroupId>,
+    ) -> Result<()> {
+        state.check_works()?;
+        let bytes = usize::try_from(size).ok().filter(|bytes| (1..=isize::MAX as usize).contains(bytes));
+        let bytes = bytes.ok_or(Code(codes::INV_SEGSIZE))?;
+        if state.segments.contains_key(&segment) {
+            return Err(Code(codes::INV_SEG));
+        }
+        if state.segments.len() as u64 >= u64::from(state.config.segment_max) {
+            return Err(Code(codes::MANY_SEG));
+        }
+        let number = Some(number_of(segment));
+        let made = match memory {
+            None => world.allocate_segment(number, bytes, 1),
+            // SAFETY: the caller of `segment_bind` or `segment_use` guarantees it.
+            Some((start, len)) => unsafe { world.segment_at(number, start, len) },
+        };
+        let memory = made.map_err(|error| Code(codes::of_error(&error)))?;
+        self.board.put(segment, Notes::new(state.config.notification_num));
+        state.segments.insert(segment, Owned { memory, size, pending });
+        Ok(())
+    }
+
+    /// Lets a process reach a segment of this one. Here every process can reach it, so this only checks that both are there.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::INV_RANK`]; [`codes::ERROR`] if the process is lost.
+    pub fn segment_register(&self, segment: SegmentId, rank: Rank, _timeout: Timeout) -> Result<()> {
+        let Held { state, world } = &mut *self.place.enter()?;
+        state.check_works()?;
+        if !state.segments.contains_key(&segment) {
+            return Err(Code(codes::INV_SEG));
+        }
+        state.check_partner(world, rank).map(drop)
+    }
+
+    /// Ends a segment of this process. Its id can be used again; memory of the program stays the program's. Local, but it waits until nothing
+    /// of processes that live is under way to it.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::ERROR`] if that wait fails: memory of the program must then stay.
+    pub fn segment_delete(&self, segment: SegmentId) -> Result<()> {
+        let Held { state, .. } = &mut *self.place.enter()?;
+        state.check_works()?;
+        let owned = state.segments.remove(&segment).ok_or(Code(codes::INV_SEG))?;
+        self.board.remove(segment);
+        owned.memory.close().map_err(|error| Code(codes::of_error(&error)))
+    }
+
+    /// The address of a segment of this process. Other processes may write there at any time.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::INV_SEG`].
+    pub fn segment_ptr(&self, segment: SegmentId) -> Result<*mut u8> {
+        self.of_segment(segment, |owned| owned.memory.as_ptr())
+    }
+
+    /// The bytes of a segment of this process.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::INV_SEG`].
+    pub fn segment_size(&self, segment: SegmentId) -> Result<u64> {
+        self.of_segment(segment, |owned| owned.size)
+    }
+
+    /// The segments of this process, in ascending order.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`].
+    pub fn segment_list(&self) -> Result<Vec<SegmentId>> {
+        self.in_work(|state| state.segments.keys().copied().collect())
+    }
+
+    /// Copies bytes out of a segment of this process. What a process is writing meanwhile may be there in part.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`].
+    pub fn segment_read(&self, segment: SegmentId, offset: u64, into: &mut [u8]) -> Result<()> {
+        let entered = self.place.enter()?;
+        entered.state.check_works()?;
+        let owned = entered.state.own(segment, offset, into.len() as u64)?;
+        owned.memory.read(offset as usize, into).map_err(|error| Code(codes::of_error(&error)))
+    }
+
+    /// Copies bytes into a segment of this process.
+    ///
+    /// # Errors
+    /// As [`Process::segment_read`].
+    pub fn segment_write(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<()> {
+        let entered = self.place.enter()?;
+        entered.state.check_works()?;
+        let owned = entered.state.own(segment, offset, bytes.len() as u64)?;
+        owned.memory.write(offset as usize, bytes).map_err(|error| Code(codes::of_error(&error)))
+    }
+
+    fn of_segment<R>(&self, segment: SegmentId, read: impl FnOnce(&Owned) -> R) -> Result<R> {
+        self.in_work(|state| state.segments.get(&segment).map(read))?.ok_or(Code(codes::INV_SEG))
+    }
+
+    /// The first notification with a value, of `number` from `begin` on, of a segment of this process. It keeps its value; the next call gives
+    /// it again. `None` for no notifications.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::INV_SEG`], also when the segment is deleted meanwhile; [`codes::INV_NOTIF_ID`];
+    /// [`codes::TIMEOUT`]; [`codes::ERROR`] without a limit if a process is lost.
+    pub fn notify_waitsome(
+        &self,
+        segment: SegmentId,
+        begin: NotificationId,
+        number: u32,
+        timeout: Timeout,
+    ) -> Result<Option<NotificationId>> {
+        let notes = self.notes(segment)?;
+        if !notes.has(begin, number) {
+            return Err(Code(codes::INV_NOTIF_ID));
+        }
+        if number == 0 {
+            return Ok(None);
+        }
+        let end = begin + number;
+        if let Some(found) = notes.first(begin, end) {
+            return Ok(Some(found));
+        }
+        self.place.wait("waiting for a notification", timeout, &Partner::Any, |_, _| {
+            if notes.is_gone() {
+                return Some(Err(Code(codes::INV_SEG)));
+            }
+            notes.first(begin, end).map(|found| Ok(Some(found)))
+        })
+    }
+
+    /// Sets a notification to 0, and gives the value that it had; 0 if it had none. Of several threads one gets the value. It sees what was
+    /// written before the notification, or with it.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::INV_NOTIF_ID`].
+    pub fn notify_reset(&self, segment: SegmentId, id: NotificationId) -> Result<u32> {
+        let notes = self.notes(segment)?;
+        match notes.reset(id).ok_or(Code(codes::INV_NOTIF_ID))? {
+            0 => {
+                // A program may wait by this call alone.
+                self.place.poll();
+                notes.reset(id).ok_or(Code(codes::INV_NOTIF_ID))
+            }
+            value => Ok(value),
+        }
+    }
+
+    #[inline]
+    fn notes(&self, segment: SegmentId) -> Result<std::sync::Arc<Notes>> {
+        match self.board.get(segment) {
+            Some(notes) => Ok(notes),
+            None => {
+                self.place.enter()?.state.check_works()?;
+                Err(Code(codes::INV_SEG))
+            }
+        }
+    }
+}
+
+fn checked(start: *mut u8, size: u64) -> Result<Memory> {
+    if start.is_null() {
+        return Err(Code(codes::NULLPTR));
+    }
+    // Checked again where the segment is made.
+    Ok(Some((start, usize::try_from(size).map_err(|_| Code(codes::INV_SEGSIZE))?)))
+}

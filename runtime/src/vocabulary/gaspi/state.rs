@@ -1,0 +1,189 @@
+//! What a process knows between two calls.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::codes;
+use super::collective::{Inbox, Kind, Name};
+use super::config::Config;
+use super::groups::Group;
+use super::notes::Board;
+use super::passive::Passive;
+use super::place::Partner;
+use super::queues::Queue;
+use super::types::{Code, GroupId, Rank, Result, SegmentId, State as Health};
+use crate::message::id;
+use crate::world::{Completion, Fetched, Segment, World};
+
+/// The kinds of messages, in the low byte of their header. Above it stands what [`header`] puts there.
+pub(super) mod kind {
+    /// A notification: the number and the value, 4 bytes each.
+    pub(in super::super) const NOTE: u64 = 0;
+    /// Of a collective: group, kind, number and member of its name, 8 bytes each, and the value.
+    pub(in super::super) const COLLECTIVE: u64 = 1;
+    /// A part of a passive message: its number, the length of the message, the offset of the part, and the part.
+    pub(in super::super) const PASSIVE: u64 = 2;
+    /// A passive message was received: its number.
+    pub(in super::super) const RECEIVED: u64 = 3;
+}
+
+/// The header of a message: its kind, a byte, and the life cycle of the sender.
+pub(super) fn header(kind: u64, byte: u8, life: u64) -> u64 {
+    kind | u64::from(byte) << 8 | life << 16
+}
+
+/// The first `N` words of a message, and the rest.
+pub(super) fn words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
+    let (head, rest) = bytes.split_at_checked(8 * N)?;
+    let word = |i: usize| u64::from_ne_bytes(head[8 * i..8 * i + 8].try_into().expect("eight bytes"));
+    Some((std::array::from_fn(word), rest))
+}
+
+/// A segment of this process.
+pub(super) struct Owned {
+    pub(super) memory: Segment,
+    pub(super) size: u64,
+    /// Its creation waits for the barrier of this group.
+    pub(super) pending: Option<GroupId>,
+}
+
+/// An atomic operation: rank, segment, offset, and what is done.
+pub(super) type AtomicKey = (Rank, SegmentId, u64, [u64; 3]);
+
+/// What has come for this process, written by handlers.
+pub(super) struct Arrivals {
+    pub(super) life: Cell<u64>,
+    pub(super) collectives: RefCell<Inbox>,
+    pub(super) passive: RefCell<Passive>,
+    pub(super) board: Arc<Board>,
+}
+
+/// All that a process knows.
+pub(super) struct State {
+    pub(super) config: Config,
+    /// In the working phase.
+    pub(super) works: bool,
+    /// Between the first call of `proc_init` and its end.
+    pub(super) starts: bool,
+    pub(super) segments: BTreeMap<SegmentId, Owned>,
+    pub(super) queues: Vec<Option<Queue>>,
+    pub(super) groups: BTreeMap<GroupId, Group>,
+    /// Groups of the same ranks so far, by the digest of the ranks.
+    pub(super) commits: BTreeMap<u64, u64>,
+    pub(super) states: Vec<Health>,
+    /// Atomic operations whose calls ran into their time limits.
+    pub(super) atomics: BTreeMap<AtomicKey, VecDeque<(Completion, Fetched<u64>)>>,
+    /// Passive messages whose calls ran into their time limits: rank, segment, offset, size; their numbers.
+    pub(super) sends: BTreeMap<(Rank, SegmentId, u64, u64), VecDeque<u64>>,
+    pub(super) arrivals: Rc<Arrivals>,
+}
+
+impl State {
+    pub(super) fn new(world: &World, board: Arc<Board>) -> State {
+        let arrivals = Rc::new(Arrivals {
+            life: Cell::new(0),
+            collectives: RefCell::default(),
+            passive: RefCell::default(),
+            board,
+        });
+        let own = Rc::clone(&arrivals);
+        world.messages().set_handler(id::GASPI, move |_, message| {
+            if own.take(message.from, message.data()).is_none() {
+                tracing::warn!(from = message.from, "a GASPI message that no process sends was dropped");
+            }
+        });
+        State {
+            config: Config::default(),
+            works: false,
+            starts: false,
+            segments: BTreeMap::new(),
+            queues: Vec::new(),
+            groups: BTreeMap::new(),
+            commits: BTreeMap::new(),
+            states: vec![Health::Healthy; world.size()],
+            atomics: BTreeMap::new(),
+            sends: BTreeMap::new(),
+            arrivals,
+        }
+    }
+
+    /// # Errors
+    /// [`codes::NOINIT`].
+    pub(super) fn check_works(&self) -> Result<()> {
+        if self.works { Ok(()) } else { Err(Code(codes::NOINIT)) }
+    }
+
+    /// Notes who of `partner` is lost, if somebody is.
+    pub(super) fn lose(&mut self, world: &World, partner: &Partner<'_>) -> Option<()> {
+        let Partner::Ranks(ranks) = partner else { return None };
+        let rank = *ranks.iter().find(|rank| world.engine().job.loss(**rank).is_some())?;
+        self.states[rank] = Health::Corrupt;
+        Some(())
+    }
+
+    /// # Errors
+    /// [`codes::INV_RANK`]; [`codes::ERROR`] if it is lost.
+    pub(super) fn check_partner(&mut self, world: &World, rank: Rank) -> Result<usize> {
+        let rank = usize::from(rank);
+        if rank >= world.size() {
+            return Err(Code(codes::INV_RANK));
+        }
+        match self.lose(world, &Partner::Ranks(&[rank])) {
+            None => Ok(rank),
+            Some(()) => Err(Code(codes::ERROR)),
+        }
+    }
+
+    /// The code of an error of an operation with this rank.
+    #[cold]
+    pub(super) fn failed(&mut self, error: &crate::Error, rank: usize) -> Code {
+        if let crate::Error::PeerLost { rank: lost, .. } = error
+            && *lost == rank
+        {
+            self.states[rank] = Health::Corrupt;
+        }
+        Code(codes::of_error(error))
+    }
+
+    /// Sends a message of a kind, now or in a later poll, after all that was sent and put there before.
+    pub(super) fn tell(&self, world: &World, to: usize, kind: u64, byte: u8, payload: &[u8]) {
+        world.engine().send_unasked(to, id::GASPI, header(kind, byte, self.arrivals.life.get()), payload);
+    }
+}
+
+impl Arrivals {
+    /// Takes a message; `None` if it is none of ours.
+    fn take(&self, from: usize, bytes: &[u8]) -> Option<()> {
+        let ([header], rest) = words::<1>(bytes)?;
+        let (byte, life) = ((header >> 8) as u8, header >> 16);
+        match header & 0xFF {
+            kind::COLLECTIVE => {
+                let ([group, kind, number, member], value) = words::<4>(rest)?;
+                let kind = Kind::from_number(kind)?;
+                let name = Name { group, kind, number, from: member, is_up: byte != 0 };
+                self.collectives.borrow_mut().insert(name, value.to_vec());
+            }
+            // Of an earlier life cycle.
+            _ if life != self.life.get() => {}
+            kind::NOTE => {
+                let ([note], _) = words::<1>(rest)?;
+                let set = self.board.get(byte).and_then(|notes| notes.set(note as u32, (note >> 32) as u32));
+                if set.is_none() {
+                    tracing::warn!(from, segment = byte, "a notification for a segment that is not there was dropped");
+                }
+            }
+            kind::PASSIVE => {
+                let ([number, len, offset], part) = words::<3>(rest)?;
+                self.passive.borrow_mut().arrive(from, number, len, offset, part)?;
+            }
+            kind::RECEIVED => {
+                let ([number], _) = words::<1>(rest)?;
+                self.passive.borrow_mut().received(number);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}

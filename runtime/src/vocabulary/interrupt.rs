@@ -1,0 +1,75 @@
+//! A thread that makes progress for a rank while no other thread of it does.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::world::World;
+
+/// The thread makes progress when nobody has for this long. Chosen: below what a user notices, and 1,000 wake-ups a second cost a core
+/// less than a percent.
+const QUIET: Duration = Duration::from_millis(1);
+/// Polls after each other, at most, before the thread lets others in. Chosen.
+const BURST: usize = 64;
+
+/// The thread, until this is dropped.
+pub(super) struct Interrupts {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+/// What the thread makes progress for.
+pub(super) trait Idle: Send + 'static {
+    /// Counts the calls of other threads that made progress.
+    fn polls(&self) -> u64;
+    /// Calls [`burst`] if no other thread is inside, unless it is over.
+    fn advance(&self, over: &AtomicBool);
+}
+
+impl Drop for Interrupts {
+    fn drop(&mut self) {
+        // It sees this before it enters, where this thread is now.
+        self.over.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+    }
+}
+
+impl Interrupts {
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn start(name: String, idle: impl Idle) -> std::io::Result<Interrupts> {
+        let over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&over);
+        let thread = thread::Builder::new().name(name).spawn(move || make_progress(&idle, &ends))?;
+        Ok(Interrupts { over, thread })
+    }
+}
+
+fn make_progress(idle: &impl Idle, over: &AtomicBool) {
+    let mut before = None;
+    loop {
+        thread::park_timeout(QUIET);
+        if over.load(Ordering::Acquire) {
+            return;
+        }
+        // Before it enters, which would take the place away from a thread that calls all the time.
+        let polls = idle.polls();
+        if before.replace(polls) == Some(polls) {
+            idle.advance(over);
+        }
+    }
+}
+
+/// Makes progress while there is some, a few times. What is wrong with a message is told by the next call that makes progress.
+pub(super) fn burst(world: &World, panicked: impl Fn()) {
+    for _ in 0..BURST {
+        match catch_unwind(AssertUnwindSafe(|| world.engine().turn())) {
+            Ok(0) => break,
+            Ok(_) => {}
+            // The message's origin has been told.
+            Err(_) => panicked(),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Runs a row of GASPI's table between processes: `BELLWETHER_RANKS=2 gaspi_rows g15`, or under `bellwether run -n 2` or mpirun. `all` runs
+//! every row in one job.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bellwether_runtime::World;
+use bellwether_runtime::vocabulary::gaspi::Process;
+use bellwether_tests::gaspi::{ROWS, Task, row};
+use bellwether_tests::watchdog;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    let all = arguments.get(1).is_some_and(|name| name == "all");
+    let asked = match arguments.get(1) {
+        Some(_) if all => ROWS.to_vec(),
+        Some(name) => row(name).into_iter().collect(),
+        None => Vec::new(),
+    };
+    if asked.is_empty() {
+        let names: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
+        eprintln!("usage: gaspi_rows ROW|all; rows:\n{}", names.join("\n"));
+        return ExitCode::FAILURE;
+    }
+    let process = match Process::start(World::builder()) {
+        Ok(process) => process,
+        Err(error) => {
+            eprintln!("gaspi_rows: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(if all { 1000 } else { 300 }));
+    let task = Task { process, virtual_time: false };
+    let (me, n) = task.process.place();
+    for (name, run) in asked {
+        run(&task);
+        if me == 0 {
+            println!("{name}: {n} processes");
+        }
+    }
+    task.process.finish().expect("finishes");
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,306 @@
+//! Rows about writes, reads and atomic operations.
+
+use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
+use bellwether_runtime::vocabulary::gaspi::{Config, GROUP_ALL, Note, Part, codes};
+
+use super::{S, Task, fails, note, ok, part, pattern, test_loop};
+
+pub(super) fn g45(task: &Task) {
+    task.works(|here| {
+        here.fill(0, &pattern(here.me, 5000));
+        here.barrier();
+        if here.me == 0 {
+            ok("write", here.p.write(part(0, 1 << 20, 5000), here.next(), 0, Block));
+            ok("read", here.p.read(part(2 << 20, 0, 5000), here.next(), 0, Block));
+            ok("wait", here.p.wait(0, Block));
+            assert_eq!(here.bytes(2 << 20, 5000), pattern(here.next().into(), 5000));
+            here.tell(here.next(), 1, 1, 0);
+        }
+        if here.before() == 0 {
+            // It waits for nothing but the notification.
+            here.take(1);
+            assert_eq!(here.bytes(1 << 20, 5000), pattern(0, 5000));
+        }
+    });
+}
+
+pub(super) fn g46(task: &Task) {
+    task.works(|here| {
+        let len = 300_000;
+        for round in 0..4usize {
+            here.fill(0, &pattern(round + here.me, len));
+            ok("write", here.p.write(part(0, 1 << 20, len as u64), here.next(), 3, Block));
+            ok("wait", here.p.wait(3, Block));
+            here.fill(0, &[0xEE; 300_000]);
+            here.tell(here.next(), 4, 1, 3);
+            here.take(4);
+            assert_eq!(here.bytes(1 << 20, len), pattern(round + usize::from(here.before()), len));
+            ok("read", here.p.read(part(2 << 20, 1 << 20, len as u64), here.next(), 4, Block));
+            ok("wait", here.p.wait(4, Block));
+            assert_eq!(here.bytes(2 << 20, len), pattern(round + here.me, len));
+            here.barrier();
+        }
+    });
+}
+
+pub(super) fn g47(task: &Task) {
+    task.works(|here| {
+        let p = here.p;
+        ok("wait for nothing", p.wait(0, Test));
+        for n in 1..=5 {
+            ok("write", p.write(part(0, 4096, 8), here.next(), 0, Block));
+            assert_eq!(p.queue_size(0), Ok(n));
+        }
+        ok("read", p.read(part(8192, 4096, 8), here.next(), 0, Block));
+        assert_eq!((p.queue_size(0), p.queue_size(1)), (Ok(6), Ok(0)));
+        ok("wait", p.wait(0, Block));
+        assert_eq!(p.queue_size(0), Ok(0));
+        ok("wait for nothing", p.wait(0, Test));
+    });
+}
+
+pub(super) fn g49(task: &Task) {
+    task.works(|here| {
+        let rounds = if task.virtual_time { 10 } else { 300 };
+        let sizes = [8u64, 1, 24, 4096, 70_001, 8, 1 << 20];
+        for round in 0..rounds {
+            let (mut at, mut places) = (0, Vec::new());
+            for i in 0..20 {
+                // The large ones are rare.
+                let size = if i == 7 { sizes[round % sizes.len()] } else { sizes[i % 3] };
+                places.push((at, size));
+                at += size;
+            }
+            here.fill(0, &pattern(round + here.me, at as usize));
+            for (at, size) in &places {
+                ok("write", here.p.write(part(*at, (2 << 20) + at, *size), here.next(), 0, Block));
+            }
+            here.tell(here.next(), 3, round as u32 + 1, 0);
+            assert_eq!(here.take(3), round as u32 + 1);
+            assert_eq!(here.bytes(2 << 20, at as usize), pattern(round + usize::from(here.before()), at as usize));
+            ok("wait", here.p.wait(0, Block));
+            // The one before writes there again.
+            here.tell(here.before(), 4, 1, 1);
+            here.take(4);
+            ok("wait", here.p.wait(1, Block));
+        }
+    });
+}
+
+pub(super) fn g50(task: &Task) {
+    task.works(|here| {
+        let rounds = if task.virtual_time { 20 } else { 1000 };
+        for round in 0..rounds {
+            let len = [8, 100, 65_000][round % 3];
+            here.fill(0, &pattern(round + here.me, len));
+            ok("write", here.p.write_notify(part(0, 1 << 20, len as u64), here.next(), note(5, 77), 2, Block));
+            assert_eq!(here.take(5), 77);
+            assert_eq!(here.bytes(1 << 20, len), pattern(round + usize::from(here.before()), len));
+            ok("wait", here.p.wait(2, Block));
+            here.tell(here.before(), 6, 1, 2);
+            here.take(6);
+        }
+    });
+}
+
+pub(super) fn g51(task: &Task) {
+    ok("config_set", task.process.config_set(Config { queue_size_max: 6, ..Config::default() }));
+    task.works_as_set(|here| {
+        let p = here.p;
+        ok("create", p.segment_create(S, 1 << 16, GROUP_ALL, Block));
+        let next = here.next();
+        ok("write", p.write(part(0, 100, 8), next, 0, Block));
+        ok("write_notify", p.write_notify(part(0, 100, 8), next, note(0, 1), 0, Block));
+        ok("read", p.read(part(200, 0, 8), next, 0, Block));
+        ok("notify", p.notify(note(1, 1), next, 0, Block));
+        ok("list", p.write_list(&[part(0, 100, 8), part(0, 108, 8)], next, 0, Block));
+        assert_eq!(p.queue_size(0), Ok(6), "one request each");
+        fails(codes::QUEUE_FULL, p.write(part(0, 100, 8), next, 0, Block));
+        fails(codes::QUEUE_FULL, p.write_notify(part(0, 100, 8), next, note(2, 1), 0, Block));
+        fails(codes::QUEUE_FULL, p.read_notify(part(0, 100, 8), next, (S, 2), 0, Block));
+        fails(codes::QUEUE_FULL, p.notify(note(2, 1), next, 0, Block));
+        // Another queue has room.
+        ok("notify", p.notify(note(3, 1), next, 1, Block));
+        ok("wait", p.wait(0, Block));
+        ok("write", p.write(part(0, 100, 8), next, 0, Block));
+        let four = [part(0, 100, 8); 4];
+        ok("list", p.write_list(&four, next, 0, Block));
+        fails(codes::QUEUE_FULL, p.write_list(&four[..2], next, 0, Block));
+        ok("list", p.write_list(&four[..1], next, 0, Block));
+        here.barrier();
+        assert_eq!((p.notify_reset(S, 0), p.notify_reset(S, 1)), (Ok(1), Ok(1)));
+        assert_eq!((p.notify_reset(S, 2), p.notify_reset(S, 3)), (Ok(0), Ok(1)), "what was refused is not there");
+    });
+}
+
+pub(super) fn g53(task: &Task) {
+    task.works(|here| {
+        ok("read", here.p.read(part(0, 0, 1 << 20), here.next(), 5, Block));
+        ok("write", here.p.write(part(0, 0, 8), here.next(), 5, Block));
+        ok("purge", here.p.queue_purge(5, Block));
+        assert_eq!(here.p.queue_size(5), Ok(0));
+        ok("wait", here.p.wait(5, Test));
+        ok("write", here.p.write(part(0, 0, 8), here.next(), 5, Block));
+        ok("wait", here.p.wait(5, Block));
+    });
+}
+
+pub(super) fn g54(task: &Task) {
+    task.works(|here| {
+        for round in 0..5 {
+            for i in 0..200u64 {
+                ok("write", here.p.write(part(8 * i, (1 << 20) + 8 * i, 8), here.next(), 0, Test));
+                ok("notify", here.p.notify(note(i as u32, round + 1), here.next(), 0, Test));
+            }
+            ok("wait", here.p.wait(0, Block));
+            for i in 0..200 {
+                assert_eq!(here.take(i), round + 1);
+            }
+            here.barrier();
+        }
+    });
+}
+
+pub(super) fn g55(task: &Task) {
+    task.works(|here| {
+        let p = here.p;
+        ok("write", p.write(part(0, 0, 0), here.next(), 0, Block));
+        ok("read", p.read(part(0, 0, 0), here.next(), 0, Block));
+        ok("list", p.write_list(&[part(0, 0, 0), part(8, 8, 0)], here.next(), 0, Block));
+        assert_eq!(p.queue_size(0), Ok(0));
+        ok("write_notify", p.write_notify(part(0, 0, 0), here.next(), note(8, 3), 0, Block));
+        ok("read_notify", p.read_notify(part(0, 0, 0), here.next(), (S, 9), 0, Block));
+        assert_eq!(p.queue_size(0), Ok(2));
+        assert_eq!((here.take(8), here.take(9)), (3, 1));
+    });
+}
+
+pub(super) fn g56(task: &Task) {
+    task.works(|here| {
+        let (p, me) = (here.p, here.me as u16);
+        here.fill(0, &pattern(3, 1000));
+        ok("write_notify", p.write_notify(part(0, 2000, 1000), me, note(1, 4), 0, Block));
+        assert_eq!(here.take(1), 4);
+        assert_eq!(here.bytes(2000, 1000), pattern(3, 1000));
+        ok("read_notify", p.read_notify(part(4000, 2000, 1000), me, (S, 2), 0, Block));
+        here.take(2);
+        assert_eq!(here.bytes(4000, 1000), pattern(3, 1000));
+        ok("notify", p.notify(note(3, 9), me, 0, Block));
+        assert_eq!(here.take(3), 9);
+        ok("wait", p.wait(0, Block));
+        assert_eq!(ok("add", p.atomic_fetch_add(S, 8000, me, 5, Block)), 0);
+        assert_eq!(ok("swap", p.atomic_compare_swap(S, 8000, me, 5, 7, Block)), 5);
+        assert_eq!(ok("add", p.atomic_fetch_add(S, 8000, me, 0, Block)), 7);
+        let group = ok("group", p.group_create());
+        ok("add", p.group_add(group, me));
+        ok("commit", p.group_commit(group, Test));
+        ok("barrier", p.barrier(group, Test));
+        // The message comes to this process while it sends.
+        here.fill(0, &[5; 8]);
+        fails(codes::TIMEOUT, p.passive_send(S, 0, me, 8, Test));
+        assert_eq!(ok("receive", p.passive_receive(S, 100, 8, Block)), (me, 8));
+        test_loop("passive_send", |timeout| p.passive_send(S, 0, me, 8, timeout));
+        fails(codes::TIMEOUT, p.passive_receive(S, 100, 8, Test));
+    });
+}
+
+pub(super) fn g57(task: &Task) {
+    task.works(|here| {
+        let p = here.p;
+        ok("create", p.segment_create(70, 1 << 16, GROUP_ALL, Block));
+        let len = 64u64;
+        here.fill(0, &pattern(here.me, 255 * len as usize));
+        // To two segments there, in turns.
+        let there = |i: u64| (if i % 2 == 0 { 70 } else { S }, if i % 2 == 0 { i * len } else { (1 << 20) + i * len });
+        let list: Vec<_> = (0..255).map(|i| Part { local: (S, i * len), remote: there(i), size: len }).collect();
+        ok("write_list", p.write_list_notify(&list, here.next(), Note { segment: 70, id: 6, value: 8 }, 0, Block));
+        assert_eq!(p.queue_size(0), Ok(255));
+        assert_eq!(p.notify_waitsome(70, 0, 100, Block), Ok(Some(6)));
+        assert_eq!(p.notify_reset(70, 6), Ok(8));
+        let theirs = pattern(here.before().into(), 255 * len as usize);
+        for i in 0..255 {
+            let (segment, offset) = there(i);
+            let mut came = [0; 64];
+            ok("segment_read", p.segment_read(segment, offset, &mut came));
+            assert_eq!(came, theirs[(i * len) as usize..][..64]);
+        }
+        let back: Vec<_> =
+            (0..255).map(|i| Part { local: (S, (2 << 20) + i * len), remote: there(i), size: len }).collect();
+        ok("wait", p.wait(0, Block));
+        ok("read_list", p.read_list_notify(&back, here.next(), (S, 7), 0, Block));
+        assert_eq!(here.take(7), 1);
+        assert_eq!(here.bytes(2 << 20, 255 * 64), pattern(here.me, 255 * 64));
+        ok("wait", p.wait(0, Block));
+        ok("read_list", p.read_list(&back[..3], here.next(), 0, Block));
+        ok("wait", p.wait(0, Block));
+        here.barrier();
+        let many = vec![list[0]; 256];
+        for list in [&many[..], &[]] {
+            fails(codes::INV_NUM, p.write_list(list, here.next(), 0, Block));
+            fails(codes::INV_NUM, p.read_list(list, here.next(), 0, Block));
+            fails(codes::INV_NUM, p.write_list_notify(list, here.next(), note(1, 1), 0, Block));
+            fails(codes::INV_NUM, p.read_list_notify(list, here.next(), (S, 1), 0, Block));
+        }
+        // The last one is wrong: none is done.
+        let wrong = [part(0, 3 << 20, 8), part(0, 4 << 20, 8)];
+        fails(codes::INV_REM_OFF, p.write_list_notify(&wrong, here.next(), note(1, 1), 0, Block));
+        here.barrier();
+        assert_eq!((here.bytes(3 << 20, 8), p.notify_reset(S, 1), p.queue_size(0)), (vec![0; 8], Ok(0), Ok(0)));
+    });
+}
+
+pub(super) fn g58(task: &Task) {
+    task.works(|here| {
+        let len = 100_000;
+        here.fill(0, &pattern(here.me, len));
+        here.barrier();
+        for id in 10..15 {
+            ok("read_notify", here.p.read_notify(part(1 << 20, 0, len as u64), here.next(), (S, id), 0, Block));
+            assert_eq!(here.take(id), 1);
+            assert_eq!(here.bytes(1 << 20, len), pattern(here.next().into(), len));
+            here.fill(1 << 20, &vec![0; len]);
+        }
+        fails(codes::INV_SEG, here.p.read_notify(part(0, 0, 8), here.next(), (99, 1), 0, Block));
+        fails(codes::INV_NOTIF_ID, here.p.read_notify(part(0, 0, 8), here.next(), (S, 1 << 16), 0, Block));
+    });
+}
+
+pub(super) fn g59(task: &Task) {
+    task.works(|here| {
+        let p = here.p;
+        let times = if task.virtual_time { 30 } else { 5_000 };
+        let mut last = None;
+        for _ in 0..times {
+            let before = ok("add", p.atomic_fetch_add(S, 64, 0, 3, Block));
+            assert!(before.is_multiple_of(3) && last.is_none_or(|last| last < before));
+            last = Some(before);
+        }
+        here.barrier();
+        assert_eq!(ok("add", p.atomic_fetch_add(S, 64, 0, 0, Block)), 3 * times * here.n as u64);
+        // A lock, and a word that it protects.
+        let word = |offset| part(offset, offset, 8);
+        for _ in 0..if task.virtual_time { 5 } else { 200 } {
+            while ok("swap", p.atomic_compare_swap(S, 128, 0, 0, here.me as u64 + 1, Block)) != 0 {}
+            ok("read", p.read(word(256), 0, 0, Block));
+            ok("wait", p.wait(0, Block));
+            let value = u64::from_ne_bytes(here.bytes(256, 8).try_into().expect("eight bytes"));
+            here.fill(256, &(value + 1).to_ne_bytes());
+            ok("write", p.write(word(256), 0, 0, Block));
+            ok("wait", p.wait(0, Block));
+            // The write is in effect where a read of the same queue has what it wrote.
+            ok("read", p.read(word(256), 0, 0, Block));
+            ok("wait", p.wait(0, Block));
+            assert_eq!(ok("swap", p.atomic_compare_swap(S, 128, 0, here.me as u64 + 1, 0, Block)), here.me as u64 + 1);
+        }
+        here.barrier();
+        if here.me == 0 {
+            let value = u64::from_ne_bytes(here.bytes(256, 8).try_into().expect("eight bytes"));
+            assert_eq!(value, here.n as u64 * if task.virtual_time { 5 } else { 200 });
+        }
+        for offset in [1, 4, 7, 65] {
+            fails(codes::UNALIGN_OFF, p.atomic_fetch_add(S, offset, here.next(), 1, Block));
+            fails(codes::UNALIGN_OFF, p.atomic_compare_swap(S, offset, here.next(), 0, 1, Block));
+        }
+        fails(codes::INV_REM_OFF, p.atomic_fetch_add(S, 4 << 20, here.next(), 1, Block));
+    });
+}

@@ -1,0 +1,203 @@
+//! Rows about segments.
+
+use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
+use bellwether_runtime::vocabulary::gaspi::{Config, GROUP_ALL, Part, codes};
+
+use super::{S, Task, fails, note, ok, pattern, test_loop};
+
+pub(super) fn g38(task: &Task) {
+    ok("config_set", task.process.config_set(Config { segment_max: 3, ..Config::default() }));
+    task.works_as_set(|here| {
+        let p = here.p;
+        ok("alloc", p.segment_alloc(7, 1000));
+        fails(codes::INV_SEG, p.segment_alloc(7, 1000));
+        for size in [0, u64::MAX, 1 << 63] {
+            fails(codes::INV_SEGSIZE, p.segment_alloc(8, size));
+        }
+        let mut bytes = [1; 1000];
+        ok("read", p.segment_read(7, 0, &mut bytes));
+        assert_eq!(bytes, [0; 1000]);
+        ok("alloc", p.segment_alloc(0, 1));
+        ok("alloc", p.segment_alloc(255, 1));
+        fails(codes::MANY_SEG, p.segment_alloc(9, 1));
+        ok("delete", p.segment_delete(0));
+        ok("alloc", p.segment_alloc(9, 1));
+        ok("delete", p.segment_delete(9));
+        // More than there is: an error, and the id stays free.
+        fails(codes::MEMALLOC, p.segment_alloc(9, 1 << 60));
+        ok("alloc", p.segment_alloc(9, 1));
+    });
+}
+
+pub(super) fn g39(task: &Task) {
+    task.works(|here| {
+        let p = here.p;
+        ok("alloc", p.segment_alloc(20, 64));
+        ok("register", p.segment_register(20, here.before(), Block));
+        fails(codes::INV_SEG, p.segment_register(21, here.before(), Block));
+        fails(codes::INV_RANK, p.segment_register(20, here.n as u16, Block));
+        here.tell(here.before(), 1, 1, 0);
+        here.take(1);
+        here.fill(0, &pattern(here.me, 64));
+        let part = Part { local: (S, 0), remote: (20, 0), size: 64 };
+        ok("write", p.write(part, here.next(), 0, Block));
+        here.tell(here.next(), 2, 1, 0);
+        here.take(2);
+        let mut came = [0; 64];
+        ok("read", p.segment_read(20, 0, &mut came));
+        assert_eq!(came[..], pattern(here.before().into(), 64));
+    });
+}
+
+pub(super) fn g40(task: &Task) {
+    task.works(|here| {
+        let p = here.p;
+        if here.me == 0 {
+            here.pause();
+        }
+        let (_, times) = test_loop("segment_create", |timeout| p.segment_create(30, 4096, GROUP_ALL, timeout));
+        assert!(here.n == 1 || here.me == 0 || times > 0 || task.virtual_time);
+        fails(codes::INV_SEG, p.segment_create(30, 4096, GROUP_ALL, Block));
+        here.fill(0, &pattern(here.me, 100));
+        for rank in 0..here.n {
+            let part = Part { local: (S, 0), remote: (30, 100 * here.me as u64), size: 100 };
+            ok("write", p.write(part, rank as u16, 0, Block));
+            here.tell(rank as u16, here.me as u32, 1, 0);
+        }
+        for rank in 0..here.n {
+            here.take(rank as u32);
+            let mut came = [0; 100];
+            ok("read", p.segment_read(30, 100 * rank as u64, &mut came));
+            assert_eq!(came[..], pattern(rank, 100));
+        }
+    });
+}
+
+pub(super) fn g41(task: &Task) {
+    task.works(|here| {
+        let p = here.p;
+        let mut heap = vec![0u64; 1000];
+        let mut stack = [0u64; 100];
+        // SAFETY: both live until the segments are deleted, and only this program's calls touch them until then.
+        unsafe {
+            ok("use", p.segment_use(40, heap.as_mut_ptr().cast(), 8000, GROUP_ALL, Block));
+            ok("bind", p.segment_bind(41, stack.as_mut_ptr().cast(), 800));
+            fails(codes::NULLPTR, p.segment_bind(42, std::ptr::null_mut(), 8));
+            fails(codes::INV_SEGSIZE, p.segment_bind(42, heap.as_mut_ptr().cast(), 0));
+        }
+        ok("register", p.segment_register(41, here.before(), Block));
+        assert_eq!(p.segment_ptr(40), Ok(heap.as_mut_ptr().cast()));
+        here.barrier();
+        here.fill(0, &pattern(here.me, 4096));
+        for (segment, len) in [(40, 4096), (41, 800)] {
+            let part = Part { local: (S, 0), remote: (segment, 0), size: len };
+            ok("write", p.write_notify(part, here.next(), note(segment.into(), 1), 0, Block));
+            here.take(segment.into());
+            let mut came = vec![0; len as usize];
+            ok("read", p.segment_read(segment, 0, &mut came));
+            assert_eq!(came, pattern(here.before().into(), 4096)[..len as usize]);
+            let back = Part { local: (S, 8192), remote: (segment, 0), size: len };
+            ok("read", p.read(back, here.next(), 1, Block));
+            ok("wait", p.wait(1, Block));
+            assert_eq!(here.bytes(8192, len as usize), pattern(here.me, 4096)[..len as usize]);
+        }
+        here.barrier();
+        ok("delete", p.segment_delete(40));
+        ok("delete", p.segment_delete(41));
+        assert_eq!(heap[0].to_ne_bytes(), pattern(here.before().into(), 8)[..], "the memory stays the program's");
+        assert_eq!(stack[0].to_ne_bytes(), pattern(here.before().into(), 8)[..]);
+    });
+}
+
+pub(super) fn g42(task: &Task) {
+    task.works(|here| {
+        let p = here.p;
+        for round in 0..3 {
+            let size = 1000 + 1000 * round;
+            ok("create", p.segment_create(50, size, GROUP_ALL, Block));
+            assert_eq!(p.segment_size(50), Ok(size));
+            let part = Part { local: (50, 0), remote: (50, size - 8), size: 8 };
+            ok("write", p.write(part, here.next(), 0, Block));
+            ok("wait", p.wait(0, Block));
+            here.barrier();
+            ok("delete", p.segment_delete(50));
+            fails(codes::INV_SEG, p.segment_delete(50));
+            fails(codes::INV_SEG, p.segment_ptr(50));
+            fails(codes::INV_SEG, p.segment_size(50));
+            fails(codes::INV_SEG, p.notify_waitsome(50, 0, 1, Test));
+            fails(codes::INV_SEG, p.notify_reset(50, 0));
+            fails(codes::INV_SEG, p.write(part, here.next(), 0, Block));
+            here.barrier();
+            // There it is deleted too.
+            let part = Part { local: (S, 0), remote: (50, 0), size: 8 };
+            fails(codes::INV_SEG, p.write(part, here.next(), 0, Block));
+            fails(codes::INV_SEG, p.read(part, here.next(), 0, Block));
+            fails(codes::INV_SEG, p.atomic_fetch_add(50, 0, here.next(), 1, Block));
+            assert_eq!(p.queue_size(0), Ok(0));
+            here.barrier();
+        }
+    });
+}
+
+pub(super) fn g43(task: &Task) {
+    task.works(|here| {
+        let p = here.p;
+        ok("alloc", p.segment_alloc(1, 10));
+        assert_eq!(p.segment_list(), Ok(vec![1, S]));
+        assert_eq!((p.segment_size(1), p.segment_size(S)), (Ok(10), Ok(4 << 20)));
+        assert!(!ok("ptr", p.segment_ptr(1)).is_null());
+        fails(codes::INV_SEG, p.segment_ptr(2));
+        fails(codes::INV_SEG, p.segment_size(2));
+    });
+}
+
+pub(super) fn g44(task: &Task) {
+    let most = 1 << 20;
+    ok("config_set", task.process.config_set(Config { transfer_size_max: most, ..Config::default() }));
+    task.works_as_set(|here| {
+        let p = here.p;
+        // Another size at each process.
+        ok("alloc", p.segment_alloc(S, 4 << 20));
+        ok("alloc", p.segment_alloc(60, 100 + here.me as u64));
+        here.barrier();
+        let next = here.next();
+        let there = 100 + u64::from(next);
+        let both = |local: (u64, u64), remote: u64, code| {
+            let part = Part { local: (S, local.0), remote: (60, remote), size: local.1 };
+            fails(code, p.write(part, next, 0, Block));
+            fails(code, p.read(part, next, 0, Block));
+            fails(code, p.write_notify(part, next, note(1, 1), 0, Block));
+            fails(code, p.write_list(&[super::part(0, 0, 8), part], next, 0, Block));
+        };
+        let own = 4 << 20;
+        for (offset, size) in
+            [(own, 1), (own - 7, 8), (u64::MAX, 1), (8, u64::MAX), (0, u64::MAX), (1 << 63, 1 << 63), (own, 0)]
+        {
+            both((offset, size), 0, codes::INV_LOC_OFF);
+        }
+        for (offset, size) in [(there, 1), (there - 7, 8), (u64::MAX, 1), (u64::MAX - 7, 8), (1, there), (there, 0)] {
+            both((0, size), offset, codes::INV_REM_OFF);
+        }
+        both((0, most + 1), 0, codes::INV_COMMSIZE);
+        let part = Part { local: (S, 0), remote: (60, there - 8), size: 8 };
+        ok("write", p.write(part, next, 0, Block));
+        assert_eq!(p.queue_size(0), Ok(1), "nothing of the others was posted");
+        for offset in [there, u64::MAX - 7, 1 << 63] {
+            let offset = offset.next_multiple_of(8);
+            fails(codes::INV_REM_OFF, p.atomic_fetch_add(60, offset, next, 1, Block));
+        }
+        fails(codes::INV_LOC_OFF, p.passive_send(60, 100 + here.me as u64, next, 1, Block));
+        fails(codes::INV_LOC_OFF, p.passive_receive(60, 1, 100 + here.me as u64, Block));
+        for rank in [here.n as u16, u16::MAX] {
+            fails(codes::INV_RANK, p.write(super::part(0, 0, 8), rank, 0, Block));
+            fails(codes::INV_RANK, p.atomic_fetch_add(S, 0, rank, 1, Block));
+            fails(codes::INV_RANK, p.passive_send(S, 0, rank, 1, Block));
+        }
+        for segment in [61, 0, 255] {
+            let from = Part { local: (segment, 0), remote: (S, 0), size: 8 };
+            let to = Part { local: (S, 0), remote: (segment, 0), size: 8 };
+            fails(codes::INV_SEG, p.write(from, next, 0, Block));
+            fails(codes::INV_SEG, p.write(to, next, 0, Block));
+        }
+    });
+}
