@@ -24,10 +24,12 @@ pub struct OwnSegments {
     heap: Heap,
     /// Bytes that are backed at a time.
     granule: usize,
-    /// Which granules are backed, up to the highest one that ever was.
+    /// Which granules are backed, up to the highest one that was asked for.
     backed: Vec<bool>,
     /// How many that are.
     granules: usize,
+    /// One more than the highest one that ever was backed.
+    reached: usize,
     /// Bytes of segments.
     taken: usize,
 }
@@ -36,7 +38,14 @@ impl OwnSegments {
     /// All is free, and nothing is backed.
     pub fn new(node: &NodeMemory, layout: &SlotLayout) -> OwnSegments {
         let granule = if node.pages() == Pages::Reserved { HUGE_PAGE } else { node.granule(0) };
-        OwnSegments { heap: Heap::new(layout.own_segments_len), granule, backed: Vec::new(), granules: 0, taken: 0 }
+        OwnSegments {
+            heap: Heap::new(layout.own_segments_len),
+            granule,
+            backed: Vec::new(),
+            granules: 0,
+            reached: 0,
+            taken: 0,
+        }
     }
 
     /// Takes `bytes` zeroed bytes of `slot`, which is this rank's. Returns their offset in the slot; `None` if there is no room. `sharers` ranks
@@ -73,6 +82,7 @@ impl OwnSegments {
                 node.commit(slot, from, to, sharers, WHAT, SETTING).inspect_err(|_| self.heap.give_back(start))?;
                 self.backed[at..at + run].fill(true);
                 self.granules += run;
+                self.reached = self.reached.max(at + run);
             }
             at += run;
         }
@@ -110,7 +120,7 @@ impl OwnSegments {
 
     /// Offset in a slot of the end of what was ever backed.
     pub fn end(&self, layout: &SlotLayout) -> usize {
-        layout.own_segments + self.backed.len() * self.granule
+        layout.own_segments + self.reached * self.granule
     }
 }
 
