@@ -57,13 +57,14 @@ impl Span {
 
     /// That of host `host`, in a job on the hosts `nodes`.
     fn of_host(ranks: usize, nodes: &Nodes, host: usize) -> Span {
-        let mut spans = vec![usize::MAX..0; nodes.count()];
+        let mut spans = vec![None; nodes.count()];
         for rank in 0..ranks {
-            let span = &mut spans[nodes.of(rank)];
-            *span = span.start.min(rank)..rank + 1;
+            let (_, end) = spans[nodes.of(rank)].get_or_insert((rank, rank));
+            *end = rank + 1;
         }
-        let most = spans.iter().map(Range::len).max().unwrap_or(ranks);
-        Span { slots: spans.swap_remove(host), most }
+        let slots = |span: &Option<(usize, usize)>| span.map_or(0..0, |(first, end)| first..end);
+        let most = spans.iter().map(|span| slots(span).len()).max().unwrap_or(ranks);
+        Span { slots: slots(&spans[host]), most }
     }
 }
 

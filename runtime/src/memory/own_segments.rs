@@ -2,7 +2,7 @@
 //! the other ranks of its node have it mapped.
 //!
 //! Unlike the symmetric heap the other ranks need not agree: a segment is found by the table of its owner. Memory is backed before a segment
-//! gets it, in whole granules. What closed segments leave backed is kept for later ones up to [`KEPT`] bytes, and goes back to the
+//! gets it, in whole granules. What closed segments leave backed is kept for later ones up to 16 MiB, and goes back to the
 //! system beyond that.
 
 use super::heap::Heap;

@@ -1,5 +1,5 @@
 //! What ranks publish in their slots, for their agents to copy from host to host. Of a rank that has no slot on a host, that host
-//! keeps it in [`super::elsewhere`].
+//! keeps it beside the slots.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

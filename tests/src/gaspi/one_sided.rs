@@ -211,7 +211,7 @@ pub(super) fn g57(task: &Task) {
         let len = 64u64;
         here.fill(0, &pattern(here.me, 255 * len as usize));
         // To two segments there, in turns.
-        let there = |i: u64| (if i % 2 == 0 { 70 } else { S }, if i % 2 == 0 { i * len } else { (1 << 20) + i * len });
+        let there = |i: u64| if i.is_multiple_of(2) { (70, i * len) } else { (S, (1 << 20) + i * len) };
         let list: Vec<_> = (0..255).map(|i| Part { local: (S, i * len), remote: there(i), size: len }).collect();
         ok("write_list", p.write_list_notify(&list, here.next(), Note { segment: 70, id: 6, value: 8 }, 0, Block));
         assert_eq!(p.queue_size(0), Ok(255));
