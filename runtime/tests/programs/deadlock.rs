@@ -134,7 +134,7 @@ fn ends(ranks: usize, barrier: Barrier, program: impl Fn(&World) -> Result<()> +
     watchdog();
     let mut settings = settings();
     settings.barrier = barrier;
-    settings.collectives.allreduce = Allreduce::Doubling;
+    settings.collectives.allreduce = Allreduce::Tree;
     let outcomes = Threads::new(ranks).settings(settings).run(program).expect("the ranks start");
     for (rank, outcome) in outcomes.into_iter().enumerate() {
         outcome.unwrap_or_else(|error| panic!("rank {rank} of {ranks}: {error}"));
@@ -175,31 +175,33 @@ fn who_computes_ends_the_waits_of_others() {
     }
 }
 
-/// Each step of a reduction takes one rank long, and the others sleep: none gets out of its wait before the end.
+/// Up a tree of ranks, where 6 combines what 7 has, and then 4 what 6 has. While one combines, all others sleep, and none gets out of
+/// its wait before the end.
 #[test]
 fn steps_of_a_long_reduction_are_seen() {
-    const RANKS: usize = 8;
     for by_wait in [false, true] {
-        ends(RANKS, Barrier::Auto, |world| {
+        ends(8, Barrier::Auto, |world| {
             let team = Team::world(world)?;
             let (rank, calls) = (world.rank(), std::rc::Rc::new(std::cell::Cell::new(0)));
             let slow = move |a: u64, b: u64| {
-                // One step of the three.
-                if calls.get() % 3 == rank % 3 {
-                    std::thread::sleep(Duration::from_millis(150));
-                }
                 calls.set(calls.get() + 1);
+                if (rank, calls.get()) == (6, 1) || (rank, calls.get()) == (4, 2) {
+                    std::thread::sleep(LONG);
+                }
                 a + b
             };
-            let mut values = vec![1u64];
-            for _ in 0..2 {
-                if by_wait {
-                    values = team.allreduce_async(values, slow.clone()).wait()?;
-                } else {
-                    team.allreduce(&mut values, slow.clone())?;
-                }
+            world.barrier()?;
+            if rank == 7 {
+                // The others are in their waits before.
+                std::thread::sleep(LONG / 3);
             }
-            assert_eq!(values, [(RANKS * RANKS) as u64]);
+            let mut values = vec![1u64];
+            if by_wait {
+                values = team.allreduce_async(values, slow).wait()?;
+            } else {
+                team.allreduce(&mut values, slow)?;
+            }
+            assert_eq!(values, [8]);
             Ok(())
         });
     }
