@@ -70,7 +70,7 @@ pub use self::pool::{Pool, Pooled};
 pub use self::queue::DistQueue;
 /// The simulated network that [`Simulated`] jobs run on.
 pub use bellwether_runtime::transport::sim;
-pub use bellwether_runtime::vocabulary::{cheetah, lapi};
+pub use bellwether_runtime::vocabulary::{cheetah, gaspi, lapi};
 pub use bellwether_runtime::{
     Allgather, Allreduce, Alltoall, And, Announced, AtomicElement, AtomicOp, Barrier, Bell, Broadcast, Builder, Call,
     Collectives, Completion, Context, Counter, Doing, Error, Event, Fetched, Gather, HandlerId, HugePages, Landed,

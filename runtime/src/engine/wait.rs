@@ -215,6 +215,8 @@ impl Engine {
             waiting.check_deadlocked(doing)?;
             let progressed = self.poll_and::<TELL>()? != 0;
             if ready() {
+                // It may be that a rank has left, which was told of a deadlock before.
+                waiting.check_deadlocked(doing)?;
                 return Ok(true);
             }
             if !self.job.is_intact() {
@@ -262,6 +264,7 @@ impl Engine {
                 waiting.clear();
             }
             if self.sleep(left, ready) {
+                waiting.check_deadlocked(doing)?;
                 return Ok(true);
             }
         }

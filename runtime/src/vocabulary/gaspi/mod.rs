@@ -10,7 +10,7 @@
 //! | G1 to G14, G16, G17 | queues: made and ended by one process, with the lowest free id | [`Process::queue_create`], [`Process::queue_delete`] |
 //! | G15 | a wait for one queue is not delayed by requests on another | [`Process::wait`] |
 //! | G18, G20, G21, G23, G24 | configuration and life cycles, one after the other | [`Process::config_set`], [`Process::proc_init`], [`Process::proc_term`] |
-//! | G19 | time limits; calls that are resumed, with one effect | [`Timeout`] |
+//! | G19, but for what stands below | time limits; calls that are resumed, with one effect | [`Timeout`] |
 //! | G26 | `connect`, `disconnect`: paths are made by the first operation that needs them | [`Process::connect`] |
 //! | G28 | the texts of codes, time | [`codes::text`], [`Process::time_get`] |
 //! | G30 to G33, G36, G37 | groups and their barriers; collectives of different kinds at a time | [`Process::group_commit`], [`Process::barrier`] |
@@ -23,6 +23,10 @@
 //!
 //! Not there: the C headers, MPI together with GASPI (G22), `proc_kill` (G25), statistics (part of G28), names for profiling (G29). Getters are
 //! [`Process::config_get`] (G27). What a lost process does to the others (G70, G71) is written, but no test kills one.
+//!
+//! Time limits (G19) hold for waits, collectives, notifications and passive messages. Posting waits for the one lock whatever its limit. A put of
+//! many bytes over a network, a read of bound memory that goes by message, [`Process::segment_delete`] and [`Process::proc_term`] may wait
+//! longer than their limit for a target that is stopped.
 //!
 //! # Progress
 //!

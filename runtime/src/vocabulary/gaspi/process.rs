@@ -27,8 +27,9 @@ const INIT: u64 = 0x6761_7370;
 /// # Examples
 /// Rank 0 writes to rank 1, which waits for the notification.
 /// ```
-/// use bellwether_runtime::vocabulary::gaspi::{GROUP_ALL, Note, Part, Process, Timeout::Block};
-/// use bellwether_runtime::Threads;
+/// # mod bellwether { pub use bellwether_runtime::*; pub use bellwether_runtime::vocabulary::gaspi; }
+/// use bellwether::Threads;
+/// use bellwether::gaspi::{Code, GROUP_ALL, Note, Part, Process, Timeout::Block};
 ///
 /// Threads::new(2).build(|builder| {
 ///     let process = Process::start(builder).expect("starts");
@@ -50,8 +51,8 @@ const INIT: u64 = 0x6761_7370;
 ///     process.proc_term(Block)?;
 ///     process.finish().expect("finishes");
 ///     Ok(())
-/// })?.into_iter().collect::<Result<(), bellwether_runtime::vocabulary::gaspi::Code>>().expect("no code");
-/// # Ok::<(), bellwether_runtime::Error>(())
+/// })?.into_iter().collect::<Result<(), Code>>().expect("no code");
+/// # Ok::<(), bellwether::Error>(())
 /// ```
 pub struct Process {
     pub(super) place: Place,
