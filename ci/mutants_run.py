@@ -68,6 +68,12 @@ def build(tree, env, package, targets):
     for target in targets:
         command += ["--lib"] if target in ("lib", "models") else ["--test", target]
     done = subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True)
+    sources = [tree / "tests" / "tests" / f"{target}.rs" for target in targets] if package == "bellwether-tests" else []
+    if done.returncode == 0 and any('with_file_name("bellwether")' in path.read_text() for path in sources):
+        launcher = ["cargo", "build", "--quiet", "-p", "bellwether-launcher", "--bin", "bellwether"]
+        made = subprocess.run(launcher, cwd=tree, env=env, capture_output=True, text=True)
+        if made.returncode:
+            return None, made.stderr
     programs, said = {}, []
     for line in done.stdout.splitlines():
         message = json.loads(line)

@@ -138,10 +138,11 @@ fn segments_come_and_go_while_others_put_to_them() {
             }
             world.fence();
         } else {
-            let (bytes, mut done) = (vec![0xa5; 5000], 0);
+            let (bytes, mut done) = (vec![0xa5; 3900], 0);
             while board.load(1) == 0 {
                 let number = board.load(0) as u32;
-                match world.put_segment(owner, number, 17 * me, &bytes) {
+                // Each to a place of its own.
+                match world.put_segment(owner, number, 3917 * me, &bytes) {
                     Ok(()) => done += 1,
                     Err(Error::NoSegment { .. } | Error::InvalidArgument { .. }) => {}
                     Err(error) => return Err(error),
