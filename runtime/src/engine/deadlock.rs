@@ -58,6 +58,12 @@ impl Engine {
             && self.all_steps_are_noted()
     }
 
+    /// Whether this rank shows others that only their collective calls can end its wait.
+    #[inline]
+    pub(crate) fn shows_collective_wait(&self) -> bool {
+        self.waiting.shown.get()
+    }
+
     /// Whether the collective wait that this rank has shown last was found to be one that no rank can end.
     pub(crate) fn is_deadlocked(&self) -> bool {
         // On several hosts these are numbers of other waits.

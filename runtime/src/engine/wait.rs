@@ -27,6 +27,8 @@ pub(super) struct Waiting {
     pub(super) steps: Cell<u64>,
     /// Number of the last collective wait that other ranks were told of, from 1.
     pub(super) together_number: Cell<u64>,
+    /// Whether they are told of one now.
+    pub(super) shown: Cell<bool>,
 }
 
 impl Waiting {
@@ -39,6 +41,7 @@ impl Waiting {
             together: Cell::new(false),
             steps: Cell::new(0),
             together_number: Cell::new(0),
+            shown: Cell::new(false),
         }
     }
 }
@@ -415,7 +418,7 @@ impl<'a> Shown<'a> {
     /// Shows whether only collective calls of other ranks can end this wait. What it waits in was told before. A rank that has done a
     /// step since shows another number.
     pub(super) fn publish_together(&mut self, together: bool) {
-        let Waiting { steps, together_number, .. } = &self.engine.waiting;
+        let Waiting { steps, together_number, shown, .. } = &self.engine.waiting;
         let now = together.then(|| steps.get());
         if self.together == now {
             return;
@@ -423,6 +426,7 @@ impl<'a> Shown<'a> {
         self.together = now;
         // Also behind the wait, which may have been hopeless: this one is not that.
         together_number.set(together_number.get() + 1);
+        shown.set(together);
         self.engine.job.set_together(self.engine.rank, if together { together_number.get() } else { 0 });
     }
 

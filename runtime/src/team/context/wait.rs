@@ -70,7 +70,8 @@ impl Context {
         }
         patience.polls = patience.polls.saturating_add(1);
         let few = if self.hub.engine.patience().crowded { POLLS_CROWDED } else { POLLS };
-        if patience.polls < few { Ok(()) } else { self.check_peers(&mut patience.since) }
+        let may_wait = patience.polls < few && !self.hub.engine.shows_collective_wait();
+        if may_wait { Ok(()) } else { self.check_peers(&mut patience.since) }
     }
 
     /// A barrier: by the counter, where all are mapped, or by dissemination. Over a network the flags of the last one are in effect.
@@ -170,7 +171,11 @@ impl Context {
         let now = Instant::now();
         let begun = *since.get_or_insert(now);
         // Where no rank can go on, another may have been told so, and has failed for that reason: this wait is about to be told too.
-        if now - begun < LONG || !self.is_mapped() || self.hub.engine.is_deadlocked() {
+        if !self.is_mapped() || self.hub.engine.is_deadlocked() {
+            return Ok(());
+        }
+        // A rank that shows its wait has to find each time it wakes whatever can end that.
+        if now - begun < LONG && !self.hub.engine.shows_collective_wait() {
             return Ok(());
         }
         *since = Some(now);
