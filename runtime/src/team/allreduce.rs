@@ -8,7 +8,7 @@ use super::allgather::everyone;
 use super::context::Context;
 use super::meeting::rounds;
 use super::nodes::Nodes;
-use super::operator::{Fold, Operator, combine_into, combine_onto};
+use super::operator::{Fold, OnSlices};
 use super::{broadcast, by_nodes, lines, reduce};
 
 /// Above so many bytes each rank combines a piece.
@@ -17,7 +17,7 @@ const LARGE: usize = 4 << 10;
 const BLOCK: usize = 4 << 10;
 
 /// Combines the values of all members; everyone gets the result.
-pub(super) async fn allreduce<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+pub(super) async fn allreduce<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     if context.size() == 1 {
         return Ok(());
     }
@@ -79,7 +79,7 @@ pub(super) fn chunk<T>(room: usize) -> usize {
 }
 
 /// Everyone puts its contribution to member 0 and counts; who comes last combines, and hands out.
-async fn central<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+async fn central<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     let size = context.size();
     let mut fold = Fold::new(op);
     for values in pieces_of(values, chunk::<T>(context.room(size))) {
@@ -109,7 +109,7 @@ async fn central<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op
 }
 
 /// Everyone gets all contributions.
-async fn gather<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+async fn gather<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     let size = context.size();
     let mut fold = Fold::new(op);
     for values in pieces_of(values, chunk::<T>(context.room(size))) {
@@ -120,12 +120,12 @@ async fn gather<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op:
 }
 
 /// Combines what lies in the parts of this rank's buffer, its own contribution excepted, which is in `values`.
-fn combine_parts<T: Pod, O: Operator<T>>(
+fn combine_parts<T: Pod>(
     context: &Context,
     step: super::context::Step,
     size: usize,
     values: &mut [T],
-    fold: &mut Fold<'_, T, O>,
+    fold: &mut Fold<'_, T>,
 ) {
     let block = chunk::<T>(BLOCK);
     let mut start = 0;
@@ -137,8 +137,8 @@ fn combine_parts<T: Pod, O: Operator<T>>(
             let theirs = &mut theirs[..values.len()];
             context.read(step, (1 - context.rank, size), start, theirs);
             match context.rank {
-                0 => combine_into(fold.operator(), values, theirs),
-                _ => combine_onto(fold.operator(), theirs, values),
+                0 => fold.operator().combine_into(values, theirs),
+                _ => fold.operator().combine_onto(theirs, values),
             }
             start += values.len();
         }
@@ -165,7 +165,7 @@ fn combine_parts<T: Pod, O: Operator<T>>(
 /// In round k with the member whose number differs in bit k: each then has what both had. The last block of members may be
 /// shorter than the one before it; then each of its members tells all those there whose numbers, counted round, are its own,
 /// so that all are told by somebody, and everyone has its block's part of the one tree.
-async fn doubling<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+async fn doubling<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     let (rank, size) = (context.rank, context.size());
     let rounds = rounds(size);
     let mut theirs = Vec::new();
@@ -188,8 +188,8 @@ async fn doubling<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], o
             context.verify::<T>(from, step, (round, rounds))?;
             context.read(step, (round, rounds), 0, &mut theirs);
             match from < rank {
-                true => combine_onto(op, &theirs, values),
-                false => combine_into(op, values, &theirs),
+                true => op.combine_onto(&theirs, values),
+                false => op.combine_into(values, &theirs),
             }
         }
         context.synced();
@@ -198,7 +198,7 @@ async fn doubling<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], o
 }
 
 /// Member i combines the i-th piece of all, and hands it out.
-async fn pieces<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+async fn pieces<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     let (rank, size) = (context.rank, context.size());
     let most = chunk::<T>(context.room(size));
     let mut fold = Fold::new(op);

@@ -25,7 +25,7 @@ use super::broadcast::{broadcast, pass, scatter};
 use super::context::Context;
 use super::hub::{DOWN, UP};
 use super::nodes::Nodes;
-use super::operator::{Fold, Operator};
+use super::operator::{Fold, OnSlices};
 use super::reduce::reduce;
 
 /// Above so many bytes of each member nothing is packed by nodes: it would be copied more often than it saves messages.
@@ -160,11 +160,11 @@ pub(super) fn scatter_by<'a, T: Pod>(
 }
 
 /// Combines the values of all members; everyone gets the result.
-pub(super) fn allreduce_by<'a, T: Pod, O: Operator<T>>(
+pub(super) fn allreduce_by<'a, T: Pod>(
     team: &'a Context,
     nodes: &'a Nodes,
     values: &'a mut [T],
-    op: &'a O,
+    op: &'a dyn OnSlices<T>,
 ) -> Composed<'a> {
     Box::pin(async move {
         let local = &nodes.local;
@@ -187,12 +187,12 @@ pub(super) fn allreduce_by<'a, T: Pod, O: Operator<T>>(
 }
 
 /// Combines the values of all members; the root gets the result.
-pub(super) fn reduce_by<'a, T: Pod, O: Operator<T>>(
+pub(super) fn reduce_by<'a, T: Pod>(
     team: &'a Context,
     nodes: &'a Nodes,
     root: usize,
     values: &'a mut [T],
-    op: &'a O,
+    op: &'a dyn OnSlices<T>,
 ) -> Composed<'a> {
     Box::pin(async move {
         let local = &nodes.local;
@@ -284,7 +284,7 @@ fn unpack<T: Pod>(nodes: &Nodes, len: usize, packed: &[T], all: &mut [T]) {
 }
 
 /// What all contributions, one after the other, come to.
-fn combine<T: Pod, O: Operator<T>>(fold: &mut Fold<'_, T, O>, all: &[T], values: &mut [T]) {
+fn combine<T: Pod>(fold: &mut Fold<'_, T>, all: &[T], values: &mut [T]) {
     // Of no values there is nothing to combine.
     for theirs in all.chunks(values.len().max(1)) {
         let mut buffer = fold.buffer();

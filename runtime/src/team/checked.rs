@@ -10,7 +10,7 @@ use bytemuck::Pod;
 use super::alltoall::ranges;
 use super::context::Context;
 use super::head::{Head, Kind};
-use super::operator::{CLOSURE, Max, Operator};
+use super::operator::{CLOSURE, Max, OnSlices};
 use super::{allgather, allreduce, alltoall, barrier, broadcast, lines, reduce, scan};
 
 /// Most bytes, or elements that have none, of all members together. Chosen: more than a process can address.
@@ -80,39 +80,39 @@ pub(super) async fn broadcast<T: Pod>(context: &Context, root: usize, values: &m
     context.collective(head, type_name::<T>(), broadcast::broadcast(context, root, values)).await
 }
 
-pub(super) async fn reduce<T: Pod, O: Operator<T>>(
+pub(super) async fn reduce<T: Pod>(
     context: &Context,
     root: usize,
     values: &mut [T],
-    op: &O,
+    op: &dyn OnSlices<T>,
 ) -> Result<()> {
     let kind = Kind::Reduce;
     check_root::<T>(context, kind, root, values.len())?;
-    let head = Head::new::<T>(kind, values.len()).root(root).operator(O::CODE);
+    let head = Head::new::<T>(kind, values.len()).root(root).operator(op.code());
     context.collective(head, type_name::<T>(), reduce::reduce(context, root, values, op)).await
 }
 
 /// An allreduce. Members whose closures differ are not told.
-pub(super) async fn allreduce_only<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+pub(super) async fn allreduce_only<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     check::<T>(context, Kind::Allreduce, values.len())?;
-    let head = Head::new::<T>(Kind::Allreduce, values.len()).operator(O::CODE);
+    let head = Head::new::<T>(Kind::Allreduce, values.len()).operator(op.code());
     context.collective(head, type_name::<T>(), allreduce::allreduce(context, values, op)).await
 }
 
-pub(super) async fn allreduce<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+pub(super) async fn allreduce<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     allreduce_only(context, values, op).await?;
     // Named operators are compared by their codes.
-    if O::CODE == CLOSURE {
+    if op.code() == CLOSURE {
         context.note_result(bytemuck::cast_slice(values));
     }
     Ok(())
 }
 
 /// As [`allreduce`], without a future. No collective of this team is under way.
-pub(super) fn allreduce_by_lines<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+pub(super) fn allreduce_by_lines<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     check::<T>(context, Kind::Allreduce, values.len())?;
     lines::allreduce_now(context, values, op)?;
-    if O::CODE == CLOSURE {
+    if op.code() == CLOSURE {
         context.note_result(bytemuck::cast_slice(values));
     }
     Ok(())
@@ -211,14 +211,14 @@ pub(super) async fn alltoallv<T: Pod>(
     context.collective(Head::new::<T>(kind, 0), type_name::<T>(), body).await
 }
 
-pub(super) async fn scan<T: Pod, O: Operator<T>>(
+pub(super) async fn scan<T: Pod>(
     context: &Context,
     values: &mut [T],
     initial: Option<T>,
-    op: &O,
+    op: &dyn OnSlices<T>,
 ) -> Result<()> {
     let kind = if initial.is_some() { Kind::ExclusiveScan } else { Kind::Scan };
     check::<T>(context, kind, values.len())?;
-    let head = Head::new::<T>(kind, values.len()).operator(O::CODE);
+    let head = Head::new::<T>(kind, values.len()).operator(op.code());
     context.collective(head, type_name::<T>(), scan::scan(context, values, initial, op)).await
 }

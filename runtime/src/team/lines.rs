@@ -12,7 +12,7 @@ use bytemuck::{Pod, Zeroable};
 use super::context::Context;
 use super::head::{Head, Kind};
 use super::hub::Hub;
-use super::operator::{Fold, Operator, combine_into, combine_onto};
+use super::operator::{Fold, OnSlices};
 use crate::error::Result;
 use crate::memory::layout::LINE;
 
@@ -57,16 +57,16 @@ pub(super) fn fits<T>(context: &Context, len: usize) -> bool {
 }
 
 /// The allreduce, as part of a future.
-pub(super) async fn allreduce<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+pub(super) async fn allreduce<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     send(context, values)?;
     context.until(|| Ok(have_come(context))).await?;
     combine(context, values, op)
 }
 
 /// The allreduce as a collective of its own, without a future. No collective of this team is under way.
-pub(super) fn allreduce_now<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+pub(super) fn allreduce_now<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     let kind = Kind::Allreduce;
-    let head = Head::new::<T>(kind, values.len()).operator(O::CODE);
+    let head = Head::new::<T>(kind, values.len()).operator(op.code());
     let mut panicked = None;
     let outcome = context.collective_now(head, type_name::<T>(), |context| {
         send(context, values)?;
@@ -110,7 +110,7 @@ fn have_come(context: &Context) -> bool {
 
 /// Replaces `values` by those of all members combined.
 #[inline]
-fn combine<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) -> Result<()> {
+fn combine<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     let (size, own) = (context.size(), context.rank);
     let at = |from| context.hub.lines(context.slot) + place(context.turn.get(), from);
     for from in (0..size).filter(|from| *from != own) {
@@ -127,8 +127,8 @@ fn combine<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], op: &O) 
             let theirs: &mut [T] = bytemuck::cast_slice_mut(&mut bytes.0[..size_of_val(values)]);
             context.hub.memory.read(start, bytemuck::cast_slice_mut(theirs));
             match own {
-                0 => combine_into(op, values, theirs),
-                _ => combine_onto(op, theirs, values),
+                0 => op.combine_into(values, theirs),
+                _ => op.combine_onto(theirs, values),
             }
             start += size_of_val(values);
         }

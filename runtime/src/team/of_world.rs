@@ -11,7 +11,7 @@ use super::context::Context;
 use super::head::Kind;
 use super::hub::Hub;
 use super::last::{Shown, Sums};
-use super::operator::Operator;
+use super::operator::OnSlices;
 use super::queue::Shared;
 use crate::error::Result;
 
@@ -63,7 +63,7 @@ impl OfWorld {
     }
 
     /// As [`super::Team::allreduce`]. The caller compares results of closures.
-    pub(crate) fn allreduce<T: Pod, O: Operator<T>>(&self, values: &mut [T], op: &O) -> Result<()> {
+    pub(crate) fn allreduce<T: Pod>(&self, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
         self.run(Kind::Allreduce, async |context: &Context| checked::allreduce_only(context, values, op).await)
     }
 

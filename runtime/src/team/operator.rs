@@ -69,21 +69,50 @@ operators! {
     Xor, 7, [BitXor<Output = T>], |a, b| a ^ b;
 }
 
+/// An operator on slices of one length. The algorithms take it behind a reference, so that they are compiled once for each type of
+/// element, and not for each closure.
+pub(crate) trait OnSlices<T> {
+    /// As [`Operator::CODE`].
+    fn code(&self) -> u8;
+
+    /// `lower[i] = lower[i] op higher[i]`.
+    fn combine_into(&self, lower: &mut [T], higher: &[T]);
+
+    /// `higher[i] = lower[i] op higher[i]`.
+    fn combine_onto(&self, lower: &[T], higher: &mut [T]);
+}
+
+impl<T: Copy, O: Operator<T>> OnSlices<T> for O {
+    fn code(&self) -> u8 {
+        O::CODE
+    }
+
+    #[inline]
+    fn combine_into(&self, lower: &mut [T], higher: &[T]) {
+        lower.iter_mut().zip(higher).for_each(|(low, high)| *low = self.combine(*low, *high));
+    }
+
+    #[inline]
+    fn combine_onto(&self, lower: &[T], higher: &mut [T]) {
+        higher.iter_mut().zip(lower).for_each(|(high, low)| *high = self.combine(*low, *high));
+    }
+}
+
 /// Combines contributions of ranks 0, 1, 2, ... along the one tree that every algorithm follows: at each level pairs of
 /// neighbours, and what has none goes up as it is. So the same ranks give the same bits, whoever computes.
-pub(super) struct Fold<'a, T, O> {
-    operator: &'a O,
+pub(super) struct Fold<'a, T> {
+    operator: &'a dyn OnSlices<T>,
     /// Results of whole subtrees, largest first, and how many ranks each is of.
     done: Vec<(usize, Vec<T>)>,
     spare: Vec<Vec<T>>,
 }
 
-impl<'a, T: Copy, O: Operator<T>> Fold<'a, T, O> {
-    pub(super) fn new(operator: &'a O) -> Self {
+impl<'a, T: Copy> Fold<'a, T> {
+    pub(super) fn new(operator: &'a dyn OnSlices<T>) -> Self {
         Fold { operator, done: Vec::new(), spare: Vec::new() }
     }
 
-    pub(super) fn operator(&self) -> &'a O {
+    pub(super) fn operator(&self) -> &'a dyn OnSlices<T> {
         self.operator
     }
 
@@ -120,22 +149,10 @@ impl<'a, T: Copy, O: Operator<T>> Fold<'a, T, O> {
     }
 
     fn join(&mut self, mut lower: Vec<T>, higher: Vec<T>) -> Vec<T> {
-        combine_into(self.operator, &mut lower, &higher);
+        self.operator.combine_into(&mut lower, &higher);
         self.spare.push(higher);
         lower
     }
-}
-
-/// `lower[i] = lower[i] op higher[i]`.
-#[inline]
-pub(super) fn combine_into<T: Copy, O: Operator<T>>(operator: &O, lower: &mut [T], higher: &[T]) {
-    lower.iter_mut().zip(higher).for_each(|(low, high)| *low = operator.combine(*low, *high));
-}
-
-/// `higher[i] = lower[i] op higher[i]`.
-#[inline]
-pub(super) fn combine_onto<T: Copy, O: Operator<T>>(operator: &O, lower: &[T], higher: &mut [T]) {
-    higher.iter_mut().zip(lower).for_each(|(high, low)| *high = operator.combine(*low, *high));
 }
 
 #[cfg(test)]

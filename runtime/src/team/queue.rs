@@ -19,7 +19,7 @@ use crate::settings::{Allreduce, TeamBarrier};
 
 use super::context::Context;
 use super::head::Kind;
-use super::operator::Operator;
+use super::operator::OnSlices;
 use super::{allreduce, barrier, checked};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
@@ -140,7 +140,7 @@ impl Shared {
 
     /// An allreduce, after all collectives that were begun before.
     #[track_caller]
-    pub(super) fn allreduce<T: Pod, O: Operator<T>>(&self, values: &mut [T], op: &O) -> Result<()> {
+    pub(super) fn allreduce<T: Pod>(&self, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
         let (context, doing) = (&*self.context, Kind::Allreduce.doing());
         let is_free = self.done.get() == self.begun.get() && context.size() > 1;
         // As in `barrier`.

@@ -8,17 +8,17 @@ use super::allreduce::{chunk, pieces_of};
 use super::by_nodes;
 use super::context::Context;
 use super::meeting::rounds;
-use super::operator::{Fold, Operator, combine_into};
+use super::operator::{Fold, OnSlices};
 
 /// Above so many bytes the members of a subtree combine theirs before they pass it on.
 const LARGE: usize = 1 << 10;
 
 /// `values` become the result at the root; elsewhere they may change.
-pub(super) async fn reduce<T: Pod, O: Operator<T>>(
+pub(super) async fn reduce<T: Pod>(
     context: &Context,
     root: usize,
     values: &mut [T],
-    op: &O,
+    op: &dyn OnSlices<T>,
 ) -> Result<()> {
     let size = context.size();
     if size == 1 {
@@ -45,12 +45,7 @@ pub(super) async fn reduce<T: Pod, O: Operator<T>>(
 }
 
 /// Up a binomial tree to member 0, and from there to the root: who combines does not change the order.
-pub(super) async fn tree<T: Pod, O: Operator<T>>(
-    context: &Context,
-    root: usize,
-    values: &mut [T],
-    op: &O,
-) -> Result<()> {
+pub(super) async fn tree<T: Pod>(context: &Context, root: usize, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     let (rank, size) = (context.rank, context.size());
     let rounds = rounds(size);
     // A part of one buffer for each round, the last one for the root; or a buffer each, for elements that are large.
@@ -68,7 +63,7 @@ pub(super) async fn tree<T: Pod, O: Operator<T>>(
                 context.heard(step, round, 1).await?;
                 context.verify::<T>(rank + bit, step, place(round))?;
                 context.read(step, place(round), 0, &mut theirs);
-                combine_into(op, values, &theirs);
+                op.combine_into(values, &theirs);
             }
             if parts == 1 {
                 step = context.step().await?;
@@ -86,7 +81,7 @@ pub(super) async fn tree<T: Pod, O: Operator<T>>(
 }
 
 /// Everything to the root.
-async fn flat<T: Pod, O: Operator<T>>(context: &Context, root: usize, values: &mut [T], op: &O) -> Result<()> {
+async fn flat<T: Pod>(context: &Context, root: usize, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     let (rank, size) = (context.rank, context.size());
     let mut fold = Fold::new(op);
     for values in pieces_of(values, chunk::<T>(context.room(size))) {

@@ -10,18 +10,18 @@ use super::allreduce::{chunk, pieces_of};
 use super::by_nodes::{GATHERED, allgather_by};
 use super::context::Context;
 use super::nodes::Nodes;
-use super::operator::{Operator, combine_into, combine_onto};
+use super::operator::OnSlices;
 
 /// Up to so many bytes of all members everyone gets them all.
 const SMALL: usize = 16 << 10;
 
 /// `values` become those of the members up to this one, combined. `initial`: without its own, but with this before all
 /// others.
-pub(super) async fn scan<T: Pod, O: Operator<T>>(
+pub(super) async fn scan<T: Pod>(
     context: &Context,
     values: &mut [T],
     initial: Option<T>,
-    op: &O,
+    op: &dyn OnSlices<T>,
 ) -> Result<()> {
     let size = context.size();
     let small = size_of_val(values) * size <= SMALL;
@@ -45,12 +45,7 @@ pub(super) async fn scan<T: Pod, O: Operator<T>>(
     }
 }
 
-async fn gathered<T: Pod, O: Operator<T>>(
-    context: &Context,
-    values: &mut [T],
-    initial: Option<T>,
-    op: &O,
-) -> Result<()> {
+async fn gathered<T: Pod>(context: &Context, values: &mut [T], initial: Option<T>, op: &dyn OnSlices<T>) -> Result<()> {
     let (rank, size) = (context.rank, context.size());
     let mut theirs = Vec::new();
     for values in pieces_of(values, chunk::<T>(context.room(size))) {
@@ -66,12 +61,12 @@ async fn gathered<T: Pod, O: Operator<T>>(
     Ok(())
 }
 
-async fn by_nodes<T: Pod, O: Operator<T>>(
+async fn by_nodes<T: Pod>(
     context: &Context,
     nodes: &Nodes,
     values: &mut [T],
     initial: Option<T>,
-    op: &O,
+    op: &dyn OnSlices<T>,
 ) -> Result<()> {
     let (rank, size) = (context.rank, context.size());
     let mut all = Vec::new();
@@ -87,14 +82,14 @@ async fn by_nodes<T: Pod, O: Operator<T>>(
 }
 
 /// What comes next after `sum`.
-fn add<T: Pod, O: Operator<T>>(sum: &mut Option<Vec<T>>, theirs: &[T], op: &O) {
+fn add<T: Pod>(sum: &mut Option<Vec<T>>, theirs: &[T], op: &dyn OnSlices<T>) {
     match sum {
-        Some(sum) => combine_into(op, sum, theirs),
+        Some(sum) => op.combine_into(sum, theirs),
         None => *sum = Some(theirs.to_vec()),
     }
 }
 
-async fn chain<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], initial: Option<T>, op: &O) -> Result<()> {
+async fn chain<T: Pod>(context: &Context, values: &mut [T], initial: Option<T>, op: &dyn OnSlices<T>) -> Result<()> {
     let (rank, size) = (context.rank, context.size());
     for values in pieces_of(values, chunk::<T>(context.room(1))) {
         let step = context.step().await?;
@@ -109,7 +104,7 @@ async fn chain<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], init
         if rank + 1 < size {
             let mut after = values.to_vec();
             if let Some(before) = &before {
-                combine_onto(op, before, &mut after);
+                op.combine_onto(before, &mut after);
             }
             context.send(rank + 1, step, 0, (0, 1), &after)?;
         }
@@ -119,10 +114,10 @@ async fn chain<T: Pod, O: Operator<T>>(context: &Context, values: &mut [T], init
 }
 
 /// The values of this rank, when `before` is what those below it come to.
-fn finish<T: Pod, O: Operator<T>>(values: &mut [T], before: Option<Vec<T>>, exclusive: bool, op: &O) {
+fn finish<T: Pod>(values: &mut [T], before: Option<Vec<T>>, exclusive: bool, op: &dyn OnSlices<T>) {
     match before {
         Some(before) if exclusive => values.copy_from_slice(&before),
-        Some(before) => combine_onto(op, &before, values),
+        Some(before) => op.combine_onto(&before, values),
         None => {}
     }
 }

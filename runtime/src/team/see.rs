@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytemuck::Pod;
 
-use super::operator::{Fold, Operator, combine_into, combine_onto};
+use super::operator::{Fold, OnSlices, Operator};
 
 /// What a rank brings to an exchange, and does with what the others bring.
 pub trait See {
@@ -54,7 +54,8 @@ pub struct Reduction<'a, T, O> {
     rank: usize,
     /// This rank's values; in the end those of all ranks, combined.
     values: &'a mut [T],
-    fold: Fold<'a, T, O>,
+    operator: &'a O,
+    fold: Fold<'a, T>,
     /// There are two ranks: the tree has one knot.
     pair: bool,
 }
@@ -62,7 +63,7 @@ pub struct Reduction<'a, T, O> {
 impl<'a, T: Pod, O: Operator<T>> Reduction<'a, T, O> {
     /// Of `values` of rank `rank` of `size`.
     pub fn new([rank, size]: [usize; 2], values: &'a mut [T], operator: &'a O) -> Self {
-        Reduction { rank, values, fold: Fold::new(operator), pair: size == 2 }
+        Reduction { rank, values, operator, fold: Fold::new(operator), pair: size == 2 }
     }
 }
 
@@ -78,9 +79,9 @@ impl<T: Pod, O: Operator<T>> See for Reduction<'_, T, O> {
             part.extend_from_slice(&theirs);
             self.fold.push(part);
         } else if rank < self.rank {
-            combine_onto(self.fold.operator(), &theirs, self.values);
+            self.operator.combine_onto(&theirs, self.values);
         } else if rank > self.rank {
-            combine_into(self.fold.operator(), self.values, &theirs);
+            self.operator.combine_into(self.values, &theirs);
         }
     }
 
