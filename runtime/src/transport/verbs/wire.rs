@@ -16,6 +16,7 @@ mod notices;
 mod outcomes;
 mod requests;
 mod rings;
+mod room;
 mod sleep;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,6 +31,7 @@ use self::care::Care;
 use self::errors::io;
 use self::losses::Losses;
 use self::outcomes::{Data, Done, Outcomes};
+use self::room::Room;
 use self::sleep::Sleep;
 
 use super::Device;
@@ -83,6 +85,8 @@ pub struct VerbsWire {
     arrivals: Arrivals,
     outcomes: Outcomes,
     backlog: Backlog,
+    /// Whether a caller waits for some.
+    room: Room,
     losses: Losses,
     care: Care,
     sleep: Sleep,
@@ -123,6 +127,7 @@ impl VerbsWire {
             arrivals: Arrivals::default(),
             outcomes: Outcomes::default(),
             backlog: Backlog::default(),
+            room: Room::default(),
             losses: Losses::default(),
             care: Care::new(Instant::now()),
             sleep,
@@ -150,6 +155,11 @@ impl VerbsWire {
     /// Rings that are lent to others.
     pub(super) fn rings_lent(&self) -> usize {
         self.rings.borrowers().len()
+    }
+
+    /// As if a caller had been refused for lack of room: the emulated device is too fast for a queue that is full.
+    pub(super) fn refuse(&self) {
+        self.room.refuse();
     }
 
     /// The numbers of its queue pairs.
@@ -420,10 +430,9 @@ impl Wire for VerbsWire {
         if self.peers.have_changed(board.changes()) {
             self.take_over_changes();
         }
-        let reports = self.read_completions();
-        // A report may be room for what waits.
-        let room = reports > 0 && !self.backlog.is_empty();
-        let sent = room || !self.outcomes.is_empty();
+        self.read_completions();
+        // Whatever has read the report that is room for what was refused.
+        let sent = self.room.take() || !self.outcomes.is_empty();
         if receive && self.has_arrivals() || send && sent || losses != self.losses.count() {
             return Err(Error::Busy);
         }
@@ -512,6 +521,7 @@ impl Wire for VerbsWire {
     fn post_notified(&self, peer: u32, key: &RemoteKey, remote: u64, bytes: &[u8], notice: u32) -> Result<()> {
         let link = self.ready(peer, 1)?;
         if !link.notices.has_room() {
+            self.room.refuse();
             return Err(Error::NoResource);
         }
         self.notify(peer, link, (rkey(key), remote, bytes), notice)?;

@@ -147,25 +147,29 @@ fn a_message_waits_for_frames_that_were_sent_before_it() {
     }
 }
 
+/// Where `near` may put zeros: a slot of the peer's ring that is empty, and stays so.
+fn empty_slot(near: &End) -> (RemoteKey, u64) {
+    let ring = near.wire.link_to(near.peer).rings.remote().expect("a ring");
+    let (address, len) = (ring.address, 32 * 256);
+    let key =
+        RemoteKey { owner: 1, place: Place::Outside, id: 0, address, len, device: Opaque::number(ring.key.into()) };
+    (key, Remote { written: ring.written + 20, ..ring }.next())
+}
+
 #[test]
 #[ignore = "needs an RDMA device: ci/softroce"]
 fn a_message_behind_a_put_is_sent() {
     let [near, _far] = busy_ends();
     let acknowledged = || wait("acknowledgement", || near.wire.arrived(near.peer, near.wire.sent(near.peer)), || {});
     acknowledged();
-    let link = near.wire.link_to(near.peer);
-    let ring = link.rings.remote().expect("a ring");
-    // Into a slot that is empty, and stays so.
-    let (address, len) = (ring.address, 32 * 256);
-    let key =
-        RemoteKey { owner: 1, place: Place::Outside, id: 0, address, len, device: Opaque::number(ring.key.into()) };
-    let slot = Remote { written: ring.written + 20, ..ring }.next();
+    let written = near.wire.written(near.peer).expect("a ring");
+    let (key, slot) = empty_slot(&near);
     near.wire.post_packed(near.peer, &key, slot, 8, |bytes| bytes.len()).expect("is posted");
     near.send(Channel::Message, b"behind it").expect("room");
-    assert_eq!(near.wire.written(near.peer), Some(ring.written));
+    assert_eq!(near.wire.written(near.peer), Some(written));
     acknowledged();
     near.send(Channel::Message, b"later on").expect("room");
-    assert_eq!(near.wire.written(near.peer), Some(ring.written + 1));
+    assert_eq!(near.wire.written(near.peer), Some(written + 1));
 }
 
 #[test]
@@ -241,6 +245,28 @@ fn what_crosses_the_question_is_found_after_a_nap() {
         assert!(start.elapsed() < Duration::from_secs(20));
     }
     assert_eq!(far.came[0].last().map(Vec::as_slice), Some(&b"crossed the word"[..]));
+}
+
+/// The report that is room may be read by any poll before the caller goes to sleep.
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn who_was_refused_does_not_sleep_when_there_is_room() {
+    let [near, _far] = busy_ends();
+    let (key, slot) = empty_slot(&near);
+    for polls in [true, false] {
+        near.wire.refuse();
+        assert!(near.wire.arm(ALL).is_ok() || near.wire.arm(ALL).is_ok(), "nothing has come");
+        near.wire.refuse();
+        // Some of so many report.
+        for _ in 0..10 {
+            near.wire.post_packed(near.peer, &key, slot, 8, |bytes| bytes.len()).expect("is posted");
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        if polls {
+            assert_eq!(near.wire.receive(&mut |_| {}), 0);
+        }
+        assert_eq!(near.wire.arm(ALL), Err(Error::Busy), "it would sleep, and there is room");
+    }
 }
 
 /// A wire of rank 0, and one of each of so many others, that send to it.

@@ -104,7 +104,7 @@ impl VerbsWire {
 
     pub(super) fn ready_for_attempt(&self, peer: u32) -> Result<&Link> {
         let link = self.link(peer);
-        let is_full = !link.requests.has_room(1);
+        let is_full = !self.has_room_for(link, 1);
         if link.raw().is_null() || is_full { Err(Error::NoResource) } else { Ok(link) }
     }
 }

@@ -39,7 +39,10 @@ impl VerbsWire {
                 self.refresh(peer, link);
                 match link.state() {
                     State::Connected(_) => {}
-                    State::Unconnected => return Err(Error::NoResource),
+                    State::Unconnected => {
+                        self.room.refuse();
+                        return Err(Error::NoResource);
+                    }
                     State::Ending(_, error) | State::Lost(error) => return Err(error),
                 }
             }
@@ -49,7 +52,7 @@ impl VerbsWire {
         }
         if !link.requests.has_room(requests) {
             self.read_completions();
-            if !link.requests.has_room(requests) {
+            if !self.has_room_for(link, requests) {
                 return Err(Error::NoResource);
             }
         }
@@ -64,7 +67,10 @@ impl VerbsWire {
         self.read_completions();
         match link.error() {
             Some(error) => Err(error),
-            None if link.requests.is_held_back() => Err(Error::NoResource),
+            None if link.requests.is_held_back() => {
+                self.room.refuse();
+                Err(Error::NoResource)
+            }
             None => Ok(()),
         }
     }
@@ -131,6 +137,7 @@ impl VerbsWire {
                     self.peers.lead(peer, pairs.map(|pair| pair.number()));
                     self.take_back(peer, link);
                     link.renew(Some(pair), &self.flow);
+                    self.room.gain();
                 } else {
                     self.lose(peer, "a connection that the peer gave up");
                 }

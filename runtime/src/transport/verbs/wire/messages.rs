@@ -34,7 +34,7 @@ impl VerbsWire {
         if link.raw().is_null() {
             return true;
         }
-        if !link.requests.has_room(1) {
+        if !self.has_room_for(link, 1) {
             return true;
         }
         if self.give_notices_back(peer, link).and_then(|()| self.say_of_rings(peer, link)).is_err() {
@@ -43,7 +43,7 @@ impl VerbsWire {
         let mut waits = false;
         for channel in [Channel::Reply, Channel::Request, Channel::Message] {
             loop {
-                if !link.requests.has_room(1) {
+                if !self.has_room_for(link, 1) {
                     return true;
                 }
                 let credits = link.flows.borrow_mut()[channel as usize].inward.credits_due(&self.flow);

@@ -36,7 +36,10 @@ impl VerbsWire {
         let Some(peer) = self.peer_of(wc.qp_num) else { return };
         let link = self.link(peer);
         let word = u32::from_be(wc.imm_data);
-        link.notices.grant(word >> BITS);
+        if word >> BITS != 0 {
+            link.notices.grant(word >> BITS);
+            self.room.gain();
+        }
         if word & NONE != NONE {
             self.arrivals.note(word & NONE);
             if link.notices.take() {

@@ -125,6 +125,7 @@ impl VerbsWire {
         }
         if wc.status == IBV_WC_SUCCESS {
             link.requests.settle(wc.wr_id as u32, |then| self.finish(link, then, Ok(())));
+            self.room.gain();
         } else if self
             .connector
             .board
@@ -135,6 +136,16 @@ impl VerbsWire {
         } else {
             self.lose(peer, status(wc.status));
         }
+    }
+
+    /// Whether `requests` more may be posted to this peer; if not, a sleep ends when there may be room.
+    #[inline]
+    pub(super) fn has_room_for(&self, link: &Link, requests: usize) -> bool {
+        let has_room = link.requests.has_room(requests);
+        if !has_room {
+            self.room.refuse();
+        }
+        has_room
     }
 
     /// Posts a request; there is room, as [`VerbsWire::ready`] found.
@@ -197,6 +208,7 @@ impl VerbsWire {
     #[cold]
     fn refused(&self, peer: u32, failed: i32) -> Error {
         if failed == libc::ENOMEM {
+            self.room.refuse();
             return Error::NoResource;
         }
         tracing::error!(rank = rank_of(peer), error = %std::io::Error::from_raw_os_error(failed), "ibv_post_send");
@@ -224,6 +236,9 @@ impl VerbsWire {
             return Ok(buffer);
         }
         self.ask_for_reports();
-        pool.take().ok_or(Error::NoResource)
+        pool.take().ok_or_else(|| {
+            self.room.refuse();
+            Error::NoResource
+        })
     }
 }

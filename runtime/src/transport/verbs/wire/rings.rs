@@ -121,7 +121,7 @@ impl VerbsWire {
     /// Sends the frames about rings that are due.
     pub(super) fn say_of_rings(&self, peer: u32, link: &Link) -> Result<()> {
         while let Some(frame) = link.rings.to_say() {
-            if !link.requests.has_room(1) {
+            if !self.has_room_for(link, 1) {
                 return Err(Error::NoResource);
             }
             self.send_frame(peer, link, &frame.encode(), None, None)?;
