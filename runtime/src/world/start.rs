@@ -20,7 +20,7 @@ use crate::memory::node::{NodeMemory, Slots};
 use crate::memory::segments::Table;
 use crate::message::code::build_digest;
 use crate::message::{Context, HandlerFn, HandlerId, Messages};
-use crate::settings::{HugePages, Settings, Transport};
+use crate::settings::{HugePages, Join, Settings, Transport};
 use crate::team::everyone::Barrier;
 use crate::team::exchange::Exchange;
 use crate::transport::providers::Setup;
@@ -123,7 +123,6 @@ impl Builder {
         Builder { networks: Some(networks), nodes, shares, ..self }
     }
 
-    #[cfg(feature = "mpi")]
     pub(super) fn on(self, nodes: Nodes) -> Builder {
         Builder { nodes, ..self }
     }
@@ -160,14 +159,18 @@ impl Builder {
     }
 
     /// The way that the surroundings and the program together choose.
-    fn way(&self) -> Result<Way> {
-        let way = bootstrap::way(self.ranks)?;
+    fn way(&self, join: Join) -> Result<Way> {
+        let way = bootstrap::way(self.ranks, join)?;
         let refused = |why: &str| Err(Error::InvalidArgument { operation: "setup", why: why.into() });
         match (self.start, way) {
             #[cfg(feature = "mpi")]
             (Some(StartBy::Copies), Way::Mpi) => {
                 refused("-shmem: mpirun or srun started this program; leave them out, or say -mpi")
             }
+            (Some(StartBy::Copies), Way::Launched(_)) => {
+                refused("-shmem: mpirun or srun started this program; leave them out, or say -mpi")
+            }
+            (Some(StartBy::Mpi), Way::Launched(kind)) => Ok(Way::Launched(kind)),
             #[cfg(feature = "mpi")]
             (Some(StartBy::Mpi), Way::Alone | Way::Mpi) => Ok(Way::Mpi),
             #[cfg(not(feature = "mpi"))]
@@ -228,7 +231,7 @@ impl Builder {
             let place = place.clone();
             return self.enter(place, settings);
         }
-        let way = self.way()?;
+        let way = self.way(settings.join)?;
         if self.start == Some(StartBy::Copies) {
             settings.transport = Transport::Auto;
         }
@@ -238,16 +241,22 @@ impl Builder {
                 self.enter(place, settings)
             }
             Way::Spawn(ranks) => bootstrap::spawn_copies(ranks, &settings),
+            Way::Launched(kind) => match crate::bootstrap::pmi::Session::open(kind)? {
+                Some(session) => self.start_over_launcher(session, settings),
+                None => self.start_alone(settings),
+            },
             #[cfg(feature = "mpi")]
             Way::Mpi => {
                 let session = crate::bootstrap::mpi::Session::initialise()?;
                 self.start_over_mpi(session, settings)
             }
-            Way::Alone => {
-                let place = Place::of(0, JobMemory::create(1, &settings)?, &settings)?;
-                self.enter(place, settings)
-            }
+            Way::Alone => self.start_alone(settings),
         }
+    }
+
+    fn start_alone(self, settings: Settings) -> Result<World> {
+        let place = Place::of(0, JobMemory::create(1, &settings)?, &settings)?;
+        self.enter(place, settings)
     }
 
     /// The settings given, or those of the environment.
@@ -329,6 +338,7 @@ impl Builder {
             engine: OneThread::new(engine),
             messages: OneThread::new(messages),
             hosts: OneThread::new(None),
+            session: OneThread::new(None),
             #[cfg(feature = "mpi")]
             mpi: OneThread::new(None),
         };
