@@ -26,6 +26,8 @@ use crate::settings::{Join, Settings};
 const ANSWER: Duration = Duration::from_secs(30);
 /// What a rank does meanwhile.
 const SILENT: &str = "waiting for an answer of the launcher that started this rank";
+/// What a rank does while it waits for others.
+const WAITING: &str = "joining the launcher's ranks: waiting for all of them (BELLWETHER_JOIN_LIMIT sets how long)";
 /// How long it may take to let a rank go. The job's work is done by then.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -83,7 +85,11 @@ impl Kind {
         let is_set = |name| std::env::var_os(name).is_some();
         let (there, advice) = match kind {
             Kind::Pmi1 => (is_set("PMI_FD") || is_set("PMI_PORT"), "PMI_FD; start with MPICH's `mpiexec`"),
-            Kind::Pmi2 => (is_set("PMI_FD"), "PMI_FD; start with `srun --mpi=pmi2`"),
+            // A fence of hydra's PMI-2 waits for nobody: only the gets behind it do. Its PMI-1 has a fence.
+            Kind::Pmi2 => (
+                is_set("PMI_FD") && is_set("SLURM_STEP_ID") && !is_set("MPI_LOCALNRANKS"),
+                "PMI_FD and is Slurm; start with `srun --mpi=pmi2`",
+            ),
             Kind::Pmix => {
                 (is_set("PMIX_NAMESPACE"), "PMIX_NAMESPACE; start with Open MPI's `mpirun`, or `srun --mpi=pmix`")
             }

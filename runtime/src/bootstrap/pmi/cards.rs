@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, Zeroable, bytes_of};
 
-use super::Exchange;
+use super::{Exchange, WAITING};
 use crate::bootstrap::meeting::machine::{self, Machine};
 use crate::bootstrap::meeting::{Carrier, Complaint, Hosts, Outcome, first_complaint};
 use crate::error::{Error, Result};
@@ -99,9 +99,7 @@ impl<'a> Cards<'a> {
                 return Ok(());
             }
             if left.is_zero() {
-                let doing =
-                    "joining the launcher's ranks: waiting for all of them (BELLWETHER_JOIN_LIMIT sets how long)";
-                return Err(Error::TimedOut { doing: doing.into(), after: self.limit });
+                return Err(Error::TimedOut { doing: WAITING.into(), after: self.limit });
             }
         }
     }

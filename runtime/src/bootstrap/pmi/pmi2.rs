@@ -1,7 +1,7 @@
-//! PMI-2: messages of `name=value;` fields over a socket, each behind its length in six digits. Spoken by Slurm's plug-in `pmi2`
-//! and by MPICH's hydra.
+//! PMI-2: messages of `name=value;` fields over a socket, each behind its length in six digits. Spoken by Slurm's plug-in `pmi2`.
 //!
-//! Source: the wire protocol that MPICH's client and Slurm's plug-in agree on. The first exchange is a line of PMI-1.
+//! Source: the wire protocol that MPICH's client and Slurm's plug-in agree on. The first exchange is a line of PMI-1. Slurm's
+//! fence waits for all ranks; hydra serves PMI-2 too, with a fence that waits for none, and is therefore joined by PMI-1.
 
 use std::time::{Duration, Instant};
 
