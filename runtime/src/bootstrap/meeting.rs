@@ -1,5 +1,5 @@
 //! How ranks that a launcher started meet: they learn who is on which host, the ranks of a host share memory, and the leaders
-//! of the hosts connect. A [`Carrier`] brings the few words that this takes: MPI, or the launcher's own exchange.
+//! of the hosts connect. A `Carrier` brings the few words that this takes: MPI, or the launcher's own exchange.
 //!
 //! ```text
 //! every rank       tells its machine                           -> all see the same answer

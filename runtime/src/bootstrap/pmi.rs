@@ -1,8 +1,8 @@
-//! Joining the ranks of mpirun and srun without MPI, through the launcher's own exchange: PMI-1 ([`pmi1`]), PMI-2 ([`pmi2`]) or
-//! PMIx ([`pmix`]).
+//! Joining the ranks of mpirun and srun without MPI, through the launcher's own exchange: PMI-1 (`pmi1`), PMI-2 (`pmi2`) or
+//! PMIx (`pmix`).
 //!
-//! Each of them is reduced to [`Exchange`]: a rank puts texts under keys, waits until all ranks have come to a fence, and then gets what
-//! others put before it. [`Cards`] carries a meeting over that. What a rank of N puts is a card of a few hundred bytes; only rank 0
+//! Each of them is reduced to `Exchange`: a rank puts texts under keys, waits until all ranks have come to a fence, and then gets what
+//! others put before it. `Cards` carries a meeting over that. What a rank of N puts is a card of a few hundred bytes; only rank 0
 //! reads all N of them, and what it makes of them is one card again, so that N ranks send O(N) requests.
 
 mod cards;

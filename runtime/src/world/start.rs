@@ -145,8 +145,8 @@ impl Builder {
     ///
     /// The world has to start before the program has other threads. Variables of shared libraries and thread-locals stay
     /// private. A forked child gets a private copy. Linux only. [`Builder::start`] fails with [`Error::InvalidArgument`] where
-    /// ranks are threads, which share their variables; with [`Error::Start`] where there are other threads. Under MPI, which has
-    /// threads of its own, nobody looks for them: what another thread of the program writes to a static variable during the start is lost.
+    /// ranks are threads, which share their variables; with [`Error::Start`] where there are other threads. Under mpirun and srun,
+    /// where MPI or PMIx has threads of its own, nobody looks for them: what another thread of the program writes to a static variable during the start is lost.
     pub fn static_data(mut self) -> Builder {
         self.static_data = true;
         self
@@ -174,7 +174,9 @@ impl Builder {
             #[cfg(feature = "mpi")]
             (Some(StartBy::Mpi), Way::Alone | Way::Mpi) => Ok(Way::Mpi),
             #[cfg(not(feature = "mpi"))]
-            (Some(StartBy::Mpi), _) => refused("-mpi: built without the feature `mpi`"),
+            (Some(StartBy::Mpi), _) => {
+                refused("-mpi: built without the feature `mpi`, and neither mpirun nor srun started this program")
+            }
             #[cfg(feature = "mpi")]
             (Some(StartBy::Mpi), _) => refused(
                 "-mpi: the contexts are copies of the program (-np, BELLWETHER_RANKS or `bellwether run`); use mpirun",

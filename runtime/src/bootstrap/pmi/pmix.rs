@@ -127,9 +127,9 @@ impl Api {
         let mut own = Proc { namespace: [0; NAMESPACE], rank: 0 };
         // SAFETY: room for the answer; null and 0 are no arguments.
         self.check("PMIx_Init", unsafe { (self.init)(&raw mut own, std::ptr::null_mut(), 0) })?;
-        let size = self.value(&Proc { rank: ALL_RANKS, ..own }, JOB_SIZE, |value| {
-            // SAFETY: the kind says which member it is.
-            (value.kind == TYPE_UINT32).then(|| unsafe { value.data.uint32 })
+        // SAFETY: the value is the library's, and its kind says which member it is.
+        let size = self.value(&Proc { rank: ALL_RANKS, ..own }, JOB_SIZE, |value| unsafe {
+            if (*value).kind == TYPE_UINT32 { Some((*value).data.uint32) } else { None }
         })?;
         if own.rank >= size {
             return Err(wrong(Kind::Pmix, format!("rank {} of {size} is no place in a job", own.rank)));
@@ -137,20 +137,22 @@ impl Api {
         Ok((own, size as usize))
     }
 
-    /// The value of `key` at `proc`, as `read` makes it.
-    fn value<T>(&self, proc: &Proc, key: &CStr, read: impl FnOnce(&Value) -> Option<T>) -> Result<T> {
+    /// The value of `key` at `proc`, as `read` makes it. What it is given may be shorter than [`Value`], behind the member that its kind
+    /// says: older versions of the library have a smaller union.
+    fn value<T>(&self, proc: &Proc, key: &CStr, read: impl FnOnce(*const Value) -> Option<T>) -> Result<T> {
         let mut found = std::ptr::null_mut::<Value>();
         // SAFETY: all pointers are valid during the call; null and 0 are no arguments.
         let status = unsafe { (self.get)(&raw const *proc, key.as_ptr(), std::ptr::null(), 0, &raw mut found) };
         self.check("PMIx_Get", status)?;
-        // SAFETY: after success it is null or a value that is ours.
-        let Some(value) = (unsafe { found.as_ref() }) else {
+        if found.is_null() {
             return Err(wrong(Kind::Pmix, "PMIx_Get returned no value"));
-        };
-        let (kind, result) = (value.kind, read(value));
+        }
+        // SAFETY: after success it is a value that is ours.
+        let kind = unsafe { (*found).kind };
+        let result = read(found);
         if kind == TYPE_STRING {
-            // SAFETY: the library made the text by malloc, and it is not used any more.
-            unsafe { libc::free(value.data.string.cast()) };
+            // SAFETY: the kind says that it is a text. The library made it by malloc, and it is not used any more.
+            unsafe { libc::free((*found).data.string.cast()) };
         }
         // SAFETY: the library made the value by malloc, and it is not used any more.
         unsafe { libc::free(found.cast::<c_void>()) };
@@ -179,14 +181,12 @@ impl Api {
     }
 
     fn get(&self, proc: &Proc, key: &CStr) -> Result<String> {
-        self.value(proc, key, |value| {
-            // SAFETY: the kind says which member it is: a text that ends with a zero, valid until it is freed.
-            let text = (value.kind == TYPE_STRING).then(|| unsafe { value.data.string })?;
-            if text.is_null() {
+        // SAFETY: the value is the library's, and its kind says which member it is: a text that ends with a zero, or null.
+        self.value(proc, key, |value| unsafe {
+            if (*value).kind != TYPE_STRING || (*value).data.string.is_null() {
                 return None;
             }
-            // SAFETY: as above.
-            Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+            Some(CStr::from_ptr((*value).data.string).to_string_lossy().into_owned())
         })
     }
 
