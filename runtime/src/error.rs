@@ -266,8 +266,8 @@ pub enum Error {
         variable: &'static str,
         /// Its value.
         value: usize,
-        /// What to do.
-        advice: &'static str,
+        /// What is wrong, as far as it is known, and what to do.
+        advice: std::borrow::Cow<'static, str>,
     },
     /// A setting whose value has no meaning.
     #[error("setting {name}={value:?}: expected {expected}")]

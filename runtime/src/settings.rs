@@ -51,6 +51,10 @@ pub struct Settings {
     pub collectives: Collectives,
     /// What this host is called; `None`: what the kernel says. Ranks of hosts with different names share no memory.
     pub host: Option<String>,
+    /// How to join the ranks that mpirun or srun started.
+    pub join: Join,
+    /// How long a rank of those waits for the others, without MPI.
+    pub join_limit: std::time::Duration,
     /// When a job of `BELLWETHER_RANKS` is ended, with a word of where each rank waits.
     pub deadline: Option<std::time::Duration>,
 }
@@ -69,6 +73,34 @@ pub enum HugePages {
     Auto,
     /// Small pages only.
     Off,
+}
+
+/// How to join the ranks that a launcher started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Join {
+    /// By MPI in builds with the feature `mpi`, else by what the launcher has left in the environment.
+    Auto,
+    /// By MPI.
+    Mpi,
+    /// By PMI-1, as MPICH's mpiexec serves it.
+    Pmi1,
+    /// By PMI-2, as `srun --mpi=pmi2` serves it.
+    Pmi2,
+    /// By PMIx, as Open MPI's mpirun and `srun --mpi=pmix` serve it.
+    Pmix,
+}
+
+impl Join {
+    /// As one would write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Join::Auto => "auto",
+            Join::Mpi => "mpi",
+            Join::Pmi1 => "pmi1",
+            Join::Pmi2 => "pmi2",
+            Join::Pmix => "pmix",
+        }
+    }
 }
 
 /// The barrier's algorithm.
@@ -126,6 +158,8 @@ impl Default for Settings {
             world_team_memory: 2 << 20,
             collectives: Collectives::default(),
             host: None,
+            join: Join::Auto,
+            join_limit: std::time::Duration::from_secs(300),
             deadline: None,
         }
     }

@@ -1,4 +1,4 @@
-//! A build without MPI, under launchers that expect it: one error that names the flag, never several worlds.
+//! A build without MPI, under launchers that serve no exchange: one error that names the flag, never several worlds.
 #![cfg(not(feature = "mpi"))]
 
 use std::time::Duration;
@@ -9,19 +9,25 @@ const RING: &str = env!("CARGO_BIN_EXE_ring");
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
-fn mpirun_with_a_build_without_mpi_is_refused() {
-    let mut mpirun = command("mpirun");
-    if mpirun.arg("--version").output().is_err() {
+fn mpirun_without_its_exchange_is_refused() {
+    if command("mpirun").arg("--version").output().is_err() {
         eprintln!("skipped: there is no mpirun");
         return;
     }
-    let mut mpirun = command("mpirun");
-    mpirun.args(["--oversubscribe", "--allow-run-as-root", "-n", "4", RING]);
-    let outcome = run(&mut mpirun, LIMIT).expect_failure();
-    assert!(outcome.stderr.contains("came up alone"), "{outcome:#?}");
-    assert!(outcome.stderr.contains("OMPI_COMM_WORLD_SIZE"), "{outcome:#?}");
-    assert!(outcome.stderr.contains("--features mpi"), "{outcome:#?}");
-    assert_eq!(outcome.stdout, "", "no world may have run");
+    // A launcher that does not serve PMIx; a library of it that is none.
+    let folder = tempfile::tempdir().expect("room for a file");
+    std::fs::write(folder.path().join("libpmix.so.2"), [0; 4096]).expect("room for a file");
+    let path = format!("LD_LIBRARY_PATH={}", folder.path().display());
+    for (change, why) in [(&["-u", "PMIX_NAMESPACE"][..], ""), (&[&*path], "libpmix.so.2 cannot be loaded")] {
+        let mut mpirun = command("mpirun");
+        mpirun.args(["--oversubscribe", "--allow-run-as-root", "-n", "4", "env"]).args(change).arg(RING);
+        let outcome = run(&mut mpirun, LIMIT).expect_failure();
+        assert!(outcome.stderr.contains("came up alone"), "{outcome:#?}");
+        assert!(outcome.stderr.contains("OMPI_COMM_WORLD_SIZE"), "{outcome:#?}");
+        assert!(outcome.stderr.contains("--features mpi"), "{outcome:#?}");
+        assert!(outcome.stderr.contains(why), "{outcome:#?}");
+        assert_eq!(outcome.stdout, "", "no world may have run");
+    }
 }
 
 #[test]

@@ -1,8 +1,10 @@
-//! How ranks find each other: alone, spawned, as threads, or through MPI; on one host or several.
+//! How ranks find each other: alone, spawned, as threads, through a launcher's exchange, or through MPI; on one host or several.
 
 pub mod launch;
+pub mod meeting;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+pub mod pmi;
 pub mod results;
 mod surroundings;
 
@@ -12,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use self::launch::{Ended, Hooks, JobSpec, LaunchError, Membership, Outcome};
 use crate::error::{Error, Loss, MEMORY_LOST, Result};
 use crate::membership::{JobMemory, RankState};
-use crate::settings::Settings;
+use crate::settings::{Join, Settings};
 
 /// The variable by which a spawner tells a rank its place: `rank=2,ranks=4,fd=7`.
 pub const JOB_VARIABLE: &str = "BELLWETHER_JOB";
@@ -31,6 +33,8 @@ pub enum Way {
     },
     /// Start this many copies of this program, and watch them.
     Spawn(usize),
+    /// One rank of those that a launcher started, which has left us its exchange.
+    Launched(pmi::Kind),
     /// One rank of an MPI job.
     #[cfg(feature = "mpi")]
     Mpi,
@@ -38,12 +42,13 @@ pub enum Way {
     Alone,
 }
 
-/// Finds out how this process is to start; `ranks` is what the program itself asks for, if nobody else does.
+/// Finds out how this process is to start; `ranks` is what the program itself asks for, if nobody else does, and `join` how it is to
+/// join a launcher's ranks.
 ///
 /// # Errors
 /// [`Error::StartedApart`] if the surroundings say that this is one task of several, but nothing here can join them;
 /// [`Error::Start`] for a place that cannot be understood.
-pub fn way(ranks: Option<usize>) -> Result<Way> {
+pub fn way(ranks: Option<usize>, join: Join) -> Result<Way> {
     if let Some(place) = std::env::var_os(JOB_VARIABLE) {
         return spawned(&place.to_string_lossy());
     }
@@ -53,7 +58,7 @@ pub fn way(ranks: Option<usize>) -> Result<Way> {
         // One rank asked for by name is one rank, whatever the surroundings say.
         return Ok(if ranks == 1 { Way::Alone } else { Way::Spawn(ranks) });
     }
-    match (surroundings::way()?, ranks) {
+    match (surroundings::way(join)?, ranks) {
         (Way::Alone, Some(ranks)) if ranks > 1 => Ok(Way::Spawn(ranks)),
         (way, _) => Ok(way),
     }

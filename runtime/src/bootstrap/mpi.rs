@@ -3,34 +3,17 @@
 //! Every call into MPI is made by one thread of a rank at a time, so `MPI_THREAD_MULTIPLE` is never asked for. All of
 //! it happens on a private duplicate of the communicator, freed before [`Session::join`] returns: nothing here meets
 //! the user's own messages, and no MPI call is made while the world runs.
-//!
-//! ```text
-//! every rank       allgather: who is on which host             -> all see the same answer
-//! leader           (first rank of a host) makes the host's memory, opens a socket
-//! leader           broadcast on its host: the socket's name, or why there is none
-//! its peers        take the descriptor from the socket (or from /proc, where there are no sockets)
-//! every rank       allgather: did it work                      -> all fail, or none
-//! and where there are several hosts
-//! rank 0           listens; broadcast: where
-//! other leaders    connect to it by TCP
-//! every rank       allgather: did it work                      -> all fail, or none
-//! ```
 
 mod calls;
-mod handover;
-mod machine;
 
 use ::mpi::ffi::{self, MPI_Comm};
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Pod;
 
 use self::calls::{Communicator, check, flag};
-use self::handover::{Offer, Server};
-use self::machine::Machine;
+use super::meeting::machine::{self, Machine};
+use super::meeting::{self, Carrier, Complaint, Hosts, Joined, Outcome, first_complaint};
 use super::surroundings;
 use crate::error::{Error, Result};
-use crate::membership::JobMemory;
-use crate::membership::hosts::{HubAddress, HubListener, Link};
-use crate::membership::nodes::Nodes;
 use crate::settings::Settings;
 
 /// MPI, initialised. Dropping it finalises MPI, if it was initialised here.
@@ -131,21 +114,6 @@ fn check_thread() -> Result<()> {
     ))
 }
 
-/// A rank's part in a job that MPI has brought together.
-#[derive(Debug)]
-pub struct Joined {
-    /// Our rank.
-    pub rank: usize,
-    /// The job.
-    pub job: JobMemory,
-    /// What this rank was set to.
-    pub settings: Settings,
-    /// Which host each rank runs on.
-    pub nodes: Nodes,
-    /// If there are several and this rank leads its own: the connections to the others.
-    pub link: Option<Link>,
-}
-
 /// Joins the job of all ranks of `communicator`. Collective over it, so a rank without good settings comes too, and
 /// brings its error.
 ///
@@ -163,155 +131,71 @@ pub unsafe fn join(communicator: MPI_Comm, settings: Result<Settings>) -> Result
 }
 
 fn meet(ours: Communicator, settings: Result<Settings>) -> Result<Joined> {
-    let joined = share(&ours, settings);
+    let mut carrier = OverMpi { rank: ours.rank()?, size: ours.size()?, all: ours, on_host: None };
+    let joined = meeting::meet(&mut carrier, settings);
     match &joined {
         // After an MPI error the others may be elsewhere, and freeing is collective.
         Err(Error::Mpi { .. }) => {}
-        _ => ours.free()?,
+        _ => {
+            if let Some(on_host) = carrier.on_host {
+                on_host.free()?;
+            }
+            carrier.all.free()?;
+        }
     }
     joined
 }
 
-/// How one rank fared: nothing, or the beginning of what it has to say.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Outcome {
-    length: u64,
-    text: [u8; 504],
+/// MPI as what carries a meeting.
+struct OverMpi {
+    rank: usize,
+    size: usize,
+    all: Communicator,
+    /// Where there are several hosts, the ranks of this one.
+    on_host: Option<Communicator>,
 }
 
-impl Outcome {
-    fn of<T>(result: &Result<T>) -> Outcome {
-        let mut outcome = Outcome::zeroed();
-        if let Err(error) = result {
-            let why = error.to_string();
-            let shown = why.floor_char_boundary(outcome.text.len());
-            outcome.text[..shown].copy_from_slice(&why.as_bytes()[..shown]);
-            outcome.length = shown as u64;
-        }
-        outcome
+impl Carrier for OverMpi {
+    fn rank(&self) -> usize {
+        self.rank
     }
 
-    fn check(&self, rank: usize) -> Result<()> {
-        match (self.length as usize).min(self.text.len()) {
-            0 => Ok(()),
-            shown => Err(Error::Agreed { rank, why: String::from_utf8_lossy(&self.text[..shown]).into_owned() }),
-        }
+    fn size(&self) -> usize {
+        self.size
     }
-}
 
-/// What rank 0 tells the others.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Invitation {
-    outcome: Outcome,
-    offer: Offer,
-}
-
-fn share(ours: &Communicator, settings: Result<Settings>) -> Result<Joined> {
-    let (rank, size) = (ours.rank()?, ours.size()?);
-    let given = settings.as_ref().ok().and_then(|settings| settings.host.clone());
-    let machines = ours.allgather(&Machine::here(given.as_deref()))?;
-    let nodes = machine::hosts(&machines)?;
-    let here = nodes.of(rank);
-    let local: Vec<usize> = (0..size).filter(|other| nodes.of(*other) == here).collect();
-
-    let on_host = if nodes.count() == 1 { None } else { Some(ours.split(here)?) };
-    let on_node = on_host.as_ref().unwrap_or(ours);
-    let mut invitation = Invitation::zeroed();
-    let mut server = None;
-    let joined = if rank == local[0] {
-        let made = settings.and_then(|settings| {
-            let job = JobMemory::create_on(size, &nodes, here, &settings)?;
-            (server, invitation.offer) = Server::open(&job, local.len());
-            Ok((job, settings))
-        });
-        invitation.outcome = Outcome::of(&made);
-        on_node.broadcast(0, &mut invitation)?;
-        made
-    } else {
-        on_node.broadcast(0, &mut invitation)?;
-        invitation.outcome.check(local[0]).and_then(|()| {
-            let settings = settings?;
-            Ok((JobMemory::from_fd(invitation.offer.take()?, size)?, settings))
-        })
-    };
-
-    let mut gathering = ours.begin_allgather(&Outcome::of(&joined))?;
-    if let (Some(server), Ok((job, _))) = (server, &joined) {
+    fn hosts(&mut self, mine: &Machine) -> Result<Hosts> {
+        let machines = self.all.allgather(mine)?;
+        let nodes = machine::hosts(&machines)?;
+        let here = nodes.of(self.rank);
+        let local: Vec<usize> = (0..self.size).filter(|other| nodes.of(*other) == here).collect();
+        if nodes.count() > 1 {
+            self.on_host = Some(self.all.split(here)?);
+        }
         let pids = local[1..].iter().map(|other| machines[*other].pid()).collect();
-        server.serve(job.fd(), pids, || gathering.test())?;
+        Ok(Hosts { nodes, local, pids })
     }
-    let outcomes = gathering.wait()?;
-    if let Some(on_host) = on_host {
-        on_host.free()?;
+
+    fn broadcast<T: Pod>(&mut self, value: &mut T) -> Result<()> {
+        self.all.broadcast(0, value)
     }
-    let (job, settings) = joined?;
-    outcomes.iter().enumerate().try_for_each(|(rank, outcome)| outcome.check(rank))?;
-    let link = if nodes.count() == 1 { None } else { connect(ours, rank, &nodes, rank == local[0])? };
-    Ok(Joined { rank, job, settings, nodes, link })
-}
 
-/// What rank 0 tells the leaders of other hosts.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Call {
-    outcome: Outcome,
-    hub: HubAddress,
-}
+    fn broadcast_on_host<T: Pod>(&mut self, _: &Hosts, value: &mut T) -> Result<()> {
+        self.on_host.as_ref().unwrap_or(&self.all).broadcast(0, value)
+    }
 
-/// Connects the leaders of the hosts. Collective.
-fn connect(ours: &Communicator, rank: usize, nodes: &Nodes, leads: bool) -> Result<Option<Link>> {
-    let mut call = Call::zeroed();
-    let mut listener = None;
-    let host = nodes.of(rank);
-    if rank == 0 {
-        let opened = HubListener::bind().map(|opened| {
-            call.hub = opened.1;
-            listener = Some(opened.0);
+    fn agree(&mut self, mine: &Outcome, meanwhile: impl FnOnce(&mut dyn FnMut() -> bool)) -> Result<Complaint> {
+        let mut gathering = self.all.begin_allgather(mine)?;
+        let mut broken = None;
+        meanwhile(&mut || {
+            gathering.test().unwrap_or_else(|error| {
+                broken = Some(error);
+                true
+            })
         });
-        call.outcome = Outcome::of(&opened);
-        ours.broadcast(0, &mut call)?;
-        opened?;
-    } else {
-        ours.broadcast(0, &mut call)?;
-        call.outcome.check(0)?;
-    }
-    let called = if leads && rank != 0 { call.hub.call(host).map(|line| vec![line]) } else { Ok(Vec::new()) };
-    let mut gathering = ours.begin_allgather(&Outcome::of(&called))?;
-    let admitted = listener.map(|listener| listener.admit(nodes.count(), || gathering.test()));
-    if let Some(Err(Error::Mpi { .. })) = admitted {
-        return admitted.expect("just seen").map(|_| None);
-    }
-    let outcomes = gathering.wait()?;
-    // The hub's own ranks must hear of it too, if it could not let others in.
-    let mut hub = admitted.as_ref().map_or(Outcome::zeroed(), Outcome::of);
-    ours.broadcast(0, &mut hub)?;
-    let connections = admitted.unwrap_or(called)?;
-    outcomes.iter().chain([&hub]).enumerate().try_for_each(|(place, outcome)| outcome.check(place % outcomes.len()))?;
-    Ok(leads.then_some(Link { host, connections }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_bytes_of_a_rank_make_who_reads_them_panic() {
-        let mut state = 3u64;
-        let mut random = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 56) as u8
-        };
-        let mut bytes = vec![0u8; size_of::<Invitation>().max(2 * size_of::<Machine>())];
-        for round in 0..2000 {
-            bytes.fill_with(|| [0, 0xff, random()][round % 3]);
-            let invitation: Invitation = bytemuck::pod_read_unaligned(&bytes[..size_of::<Invitation>()]);
-            let _ = invitation.outcome.check(0);
-            let machines: Vec<Machine> =
-                bytes.chunks_exact(size_of::<Machine>()).take(2).map(bytemuck::pod_read_unaligned).collect();
-            let _ = machine::hosts(&machines);
+        match broken {
+            Some(error) => Err(error),
+            None => Ok(first_complaint(&gathering.wait()?)),
         }
-        assert!(Outcome::of(&Ok(())).check(1).is_ok());
     }
 }

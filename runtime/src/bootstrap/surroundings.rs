@@ -1,27 +1,26 @@
 //! What the environment says about the job this process is part of.
 
 use super::Way;
+use super::pmi::Kind;
 use crate::error::{Error, Result};
+use crate::settings::Join;
 
 /// Variables that tell how many tasks a launcher started, and what to do if we came up alone.
 const TASKS: &[(&str, &str)] = &[
     (
         "OMPI_COMM_WORLD_SIZE",
-        "build with `--features mpi` to join mpirun's ranks, or start with `bellwether run -n N` instead of mpirun",
+        "start with a mpirun that serves PMIx (Open MPI 4 or newer), build with `--features mpi` to join mpirun's ranks by its MPI, or \
+         start with `bellwether run -n N` instead of mpirun",
     ),
     (
         "PMI_SIZE",
-        "build with `--features mpi` to join the launcher's ranks, or start with `bellwether run -n N` instead",
+        "start with a launcher that serves PMI-1 (MPICH's mpiexec), build with `--features mpi` to join the launcher's ranks by its MPI, \
+         or start with `bellwether run -n N` instead",
     ),
     (
         "SLURM_NTASKS",
-        if cfg!(feature = "mpi") {
-            "inside a job script start with `srun --mpi=pmix` or `bellwether run -n N`; under srun give `--mpi=pmix`, or \
-             what else of `srun --mpi=list` the MPI was built for; or set BELLWETHER_RANKS=1 for one rank alone"
-        } else {
-            "inside a job script start with `bellwether run -n N`; under srun build with `--features mpi` and start \
-             with `srun --mpi=pmix`; or set BELLWETHER_RANKS=1 for one rank alone"
-        },
+        "inside a job script start with `srun --mpi=pmix`, `srun --mpi=pmi2` or `bellwether run -n N`; under srun give `--mpi=pmix` or \
+         `--mpi=pmi2`, whichever `srun --mpi=list` has; or set BELLWETHER_RANKS=1 for one rank alone",
     ),
 ];
 
@@ -44,15 +43,55 @@ fn tasks() -> Option<(&'static str, usize, &'static str)> {
     })
 }
 
-/// How to start where neither our launcher nor the user says.
-pub(super) fn way() -> Result<Way> {
+/// How to start where neither our launcher nor the user says how many ranks.
+pub(super) fn way(join: Join) -> Result<Way> {
+    if let Some(kind) = Kind::chosen(join)? {
+        return Ok(Way::Launched(kind));
+    }
     #[cfg(feature = "mpi")]
     if started_by_mpi() {
         return Ok(Way::Mpi);
     }
+    if cfg!(not(feature = "mpi")) && join == Join::Mpi {
+        return Err(Error::Start("BELLWETHER_JOIN=mpi: this program was built without the feature `mpi`".into()));
+    }
+    if let Some(kind) = Kind::found(|name| std::env::var(name).ok()) {
+        return Ok(Way::Launched(kind));
+    }
     match tasks() {
-        Some((variable, value, advice)) => Err(Error::StartedApart { variable, value, advice }),
+        Some((variable, value, advice)) => Err(Error::StartedApart { variable, value, advice: advice.into() }),
         None => Ok(Way::Alone),
+    }
+}
+
+/// What it means that the launcher's exchange does not work: nothing, if there is one task.
+pub(super) fn without(kind: Kind, error: Error) -> Result<()> {
+    let said = |name: &str| std::env::var(name).ok().and_then(|value| value.trim().parse::<usize>().ok());
+    match tasks() {
+        Some((variable, value, advice)) => {
+            Err(Error::StartedApart { variable, value, advice: format!("{error}; {advice}").into() })
+        }
+        // Somebody says that it is one.
+        None if TASKS.iter().any(|(variable, _)| said(variable) == Some(1)) => {
+            tracing::warn!(%error, "the launcher started one rank, which runs alone: its {} does not work", kind.name());
+            Ok(())
+        }
+        None => Err(error),
+    }
+}
+
+/// Checks how many ranks an exchange has against what its launcher says in the environment.
+pub(super) fn check_size(kind: Kind, ranks: usize) -> Result<()> {
+    let variable = match kind {
+        Kind::Pmi1 | Kind::Pmi2 => "PMI_SIZE",
+        Kind::Pmix => "OMPI_COMM_WORLD_SIZE",
+    };
+    match std::env::var(variable) {
+        Ok(said) if said.trim().parse() != Ok(ranks) => Err(Error::Start(format!(
+            "{}: the launcher's server says that there are {ranks} ranks, and {variable}={said}",
+            kind.name()
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -64,7 +103,8 @@ pub(super) fn check_joined(ranks: usize) -> Result<()> {
             variable,
             value,
             advice: "MPI could not join the tasks: use the mpirun of the MPI this program was built with, or \
-                     `srun --mpi=pmix`",
+                     `srun --mpi=pmix`"
+                .into(),
         }),
         _ => Ok(()),
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::sizes::{parse_size, parse_switch, show_size};
 use super::{
-    Allgather, Allreduce, Alltoall, Barrier, Broadcast, Gather, HugePages, Reduce, Scan, Scatter, Settings,
+    Allgather, Allreduce, Alltoall, Barrier, Broadcast, Gather, HugePages, Join, Reduce, Scan, Scatter, Settings,
     TEAM_MEMORY_MAX, TEAM_MEMORY_MIN, TEAMS_MAX, TeamBarrier, Transport,
 };
 
@@ -133,6 +133,43 @@ pub const KNOWN: &[Known] = &[
             Some(())
         },
         show: |s| s.deadline.map_or("none".into(), |limit| format!("{}", limit.as_secs_f64())),
+    },
+    Known {
+        name: "BELLWETHER_JOIN",
+        meaning: "how to join the ranks that mpirun or srun started",
+        values: Values::Words(&[
+            ("auto", "By MPI in builds with the feature `mpi`; else by what the launcher has left in the environment."),
+            ("mpi", "By MPI, in builds with the feature `mpi`."),
+            ("pmi1", "By PMI-1, which MPICH's `mpiexec` serves."),
+            ("pmi2", "By PMI-2, which `srun --mpi=pmi2` serves."),
+            (
+                "pmix",
+                "By PMIx, which Open MPI's `mpirun` and `srun --mpi=pmix` serve. Needs the library `libpmix.so.2`.",
+            ),
+        ]),
+        default: "auto",
+        details: "",
+        public: true,
+        apply: |s, v| {
+            let all = [Join::Auto, Join::Mpi, Join::Pmi1, Join::Pmi2, Join::Pmix];
+            s.join = all.into_iter().find(|join| join.name() == v)?;
+            Some(())
+        },
+        show: |s| s.join.name().into(),
+    },
+    Known {
+        name: "BELLWETHER_JOIN_LIMIT",
+        meaning: "seconds that a rank of mpirun or srun waits for the others to start, without MPI",
+        values: Values::Described("a number of seconds above 0"),
+        default: "300",
+        details: "A rank that waits longer ends with an error. MPI has no such limit.",
+        public: true,
+        apply: |s, v| {
+            let seconds = v.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
+            s.join_limit = std::time::Duration::try_from_secs_f64(seconds?).ok()?;
+            Some(())
+        },
+        show: |s| format!("{}", s.join_limit.as_secs_f64()),
     },
     Known {
         name: "BELLWETHER_TRANSPORT",

@@ -1,16 +1,11 @@
 //! Starting over MPI: the ranks of mpirun, or of a communicator that the program brings.
 
-use std::sync::Arc;
-
 use ::mpi::ffi::MPI_Comm;
 use ::mpi::traits::{AsRaw, Communicator};
 
-use super::start::Place;
 use super::{Builder, World};
-use crate::bootstrap::mpi::{self, Joined, Session};
-use crate::error::{Error, Loss, Result};
-use crate::membership::hosts::{Agent, Published};
-use crate::memory::published::PublishedInSlots;
+use crate::bootstrap::mpi::{self, Session};
+use crate::error::{Error, Result};
 use crate::settings::{Settings, ignored_ranks};
 
 impl World {
@@ -55,7 +50,7 @@ impl Builder {
         let settings = self.chosen_settings();
         // SAFETY: rsmpi's communicators are valid while they live, and live only while MPI is initialised.
         let joined = unsafe { mpi::join(communicator.as_raw(), settings) }?;
-        let world = self.enter_over_mpi(joined)?;
+        let world = self.enter_joined(joined)?;
         let asked = std::env::var(crate::bootstrap::RANKS_VARIABLE).ok();
         if world.rank() == 0
             && let Some(warning) = ignored_ranks(asked.as_deref(), world.size())
@@ -66,7 +61,7 @@ impl Builder {
     }
 
     pub(super) fn start_over_mpi(self, mut session: Session, settings: Settings) -> Result<World> {
-        match session.join(settings).and_then(|joined| self.enter_over_mpi(joined)) {
+        match session.join(settings).and_then(|joined| self.enter_joined(joined)) {
             Ok(mut world) => {
                 *world.mpi = Some(session);
                 Ok(world)
@@ -79,24 +74,5 @@ impl Builder {
                 Err(error)
             }
         }
-    }
-
-    fn enter_over_mpi(self, Joined { rank, job, settings, nodes, link }: Joined) -> Result<World> {
-        let place = Place::of(rank, job, &settings)?;
-        let job = place.job.clone();
-        // Nobody watches the ranks: those that wait for this one must hear it from us, and on other hosts from the agent, which
-        // goes after that.
-        let lost = |_: &Error| job.mark_lost(rank, Loss::Unknown);
-        let layout = place.layout(&settings);
-        // Before there is the agent's thread, which writes static variables; MPI's own threads write those of its libraries.
-        place.prepare(&settings, true).inspect_err(lost)?;
-        let start = |link| {
-            let published: Box<dyn Published> = Box::new(PublishedInSlots::new(Arc::clone(&place.node), layout));
-            Agent::start(Arc::clone(&job), published, nodes.clone(), link)
-        };
-        let agent = link.map(start).transpose().inspect_err(lost)?;
-        let mut world = self.on(nodes).enter(place, settings).inspect_err(lost)?;
-        *world.hosts = agent;
-        Ok(world)
     }
 }

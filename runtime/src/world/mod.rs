@@ -11,6 +11,7 @@ mod from_mpi;
 mod heaps;
 mod landing;
 mod large;
+mod launched;
 mod mapped;
 mod operation;
 mod phase;
@@ -125,6 +126,8 @@ pub struct World {
     started: Instant,
     /// Tells other hosts, if there are any, of the ranks of this one.
     hosts: OneThread<Option<Agent>, World>,
+    /// What joined us to the ranks of a launcher, until this rank leaves.
+    session: OneThread<Option<crate::bootstrap::pmi::Session>, World>,
     #[cfg(feature = "mpi")]
     mpi: OneThread<Option<crate::bootstrap::mpi::Session>, World>,
 }
@@ -134,12 +137,13 @@ impl World {
     ///
     /// Collective over all ranks of the job. In this order: the job of `bellwether run`; the ranks that
     /// `BELLWETHER_RANKS=n` asks for, as copies of this program (this call then does not return in the first
-    /// process: it watches the copies and exits with their status); the ranks of mpirun or srun, in builds with the
-    /// feature `mpi`; else one rank alone.
+    /// process: it watches the copies and exits with their status); the ranks of mpirun or srun, by MPI in builds with the
+    /// feature `mpi`, else by PMI-1, PMI-2 or PMIx, as the launcher has it (`BELLWETHER_JOIN` chooses); else one rank alone.
     ///
     /// # Errors
     /// [`Error::RanksDiffer`] if a rank runs another executable or has other settings; [`Error::StartedApart`] if
-    /// the surroundings say that this is one task of several, and it came up alone.
+    /// the surroundings say that this is one task of several, and it came up alone; [`Error::TimedOut`] if other tasks of
+    /// mpirun or srun do not start within `BELLWETHER_JOIN_LIMIT`, without MPI.
     pub fn start() -> Result<World> {
         Self::builder().start()
     }
@@ -563,6 +567,8 @@ impl World {
     fn forget(&mut self) {
         std::mem::forget((Rc::clone(&self.engine), Rc::clone(&self.messages)));
         std::mem::forget(self.hosts.take());
+        // A copy's last word would be taken for the parent's.
+        std::mem::forget(self.session.take());
         #[cfg(feature = "mpi")]
         std::mem::forget(self.mpi.take());
     }

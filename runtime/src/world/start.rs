@@ -20,7 +20,7 @@ use crate::memory::node::{NodeMemory, Slots};
 use crate::memory::segments::Table;
 use crate::message::code::build_digest;
 use crate::message::{Context, HandlerFn, HandlerId, Messages};
-use crate::settings::{HugePages, Settings, Transport};
+use crate::settings::{HugePages, Join, Settings, Transport};
 use crate::team::everyone::Barrier;
 use crate::team::exchange::Exchange;
 use crate::transport::providers::Setup;
@@ -123,7 +123,6 @@ impl Builder {
         Builder { networks: Some(networks), nodes, shares, ..self }
     }
 
-    #[cfg(feature = "mpi")]
     pub(super) fn on(self, nodes: Nodes) -> Builder {
         Builder { nodes, ..self }
     }
@@ -146,8 +145,8 @@ impl Builder {
     ///
     /// The world has to start before the program has other threads. Variables of shared libraries and thread-locals stay
     /// private. A forked child gets a private copy. Linux only. [`Builder::start`] fails with [`Error::InvalidArgument`] where
-    /// ranks are threads, which share their variables; with [`Error::Start`] where there are other threads. Under MPI, which has
-    /// threads of its own, nobody looks for them: what another thread of the program writes to a static variable during the start is lost.
+    /// ranks are threads, which share their variables; with [`Error::Start`] where there are other threads. Under mpirun and srun,
+    /// where MPI or PMIx has threads of its own, nobody looks for them: what another thread of the program writes to a static variable during the start is lost.
     pub fn static_data(mut self) -> Builder {
         self.static_data = true;
         self
@@ -160,18 +159,24 @@ impl Builder {
     }
 
     /// The way that the surroundings and the program together choose.
-    fn way(&self) -> Result<Way> {
-        let way = bootstrap::way(self.ranks)?;
+    fn way(&self, join: Join) -> Result<Way> {
+        let way = bootstrap::way(self.ranks, join)?;
         let refused = |why: &str| Err(Error::InvalidArgument { operation: "setup", why: why.into() });
         match (self.start, way) {
             #[cfg(feature = "mpi")]
             (Some(StartBy::Copies), Way::Mpi) => {
                 refused("-shmem: mpirun or srun started this program; leave them out, or say -mpi")
             }
+            (Some(StartBy::Copies), Way::Launched(_)) => {
+                refused("-shmem: mpirun or srun started this program; leave them out, or say -mpi")
+            }
+            (Some(StartBy::Mpi), Way::Launched(kind)) => Ok(Way::Launched(kind)),
             #[cfg(feature = "mpi")]
             (Some(StartBy::Mpi), Way::Alone | Way::Mpi) => Ok(Way::Mpi),
             #[cfg(not(feature = "mpi"))]
-            (Some(StartBy::Mpi), _) => refused("-mpi: built without the feature `mpi`"),
+            (Some(StartBy::Mpi), _) => {
+                refused("-mpi: built without the feature `mpi`, and neither mpirun nor srun started this program")
+            }
             #[cfg(feature = "mpi")]
             (Some(StartBy::Mpi), _) => refused(
                 "-mpi: the contexts are copies of the program (-np, BELLWETHER_RANKS or `bellwether run`); use mpirun",
@@ -228,7 +233,7 @@ impl Builder {
             let place = place.clone();
             return self.enter(place, settings);
         }
-        let way = self.way()?;
+        let way = self.way(settings.join)?;
         if self.start == Some(StartBy::Copies) {
             settings.transport = Transport::Auto;
         }
@@ -238,16 +243,22 @@ impl Builder {
                 self.enter(place, settings)
             }
             Way::Spawn(ranks) => bootstrap::spawn_copies(ranks, &settings),
+            Way::Launched(kind) => match crate::bootstrap::pmi::Session::open(kind)? {
+                Some(session) => self.start_over_launcher(session, settings),
+                None => self.start_alone(settings),
+            },
             #[cfg(feature = "mpi")]
             Way::Mpi => {
                 let session = crate::bootstrap::mpi::Session::initialise()?;
                 self.start_over_mpi(session, settings)
             }
-            Way::Alone => {
-                let place = Place::of(0, JobMemory::create(1, &settings)?, &settings)?;
-                self.enter(place, settings)
-            }
+            Way::Alone => self.start_alone(settings),
         }
+    }
+
+    fn start_alone(self, settings: Settings) -> Result<World> {
+        let place = Place::of(0, JobMemory::create(1, &settings)?, &settings)?;
+        self.enter(place, settings)
     }
 
     /// The settings given, or those of the environment.
@@ -329,6 +340,7 @@ impl Builder {
             engine: OneThread::new(engine),
             messages: OneThread::new(messages),
             hosts: OneThread::new(None),
+            session: OneThread::new(None),
             #[cfg(feature = "mpi")]
             mpi: OneThread::new(None),
         };

@@ -19,7 +19,7 @@
 //! - over RDMA one for each rank (`connections`): it answers peers that ask for a connection, which come by datagram. It
 //!   moves no message and calls no function.
 //! - on several hosts one for each host (`hosts`), at its first rank: it tells the other hosts who arrived and who failed.
-//! - under mpirun or srun those that the MPI library starts for itself.
+//! - under mpirun or srun those that the MPI or PMIx library starts for itself.
 
 mod matching;
 
@@ -143,7 +143,7 @@ impl Controller {
     ///
     /// # Errors
     /// As [`World::start`]; [`Error::InvalidArgument`] for an option that cannot be understood, for `-mpi` in a build without the
-    /// feature `mpi`, for an option that the surroundings contradict, as `-shmem` under mpirun does, and for `-np` with
+    /// feature `mpi` that neither mpirun nor srun started, for an option that the surroundings contradict, as `-shmem` under mpirun does, and for `-np` with
     /// another number than the controller has that is valid already.
     pub fn setup(arguments: &mut Vec<String>) -> Result<Controller> {
         let Options { contexts, start } = take_options(arguments)?;

@@ -10,7 +10,7 @@ use crate::membership::nodes::Nodes;
 /// What must be equal for ranks to share memory and see each other's processes, and what to call it.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub(super) struct Machine {
+pub(in crate::bootstrap) struct Machine {
     /// Random number of the running kernel: equal in all containers of one machine, and nowhere else.
     boot: [u8; 40],
     /// What the settings call it: one machine may stand for several. Two machines of one name stay two.
@@ -24,7 +24,7 @@ pub(super) struct Machine {
 
 impl Machine {
     /// This one, which the settings may give a name of its own.
-    pub(super) fn here(given: Option<&str>) -> Machine {
+    pub(in crate::bootstrap) fn here(given: Option<&str>) -> Machine {
         let mut here = Machine::zeroed();
         let name = rustix::system::uname();
         fill(&mut here.name, given.map_or(name.nodename().to_bytes(), str::as_bytes));
@@ -39,7 +39,7 @@ impl Machine {
     }
 
     /// The rank's process.
-    pub(super) fn pid(&self) -> u32 {
+    pub(in crate::bootstrap) fn pid(&self) -> u32 {
         self.pid as u32
     }
 
@@ -58,7 +58,7 @@ fn fill(field: &mut [u8], value: &[u8]) {
 ///
 /// # Errors
 /// [`Error::Start`] if ranks of one machine cannot share memory, with the first of them, and both names.
-pub(super) fn hosts(machines: &[Machine]) -> Result<Nodes> {
+pub(in crate::bootstrap) fn hosts(machines: &[Machine]) -> Result<Nodes> {
     let mut firsts: Vec<usize> = Vec::new();
     let mut hosts = Vec::with_capacity(machines.len());
     let mut known = HashMap::new();

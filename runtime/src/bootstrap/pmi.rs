@@ -1,0 +1,198 @@
+//! Joining the ranks of mpirun and srun without MPI, through the launcher's own exchange: PMI-1 (`pmi1`), PMI-2 (`pmi2`) or
+//! PMIx (`pmix`).
+//!
+//! Each of them is reduced to `Exchange`: a rank puts texts under keys, waits until all ranks have come to a fence, and then gets what
+//! others put before it. `Cards` carries a meeting over that. What a rank of N puts is a card of a few hundred bytes; only rank 0
+//! reads all N of them, and what it makes of them is one card again, so that N ranks send O(N) requests.
+
+mod cards;
+mod pmi1;
+mod pmi2;
+mod pmix;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use self::cards::Cards;
+use super::meeting::{self, Joined};
+use super::surroundings;
+use crate::error::{Error, Result};
+use crate::settings::{Join, Settings};
+
+/// How long the launcher's server may take for an answer that waits for no other rank.
+const ANSWER: Duration = Duration::from_secs(30);
+/// What a rank does meanwhile.
+const SILENT: &str = "waiting for an answer of the launcher that started this rank";
+/// What a rank does while it waits for others.
+const WAITING: &str = "joining the launcher's ranks: waiting for all of them (BELLWETHER_JOIN_LIMIT sets how long)";
+/// How long it may take to let a rank go. The job's work is done by then.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// A launcher's exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// MPICH's hydra and its relatives.
+    Pmi1,
+    /// Slurm's plug-in `pmi2`.
+    Pmi2,
+    /// Open MPI's mpirun, and Slurm's plug-in `pmix`.
+    Pmix,
+}
+
+impl Kind {
+    /// As the setting and the errors call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Pmi1 => "pmi1",
+            Kind::Pmi2 => "pmi2",
+            Kind::Pmix => "pmix",
+        }
+    }
+
+    /// Which one the launcher has left in the environment, as `get` reads it.
+    pub(super) fn found(get: impl Fn(&str) -> Option<String>) -> Option<Kind> {
+        let has = |name| get(name).is_some();
+        if has("PMIX_NAMESPACE") && has("PMIX_RANK") {
+            return Some(Kind::Pmix);
+        }
+        // Hydra may start its tasks through Slurm: they have Slurm's variables too, and speak to hydra.
+        let by_slurm = has("SLURM_STEP_ID") && !has("MPI_LOCALNRANKS");
+        match (has("PMI_FD"), by_slurm) {
+            (true, true) => Some(Kind::Pmi2),
+            (true, false) => Some(Kind::Pmi1),
+            (false, _) => (has("PMI_PORT") && has("PMI_ID")).then_some(Kind::Pmi1),
+        }
+    }
+
+    fn of(join: Join) -> Option<Kind> {
+        match join {
+            Join::Auto | Join::Mpi => None,
+            Join::Pmi1 => Some(Kind::Pmi1),
+            Join::Pmi2 => Some(Kind::Pmi2),
+            Join::Pmix => Some(Kind::Pmix),
+        }
+    }
+
+    /// What the setting says, if it names an exchange.
+    ///
+    /// # Errors
+    /// [`Error::Start`] if the launcher has left nothing of the kind.
+    pub(super) fn chosen(join: Join) -> Result<Option<Kind>> {
+        let Some(kind) = Kind::of(join) else { return Ok(None) };
+        let is_set = |name| std::env::var_os(name).is_some();
+        let (there, advice) = match kind {
+            Kind::Pmi1 => (is_set("PMI_FD") || is_set("PMI_PORT"), "PMI_FD; start with MPICH's `mpiexec`"),
+            // A fence of hydra's PMI-2 waits for nobody: only the gets behind it do. Its PMI-1 has a fence.
+            Kind::Pmi2 => (
+                is_set("PMI_FD") && is_set("SLURM_STEP_ID") && !is_set("MPI_LOCALNRANKS"),
+                "PMI_FD and is Slurm; start with `srun --mpi=pmi2`",
+            ),
+            Kind::Pmix => {
+                (is_set("PMIX_NAMESPACE"), "PMIX_NAMESPACE; start with Open MPI's `mpirun`, or `srun --mpi=pmix`")
+            }
+        };
+        if there {
+            return Ok(Some(kind));
+        }
+        Err(Error::Start(format!("BELLWETHER_JOIN={} needs a launcher that sets {advice}", kind.name())))
+    }
+}
+
+/// Texts under keys, which a launcher's server brings from rank to rank.
+pub(super) trait Exchange: Send {
+    /// This rank's number.
+    fn rank(&self) -> usize;
+    /// How many there are, above that number.
+    fn size(&self) -> usize;
+    /// Most bytes of a value.
+    fn longest(&self) -> usize;
+    /// Puts `value`, of at most [`Exchange::longest`] bytes and only letters and digits, under a key that no rank has put before.
+    /// Others see it after the next fence.
+    fn put(&mut self, key: &str, value: &str) -> Result<()>;
+    /// Enters a fence. Only [`Exchange::fence_is_done`] may follow, until it says yes.
+    fn begin_fence(&mut self) -> Result<()>;
+    /// Whether all ranks have entered it, within `wait`.
+    fn fence_is_done(&mut self, wait: Duration) -> Result<bool>;
+    /// What rank `from` put under `key` before the last fence.
+    fn get(&mut self, from: usize, key: &str) -> Result<String>;
+    /// Tells the server that this rank has done its work. Waits for no other rank.
+    fn leave(&mut self, limit: Duration) -> Result<()>;
+}
+
+/// A connection to the launcher's server. Dropping it tells the server that this rank ends as it should.
+pub struct Session {
+    kind: Kind,
+    exchange: Option<Box<dyn Exchange>>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Session({})", self.kind.name())
+    }
+}
+
+/// Whether this process has joined a launcher's ranks. The server lets it do so once.
+static JOINED: AtomicBool = AtomicBool::new(false);
+
+impl Session {
+    /// Connects to the launcher's server; `None` if that does not work and the launcher started no other rank.
+    ///
+    /// # Errors
+    /// [`Error::StartedApart`] with what is wrong, if the launcher says that it started several; [`Error::Start`] if nobody says how
+    /// many, or this process has joined before.
+    pub fn open(kind: Kind) -> Result<Option<Session>> {
+        if JOINED.swap(true, Relaxed) {
+            return Err(Error::Start(format!(
+                "this process has joined the launcher's ranks by {} before, and can do so once; start the world once in a program",
+                kind.name()
+            )));
+        }
+        let exchange: Result<Box<dyn Exchange>> = match kind {
+            Kind::Pmi1 => pmi1::Pmi1::from_env(ANSWER).map(|it| Box::new(it) as Box<_>),
+            Kind::Pmi2 => pmi2::Pmi2::from_env(ANSWER).map(|it| Box::new(it) as Box<_>),
+            Kind::Pmix => pmix::Pmix::connect(ANSWER).map(|it| Box::new(it) as Box<_>),
+        };
+        match exchange {
+            Ok(exchange) => Ok(Some(Session { kind, exchange: Some(exchange) })),
+            Err(error) => surroundings::without(kind, error).map(|()| None),
+        }
+    }
+
+    /// Joins the job of all ranks. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Start`] if the server closes the connection or its answers make no sense; [`Error::TimedOut`] if it says nothing, or other
+    /// ranks do not come within `BELLWETHER_JOIN_LIMIT`; what the other ways of starting may fail with.
+    pub fn join(&mut self, settings: Settings) -> Result<Joined> {
+        let exchange = self.exchange.as_mut().expect("kept until the session is over");
+        surroundings::check_size(self.kind, exchange.size())?;
+        let limit = settings.join_limit;
+        meeting::meet(&mut Cards::new(&mut **exchange, limit), Ok(settings))
+    }
+
+    /// Leaves without a word: the launcher then ends the other ranks, as far as it does so, when this process ends.
+    pub fn abandon(&mut self) {
+        if let Some(exchange) = self.exchange.take() {
+            std::mem::forget(exchange);
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let Some(mut exchange) = self.exchange.take() else { return };
+        if std::thread::panicking() {
+            std::mem::forget(exchange);
+        } else if let Err(error) = exchange.leave(FAREWELL) {
+            tracing::warn!(%error, "the launcher could not be told that this rank ends");
+        }
+    }
+}
+
+/// An error in what the launcher's server says.
+fn wrong(kind: Kind, what: impl std::fmt::Display) -> Error {
+    Error::Start(format!("{}: {what}", kind.name()))
+}

@@ -1,0 +1,465 @@
+//! Exchanges against servers over a socket pair: some serve, some close, lie or stay silent.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use super::cards::Cards;
+use super::pmi1::{self, Pmi1};
+use super::pmi2::{self, Pmi2};
+use super::pmix::Pmix;
+use super::wire::{LONGEST, Wire};
+use super::{Exchange, Kind};
+use crate::bootstrap::meeting::machine::Machine;
+use crate::bootstrap::meeting::{self, Carrier, Outcome};
+use crate::error::{Error, Result};
+use crate::settings::Settings;
+
+/// What a server that answers has time for.
+const LIMIT: Duration = Duration::from_secs(20);
+/// What one that does not is waited for.
+const SHORT: Duration = Duration::from_millis(100);
+
+fn wire(kind: Kind, limit: Duration) -> (Wire, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().expect("a socket pair");
+    (Wire::new(kind, ours.into(), limit), theirs)
+}
+
+/// What the servers of a job share: keys with values, and the fence.
+struct Space {
+    size: usize,
+    longest: usize,
+    values: Mutex<HashMap<String, String>>,
+    /// How often a rank has entered a fence.
+    entered: Mutex<usize>,
+    moved: Condvar,
+}
+
+impl Space {
+    fn new(size: usize, longest: usize) -> Arc<Space> {
+        let (entered, moved) = (Mutex::default(), Condvar::new());
+        Arc::new(Space { size, longest, values: Mutex::default(), entered, moved })
+    }
+
+    /// Waits for all ranks, for as long as a test may take.
+    fn fence(&self) {
+        let mut entered = self.entered.lock().expect("no server panicked");
+        *entered += 1;
+        let all = entered.div_ceil(self.size) * self.size;
+        self.moved.notify_all();
+        let waited = self.moved.wait_timeout_while(entered, 2 * LIMIT, |entered| *entered < all);
+        drop(waited.expect("no server panicked"));
+    }
+
+    fn put(&self, key: &str, value: &str) -> bool {
+        assert!(key.len() < 64 && value.len() < self.longest, "{key}={value}");
+        self.values.lock().expect("no server panicked").insert(key.into(), value.into()).is_none()
+    }
+
+    fn get(&self, key: &str) -> Option<String> {
+        self.values.lock().expect("no server panicked").get(key).cloned()
+    }
+}
+
+/// Serves PMI-1 to one rank, until it says that it ends.
+fn serve_pmi1(space: &Space, socket: UnixStream) {
+    let mut lines = BufReader::new(socket.try_clone().expect("one more")).lines();
+    while let Some(Ok(line)) = lines.next() {
+        let fields: HashMap<&str, &str> = line.split(' ').filter_map(|field| field.split_once('=')).collect();
+        let answer = match fields["cmd"] {
+            "init" => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0".into(),
+            "get_maxes" => format!("cmd=maxes kvsname_max=256 keylen_max=64 vallen_max={}", space.longest),
+            "get_my_kvsname" => "cmd=my_kvsname kvsname=kvs_7_0".into(),
+            "put" if fields["kvsname"] == "kvs_7_0" && space.put(fields["key"], fields["value"]) => {
+                "cmd=put_result rc=0 msg=success".into()
+            }
+            "put" => "cmd=put_result rc=-1 msg=duplicate key".into(),
+            "get" => match space.get(fields["key"]) {
+                Some(value) => format!("cmd=get_result rc=0 msg=success value={value}"),
+                None => "cmd=get_result rc=-1 msg=key_not_found value=unknown".into(),
+            },
+            "barrier_in" => {
+                space.fence();
+                "cmd=barrier_out rc=0".into()
+            }
+            "finalize" => "cmd=finalize_ack rc=0".into(),
+            other => panic!("PMI-1 has no {other}"),
+        };
+        // A byte at a time, as a socket may bring them.
+        format!("{answer}\n").bytes().for_each(|byte| (&socket).write_all(&[byte]).expect("the rank reads"));
+        if fields["cmd"] == "finalize" {
+            break;
+        }
+    }
+}
+
+/// Serves PMI-2 to one rank, until it says that it ends.
+fn serve_pmi2(space: &Space, rank: usize, socket: UnixStream) {
+    let mut reader = BufReader::new(socket.try_clone().expect("one more"));
+    let mut line = String::new();
+    reader.read_line(&mut line).expect("the rank begins");
+    assert_eq!(line, "cmd=init pmi_version=2 pmi_subversion=0\n");
+    (&socket).write_all(b"cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n").expect("the rank reads");
+    let mut header = [0; 6];
+    while reader.read_exact(&mut header).is_ok() {
+        let length: usize = std::str::from_utf8(&header).expect("digits").trim().parse().expect("a number");
+        let mut message = vec![0; length];
+        reader.read_exact(&mut message).expect("as long as it says");
+        let message = String::from_utf8(message).expect("text");
+        let fields: HashMap<&str, &str> = message.split(';').filter_map(|field| field.split_once('=')).collect();
+        let answer = match fields["cmd"] {
+            "fullinit" => {
+                assert_eq!((fields["pmijobid"], fields["threaded"]), ("7.0", "FALSE"));
+                format!("rc=0;pmi-version=2;pmi-subversion=0;rank={rank};size={};appnum=-1;", space.size)
+            }
+            "job-getid" => "rc=0;jobid=7.0;".into(),
+            "kvs-put" => format!("rc={};", i32::from(!space.put(fields["key"], fields["value"]))),
+            "kvs-get" => match space.get(fields["key"]) {
+                Some(value) => format!("rc=0;flag=TRUE;value={value};"),
+                None => "rc=0;flag=FALSE;".into(),
+            },
+            "kvs-fence" => {
+                space.fence();
+                "rc=0;".into()
+            }
+            "finalize" => "rc=0;".into(),
+            other => panic!("PMI-2 has no {other}"),
+        };
+        let answer = format!("cmd={}-response;{answer}", fields["cmd"]);
+        write!(&socket, "{:6}{answer}", answer.len()).expect("the rank reads");
+        if fields["cmd"] == "finalize" {
+            break;
+        }
+    }
+}
+
+/// A message of PMI-2.
+fn long(text: &str) -> String {
+    format!("{:6}{text}", text.len())
+}
+
+fn begin_pmi2(wire: Wire) -> Result<Pmi2> {
+    Pmi2::begin(wire, |name| (name == "PMI_JOBID").then(|| "7.0".into()))
+}
+
+/// Runs `rank` as each rank of a job, over an exchange with values of at most `longest` bytes. A server's panic is the test's.
+fn job<R: Send>(
+    kind: Kind,
+    size: usize,
+    longest: usize,
+    each: impl Fn(usize, &mut dyn Exchange) -> R + Sync,
+) -> Vec<R> {
+    let space = Space::new(size, longest);
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..size)
+            .map(|rank| {
+                let (wire, theirs) = wire(kind, LIMIT);
+                let (space, each) = (Arc::clone(&space), &each);
+                scope.spawn(move || match kind {
+                    Kind::Pmi1 => serve_pmi1(&space, theirs),
+                    _ => serve_pmi2(&space, rank, theirs),
+                });
+                scope.spawn(move || {
+                    let mut exchange: Box<dyn Exchange> = match kind {
+                        Kind::Pmi1 => Box::new(Pmi1::begin(wire, rank, size).expect("it is served")),
+                        _ => Box::new(begin_pmi2(wire).expect("it is served")),
+                    };
+                    assert_eq!((exchange.rank(), exchange.size()), (rank, size));
+                    let result = each(rank, &mut *exchange);
+                    exchange.leave(LIMIT).expect("it is served");
+                    result
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().expect("a rank panicked")).collect()
+    })
+}
+
+#[test]
+fn ranks_learn_of_their_hosts_and_of_each_other() {
+    // A value of 64 bytes takes a card of many parts.
+    for (kind, longest) in [(Kind::Pmi1, 1024), (Kind::Pmi1, 64), (Kind::Pmi2, 1024)] {
+        for size in [1, 2, 3, 5] {
+            let told = job(kind, size, longest, |rank, exchange| {
+                let mut cards = Cards::new(exchange, LIMIT);
+                // Dealt out to two hosts by turns.
+                let hosts = cards.hosts(&Machine::here(Some(["even", "odd"][rank % 2]))).expect("it is served");
+                assert_eq!((0..size).map(|other| hosts.nodes.of(other)).collect::<Vec<_>>(), of_turns(size));
+                assert_eq!(hosts.local, (rank % 2..size).step_by(2).collect::<Vec<_>>());
+                let others = if rank < 2 { hosts.local.len() - 1 } else { 0 };
+                assert_eq!(hosts.pids, vec![std::process::id(); others]);
+                let mut word = [0u64; 100];
+                word[99] = if rank == 0 { u64::MAX } else { 3 };
+                cards.broadcast(&mut word).expect("it is served");
+                assert_eq!((word[0], word[99]), (0, u64::MAX));
+                let mut word = rank as u64;
+                cards.broadcast_on_host(&hosts, &mut word).expect("it is served");
+                assert_eq!(word as usize, rank % 2);
+                let well = Outcome::of(&Ok(()));
+                assert!(cards.agree(&well, |_| ()).expect("it is served").is_none());
+                let mine = if rank == size - 1 { Outcome::saying("no room here") } else { well };
+                let (of, outcome) = cards.agree(&mine, |_| ()).expect("it is served").expect("one complains");
+                (of, String::from_utf8_lossy(outcome.text()).into_owned())
+            });
+            assert_eq!(told, vec![(size - 1, "no room here".to_string()); size]);
+        }
+    }
+}
+
+fn of_turns(size: usize) -> Vec<usize> {
+    (0..size).map(|rank| rank % 2).collect()
+}
+
+/// Two hosts of one rank each: to make the memory of a host takes processes, to connect hosts does not.
+#[test]
+fn hosts_connect_with_the_secret_that_the_exchange_carries() {
+    for kind in [Kind::Pmi1, Kind::Pmi2] {
+        let linked = job(kind, 3, 1024, |rank, exchange| {
+            let settings = Settings { host: Some(format!("host{rank}")), ..Settings::default() };
+            let joined = meeting::meet(&mut Cards::new(exchange, LIMIT), Ok(settings)).expect("it is served");
+            (joined.rank, joined.nodes.count(), joined.link.expect("a link to other hosts").connections.len())
+        });
+        assert_eq!(linked, [(0, 3, 2), (1, 3, 1), (2, 3, 1)]);
+    }
+}
+
+/// What a rank that has no settings says is heard by all, and nobody waits for it.
+#[test]
+fn a_rank_that_cannot_join_is_told_to_all() {
+    for bad in [0, 2] {
+        let said = job(Kind::Pmi2, 3, 1024, |rank, exchange| {
+            let settings = Settings { host: Some(format!("host{rank}")), ..Settings::default() };
+            let settings = if rank == bad { Err(Error::Start("no settings".into())) } else { Ok(settings) };
+            let joined = meeting::meet(&mut Cards::new(exchange, LIMIT), settings);
+            joined.map(drop).expect_err("one rank has no settings").to_string()
+        });
+        assert!(said.iter().all(|said| said.contains("no settings")), "{said:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_not_waited_for_longer_than_the_limit() {
+    let (wire, theirs) = wire(Kind::Pmi1, LIMIT);
+    // The server of two, of which one never comes.
+    let space = Space::new(2, 1024);
+    std::thread::spawn(move || serve_pmi1(&space, theirs));
+    let mut exchange = Pmi1::begin(wire, 0, 2).expect("it is served");
+    let began = Instant::now();
+    let settings = Ok(Settings::default());
+    let error = meeting::meet(&mut Cards::new(&mut exchange, SHORT), settings).map(drop).expect_err("one is missing");
+    assert!(matches!(error, Error::TimedOut { .. }) && error.to_string().contains("BELLWETHER_JOIN_LIMIT"), "{error}");
+    assert!(began.elapsed() < LIMIT / 2);
+}
+
+/// Begins over a server that gives `said` in answer to everything, then closes or stays silent; and makes each call, if that works.
+fn against(kind: Kind, said: &[u8], closes: bool) -> Error {
+    let (wire, mut theirs) = wire(kind, SHORT);
+    theirs.write_all(said).expect("there is room");
+    if closes {
+        // What the rank says is read by nobody, and is no error of its own.
+        theirs.shutdown(std::net::Shutdown::Write).expect("it is open");
+    }
+    let began = Instant::now();
+    let calls = || -> Result<()> {
+        let mut exchange: Box<dyn Exchange> = match kind {
+            Kind::Pmi1 => Box::new(Pmi1::begin(wire, 0, 2)?),
+            _ => Box::new(begin_pmi2(wire)?),
+        };
+        Cards::new(&mut *exchange, SHORT).hosts(&Machine::here(None)).map(drop)
+    };
+    let error = calls().expect_err("nobody serves");
+    assert!(began.elapsed() < LIMIT / 2, "{error} took {:?}", began.elapsed());
+    drop(theirs);
+    error
+}
+
+#[test]
+fn a_server_that_closes_or_says_nothing_is_an_error_in_time() {
+    let begun1: &[&str] = &[
+        "",
+        "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n",
+        "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n",
+        "cmd=my_kvsname kvsname=kvs\n",
+        "cmd=put_result rc=0\n",
+        "cmd=barrier_out\n",
+        "cmd=get_result rc",
+    ];
+    let begun2: &[&str] = &[
+        "",
+        "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n",
+        &long("cmd=fullinit-response;rc=0;rank=0;size=2;"),
+        &long("cmd=job-getid-response;rc=0;jobid=7.0;"),
+        &long("cmd=kvs-put-response;rc=0;"),
+        &long("cmd=kvs-fence-response;rc=0;"),
+        "    50cmd=kvs-get-resp",
+    ];
+    for (kind, begun) in [(Kind::Pmi1, begun1), (Kind::Pmi2, begun2)] {
+        for steps in 1..=begun.len() {
+            let said = begun[..steps].concat();
+            let error = against(kind, said.as_bytes(), false);
+            assert!(matches!(error, Error::TimedOut { .. }), "{said}: {error}");
+            let error = against(kind, said.as_bytes(), true);
+            assert!(error.to_string().contains("closed the connection"), "{said}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_lies_is_told_of() {
+    let init1 = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
+    let init2 = "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n";
+    let endless = "x".repeat(LONGEST + 5000);
+    let lies: &[(Kind, &[&str], &str)] = &[
+        (Kind::Pmi1, &["cmd=response_to_init pmi_version=3 pmi_subversion=0 rc=0\n"], "version 3"),
+        (Kind::Pmi1, &["cmd=response_to_init rc=-1\n"], "refuses"),
+        (Kind::Pmi1, &["cmd=barrier_out\n"], "instead of response_to_init"),
+        (Kind::Pmi1, &["hello\n"], "hello"),
+        (Kind::Pmi1, &["\n"], "answered \"\""),
+        (Kind::Pmi1, &[&endless], "no end"),
+        (Kind::Pmi1, &[init1, "cmd=maxes vallen_max=-3\n"], "how long a value"),
+        (Kind::Pmi1, &[init1, "cmd=maxes vallen_max=7\n"], "less than 64"),
+        (Kind::Pmi1, &[init1, "cmd=maxes vallen_max=99\n", "cmd=my_kvsname kvsname=\n"], "key space"),
+        (Kind::Pmi2, &[init1], "version 2"),
+        (Kind::Pmi2, &[init2, "    -1"], "instead of its length"),
+        (Kind::Pmi2, &[init2, " 99999"], "instead of its length"),
+        (Kind::Pmi2, &[init2, "     5hello"], "hello"),
+        (Kind::Pmi2, &[init2, &long("cmd=fullinit-response;rc=3;rank=0;size=2;")], "refuses"),
+        (Kind::Pmi2, &[init2, &long("cmd=fullinit-response;rc=0;rank=2;size=2;")], "no place"),
+        (Kind::Pmi2, &[init2, &long("cmd=fullinit-response;rc=0;rank=0;size=x;")], "rank and size"),
+    ];
+    for (kind, said, why) in lies {
+        let error = against(*kind, said.concat().as_bytes(), false).to_string();
+        assert!(error.contains(why), "{said:?}: {error}");
+        assert!(error.len() < 600, "{error}");
+    }
+    let card = |value: &str| {
+        let head = [init1, "cmd=maxes vallen_max=1024\n", "cmd=my_kvsname kvsname=k\n", "cmd=put_result\n"].concat();
+        let said = format!("{head}cmd=barrier_out\n{}", format!("cmd=get_result value={value}\n").repeat(3));
+        against(Kind::Pmi1, said.as_bytes(), false).to_string()
+    };
+    assert!(card("ffffffff00").contains("instead of"), "{}", card("ffffffff00"));
+    assert!(card("0000").contains("begin with its length"));
+    assert!(card("").contains("begin with its length"));
+    assert!(card("00000001zz").contains("cannot be read"));
+    // Longer than it says, and of an odd number of digits.
+    assert!(card("0000000100aa").contains("cannot be read"));
+    assert!(card("00000001000").contains("cannot be read"));
+}
+
+/// The place comes over a port in three lines of their own.
+#[test]
+fn a_rank_that_calls_a_port_is_told_its_place() {
+    let (wire, mut theirs) = wire(Kind::Pmi1, LIMIT);
+    theirs.write_all(b"cmd=initack\ncmd=set size=3\ncmd=set rank=2\ncmd=set debug=0\n").expect("there is room");
+    let server = std::thread::spawn(move || {
+        let mut first = [0; 20];
+        (&theirs).read_exact(&mut first).expect("the rank says who it is");
+        assert_eq!(&first, b"cmd=initack pmiid=5\n");
+        serve_pmi1(&Space::new(3, 1024), theirs);
+    });
+    let mut exchange = Pmi1::called(wire, "5").expect("it is served");
+    assert_eq!((exchange.rank(), exchange.size()), (2, 3));
+    exchange.leave(LIMIT).expect("it is served");
+    server.join().expect("the server found what it expects");
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    fn below(&mut self, most: usize) -> usize {
+        self.next() as usize % most
+    }
+}
+
+/// Changes a text as a broken or hostile server might.
+fn spoil(text: &str, random: &mut Random) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    for _ in 0..1 + random.below(3) {
+        let at = random.below(bytes.len().max(1)).min(bytes.len());
+        match random.below(5) {
+            0 => bytes.truncate(at),
+            1 => bytes.insert(at, random.next() as u8),
+            2 if at < bytes.len() => bytes[at] = b";= \n0-9\xff"[random.below(8)],
+            3 if at < bytes.len() => drop(bytes.remove(at)),
+            _ => bytes.extend(text.as_bytes().iter().copied().skip(at)),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn no_bytes_of_a_server_make_the_parsers_panic_or_grow() {
+    let texts = [
+        "cmd=get_result rc=0 msg=success value=00000001ff",
+        "cmd=kvs-get-response;rc=0;flag=TRUE;value=a;;b;;;;c;",
+        "cmd=fullinit-response;rc=0;rank=0;size=2;",
+    ];
+    let mut random = Random(7);
+    let mut whole = 0;
+    for round in 0..30_000 {
+        let bytes = spoil(texts[round % texts.len()], &mut random);
+        for answer in [pmi1::parse(&bytes), pmi2::parse(&bytes)].into_iter().flatten() {
+            let length: usize = answer.0.iter().map(|(name, value)| name.len() + value.len()).sum();
+            assert!(length <= bytes.len(), "{bytes:?}");
+            whole += 1;
+        }
+    }
+    assert!(whole > 1000, "nothing was left to read");
+    let answer = pmi2::parse(texts[1].as_bytes()).expect("it is whole");
+    assert_eq!(answer.get("value"), Some("a;b;;c"));
+    let answer = pmi1::parse(b"cmd=get_result msg=no such key rc=-1").expect("it is whole");
+    assert_eq!((answer.get("msg"), answer.get("rc")), (Some("no such key"), Some("-1")));
+}
+
+/// Whole conversations with what a server said changed at random: each ends, in time, in an error or as it should.
+#[test]
+fn no_spoilt_conversation_hangs_or_panics() {
+    let one = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\ncmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n\
+               cmd=my_kvsname kvsname=k\ncmd=put_result rc=0\ncmd=barrier_out\ncmd=get_result value=00000001ff\n";
+    let two = [
+        "cmd=fullinit-response;rc=0;rank=0;size=2;",
+        "cmd=job-getid-response;rc=0;jobid=7.0;",
+        "cmd=kvs-put-response;rc=0;",
+        "cmd=kvs-fence-response;rc=0;",
+        "cmd=kvs-get-response;rc=0;flag=TRUE;value=00000001ff;",
+    ];
+    let init2 = "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n".to_string();
+    let two = &*(init2 + &two.map(long).concat());
+    let mut random = Random(11);
+    for round in 0..600 {
+        let (kind, text) = [(Kind::Pmi1, one), (Kind::Pmi2, two)][round % 2];
+        let said = spoil(text, &mut random);
+        let error = against(kind, &said, true);
+        assert!(error.to_string().len() < 2000, "{error}");
+    }
+}
+
+#[test]
+fn the_environment_chooses_the_exchange() {
+    let found = |names: &[&str]| Kind::found(|name| names.contains(&name).then(|| "1".into()));
+    assert_eq!(found(&[]), None);
+    assert_eq!(found(&["PMI_RANK", "PMI_SIZE", "SLURM_STEP_ID"]), None);
+    assert_eq!(found(&["PMIX_NAMESPACE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE"]), Some(Kind::Pmix));
+    assert_eq!(found(&["PMIX_RANK"]), None);
+    assert_eq!(found(&["PMI_FD", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"]), Some(Kind::Pmi1));
+    assert_eq!(found(&["PMI_FD", "PMI_RANK", "PMI_SIZE", "SLURM_STEP_ID"]), Some(Kind::Pmi2));
+    assert_eq!(found(&["PMI_FD", "MPI_LOCALNRANKS", "SLURM_STEP_ID"]), Some(Kind::Pmi1));
+    assert_eq!(found(&["PMI_PORT", "PMI_ID"]), Some(Kind::Pmi1));
+    assert_eq!(found(&["PMI_PORT"]), None);
+}
+
+#[test]
+fn a_library_that_is_not_there_or_another_is_told_of() {
+    for (name, why) in [("libpmix-is-not-here.so.2", "cannot be loaded"), ("libc.so.6", "PMIx_Init")] {
+        let Err(error) = Pmix::by(name, LIMIT) else { panic!("{name} is not PMIx") };
+        let error = error.to_string();
+        assert!(error.contains(name) && error.contains(why) && error.contains("LD_LIBRARY_PATH"), "{error}");
+    }
+}

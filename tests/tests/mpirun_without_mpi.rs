@@ -1,0 +1,181 @@
+//! A build without MPI under the real launchers: Open MPI's `mpirun` (PMIx), and MPICH's `mpiexec` (PMI-1) where it is
+//! installed. `ci/slurm` does the same under srun.
+#![cfg(not(feature = "mpi"))]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bellwether_tests::process::{Outcome, command, end, run, wait};
+
+const RING: &str = env!("CARGO_BIN_EXE_ring");
+/// Another program that only starts and ends.
+const START: &str = env!("CARGO_BIN_EXE_start");
+const LIMIT: Duration = Duration::from_secs(60);
+/// A job with a dead rank is over by then; `mpirun` itself takes about a second.
+const SOON: Duration = Duration::from_secs(15);
+
+/// A launcher, with the options by which it serves an exchange.
+#[derive(Debug, Clone, Copy)]
+struct Launcher {
+    name: &'static str,
+    arguments: &'static [&'static str],
+}
+
+const MPIRUN: Launcher = Launcher { name: "mpirun", arguments: &["--oversubscribe", "--allow-run-as-root"] };
+const HYDRA: &[Launcher] = &[
+    Launcher { name: "mpiexec.hydra", arguments: &[] },
+    Launcher { name: "mpiexec.hydra", arguments: &["-pmi-port"] },
+];
+
+impl Launcher {
+    fn is_here(self) -> bool {
+        let here = command(self.name).arg("--version").output().is_ok_and(|output| output.status.success());
+        if !here {
+            eprintln!("skipped: there is no {}", self.name);
+        }
+        here
+    }
+
+    fn command(self) -> Command {
+        let mut command = command(self.name);
+        command.args(self.arguments);
+        command
+    }
+
+    /// Runs each group of ranks with its program.
+    fn groups(self, groups: &[(usize, &[&str])]) -> Outcome {
+        let mut command = self.command();
+        for (number, (ranks, program)) in groups.iter().enumerate() {
+            if number > 0 {
+                command.arg(":");
+            }
+            command.args(["-n", &ranks.to_string()]).args(*program);
+        }
+        run(&mut command, LIMIT)
+    }
+}
+
+/// The launchers of this machine.
+fn launchers() -> impl Iterator<Item = Launcher> {
+    std::iter::once(MPIRUN).chain(HYDRA.iter().copied()).filter(|launcher| launcher.is_here())
+}
+
+#[test]
+fn ring_without_mpi() {
+    for launcher in launchers() {
+        for ranks in [1, 2, 3, 4, 7] {
+            let outcome = launcher.groups(&[(ranks, &[RING])]).expect_success();
+            let line = format!("{ranks} ranks, 1000 rounds, sum {}\n", ranks * (ranks - 1) / 2);
+            assert_eq!(outcome.stdout, line, "{launcher:?}: {outcome:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_goes_wrong_ends_the_job() {
+    for launcher in launchers() {
+        for way in ["kill", "panic", "exit", "leave"] {
+            for rank in ["0", "2"] {
+                let outcome = launcher.groups(&[(3, &[RING, way, rank])]).expect_failure();
+                assert!(outcome.took < SOON, "{launcher:?}, {way} {rank}: {outcome:#?}");
+            }
+        }
+        let outcome = launcher.groups(&[(3, &[RING, "panic", "1", "busy"])]).expect_failure();
+        assert!(outcome.took < SOON, "{launcher:?}: {outcome:#?}");
+    }
+}
+
+/// `mpirun` ends a job itself when a rank dies, unless it is told not to.
+#[test]
+fn a_rank_that_goes_wrong_is_noticed_without_the_launcher() {
+    if !MPIRUN.is_here() {
+        return;
+    }
+    for (way, cause) in
+        [("kill", "its process ended"), ("exit", "its process ended"), ("panic", "it panicked"), ("leave", "it left")]
+    {
+        let mut mpirun = MPIRUN.command();
+        let outcome = run(mpirun.args(["--enable-recovery", "-n", "3", RING, way, "2"]), SOON);
+        let told = outcome.stderr.matches(&format!("rank 2 is gone: {cause}")).count();
+        assert_eq!(told, 2, "{way}: {outcome:#?}");
+    }
+}
+
+#[test]
+fn killing_one_rank_from_outside_ends_all() {
+    for launcher in launchers() {
+        let mut job = launcher.command().args(["-n", "4", RING, "hold"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(job.stdout.take().unwrap()).lines();
+        let pids: Vec<String> = (0..4)
+            .map(|_| {
+                let line = lines.next().expect("four lines").unwrap();
+                line.rsplit(' ').next().expect("a line has words").to_string()
+            })
+            .collect();
+        assert!(Command::new("kill").args(["-9", &pids[2]]).status().unwrap().success());
+        let status = wait(&mut job, SOON);
+        if status.is_none() {
+            end(&mut job);
+        }
+        assert!(!status.expect("ended within the limit").success(), "{launcher:?}");
+    }
+}
+
+#[test]
+fn two_programs_in_one_job_are_refused() {
+    for launcher in launchers() {
+        let outcome = launcher.groups(&[(2, &[RING]), (1, &[START])]).expect_failure();
+        assert!(outcome.stderr.contains("executable's build id"), "{launcher:?}: {outcome:#?}");
+        assert!(outcome.took < SOON, "{launcher:?}: {outcome:#?}");
+    }
+}
+
+/// The hosts meet and connect by TCP, and then miss a network.
+#[test]
+fn ranks_on_two_hosts_meet() {
+    for launcher in launchers() {
+        let on = |host: &'static str| ["env", host, RING];
+        let (a, b) = (on("BELLWETHER_HOST=a"), on("BELLWETHER_HOST=b"));
+        let outcome = launcher.groups(&[(2, &a), (1, &b), (1, &a)]).expect_failure();
+        assert!(
+            outcome.stderr.contains("and 2 are on different hosts, which takes an RDMA network"),
+            "{launcher:?}: {outcome:#?}"
+        );
+        assert!(outcome.took < SOON, "{launcher:?}: {outcome:#?}");
+        // One name, on every rank, is one host.
+        let outcome = launcher.groups(&[(3, &a)]).expect_success();
+        assert_eq!(outcome.stdout, "3 ranks, 1000 rounds, sum 3\n", "{launcher:?}: {outcome:#?}");
+    }
+}
+
+#[test]
+fn a_rank_that_never_comes_is_not_waited_for_for_ever() {
+    for launcher in launchers() {
+        let late = ["env", "BELLWETHER_JOIN_LIMIT=0.5", RING];
+        let outcome = launcher.groups(&[(2, &late), (1, &["sleep", "20"])]).expect_failure();
+        assert!(outcome.stderr.contains("BELLWETHER_JOIN_LIMIT"), "{launcher:?}: {outcome:#?}");
+        assert!(outcome.took < SOON, "{launcher:?}: {outcome:#?}");
+    }
+}
+
+#[test]
+fn a_setting_that_the_launcher_cannot_serve_names_what_is_missing() {
+    for (join, advice) in [("pmi1", "PMI_FD"), ("pmi2", "--mpi=pmi2"), ("pmix", "PMIX_NAMESPACE"), ("mpi", "feature")] {
+        let outcome = run(command(RING).env("BELLWETHER_JOIN", join), LIMIT).expect_failure();
+        assert!(outcome.stderr.contains(&format!("BELLWETHER_JOIN={join}")), "{outcome:#?}");
+        assert!(outcome.stderr.contains(advice), "{outcome:#?}");
+    }
+    for launcher in HYDRA.iter().copied().filter(|launcher| launcher.is_here()) {
+        let outcome = run(launcher.command().env("BELLWETHER_JOIN", "pmi2").args(["-n", "2", RING]), LIMIT);
+        assert!(outcome.expect_failure().stderr.contains("srun --mpi=pmi2"), "{launcher:?}");
+    }
+    // A descriptor that is open, and of no server.
+    for (fd, why) in [("1", "not an open socket"), ("900", "not an open socket"), ("x", "no descriptor")] {
+        let mut ring = command(RING);
+        ring.envs([("PMI_FD", fd), ("PMI_RANK", "0"), ("PMI_SIZE", "2")]);
+        let outcome = run(&mut ring, LIMIT).expect_failure();
+        assert!(outcome.stderr.contains("PMI_SIZE=2") && outcome.stderr.contains(why), "{outcome:#?}");
+        assert_eq!(outcome.stdout, "");
+    }
+}
