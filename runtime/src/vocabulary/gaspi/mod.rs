@@ -54,6 +54,7 @@ mod process;
 mod queues;
 mod reduce;
 mod segments;
+mod shared;
 mod state;
 mod types;
 

@@ -1,6 +1,5 @@
 //! The world of a process, which every thread may use: one at a time, and a thread that waits lets others in.
 
-use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
@@ -8,6 +7,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::codes;
+use super::shared::token;
 use super::state::State;
 use super::types::{Code, Result, Timeout};
 use crate::error::Error;
@@ -86,12 +86,6 @@ impl Drop for Entered<'_> {
     fn drop(&mut self) {
         self.owner.store(0, Ordering::Relaxed);
     }
-}
-
-/// A number of this thread that no other living thread has. Not 0.
-fn token() -> usize {
-    thread_local!(static TOKEN: Cell<u8> = const { Cell::new(0) });
-    TOKEN.with(|token| std::ptr::from_ref(token) as usize)
 }
 
 impl Inside {
