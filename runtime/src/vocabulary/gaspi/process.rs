@@ -266,6 +266,27 @@ impl Process {
         state.check_partner(world, rank).map(drop)
     }
 
+    /// Ends another process at once, as SIGKILL does. Complete when this process knows that it is gone; resumable. A process of another host
+    /// ends when it makes progress, which a thread of the runtime does for it.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::INV_RANK`], also for the own rank; [`codes::TIMEOUT`]; [`codes::ERROR`] if the system does not allow it, and
+    /// if the two are threads of one process.
+    pub fn proc_kill(&self, rank: Rank, timeout: Timeout) -> Result<()> {
+        let victim = usize::from(rank);
+        {
+            let Held { state, world } = &mut *self.place.enter()?;
+            state.check_works()?;
+            if victim == self.rank || victim >= self.size {
+                return Err(Code(codes::INV_RANK));
+            }
+            state.kill(world, victim)?;
+        }
+        self.place.wait("proc_kill", timeout, &Partner::None, |world, _| {
+            world.engine().job.loss(victim).is_some().then_some(Ok(()))
+        })
+    }
+
     /// Makes a path to a process. Here the first operation that needs one makes it, so this only checks that the process is there.
     ///
     /// # Errors

@@ -24,6 +24,8 @@ pub(super) mod kind {
     pub(in super::super) const PASSIVE: u64 = 2;
     /// A passive message was received: its number.
     pub(in super::super) const RECEIVED: u64 = 3;
+    /// The receiver is to end.
+    pub(in super::super) const KILL: u64 = 4;
 }
 
 /// The header of a message: its kind, a byte, and the life cycle of the sender.
@@ -128,6 +130,35 @@ impl State {
         }
     }
 
+    /// Ends a process, unless it is gone.
+    ///
+    /// # Errors
+    /// [`codes::ERROR`].
+    pub(super) fn kill(&self, world: &World, rank: usize) -> Result<()> {
+        let job = &world.engine().job;
+        if job.loss(rank).is_some() {
+            return Ok(());
+        }
+        if !job.is_here(rank) {
+            self.tell(world, rank, kind::KILL, 0, &[]);
+            return Ok(());
+        }
+        let pid = job.pid(rank);
+        if pid == std::process::id() {
+            tracing::warn!(rank, "proc_kill: that rank is a thread of this process, which cannot be ended alone");
+            return Err(Code(codes::ERROR));
+        }
+        let pid = rustix::process::Pid::from_raw(pid as i32).ok_or(Code(codes::ERROR))?;
+        // Gone meanwhile is as good.
+        match rustix::process::kill_process(pid, rustix::process::Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(error) => {
+                tracing::warn!(rank, %error, "proc_kill: the system does not let this process end that one");
+                Err(Code(codes::ERROR))
+            }
+        }
+    }
+
     /// The code of an error of an operation with this rank.
     #[cold]
     pub(super) fn failed(&mut self, error: &crate::Error, rank: usize) -> Code {
@@ -166,6 +197,10 @@ impl Arrivals {
             kind::RECEIVED => {
                 let ([number], _) = words::<1>(rest)?;
                 self.passive.borrow_mut().received(number);
+            }
+            kind::KILL => {
+                tracing::error!(from, "another process ends this one");
+                let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
             }
             _ => return None,
         }
