@@ -14,12 +14,14 @@ fn main() -> ExitCode {
     let all = arguments.get(1).is_some_and(|name| name == "all");
     // `killed FOLDER`: four processes, one of which is killed; each other one writes a file when its rows have held.
     let killed = arguments.get(2).filter(|_| arguments[1] == "killed").cloned();
+    // `idle`: two processes, whose threads for progress sleep.
+    let idle = arguments.get(1).is_some_and(|name| name == "idle");
     let asked = match arguments.get(1) {
         Some(_) if all => ROWS.to_vec(),
         Some(name) => row(name).into_iter().collect(),
         None => Vec::new(),
     };
-    if asked.is_empty() && killed.is_none() {
+    if asked.is_empty() && killed.is_none() && !idle {
         let names: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
         eprintln!("usage: gaspi_rows ROW|all; rows:\n{}", names.join("\n"));
         return ExitCode::FAILURE;
@@ -38,6 +40,11 @@ fn main() -> ExitCode {
         bellwether_tests::gaspi::killed::one_of_four(&task);
         std::fs::write(std::path::Path::new(&folder).join(me.to_string()), "well").expect("a folder of the test");
         // Whoever leaves would miss the process that is gone.
+        return ExitCode::SUCCESS;
+    }
+    if idle {
+        bellwether_tests::gaspi::idle::two(&task);
+        task.process.finish().expect("finishes");
         return ExitCode::SUCCESS;
     }
     for (name, run) in asked {

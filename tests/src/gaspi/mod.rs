@@ -1,6 +1,7 @@
 //! The rows of GASPI's table, each a program that every process runs.
 
 mod groups;
+pub mod idle;
 pub mod killed;
 mod life;
 mod notifications;

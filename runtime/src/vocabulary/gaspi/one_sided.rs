@@ -88,7 +88,7 @@ impl Process {
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_QUEUE`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`]; [`codes::INV_REM_OFF`];
     /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]; [`codes::ERROR`] if the target is lost. Then nothing is posted.
     pub fn write(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(&[part], rank, queue, Direction::Write, Notice::None)
+        self.post(std::slice::from_ref(&part), rank, queue, Direction::Write, &Notice::None)
     }
 
     /// Posts a read: `part.size` bytes of `rank`, which does nothing for it. They are here after a [`Process::wait`].
@@ -96,7 +96,7 @@ impl Process {
     /// # Errors
     /// As [`Process::write`].
     pub fn read(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(&[part], rank, queue, Direction::Read, Notice::None)
+        self.post(std::slice::from_ref(&part), rank, queue, Direction::Read, &Notice::None)
     }
 
     /// Posts a notification of `rank`. Who sees it sees the writes that were posted before on the same queue to the same rank.
@@ -104,7 +104,7 @@ impl Process {
     /// # Errors
     /// As [`Process::write`]; [`codes::INV_NOTIF_VAL`]; [`codes::INV_NOTIF_ID`].
     pub fn notify(&self, note: Note, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(&[], rank, queue, Direction::Write, Notice::There(note))
+        self.post(&[], rank, queue, Direction::Write, &Notice::There(note))
     }
 
     /// Posts a write, and a notification after it: one request. Who sees the notification sees what was written.
@@ -112,7 +112,7 @@ impl Process {
     /// # Errors
     /// As [`Process::notify`].
     pub fn write_notify(&self, part: Part, rank: Rank, note: Note, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(&[part], rank, queue, Direction::Write, Notice::There(note))
+        self.post(std::slice::from_ref(&part), rank, queue, Direction::Write, &Notice::There(note))
     }
 
     /// Posts a read. When its data is here, the notification `id` of the own segment `segment` gets the value 1.
@@ -127,7 +127,13 @@ impl Process {
         queue: QueueId,
         _timeout: Timeout,
     ) -> Result<()> {
-        self.post(&[part], rank, queue, Direction::Read, Notice::Here(Note { segment, id, value: 1 }))
+        self.post(
+            std::slice::from_ref(&part),
+            rank,
+            queue,
+            Direction::Read,
+            &Notice::Here(Note { segment, id, value: 1 }),
+        )
     }
 
     /// Posts several writes to one rank: all, or with an error none.
@@ -135,7 +141,7 @@ impl Process {
     /// # Errors
     /// As [`Process::write`]; [`codes::INV_NUM`] for no parts, or more than `rw_list_elem_max`.
     pub fn write_list(&self, parts: &[Part], rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post_list(parts, rank, queue, Direction::Write, Notice::None)
+        self.post_list(parts, rank, queue, Direction::Write, &Notice::None)
     }
 
     /// Posts several writes to one rank, and a notification after them.
@@ -150,7 +156,7 @@ impl Process {
         queue: QueueId,
         _timeout: Timeout,
     ) -> Result<()> {
-        self.post_list(parts, rank, queue, Direction::Write, Notice::There(note))
+        self.post_list(parts, rank, queue, Direction::Write, &Notice::There(note))
     }
 
     /// Posts several reads of one rank: all, or with an error none.
@@ -158,7 +164,7 @@ impl Process {
     /// # Errors
     /// As [`Process::write_list`].
     pub fn read_list(&self, parts: &[Part], rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post_list(parts, rank, queue, Direction::Read, Notice::None)
+        self.post_list(parts, rank, queue, Direction::Read, &Notice::None)
     }
 
     /// Posts several reads of one rank, and a notification here when all their data is.
@@ -173,7 +179,7 @@ impl Process {
         queue: QueueId,
         _timeout: Timeout,
     ) -> Result<()> {
-        self.post_list(parts, rank, queue, Direction::Read, Notice::Here(Note { segment, id, value: 1 }))
+        self.post_list(parts, rank, queue, Direction::Read, &Notice::Here(Note { segment, id, value: 1 }))
     }
 
     fn post_list(
@@ -182,7 +188,7 @@ impl Process {
         rank: Rank,
         queue: QueueId,
         direction: Direction,
-        notice: Notice,
+        notice: &Notice,
     ) -> Result<()> {
         {
             let entry = self.shared().enter(queue)?;
@@ -195,7 +201,7 @@ impl Process {
     }
 
     #[inline(always)]
-    fn post(&self, parts: &[Part], rank: Rank, queue: QueueId, direction: Direction, notice: Notice) -> Result<()> {
+    fn post(&self, parts: &[Part], rank: Rank, queue: QueueId, direction: Direction, notice: &Notice) -> Result<()> {
         let shared = self.shared();
         let refused = {
             let mut entry = match shared.enter(queue) {
@@ -230,7 +236,7 @@ impl Process {
         rank: Rank,
         queue: QueueId,
         direction: Direction,
-        notice: Notice,
+        notice: &Notice,
     ) -> Result<()> {
         match refused {
             Refused::Code(code) => Err(code),
@@ -258,7 +264,7 @@ impl Process {
         rank: Rank,
         queue: QueueId,
         direction: Direction,
-        notice: Notice,
+        notice: &Notice,
     ) -> Result<()> {
         let Held { state, world } = &mut *self.place.enter()?;
         let shared = self.shared();
@@ -291,7 +297,7 @@ impl Process {
 
 /// How many requests it is: a write and its notification are one.
 #[inline(always)]
-fn requests(parts: &[Part], notice: Notice) -> u32 {
+fn requests(parts: &[Part], notice: &Notice) -> u32 {
     let moved = match parts {
         [part] => u32::from(part.size > 0),
         parts => parts.iter().filter(|part| part.size > 0).count() as u32,
@@ -311,7 +317,7 @@ fn carry_by_world(
     parts: &[Part],
     to: usize,
     direction: Direction,
-    notice: Notice,
+    notice: &Notice,
     layout: Layout,
 ) -> Result<(), Refused> {
     let failed = |error| Refused::Error(error, to);
@@ -360,7 +366,7 @@ impl Queue {
         rank: Rank,
         id: QueueId,
         direction: Direction,
-        notice: Notice,
+        notice: &Notice,
     ) -> Result<(), Refused> {
         let to = usize::from(rank);
         if to >= self.stream.size {
@@ -402,7 +408,7 @@ impl Queue {
         parts: &[Part],
         to: usize,
         direction: Direction,
-        notice: Notice,
+        notice: &Notice,
     ) -> Result<bool, Refused> {
         let layout = Layout::new(self.config.notification_num);
         let reached = self.stream.reach(direction.doing(), to).map_err(|error| Refused::Error(error, to))?;
@@ -420,11 +426,9 @@ impl Queue {
             if self.stream.are_by_message() {
                 return Ok(false);
             }
-            let number = notes_of(note.segment);
-            let word = reached.place(number, layout.word(note.id), size_of::<u32>());
-            let mark = reached.place(number, layout.mark(note.id), size_of::<u32>());
-            let (Some(word), Some(mark)) = (word, mark) else { return Ok(false) };
-            word_and_mark = Some((word.cast::<u32>(), mark.cast::<u32>(), note.value));
+            let Some(start) = reached.place(notes_of(note.segment), 0, layout.bytes()) else { return Ok(false) };
+            let at = |offset| start.wrapping_add(offset).cast::<u32>();
+            word_and_mark = Some((at(layout.word(note.id)), at(layout.mark(note.id)), note.value));
         }
         let own_notes = match notice {
             Notice::Here(note) => Some((shared.board.get(note.segment).ok_or(Code(codes::INV_SEG))?, note)),
@@ -471,7 +475,7 @@ impl Queue {
         to: usize,
         id: QueueId,
         direction: Direction,
-        notice: Notice,
+        notice: &Notice,
     ) -> Result<(), Refused> {
         let doing = direction.doing();
         let is_mapped = self.stream.is_mapped(to);
@@ -550,10 +554,10 @@ impl Queue {
         &self,
         shared: &Arc<Shared>,
         left: &Arc<AtomicUsize>,
-        notice: Notice,
+        notice: &Notice,
         generation: u32,
     ) -> StreamEvent {
-        let (shared, left, failed) = (Arc::clone(shared), Arc::clone(left), Arc::clone(&self.failed));
+        let (shared, left, failed, notice) = (Arc::clone(shared), Arc::clone(left), Arc::clone(&self.failed), *notice);
         StreamEvent::Call(Box::new(move |outcome| match (outcome, notice) {
             (Ok(()), Notice::Here(note)) => {
                 if left.fetch_sub(1, Ordering::AcqRel) == 1 {

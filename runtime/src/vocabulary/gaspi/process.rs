@@ -89,7 +89,10 @@ impl Process {
             let why = format!("the job has {size} ranks, and GASPI numbers 65,535 at most");
             return Err(Error::InvalidArgument { operation: NAME, why });
         }
-        let shared = Arc::new(Shared::new(size, !world.engine().routes.all_mapped()));
+        let engine = world.engine();
+        // In virtual time nothing comes meanwhile.
+        let spins = if engine.pace().is_some() { 0 } else { engine.patience().spins };
+        let shared = Arc::new(Shared::new(size, !engine.routes.all_mapped(), spins));
         let state = State::new(&world, Arc::clone(&shared));
         Ok(Process { desk: Desk(shared), place: Place::new(world, state), rank, size })
     }

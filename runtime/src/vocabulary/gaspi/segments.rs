@@ -265,9 +265,14 @@ impl Process {
         if let Some(found) = notes.first(begin, end) {
             return Ok(Some(found));
         }
+        let shared = self.shared();
+        if timeout != Timeout::Test
+            && let Some(found) = shared.spin(|| notes.first(begin, end))
+        {
+            return Ok(Some(found));
+        }
         let generation = notes.generation();
         drop(notes);
-        let shared = self.shared();
         self.place.wait("waiting for a notification", timeout, &Partner::Any, |_, _| {
             shared.advance_reads();
             // SAFETY: only a thread that is in the place deletes a segment, and this one is.

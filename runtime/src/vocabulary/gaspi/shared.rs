@@ -15,6 +15,10 @@ use super::queues::Queue;
 use super::types::{Code, QueueId, Result, SegmentId, State as Health};
 use crate::vocabulary::bias::{BiasedLock, Guard};
 
+/// Most looks of a wait before it makes progress for messages. Chosen: a few microseconds, longer than a notification of a process that
+/// answers at once takes, and short beside a message that waits meanwhile.
+const SPINS: u32 = 200;
+
 /// A number of this thread that no other living thread has. Not 0.
 #[inline]
 pub(super) fn token() -> usize {
@@ -123,17 +127,32 @@ pub(super) struct Shared {
     states: Box<[AtomicU8]>,
     /// A bit for each queue with reads under way that set notifications here.
     pub(super) reads: AtomicU32,
+    /// Looks of a wait before it enters the place.
+    spins: u32,
 }
 
 impl Shared {
-    pub(super) fn new(ranks: usize, has_network: bool) -> Shared {
+    pub(super) fn new(ranks: usize, has_network: bool, spins: u32) -> Shared {
         Shared {
             slots: std::array::from_fn(|_| Slot::new()),
             ranges: (0..=usize::from(SegmentId::MAX)).map(|_| Range::default()).collect(),
             board: Board::new(has_network),
             states: (0..ranks).map(|_| AtomicU8::new(Health::Healthy as u8)).collect(),
             reads: AtomicU32::new(0),
+            spins: spins.min(SPINS),
         }
+    }
+
+    /// Looks for something a few times, before a wait that makes progress for messages.
+    #[inline]
+    pub(super) fn spin<R>(&self, mut look: impl FnMut() -> Option<R>) -> Option<R> {
+        for _ in 0..self.spins {
+            std::hint::spin_loop();
+            if let Some(found) = look() {
+                return Some(found);
+            }
+        }
+        None
     }
 
     /// Enters the place of a queue, which may be empty; waits while another thread is in.
