@@ -30,6 +30,11 @@ fn threads_for_progress_sleep_while_nothing_happens_and_messages_wake_them() {
     run(program.env("BELLWETHER_RANKS", "2").env("BELLWETHER_CMA", "off").arg("idle"), LIMIT).expect_success();
 }
 
+#[test]
+fn g16_ten_thousand_queues_leave_nothing_behind() {
+    run(command(PROGRAM).env("BELLWETHER_RANKS", "2").arg("queues"), LIMIT).expect_success();
+}
+
 /// The others are given the time to go on.
 #[test]
 fn g25_g70_g71_one_of_four_is_killed_and_the_others_go_on() {

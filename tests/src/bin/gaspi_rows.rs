@@ -14,14 +14,18 @@ fn main() -> ExitCode {
     let all = arguments.get(1).is_some_and(|name| name == "all");
     // `killed FOLDER`: four processes, one of which is killed; each other one writes a file when its rows have held.
     let killed = arguments.get(2).filter(|_| arguments[1] == "killed").cloned();
-    // `idle`: two processes, whose threads for progress sleep.
-    let idle = arguments.get(1).is_some_and(|name| name == "idle");
+    // `idle` and `queues`: two processes that measure themselves.
+    let measured: Option<fn(&Task)> = match arguments.get(1).map(String::as_str) {
+        Some("idle") => Some(bellwether_tests::gaspi::idle::two),
+        Some("queues") => Some(bellwether_tests::gaspi::idle::queues_come_and_go),
+        _ => None,
+    };
     let asked = match arguments.get(1) {
         Some(_) if all => ROWS.to_vec(),
         Some(name) => row(name).into_iter().collect(),
         None => Vec::new(),
     };
-    if asked.is_empty() && killed.is_none() && !idle {
+    if asked.is_empty() && killed.is_none() && measured.is_none() {
         let names: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
         eprintln!("usage: gaspi_rows ROW|all; rows:\n{}", names.join("\n"));
         return ExitCode::FAILURE;
@@ -42,8 +46,8 @@ fn main() -> ExitCode {
         // Whoever leaves would miss the process that is gone.
         return ExitCode::SUCCESS;
     }
-    if idle {
-        bellwether_tests::gaspi::idle::two(&task);
+    if let Some(program) = measured {
+        program(&task);
         task.process.finish().expect("finishes");
         return ExitCode::SUCCESS;
     }

@@ -1,10 +1,11 @@
-//! The thread that makes progress for a process: it sleeps while nothing happens, and messages wake it.
+//! What is measured of a whole process: how often its thread for progress wakes, and what queues leave behind.
 
 use std::time::{Duration, Instant};
 
+use bellwether_runtime::vocabulary::gaspi::GROUP_ALL;
 use bellwether_runtime::vocabulary::gaspi::Timeout::Block;
 
-use super::{Here, Task, ok};
+use super::{Here, S, Task, ok, part};
 
 /// A segment of the program's memory.
 const BOUND: u8 = 92;
@@ -41,6 +42,39 @@ pub fn two(task: &Task) {
     assert_eq!(memory[0], if here.me == 1 { 5 } else { 0 });
     here.barrier();
     ok("proc_term", p.proc_term(Block));
+}
+
+/// The program of one of two processes: makes and ends 10,000 queues.
+///
+/// # Panics
+/// If the process grows.
+pub fn queues_come_and_go(task: &Task) {
+    let p = &task.process;
+    ok("proc_init", p.proc_init(Block));
+    let here = Here { p, me: ok("rank", p.proc_rank()).into(), n: ok("num", p.proc_num()).into() };
+    ok("segment_create", p.segment_create(S, 4096, GROUP_ALL, Block));
+    let cycle = || {
+        let queue = ok("queue_create", p.queue_create(Block));
+        assert_eq!(queue, 8);
+        ok("write", p.write(part(0, 1024, 8), here.next(), queue, Block));
+        ok("queue_delete", p.queue_delete(queue));
+    };
+    (0..100).for_each(|_| cycle());
+    let before = grown();
+    (0..10_000).for_each(|_| cycle());
+    let after = grown();
+    assert_eq!(before.0, after.0, "open files");
+    assert!(after.1 <= before.1 + 256, "{} KiB before, {} KiB after", before.1, after.1);
+    here.barrier();
+    ok("proc_term", p.proc_term(Block));
+}
+
+/// Open files, and resident KiB.
+fn grown() -> (usize, u64) {
+    let files = std::fs::read_dir("/proc/self/fd").expect("Linux has it").count();
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux tells it");
+    (files, line.trim().trim_end_matches(" kB").parse().expect("a number"))
 }
 
 /// How often the thread has slept so far.

@@ -1,5 +1,6 @@
 //! Writes, reads and notifications.
 
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -210,7 +211,10 @@ impl Process {
             };
             match &mut *entry {
                 Some(open) => match open.post(shared, parts, rank, queue, direction, notice) {
-                    Ok(()) => return Ok(()),
+                    Ok(()) => {
+                        entry.leave();
+                        return Ok(());
+                    }
                     Err(refused) => refused,
                 },
                 None => {
@@ -383,29 +387,33 @@ impl Queue {
                 return Err(Refused::Code(Code(codes::INV_NOTIF_ID)));
             }
         }
-        for part in parts {
-            shared.range(part.local.0, part.local.1, part.size)?;
-            if part.size > self.config.transfer_size_max {
-                return Err(Refused::Code(Code(codes::INV_COMMSIZE)));
-            }
-        }
+        let check = |part: &Part| {
+            let here = shared.range(part.local.0, part.local.1, part.size)?;
+            if part.size > self.config.transfer_size_max { Err(Code(codes::INV_COMMSIZE)) } else { Ok(here) }
+        };
+        let single = match parts {
+            [part] => check(part)?,
+            parts => parts.iter().try_fold(ptr::null_mut(), |_, part| check(part).map(|_| ptr::null_mut()))?,
+        };
         let requests = requests(parts, notice);
         if self.open + requests > self.config.queue_size_max {
             return Err(Refused::Code(Code(codes::QUEUE_FULL)));
         }
-        if !self.carry_mapped(shared, parts, to, direction, notice)? {
+        if !self.carry_mapped(shared, parts, single, to, direction, notice)? {
             self.carry(shared, parts, to, id, direction, notice)?;
         }
         self.open += requests;
         Ok(())
     }
 
-    /// Does what is posted, if plain stores and loads do. Else nothing, and returns `false`: it may be wrong.
+    /// Does what is posted, if plain stores and loads do. Else nothing, and returns `false`: it may be wrong. `single` is the range
+    /// here of a single part.
     #[inline(always)]
     fn carry_mapped(
         &mut self,
         shared: &Shared,
         parts: &[Part],
+        single: *mut u8,
         to: usize,
         direction: Direction,
         notice: &Notice,
@@ -436,7 +444,10 @@ impl Queue {
         };
         for part in parts {
             let Some(there) = find(part) else { return Ok(false) };
-            let here = shared.range(part.local.0, part.local.1, part.size)?;
+            let here = match parts.len() {
+                1 => single,
+                _ => shared.range(part.local.0, part.local.1, part.size)?,
+            };
             // SAFETY: both are in bounds of segments, which stay: the other one while `reached` lives, the own one while this thread has
             // a queue. Both are only touched by copies and atomics, and the program leaves alone what it has posted.
             unsafe {

@@ -100,8 +100,21 @@ impl DerefMut for Entry<'_> {
     }
 }
 
-impl Drop for Entry<'_> {
+impl Entry<'_> {
+    /// As the drop, which is not inlined.
     #[inline(always)]
+    pub(super) fn leave(self) {
+        if self.guard.is_some() {
+            return;
+        }
+        let slot = self.slot;
+        std::mem::forget(self);
+        slot.owner.store(0, Ordering::Relaxed);
+        slot.lock.leave_favoured();
+    }
+}
+
+impl Drop for Entry<'_> {
     fn drop(&mut self) {
         self.slot.owner.store(0, Ordering::Relaxed);
         match self.guard.take() {
