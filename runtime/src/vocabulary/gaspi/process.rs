@@ -175,7 +175,10 @@ impl Process {
             }
             state.works = true;
             let config = state.config;
-            let open = |id| shared.enter(id).and_then(|mut slot| Ok(*slot = Some(Queue::new(world, config)?)));
+            let open = |id| {
+                *shared.enter(id)? = Some(Queue::new(world, config)?);
+                Ok(())
+            };
             let opened = (0..config.queue_num as QueueId).try_for_each(open);
             if opened.is_err() {
                 state.works = false;
