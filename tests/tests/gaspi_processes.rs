@@ -1,5 +1,10 @@
 //! The rows of GASPI's table between processes.
 
+use std::time::Duration;
+
+use bellwether_runtime::Settings;
+use bellwether_runtime::bootstrap::OwnedJob;
+use bellwether_runtime::bootstrap::launch::{JobSpec, Stdin};
 use bellwether_tests::gaspi::LIMIT;
 use bellwether_tests::process::{command, run};
 
@@ -18,3 +23,34 @@ fn row(name: &str) {
 }
 
 bellwether_tests::gaspi_row_tests!(row);
+
+#[test]
+fn threads_for_progress_sleep_while_nothing_happens_and_messages_wake_them() {
+    let mut program = command(PROGRAM);
+    run(program.env("BELLWETHER_RANKS", "2").env("BELLWETHER_CMA", "off").arg("idle"), LIMIT).expect_success();
+}
+
+#[test]
+fn g16_ten_thousand_queues_leave_nothing_behind() {
+    run(command(PROGRAM).env("BELLWETHER_RANKS", "2").arg("queues"), LIMIT).expect_success();
+}
+
+/// The others are given the time to go on.
+#[test]
+fn g25_g70_g71_one_of_four_is_killed_and_the_others_go_on() {
+    for (name, settings) in [("auto", Settings::default()), ("shm-contract", Settings::default())] {
+        let folder = tempfile::tempdir().expect("the folder for temporary files can be written");
+        let arguments = ["killed".into(), folder.path().as_os_str().to_owned()];
+        let mut spec = JobSpec::new(PROGRAM, arguments, 4);
+        spec.stdin = Stdin::Null;
+        (spec.timeout, spec.grace) = (Some(LIMIT), Duration::from_secs(120));
+        spec.extra_env.push(("BELLWETHER_TRANSPORT".into(), name.into()));
+        let mut job = OwnedJob::create(4, &settings).expect("makes the job");
+        let outcome = job.supervise(spec).expect("starts");
+        assert_eq!(outcome.status(), 128 + 9, "{name}: {outcome:#?}");
+        let mut went_on: Vec<_> =
+            std::fs::read_dir(&folder).expect("it is there").map(|file| file.expect("a file").file_name()).collect();
+        went_on.sort();
+        assert_eq!(went_on, ["0", "1", "3"], "{name}: {outcome:#?}");
+    }
+}

@@ -25,6 +25,14 @@ pub enum Kind {
     LapiRate,
     /// LAPI puts and active messages of 1 MiB to another rank
     LapiBandwidth,
+    /// A GASPI write with its notification, one way of a ping-pong
+    GaspiNotify,
+    /// Posting a GASPI write
+    GaspiPost,
+    /// A wait on a GASPI queue of 1,000 finished requests
+    GaspiWait,
+    /// The search for the last of 65,536 GASPI notifications
+    GaspiWaitsome,
     /// A remote call and its result
     Call,
     /// A put to a random rank and index
@@ -76,7 +84,7 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 33] = [
+pub const ALL: [Kind; 37] = [
     Put,
     PutRandom,
     PutAddress,
@@ -88,6 +96,10 @@ pub const ALL: [Kind; 33] = [
     Matching,
     LapiAm,
     LapiRate,
+    GaspiNotify,
+    GaspiPost,
+    GaspiWait,
+    GaspiWaitsome,
     Call,
     Atomic,
     Threads,
@@ -171,6 +183,10 @@ impl Kind {
             LapiAm => "lapi-am",
             LapiRate => "lapi-rate",
             LapiBandwidth => "lapi-bandwidth",
+            GaspiNotify => "gaspi-notify",
+            GaspiPost => "gaspi-post",
+            GaspiWait => "gaspi-wait",
+            GaspiWaitsome => "gaspi-waitsome",
             Call => "call",
             Atomic => "atomic",
             Threads => "threads",
@@ -210,6 +226,10 @@ impl Kind {
             LapiAm => "LAPI active message, one way",
             LapiRate => "Stream of LAPI active messages",
             LapiBandwidth => "Bandwidth of LAPI's calls",
+            GaspiNotify => "GASPI write and notification, one way",
+            GaspiPost => "Posting a GASPI write",
+            GaspiWait => "Wait on a GASPI queue of 1,000 requests",
+            GaspiWaitsome => "Search for one of 65,536 GASPI notifications",
             Call => "Remote call and its result",
             Atomic => "Atomic fetch-and-add",
             Threads => "Two threads over one",
@@ -238,11 +258,12 @@ impl Kind {
     pub fn limit(self) -> &'static str {
         match self {
             Put => "bare stores, memcpy above 8 B",
-            PutAddress => "bare stores",
+            PutAddress | GaspiPost => "bare stores",
             PutRandom => "bare stores, rank and index checked, through a table of addresses",
             Get => "bare loads, memcpy above 8 B",
             PutPoll => "bare stores to a data line",
-            PutBell => "bare stores to a data line and a flag line",
+            PutBell | GaspiNotify => "bare stores to a data line and a flag line",
+            GaspiWaitsome => "bare loads of all words",
             Am | Matching | LapiAm => "bare stores to one line",
             AmRate | LapiRate => "a bare ring of lines",
             Call => "bare stores to one line there and one back",
@@ -263,7 +284,7 @@ impl Kind {
             Startup => "bare processes",
             Poll => "a bare load of one line",
             Alltoall => "bare copies and flags",
-            Growth | Footprint => "none",
+            Growth | Footprint | GaspiWait => "none",
         }
     }
 
@@ -299,7 +320,8 @@ impl Kind {
 
     /// Whether its ranks run on another vocabulary than the world's own.
     pub fn is_vocabulary(self) -> bool {
-        matches!(self, Matching | LapiAm | LapiRate | LapiBandwidth)
+        let is_gaspi = matches!(self, GaspiNotify | GaspiPost | GaspiWait | GaspiWaitsome);
+        is_gaspi || matches!(self, Matching | LapiAm | LapiRate | LapiBandwidth)
     }
 
     /// Fewest ranks it makes sense for.
@@ -328,7 +350,7 @@ impl Kind {
                 vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB]
             }
             Put | PutRandom | PutAddress | Get | PutPoll | PutBell | Am | AmRate | Call | Atomic | Threads => vec![8],
-            Matching | LapiAm | LapiRate => vec![8],
+            Matching | LapiAm | LapiRate | GaspiNotify | GaspiPost | GaspiWait => vec![8],
             LapiBandwidth => vec![KIB * KIB],
             Allreduce | WorldAllreduce if plotted => (0..10).map(|step| 8 << (2 * step)).collect(),
             Allreduce | WorldAllreduce if quick => vec![8, 16 * KIB],
@@ -342,7 +364,7 @@ impl Kind {
             // 4096 rows of as many elements.
             Transpose => vec![128 * KIB * KIB],
             Barrier | TeamBarrier | Alloc | Growth => vec![0],
-            Histogram | Indexgather | Startup | Poll | Footprint => vec![0],
+            Histogram | Indexgather | Startup | Poll | Footprint | GaspiWaitsome => vec![0],
         }
     }
 
@@ -385,6 +407,11 @@ impl Kind {
             LapiAm if small => ratio(1.25 * 1.4),
             LapiRate if small => Bar { value: Some(60.0), ..none },
             LapiBandwidth => ratio(1.0 / 0.95),
+            // 1.2 times a put and its bell.
+            GaspiNotify if small => ratio(1.2 * 1.25),
+            GaspiPost if small => Bar { value: Some(15.0), ..none },
+            GaspiWait => Bar { value: Some(1000.0), ..none },
+            GaspiWaitsome => Bar { value: Some(2000.0), ..none },
             // 2.2 times a message that takes 1.4 lines, of two lines.
             Call => ratio(2.2 * 1.4 / 2.0),
             Atomic => ratio(1.3),

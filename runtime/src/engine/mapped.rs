@@ -33,6 +33,25 @@ impl Engine {
         move || job.wake(rank)
     }
 
+    /// Announces that this rank sleeps, for a thread that then sleeps by [`Engine::dozer`] and leaves the engine to others meanwhile. Whichever
+    /// of them uses it next wakes that thread first. `false`: there is something to do, or something that wakes nobody may come.
+    pub(crate) fn begin_doze(&self) -> bool {
+        let wakes_nobody = !self.networks.is_empty()
+            || self.has_pending()
+            || self.tasks.any.get()
+            || self.losses.borrow().has_doubts();
+        !wakes_nobody && self.job.sleep_word(self.rank).announce(self.fences(), || self.interface.any_waiting())
+    }
+
+    /// Sleeps while the announcement of [`Engine::begin_doze`] stands, for at most so long, and takes it back.
+    pub(crate) fn dozer(&self) -> impl Fn(std::time::Duration) + Send + Sync + use<> {
+        let (job, rank) = (Arc::clone(&self.job), self.rank);
+        move |limit| {
+            job.sleep_word(rank).block(limit);
+            job.wake(rank);
+        }
+    }
+
     /// Wakes mapped ranks that were found asleep on the network.
     #[inline]
     pub(super) fn wake_sleepers(&self) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::world::World;
 
 /// The thread makes progress when nobody has for this long. Chosen: below what a user notices, and 1,000 wake-ups a second cost a core
-/// less than a percent.
+/// less than a percent. Where it can doze, it wakes so often only while calls of the program make progress.
 const QUIET: Duration = Duration::from_millis(1);
 /// Polls after each other, at most, before the thread lets others in. Chosen.
 const BURST: usize = 64;
@@ -24,8 +24,10 @@ pub(super) struct Interrupts {
 pub(super) trait Idle: Send + 'static {
     /// Counts the calls of other threads that made progress.
     fn polls(&self) -> u64;
-    /// Calls [`burst`] if no other thread is inside, unless it is over.
-    fn advance(&self, over: &AtomicBool);
+    /// Calls [`burst`] if no other thread is inside, unless it is over. Whether the thread may [`doze`](Idle::doze).
+    fn advance(&self, over: &AtomicBool) -> bool;
+    /// Sleeps until there may be something to do, or until another thread goes inside. Holds nothing that others need.
+    fn doze(&self) {}
 }
 
 impl Drop for Interrupts {
@@ -56,8 +58,8 @@ fn make_progress(idle: &impl Idle, over: &AtomicBool) {
         }
         // Before it enters, which would take the place away from a thread that calls all the time.
         let polls = idle.polls();
-        if before.replace(polls) == Some(polls) {
-            idle.advance(over);
+        if before.replace(polls) == Some(polls) && idle.advance(over) {
+            idle.doze();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Other systems' own calls, thin over the world.
 
+mod bias;
 pub mod cheetah;
 mod code_table;
 pub mod gaspi;

@@ -12,12 +12,20 @@ use bellwether_tests::watchdog;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let all = arguments.get(1).is_some_and(|name| name == "all");
+    // `killed FOLDER`: four processes, one of which is killed; each other one writes a file when its rows have held.
+    let killed = arguments.get(2).filter(|_| arguments[1] == "killed").cloned();
+    // `idle` and `queues`: two processes that measure themselves.
+    let measured: Option<fn(&Task)> = match arguments.get(1).map(String::as_str) {
+        Some("idle") => Some(bellwether_tests::gaspi::idle::two),
+        Some("queues") => Some(bellwether_tests::gaspi::idle::queues_come_and_go),
+        _ => None,
+    };
     let asked = match arguments.get(1) {
         Some(_) if all => ROWS.to_vec(),
         Some(name) => row(name).into_iter().collect(),
         None => Vec::new(),
     };
-    if asked.is_empty() {
+    if asked.is_empty() && killed.is_none() && measured.is_none() {
         let names: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
         eprintln!("usage: gaspi_rows ROW|all; rows:\n{}", names.join("\n"));
         return ExitCode::FAILURE;
@@ -32,6 +40,17 @@ fn main() -> ExitCode {
     let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(if all { 1000 } else { 300 }));
     let task = Task { process, virtual_time: false };
     let (me, n) = task.process.place();
+    if let Some(folder) = killed {
+        bellwether_tests::gaspi::killed::one_of_four(&task);
+        std::fs::write(std::path::Path::new(&folder).join(me.to_string()), "well").expect("a folder of the test");
+        // Whoever leaves would miss the process that is gone.
+        return ExitCode::SUCCESS;
+    }
+    if let Some(program) = measured {
+        program(&task);
+        task.process.finish().expect("finishes");
+        return ExitCode::SUCCESS;
+    }
     for (name, run) in asked {
         run(&task);
         if me == 0 {

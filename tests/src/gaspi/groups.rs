@@ -82,6 +82,8 @@ pub(super) fn g33(task: &Task) {
             } else {
                 here.pause();
                 here.tell(0, here.me as u32, round, 0);
+                // A barrier completes no request.
+                ok("wait", here.p.wait(0, Block));
                 ok("barrier", here.p.barrier(GROUP_ALL, Block));
             }
             here.barrier();

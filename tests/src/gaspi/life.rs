@@ -187,3 +187,72 @@ pub(super) fn g28(task: &Task) {
         assert!(ok("time", here.p.time_get()) > before);
     });
 }
+
+pub(super) fn g25(task: &Task) {
+    fails(codes::NOINIT, task.process.proc_kill(0, Test));
+    task.works(|here| {
+        for rank in [here.me as u16, here.n as u16, u16::MAX] {
+            fails(codes::INV_RANK, here.p.proc_kill(rank, Block));
+        }
+    });
+}
+
+pub(super) fn g26_unconnected(task: &Task) {
+    ok("config_set", task.process.config_set(Config { build_infrastructure: false, ..Config::default() }));
+    task.works_as_set(|here| {
+        ok("segment_create", here.p.segment_create(S, 1 << 16, GROUP_ALL, Block));
+        here.fill(0, &[here.me as u8 + 1; 64]);
+        ok("write", here.p.write_notify(part(0, 1024, 64), here.next(), note(1, 1), 0, Block));
+        here.take(1);
+        assert_eq!(here.bytes(1024, 64), [here.before() as u8 + 1; 64]);
+        ok("wait", here.p.wait(0, Block));
+        here.barrier();
+        // A path that was given up is made again.
+        ok("disconnect", here.p.disconnect(here.next(), Block));
+        ok("write", here.p.write_notify(part(0, 2048, 64), here.next(), note(2, 1), 0, Block));
+        here.take(2);
+        assert_eq!(here.bytes(2048, 64), [here.before() as u8 + 1; 64]);
+        ok("wait", here.p.wait(0, Block));
+    });
+}
+
+pub(super) fn g27(task: &Task) {
+    let set = Config {
+        queue_num: 5,
+        queue_size_max: 77,
+        group_max: 9,
+        segment_max: 11,
+        notification_num: 1000,
+        transfer_size_max: 1 << 20,
+        passive_transfer_size_max: 4000,
+        allreduce_elem_max: 100,
+        allreduce_buf_size: 800,
+        rw_list_elem_max: 20,
+        build_infrastructure: false,
+    };
+    let p = &task.process;
+    for wrong in
+        [Config { queue_num: 0, ..set }, Config { queue_size_max: 4097, ..set }, Config { group_max: 33, ..set }]
+    {
+        fails(codes::CONFIG, p.config_set(wrong));
+    }
+    ok("config_set", p.config_set(set));
+    assert_eq!(p.config_get(), Ok(set));
+    task.works_as_set(|here| {
+        assert_eq!((here.p.config_get(), here.p.queue_num()), (Ok(set), Ok(5)));
+        ok("segment_create", here.p.segment_create(S, 1 << 21, GROUP_ALL, Block));
+        // Each limit is in force.
+        fails(codes::INV_NOTIF_ID, here.p.notify(note(1000, 1), here.next(), 0, Block));
+        fails(codes::INV_NOTIF_ID, here.p.notify_waitsome(S, 0, 1001, Test));
+        fails(codes::INV_COMMSIZE, here.p.write(part(0, 0, (1 << 20) + 1), here.next(), 0, Block));
+        fails(codes::INV_COMMSIZE, here.p.passive_send(S, 0, here.next(), 4001, Test));
+        fails(codes::INV_NUM, here.p.write_list(&[part(0, 0, 8); 21], here.next(), 0, Block));
+        let (send, mut receive) = ([0; 404], [0; 404]);
+        let outcome = here.p.allreduce(&send, &mut receive, Operation::Sum, Datatype::Int, GROUP_ALL, Block);
+        fails(codes::INV_NUM, outcome);
+        for _ in 1..9 {
+            ok("group_create", here.p.group_create());
+        }
+        fails(codes::MANY_GRP, here.p.group_create());
+    });
+}

@@ -1,6 +1,8 @@
 //! The rows of GASPI's table, each a program that every process runs.
 
 mod groups;
+pub mod idle;
+pub mod killed;
 mod life;
 mod notifications;
 mod one_sided;
@@ -68,7 +70,10 @@ rows! { $
     g21_the_start_is_resumable_and_happens_once: life::g21;
     g23_life_cycles_follow_each_other: life::g23;
     g24_ranks_are_numbered: life::g24;
+    g25_only_another_process_is_killed: life::g25;
     g26_connect_may_be_called_twice: life::g26;
+    g26_nothing_has_to_be_connected: life::g26_unconnected;
+    g27_the_configuration_is_what_was_set: life::g27;
     g28_codes_have_texts_and_time_passes: life::g28;
     g30_groups_have_their_rules: groups::g30;
     g31_the_group_of_all_is_committed: groups::g31;

@@ -98,7 +98,12 @@ pub(super) fn g65(task: &Task) {
         ok("create", p.segment_create(80, 64, GROUP_ALL, Block));
         if here.me == 0 {
             ok("delete", p.segment_delete(80));
-            ok("notify", p.notify(Note { segment: 80, id: 3, value: 2 }, here.next(), 0, Block));
+            let notified = p.notify(Note { segment: 80, id: 3, value: 2 }, here.next(), 0, Block);
+            if here.n > 1 {
+                ok("notify", notified);
+            } else {
+                fails(codes::INV_SEG, notified);
+            }
         }
         if here.before() == 0 && here.n > 1 {
             assert_eq!(p.notify_waitsome(80, 0, 10, Block), Ok(Some(3)));

@@ -127,6 +127,8 @@ pub(super) fn g51(task: &Task) {
         ok("list", p.write_list(&four, next, 0, Block));
         fails(codes::QUEUE_FULL, p.write_list(&four[..2], next, 0, Block));
         ok("list", p.write_list(&four[..1], next, 0, Block));
+        // A barrier completes no request.
+        ok("wait", p.wait(1, Block));
         here.barrier();
         assert_eq!((p.notify_reset(S, 0), p.notify_reset(S, 1)), (Ok(1), Ok(1)));
         assert_eq!((p.notify_reset(S, 2), p.notify_reset(S, 3)), (Ok(0), Ok(1)), "what was refused is not there");

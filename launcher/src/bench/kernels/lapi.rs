@@ -4,18 +4,17 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use bellwether_runtime::vocabulary::lapi::{Code, Counter, Lapi, raw};
 use bellwether_runtime::{Error, Result, Settings, World};
 
+use super::area::Area;
 use super::bell::one_way;
 use super::memory::{copies_of, rates};
 use super::message::{Mailbox, Ring, mailbox_words, ring_words};
-use super::{Words, report};
+use super::report;
 use crate::bench::bare::read_ends;
 use crate::bench::kind::Kind;
 use crate::bench::session::settle;
@@ -123,42 +122,6 @@ impl Ground for Tasks {
     }
 }
 
-/// Memory that the first two tasks have mapped: a part of each.
-#[derive(Clone)]
-struct Area {
-    map: Rc<Map>,
-    /// From the start of each part.
-    start: usize,
-    words: usize,
-}
-
-struct Map {
-    start: *mut u8,
-    /// Bytes of each part.
-    part: usize,
-}
-
-impl Drop for Map {
-    fn drop(&mut self) {
-        // SAFETY: mapped so, and nobody uses it any more.
-        unsafe { libc::munmap(self.start.cast(), 2 * self.part) };
-    }
-}
-
-impl Words for Area {
-    #[inline(always)]
-    fn count(&self) -> usize {
-        self.words
-    }
-
-    #[inline(always)]
-    fn start(&self, rank: usize) -> *mut u64 {
-        assert!(rank < 2);
-        // SAFETY: inside the map: see `Tasks::area`.
-        unsafe { self.map.start.add(rank * self.map.part + self.start).cast() }
-    }
-}
-
 impl Tasks {
     fn handle(&self) -> raw::Handle {
         self.lapi.handle()
@@ -172,39 +135,9 @@ impl Tasks {
         Ok(all)
     }
 
-    /// Fresh memory for a limit, behind what was passed over. Other tasks than the first two get some of their own.
+    /// Fresh memory for a limit, behind what was passed over.
     fn area(&self, words: usize) -> Result<Area> {
-        let start = self.passed.get().next_multiple_of(64);
-        let part = (start + 8 * words).next_multiple_of(PAGE);
-        let own = self.lapi.rank();
-        let owner = if own < 2 { 1 } else { own };
-        // SAFETY: a name, and a file of this process.
-        let made = (own == owner).then(|| unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"limit".as_ptr(), 0)) });
-        if let Some(file) = &made {
-            // SAFETY: a file of this process.
-            let outcome = unsafe { libc::ftruncate(file.as_raw_fd(), 2 * part as i64) };
-            assert_eq!(outcome, 0, "memory for the limit");
-        }
-        let mine = made.as_ref().map_or(0, |file| u64::from(std::process::id()) << 32 | file.as_raw_fd() as u64);
-        let theirs = self.exchange(mine)?[owner];
-        let path = format!("/proc/{}/fd/{}", theirs >> 32, theirs as u32);
-        let opened = std::fs::File::options().read(true).write(true).open(&path);
-        let opened = opened.map_err(|error| failed("memory for the limit", error))?;
-        // SAFETY: a new mapping of an open file.
-        let map = unsafe {
-            libc::mmap(
-                null_mut(),
-                2 * part,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                opened.as_raw_fd(),
-                0,
-            )
-        };
-        assert_ne!(map, libc::MAP_FAILED, "memory for the limit");
-        // Open until all have it.
-        self.meet()?;
-        Ok(Area { map: Rc::new(Map { start: map.cast(), part }), start, words })
+        Area::new(self.lapi.rank(), self.passed.get(), words, |mine| self.exchange(mine), || self.meet())
     }
 }
 

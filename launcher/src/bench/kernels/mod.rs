@@ -5,9 +5,11 @@ mod aggregate;
 mod alloc;
 mod allreduce;
 mod alltoall;
+mod area;
 mod array;
 mod barrier;
 mod bell;
+mod gaspi;
 mod growth;
 mod lapi;
 mod matching;
@@ -65,6 +67,10 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         | Kind::LapiAm
         | Kind::LapiRate
         | Kind::LapiBandwidth
+        | Kind::GaspiNotify
+        | Kind::GaspiPost
+        | Kind::GaspiWait
+        | Kind::GaspiWaitsome
         | Kind::Startup
         | Kind::Poll
         | Kind::Footprint => {
@@ -82,6 +88,7 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
 pub fn vocabulary(task: Task, tell: impl FnOnce(usize, &[Measured]) -> anyhow::Result<()>) -> anyhow::Result<()> {
     match task.kind {
         Kind::Matching => matching::run(task, tell),
+        Kind::GaspiNotify | Kind::GaspiPost | Kind::GaspiWait | Kind::GaspiWaitsome => gaspi::run(task, tell),
         _ => lapi::run(task, tell),
     }
 }

@@ -138,7 +138,8 @@ impl Drop for Lent<'_> {
 /// The engine of a context's rank. Only the engine's own thread can use it.
 #[derive(Debug, Clone)]
 struct Home {
-    thread: ThreadId,
+    /// `None` for a context whose rank has no thread of its own: threads use the engine in turns, and the context never does.
+    thread: Option<ThreadId>,
     engine: *const Engine,
     shared: Arc<Shared>,
 }
@@ -151,7 +152,7 @@ unsafe impl Sync for Home {}
 impl Home {
     /// The engine. `None` on any thread but its own, and when it is gone.
     fn engine(&self) -> Option<Rc<Engine>> {
-        if std::thread::current().id() != self.thread || self.shared.over.load(Ordering::Relaxed) {
+        if self.thread != Some(std::thread::current().id()) || self.shared.over.load(Ordering::Relaxed) {
             return None;
         }
         // SAFETY:
@@ -212,8 +213,8 @@ pub(crate) struct Stream {
 #[derive(Debug)]
 struct Network {
     driven: Mutex<Driven>,
-    /// The rank's own thread is draining this context: the context's thread posts nothing meanwhile.
-    draining: AtomicBool,
+    /// The thread that drains this context for its rank, by [`wait::token`]; 0 is none. The context's thread posts nothing meanwhile.
+    draining: AtomicUsize,
     uses: Uses,
     /// Time is virtual.
     paced: bool,
@@ -244,6 +245,19 @@ impl Engine {
     /// # Errors
     /// [`Error::OutOfMemory`] if the network has no further interface; [`Error::Forked`].
     pub(crate) fn open_context(self: &Rc<Engine>) -> Result<Arc<OpenStream>> {
+        self.open_context_of(Some(std::thread::current().id()))
+    }
+
+    /// As [`Engine::open_context`], of a rank whose world several threads use in turns: no wait of the context makes progress for the rank's
+    /// messages, on whatever thread it is. In virtual time it is an ordinary one.
+    ///
+    /// # Errors
+    /// As [`Engine::open_context`].
+    pub(crate) fn open_context_apart(self: &Rc<Engine>) -> Result<Arc<OpenStream>> {
+        self.open_context_of(self.pace().map(|_| std::thread::current().id()))
+    }
+
+    fn open_context_of(self: &Rc<Engine>, thread: Option<ThreadId>) -> Result<Arc<OpenStream>> {
         const DOING: &str = "context";
         self.check_own(DOING)?;
         let full = |_| Error::OutOfMemory {
@@ -267,7 +281,7 @@ impl Engine {
             };
             Ok(Network {
                 driven: Mutex::new(driven),
-                draining: AtomicBool::new(false),
+                draining: AtomicUsize::new(0),
                 uses: Uses::default(),
                 paced: networks.pace().is_some(),
             })
@@ -285,11 +299,7 @@ impl Engine {
             mapped_segments: Arc::clone(&self.mapped_segments),
             using: self.contexts.shared.users.add(),
             cuts: Arc::clone(self.losses.borrow().cuts()),
-            home: Home {
-                thread: std::thread::current().id(),
-                engine: Rc::as_ptr(self),
-                shared: Arc::clone(&self.contexts.shared),
-            },
+            home: Home { thread, engine: Rc::as_ptr(self), shared: Arc::clone(&self.contexts.shared) },
             handled: self.layout.handled,
             network,
         });
@@ -351,10 +361,10 @@ impl Engine {
     fn drain_contexts(&self, doing: &'static str) -> Result<()> {
         let _happening = self.happening();
         // Each wait makes progress for all of them.
-        self.contexts.shared.siblings.all().iter().try_for_each(|stream| stream.drain(doing))?;
+        self.contexts.shared.siblings.all().iter().try_for_each(|stream| stream.drain(doing, self))?;
         let orphans = std::mem::take(&mut *self.contexts.shared.orphans.lock());
         // Dropped here, on the rank's own thread.
-        orphans.iter().try_for_each(|stream| stream.drain(doing))
+        orphans.iter().try_for_each(|stream| stream.drain(doing, self))
     }
 }
 

@@ -1,12 +1,13 @@
 //! What a context does: puts, gets, atomics, rings and flushes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use super::super::claim::Claim;
 use super::super::operation::{Atomic, Change, Destination, Get, HeapRange, Issuer, Operation, Post};
 use super::super::remote_access::{Answer, Fetched};
-use super::{Driven, Stream};
+use super::wait::token;
+use super::{Driven, Engine, Stream};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::transport::Sent;
@@ -321,33 +322,38 @@ impl Stream {
         Ok(())
     }
 
-    /// As [`Stream::flush_all`], by the rank's own thread: what could not be done is told to the context.
-    pub(super) fn drain(&self, doing: &'static str) -> Result<()> {
+    /// As [`Stream::flush_all`], by the thread that uses the rank's engine: what could not be done is told to the context.
+    pub(super) fn drain(&self, doing: &'static str, engine: &Engine) -> Result<()> {
         let Some(network) = &self.network else { return Ok(()) };
         let _draining = Draining::new(&network.draining);
-        self.wait(doing, |driven| match driven.is_quiet(self, doing) {
+        self.check_own(doing)?;
+        let mut is_quiet = |driven: &mut Driven| match driven.is_quiet(self, doing) {
             Ok(quiet) => Ok(quiet),
             Err(error) => {
                 driven.faults.push_back(error);
                 Ok(false)
             }
-        })
+        };
+        if is_quiet(&mut self.driven())? {
+            return Ok(());
+        }
+        self.wait_long(doing, Some(engine), &mut is_quiet)
     }
 }
 
 /// Holds the context's other threads off, also through a panic of a handler.
-struct Draining<'a>(&'a AtomicBool);
+struct Draining<'a>(&'a AtomicUsize);
 
 impl<'a> Draining<'a> {
-    fn new(flag: &'a AtomicBool) -> Draining<'a> {
+    fn new(drainer: &'a AtomicUsize) -> Draining<'a> {
         // The lock orders what it guards; this only keeps others from taking it.
-        flag.store(true, Ordering::Relaxed);
-        Draining(flag)
+        drainer.store(token(), Ordering::Relaxed);
+        Draining(drainer)
     }
 }
 
 impl Drop for Draining<'_> {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
+        self.0.store(0, Ordering::Relaxed);
     }
 }

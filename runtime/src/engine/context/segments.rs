@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::super::mapped_segments::Attached;
+use super::super::mapped_segments::{Attached, MappedSegments};
 use super::super::operation::{Change, Destination, Event, HeapRange, Operation, Step};
 use super::super::remote_access::Answer;
 use super::super::segments::{ADDRESS, Answering, Found};
@@ -152,7 +152,104 @@ enum Place<'a> {
     Network(usize),
 }
 
+/// The segments of a rank whose memory is mapped, in use until this is dropped: none is taken back meanwhile.
+pub(crate) struct Reached<'a> {
+    segments: &'a MappedSegments,
+    rank: usize,
+    /// They are this rank's.
+    is_own: bool,
+    _using: InUse<'a>,
+}
+
+impl Reached<'_> {
+    /// Where bytes of a segment are, if a plain store or load reaches them. `None` says nothing more.
+    #[inline]
+    pub(crate) fn place(&self, number: u32, offset: usize, len: usize) -> Option<*mut u8> {
+        self.segments.reach(self.rank, number, offset, len)
+    }
+
+    /// Copies to a place of these segments.
+    ///
+    /// # Safety
+    /// `to` is of [`Reached::place`], with so many bytes; `from` is valid for as many, and nobody changes them.
+    #[inline(always)]
+    pub(crate) unsafe fn put(&self, to: *mut u8, from: *const u8, len: usize) {
+        // SAFETY: the caller's. Two ranges of this rank may overlap.
+        unsafe {
+            match self.is_own {
+                true => drop(libc::memmove(to.cast(), from.cast(), len)),
+                false => copy::put(to, from, len),
+            }
+        }
+    }
+
+    /// Copies from a place of these segments.
+    ///
+    /// # Safety
+    /// As [`Reached::put`], the other way round.
+    #[inline(always)]
+    pub(crate) unsafe fn get(&self, into: *mut u8, from: *const u8, len: usize) {
+        // SAFETY: as in `put`.
+        unsafe {
+            match self.is_own {
+                true => drop(libc::memmove(into.cast(), from.cast(), len)),
+                false => copy::get(into, from, len),
+            }
+        }
+    }
+}
+
 impl Stream {
+    /// The segments of `rank`, for a few stores or loads: it never waits while this lives.
+    ///
+    /// # Errors
+    /// As [`Stream::check_own`].
+    #[inline]
+    pub(crate) fn reach(&self, doing: &'static str, rank: usize) -> Result<Reached<'_>> {
+        let is_paced = self.network.as_ref().is_some_and(|network| network.paced);
+        if is_paced || !self.node.is_own() {
+            self.check_own(doing)?;
+        }
+        Ok(Reached { segments: &self.mapped_segments, rank, is_own: rank == self.rank, _using: self.using.begin() })
+    }
+
+    /// Lets `rank`, whose memory is mapped, see what was stored there: wakes it if it sleeps.
+    #[inline]
+    pub(crate) fn stored(&self, rank: usize) {
+        if self.sleeps(rank) {
+            self.wake(rank);
+        }
+        self.announce(rank);
+    }
+
+    /// Whether a put to a segment of a rank of this node may wait in a message.
+    #[inline]
+    pub(crate) fn are_by_message(&self) -> bool {
+        self.mapped_segments.are_by_message()
+    }
+
+    /// Whether `rank` has failed or has left, or cannot be reached.
+    #[inline]
+    pub(crate) fn is_lost(&self, rank: usize) -> bool {
+        let is_gone = (self.job.any_lost() || self.job.any_left()) && self.job.loss(rank).is_some();
+        is_gone || (self.network.is_some() && self.cuts.contains(rank))
+    }
+
+    /// Checks that a range of a segment is there.
+    ///
+    /// # Errors
+    /// As [`Stream::put_segment`].
+    pub(crate) fn find_segment(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        len: usize,
+    ) -> Result<()> {
+        self.locate(doing, rank, number, offset, len).map(drop)
+    }
+
     #[inline]
     fn locate(&self, doing: &'static str, rank: usize, number: u32, offset: usize, len: usize) -> Result<Place<'_>> {
         if self.node.is_own() {

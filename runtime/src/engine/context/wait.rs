@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::Engine;
 use super::super::remote_access::RemoteAccess;
 use super::super::wait::Patience;
-use super::{ApartNetworks, Driven, Identity, Stream};
+use super::{ApartNetworks, Driven, Identity, Network, Stream};
 use crate::error::{Error, Loss, Result};
 use crate::membership::liveness::{SimulatedPeers, View};
 use crate::sleep::Fences;
@@ -16,6 +16,12 @@ use crate::transport::lock::Guard;
 
 /// Longest sleep of a wait. Completions of a context need not cause a wake-up, so it polls at least this often. Chosen.
 const NAP: Duration = Duration::from_millis(1);
+
+/// A number of this thread that no other living thread has. Not 0.
+pub(super) fn token() -> usize {
+    thread_local!(static TOKEN: u8 = const { 0 });
+    TOKEN.with(|token| std::ptr::from_ref(token) as usize)
+}
 
 impl Stream {
     /// Whether this is a context of the rank with that [identity](Engine::identity).
@@ -52,7 +58,7 @@ impl Stream {
         }
         let is_paced = self.network.as_ref().is_some_and(|network| network.paced);
         let shared = &self.home.shared;
-        let is_home = || std::thread::current().id() == self.home.thread && !shared.over.load(Ordering::Relaxed);
+        let is_home = || self.home.thread == Some(std::thread::current().id()) && !shared.over.load(Ordering::Relaxed);
         if is_paced && !is_home() && shared.lent.load(Ordering::Relaxed) == 0 {
             let why = "on a simulated network a context is used on the thread of its world, as long as that lives, or by others \
                        while that thread is in Pool::install"
@@ -91,7 +97,7 @@ impl Stream {
     /// Locks the networks' state and counts a use. Yields while the rank's own thread drains this context.
     pub(super) fn driven(&self) -> Guard<'_, Driven> {
         let network = self.network.as_ref().expect("only called where ranks are not all mapped here");
-        while network.draining.load(Ordering::Relaxed) && std::thread::current().id() != self.home.thread {
+        while self.is_drained_elsewhere(network) {
             rustix::thread::sched_yield();
         }
         let driven = network.driven.lock();
@@ -99,12 +105,17 @@ impl Stream {
         driven
     }
 
+    /// Whether another thread drains this context.
+    fn is_drained_elsewhere(&self, network: &Network) -> bool {
+        let drainer = network.draining.load(Ordering::Relaxed);
+        drainer != 0 && drainer != token()
+    }
+
     /// As [`Stream::driven`], for a thread other than the owner; counts no use. `None` if the lock is taken, or the rank's own
     /// thread drains this context.
     pub(super) fn try_driven(&self) -> Option<Guard<'_, Driven>> {
         let network = self.network.as_ref()?;
-        let is_held = network.draining.load(Ordering::Relaxed) && std::thread::current().id() != self.home.thread;
-        if is_held { None } else { network.driven.try_lock() }
+        if self.is_drained_elsewhere(network) { None } else { network.driven.try_lock() }
     }
 
     /// Makes progress for everything but this context: on the rank's own thread for its messages too, else for other contexts
@@ -162,7 +173,7 @@ impl Stream {
         if ready(&mut self.driven())? {
             return Ok(());
         }
-        self.wait_long(doing, &mut ready)
+        self.wait_long(doing, self.home.engine().as_deref(), &mut ready)
     }
 
     /// As [`Stream::wait`], but calls `ready` without the context's lock, so `ready` may use this context. The caller has
@@ -196,10 +207,10 @@ impl Stream {
     pub(super) fn wait_long(
         &self,
         doing: &'static str,
+        home: Option<&Engine>,
         ready: &mut dyn FnMut(&mut Driven) -> Result<bool>,
     ) -> Result<()> {
-        let home = self.home.engine();
-        if let Some(engine) = &home {
+        if let Some(engine) = home {
             engine.check_outside_handler(doing)?;
         }
         let mut idle = 0;
@@ -213,13 +224,13 @@ impl Stream {
                 return Ok(());
             }
             // Without the lock: handlers may use contexts.
-            let came = self.turn_others(home.as_deref());
+            let came = self.turn_others(home);
             if done + came != 0 {
                 idle = 0;
                 continue;
             }
             idle += 1;
-            self.pass_time(doing, idle, home.as_deref(), None)?;
+            self.pass_time(doing, idle, home, None)?;
         }
     }
 

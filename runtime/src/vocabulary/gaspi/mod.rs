@@ -8,38 +8,55 @@
 //! | rows | what | where |
 //! | --- | --- | --- |
 //! | G1 to G14, G16, G17 | queues: made and ended by one process, with the lowest free id | [`Process::queue_create`], [`Process::queue_delete`] |
-//! | G15 | a wait for one queue is not delayed by requests on another | [`Process::wait`] |
+//! | G15 | a wait for one queue does not wait for requests on another | [`Process::wait`] |
 //! | G18, G20, G21, G23, G24 | configuration and life cycles, one after the other | [`Process::config_set`], [`Process::proc_init`], [`Process::proc_term`] |
 //! | G19, but for what stands below | time limits; calls that are resumed, with one effect | [`Timeout`] |
-//! | G26 | `connect`, `disconnect`: paths are made by the first operation that needs them | [`Process::connect`] |
+//! | G25 | `proc_kill`; between processes, not between threads of one | [`Process::proc_kill`] |
+//! | G26, but for what stands below | paths are made by the first operation that needs them | [`Process::connect`] |
+//! | G27 | the configuration, whose limits are in force | [`Process::config_get`] |
 //! | G28 | the texts of codes, time | [`codes::text`], [`Process::time_get`] |
 //! | G30 to G33, G36, G37 | groups and their barriers; collectives of different kinds at a time | [`Process::group_commit`], [`Process::barrier`] |
 //! | G34, G35 | reductions, with the same bits at all members | [`Process::allreduce`], [`Process::allreduce_user`] |
-//! | G38 to G44 | segments: allocated, of the program's memory, made together; ranges are checked | [`Process::segment_create`] |
-//! | G45 to G58 | writes, reads and notifications, and their lists | [`Process::write`], [`Process::write_notify`] |
+//! | G38 to G44, but for what stands below | segments: allocated, of the program's memory, made together; ranges are checked | [`Process::segment_create`] |
+//! | G45 to G58 | writes, reads and notifications, and their lists; writes have no order among each other (G48) | [`Process::write`], [`Process::write_notify`] |
 //! | G59 | atomic operations on words of 8 bytes | [`Process::atomic_fetch_add`] |
 //! | G60 to G66 | notifications: 65,536 of each segment | [`Process::notify_waitsome`], [`Process::notify_reset`] |
 //! | G67 to G69 | passive messages | [`Process::passive_send`] |
+//! | G70, G71 | a lost process: who it is, and calls that come back | [`Process::state_vec_get`] |
 //!
-//! Not there: the C headers, MPI together with GASPI (G22), `proc_kill` (G25), statistics (part of G28), names for profiling (G29). Getters are
-//! [`Process::config_get`] (G27). What a lost process does to the others (G70, G71) is written, but no test kills one.
+//! What holds in part, and what does not:
 //!
-//! Time limits (G19) hold for waits, collectives, notifications and passive messages. Posting waits for the one lock whatever its limit. A put of
-//! many bytes over a network, a read of bound memory that goes by message, [`Process::segment_delete`] and [`Process::proc_term`] may wait
-//! longer than their limit for a target that is stopped.
+//! - G16: 10,000 queues, made and ended one after the other, leave no open file and no memory behind on mapped memory. Over a network each
+//!   queue has an interface of its own, of which a process can have some 100.
+//! - G26: [`Process::connect`] and [`Process::disconnect`] check that the process is there, and do nothing else: a path stays until the job ends.
+//! - G39: a segment can be reached from when it is made. [`Process::segment_register`] checks its arguments; access without it is no error.
+//! - Not there: MPI together with GASPI (G22), statistics (part of G28), names for profiling (G29).
+//!
+//! Time limits (G19) hold for waits, collectives, notifications and passive messages. Posting on mapped memory waits for nobody. Over a network
+//! it waits for room, whatever its limit, and [`Process::segment_delete`], [`Process::queue_delete`] and [`Process::proc_term`] may wait longer than their
+//! limit for a target that is stopped.
+//!
+//! # Queues and notifications
+//!
+//! A queue is a context of the engine, with a completion stream of its own. On mapped memory a request is complete when it is posted. Posting
+//! takes the queue, which is a lock that its last user takes without a locked instruction; threads with a queue each do not delay each other.
+//!
+//! A notification is a word in memory of its owner, which a peer writes one-sided after the data. A mark for each 64 words makes
+//! the search over all of them one over 4 KiB. Neither takes progress of the target.
 //!
 //! # Progress
 //!
-//! Writes and reads are puts and gets of the engine. They take no progress of the target on mapped memory and over a network; to memory that a
-//! process has bound, where the kernel allows no cross-memory attach, they go by message. A notification is a message, after what was
-//! written before. Atomic operations on memory that is not mapped are done by the target, or by the network. A thread of the runtime makes progress
-//! when no call has for 1 ms, so messages are handled while the target computes.
+//! Writes, reads and notifications take no progress of the target on mapped memory and over a network; to memory that a
+//! process has bound, where the kernel allows no cross-memory attach, they go by message. Atomic operations on memory that is not
+//! mapped are done by the target, or by the network. A thread of the runtime handles messages while the target computes. On one host it sleeps
+//! until one comes, or until a call makes progress; over a network, and while calls make progress, it wakes each millisecond.
 //!
 //! # Threads
 //!
-//! Every call may be made from every thread of the process. They share one lock; a thread that waits gives it up for others.
-//! [`Process::notify_waitsome`] and [`Process::notify_reset`] take it only where they find nothing. On a simulated network, where ranks take
-//! turns, calls are for the thread that called [`Process::start`], and others get [`codes::ERROR`].
+//! Every call may be made from every thread of the process. Posting and [`Process::wait`] on queues that are complete take the queue only;
+//! [`Process::notify_waitsome`] and [`Process::notify_reset`] take nothing where they find something. All else shares one lock; a thread
+//! that waits gives it up for others. On a simulated network, where ranks take turns, calls are for the thread that called
+//! [`Process::start`], and others get [`codes::ERROR`].
 
 mod atomics;
 pub mod codes;
@@ -54,6 +71,7 @@ mod process;
 mod queues;
 mod reduce;
 mod segments;
+mod shared;
 mod state;
 mod types;
 

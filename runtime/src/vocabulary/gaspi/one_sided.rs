@@ -1,16 +1,19 @@
 //! Writes, reads and notifications.
 
+use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::codes;
+use super::notes::{Layout, MARKED};
 use super::place::Held;
 use super::process::Process;
-use super::segments::number_of;
-use super::state::{State, kind};
+use super::queues::Queue;
+use super::segments::{notes_of, number_of};
+use super::shared::Shared;
 use super::types::{Code, NotificationId, QueueId, Rank, Result, SegmentId, Timeout};
 use crate::error::Error;
-use crate::world::{Completion, Event, World};
+use crate::world::{StreamEvent, World};
 
 /// A range of a segment of this process, and one of the same size of a segment of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +44,7 @@ enum Direction {
 }
 
 /// A notification at the target of writes, or here after reads.
+#[derive(Clone, Copy)]
 enum Notice {
     None,
     There(Note),
@@ -49,6 +53,33 @@ enum Notice {
 
 const WRITING: &str = "a GASPI write";
 const READING: &str = "a GASPI read";
+const NOTIFYING: &str = "a GASPI notification";
+
+impl Direction {
+    fn doing(self) -> &'static str {
+        match self {
+            Direction::Write => WRITING,
+            Direction::Read => READING,
+        }
+    }
+}
+
+/// Why a request is not posted by its queue.
+enum Refused {
+    Code(Code),
+    /// An operation with this rank has failed.
+    Error(Error, usize),
+    /// The target is lost.
+    Lost(usize),
+    /// The memory is reached by messages, which only the world sends.
+    ByWorld,
+}
+
+impl From<Code> for Refused {
+    fn from(code: Code) -> Refused {
+        Refused::Code(code)
+    }
+}
 
 impl Process {
     /// Posts a write: `part.size` bytes from here to `rank`, which does nothing for it. What was written may be changed after a
@@ -58,7 +89,7 @@ impl Process {
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_QUEUE`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`]; [`codes::INV_REM_OFF`];
     /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]; [`codes::ERROR`] if the target is lost. Then nothing is posted.
     pub fn write(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(&[part], rank, queue, Direction::Write, Notice::None)
+        self.post(std::slice::from_ref(&part), rank, queue, Direction::Write, &Notice::None)
     }
 
     /// Posts a read: `part.size` bytes of `rank`, which does nothing for it. They are here after a [`Process::wait`].
@@ -66,7 +97,7 @@ impl Process {
     /// # Errors
     /// As [`Process::write`].
     pub fn read(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(&[part], rank, queue, Direction::Read, Notice::None)
+        self.post(std::slice::from_ref(&part), rank, queue, Direction::Read, &Notice::None)
     }
 
     /// Posts a notification of `rank`. Who sees it sees the writes that were posted before on the same queue to the same rank.
@@ -74,7 +105,7 @@ impl Process {
     /// # Errors
     /// As [`Process::write`]; [`codes::INV_NOTIF_VAL`]; [`codes::INV_NOTIF_ID`].
     pub fn notify(&self, note: Note, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(&[], rank, queue, Direction::Write, Notice::There(note))
+        self.post(&[], rank, queue, Direction::Write, &Notice::There(note))
     }
 
     /// Posts a write, and a notification after it: one request. Who sees the notification sees what was written.
@@ -82,7 +113,7 @@ impl Process {
     /// # Errors
     /// As [`Process::notify`].
     pub fn write_notify(&self, part: Part, rank: Rank, note: Note, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(&[part], rank, queue, Direction::Write, Notice::There(note))
+        self.post(std::slice::from_ref(&part), rank, queue, Direction::Write, &Notice::There(note))
     }
 
     /// Posts a read. When its data is here, the notification `id` of the own segment `segment` gets the value 1.
@@ -97,7 +128,13 @@ impl Process {
         queue: QueueId,
         _timeout: Timeout,
     ) -> Result<()> {
-        self.post(&[part], rank, queue, Direction::Read, Notice::Here(Note { segment, id, value: 1 }))
+        self.post(
+            std::slice::from_ref(&part),
+            rank,
+            queue,
+            Direction::Read,
+            &Notice::Here(Note { segment, id, value: 1 }),
+        )
     }
 
     /// Posts several writes to one rank: all, or with an error none.
@@ -105,8 +142,7 @@ impl Process {
     /// # Errors
     /// As [`Process::write`]; [`codes::INV_NUM`] for no parts, or more than `rw_list_elem_max`.
     pub fn write_list(&self, parts: &[Part], rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.check_list(parts)?;
-        self.post(parts, rank, queue, Direction::Write, Notice::None)
+        self.post_list(parts, rank, queue, Direction::Write, &Notice::None)
     }
 
     /// Posts several writes to one rank, and a notification after them.
@@ -121,8 +157,7 @@ impl Process {
         queue: QueueId,
         _timeout: Timeout,
     ) -> Result<()> {
-        self.check_list(parts)?;
-        self.post(parts, rank, queue, Direction::Write, Notice::There(note))
+        self.post_list(parts, rank, queue, Direction::Write, &Notice::There(note))
     }
 
     /// Posts several reads of one rank: all, or with an error none.
@@ -130,8 +165,7 @@ impl Process {
     /// # Errors
     /// As [`Process::write_list`].
     pub fn read_list(&self, parts: &[Part], rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.check_list(parts)?;
-        self.post(parts, rank, queue, Direction::Read, Notice::None)
+        self.post_list(parts, rank, queue, Direction::Read, &Notice::None)
     }
 
     /// Posts several reads of one rank, and a notification here when all their data is.
@@ -146,176 +180,409 @@ impl Process {
         queue: QueueId,
         _timeout: Timeout,
     ) -> Result<()> {
-        self.check_list(parts)?;
-        self.post(parts, rank, queue, Direction::Read, Notice::Here(Note { segment, id, value: 1 }))
+        self.post_list(parts, rank, queue, Direction::Read, &Notice::Here(Note { segment, id, value: 1 }))
     }
 
-    fn check_list(&self, parts: &[Part]) -> Result<()> {
-        let most = self.in_work(|state| state.config.rw_list_elem_max)? as usize;
-        if (1..=most).contains(&parts.len()) { Ok(()) } else { Err(Code(codes::INV_NUM)) }
-    }
-
-    fn post(&self, parts: &[Part], rank: Rank, queue: QueueId, direction: Direction, notice: Notice) -> Result<()> {
-        let Held { state, world } = &mut *self.place.enter()?;
-        state.check_works()?;
-        let to = state.check_partner(world, rank)?;
-        state.queue(queue)?;
-        if let Notice::There(note) | Notice::Here(note) = &notice {
-            if note.value == 0 {
-                return Err(Code(codes::INV_NOTIF_VAL));
-            }
-            if note.id >= state.config.notification_num {
-                return Err(Code(codes::INV_NOTIF_ID));
-            }
-        }
-        if let Notice::Here(note) = &notice
-            && !state.segments.contains_key(&note.segment)
+    fn post_list(
+        &self,
+        parts: &[Part],
+        rank: Rank,
+        queue: QueueId,
+        direction: Direction,
+        notice: &Notice,
+    ) -> Result<()> {
         {
-            return Err(Code(codes::INV_SEG));
-        }
-        for part in parts {
-            state.check(world, to, part, direction)?;
-        }
-        let has_notice = !matches!(notice, Notice::None);
-        let moved = parts.iter().filter(|part| part.size > 0).count() as u32;
-        // A write and its notification are one request.
-        let requests = moved.max(u32::from(has_notice));
-        if requests == 0 {
-            return Ok(());
-        }
-        let most = state.config.queue_size_max;
-        let pending = state.queue(queue)?;
-        if pending.open + requests > most {
-            return Err(Code(codes::QUEUE_FULL));
-        }
-        pending.open += requests;
-        pending.partners.insert(to);
-        let outcome = state.carry(world, to, parts, queue, direction, notice);
-        outcome.map_err(|error| {
-            if let Ok(queue) = state.queue(queue) {
-                queue.open -= requests;
+            let entry = self.shared().enter(queue)?;
+            let most = entry.as_ref().map(|queue| queue.config.rw_list_elem_max as usize);
+            if most.is_some_and(|most| !(1..=most).contains(&parts.len())) {
+                return Err(Code(codes::INV_NUM));
             }
-            state.failed(&error, to)
+        }
+        self.post(parts, rank, queue, direction, notice)
+    }
+
+    #[inline(always)]
+    fn post(&self, parts: &[Part], rank: Rank, queue: QueueId, direction: Direction, notice: &Notice) -> Result<()> {
+        let shared = self.shared();
+        let refused = {
+            let mut entry = match shared.enter(queue) {
+                Ok(entry) => entry,
+                Err(code) => return Err(self.not_entered(code)),
+            };
+            match &mut *entry {
+                Some(open) => match open.post(shared, parts, rank, queue, direction, notice) {
+                    Ok(()) => {
+                        entry.leave();
+                        return Ok(());
+                    }
+                    Err(refused) => refused,
+                },
+                None => {
+                    drop(entry);
+                    return Err(self.no_queue());
+                }
+            }
+        };
+        self.refused(refused, parts, rank, queue, direction, notice)
+    }
+
+    #[cold]
+    fn not_entered(&self, code: Code) -> Code {
+        if code == Code(codes::INV_QUEUE) { self.no_queue() } else { code }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refused(
+        &self,
+        refused: Refused,
+        parts: &[Part],
+        rank: Rank,
+        queue: QueueId,
+        direction: Direction,
+        notice: &Notice,
+    ) -> Result<()> {
+        match refused {
+            Refused::Code(code) => Err(code),
+            Refused::Lost(rank) => {
+                self.shared().corrupt(rank);
+                Err(Code(codes::ERROR))
+            }
+            Refused::Error(error, rank) => {
+                if let Error::PeerLost { rank: lost, .. } = error
+                    && lost == rank
+                {
+                    self.shared().corrupt(rank);
+                }
+                Err(Code(codes::of_error(&error)))
+            }
+            Refused::ByWorld => self.post_by_world(parts, rank, queue, direction, notice),
+        }
+    }
+
+    /// Posts what only the world can: to memory that a process of this node has bound, where the kernel allows no cross-memory attach.
+    #[cold]
+    fn post_by_world(
+        &self,
+        parts: &[Part],
+        rank: Rank,
+        queue: QueueId,
+        direction: Direction,
+        notice: &Notice,
+    ) -> Result<()> {
+        let Held { state, world } = &mut *self.place.enter()?;
+        let shared = self.shared();
+        let requests = {
+            let mut entry = shared.enter(queue)?;
+            let Some(open) = &mut *entry else { return Err(Code(codes::INV_QUEUE)) };
+            let requests = requests(parts, notice);
+            if open.open + requests > open.config.queue_size_max {
+                return Err(Code(codes::QUEUE_FULL));
+            }
+            open.open += requests;
+            requests
+        };
+        let layout = Layout::new(state.config.notification_num);
+        // The ranges stay: a segment is deleted by a thread that is in the place, as this one is.
+        carry_by_world(world, shared, parts, rank.into(), direction, notice, layout).map_err(|refused| {
+            if let Ok(mut entry) = shared.enter(queue)
+                && let Some(open) = &mut *entry
+            {
+                open.open = open.open.saturating_sub(requests);
+            }
+            match refused {
+                Refused::Error(error, rank) => state.failed(&error, rank),
+                Refused::Code(code) => code,
+                Refused::Lost(_) | Refused::ByWorld => Code(codes::ERROR),
+            }
         })
     }
 }
 
-impl State {
-    /// Checks both ranges of a part.
-    fn check(&self, world: &World, to: usize, part: &Part, direction: Direction) -> Result<()> {
-        self.own_range(part.local.0, part.local.1, part.size)?;
-        if part.size > self.config.transfer_size_max {
-            return Err(Code(codes::INV_COMMSIZE));
-        }
-        let doing = if direction == Direction::Write { WRITING } else { READING };
-        let offset = usize::try_from(part.remote.1).map_err(|_| Code(codes::INV_REM_OFF))?;
-        // A range without bytes begins inside the segment too.
-        let len = part.size.max(1) as usize;
-        match world.find_segment(doing, to, number_of(part.remote.0), offset, len) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Code(codes::of_error(&error))),
+/// How many requests it is: a write and its notification are one.
+#[inline(always)]
+fn requests(parts: &[Part], notice: &Notice) -> u32 {
+    let moved = match parts {
+        [part] => u32::from(part.size > 0),
+        parts => parts.iter().filter(|part| part.size > 0).count() as u32,
+    };
+    moved.max(u32::from(!matches!(notice, Notice::None)))
+}
+
+/// The offset of a range at the target, and bytes that have to be there: a range without bytes begins inside the segment too.
+#[inline(always)]
+fn there(part: &Part) -> (usize, usize) {
+    (usize::try_from(part.remote.1).unwrap_or(usize::MAX), part.size.max(1) as usize)
+}
+
+fn carry_by_world(
+    world: &World,
+    shared: &Shared,
+    parts: &[Part],
+    to: usize,
+    direction: Direction,
+    notice: &Notice,
+    layout: Layout,
+) -> Result<(), Refused> {
+    let failed = |error| Refused::Error(error, to);
+    for part in parts {
+        let (offset, len) = there(part);
+        world.find_segment(direction.doing(), to, number_of(part.remote.0), offset, len).map_err(failed)?;
+    }
+    for part in parts.iter().filter(|part| part.size > 0) {
+        let here = shared.range(part.local.0, part.local.1, part.size)?;
+        let (number, offset, len) = (number_of(part.remote.0), part.remote.1 as usize, part.size as usize);
+        match direction {
+            Direction::Write => {
+                // SAFETY: in bounds of a segment that stays while this thread is in the place. The program does not change what it posts.
+                let source = unsafe { std::slice::from_raw_parts(here, len) };
+                world.put_segment(to, number, offset, source).map_err(failed)?;
+            }
+            Direction::Read => {
+                // SAFETY: as above. The program leaves alone what is read until a wait.
+                let into = unsafe { std::slice::from_raw_parts_mut(here, len) };
+                world.get_segment(to, number, offset, into).map_err(failed)?;
+            }
         }
     }
+    match notice {
+        Notice::None => {}
+        Notice::There(note) => {
+            let number = notes_of(note.segment);
+            world.notify_segment(to, number, layout.word(note.id), note.value).map_err(failed)?;
+            world.notify_segment(to, number, layout.mark(note.id), MARKED).map_err(failed)?;
+        }
+        Notice::Here(note) => {
+            let notes = shared.board.get(note.segment).ok_or(Code(codes::INV_SEG))?;
+            notes.set(note.id, note.value);
+        }
+    }
+    Ok(())
+}
 
-    /// Posts what was checked.
+impl Queue {
+    /// Posts a request; with an error nothing is posted, unless a process is lost meanwhile.
+    #[inline(always)]
+    fn post(
+        &mut self,
+        shared: &Arc<Shared>,
+        parts: &[Part],
+        rank: Rank,
+        id: QueueId,
+        direction: Direction,
+        notice: &Notice,
+    ) -> Result<(), Refused> {
+        let to = usize::from(rank);
+        if to >= self.stream.size {
+            return Err(Refused::Code(Code(codes::INV_RANK)));
+        }
+        if self.stream.is_lost(to) {
+            return Err(Refused::Lost(to));
+        }
+        if let Notice::There(note) | Notice::Here(note) = notice {
+            if note.value == 0 {
+                return Err(Refused::Code(Code(codes::INV_NOTIF_VAL)));
+            }
+            if note.id >= self.config.notification_num {
+                return Err(Refused::Code(Code(codes::INV_NOTIF_ID)));
+            }
+        }
+        let check = |part: &Part| {
+            let here = shared.range(part.local.0, part.local.1, part.size)?;
+            if part.size > self.config.transfer_size_max { Err(Code(codes::INV_COMMSIZE)) } else { Ok(here) }
+        };
+        let single = match parts {
+            [part] => check(part)?,
+            parts => parts.iter().try_fold(ptr::null_mut(), |_, part| check(part).map(|_| ptr::null_mut()))?,
+        };
+        let requests = requests(parts, notice);
+        if self.open + requests > self.config.queue_size_max {
+            return Err(Refused::Code(Code(codes::QUEUE_FULL)));
+        }
+        if !self.carry_mapped(shared, parts, single, to, direction, notice)? {
+            self.carry(shared, parts, to, id, direction, notice)?;
+        }
+        self.open += requests;
+        Ok(())
+    }
+
+    /// Does what is posted, if plain stores and loads do. Else nothing, and returns `false`: it may be wrong. `single` is the range
+    /// here of a single part.
+    #[inline(always)]
+    fn carry_mapped(
+        &mut self,
+        shared: &Shared,
+        parts: &[Part],
+        single: *mut u8,
+        to: usize,
+        direction: Direction,
+        notice: &Notice,
+    ) -> Result<bool, Refused> {
+        let layout = Layout::new(self.config.notification_num);
+        let reached = self.stream.reach(direction.doing(), to).map_err(|error| Refused::Error(error, to))?;
+        let find = |part: &Part| {
+            let (offset, len) = there(part);
+            reached.place(number_of(part.remote.0), offset, len)
+        };
+        // A list is done whole or not at all. A single part is found below.
+        if parts.len() > 1 && !parts.iter().all(|part| find(part).is_some()) {
+            return Ok(false);
+        }
+        let mut word_and_mark = None;
+        if let Notice::There(note) = notice {
+            // After what went by message.
+            if self.stream.are_by_message() {
+                return Ok(false);
+            }
+            let Some(start) = reached.place(notes_of(note.segment), 0, layout.bytes()) else { return Ok(false) };
+            let at = |offset| start.wrapping_add(offset).cast::<u32>();
+            word_and_mark = Some((at(layout.word(note.id)), at(layout.mark(note.id)), note.value));
+        }
+        let own_notes = match notice {
+            Notice::Here(note) => Some((shared.board.get(note.segment).ok_or(Code(codes::INV_SEG))?, note)),
+            Notice::None | Notice::There(_) => None,
+        };
+        for part in parts {
+            let Some(there) = find(part) else { return Ok(false) };
+            let here = match parts.len() {
+                1 => single,
+                _ => shared.range(part.local.0, part.local.1, part.size)?,
+            };
+            // SAFETY: both are in bounds of segments, which stay: the other one while `reached` lives, the own one while this thread has
+            // a queue. Both are only touched by copies and atomics, and the program leaves alone what it has posted.
+            unsafe {
+                match direction {
+                    Direction::Write => reached.put(there, here, part.size as usize),
+                    Direction::Read => reached.get(here, there, part.size as usize),
+                }
+            }
+        }
+        if let Some((word, mark, value)) = word_and_mark {
+            // SAFETY: aligned words of a segment of notifications, which stays while `reached` lives, and is only touched through atomics.
+            let (word, mark) = unsafe { (AtomicU32::from_ptr(word), AtomicU32::from_ptr(mark)) };
+            // Release pairs with the Acquire loads of `Notes::first` and `Notes::reset`: the data comes first, and the word before the mark.
+            word.store(value, Ordering::Release);
+            mark.store(MARKED, Ordering::Release);
+        }
+        drop(reached);
+        if word_and_mark.is_some() {
+            self.stream.stored(to);
+        }
+        if let Some((notes, note)) = own_notes {
+            notes.set(note.id, note.value);
+            drop(notes);
+            self.stream.stored(self.stream.rank);
+        }
+        Ok(true)
+    }
+
+    /// Posts over a network, or by the kernel.
+    #[cold]
+    #[inline(never)]
     fn carry(
         &mut self,
-        world: &World,
-        to: usize,
+        shared: &Arc<Shared>,
         parts: &[Part],
-        queue: QueueId,
+        to: usize,
+        id: QueueId,
         direction: Direction,
-        notice: Notice,
-    ) -> Result<(), Error> {
-        let parts = || parts.iter().filter((|part| part.size > 0) as fn(&&Part) -> bool);
+        notice: &Notice,
+    ) -> Result<(), Refused> {
+        let doing = direction.doing();
+        let is_mapped = self.stream.is_mapped(to);
+        let failed = |error| match error {
+            // The kernel allows no cross-memory attach.
+            Error::InvalidArgument { .. } if is_mapped => Refused::ByWorld,
+            error => Refused::Error(error, to),
+        };
+        for part in parts {
+            let (offset, len) = there(part);
+            self.stream.find_segment(doing, to, number_of(part.remote.0), offset, len).map_err(failed)?;
+        }
+        let layout = Layout::new(self.config.notification_num);
+        let mut generation = 0;
+        match notice {
+            Notice::There(note) => {
+                let (number, word) = (notes_of(note.segment), layout.word(note.id));
+                self.stream.find_segment(NOTIFYING, to, number, word, size_of::<u32>()).map_err(failed)?;
+                if is_mapped && self.stream.are_by_message() {
+                    return Err(Refused::ByWorld);
+                }
+            }
+            Notice::Here(note) => {
+                let notes = shared.board.get(note.segment).ok_or(Code(codes::INV_SEG))?;
+                generation = notes.generation();
+            }
+            Notice::None => {}
+        }
+        if !is_mapped && requests(parts, notice) > 0 {
+            self.partners.insert(to);
+        }
+        let parts = || parts.iter().filter(|part| part.size > 0);
         match direction {
             Direction::Write => {
                 for part in parts() {
-                    let from = self.own_range(part.local.0, part.local.1, part.size).expect("checked");
-                    // SAFETY: in bounds of a segment that stays while this thread is inside. The program does not change what it posts.
-                    let source = unsafe { std::slice::from_raw_parts(from, part.size as usize) };
-                    world.put_segment(to, number_of(part.remote.0), part.remote.1 as usize, source)?;
+                    let here = shared.range(part.local.0, part.local.1, part.size)?;
+                    // SAFETY: in bounds of a segment that stays while this thread has a queue. The program does not change what it posts.
+                    let source = unsafe { std::slice::from_raw_parts(here, part.size as usize) };
+                    let (number, offset) = (number_of(part.remote.0), part.remote.1 as usize);
+                    self.stream.put_segment(doing, to, number, offset, source).map_err(failed)?;
                 }
                 if let Notice::There(note) = notice {
-                    self.notify(world, to, note, queue);
+                    let number = notes_of(note.segment);
+                    let (word, mark) = (layout.word(note.id), layout.mark(note.id));
+                    let after = |offset, word: u32| {
+                        self.stream.put_segment_after(NOTIFYING, to, number, offset, &word.to_ne_bytes())
+                    };
+                    after(word, note.value).and_then(|()| after(mark, MARKED)).map_err(failed)?;
                 }
             }
-            Direction::Read => self.carry_reads(world, to, parts, queue, notice)?,
-        }
-        Ok(())
-    }
-
-    fn notify(&mut self, world: &World, to: usize, note: Note, queue: QueueId) {
-        if to == world.rank() {
-            if self.arrivals.board.get(note.segment).and_then(|notes| notes.set(note.id, note.value)).is_none() {
-                tracing::warn!(
-                    segment = note.segment,
-                    "a notification for an own segment that is not there was dropped"
-                );
-            }
-            return;
-        }
-        let word = u64::from(note.id) | u64::from(note.value) << 32;
-        self.tell(world, to, kind::NOTE, note.segment, &word.to_ne_bytes());
-        if world.engine().keeps_for(to)
-            && let Ok(queue) = self.queue(queue)
-        {
-            queue.notified.insert(to);
-        }
-    }
-
-    fn carry_reads<'a>(
-        &mut self,
-        world: &World,
-        to: usize,
-        parts: impl Fn() -> Parts<'a>,
-        queue: QueueId,
-        notice: Notice,
-    ) -> Result<(), Error> {
-        let notes = match &notice {
-            Notice::Here(note) => self.arrivals.board.get(note.segment).map(|notes| (notes, note.id)),
-            Notice::None | Notice::There(_) => None,
-        };
-        if world.engine().routes.is_mapped(to) {
-            for part in parts() {
-                let into = self.own_range(part.local.0, part.local.1, part.size).expect("checked");
-                // SAFETY: in bounds of a segment that stays while this thread is inside. The program leaves alone what is read until a wait.
-                let into = unsafe { std::slice::from_raw_parts_mut(into, part.size as usize) };
-                world.get_segment(to, number_of(part.remote.0), part.remote.1 as usize, into)?;
-            }
-            if let Some((notes, id)) = notes {
-                notes.set(id, 1);
-            }
-            return Ok(());
-        }
-        let done = Completion::new();
-        let left = Arc::new(AtomicUsize::new(parts().count()));
-        if left.load(Ordering::Relaxed) == 0
-            && let Some((notes, id)) = &notes
-        {
-            notes.set(*id, 1);
-        }
-        for part in parts() {
-            let mut operation = world.operation().effect(&done);
-            if let Some((notes, id)) = notes.clone() {
-                let left = Arc::clone(&left);
-                operation = operation.effect(Event::call(move |outcome| {
-                    // A part that failed leaves the notification as it is.
-                    if outcome.is_ok() && left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                        notes.set(id, 1);
+            Direction::Read => {
+                let left = Arc::new(AtomicUsize::new(parts().count()));
+                if let Notice::Here(note) = notice {
+                    match left.load(Ordering::Relaxed) {
+                        0 => shared.board.set(note.segment, generation, note.id, note.value),
+                        _ if !is_mapped => drop(shared.reads.fetch_or(1 << id, Ordering::Relaxed)),
+                        _ => {}
                     }
-                }));
+                }
+                for part in parts() {
+                    let here = shared.range(part.local.0, part.local.1, part.size)?;
+                    let events = vec![self.after_read(shared, &left, notice, generation)];
+                    let (number, offset, len) = (number_of(part.remote.0), part.remote.1 as usize, part.size as usize);
+                    // SAFETY: bytes of an open segment of this process, whose close waits for what contexts have in flight. The program
+                    // leaves alone what is read until a wait.
+                    let posted = unsafe { self.stream.post_get_segment(doing, to, number, offset, here, len, events) };
+                    posted.map_err(failed)?;
+                }
             }
-            let own = &self.segments.get(&part.local.0).expect("checked").memory;
-            let (there, here, len) = (part.remote.1 as usize, part.local.1 as usize, part.size as usize);
-            operation.get_segment(to, number_of(part.remote.0), there, own, here, len)?;
-        }
-        if let Ok(queue) = self.queue(queue) {
-            queue.reads.push((to, done));
         }
         Ok(())
+    }
+
+    /// What follows when a read has ended: the last of the request's sets the notification here. If one has failed, none does.
+    fn after_read(
+        &self,
+        shared: &Arc<Shared>,
+        left: &Arc<AtomicUsize>,
+        notice: &Notice,
+        generation: u32,
+    ) -> StreamEvent {
+        let (shared, left, failed, notice) = (Arc::clone(shared), Arc::clone(left), Arc::clone(&self.failed), *notice);
+        StreamEvent::Call(Box::new(move |outcome| match (outcome, notice) {
+            (Ok(()), Notice::Here(note)) => {
+                if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    shared.board.set(note.segment, generation, note.id, note.value);
+                }
+            }
+            (Ok(()), Notice::None | Notice::There(_)) => {}
+            (Err(error), _) => {
+                if let Error::PeerLost { rank, .. } = error {
+                    shared.corrupt(rank);
+                }
+                codes::of_error(&error);
+                failed.store(true, Ordering::Relaxed);
+            }
+        }))
     }
 }
-
-/// The parts that have bytes.
-type Parts<'a> = std::iter::Filter<std::slice::Iter<'a, Part>, fn(&&Part) -> bool>;

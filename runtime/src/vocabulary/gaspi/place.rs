@@ -1,6 +1,5 @@
 //! The world of a process, which every thread may use: one at a time, and a thread that waits lets others in.
 
-use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
@@ -8,6 +7,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::codes;
+use super::shared::token;
 use super::state::State;
 use super::types::{Code, Result, Timeout};
 use crate::error::Error;
@@ -39,8 +39,10 @@ struct Inside {
     contenders: AtomicU32,
     /// Calls that made progress so far.
     polls: AtomicU64,
-    /// Ends a sleep of the thread inside.
+    /// Ends a sleep of the thread inside, or of the one that dozes.
     wake: Box<dyn Fn() + Send + Sync>,
+    /// The thread that makes progress while no call does sleeps until a message comes. Changed by threads that are inside.
+    dozes: AtomicBool,
     /// On a simulated network only this thread may call: ranks take turns there.
     own_thread: Option<ThreadId>,
 }
@@ -88,16 +90,20 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// A number of this thread that no other living thread has. Not 0.
-fn token() -> usize {
-    thread_local!(static TOKEN: Cell<u8> = const { Cell::new(0) });
-    TOKEN.with(|token| std::ptr::from_ref(token) as usize)
-}
-
 impl Inside {
     fn entered<'a>(&'a self, held: MutexGuard<'a, Held>) -> Entered<'a> {
         self.owner.store(token(), Ordering::Relaxed);
+        if self.dozes.load(Ordering::Relaxed) {
+            self.end_doze();
+        }
         Entered { held, owner: &self.owner }
+    }
+
+    /// A thread inside may announce a sleep of its own, so the one that dozes has to look after itself again.
+    #[cold]
+    fn end_doze(&self) {
+        self.dozes.store(false, Ordering::Relaxed);
+        (self.wake)();
     }
 
     fn try_enter(&self) -> Option<Entered<'_>> {
@@ -123,22 +129,32 @@ fn turn(world: &World) -> bool {
     progressed
 }
 
+/// Longest sleep of the thread that makes progress while no call does. What comes wakes it; this bounds how long it outlives its process.
+const DOZE: Duration = Duration::from_secs(1);
+
 /// Progress while no call makes any.
-struct Idler(Weak<Inside>);
+struct Idler {
+    inside: Weak<Inside>,
+    doze: Box<dyn Fn(Duration) + Send>,
+}
 
 impl Idle for Idler {
     fn polls(&self) -> u64 {
-        self.0.upgrade().map_or(0, |inside| inside.polls.load(Ordering::Relaxed))
+        self.inside.upgrade().map_or(0, |inside| inside.polls.load(Ordering::Relaxed))
     }
 
-    fn advance(&self, over: &AtomicBool) {
-        let Some(inside) = self.0.upgrade() else { return };
+    fn advance(&self, over: &AtomicBool) -> bool {
+        let Some(inside) = self.inside.upgrade() else { return false };
         // Another thread inside makes progress, or leaves soon.
-        if let Some(held) = inside.try_enter()
-            && !over.load(Ordering::Acquire)
-        {
-            burst(&held.world, || {});
-        }
+        let Some(held) = inside.try_enter().filter(|_| !over.load(Ordering::Acquire)) else { return false };
+        burst(&held.world, || {});
+        let dozes = held.world.engine().begin_doze();
+        inside.dozes.store(dozes, Ordering::Relaxed);
+        dozes
+    }
+
+    fn doze(&self) {
+        (self.doze)(DOZE);
     }
 }
 
@@ -149,16 +165,17 @@ impl Place {
         if own_thread.is_none() {
             engine.leave_thread();
         }
-        let name = format!("gaspi progress {}", world.rank());
+        let (name, doze) = (format!("gaspi progress {}", world.rank()), Box::new(engine.dozer()));
         let inside = Arc::new(Inside {
             wake: Box::new(engine.waker()),
+            dozes: AtomicBool::new(false),
             lock: Mutex::new(Held { state, world }),
             owner: AtomicUsize::new(0),
             contenders: AtomicU32::new(0),
             polls: AtomicU64::new(0),
             own_thread,
         });
-        let idler = Idler(Arc::downgrade(&inside));
+        let idler = Idler { inside: Arc::downgrade(&inside), doze };
         let interrupts = own_thread.is_none().then(|| Interrupts::start(name, idler));
         let interrupts = interrupts.and_then(|started| {
             started.inspect_err(|error| tracing::warn!(%error, "no thread for progress: calls make progress")).ok()
@@ -170,6 +187,7 @@ impl Place {
     pub(super) fn into_world(self) -> Option<World> {
         let Place { inside, _interrupts } = self;
         drop(_interrupts);
+        (inside.wake)();
         // The thread of the interrupts may be about to give up its handle.
         let mut inside = inside;
         loop {

@@ -6,11 +6,11 @@ use super::codes;
 use super::collective::{Differ, Kind, Round};
 use super::config::Config;
 use super::groups::Group;
-use super::notes::Board;
 use super::place::{Held, Partner, Place};
 use super::queues::Queue;
+use super::shared::Shared;
 use super::state::State;
-use super::types::{Code, GROUP_ALL, Rank, Result, State as Health, Timeout};
+use super::types::{Code, GROUP_ALL, QueueId, Rank, Result, State as Health, Timeout};
 use crate::error::{Error, Result as RuntimeResult};
 use crate::hash::mix;
 use crate::world::{Builder, World};
@@ -55,10 +55,20 @@ const INIT: u64 = 0x6761_7370;
 /// # Ok::<(), bellwether::Error>(())
 /// ```
 pub struct Process {
+    /// Before the world, which its queues are contexts of.
+    desk: Desk,
     pub(super) place: Place,
-    pub(super) board: Arc<Board>,
     rank: usize,
     size: usize,
+}
+
+/// The last owner of what threads share.
+struct Desk(Arc<Shared>);
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        drop(self.0.take_queues());
+    }
 }
 
 impl Process {
@@ -79,9 +89,12 @@ impl Process {
             let why = format!("the job has {size} ranks, and GASPI numbers 65,535 at most");
             return Err(Error::InvalidArgument { operation: NAME, why });
         }
-        let board = Arc::new(Board::new());
-        let state = State::new(&world, Arc::clone(&board));
-        Ok(Process { place: Place::new(world, state), board, rank, size })
+        let engine = world.engine();
+        // In virtual time nothing comes meanwhile.
+        let spins = if engine.pace().is_some() { 0 } else { engine.patience().spins };
+        let shared = Arc::new(Shared::new(size, !engine.routes.all_mapped(), spins));
+        let state = State::new(&world, Arc::clone(&shared));
+        Ok(Process { desk: Desk(shared), place: Place::new(world, state), rank, size })
     }
 
     /// Leaves the job, when all processes have called this. Collective.
@@ -89,8 +102,15 @@ impl Process {
     /// # Errors
     /// As [`World::finish`].
     pub fn finish(self) -> RuntimeResult<()> {
-        let Process { place, .. } = self;
+        let Process { place, desk, .. } = self;
+        drop(desk);
         place.into_world().map_or(Ok(()), World::finish)
+    }
+
+    /// What threads use without the world.
+    #[inline(always)]
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.desk.0
     }
 
     /// This process's number and how many there are, in every phase.
@@ -142,6 +162,7 @@ impl Process {
             state.groups.insert(GROUP_ALL, Group::starting(ranks, self.rank, life, round));
         }
         drop(entered);
+        let shared = self.shared();
         self.place.wait("proc_init", timeout, &Partner::Ranks(&all), |world, state| {
             let State { groups, arrivals, .. } = state;
             let group = groups.get_mut(&GROUP_ALL)?;
@@ -153,11 +174,17 @@ impl Process {
                 return Some(Err(Code(codes::CONFIG)));
             }
             state.works = true;
-            state.queues = (0..super::config::QUEUE_MAX).map(|_| None).collect();
-            for queue in state.queues.iter_mut().take(state.config.queue_num as usize) {
-                *queue = Some(Queue::default());
+            let config = state.config;
+            let open = |id| {
+                *shared.enter(id)? = Some(Queue::new(world, config)?);
+                Ok(())
+            };
+            let opened = (0..config.queue_num as QueueId).try_for_each(open);
+            if opened.is_err() {
+                state.works = false;
+                drop(shared.take_queues());
             }
-            Some(Ok(()))
+            Some(opened)
         })
     }
 
@@ -171,7 +198,7 @@ impl Process {
         let Held { state, .. } = &mut *entered;
         state.check_works()?;
         state.works = false;
-        state.queues.clear();
+        drop(self.shared().take_queues());
         state.groups.clear();
         state.commits.clear();
         state.atomics.clear();
@@ -179,10 +206,7 @@ impl Process {
         state.arrivals.passive.take();
         let mut outcome = Ok(());
         for (id, segment) in std::mem::take(&mut state.segments) {
-            self.board.remove(id);
-            if let Err(error) = segment.memory.close() {
-                outcome = Err(Code(codes::of_error(&error)));
-            }
+            outcome = self.end_segment(id, segment).and(outcome);
         }
         outcome
     }
@@ -235,7 +259,7 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`].
     pub fn state_vec_get(&self) -> Result<Vec<Health>> {
-        self.in_work(|state| state.states.clone())
+        self.in_work(|state| state.shared.states())
     }
 
     /// Whether a process lives. A lost one is [`Health::Corrupt`] from then on.
@@ -246,6 +270,27 @@ impl Process {
         let Held { state, world } = &mut *self.place.enter()?;
         state.check_works()?;
         state.check_partner(world, rank).map(drop)
+    }
+
+    /// Ends another process at once, as SIGKILL does. Complete when this process knows that it is gone; resumable. A process of another host
+    /// ends when it makes progress, which a thread of the runtime does for it.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::INV_RANK`], also for the own rank; [`codes::TIMEOUT`]; [`codes::ERROR`] if the system does not allow it, and
+    /// if the two are threads of one process.
+    pub fn proc_kill(&self, rank: Rank, timeout: Timeout) -> Result<()> {
+        let victim = usize::from(rank);
+        {
+            let Held { state, world } = &mut *self.place.enter()?;
+            state.check_works()?;
+            if victim == self.rank || victim >= self.size {
+                return Err(Code(codes::INV_RANK));
+            }
+            state.kill(world, victim)?;
+        }
+        self.place.wait("proc_kill", timeout, &Partner::None, |world, _| {
+            world.engine().job.loss(victim).is_some().then_some(Ok(()))
+        })
     }
 
     /// Makes a path to a process. Here the first operation that needs one makes it, so this only checks that the process is there.

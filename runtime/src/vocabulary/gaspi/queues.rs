@@ -1,49 +1,126 @@
-//! Queues: what is posted on one, and waits for it.
+//! Queues: a queue is a context of the engine, with a completion stream of its own.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::codes;
-use super::config::QUEUE_MAX;
+use super::config::{Config, QUEUE_MAX};
 use super::place::{Held, Partner};
 use super::process::Process;
+use super::shared::Shared;
 use super::types::{Code, QueueId, Result, Timeout};
-use crate::world::Completion;
+use crate::error::Error;
+use crate::world::{OpenStream, World};
 
 /// A queue of this process.
-#[derive(Default)]
 pub(super) struct Queue {
+    pub(super) stream: Arc<OpenStream>,
+    pub(super) config: Config,
     /// Requests since the last successful wait.
     pub(super) open: u32,
-    /// Reads whose data may be under way, with their targets.
-    pub(super) reads: Vec<(usize, Completion)>,
-    /// Ranks with notifications that may wait for room.
-    pub(super) notified: BTreeSet<usize>,
-    /// Ranks that it was used for since the last successful wait.
+    /// Ranks that requests went to over a network since the last successful wait.
     pub(super) partners: BTreeSet<usize>,
-    /// A read has failed since the last purge.
-    failed: bool,
+    /// A request has failed since the last purge.
+    pub(super) failed: Arc<AtomicBool>,
     /// Threads that wait for it.
     waiters: u32,
 }
 
-/// A thread waits for a queue, until this is dropped.
-struct Waits<'a>(&'a Process, QueueId);
+/// What a look at a queue found.
+enum Progress {
+    Complete,
+    Pending,
+    Failed,
+}
 
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        if let Ok(mut entered) = self.0.place.enter()
-            && let Some(Some(queue)) = entered.state.queues.get_mut(self.1 as usize)
-        {
-            queue.waiters -= 1;
+impl Queue {
+    /// # Errors
+    /// [`codes::ERROR`] if the network has no further interface.
+    pub(super) fn new(world: &World, config: Config) -> Result<Queue> {
+        let opened = world.engine().open_context_apart();
+        let stream = opened.map_err(|error| Code(codes::of_error(&error)))?;
+        // Waits of the world find a job that hangs as before: no queue ends them.
+        stream.note_used(false);
+        Ok(Queue { stream, config, open: 0, partners: BTreeSet::new(), failed: Arc::default(), waiters: 0 })
+    }
+
+    /// Makes progress; tells what has become of the requests.
+    #[inline]
+    fn advance(&mut self, shared: &Shared) -> Progress {
+        if self.failed.load(Ordering::Relaxed) {
+            return Progress::Failed;
+        }
+        match self.stream.is_complete("waiting for a queue") {
+            // What has just ended may have failed.
+            Ok(true) if self.failed.load(Ordering::Relaxed) => Progress::Failed,
+            Ok(true) => Progress::Complete,
+            Ok(false) => Progress::Pending,
+            Err(error) => self.note(&error, shared),
+        }
+    }
+
+    /// A request has failed, or the network has told of a process that is lost.
+    #[cold]
+    fn note(&mut self, error: &Error, shared: &Shared) -> Progress {
+        if let Error::PeerLost { rank, .. } = error {
+            if !self.partners.contains(rank) {
+                return Progress::Pending;
+            }
+            shared.corrupt(*rank);
+        }
+        codes::of_error(error);
+        self.failed.store(true, Ordering::Relaxed);
+        Progress::Failed
+    }
+
+    fn clear(&mut self, shared: &Shared, id: QueueId) {
+        self.open = 0;
+        if !self.partners.is_empty() {
+            self.partners.clear();
+            shared.reads.fetch_and(!(1 << id), Ordering::Relaxed);
         }
     }
 }
 
-impl super::state::State {
-    /// # Errors
-    /// [`codes::INV_QUEUE`].
-    pub(super) fn queue(&mut self, queue: QueueId) -> Result<&mut Queue> {
-        self.queues.get_mut(queue as usize).and_then(Option::as_mut).ok_or(Code(codes::INV_QUEUE))
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.stream.note_used(true);
+    }
+}
+
+/// A thread waits for a queue, until this is dropped.
+struct Waits<'a>(&'a Shared, QueueId);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut entry) = self.0.enter(self.1)
+            && let Some(queue) = &mut *entry
+        {
+            queue.waiters = queue.waiters.saturating_sub(1);
+        }
+    }
+}
+
+impl Shared {
+    /// Goes on with reads that set notifications here. A failure is told by the next wait for their queue.
+    #[inline]
+    pub(super) fn advance_reads(&self) {
+        let reads = self.reads.load(Ordering::Relaxed);
+        if reads != 0 {
+            self.advance_those(reads);
+        }
+    }
+
+    #[cold]
+    fn advance_those(&self, reads: u32) {
+        for id in (0..QUEUE_MAX as QueueId).filter(|id| reads & (1 << id) != 0) {
+            if let Some(mut entry) = self.try_enter(id)
+                && let Some(queue) = &mut *entry
+            {
+                queue.advance(self);
+            }
+        }
     }
 }
 
@@ -52,13 +129,18 @@ impl Process {
     /// no time limit ends it.
     ///
     /// # Errors
-    /// [`codes::NOINIT`]; [`codes::ERROR`] if there are [`QUEUE_MAX`] queues: the others go on.
+    /// [`codes::NOINIT`]; [`codes::ERROR`] if there are [`QUEUE_MAX`] queues, or if the network has no further interface: the others go on.
     pub fn queue_create(&self, _timeout: Timeout) -> Result<QueueId> {
-        let Held { state, .. } = &mut *self.place.enter()?;
+        let Held { state, world } = &mut *self.place.enter()?;
         state.check_works()?;
-        let free = state.queues.iter().position(Option::is_none).ok_or(Code(codes::ERROR))?;
-        state.queues[free] = Some(Queue::default());
-        Ok(free as QueueId)
+        for id in 0..QUEUE_MAX as QueueId {
+            let mut entry = self.shared().enter(id)?;
+            if entry.is_none() {
+                *entry = Some(Queue::new(world, state.config)?);
+                return Ok(id);
+            }
+        }
+        Err(Code(codes::ERROR))
     }
 
     /// Ends a queue. First waits for its open requests, as [`Process::wait`] without a limit does.
@@ -67,12 +149,14 @@ impl Process {
     /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::ERROR`] if a request has failed, or if another thread waits for the queue: it stays.
     pub fn queue_delete(&self, queue: QueueId) -> Result<()> {
         self.wait(queue, Timeout::Block)?;
-        let Held { state, .. } = &mut *self.place.enter()?;
-        if state.queue(queue)?.waiters > 0 {
+        let mut entry = self.enter_queue(queue)?;
+        if entry.as_ref().is_some_and(|queue| queue.waiters > 0) {
             return Err(Code(codes::ERROR));
         }
-        state.queues[queue as usize] = None;
-        Ok(())
+        let ended = entry.take();
+        drop(entry);
+        // It may have got requests meanwhile, which it waits for.
+        ended.map(drop).ok_or(Code(codes::INV_QUEUE))
     }
 
     /// How many queues there are.
@@ -80,7 +164,10 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`].
     pub fn queue_num(&self) -> Result<u32> {
-        self.in_work(|state| state.queues.iter().flatten().count() as u32)
+        self.in_work(|_| {
+            (0..QUEUE_MAX as QueueId).filter(|id| self.shared().enter(*id).is_ok_and(|it| it.is_some())).count()
+        })
+        .map(|number| number as u32)
     }
 
     /// How many queues there can be.
@@ -96,82 +183,103 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_QUEUE`].
     pub fn queue_size(&self, queue: QueueId) -> Result<u32> {
-        let Held { state, .. } = &mut *self.place.enter()?;
-        state.check_works()?;
-        state.queue(queue).map(|queue| queue.open)
+        self.enter_queue(queue)?.as_ref().map(|queue| queue.open).ok_or(Code(codes::INV_QUEUE))
     }
 
-    /// Waits until all requests that were posted on a queue are complete at this process: what was written may be changed, and what was read is
-    /// there. Requests on other queues do not delay it.
+    /// Enters a queue that is there, or finds out why it is not.
+    fn enter_queue(&self, queue: QueueId) -> Result<super::shared::Entry<'_>> {
+        match self.shared().enter(queue) {
+            Ok(entry) if entry.is_some() => Ok(entry),
+            Err(Code(code)) if code != codes::INV_QUEUE => Err(Code(code)),
+            outcome => {
+                drop(outcome);
+                Err(self.no_queue())
+            }
+        }
+    }
+
+    /// Why a queue is not there.
+    #[cold]
+    pub(super) fn no_queue(&self) -> Code {
+        match self.place.enter().and_then(|entered| entered.state.check_works()) {
+            Ok(()) => Code(codes::INV_QUEUE),
+            Err(code) => code,
+        }
+    }
+
+    /// Waits until all requests that were posted on a queue are complete: what was written is in effect at its target and may be changed here,
+    /// and what was read is there. Requests on other queues do not delay it. On mapped memory requests are complete when they are posted.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::TIMEOUT`]; [`codes::ERROR`] if a request has failed: look at
     /// [`Process::state_vec_get`], then call [`Process::queue_purge`].
     pub fn wait(&self, queue: QueueId, timeout: Timeout) -> Result<()> {
-        let partners: Vec<usize> = {
-            let Held { state, .. } = &mut *self.place.enter()?;
-            state.check_works()?;
-            let queue = state.queue(queue)?;
-            if !queue.failed && queue.reads.is_empty() && queue.notified.is_empty() {
-                queue.open = 0;
-                queue.partners.clear();
-                return Ok(());
-            }
-            queue.waiters += 1;
-            queue.partners.iter().copied().collect()
-        };
-        let waits = Waits(self, queue);
-        let outcome = self.place.wait("waiting for a queue", timeout, &Partner::Ranks(&partners), |world, state| {
-            let pending = match state.queue(queue) {
-                Ok(pending) => pending,
-                Err(code) => return Some(Err(code)),
-            };
-            let mut failed = None;
-            pending.reads.retain(|(rank, read)| match read.outcome() {
-                None => true,
-                Some(Ok(())) => false,
-                Some(Err(error)) => {
-                    failed.get_or_insert((*rank, error));
-                    false
-                }
-            });
-            pending.failed |= failed.is_some();
-            let has_failed = pending.failed;
-            pending.notified.retain(|rank| world.engine().keeps_for(*rank));
-            if let Some((rank, error)) = failed {
-                state.failed(&error, rank);
-            }
-            if has_failed {
-                return Some(Err(Code(codes::ERROR)));
-            }
-            let pending = state.queue(queue).ok()?;
-            (pending.reads.is_empty() && pending.notified.is_empty()).then(|| {
-                pending.open = 0;
-                pending.partners.clear();
+        let mut entry = self.enter_queue(queue)?;
+        let shared = self.shared();
+        let Some(pending) = &mut *entry else { return Err(Code(codes::INV_QUEUE)) };
+        match pending.advance(shared) {
+            Progress::Complete => {
+                pending.clear(shared, queue);
                 Ok(())
-            })
+            }
+            Progress::Failed => Err(Code(codes::ERROR)),
+            Progress::Pending => {
+                pending.waiters += 1;
+                let partners: Vec<usize> = pending.partners.iter().copied().collect();
+                drop(entry);
+                self.wait_long(queue, &partners, timeout)
+            }
+        }
+    }
+
+    #[cold]
+    fn wait_long(&self, queue: QueueId, partners: &[usize], timeout: Timeout) -> Result<()> {
+        let shared = self.shared();
+        let waits = Waits(shared, queue);
+        let outcome = self.place.wait("waiting for a queue", timeout, &Partner::Ranks(partners), |_, _| {
+            // Another thread may post meanwhile.
+            let mut entry = shared.try_enter(queue)?;
+            let Some(pending) = &mut *entry else { return Some(Err(Code(codes::INV_QUEUE))) };
+            match pending.advance(shared) {
+                Progress::Complete => {
+                    pending.clear(shared, queue);
+                    Some(Ok(()))
+                }
+                Progress::Failed => Some(Err(Code(codes::ERROR))),
+                Progress::Pending => None,
+            }
         });
         drop(waits);
         outcome
     }
 
-    /// Gives up the requests of a queue, after a failure. Reads of processes that live may still arrive.
+    /// Gives up the requests of a queue, after a failure. Requests to processes that live are complete when it returns.
     ///
     /// # Errors
-    /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::TIMEOUT`] while another thread waits for the queue.
+    /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::TIMEOUT`] while another thread waits for the queue; [`codes::ERROR`] as of
+    /// [`Process::queue_create`].
     pub fn queue_purge(&self, queue: QueueId, timeout: Timeout) -> Result<()> {
-        {
-            let Held { state, .. } = &mut *self.place.enter()?;
-            state.check_works()?;
-            state.queue(queue)?;
-        }
-        self.place.wait("purging a queue", timeout, &Partner::None, |_, state| match state.queue(queue) {
-            Err(code) => Some(Err(code)),
-            Ok(queue) if queue.waiters > 0 => None,
-            Ok(queue) => {
-                *queue = Queue::default();
-                Some(Ok(()))
+        drop(self.enter_queue(queue)?);
+        let shared = self.shared();
+        let purged = self.place.wait("purging a queue", timeout, &Partner::None, |world, state| {
+            let mut entry = match shared.enter(queue) {
+                Ok(entry) => entry,
+                Err(code) => return Some(Err(code)),
+            };
+            let Some(old) = &mut *entry else { return Some(Err(Code(codes::INV_QUEUE))) };
+            if old.waiters > 0 {
+                return None;
             }
-        })
+            if !old.failed.load(Ordering::Relaxed) && old.partners.is_empty() {
+                old.open = 0;
+                return Some(Ok(None));
+            }
+            old.clear(shared, queue);
+            // Its interface may have lost connections: the new one has its own.
+            Some(Queue::new(world, state.config).map(|new| Some(std::mem::replace(old, new))))
+        })?;
+        // Waits for what is under way to processes that live.
+        drop(purged);
+        Ok(())
     }
 }

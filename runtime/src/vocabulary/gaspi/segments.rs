@@ -2,7 +2,7 @@
 
 use super::codes;
 use super::collective::Kind;
-use super::notes::Notes;
+use super::notes::{InUse, Layout};
 use super::place::{Held, Partner};
 use super::process::Process;
 use super::state::{Owned, State};
@@ -12,9 +12,14 @@ use crate::world::World;
 /// The lowest number that a segment of the world may have: see [`World::segment_at`].
 const FIRST: u32 = 2;
 
-/// The number of a segment in the world, which has no others.
+/// The number of a segment in the world, which has no others than these and those of notifications.
 pub(super) fn number_of(segment: SegmentId) -> u32 {
     FIRST + u32::from(segment)
+}
+
+/// The number of the segment in the world that a segment's notifications lie in.
+pub(super) fn notes_of(segment: SegmentId) -> u32 {
+    number_of(SegmentId::MAX) + 1 + u32::from(segment)
 }
 
 impl State {
@@ -133,15 +138,24 @@ impl Process {
         if state.segments.len() as u64 >= u64::from(state.config.segment_max) {
             return Err(Code(codes::MANY_SEG));
         }
+        let failed = |error| Code(codes::of_error(&error));
+        let layout = Layout::new(state.config.notification_num);
+        // First: who finds the segment finds its notifications.
+        let notes = world.allocate_segment(Some(notes_of(segment)), layout.bytes(), 1).map_err(failed)?;
         let number = Some(number_of(segment));
         let made = match memory {
             None => world.allocate_segment(number, bytes, 1),
             // SAFETY: the caller of `segment_bind` or `segment_use` guarantees it.
             Some((start, len)) => unsafe { world.segment_at(number, start, len) },
         };
-        let memory = made.map_err(|error| Code(codes::of_error(&error)))?;
-        self.board.put(segment, Notes::new(state.config.notification_num));
-        state.segments.insert(segment, Owned { memory, size, pending });
+        let memory = made.map_err(failed)?;
+        // A close waits for what queues read into it.
+        let _ = memory.for_threads();
+        // SAFETY: memory of this layout, which starts at a page or in a part of the slot that is aligned as one. `end_segment` ends its use
+        // before it is closed.
+        unsafe { self.shared().board.put(segment, notes.as_ptr(), state.config.notification_num) };
+        self.shared().put_segment(segment, memory.as_ptr(), size);
+        state.segments.insert(segment, Owned { memory, notes, size, pending });
         Ok(())
     }
 
@@ -167,8 +181,14 @@ impl Process {
         let Held { state, .. } = &mut *self.place.enter()?;
         state.check_works()?;
         let owned = state.segments.remove(&segment).ok_or(Code(codes::INV_SEG))?;
-        self.board.remove(segment);
-        owned.memory.close().map_err(|error| Code(codes::of_error(&error)))
+        self.end_segment(segment, owned)
+    }
+
+    /// Ends a segment that was taken out of the state, by a thread that is in the place.
+    pub(super) fn end_segment(&self, segment: SegmentId, owned: Owned) -> Result<()> {
+        self.shared().end_segment(segment);
+        let Owned { memory, notes, .. } = owned;
+        memory.close().and(notes.close()).map_err(|error| Code(codes::of_error(&error)))
     }
 
     /// The address of a segment of this process. Other processes may write there at any time.
@@ -245,10 +265,20 @@ impl Process {
         if let Some(found) = notes.first(begin, end) {
             return Ok(Some(found));
         }
+        let shared = self.shared();
+        if timeout != Timeout::Test
+            && let Some(found) = shared.spin(|| notes.first(begin, end))
+        {
+            return Ok(Some(found));
+        }
+        let generation = notes.generation();
+        drop(notes);
         self.place.wait("waiting for a notification", timeout, &Partner::Any, |_, _| {
-            if notes.is_gone() {
+            shared.advance_reads();
+            // SAFETY: only a thread that is in the place deletes a segment, and this one is.
+            let Some(notes) = (unsafe { shared.board.peek(segment, generation) }) else {
                 return Some(Err(Code(codes::INV_SEG)));
-            }
+            };
             notes.first(begin, end).map(|found| Ok(Some(found)))
         })
     }
@@ -259,20 +289,21 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::INV_NOTIF_ID`].
     pub fn notify_reset(&self, segment: SegmentId, id: NotificationId) -> Result<u32> {
-        let notes = self.notes(segment)?;
-        match notes.reset(id).ok_or(Code(codes::INV_NOTIF_ID))? {
+        let reset = || self.notes(segment)?.reset(id).ok_or(Code(codes::INV_NOTIF_ID));
+        match reset()? {
             0 => {
-                // A program may wait by this call alone.
+                // A program may wait by this call alone. Not while its notifications are in use: what a poll does may take its time.
                 self.place.poll();
-                notes.reset(id).ok_or(Code(codes::INV_NOTIF_ID))
+                self.shared().advance_reads();
+                reset()
             }
             value => Ok(value),
         }
     }
 
     #[inline]
-    fn notes(&self, segment: SegmentId) -> Result<std::sync::Arc<Notes>> {
-        match self.board.get(segment) {
+    fn notes(&self, segment: SegmentId) -> Result<InUse<'_>> {
+        match self.shared().board.get(segment) {
             Some(notes) => Ok(notes),
             None => {
                 self.place.enter()?.state.check_works()?;

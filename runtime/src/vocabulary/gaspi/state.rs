@@ -9,24 +9,23 @@ use super::codes;
 use super::collective::{Inbox, Kind, Name};
 use super::config::Config;
 use super::groups::Group;
-use super::notes::Board;
 use super::passive::Passive;
 use super::place::Partner;
-use super::queues::Queue;
-use super::types::{Code, GroupId, Rank, Result, SegmentId, State as Health};
+use super::shared::Shared;
+use super::types::{Code, GroupId, Rank, Result, SegmentId};
 use crate::message::id;
 use crate::world::{Completion, Fetched, Segment, World};
 
 /// The kinds of messages, in the low byte of their header. Above it stands what [`header`] puts there.
 pub(super) mod kind {
-    /// A notification: the number and the value, 4 bytes each.
-    pub(in super::super) const NOTE: u64 = 0;
     /// Of a collective: group, kind, number and member of its name, 8 bytes each, and the value.
     pub(in super::super) const COLLECTIVE: u64 = 1;
     /// A part of a passive message: its number, the length of the message, the offset of the part, and the part.
     pub(in super::super) const PASSIVE: u64 = 2;
     /// A passive message was received: its number.
     pub(in super::super) const RECEIVED: u64 = 3;
+    /// The receiver is to end.
+    pub(in super::super) const KILL: u64 = 4;
 }
 
 /// The header of a message: its kind, a byte, and the life cycle of the sender.
@@ -44,6 +43,8 @@ pub(super) fn words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
 /// A segment of this process.
 pub(super) struct Owned {
     pub(super) memory: Segment,
+    /// Its notifications.
+    pub(super) notes: Segment,
     pub(super) size: u64,
     /// Its creation waits for the barrier of this group.
     pub(super) pending: Option<GroupId>,
@@ -57,7 +58,6 @@ pub(super) struct Arrivals {
     pub(super) life: Cell<u64>,
     pub(super) collectives: RefCell<Inbox>,
     pub(super) passive: RefCell<Passive>,
-    pub(super) board: Arc<Board>,
 }
 
 /// All that a process knows.
@@ -68,11 +68,10 @@ pub(super) struct State {
     /// Between the first call of `proc_init` and its end.
     pub(super) starts: bool,
     pub(super) segments: BTreeMap<SegmentId, Owned>,
-    pub(super) queues: Vec<Option<Queue>>,
     pub(super) groups: BTreeMap<GroupId, Group>,
     /// Groups of the same ranks so far, by the digest of the ranks.
     pub(super) commits: BTreeMap<u64, u64>,
-    pub(super) states: Vec<Health>,
+    pub(super) shared: Arc<Shared>,
     /// Atomic operations whose calls ran into their time limits.
     pub(super) atomics: BTreeMap<AtomicKey, VecDeque<(Completion, Fetched<u64>)>>,
     /// Passive messages whose calls ran into their time limits: rank, segment, offset, size; their numbers.
@@ -81,13 +80,9 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(world: &World, board: Arc<Board>) -> State {
-        let arrivals = Rc::new(Arrivals {
-            life: Cell::new(0),
-            collectives: RefCell::default(),
-            passive: RefCell::default(),
-            board,
-        });
+    pub(super) fn new(world: &World, shared: Arc<Shared>) -> State {
+        let arrivals =
+            Rc::new(Arrivals { life: Cell::new(0), collectives: RefCell::default(), passive: RefCell::default() });
         let own = Rc::clone(&arrivals);
         world.messages().set_handler(id::GASPI, move |_, message| {
             if own.take(message.from, message.data()).is_none() {
@@ -99,10 +94,9 @@ impl State {
             works: false,
             starts: false,
             segments: BTreeMap::new(),
-            queues: Vec::new(),
             groups: BTreeMap::new(),
             commits: BTreeMap::new(),
-            states: vec![Health::Healthy; world.size()],
+            shared,
             atomics: BTreeMap::new(),
             sends: BTreeMap::new(),
             arrivals,
@@ -119,7 +113,7 @@ impl State {
     pub(super) fn lose(&mut self, world: &World, partner: &Partner<'_>) -> Option<()> {
         let Partner::Ranks(ranks) = partner else { return None };
         let rank = *ranks.iter().find(|rank| world.engine().job.loss(**rank).is_some())?;
-        self.states[rank] = Health::Corrupt;
+        self.shared.corrupt(rank);
         Some(())
     }
 
@@ -136,13 +130,42 @@ impl State {
         }
     }
 
+    /// Ends a process, unless it is gone.
+    ///
+    /// # Errors
+    /// [`codes::ERROR`].
+    pub(super) fn kill(&self, world: &World, rank: usize) -> Result<()> {
+        let job = &world.engine().job;
+        if job.loss(rank).is_some() {
+            return Ok(());
+        }
+        if !job.is_here(rank) {
+            self.tell(world, rank, kind::KILL, 0, &[]);
+            return Ok(());
+        }
+        let pid = job.pid(rank);
+        if pid == std::process::id() {
+            tracing::warn!(rank, "proc_kill: that rank is a thread of this process, which cannot be ended alone");
+            return Err(Code(codes::ERROR));
+        }
+        let pid = rustix::process::Pid::from_raw(pid as i32).ok_or(Code(codes::ERROR))?;
+        // Gone meanwhile is as good.
+        match rustix::process::kill_process(pid, rustix::process::Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(error) => {
+                tracing::warn!(rank, %error, "proc_kill: the system does not let this process end that one");
+                Err(Code(codes::ERROR))
+            }
+        }
+    }
+
     /// The code of an error of an operation with this rank.
     #[cold]
     pub(super) fn failed(&mut self, error: &crate::Error, rank: usize) -> Code {
         if let crate::Error::PeerLost { rank: lost, .. } = error
             && *lost == rank
         {
-            self.states[rank] = Health::Corrupt;
+            self.shared.corrupt(rank);
         }
         Code(codes::of_error(error))
     }
@@ -167,13 +190,6 @@ impl Arrivals {
             }
             // Of an earlier life cycle.
             _ if life != self.life.get() => {}
-            kind::NOTE => {
-                let ([note], _) = words::<1>(rest)?;
-                let set = self.board.get(byte).and_then(|notes| notes.set(note as u32, (note >> 32) as u32));
-                if set.is_none() {
-                    tracing::warn!(from, segment = byte, "a notification for a segment that is not there was dropped");
-                }
-            }
             kind::PASSIVE => {
                 let ([number, len, offset], part) = words::<3>(rest)?;
                 self.passive.borrow_mut().arrive(from, number, len, offset, part)?;
@@ -181,6 +197,10 @@ impl Arrivals {
             kind::RECEIVED => {
                 let ([number], _) = words::<1>(rest)?;
                 self.passive.borrow_mut().received(number);
+            }
+            kind::KILL => {
+                tracing::error!(from, "another process ends this one");
+                let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
             }
             _ => return None,
         }

@@ -14,13 +14,14 @@ impl Idle for Idler {
         port::polls(self.0)
     }
 
-    fn advance(&self, over: &AtomicBool) {
+    fn advance(&self, over: &AtomicBool) -> bool {
         // Another thread in the port makes progress, or gives it up soon.
-        let Some(domain) = port::try_enter(self.0) else { return };
+        let Some(domain) = port::try_enter(self.0) else { return false };
         // It may have ended while this thread waited.
         if !over.load(Ordering::Acquire) {
             burst(&domain.world, || domain.fault(codes::HANDLER_PANICKED, domain.world.rank()));
         }
+        false
     }
 }
 

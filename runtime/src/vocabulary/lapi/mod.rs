@@ -60,7 +60,6 @@
 //! there, in the calls that make progress.
 
 mod arrive;
-mod bias;
 mod calls;
 mod closures;
 pub mod codes;

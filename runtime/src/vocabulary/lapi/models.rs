@@ -9,8 +9,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{Ordering, fence};
 use loom::thread;
 
-use super::bias::BiasedLock;
 use crate::sleep::{Fences, SleepWord, Sleeper, fall_asleep};
+use crate::vocabulary::bias::BiasedLock;
 
 /// A lock, what it protects, and the word that a thread sleeps on while it is in.
 struct Shared {

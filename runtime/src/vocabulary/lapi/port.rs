@@ -12,9 +12,9 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::bias::{BiasedLock, Guard};
 use super::codes;
 use super::domain::Domain;
+use crate::vocabulary::bias::{BiasedLock, Guard};
 pub(super) use crate::vocabulary::lock::lock;
 
 /// Wakes the thread that sleeps in a port.

@@ -19,7 +19,7 @@
 //! A seat belongs to one thread for good. A thread may be interrupted between its first load of `favourite` and F1, for so long that another
 //! thread becomes the favourite. F1 then changes a seat that nobody else uses, and F3 fails.
 //!
-//! `models.rs` runs this code under loom.
+//! `lapi/models.rs` runs this code under loom.
 
 use std::cell::UnsafeCell;
 use std::sync::TryLockError;
@@ -46,7 +46,7 @@ const SEATS: usize = 4;
 const LEAVES: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// Shows that a thread holds the mutex of a lock.
-pub(super) type Guard<'a> = MutexGuard<'a, ()>;
+pub(in crate::vocabulary) type Guard<'a> = MutexGuard<'a, ()>;
 
 /// The place of a thread that is or was the favourite of a lock.
 #[cfg_attr(loom, derive(Default))]
@@ -83,7 +83,7 @@ impl Seat {
 
 /// A lock with a favourite. Threads are told apart by tokens: numbers that no other living thread has, and not 0.
 #[cfg_attr(loom, derive(Default))]
-pub(super) struct BiasedLock {
+pub(in crate::vocabulary) struct BiasedLock {
     mutex: Mutex<()>,
     /// The guard of the thread that holds the mutex for a whole turn.
     guard: UnsafeCell<Option<Guard<'static>>>,
@@ -104,7 +104,7 @@ unsafe impl Sync for BiasedLock {}
 
 impl BiasedLock {
     #[cfg(not(loom))]
-    pub(super) const fn new() -> BiasedLock {
+    pub(in crate::vocabulary) const fn new() -> BiasedLock {
         BiasedLock {
             mutex: Mutex::new(()),
             guard: UnsafeCell::new(None),
@@ -120,7 +120,7 @@ impl BiasedLock {
     /// Takes the mutex, revokes the favourite, and waits until it has left. `wake` ends the sleep of a thread that is in.
     #[cold]
     #[inline(never)]
-    pub(super) fn acquire(&self, wake: &dyn Fn()) -> Guard<'_> {
+    pub(in crate::vocabulary) fn acquire(&self, wake: &dyn Fn()) -> Guard<'_> {
         let guard = self.try_lock().unwrap_or_else(|| {
             // Before the wake-up: an owner that has announced its sleep checks `contenders` once more.
             self.contenders.fetch_add(1, Ordering::SeqCst);
@@ -143,7 +143,7 @@ impl BiasedLock {
     }
 
     /// Takes the mutex if no thread is in. A favourite that is in stays the favourite.
-    pub(super) fn try_acquire(&self) -> Option<Guard<'_>> {
+    pub(in crate::vocabulary) fn try_acquire(&self) -> Option<Guard<'_>> {
         if self.recent().inside.load(Ordering::Relaxed) != 0 {
             return None;
         }
@@ -152,7 +152,7 @@ impl BiasedLock {
 
     fn lock(&self) -> Guard<'_> {
         #[cfg(not(loom))]
-        return super::port::lock(&self.mutex);
+        return super::lock::lock(&self.mutex);
         #[cfg(loom)]
         self.mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -184,7 +184,7 @@ impl BiasedLock {
 
     /// Enters if the thread of token `me` is the favourite. Its seat is the recent one, and stays so until it leaves.
     #[inline(always)]
-    pub(super) fn enter_favoured(&self, me: usize) -> bool {
+    pub(in crate::vocabulary) fn enter_favoured(&self, me: usize) -> bool {
         // Acquire: pairs with the Release in `favour`, of a thread that has ended and had the same token.
         let favourite = self.favourite.load(Ordering::Acquire);
         let Some(seat) = self.seats.get(favourite.wrapping_sub(1)) else { return false };
@@ -204,7 +204,7 @@ impl BiasedLock {
 
     /// The thread that is in as the favourite leaves.
     #[inline(always)]
-    pub(super) fn leave_favoured(&self) {
+    pub(in crate::vocabulary) fn leave_favoured(&self) {
         self.leave(self.recent());
     }
 
@@ -221,7 +221,7 @@ impl BiasedLock {
     }
 
     /// Keeps the guard of this lock until [`BiasedLock::end_turn`].
-    pub(super) fn keep(&'static self, guard: Guard<'static>) {
+    pub(in crate::vocabulary) fn keep(&'static self, guard: Guard<'static>) {
         // SAFETY: this thread holds the mutex: it has its guard.
         unsafe { *self.guard.get() = Some(guard) };
     }
@@ -232,7 +232,21 @@ impl BiasedLock {
     /// # Safety
     /// The calling thread has called [`BiasedLock::keep`], and not this since.
     #[inline(always)]
-    pub(super) unsafe fn end_turn(&self, me: usize) {
+    pub(in crate::vocabulary) unsafe fn end_turn(&self, me: usize) {
+        self.count_turn(me);
+        // SAFETY: this thread holds the mutex, whose guard it has put there.
+        drop(unsafe { (*self.guard.get()).take() });
+    }
+
+    /// The thread of token `me` leaves, which has this guard. As [`BiasedLock::end_turn`].
+    #[cfg(not(loom))]
+    pub(in crate::vocabulary) fn release(&self, guard: Guard<'_>, me: usize) {
+        self.count_turn(me);
+        drop(guard);
+    }
+
+    #[inline(always)]
+    fn count_turn(&self, me: usize) {
         if self.last.load(Ordering::Relaxed) == me {
             let streak = self.streak.load(Ordering::Relaxed).saturating_add(1);
             self.streak.store(streak, Ordering::Relaxed);
@@ -243,8 +257,6 @@ impl BiasedLock {
             self.last.store(me, Ordering::Relaxed);
             self.streak.store(0, Ordering::Relaxed);
         }
-        // SAFETY: this thread holds the mutex, whose guard it has put there.
-        drop(unsafe { (*self.guard.get()).take() });
     }
 
     /// The thread of token `me`, which holds the mutex, becomes the favourite if there is a seat for it.
@@ -261,7 +273,7 @@ impl BiasedLock {
     }
 
     /// Whether another thread waits to enter.
-    pub(super) fn is_contended(&self) -> bool {
+    pub(in crate::vocabulary) fn is_contended(&self) -> bool {
         // Pairs with the SeqCst in `acquire`.
         self.contenders.load(Ordering::SeqCst) != 0
     }

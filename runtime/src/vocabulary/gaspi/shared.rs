@@ -1,0 +1,232 @@
+//! What every thread of a process uses without the world: its queues, the ranges of its segments, its notifications, and the state vector.
+//!
+//! A thread that has a queue may use segments of this process: [`Shared::end_segment`] passes through all queues, so no thread is left with
+//! a segment that has ended. A thread that is in the [`Place`](super::place::Place) may enter a queue; one that is in a queue never enters the
+//! place.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use super::codes;
+use super::config::QUEUE_MAX;
+use super::notes::Board;
+use super::queues::Queue;
+use super::types::{Code, QueueId, Result, SegmentId, State as Health};
+use crate::vocabulary::bias::{BiasedLock, Guard};
+
+/// Most looks of a wait before it makes progress for messages. Chosen: a few microseconds, longer than a notification of a process that
+/// answers at once takes, and short beside a message that waits meanwhile.
+const SPINS: u32 = 200;
+
+/// A number of this thread that no other living thread has. Not 0.
+#[inline]
+pub(super) fn token() -> usize {
+    thread_local!(static TOKEN: Cell<u8> = const { Cell::new(0) });
+    TOKEN.with(|token| std::ptr::from_ref(token) as usize)
+}
+
+/// The place of a queue. A thread that takes it again and again, no other between, takes it without a locked instruction.
+#[repr(align(64))]
+struct Slot {
+    lock: BiasedLock,
+    /// The thread that is in, by [`token`]; 0 is none.
+    owner: AtomicUsize,
+    queue: UnsafeCell<Option<Queue>>,
+}
+
+// SAFETY: `queue` is only touched by the thread that is in, and `lock` lets one in at a time.
+unsafe impl Sync for Slot {}
+// SAFETY: as above; a queue may be dropped by any thread.
+unsafe impl Send for Slot {}
+
+/// The right to use the place of a queue, until it is dropped.
+pub(super) struct Entry<'a> {
+    slot: &'a Slot,
+    /// `None`: this thread is in as the favourite.
+    guard: Option<Guard<'a>>,
+    me: usize,
+}
+
+impl Slot {
+    fn new() -> Slot {
+        Slot { lock: BiasedLock::new(), owner: AtomicUsize::new(0), queue: UnsafeCell::new(None) }
+    }
+
+    #[inline(always)]
+    fn enter(&self) -> Result<Entry<'_>> {
+        let me = token();
+        self.check_outside(me)?;
+        let guard = if self.lock.enter_favoured(me) { None } else { Some(self.lock.acquire(&|| {})) };
+        Ok(self.entered(guard, me))
+    }
+
+    fn try_enter(&self) -> Option<Entry<'_>> {
+        let me = token();
+        self.check_outside(me).ok()?;
+        let guard = if self.lock.enter_favoured(me) { None } else { Some(self.lock.try_acquire()?) };
+        Some(self.entered(guard, me))
+    }
+
+    /// # Errors
+    /// [`codes::ERROR`] if this thread is in: what the runtime calls, such as a subscriber of its log, has called.
+    #[inline(always)]
+    fn check_outside(&self, me: usize) -> Result<()> {
+        if self.owner.load(Ordering::Relaxed) == me { Err(Code(codes::ERROR)) } else { Ok(()) }
+    }
+
+    #[inline(always)]
+    fn entered<'a>(&'a self, guard: Option<Guard<'a>>, me: usize) -> Entry<'a> {
+        self.owner.store(me, Ordering::Relaxed);
+        Entry { slot: self, guard, me }
+    }
+}
+
+impl Deref for Entry<'_> {
+    type Target = Option<Queue>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Option<Queue> {
+        // SAFETY: this thread is in.
+        unsafe { &*self.slot.queue.get() }
+    }
+}
+
+impl DerefMut for Entry<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Option<Queue> {
+        // SAFETY: as above.
+        unsafe { &mut *self.slot.queue.get() }
+    }
+}
+
+impl Entry<'_> {
+    /// As the drop, which is not inlined.
+    #[inline(always)]
+    pub(super) fn leave(self) {
+        if self.guard.is_some() {
+            return;
+        }
+        let slot = self.slot;
+        std::mem::forget(self);
+        slot.owner.store(0, Ordering::Relaxed);
+        slot.lock.leave_favoured();
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.slot.owner.store(0, Ordering::Relaxed);
+        match self.guard.take() {
+            None => self.slot.lock.leave_favoured(),
+            Some(guard) => self.slot.lock.release(guard, self.me),
+        }
+    }
+}
+
+/// The range of a segment of this process.
+#[derive(Default)]
+struct Range {
+    start: AtomicUsize,
+    /// 0: there is no such segment.
+    size: AtomicU64,
+}
+
+/// See the module.
+pub(super) struct Shared {
+    slots: [Slot; QUEUE_MAX as usize],
+    ranges: Box<[Range]>,
+    pub(super) board: Board,
+    states: Box<[AtomicU8]>,
+    /// A bit for each queue with reads under way that set notifications here.
+    pub(super) reads: AtomicU32,
+    /// Looks of a wait before it enters the place.
+    spins: u32,
+}
+
+impl Shared {
+    pub(super) fn new(ranks: usize, has_network: bool, spins: u32) -> Shared {
+        Shared {
+            slots: std::array::from_fn(|_| Slot::new()),
+            ranges: (0..=usize::from(SegmentId::MAX)).map(|_| Range::default()).collect(),
+            board: Board::new(has_network),
+            states: (0..ranks).map(|_| AtomicU8::new(Health::Healthy as u8)).collect(),
+            reads: AtomicU32::new(0),
+            spins: spins.min(SPINS),
+        }
+    }
+
+    /// Looks for something a few times, before a wait that makes progress for messages.
+    #[inline]
+    pub(super) fn spin<R>(&self, mut look: impl FnMut() -> Option<R>) -> Option<R> {
+        for _ in 0..self.spins {
+            std::hint::spin_loop();
+            if let Some(found) = look() {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// Enters the place of a queue, which may be empty; waits while another thread is in.
+    ///
+    /// # Errors
+    /// [`codes::INV_QUEUE`] if there is no such place; [`codes::ERROR`] if this thread is in.
+    #[inline(always)]
+    pub(super) fn enter(&self, queue: QueueId) -> Result<Entry<'_>> {
+        self.slots.get(usize::from(queue)).ok_or(Code(codes::INV_QUEUE))?.enter()
+    }
+
+    /// As [`Shared::enter`]; `None` if another thread is in.
+    pub(super) fn try_enter(&self, queue: QueueId) -> Option<Entry<'_>> {
+        self.slots.get(usize::from(queue))?.try_enter()
+    }
+
+    /// Takes all queues away.
+    pub(super) fn take_queues(&self) -> Vec<Queue> {
+        (0..QUEUE_MAX as QueueId).filter_map(|queue| self.enter(queue).ok()?.take()).collect()
+    }
+
+    /// Makes a segment of this process known.
+    pub(super) fn put_segment(&self, segment: SegmentId, start: *mut u8, size: u64) {
+        let range = &self.ranges[usize::from(segment)];
+        range.start.store(start as usize, Ordering::Relaxed);
+        // Pairs with the Acquire load in `range`.
+        range.size.store(size, Ordering::Release);
+    }
+
+    /// Ends a segment and its notifications. On return no thread uses them, nor will.
+    pub(super) fn end_segment(&self, segment: SegmentId) {
+        self.ranges[usize::from(segment)].size.store(0, Ordering::Relaxed);
+        self.board.remove(segment);
+        (0..QUEUE_MAX as QueueId).for_each(|queue| drop(self.enter(queue)));
+    }
+
+    /// The address of a range of a segment of this process, for a thread that has entered a queue or the place.
+    ///
+    /// # Errors
+    /// [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`].
+    #[inline(always)]
+    pub(super) fn range(&self, segment: SegmentId, offset: u64, size: u64) -> Result<*mut u8> {
+        let range = &self.ranges[usize::from(segment)];
+        // Pairs with the Release store in `put_segment`.
+        let len = range.size.load(Ordering::Acquire);
+        if offset < len && size <= len - offset {
+            return Ok((range.start.load(Ordering::Relaxed) + offset as usize) as *mut u8);
+        }
+        Err(Code(if len == 0 { codes::INV_SEG } else { codes::INV_LOC_OFF }))
+    }
+
+    /// Notes that an operation with this process has failed.
+    pub(super) fn corrupt(&self, rank: usize) {
+        self.states[rank].store(Health::Corrupt as u8, Ordering::Relaxed);
+    }
+
+    pub(super) fn states(&self) -> Vec<Health> {
+        let of = |state: &AtomicU8| match state.load(Ordering::Relaxed) {
+            0 => Health::Healthy,
+            _ => Health::Corrupt,
+        };
+        self.states.iter().map(of).collect()
+    }
+}

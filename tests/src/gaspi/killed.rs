@@ -1,0 +1,134 @@
+//! The rows about a process that is lost: one of four is killed, and the others go on.
+
+use std::time::{Duration, Instant};
+
+use bellwether_runtime::vocabulary::gaspi::Timeout::{After, Block, Test};
+use bellwether_runtime::vocabulary::gaspi::{Datatype, GROUP_ALL, Operation, State, codes};
+
+use super::{FREE, Here, S, Task, fails, note, ok, part};
+
+/// Who is killed.
+const VICTIM: u16 = 2;
+/// Longest time that a call with a short limit takes, on a crowded machine.
+const SOON: Duration = Duration::from_secs(20);
+const SHORT: super::Timeout = After(Duration::from_millis(200));
+
+/// The program of one of four processes. The victim does not return.
+///
+/// # Panics
+/// If a row does not hold.
+pub fn one_of_four(task: &Task) {
+    let p = &task.process;
+    ok("proc_init", p.proc_init(Block));
+    let here = Here { p, me: ok("rank", p.proc_rank()).into(), n: ok("num", p.proc_num()).into() };
+    assert_eq!(here.n, 4);
+    ok("segment_create", p.segment_create(S, 4 << 20, GROUP_ALL, Block));
+    let queue = ok("queue_create", p.queue_create(Block));
+    here.barrier();
+    if here.me == usize::from(VICTIM) {
+        // Computes, and makes no call.
+        std::thread::sleep(Duration::from_secs(100));
+        panic!("it was not killed");
+    }
+    if here.me == 0 {
+        // The victim hands the end of the barrier on to another one.
+        [1, 3].into_iter().for_each(|rank| assert_eq!(here.take(rank), 1));
+        g25_kill(&here);
+    } else {
+        here.tell(0, here.me as u32, 1, 0);
+    }
+    while p.proc_ping(VICTIM).is_ok() {
+        fails(codes::TIMEOUT, p.notify_waitsome(S, FREE, 1, After(Duration::from_millis(1))));
+    }
+    g70_state(&here, queue);
+    g71_limits(&here);
+    group_of_the_others(&here);
+    ok("proc_term", p.proc_term(Block));
+}
+
+fn g25_kill(here: &Here<'_>) {
+    assert_eq!(here.p.state_vec_get(), Ok(vec![State::Healthy; 4]));
+    ok("proc_kill", here.p.proc_kill(VICTIM, After(SOON)));
+    // It is gone, and stays so.
+    ok("proc_kill", here.p.proc_kill(VICTIM, Test));
+    // No operation has failed yet.
+    assert_eq!(here.p.state_vec_get(), Ok(vec![State::Healthy; 4]));
+    fails(codes::ERROR, here.p.write(part(0, 0, 8), VICTIM, 0, Block));
+    check_states(here);
+}
+
+/// Waits for a notification, and resets it. Without a limit a wait for anybody fails from now on.
+fn take(here: &Here<'_>, id: u32) -> u32 {
+    assert_eq!(ok("waitsome", here.p.notify_waitsome(S, id, 1, After(SOON))), Some(id));
+    ok("reset", here.p.notify_reset(S, id))
+}
+
+/// Only the process that an operation has failed with is marked.
+fn check_states(here: &Here<'_>) {
+    let expected: Vec<_> = (0..4).map(|rank| if rank == VICTIM { State::Corrupt } else { State::Healthy }).collect();
+    assert_eq!(here.p.state_vec_get(), Ok(expected));
+}
+
+fn g70_state(here: &Here<'_>, queue: u8) {
+    let p = here.p;
+    check_states(here);
+    for outcome in [
+        p.write(part(0, 0, 8), VICTIM, queue, Block),
+        p.read(part(0, 0, 8), VICTIM, queue, Block),
+        p.notify(note(1, 1), VICTIM, queue, Block),
+        p.connect(VICTIM, Block),
+        p.atomic_fetch_add(S, 0, VICTIM, 1, Block).map(drop),
+        p.passive_send(S, 0, VICTIM, 8, Block),
+    ] {
+        fails(codes::ERROR, outcome);
+    }
+    // The own memory is a target as before.
+    ok("write_notify", p.write_notify(part(0, 64, 8), here.me as u16, note(1, 6), queue, Block));
+    assert_eq!(take(here, 1), 6);
+    ok("wait", p.wait(queue, SHORT));
+    ok("queue_purge", p.queue_purge(queue, SHORT));
+    assert_eq!(p.queue_size(queue), Ok(0));
+    check_states(here);
+}
+
+fn g71_limits(here: &Here<'_>) {
+    let p = here.p;
+    let comes_back = |what: &str, outcome: &mut dyn FnMut() -> super::Result<()>| {
+        let begin = Instant::now();
+        let code = outcome().expect_err("a process is gone");
+        assert!([codes::TIMEOUT, codes::ERROR].contains(&code.0), "{what}: {code}");
+        assert!(begin.elapsed() < SOON, "{what} took {:?}", begin.elapsed());
+    };
+    comes_back("barrier", &mut || p.barrier(GROUP_ALL, SHORT));
+    let mut sum = [0; 8];
+    comes_back("allreduce", &mut || p.allreduce(&[0; 8], &mut sum, Operation::Sum, Datatype::Ulong, GROUP_ALL, SHORT));
+    comes_back("segment_create", &mut || p.segment_create(90, 64, GROUP_ALL, SHORT));
+    comes_back("waitsome", &mut || p.notify_waitsome(S, FREE, 1, SHORT).map(drop));
+    comes_back("waitsome without a limit", &mut || p.notify_waitsome(S, FREE, 1, Block).map(drop));
+    comes_back("passive_receive", &mut || p.passive_receive(S, 0, 8, SHORT).map(drop));
+}
+
+fn group_of_the_others(here: &Here<'_>) {
+    let p = here.p;
+    let group = ok("group_create", p.group_create());
+    for rank in (0..4).filter(|rank| *rank != VICTIM) {
+        ok("group_add", p.group_add(group, rank));
+    }
+    ok("group_commit", p.group_commit(group, Block));
+    for round in 1..=100 {
+        let mut sum = [0; 8];
+        ok(
+            "allreduce",
+            p.allreduce(&[1, 0, 0, 0, 0, 0, 0, 0], &mut sum, Operation::Sum, Datatype::Ulong, group, Block),
+        );
+        assert_eq!(u64::from_ne_bytes(sum), 3, "round {round}");
+    }
+    // A ring of the three.
+    let next = [1, 3, 0, 0][here.me];
+    ok("write_notify", p.write_notify(part(0, 128, 8), next, note(2, 7), 0, Block));
+    assert_eq!(take(here, 2), 7);
+    ok("wait", p.wait(0, Block));
+    ok("segment_create", p.segment_create(91, 64, group, Block));
+    ok("barrier", p.barrier(group, Block));
+    check_states(here);
+}
