@@ -53,6 +53,7 @@ mod place;
 mod process;
 mod queues;
 mod reduce;
+mod remote;
 mod segments;
 mod state;
 mod types;
