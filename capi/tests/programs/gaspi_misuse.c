@@ -276,7 +276,7 @@ static void ranges(void) {
     posts(__LINE__, GASPI_ERR_INV_REM_OFF, 0, 0, next, 0, ULONG_MAX, 1, 0);
     posts(__LINE__, GASPI_ERR_INV_REM_OFF, 0, 0, next, 0, ULONG_MAX - 7, 16, 0);
     posts(__LINE__, GASPI_ERR_INV_COMMSIZE, 0, 0, next, 0, 0, 2049, 0);
-    posts(__LINE__, GASPI_ERR_INV_COMMSIZE, 0, 0, next, 0, 0, ULONG_MAX, 0);
+    posts(__LINE__, GASPI_ERR_INV_LOC_OFF, 0, 0, next, 0, 0, ULONG_MAX, 0);
     GIVES(GASPI_ERR_INV_NUM, gaspi_write_list(0, segments, offsets, next, segments, offsets, sizes, 0, BLOCK));
     GIVES(GASPI_ERR_INV_NUM, gaspi_read_list(9, segments, offsets, next, segments, offsets, sizes, 0, BLOCK));
     GIVES(GASPI_ERR_INV_NUM, gaspi_write_list(UINT_MAX, segments, offsets, next, segments, offsets, sizes, 0, BLOCK));
@@ -514,8 +514,11 @@ int main(int argc, char **argv) {
     /* A second life cycle, with the configuration of the first. */
     start();
     make(0, 8);
-    gaspi_printf("printed %d\n", 42);
-    gaspi_printf_to(0, "printed to %d\n", 0);
+    if (me == 0) {
+        gaspi_printf("printed %d\n", 42);
+        gaspi_printf_to(0, "printed to %d\n", 0);
+        gaspi_printf_to(n, "printed to nobody\n");
+    }
     finish("misuse");
     return 0;
 }
