@@ -130,3 +130,55 @@ fn pkg_config_finds_an_installed_prefix() {
         assert_eq!(run_two(&folder.path().join("bin/bellwether"), &program).stdout, "2 contexts\n");
     }
 }
+
+/// A program as GASPI's users build it.
+const GASPI: &str = "
+#include <GASPI.h>
+#include <stdio.h>
+int main(void) {
+    gaspi_rank_t rank, ranks;
+    if (gaspi_proc_init(GASPI_BLOCK) != GASPI_SUCCESS) return 1;
+    if (gaspi_proc_rank(&rank) != GASPI_SUCCESS || gaspi_proc_num(&ranks) != GASPI_SUCCESS) return 1;
+    if (gaspi_barrier(GASPI_GROUP_ALL, GASPI_BLOCK) != GASPI_SUCCESS) return 1;
+    if (rank == 0) gaspi_printf(\"%d contexts\\n\", ranks);
+    return gaspi_proc_term(GASPI_BLOCK);
+}
+";
+
+#[test]
+fn programs_for_gaspi_link_by_its_names() {
+    let launcher = built().join("bellwether");
+    let folder = tempfile::tempdir().expect("a folder");
+    let prefix = folder.path().to_str().expect("our own name");
+    run(&mut wrapper(&launcher, &["cc", "--install", prefix]), LIMIT).expect_success();
+    let (source, program) = (folder.path().join("hello.c"), folder.path().join("hello"));
+    fs::write(&source, GASPI).expect("a file");
+    let mut ways = Vec::new();
+    for library in ["-lgaspi", "-lGPI2", "-lGPI2-dbg"] {
+        for launcher in [&launcher, &folder.path().join("bin/bellwether")] {
+            let mut cc = wrapper(launcher, &["cc", "-o"]);
+            cc.args([&program, &source]).args([library, "-lpthread"]);
+            ways.push(cc);
+        }
+        // Without this command, in an installed prefix.
+        let lib = folder.path().join("lib");
+        let mut cc = command("cc");
+        cc.arg("-o").args([&program, &source]).arg("-I").arg(folder.path().join("include")).arg("-L").arg(&lib);
+        cc.arg(library).arg(format!("-Wl,-rpath,{}", lib.display()));
+        ways.push(cc);
+    }
+    if Command::new("pkg-config").arg("--version").output().is_ok() {
+        for module in ["gaspi", "GPI2 >= 1.5.0"] {
+            let script = format!("cc -o \"$2\" \"$1\" $(pkg-config --cflags --libs '{module}')");
+            let mut cc = command("sh");
+            cc.args(["-c", &script, "sh"]).args([&source, &program]);
+            cc.env("PKG_CONFIG_PATH", folder.path().join("lib/pkgconfig"));
+            ways.push(cc);
+        }
+    }
+    for mut way in ways {
+        let _ = fs::remove_file(&program);
+        run(&mut way, LIMIT).expect_success();
+        assert_eq!(run_two(&launcher, &program).stdout, "[0] 2 contexts\n", "{way:?}");
+    }
+}

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -24,6 +25,7 @@ use crate::example::OWN_PROFILE;
   bellwether cc -O2 -o hello hello.c
   bellwether cc --show -o hello hello.c    show the compiler's command, run nothing
   bellwether cc --cxx -o hello hello.cc    the same as `bellwether c++`
+  bellwether cc -o ring ring.c -lGPI2      a program for GASPI; -lgaspi and -lGPI2 name the same library
   bellwether cc --install /opt/bellwether  copy command, headers, libraries and bellwether.pc there
 
 Exit status: that of the compiler; 2 if the library is not there; 127 if there is no such compiler")]
@@ -72,6 +74,9 @@ impl Cxx {
 /// Options with which a compiler does not link. Those for the linker would be warned about.
 const NO_LINK: [&str; 6] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only"];
 
+/// What programs for GASPI link: `-lgaspi`, or GPI-2's library and its variant that checks arguments. This library has its calls.
+const OTHER_NAMES: [&str; 3] = ["gaspi", "GPI2", "GPI2-dbg"];
+
 fn compile(arguments: Vec<OsString>, mut cxx: bool) -> anyhow::Result<ExitCode> {
     let mut show = false;
     let mut passed = Vec::new();
@@ -79,6 +84,8 @@ fn compile(arguments: Vec<OsString>, mut cxx: bool) -> anyhow::Result<ExitCode> 
         match argument.as_bytes() {
             b"--show" | b"-show" => show = true,
             b"--cxx" => cxx = true,
+            // The library's other names, which an installed prefix has beside it.
+            word if OTHER_NAMES.iter().any(|name| word.strip_prefix(b"-l") == Some(name.as_bytes())) => {}
             _ => passed.push(argument),
         }
     }
@@ -193,9 +200,13 @@ fn build(sources: &Path, folder: &Path) -> anyhow::Result<()> {
 /// Copies everything that programs need to `prefix`.
 fn install(prefix: &Path) -> anyhow::Result<ExitCode> {
     let place = Place::find()?;
-    let template = sources().join("pkgconfig/bellwether.pc.in");
-    let template = fs::read_to_string(&template)
-        .with_context(|| format!("installing needs Bellwether's sources: {}", template.display()))?;
+    let templates = ["bellwether.pc.in", "gaspi.pc.in"].map(|name| {
+        let template = sources().join("pkgconfig").join(name);
+        fs::read_to_string(&template)
+            .with_context(|| format!("installing needs Bellwether's sources: {}", template.display()))
+    });
+    let [template, gaspi] = templates;
+    let (template, gaspi) = (template?, gaspi?);
     let [bin, include, lib] = ["bin", "include", "lib"].map(|name| prefix.join(name));
     for folder in [&bin, &lib.join("pkgconfig")] {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -205,6 +216,10 @@ fn install(prefix: &Path) -> anyhow::Result<ExitCode> {
     copy(&env::current_exe().context("cannot find the file of this command")?, &bin.join("bellwether"))?;
     for library in [SHARED, STATIC] {
         copy(&place.lib.join(library), &lib.join(library))?;
+        let (_, kind) = library.rsplit_once('.').expect("a library's name");
+        for name in OTHER_NAMES {
+            link(library, &lib.join(format!("lib{name}.{kind}")))?;
+        }
     }
     copy_headers(&place.include, &include)?;
     let text = template
@@ -212,7 +227,22 @@ fn install(prefix: &Path) -> anyhow::Result<ExitCode> {
         .replace("@VERSION@", env!("CARGO_PKG_VERSION"));
     let file = lib.join("pkgconfig/bellwether.pc");
     fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    for (name, version) in GASPI_VERSIONS {
+        let file = lib.join("pkgconfig").join(format!("{name}.pc"));
+        let text = gaspi.replace("@NAME@", name).replace("@VERSION@", version);
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The modules that pkg-config has for GASPI, with the versions that programs compare: of the specification, and of the GPI-2 whose
+/// interface the headers have.
+const GASPI_VERSIONS: [(&str, &str); 2] = [("gaspi", "17.1.0"), ("GPI2", "1.5.1")];
+
+/// Makes another name of a file in the same folder.
+fn link(file: &str, name: &Path) -> anyhow::Result<()> {
+    let _ = fs::remove_file(name);
+    symlink(file, name).with_context(|| format!("cannot link {} to {file}", name.display()))
 }
 
 /// Copies a file to a new one: a job that runs the old one keeps it.

@@ -190,6 +190,13 @@ impl Program {
         self.run(launcher, arguments)
     }
 
+    /// As [`Program::launched`]. After a failure the other ranks have the time `grace` to end by themselves.
+    pub fn launched_for(&self, contexts: usize, grace: &str, arguments: &[&str]) -> Outcome {
+        let mut launcher = command(built().join("bellwether").to_str().expect("cargo's name"));
+        launcher.args(["run", "-n", &contexts.to_string(), "--timeout", "90s", "--grace", grace]).arg(&self.path);
+        self.run(launcher, arguments)
+    }
+
     /// Runs `mpirun -n CONTEXTS PROGRAM ARGUMENTS`.
     pub fn mpirun(&self, contexts: usize, arguments: &[&str]) -> Outcome {
         // `mpirun` gives every rank a process group of its own, but leaves it in its session.

@@ -71,9 +71,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether every number is in its range.
+    ///
     /// # Errors
     /// [`codes::CONFIG`].
-    pub(super) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         let counts = [
             (self.queue_num, QUEUE_MAX),
             (self.queue_size_max, QUEUE_SIZE_MAX),

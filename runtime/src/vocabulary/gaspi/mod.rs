@@ -30,7 +30,8 @@
 //!   queue has an interface of its own, of which a process can have some 100.
 //! - G26: [`Process::connect`] and [`Process::disconnect`] check that the process is there, and do nothing else: a path stays until the job ends.
 //! - G39: a segment can be reached from when it is made. [`Process::segment_register`] checks its arguments; access without it is no error.
-//! - Not there: MPI together with GASPI (G22), statistics (part of G28), names for profiling (G29).
+//! - Not there: MPI together with GASPI (G22). Statistics (part of G28) and names for profiling (G29) are those of the C headers, in
+//!   `capi/`.
 //!
 //! Time limits (G19) hold for waits, collectives, notifications and passive messages. Posting on mapped memory waits for nobody. Over a network
 //! it waits for room, whatever its limit, and [`Process::segment_delete`], [`Process::queue_delete`] and [`Process::proc_term`] may wait longer than their
@@ -70,6 +71,7 @@ mod place;
 mod process;
 mod queues;
 mod reduce;
+mod remote;
 mod segments;
 mod shared;
 mod state;

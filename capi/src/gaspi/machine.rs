@@ -1,0 +1,124 @@
+//! Texts of codes, times, facts of the host.
+
+use std::ffi::{CString, c_char, c_int};
+use std::fs;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use bellwether_runtime::vocabulary::gaspi::{Code, codes};
+
+use super::{TEXT, calls, check, store};
+
+/// The text of a code, for good: of [`codes::ERROR`] the last one of this thread, if there is one.
+fn text_of(code: c_int) -> *const c_char {
+    static TEXTS: OnceLock<Vec<(i32, CString)>> = OnceLock::new();
+    let own = |text: &std::cell::RefCell<Option<CString>>| text.borrow().as_ref().map(|text| text.as_ptr());
+    if code == codes::ERROR
+        && let Some(own) = TEXT.try_with(own).ok().flatten()
+    {
+        return own;
+    }
+    let texts = TEXTS.get_or_init(|| {
+        let text = |text: &str| CString::new(text).expect("texts have no zero bytes");
+        codes::CODES.iter().map(|(number, _, words)| (*number, text(words))).collect()
+    });
+    let known = texts.iter().find(|(number, _)| *number == code);
+    known.map_or(c"The number is no code of GASPI.".as_ptr(), |(_, text)| text.as_ptr())
+}
+
+/// The text of a code, which stays as it is: of `GASPI_ERROR` until this thread's next error without a code of its own.
+#[unsafe(no_mangle)]
+pub extern "C" fn gaspi_error_str(code: c_int) -> *const c_char {
+    crate::fault::catch(|| text_of(code)).unwrap_or(c"".as_ptr())
+}
+
+/// The profiling name.
+#[unsafe(no_mangle)]
+pub extern "C" fn pgaspi_error_str(code: c_int) -> *const c_char {
+    gaspi_error_str(code)
+}
+
+/// The processor's frequency in MHz; 1000 where the system does not tell it.
+fn frequency() -> f32 {
+    static MHZ: OnceLock<f32> = OnceLock::new();
+    *MHZ.get_or_init(|| {
+        let told = || {
+            let info = fs::read_to_string("/proc/cpuinfo").ok()?;
+            let line = info.lines().find(|line| line.starts_with("cpu MHz"))?;
+            line.split(':').nth(1)?.trim().parse().ok()
+        };
+        told().filter(|mhz: &f32| *mhz > 0.0).unwrap_or(1000.0)
+    })
+}
+
+/// The start of times, the first call of these.
+fn start() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(Instant::now)
+}
+
+/// The number of kB in a line of a file of `/proc`.
+fn kilobytes(file: &str, name: &str) -> u64 {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with(name));
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+}
+
+/// Memory of the host in kB; 0 if the system does not tell it.
+#[unsafe(no_mangle)]
+pub extern "C" fn gaspi_get_system_mem() -> u64 {
+    crate::fault::catch(|| kilobytes("/proc/meminfo", "MemTotal:")).unwrap_or(0)
+}
+
+/// Memory that this process uses, in bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn gaspi_get_mem_in_use() -> u64 {
+    crate::fault::catch(|| kilobytes("/proc/self/status", "VmRSS:") * 1024).unwrap_or(0)
+}
+
+/// The most memory that this process has used, in bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn gaspi_get_mem_peak() -> u64 {
+    crate::fault::catch(|| kilobytes("/proc/self/status", "VmHWM:") * 1024).unwrap_or(0)
+}
+
+calls! {
+    gaspi_print_error, pgaspi_print_error(code: c_int, message: *mut *mut c_char) {
+        check([message.cast_const().cast()])?;
+        // SAFETY: a text that ends with a zero byte.
+        let copy = unsafe { libc::strdup(text_of(code)) };
+        if copy.is_null() {
+            return Err(Code(codes::MEMALLOC));
+        }
+        // SAFETY: not null, and valid by the caller.
+        unsafe { store(message, copy) }
+    }
+
+    gaspi_time_get, pgaspi_time_get(millis: *mut f32) {
+        // SAFETY: the caller guarantees that it is null or valid.
+        unsafe { store(millis, (start().elapsed().as_secs_f64() * 1e3) as f32) }
+    }
+
+    gaspi_time_ticks, pgaspi_time_ticks(ticks: *mut u64) {
+        // In the unit of `gaspi_cpu_frequency`, by which programs divide; the processor's own counter may have another.
+        let passed = start().elapsed().as_secs_f64() * 1e6 * f64::from(frequency());
+        // SAFETY: the caller guarantees that it is null or valid.
+        unsafe { store(ticks, passed as u64) }
+    }
+
+    gaspi_cpu_frequency, pgaspi_cpu_frequency(mhz: *mut f32) {
+        // SAFETY: the caller guarantees that it is null or valid.
+        unsafe { store(mhz, frequency()) }
+    }
+
+    gaspi_numa_socket, pgaspi_numa_socket(socket: *mut u8) {
+        let (mut cpu, mut node) = (0u32, 0u32);
+        // SAFETY: both places are valid; the third argument is not used.
+        let told = unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, &raw mut node, std::ptr::null_mut::<u8>()) };
+        if told != 0 {
+            return Err(Code(codes::ERROR));
+        }
+        // SAFETY: the caller guarantees that it is null or valid.
+        unsafe { store(socket, u8::try_from(node).map_err(|_| Code(codes::ERROR))?) }
+    }
+}

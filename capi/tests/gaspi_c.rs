@@ -1,0 +1,145 @@
+//! C programs over `GASPI.h`.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use bellwether_runtime::vocabulary::gaspi::codes;
+use bellwether_tests::process::{command, run};
+use common::{LIMIT, Link, Program, Start, built, compile, here};
+
+const C99: &[&str] = &["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"];
+
+fn program(name: &str) -> Program {
+    compile("cc", C99, &format!("gaspi_{name}.c"), Link::Shared)
+}
+
+fn on_each(name: &str, start: Start, ranks: &[usize]) {
+    program(name).on_each(start, ranks, &[], |ranks| format!("{name}: {ranks} ranks"));
+}
+
+/// Makes a test under the launcher, and one under mpirun, of each program.
+macro_rules! programs {
+    ($($test:ident, $under_mpirun:ident: $name:literal;)+) => {$(
+        #[test]
+        fn $test() {
+            on_each($name, Program::launched, &[1, 2, 4]);
+        }
+
+        #[cfg(feature = "mpi")]
+        #[test]
+        fn $under_mpirun() {
+            on_each($name, Program::mpirun, &[1, 2]);
+        }
+    )+};
+}
+
+programs! {
+    g49_g50_g61_a_ring_with_notifications, g49_g50_g61_a_ring_with_notifications_under_mpirun: "ring";
+    g50_a_transpose_with_write_notify, g50_a_transpose_with_write_notify_under_mpirun: "transpose";
+    g01_to_g15_two_libraries_with_a_queue_each, g01_to_g15_two_libraries_with_a_queue_each_under_mpirun: "libraries";
+    g67_to_g69_a_passive_server, g67_to_g69_a_passive_server_under_mpirun: "server";
+    g18_to_g70_every_code, g18_to_g70_every_code_under_mpirun: "misuse";
+    g17_threads_with_a_queue_each, g17_threads_with_a_queue_each_under_mpirun: "threads";
+}
+
+#[test]
+fn g25_g53_g70_g71_the_others_go_on_when_a_rank_is_killed() {
+    let program = program("loop");
+    for way in ["kill", "die"] {
+        for ranks in [3, 4] {
+            let done = program.launched_for(ranks, "30s", &[way]);
+            for rank in 0..ranks - 1 {
+                let line = format!("loop: rank {rank} goes on with {}\n", ranks - 1);
+                assert!(done.stdout.contains(&line), "{way}: {done:#?}");
+            }
+            assert!(!done.stdout.contains(&format!("rank {} goes", ranks - 1)), "{way}: {done:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_start_that_fails_has_its_own_text() {
+    let done = program("misuse").alone_with(&["start"], &[("BELLWETHER_TRANSPORT", "nonsense")]).expect_success();
+    assert!(done.stdout.starts_with("start: setting BELLWETHER_TRANSPORT=\"nonsense\""), "{done:#?}");
+}
+
+#[test]
+fn gaspi_printf_prints_behind_the_rank() {
+    let done = program("misuse").launched(2, &[]).expect_success();
+    assert_eq!(done.stdout, "[0] printed 42\n[0] printed to 0\nmisuse: 2 ranks\n");
+}
+
+#[test]
+fn programs_run_as_copies_and_linked_statically() {
+    assert_eq!(program("ring").alone(&[]).expect_success().stdout, "ring: 1 ranks\n");
+    let program = compile("cc", C99, "gaspi_ring.c", Link::Static);
+    assert_eq!(program.launched(2, &[]).expect_success().stdout, "ring: 2 ranks\n");
+}
+
+#[test]
+fn the_address_sanitizer_finds_nothing() {
+    let flags = [C99, &["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]].concat();
+    for name in ["ring", "transpose", "libraries", "server", "threads", "misuse"] {
+        let program = compile("cc", &flags, &format!("gaspi_{name}.c"), Link::Shared);
+        program.on_each(Program::launched, &[2], &[], |ranks| format!("{name}: {ranks} ranks"));
+    }
+}
+
+#[test]
+fn the_headers_are_c99_and_cxx98_for_both_compilers() {
+    common::check_header(&["-c", "-o", "/dev/null"], "tests/programs/gaspi_header.c");
+}
+
+/// The calls that the headers declare with both names.
+fn declared() -> Vec<String> {
+    let mut names = Vec::new();
+    for header in ["GASPI.h", "GASPI_Ext.h"] {
+        let text = fs::read_to_string(here().join("include").join(header)).expect("a header");
+        let calls = text.split("BELLWETHER_GASPI_CALL(").skip(1);
+        names.extend(calls.filter_map(|call| call.split_once(',').map(|(name, _)| name.to_owned())));
+    }
+    names.retain(|name| name != "name");
+    names
+}
+
+#[test]
+fn g29_every_call_has_both_names_in_the_library() {
+    let library = built().join("libbellwether.so");
+    let symbols = run(command("nm").args(["-D", "--defined-only"]).arg(library), LIMIT).expect_success().stdout;
+    let symbols: Vec<_> = symbols.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    let calls = declared();
+    assert_eq!(calls.len(), 82, "{calls:?}");
+    for call in calls {
+        for name in [format!("gaspi_{call}"), format!("pgaspi_{call}")] {
+            assert!(symbols.contains(&name.as_str()), "{name}");
+        }
+    }
+    let threads = fs::read_to_string(here().join("include/GASPI_Threads.h")).expect("a header");
+    let lines = threads.lines().filter(|line| line.starts_with("gaspi_return_t ") || line.starts_with("void "));
+    let names: Vec<_> = lines.filter_map(|line| line.split([' ', '(']).nth(1)).collect();
+    assert_eq!(names.len(), 10, "{names:?}");
+    assert!(names.iter().all(|name| symbols.contains(name)), "{names:?}");
+}
+
+#[test]
+fn g29_a_program_that_defines_a_call_sees_its_own() {
+    let program = program("profile");
+    assert_eq!(program.launched(2, &[]).expect_success().stdout, "profile: 2 ranks\n");
+}
+
+#[test]
+fn the_headers_codes_are_those_of_the_runtime() {
+    let header = fs::read_to_string(here().join("include/GASPI.h")).expect("the header");
+    let (_, body) = header.split_once("typedef enum {\n    GASPI_ERROR").expect("the codes");
+    let (body, _) = body.split_once('}').expect("their end");
+    let mut defined = BTreeMap::new();
+    for line in format!("GASPI_ERROR{body}").lines().filter(|line| line.contains('=')) {
+        let (name, number) = line.trim().trim_end_matches(',').split_once(" = ").expect("a number");
+        let name = name.strip_prefix("GASPI_ERR_").or(name.strip_prefix("GASPI_")).expect("a code");
+        defined.insert(name.to_owned(), number.parse::<i32>().expect("a number"));
+    }
+    let known: BTreeMap<_, _> = codes::CODES.iter().map(|(number, name, _)| ((*name).to_owned(), *number)).collect();
+    assert_eq!(defined, known);
+}
