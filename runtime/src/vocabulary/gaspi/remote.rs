@@ -20,32 +20,4 @@ impl Process {
             Err(error) => Err(state.failed(&error, at)),
         }
     }
-
-    /// Ends another process of this host at once, as SIGKILL does. Complete when this process knows that it is gone; resumable.
-    ///
-    /// # Errors
-    /// [`codes::NOINIT`]; [`codes::INV_RANK`], also for the own rank; [`codes::TIMEOUT`]; [`codes::ERROR`] for a process of another host, if
-    /// the system does not allow it, and if the two are threads of one process.
-    pub fn proc_kill(&self, rank: Rank, timeout: Timeout) -> Result<()> {
-        let victim = usize::from(rank);
-        {
-            let Held { state, world } = &mut *self.place.enter()?;
-            state.check_works()?;
-            if victim == world.rank() || victim >= world.size() {
-                return Err(Code(codes::INV_RANK));
-            }
-            let job = &world.engine().job;
-            if job.loss(victim).is_none() {
-                let pid = job.is_here(victim).then(|| job.pid(victim)).filter(|pid| *pid != std::process::id());
-                let pid = pid.and_then(|pid| rustix::process::Pid::from_raw(pid as i32)).ok_or(Code(codes::ERROR))?;
-                match rustix::process::kill_process(pid, rustix::process::Signal::KILL) {
-                    Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-                    Err(_) => return Err(Code(codes::ERROR)),
-                }
-            }
-        }
-        self.place.wait("proc_kill", timeout, &Partner::None, |world, _| {
-            world.engine().job.loss(victim).is_some().then_some(Ok(()))
-        })
-    }
 }
