@@ -1,10 +1,10 @@
-//! What a process asks about another one, and does to it.
+//! What a process asks about another one.
 
 use super::codes;
-use super::place::{Held, Partner};
+use super::place::Held;
 use super::process::Process;
 use super::segments::number_of;
-use super::types::{Code, Rank, Result, SegmentId, Timeout};
+use super::types::{Code, Rank, Result, SegmentId};
 
 impl Process {
     /// The bytes of a segment of any process, also of this one. Not collective; over a network the first call for a process asks it.
