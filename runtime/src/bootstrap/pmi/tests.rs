@@ -463,3 +463,91 @@ fn a_library_that_is_not_there_or_another_is_told_of() {
         assert!(error.contains(name) && error.contains(why) && error.contains("LD_LIBRARY_PATH"), "{error}");
     }
 }
+
+/// A library that has PMIx's calls, and does what `MODE` says.
+const LIBRARY: &str = r#"
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+struct value { uint16_t kind; union { uint32_t number; char *text; uint64_t whole[3]; } data; };
+struct proc { char name[256]; uint32_t rank; };
+static char *kept;
+int PMIx_Init(struct proc *own, void *info, size_t n) {
+    if (MODE == 1) for (;;) pause();
+    if (MODE == 2) return -25;
+    strcpy(own->name, "job");
+    own->rank = MODE == 3 ? 4 : 0;
+    return 0;
+}
+int PMIx_Get(const struct proc *proc, const char *key, const void *info, size_t n, struct value **found) {
+    if (MODE == 4) { *found = NULL; return 0; }
+    *found = calloc(1, sizeof **found);
+    if (!strcmp(key, "pmix.job.size")) {
+        (*found)->kind = MODE == 5 ? 3 : 14;
+        if (MODE != 5) (*found)->data.number = 1;
+    } else {
+        (*found)->kind = 3;
+        (*found)->data.text = MODE == 6 ? NULL : strdup(kept);
+    }
+    return 0;
+}
+int PMIx_Put(uint8_t scope, const char *key, struct value *value) { kept = strdup(value->data.text); return 0; }
+int PMIx_Commit(void) { return 0; }
+int PMIx_Fence(const struct proc *procs, size_t np, const void *info, size_t n) {
+    if (MODE == 7) for (;;) pause();
+    return strcmp(info, "pmix.collect");
+}
+int PMIx_Finalize(const void *info, size_t n) { return MODE == 8 ? -1 : 0; }
+const char *PMIx_Error_string(int status) { return status == -25 ? "UNREACHABLE" : NULL; }
+"#;
+
+/// One rank that puts, fences and gets by that library.
+fn by_library(mode: u32, folder: &std::path::Path) -> Option<Result<String>> {
+    let library = folder.join(format!("libpmix-{mode}.so"));
+    let source = folder.join("pmix.c");
+    std::fs::write(&source, LIBRARY).expect("there is room");
+    let define = format!("-DMODE={mode}");
+    let mut compile = std::process::Command::new("cc");
+    let compiled = compile.args(["-shared", "-fPIC", &define, "-o"]).arg(&library).arg(&source).status().ok()?;
+    assert!(compiled.success());
+    Some((|| {
+        let limit = if [1, 7].contains(&mode) { SHORT } else { LIMIT };
+        let mut exchange = Pmix::by(library.to_str().expect("a path of letters"), limit)?;
+        assert_eq!((exchange.rank(), exchange.size()), (0, 1));
+        exchange.put("key", "00000001ff")?;
+        exchange.begin_fence()?;
+        if !exchange.fence_is_done(limit)? {
+            return Err(Error::Start("the fence is not done".into()));
+        }
+        let value = exchange.get(0, "key")?;
+        exchange.leave(limit)?;
+        Ok(value)
+    })())
+}
+
+#[test]
+fn a_library_that_waits_fails_or_lies_is_an_error_in_time() {
+    let folder = std::env::temp_dir().join(format!("bellwether-pmix-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("there is room");
+    let began = Instant::now();
+    for (mode, why) in [
+        (0, ""),
+        (1, "not done after 100ms"),
+        (2, "PMIx_Init returned -25 UNREACHABLE"),
+        (3, "rank 4 of 1"),
+        (4, "no value"),
+        (5, "unexpected type 3"),
+        (6, "unexpected type 3"),
+        (7, "the fence is not done"),
+        (8, "PMIx_Finalize returned -1"),
+    ] {
+        match by_library(mode, &folder) {
+            None => return eprintln!("skipped: there is no C compiler"),
+            Some(Ok(value)) => assert_eq!((mode, &*value), (0, "00000001ff")),
+            Some(Err(error)) => assert!(mode > 0 && error.to_string().contains(why), "{mode}: {error}"),
+        }
+    }
+    assert!(began.elapsed() < LIMIT);
+    std::fs::remove_dir_all(&folder).expect("it was made above");
+}
