@@ -56,8 +56,14 @@ pub(super) fn held() -> Result<MutexGuard<'static, Held>> {
 /// [`codes::NOINIT`] outside of the working phase.
 #[inline(always)]
 pub(super) fn working() -> Result<&'static Process> {
+    working_by(Ordering::Acquire)
+}
+
+/// As [`working`], with this order of the load, Acquire at least.
+#[inline(always)]
+fn working_by(order: Ordering) -> Result<&'static Process> {
     // Pairs with the Release in `init`.
-    let process = WORKING.load(Ordering::Acquire);
+    let process = WORKING.load(order);
     // SAFETY: null, or a process that is freed only in `at_exit`, after `term` has stored null and the calls that wait are over.
     // `GASPI.h` asks that no thread is in a call that posts when another calls `gaspi_proc_term`.
     unsafe { process.as_ref() }.ok_or(Code(codes::NOINIT))
@@ -93,7 +99,8 @@ impl Drop for Waiting {
 #[inline]
 pub(super) fn waiting<R>(call: impl FnOnce(&'static Process) -> Result<R>) -> Result<R> {
     let _waiting = Waiting::begin();
-    call(working()?)
+    // After the count: either this sees the null of `term`, or `at_exit` sees the count.
+    call(working_by(Ordering::SeqCst)?)
 }
 
 /// Registers what runs at exit and at a fork.
