@@ -21,7 +21,7 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// This process is a child that a process of the job has forked.
 static CHILD: AtomicBool = AtomicBool::new(false);
 
-static HELD: Mutex<Held> = Mutex::new(Held { process: null_mut(), watches: false, settings: None });
+static HELD: Mutex<Held> = Mutex::new(Held { process: null_mut(), watches: false, starts: false, settings: None });
 
 /// What the life of a process is made of.
 pub(super) struct Held {
@@ -29,6 +29,8 @@ pub(super) struct Held {
     process: *mut Process,
     /// The functions that run at exit and at a fork are registered.
     watches: bool,
+    /// A `gaspi_proc_init` has begun, and none has ended it.
+    pub(super) starts: bool,
     /// What `gaspi_config_set` has set.
     pub(super) settings: Option<Settings>,
 }
@@ -163,13 +165,17 @@ fn init(timeout: Timeout) -> Result<()> {
         let config = settings::config(held.settings.get_or_insert_default());
         // SAFETY: from `Box::into_raw`; only `at_exit` frees it, when no thread is between `Waiting::begin` and its end.
         let process = unsafe { &*held.process };
-        match process.config_set(config) {
-            // An earlier call has begun with this configuration.
-            Ok(()) | Err(Code(codes::INITED)) => process,
-            Err(code) => return Err(code),
+        if !held.starts {
+            process.config_set(config)?;
+            held.starts = true;
         }
+        process
     };
-    process.proc_init(timeout)?;
+    let outcome = process.proc_init(timeout);
+    if outcome != Err(Code(codes::TIMEOUT)) {
+        held()?.starts = false;
+    }
+    outcome?;
     // Pairs with the Acquire in `working`.
     WORKING.store(std::ptr::from_ref(process).cast_mut(), Ordering::Release);
     Ok(())
