@@ -21,8 +21,8 @@
 //! | G60 to G66 | notifications: 65,536 of each segment | [`Process::notify_waitsome`], [`Process::notify_reset`] |
 //! | G67 to G69 | passive messages | [`Process::passive_send`] |
 //!
-//! Not there: MPI together with GASPI (G22). Statistics (part of G28) and names for profiling (G29) are those of the C headers in `capi/`. Getters are
-//! [`Process::config_get`] (G27). Tests that kill a process (G25, G70, G71) are those of the C headers.
+//! Not there: the C headers, MPI together with GASPI (G22), `proc_kill` (G25), statistics (part of G28), names for profiling (G29). Getters are
+//! [`Process::config_get`] (G27). What a lost process does to the others (G70, G71) is written, but no test kills one.
 //!
 //! Time limits (G19) hold for waits, collectives, notifications and passive messages. Posting waits for the one lock whatever its limit. A put of
 //! many bytes over a network, a read of bound memory that goes by message, [`Process::segment_delete`] and [`Process::proc_term`] may wait
