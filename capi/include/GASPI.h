@@ -218,7 +218,7 @@ typedef gaspi_return_t (*gaspi_reduce_operation_t)(gaspi_pointer_t operand_one, 
 /* Configuration and life cycle. These calls are for every phase. */
 
 BELLWETHER_GASPI_CALL(config_get, (gaspi_config_t * config));
-/* Before gaspi_proc_init, else GASPI_ERR_INITED; alike on all ranks. GASPI_ERR_CONFIG for a number outside its range. */
+/* Outside of the working phase, and not between calls of gaspi_proc_init, else GASPI_ERR_INITED; alike on all ranks. GASPI_ERR_CONFIG for a number outside its range. */
 BELLWETHER_GASPI_CALL(config_set, (const gaspi_config_t new_config));
 BELLWETHER_GASPI_CALL(version, (float *version));
 /*

@@ -21,7 +21,7 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// This process is a child that a process of the job has forked.
 static CHILD: AtomicBool = AtomicBool::new(false);
 
-static HELD: Mutex<Held> = Mutex::new(Held { process: null_mut(), watches: false, settings: None });
+static HELD: Mutex<Held> = Mutex::new(Held { process: null_mut(), watches: false, starts: false, settings: None });
 
 /// What the life of a process is made of.
 pub(super) struct Held {
@@ -29,6 +29,8 @@ pub(super) struct Held {
     process: *mut Process,
     /// The functions that run at exit and at a fork are registered.
     watches: bool,
+    /// A `gaspi_proc_init` has begun, and none has ended it.
+    pub(super) starts: bool,
     /// What `gaspi_config_set` has set.
     pub(super) settings: Option<Settings>,
 }
@@ -56,8 +58,14 @@ pub(super) fn held() -> Result<MutexGuard<'static, Held>> {
 /// [`codes::NOINIT`] outside of the working phase.
 #[inline(always)]
 pub(super) fn working() -> Result<&'static Process> {
+    working_by(Ordering::Acquire)
+}
+
+/// As [`working`], with this order of the load, Acquire at least.
+#[inline(always)]
+fn working_by(order: Ordering) -> Result<&'static Process> {
     // Pairs with the Release in `init`.
-    let process = WORKING.load(Ordering::Acquire);
+    let process = WORKING.load(order);
     // SAFETY: null, or a process that is freed only in `at_exit`, after `term` has stored null and the calls that wait are over.
     // `GASPI.h` asks that no thread is in a call that posts when another calls `gaspi_proc_term`.
     unsafe { process.as_ref() }.ok_or(Code(codes::NOINIT))
@@ -93,7 +101,8 @@ impl Drop for Waiting {
 #[inline]
 pub(super) fn waiting<R>(call: impl FnOnce(&'static Process) -> Result<R>) -> Result<R> {
     let _waiting = Waiting::begin();
-    call(working()?)
+    // After the count: either this sees the null of `term`, or `at_exit` sees the count.
+    call(working_by(Ordering::SeqCst)?)
 }
 
 /// Registers what runs at exit and at a fork.
@@ -156,13 +165,17 @@ fn init(timeout: Timeout) -> Result<()> {
         let config = settings::config(held.settings.get_or_insert_default());
         // SAFETY: from `Box::into_raw`; only `at_exit` frees it, when no thread is between `Waiting::begin` and its end.
         let process = unsafe { &*held.process };
-        match process.config_set(config) {
-            // An earlier call has begun with this configuration.
-            Ok(()) | Err(Code(codes::INITED)) => process,
-            Err(code) => return Err(code),
+        if !held.starts {
+            process.config_set(config)?;
+            held.starts = true;
         }
+        process
     };
-    process.proc_init(timeout)?;
+    let outcome = process.proc_init(timeout);
+    if outcome != Err(Code(codes::TIMEOUT)) {
+        held()?.starts = false;
+    }
+    outcome?;
     // Pairs with the Acquire in `working`.
     WORKING.store(std::ptr::from_ref(process).cast_mut(), Ordering::Release);
     Ok(())

@@ -95,7 +95,7 @@ pub(super) fn config(settings: &Settings) -> Config {
 
 fn set(settings: Settings) -> Result<()> {
     let mut held = held()?;
-    if is_working() {
+    if is_working() || held.starts {
         return Err(Code(codes::INITED));
     }
     if settings.network > NETWORKS || settings.build_infrastructure > TOPOLOGIES {

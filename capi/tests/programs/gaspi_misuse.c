@@ -404,6 +404,28 @@ static void groups(void) {
     OK(gaspi_group_delete(other));
 }
 
+/* Calls that run into their time limits are resumed: one barrier, and one reduction of what the first call got. */
+static void resumed(void) {
+    long in = me, out = -1;
+    int calls;
+    gaspi_return_t code;
+    OK(gaspi_barrier(ALL, BLOCK));
+    if (me == 0)
+        usleep(20000);
+    for (calls = 0; (code = gaspi_barrier(ALL, GASPI_TEST)) == GASPI_TIMEOUT; calls++)
+        ;
+    OK(code);
+    CHECK(n == 1 || me == 0 || calls > 0);
+    if (me == 0)
+        usleep(20000);
+    for (calls = 0; (code = gaspi_allreduce(&in, &out, 1, GASPI_OP_SUM, GASPI_TYPE_LONG, ALL, calls ? 1 : GASPI_TEST)) ==
+                    GASPI_TIMEOUT;
+         calls++)
+        in = 1000;
+    OK(code);
+    CHECK(out == n * (n - 1) / 2 && (n == 1 || me == 0 || calls > 0));
+}
+
 static void *in_barrier(void *argument) {
     OK(gaspi_barrier(ALL, BLOCK));
     return argument;
@@ -507,6 +529,7 @@ int main(int argc, char **argv) {
     ranges();
     segments();
     groups();
+    resumed();
     active();
     child();
     OK(gaspi_barrier(ALL, BLOCK));
@@ -515,7 +538,15 @@ int main(int argc, char **argv) {
     every_phase();
     OK(gaspi_initialized(&is));
     CHECK(is == 0);
-    /* A second life cycle, with the configuration of the first. */
+    /* A second life cycle, with the configuration of the first, which is begun in pieces. */
+    if (me == 0 && n > 1) {
+        usleep(50000);
+    } else if (n > 1) {
+        GIVES(GASPI_TIMEOUT, gaspi_proc_init(GASPI_TEST));
+        GIVES(GASPI_ERR_INITED, gaspi_config_set(config));
+        GIVES(GASPI_TIMEOUT, gaspi_proc_init(1));
+        all_are(GASPI_ERR_NOINIT);
+    }
     start();
     make(0, 8);
     if (me == 0) {
