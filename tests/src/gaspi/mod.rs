@@ -89,6 +89,7 @@ rows! { $
     g40_create_is_resumable_and_writable_at_once: segments::g40;
     g41_memory_of_the_program_is_a_segment: segments::g41;
     g42_deleted_segments_are_gone: segments::g42;
+    g42_segments_end_while_threads_use_them: segments::g42_threads;
     g43_size_pointer_and_list: segments::g43;
     g44_ranges_stay_inside: segments::g44;
     g45_writes_need_no_call_of_the_target: one_sided::g45;

@@ -1,9 +1,11 @@
 //! Rows about segments.
 
-use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
-use bellwether_runtime::vocabulary::gaspi::{Config, GROUP_ALL, Part, codes};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{S, Task, fails, note, ok, pattern, test_loop};
+use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
+use bellwether_runtime::vocabulary::gaspi::{Code, Config, GROUP_ALL, Note, Part, codes};
+
+use super::{S, Task, fails, note, ok, part, pattern, test_loop};
 
 pub(super) fn g38(task: &Task) {
     ok("config_set", task.process.config_set(Config { segment_max: 3, ..Config::default() }));
@@ -201,5 +203,53 @@ pub(super) fn g44(task: &Task) {
             fails(codes::INV_SEG, p.write(from, next, 0, Block));
             fails(codes::INV_SEG, p.write(to, next, 0, Block));
         }
+    });
+}
+
+pub(super) fn g42_threads(task: &Task) {
+    const BRIEF: u8 = 95;
+    task.works(|here| {
+        if task.virtual_time {
+            return;
+        }
+        let (p, me) = (here.p, here.me as u16);
+        let over = AtomicBool::new(false);
+        let gone_or = |result: Result<(), Code>, others: &[i32]| {
+            let Err(Code(code)) = result else { return };
+            assert!(code == codes::INV_SEG || others.contains(&code), "{code}");
+            if code == codes::QUEUE_FULL {
+                ok("wait", p.wait(0, Block));
+            }
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..3u32 {
+                let (over, gone_or) = (&over, &gone_or);
+                // Two share a queue.
+                let queue = (thread / 2) as u8;
+                scope.spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        let from = Part { local: (BRIEF, 0), remote: (S, 1 << 20), size: 64 };
+                        gone_or(p.write(from, here.next(), queue, Block), &[codes::QUEUE_FULL]);
+                        let to = Part { local: (S, 0), remote: (BRIEF, 64), size: 64 };
+                        let note = Note { segment: BRIEF, id: thread, value: 1 };
+                        gone_or(p.write_notify(to, me, note, queue, Block), &[codes::QUEUE_FULL]);
+                        let found = p.notify_waitsome(BRIEF, 0, 65536, Test);
+                        gone_or(found.map(drop), &[codes::TIMEOUT]);
+                        gone_or(p.notify_reset(BRIEF, thread).map(drop), &[]);
+                        ok("write", p.write(part(0, 2 << 20, 8), here.next(), 2 + thread as u8, Block));
+                        ok("wait", p.wait(2 + thread as u8, Block));
+                        if queue == 1 {
+                            ok("wait", p.wait(1, Block));
+                        }
+                    }
+                });
+            }
+            for round in 0..100 {
+                ok("alloc", p.segment_alloc(BRIEF, 4096 + round));
+                std::thread::yield_now();
+                ok("delete", p.segment_delete(BRIEF));
+            }
+            over.store(true, Ordering::Relaxed);
+        });
     });
 }
