@@ -40,6 +40,7 @@ programs! {
     g50_a_transpose_with_write_notify, g50_a_transpose_with_write_notify_under_mpirun: "transpose";
     g01_to_g15_two_libraries_with_a_queue_each, g01_to_g15_two_libraries_with_a_queue_each_under_mpirun: "libraries";
     g67_to_g69_a_passive_server, g67_to_g69_a_passive_server_under_mpirun: "server";
+    g41_to_g59_lists_reads_and_memory_of_the_program, g41_to_g59_lists_under_mpirun: "calls";
     g18_to_g70_every_code, g18_to_g70_every_code_under_mpirun: "misuse";
     g17_threads_with_a_queue_each, g17_threads_with_a_queue_each_under_mpirun: "threads";
 }
@@ -81,7 +82,7 @@ fn programs_run_as_copies_and_linked_statically() {
 #[test]
 fn the_address_sanitizer_finds_nothing() {
     let flags = [C99, &["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]].concat();
-    for name in ["ring", "transpose", "libraries", "server", "threads", "misuse"] {
+    for name in ["ring", "transpose", "libraries", "server", "calls", "threads", "misuse"] {
         let program = compile("cc", &flags, &format!("gaspi_{name}.c"), Link::Shared);
         program.on_each(Program::launched, &[2], &[], |ranks| format!("{name}: {ranks} ranks"));
     }
