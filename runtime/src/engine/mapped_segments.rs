@@ -1,6 +1,7 @@
 //! The segments of ranks whose memory is mapped here: a put to one that lies in its owner's slot is a look-up in the owner's table, a
 //! bounds check and a store.
 
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
@@ -33,6 +34,45 @@ pub(crate) struct MappedSegments {
 impl std::fmt::Debug for MappedSegments {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "MappedSegments(rank {})", self.rank)
+    }
+}
+
+/// A segment of a mapped rank that was found, so that the next look-up loads only its generation.
+#[derive(Debug)]
+pub(crate) struct Memo {
+    /// The generation in the owner's table; null for no segment.
+    entry: *const AtomicU64,
+    rank: usize,
+    number: u32,
+    generation: u64,
+    /// Here.
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: an address of the mapping of all ranks, which every thread of the process has.
+unsafe impl Send for Memo {}
+
+impl Default for Memo {
+    fn default() -> Memo {
+        Memo { entry: ptr::null(), rank: 0, number: 0, generation: 0, start: ptr::null_mut(), len: 0 }
+    }
+}
+
+impl Memo {
+    /// As [`MappedSegments::reach`], if this is the segment and it is still open.
+    ///
+    /// # Safety
+    /// The slots of the ranks that it was made for are mapped.
+    #[inline(always)]
+    pub(crate) unsafe fn reach(&self, rank: usize, number: u32, offset: usize, len: usize) -> Option<*mut u8> {
+        if self.entry.is_null() || self.rank != rank || self.number != number {
+            return None;
+        }
+        // SAFETY: a word of a table in a mapped slot, which is only touched as this atomic. Acquire as in `Table::find`.
+        let generation = unsafe { (*self.entry).load(Ordering::Acquire) };
+        let fits = offset <= self.len && len <= self.len - offset;
+        (generation == self.generation && fits).then(|| self.start.wrapping_add(offset))
     }
 }
 
@@ -106,6 +146,26 @@ impl MappedSegments {
             return None;
         }
         self.place(rank, found.start.wrapping_add(offset), len)
+    }
+
+    /// As [`MappedSegments::reach`], and remembers the segment.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn remember(
+        &self,
+        memo: &mut Memo,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        len: usize,
+    ) -> Option<*mut u8> {
+        let at = self.reach(rank, number, offset, len)?;
+        let found = self.find(rank, number)?;
+        if let Some(start) = self.place(rank, found.start, found.len) {
+            let entry = self.table(rank).generation(number as usize);
+            *memo = Memo { entry, rank, number, generation: found.generation, start, len: found.len };
+        }
+        Some(at)
     }
 
     /// Where `len` bytes at an address of `rank`, which is mapped, are here, if they are its own or lie in the part of its slot for

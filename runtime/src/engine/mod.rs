@@ -38,7 +38,7 @@ pub(crate) use self::claim::Claim;
 pub(crate) use self::context::{Identity, OpenStream, Outlet, Stream};
 pub(crate) use self::dispatch::Dispatch;
 pub use self::drive::Background;
-pub(crate) use self::mapped_segments::{Attached, MappedSegments};
+pub(crate) use self::mapped_segments::{Attached, MappedSegments, Memo};
 pub(crate) use self::network::{Network, Surroundings};
 pub(crate) use self::networks::Networks;
 pub(crate) use self::open::open_networks;

@@ -136,6 +136,12 @@ impl<'a> Table<'a> {
         (word(LINE), word(LINE + 8))
     }
 
+    /// The generation of entry `number`, which is backed: that of a segment that was [found](Table::find) as long as it is open.
+    #[inline]
+    pub fn generation(&self, number: usize) -> &'a AtomicU64 {
+        self.at(entry_offset(self.layout, number))
+    }
+
     /// Segment `number`, if there is one. Generations tell whether what was read is of one segment: the owner writes 0 before it changes
     /// an entry, and never the same generation twice.
     #[inline]

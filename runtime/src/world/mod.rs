@@ -66,7 +66,7 @@ pub use self::symmetric::Symmetric;
 pub use self::thread_operation::ThreadOperation;
 pub use self::thread_segments::ThreadSegment;
 pub use self::threads::{Threads, threads};
-pub(crate) use crate::engine::{Event as StreamEvent, OpenStream};
+pub(crate) use crate::engine::{Event as StreamEvent, Memo, OpenStream};
 
 use self::allocate::Allocator;
 use self::heaps::Heaps;

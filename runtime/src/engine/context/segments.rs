@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::super::mapped_segments::{Attached, MappedSegments};
+use super::super::mapped_segments::{Attached, MappedSegments, Memo};
 use super::super::operation::{Change, Destination, Event, HeapRange, Operation, Step};
 use super::super::remote_access::Answer;
 use super::super::segments::{ADDRESS, Answering, Found};
@@ -166,6 +166,16 @@ impl Reached<'_> {
     #[inline]
     pub(crate) fn place(&self, number: u32, offset: usize, len: usize) -> Option<*mut u8> {
         self.segments.reach(self.rank, number, offset, len)
+    }
+
+    /// As [`Reached::place`], for a caller that mostly asks for the same segment. `memo` is used with this context only.
+    #[inline(always)]
+    pub(crate) fn place_again(&self, memo: &mut Memo, number: u32, offset: usize, len: usize) -> Option<*mut u8> {
+        // SAFETY: the context keeps the slots mapped.
+        match unsafe { memo.reach(self.rank, number, offset, len) } {
+            None => self.segments.remember(memo, self.rank, number, offset, len),
+            place => place,
+        }
     }
 
     /// Copies to a place of these segments.

@@ -8,7 +8,7 @@ use super::codes;
 use super::notes::{Layout, MARKED};
 use super::place::Held;
 use super::process::Process;
-use super::queues::Queue;
+use super::queues::{Queue, recent};
 use super::segments::{notes_of, number_of};
 use super::shared::Shared;
 use super::types::{Code, NotificationId, QueueId, Rank, Result, SegmentId, Timeout};
@@ -434,7 +434,9 @@ impl Queue {
             if self.stream.are_by_message() {
                 return Ok(false);
             }
-            let Some(start) = reached.place(notes_of(note.segment), 0, layout.bytes()) else { return Ok(false) };
+            let number = notes_of(note.segment);
+            let start = reached.place_again(&mut self.recent[1][recent(to, number)], number, 0, layout.bytes());
+            let Some(start) = start else { return Ok(false) };
             let at = |offset| start.wrapping_add(offset).cast::<u32>();
             word_and_mark = Some((at(layout.word(note.id)), at(layout.mark(note.id)), note.value));
         }
@@ -443,7 +445,10 @@ impl Queue {
             Notice::None | Notice::There(_) => None,
         };
         for part in parts {
-            let Some(there) = find(part) else { return Ok(false) };
+            let (offset, len) = there(part);
+            let number = number_of(part.remote.0);
+            let there = reached.place_again(&mut self.recent[0][recent(to, number)], number, offset, len);
+            let Some(there) = there else { return Ok(false) };
             let here = match parts.len() {
                 1 => single,
                 _ => shared.range(part.local.0, part.local.1, part.size)?,

@@ -11,12 +11,23 @@ use super::process::Process;
 use super::shared::Shared;
 use super::types::{Code, QueueId, Result, Timeout};
 use crate::error::Error;
-use crate::world::{OpenStream, World};
+use crate::world::{Memo, OpenStream, World};
+
+/// Segments that a queue remembers. Chosen: a process mostly writes to few others in turn.
+pub(super) const RECENT: usize = 8;
+
+/// Where a queue remembers a segment.
+#[inline(always)]
+pub(super) fn recent(rank: usize, number: u32) -> usize {
+    (rank ^ number as usize) % RECENT
+}
 
 /// A queue of this process.
 pub(super) struct Queue {
     pub(super) stream: Arc<OpenStream>,
     pub(super) config: Config,
+    /// Segments of recent data, and those of recent notifications: by [`recent`].
+    pub(super) recent: [[Memo; RECENT]; 2],
     /// Requests since the last successful wait.
     pub(super) open: u32,
     /// Ranks that requests went to over a network since the last successful wait.
@@ -42,7 +53,8 @@ impl Queue {
         let stream = opened.map_err(|error| Code(codes::of_error(&error)))?;
         // Waits of the world find a job that hangs as before: no queue ends them.
         stream.note_used(false);
-        Ok(Queue { stream, config, open: 0, partners: BTreeSet::new(), failed: Arc::default(), waiters: 0 })
+        let (recent, partners) = (Default::default(), BTreeSet::new());
+        Ok(Queue { stream, config, recent, open: 0, partners, failed: Arc::default(), waiters: 0 })
     }
 
     /// Makes progress; tells what has become of the requests.
