@@ -538,6 +538,7 @@ int main(int argc, char **argv) {
     every_phase();
     OK(gaspi_initialized(&is));
     CHECK(is == 0);
+    OK(gaspi_config_set(config));
     /* A second life cycle, with the configuration of the first, which is begun in pieces. */
     if (me == 0 && n > 1) {
         usleep(50000);
