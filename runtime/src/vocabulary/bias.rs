@@ -239,7 +239,6 @@ impl BiasedLock {
     }
 
     /// The thread of token `me` leaves, which has this guard. As [`BiasedLock::end_turn`].
-    #[cfg(not(loom))]
     pub(in crate::vocabulary) fn release(&self, guard: Guard<'_>, me: usize) {
         self.count_turn(me);
         drop(guard);

@@ -50,7 +50,11 @@ pub(super) struct Entry<'a> {
 
 impl Slot {
     fn new() -> Slot {
-        Slot { lock: BiasedLock::new(), owner: AtomicUsize::new(0), queue: UnsafeCell::new(None) }
+        #[cfg(not(loom))]
+        let lock = BiasedLock::new();
+        #[cfg(loom)]
+        let lock = BiasedLock::default();
+        Slot { lock, owner: AtomicUsize::new(0), queue: UnsafeCell::new(None) }
     }
 
     #[inline(always)]
