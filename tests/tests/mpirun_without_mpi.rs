@@ -72,6 +72,30 @@ fn ring_without_mpi() {
     }
 }
 
+/// A launcher inside another one leaves the variables of that: the ranks of the inner one are the job.
+#[test]
+fn a_launcher_inside_another_is_the_one_that_is_joined() {
+    if !MPIRUN.is_here() {
+        return;
+    }
+    for inner in HYDRA.iter().copied().filter(|launcher| launcher.is_here()) {
+        let program: Vec<&str> =
+            [inner.name].iter().chain(inner.arguments).chain(&["-n", "3", RING, "5"]).copied().collect();
+        let outcome = MPIRUN.groups(&[(1, &program)]).expect_success();
+        assert_eq!(outcome.stdout, "3 ranks, 5 rounds, sum 3\n", "{inner:?}: {outcome:#?}");
+        let program: Vec<&str> =
+            ["mpirun"].iter().chain(MPIRUN.arguments).chain(&["-n", "3", RING, "5"]).copied().collect();
+        let mut outer = inner.command();
+        let outcome = run(outer.args(["-n", "1"]).args(&program), LIMIT);
+        // Where a socket says which one is the inner one, and else an error instead of three worlds.
+        if inner.arguments.is_empty() {
+            assert_eq!(outcome.expect_success().stdout, "3 ranks, 5 rounds, sum 3\n", "{inner:?}");
+        } else {
+            assert!(outcome.expect_failure().stderr.contains("OMPI_COMM_WORLD_SIZE=3: "), "{inner:?}");
+        }
+    }
+}
+
 #[test]
 fn a_rank_that_goes_wrong_ends_the_job() {
     for launcher in launchers() {

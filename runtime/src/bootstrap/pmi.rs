@@ -11,14 +11,14 @@ mod pmi2;
 mod pmix;
 #[cfg(test)]
 mod tests;
-mod wire;
+pub(super) mod wire;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use self::cards::Cards;
 use super::meeting::{self, Joined};
-use super::surroundings;
+use super::surroundings::{self, Get};
 use crate::error::{Error, Result};
 use crate::settings::{Join, Settings};
 
@@ -52,18 +52,22 @@ impl Kind {
         }
     }
 
-    /// Which one the launcher has left in the environment, as `get` reads it.
-    pub(super) fn found(get: impl Fn(&str) -> Option<String>) -> Option<Kind> {
+    /// Which one the launcher has left in the environment, as `get` reads it; `inherited` says whether `PMI_FD` is an open socket.
+    pub(super) fn found(get: Get<'_>, inherited: impl Fn(&str) -> bool) -> Option<Kind> {
         let has = |name| get(name).is_some();
+        let by_hydra = has("MPI_LOCALNRANKS");
+        let at_port = has("PMI_PORT") && has("PMI_ID");
         if has("PMIX_NAMESPACE") && has("PMIX_RANK") {
-            return Some(Kind::Pmix);
+            // A launcher inside another one leaves the variables of that, but mpirun closes the socket.
+            let is_inside = by_hydra && get("PMI_FD").map_or(at_port, |fd| inherited(&fd));
+            return Some(if is_inside { Kind::Pmi1 } else { Kind::Pmix });
         }
         // Hydra may start its tasks through Slurm: they have Slurm's variables too, and speak to hydra.
-        let by_slurm = has("SLURM_STEP_ID") && !has("MPI_LOCALNRANKS");
+        let by_slurm = has("SLURM_STEP_ID") && !by_hydra;
         match (has("PMI_FD"), by_slurm) {
             (true, true) => Some(Kind::Pmi2),
             (true, false) => Some(Kind::Pmi1),
-            (false, _) => (has("PMI_PORT") && has("PMI_ID")).then_some(Kind::Pmi1),
+            (false, _) => at_port.then_some(Kind::Pmi1),
         }
     }
 
@@ -168,7 +172,7 @@ impl Session {
     /// ranks do not come within `BELLWETHER_JOIN_LIMIT`; what the other ways of starting may fail with.
     pub fn join(&mut self, settings: Settings) -> Result<Joined> {
         let exchange = self.exchange.as_mut().expect("kept until the session is over");
-        surroundings::check_size(self.kind, exchange.size())?;
+        surroundings::check_size(self.kind, exchange.size(), &surroundings::variable)?;
         let limit = settings.join_limit;
         meeting::meet(&mut Cards::new(&mut **exchange, limit), Ok(settings))
     }

@@ -1,7 +1,7 @@
 //! What the environment says about the job this process is part of.
 
 use super::Way;
-use super::pmi::Kind;
+use super::pmi::{Kind, wire};
 use crate::error::{Error, Result};
 use crate::settings::Join;
 
@@ -35,11 +35,26 @@ fn started_by_mpi() -> bool {
     PLACES.iter().any(|name| std::env::var_os(name).is_some())
 }
 
+/// Reads a variable of the environment.
+pub(super) type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// That of this process.
+pub(super) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn number(get: Get<'_>, name: &str) -> Option<usize> {
+    get(name)?.trim().parse().ok()
+}
+
 /// The first of [`TASKS`] that says more than one.
-fn tasks() -> Option<(&'static str, usize, &'static str)> {
+fn tasks(get: Get<'_>) -> Option<(&'static str, usize, &'static str)> {
+    // A job script has SLURM_NTASKS too, and no step: there it says nothing about the tasks of another launcher.
+    let other = ["OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_SIZE", "MPI_LOCALNRANKS"];
+    let of_script = get("SLURM_STEP_ID").is_none() && other.iter().any(|name| get(name).is_some());
     TASKS.iter().find_map(|(variable, advice)| {
-        let value: usize = std::env::var(variable).ok()?.trim().parse().ok()?;
-        (value > 1).then_some((*variable, value, *advice))
+        let value = number(get, variable)?;
+        (value > 1 && !(of_script && *variable == "SLURM_NTASKS")).then_some((*variable, value, *advice))
     })
 }
 
@@ -55,10 +70,10 @@ pub(super) fn way(join: Join) -> Result<Way> {
     if cfg!(not(feature = "mpi")) && join == Join::Mpi {
         return Err(Error::Start("BELLWETHER_JOIN=mpi: this program was built without the feature `mpi`".into()));
     }
-    if let Some(kind) = Kind::found(|name| std::env::var(name).ok()) {
+    if let Some(kind) = Kind::found(&variable, |fd| wire::inherited_socket(fd).is_some()) {
         return Ok(Way::Launched(kind));
     }
-    match tasks() {
+    match tasks(&variable) {
         Some((variable, value, advice)) => Err(Error::StartedApart { variable, value, advice: advice.into() }),
         None => Ok(Way::Alone),
     }
@@ -66,13 +81,12 @@ pub(super) fn way(join: Join) -> Result<Way> {
 
 /// What it means that the launcher's exchange does not work: nothing, if there is one task.
 pub(super) fn without(kind: Kind, error: Error) -> Result<()> {
-    let said = |name: &str| std::env::var(name).ok().and_then(|value| value.trim().parse::<usize>().ok());
-    match tasks() {
+    match tasks(&variable) {
         Some((variable, value, advice)) => {
             Err(Error::StartedApart { variable, value, advice: format!("{error}; {advice}").into() })
         }
         // Somebody says that it is one.
-        None if TASKS.iter().any(|(variable, _)| said(variable) == Some(1)) => {
+        None if TASKS.iter().any(|(name, _)| number(&variable, name) == Some(1)) => {
             tracing::warn!(%error, "the launcher started one rank, which runs alone: its {} does not work", kind.name());
             Ok(())
         }
@@ -80,14 +94,28 @@ pub(super) fn without(kind: Kind, error: Error) -> Result<()> {
     }
 }
 
-/// Checks how many ranks an exchange has against what its launcher says in the environment.
-pub(super) fn check_size(kind: Kind, ranks: usize) -> Result<()> {
+/// Checks how many ranks an exchange has against what the environment says, as `get` reads it.
+///
+/// # Errors
+/// [`Error::StartedApart`] if it has one, and some launcher says that it started more; [`Error::Start`] if its own launcher says another
+/// number.
+pub(super) fn check_size(kind: Kind, ranks: usize, get: Get<'_>) -> Result<()> {
+    if ranks == 1
+        && let Some((variable, value, _)) = tasks(get)
+    {
+        let advice = format!(
+            "{} has one rank: it is that of another launcher, outside or inside of the one that started {value}. Set BELLWETHER_JOIN to \
+             the protocol of the launcher that is meant (pmi1, pmi2, pmix), or BELLWETHER_RANKS=1 for one rank alone",
+            kind.name()
+        );
+        return Err(Error::StartedApart { variable, value, advice: advice.into() });
+    }
     let variable = match kind {
         Kind::Pmi1 | Kind::Pmi2 => "PMI_SIZE",
         Kind::Pmix => "OMPI_COMM_WORLD_SIZE",
     };
-    match std::env::var(variable) {
-        Ok(said) if said.trim().parse() != Ok(ranks) => Err(Error::Start(format!(
+    match get(variable) {
+        Some(said) if said.trim().parse() != Ok(ranks) => Err(Error::Start(format!(
             "{}: the launcher's server says that there are {ranks} ranks, and {variable}={said}",
             kind.name()
         ))),
@@ -98,7 +126,7 @@ pub(super) fn check_size(kind: Kind, ranks: usize) -> Result<()> {
 /// Checks what MPI joined against what the environment says.
 #[cfg(feature = "mpi")]
 pub(super) fn check_joined(ranks: usize) -> Result<()> {
-    match tasks() {
+    match tasks(&variable) {
         Some((variable, value, _)) if value != ranks && ranks == 1 => Err(Error::StartedApart {
             variable,
             value,

@@ -14,6 +14,7 @@ use super::wire::{LONGEST, Wire};
 use super::{Exchange, Kind};
 use crate::bootstrap::meeting::machine::Machine;
 use crate::bootstrap::meeting::{self, Carrier, Outcome};
+use crate::bootstrap::surroundings::check_size;
 use crate::error::{Error, Result};
 use crate::settings::Settings;
 
@@ -443,7 +444,8 @@ fn no_spoilt_conversation_hangs_or_panics() {
 
 #[test]
 fn the_environment_chooses_the_exchange() {
-    let found = |names: &[&str]| Kind::found(|name| names.contains(&name).then(|| "1".into()));
+    let by = |names: &[&str], open: bool| Kind::found(&|name| names.contains(&name).then(|| "1".into()), |_| open);
+    let found = |names: &[&str]| by(names, true);
     assert_eq!(found(&[]), None);
     assert_eq!(found(&["PMI_RANK", "PMI_SIZE", "SLURM_STEP_ID"]), None);
     assert_eq!(found(&["PMIX_NAMESPACE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE"]), Some(Kind::Pmix));
@@ -453,6 +455,45 @@ fn the_environment_chooses_the_exchange() {
     assert_eq!(found(&["PMI_FD", "MPI_LOCALNRANKS", "SLURM_STEP_ID"]), Some(Kind::Pmi1));
     assert_eq!(found(&["PMI_PORT", "PMI_ID"]), Some(Kind::Pmi1));
     assert_eq!(found(&["PMI_PORT"]), None);
+    // Hydra inside mpirun, and mpirun, which closes the socket, inside hydra.
+    let both = ["PMIX_NAMESPACE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_FD", "PMI_SIZE", "MPI_LOCALNRANKS"];
+    assert_eq!(by(&both, true), Some(Kind::Pmi1));
+    assert_eq!(by(&both, false), Some(Kind::Pmix));
+    let port = ["PMIX_NAMESPACE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_PORT", "PMI_ID", "MPI_LOCALNRANKS"];
+    assert_eq!(found(&port), Some(Kind::Pmi1));
+}
+
+/// Reads from a list of variables with their values.
+fn of_list<'a>(list: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
+    |name| list.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
+}
+
+#[test]
+fn one_rank_of_an_exchange_is_none_of_several_tasks() {
+    let apart = |kind, ranks, list: &[(&str, &str)]| match check_size(kind, ranks, &of_list(list)) {
+        Err(Error::StartedApart { variable, value, .. }) => Some((variable, value)),
+        Err(Error::Start(why)) => Some((if why.contains("ranks, and") { "another size" } else { "" }, 0)),
+        other => other.map(|()| None).expect("no other error"),
+    };
+    // A server of mpirun, and the tasks of a launcher inside of it.
+    let hydra = [("OMPI_COMM_WORLD_SIZE", "1"), ("PMI_SIZE", "3")];
+    assert_eq!(apart(Kind::Pmix, 1, &hydra), Some(("PMI_SIZE", 3)));
+    assert_eq!(apart(Kind::Pmi1, 3, &hydra), None);
+    let slurm = [("OMPI_COMM_WORLD_SIZE", "1"), ("SLURM_NTASKS", "3"), ("SLURM_STEP_ID", "0")];
+    assert_eq!(apart(Kind::Pmix, 1, &slurm), Some(("SLURM_NTASKS", 3)));
+    for kind in [Kind::Pmi1, Kind::Pmi2, Kind::Pmix] {
+        assert_eq!(apart(kind, 1, &[("OMPI_COMM_WORLD_SIZE", "3")]), Some(("OMPI_COMM_WORLD_SIZE", 3)));
+        assert_eq!(apart(kind, 1, &[("PMI_SIZE", "3")]), Some(("PMI_SIZE", 3)));
+        assert_eq!(apart(kind, 1, &[("SLURM_NTASKS", "3")]), Some(("SLURM_NTASKS", 3)));
+        assert_eq!(apart(kind, 3, &[("SLURM_NTASKS", "3")]), None);
+        assert_eq!(apart(kind, 1, &[]), None);
+        // One rank of another launcher in a job script of several tasks.
+        for one in [("OMPI_COMM_WORLD_SIZE", "1"), ("PMI_SIZE", "1"), ("MPI_LOCALNRANKS", "1")] {
+            assert_eq!(apart(kind, 1, &[one, ("SLURM_NTASKS", "3")]), None);
+        }
+    }
+    assert_eq!(apart(Kind::Pmix, 2, &[("OMPI_COMM_WORLD_SIZE", "3")]), Some(("another size", 0)));
+    assert_eq!(apart(Kind::Pmi1, 3, &[("PMI_SIZE", "2")]), Some(("another size", 0)));
 }
 
 #[test]

@@ -39,9 +39,7 @@ impl Wire {
         let number = number.ok_or_else(|| wrong(kind, format!("PMI_FD={text:?} is no descriptor")))?;
         // SAFETY: only looks whether the number is an open descriptor, and of what.
         let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
-        let is_socket = rustix::fs::fstat(borrowed)
-            .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket);
-        if !is_socket {
+        if socket_number(borrowed).is_none() {
             return Err(wrong(
                 kind,
                 format!(
@@ -153,6 +151,19 @@ impl Wire {
     fn closed(&self) -> Error {
         self.wrong("the launcher closed the connection: it is ending the job, or its own output says why")
     }
+}
+
+/// The number of the socket that `fd` is; `None` if it is none.
+fn socket_number(fd: BorrowedFd<'_>) -> Option<u64> {
+    let stat = rustix::fs::fstat(fd).ok()?;
+    (rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket).then_some(stat.st_ino)
+}
+
+/// The number of the socket that `fd`, a value of `PMI_FD`, names; `None` if it is closed, or none.
+pub(in crate::bootstrap) fn inherited_socket(fd: &str) -> Option<u64> {
+    let number = fd.parse::<i32>().ok().filter(|number| *number >= 0)?;
+    // SAFETY: only looks whether the number is an open descriptor, and of what.
+    socket_number(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
 fn os(call: &'static str, error: Errno) -> Error {
