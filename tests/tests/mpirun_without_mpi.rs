@@ -96,6 +96,27 @@ fn a_launcher_inside_another_is_the_one_that_is_joined() {
     }
 }
 
+/// A program that a launcher starts as one task is alone: it may start worlds in turn, and copies of itself.
+#[test]
+fn one_task_is_as_if_there_were_no_launcher() {
+    for launcher in launchers() {
+        launcher.groups(&[(1, &[START, "again", "3"])]).expect_success();
+        let outcome = launcher.groups(&[(1, &[START, "copies", "4"])]).expect_success();
+        assert_eq!(outcome.stdout, "4 copies\n", "{launcher:?}: {outcome:#?}");
+        // Of several tasks each joins the others, and once.
+        let outcome = launcher.groups(&[(2, &[START, "copies", "4"])]).expect_success();
+        assert_eq!(outcome.stdout, "2 copies\n", "{launcher:?}: {outcome:#?}");
+        let outcome = launcher.groups(&[(2, &[START, "again", "2"])]).expect_failure();
+        assert!(outcome.stderr.contains("start the world once"), "{launcher:?}: {outcome:#?}");
+    }
+    // Where the number of tasks is known only when the launcher is asked.
+    let mut mpirun = MPIRUN.command();
+    mpirun.args(["-n", "1", "env", "-u", "OMPI_MCA_ess_base_jobid", START]);
+    if MPIRUN.is_here() {
+        run(mpirun.args(["again", "3"]), LIMIT).expect_success();
+    }
+}
+
 #[test]
 fn a_rank_that_goes_wrong_ends_the_job() {
     for launcher in launchers() {

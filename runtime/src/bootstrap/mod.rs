@@ -64,6 +64,11 @@ pub fn way(ranks: Option<usize>, join: Join) -> Result<Way> {
     }
 }
 
+/// Whether a launcher whose exchange can be joined without MPI started this process, alone or not.
+pub fn is_launched(join: Join) -> bool {
+    surroundings::is_launched(join)
+}
+
 fn spawned(place: &str) -> Result<Way> {
     let wrong = || {
         Error::Start(format!(

@@ -13,7 +13,7 @@ mod pmix;
 mod tests;
 pub(super) mod wire;
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use self::cards::Cards;
@@ -138,21 +138,34 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// Whether this process has joined a launcher's ranks. The server lets it do so once.
-static JOINED: AtomicBool = AtomicBool::new(false);
+/// What became of it when this process joined a launcher's ranks. The server lets it do so once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Never,
+    /// It is the only one.
+    Alone,
+    Joined,
+}
+
+static BEFORE: Mutex<Before> = Mutex::new(Before::Never);
 
 impl Session {
-    /// Connects to the launcher's server; `None` if that does not work and the launcher started no other rank.
+    /// Connects to the launcher's server; `None` if the launcher started no other rank, as often as it is called.
     ///
     /// # Errors
     /// [`Error::StartedApart`] with what is wrong, if the launcher says that it started several; [`Error::Start`] if nobody says how
     /// many, or this process has joined before.
     pub fn open(kind: Kind) -> Result<Option<Session>> {
-        if JOINED.swap(true, Relaxed) {
-            return Err(Error::Start(format!(
-                "this process has joined the launcher's ranks by {} before, and can do so once; start the world once in a program",
-                kind.name()
-            )));
+        let mut before = BEFORE.lock().expect("nothing panics while it is locked");
+        match *before {
+            Before::Never => *before = Before::Joined,
+            Before::Alone => return Ok(None),
+            Before::Joined => {
+                return Err(Error::Start(format!(
+                    "this process has joined the launcher's ranks by {} before, and can do so once; start the world once in a program",
+                    kind.name()
+                )));
+            }
         }
         let exchange: Result<Box<dyn Exchange>> = match kind {
             Kind::Pmi1 => pmi1::Pmi1::from_env(ANSWER).map(|it| Box::new(it) as Box<_>),
@@ -160,9 +173,18 @@ impl Session {
             Kind::Pmix => pmix::Pmix::connect(ANSWER).map(|it| Box::new(it) as Box<_>),
         };
         match exchange {
-            Ok(exchange) => Ok(Some(Session { kind, exchange: Some(exchange) })),
-            Err(error) => surroundings::without(kind, error).map(|()| None),
+            Ok(exchange) => {
+                surroundings::check_size(kind, exchange.size(), &surroundings::variable)?;
+                let is_one = exchange.size() == 1;
+                let session = Session { kind, exchange: Some(exchange) };
+                if !is_one {
+                    return Ok(Some(session));
+                }
+            }
+            Err(error) => surroundings::without(kind, error)?,
         }
+        *before = Before::Alone;
+        Ok(None)
     }
 
     /// Joins the job of all ranks. Collective.
@@ -172,7 +194,6 @@ impl Session {
     /// ranks do not come within `BELLWETHER_JOIN_LIMIT`; what the other ways of starting may fail with.
     pub fn join(&mut self, settings: Settings) -> Result<Joined> {
         let exchange = self.exchange.as_mut().expect("kept until the session is over");
-        surroundings::check_size(self.kind, exchange.size(), &surroundings::variable)?;
         let limit = settings.join_limit;
         meeting::meet(&mut Cards::new(&mut **exchange, limit), Ok(settings))
     }

@@ -61,7 +61,7 @@ fn tasks(get: Get<'_>) -> Option<(&'static str, usize, &'static str)> {
 /// How to start where neither our launcher nor the user says how many ranks.
 pub(super) fn way(join: Join) -> Result<Way> {
     if let Some(kind) = Kind::chosen(join)? {
-        return Ok(Way::Launched(kind));
+        return Ok(launched(kind));
     }
     #[cfg(feature = "mpi")]
     if started_by_mpi() {
@@ -70,13 +70,47 @@ pub(super) fn way(join: Join) -> Result<Way> {
     if cfg!(not(feature = "mpi")) && join == Join::Mpi {
         return Err(Error::Start("BELLWETHER_JOIN=mpi: this program was built without the feature `mpi`".into()));
     }
-    if let Some(kind) = Kind::found(&variable, |fd| wire::inherited_socket(fd).is_some()) {
-        return Ok(Way::Launched(kind));
+    if let Some(kind) = found() {
+        return Ok(launched(kind));
     }
     match tasks(&variable) {
         Some((variable, value, advice)) => Err(Error::StartedApart { variable, value, advice: advice.into() }),
         None => Ok(Way::Alone),
     }
+}
+
+/// By the exchange; alone if it is known before that there is one task.
+fn launched(kind: Kind) -> Way {
+    if is_one(kind, &variable) { Way::Alone } else { Way::Launched(kind) }
+}
+
+/// Whether the launcher that has left `kind` started one task, and nobody says that there are more. If it is not sure whose word the
+/// environment has: no.
+pub(super) fn is_one(kind: Kind, get: Get<'_>) -> bool {
+    let is = |name| number(get, name) == Some(1);
+    let one = match kind {
+        Kind::Pmi1 | Kind::Pmi2 => get("PMI_FD").is_some() && is("PMI_SIZE"),
+        Kind::Pmix => get("PMIX_NAMESPACE").is_some_and(|space| {
+            let place = |name| get(name).unwrap_or_default();
+            let of_slurm = || format!("slurm.pmix.{}.{}", place("SLURM_JOB_ID"), place("SLURM_STEP_ID"));
+            is("OMPI_COMM_WORLD_SIZE") && space == place("OMPI_MCA_ess_base_jobid")
+                || is("SLURM_STEP_NUM_TASKS") && get("SLURM_HET_SIZE").is_none() && space == of_slurm()
+        }),
+    };
+    one && tasks(get).is_none()
+}
+
+/// Whether a launcher whose exchange can be joined without MPI started this process, alone or not.
+pub(super) fn is_launched(join: Join) -> bool {
+    match Kind::chosen(join) {
+        Ok(Some(_)) => true,
+        Ok(None) if cfg!(not(feature = "mpi")) => found().is_some(),
+        _ => false,
+    }
+}
+
+fn found() -> Option<Kind> {
+    Kind::found(&variable, |fd| wire::inherited_socket(fd).is_some())
 }
 
 /// What it means that the launcher's exchange does not work: nothing, if there is one task.

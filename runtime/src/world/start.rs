@@ -171,6 +171,7 @@ impl Builder {
                 refused("-shmem: mpirun or srun started this program; leave them out, or say -mpi")
             }
             (Some(StartBy::Mpi), Way::Launched(kind)) => Ok(Way::Launched(kind)),
+            (Some(StartBy::Mpi), Way::Alone) if bootstrap::is_launched(join) => Ok(Way::Alone),
             #[cfg(feature = "mpi")]
             (Some(StartBy::Mpi), Way::Alone | Way::Mpi) => Ok(Way::Mpi),
             #[cfg(not(feature = "mpi"))]
@@ -245,19 +246,27 @@ impl Builder {
             Way::Spawn(ranks) => bootstrap::spawn_copies(ranks, &settings),
             Way::Launched(kind) => match crate::bootstrap::pmi::Session::open(kind)? {
                 Some(session) => self.start_over_launcher(session, settings),
-                None => self.start_alone(settings),
+                None => match self.ranks {
+                    Some(ranks) if ranks > 1 && self.start.is_none() => bootstrap::spawn_copies(ranks, &settings),
+                    // What spoke to the launcher may leave threads.
+                    _ => self.start_alone(settings, true),
+                },
             },
             #[cfg(feature = "mpi")]
             Way::Mpi => {
                 let session = crate::bootstrap::mpi::Session::initialise()?;
                 self.start_over_mpi(session, settings)
             }
-            Way::Alone => self.start_alone(settings),
+            Way::Alone => self.start_alone(settings, false),
         }
     }
 
-    fn start_alone(self, settings: Settings) -> Result<World> {
+    /// `shared`: see [`Place::prepare`].
+    fn start_alone(self, settings: Settings, shared: bool) -> Result<World> {
         let place = Place::of(0, JobMemory::create(1, &settings)?, &settings)?;
+        if shared {
+            place.prepare(&settings, true)?;
+        }
         self.enter(place, settings)
     }
 

@@ -1,12 +1,16 @@
 //! Starts and ends, and nothing else: what a job costs, and a second program for jobs that must not mix two. Told
 //! `fail RANK` or `return RANK`, that rank ends with an error or with 0 while the others need it; `fail all`, every rank with
-//! the same error.
+//! the same error. `again N` starts N worlds in turn; `copies N` asks for N copies of this program, and rank 0 tells how many came.
 
 use bellwether::{Error, World};
 
 fn main() -> bellwether::Result<()> {
-    let world = World::start()?;
-    if let [_, how, rank] = &std::env::args().collect::<Vec<_>>()[..] {
+    let arguments: Vec<String> = std::env::args().collect();
+    let world = match &arguments[..] {
+        [_, how, ranks] if how == "copies" => World::builder().ranks(ranks.parse().expect("a number")).start()?,
+        _ => World::start()?,
+    };
+    if let [_, how, rank] = &arguments[..] {
         match how.as_str() {
             "fail" if rank == "all" => {
                 world.barrier()?;
@@ -15,6 +19,11 @@ fn main() -> bellwether::Result<()> {
             "fail" if rank.parse() == Ok(world.rank()) => {
                 return Err(Error::InvalidArgument { operation: "start", why: "as asked".into() });
             }
+            "again" => {
+                world.finish()?;
+                return (1..rank.parse().expect("a number")).try_for_each(|_| World::start()?.finish());
+            }
+            "copies" if world.rank() == 0 => println!("{} copies", world.size()),
             "return" if rank.parse() == Ok(world.rank()) => return Ok(()),
             _ => world.barrier()?,
         }

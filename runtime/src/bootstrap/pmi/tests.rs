@@ -14,7 +14,7 @@ use super::wire::{LONGEST, Wire};
 use super::{Exchange, Kind};
 use crate::bootstrap::meeting::machine::Machine;
 use crate::bootstrap::meeting::{self, Carrier, Outcome};
-use crate::bootstrap::surroundings::check_size;
+use crate::bootstrap::surroundings::{check_size, is_one};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
 
@@ -494,6 +494,30 @@ fn one_rank_of_an_exchange_is_none_of_several_tasks() {
     }
     assert_eq!(apart(Kind::Pmix, 2, &[("OMPI_COMM_WORLD_SIZE", "3")]), Some(("another size", 0)));
     assert_eq!(apart(Kind::Pmi1, 3, &[("PMI_SIZE", "2")]), Some(("another size", 0)));
+}
+
+#[test]
+fn one_task_is_known_before_it_joins_where_its_own_launcher_says_so() {
+    let fd = |size| [("PMI_FD", "6"), ("PMI_SIZE", size)];
+    for kind in [Kind::Pmi1, Kind::Pmi2] {
+        assert!(is_one(kind, &of_list(&fd("1"))));
+        assert!(!is_one(kind, &of_list(&fd("2"))));
+        assert!(!is_one(kind, &of_list(&[fd("1")[0], fd("1")[1], ("OMPI_COMM_WORLD_SIZE", "3")])));
+        assert!(!is_one(kind, &of_list(&[("PMI_PORT", "here:7"), ("PMI_ID", "0")])));
+    }
+    let mpirun = [("PMIX_NAMESPACE", "77"), ("OMPI_MCA_ess_base_jobid", "77"), ("OMPI_COMM_WORLD_SIZE", "1")];
+    assert!(is_one(Kind::Pmix, &of_list(&mpirun)));
+    assert!(!is_one(Kind::Pmix, &of_list(&[mpirun[0], mpirun[1], ("OMPI_COMM_WORLD_SIZE", "2")])));
+    assert!(!is_one(Kind::Pmix, &of_list(&[mpirun[0], mpirun[1], mpirun[2], ("PMI_SIZE", "3")])));
+    // Another launcher of PMIx inside.
+    assert!(!is_one(Kind::Pmix, &of_list(&[("PMIX_NAMESPACE", "prte-1"), mpirun[1], mpirun[2]])));
+    let slurm = [("SLURM_JOB_ID", "5"), ("SLURM_STEP_ID", "2"), ("SLURM_STEP_NUM_TASKS", "1")];
+    let with = |more: &[(&'static str, &'static str)]| is_one(Kind::Pmix, &of_list(&[&slurm, more].concat()));
+    assert!(with(&[("PMIX_NAMESPACE", "slurm.pmix.5.2"), ("SLURM_NTASKS", "1")]));
+    assert!(!with(&[("PMIX_NAMESPACE", "slurm.pmix.5.2"), ("SLURM_NTASKS", "2")]));
+    assert!(!with(&[("PMIX_NAMESPACE", "slurm.pmix.5.2"), ("SLURM_HET_SIZE", "2")]));
+    assert!(!with(&[("PMIX_NAMESPACE", "slurm.pmix.5.1")]));
+    assert!(!with(&[]));
 }
 
 #[test]
