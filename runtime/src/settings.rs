@@ -53,7 +53,7 @@ pub struct Settings {
     pub host: Option<String>,
     /// How to join the ranks that mpirun or srun started.
     pub join: Join,
-    /// How long a rank of those waits for the others, without MPI.
+    /// How long a rank of those waits for the others, without MPI. More than 10⁹ seconds are taken as that.
     pub join_limit: std::time::Duration,
     /// When a job of `BELLWETHER_RANKS` is ended, with a word of where each rank waits.
     pub deadline: Option<std::time::Duration>,
@@ -241,6 +241,20 @@ mod tests {
     fn a_misspelt_name_is_told_its_neighbour() {
         assert_eq!(nearest("BELLWETHER_HEAPLIMIT"), Some("BELLWETHER_HEAP_LIMIT"));
         assert_eq!(nearest("BELLWETHER_RANK"), Some("BELLWETHER_RANKS"));
+    }
+
+    #[test]
+    fn a_limit_that_no_clock_can_hold_is_refused() {
+        let limit = known("BELLWETHER_JOIN_LIMIT").expect("a setting");
+        let mut settings = Settings::default();
+        for wrong in ["1e19", "1.1e9", "inf", "NaN", "0", "-1", "long"] {
+            assert!((limit.apply)(&mut settings, wrong).is_none(), "{wrong}");
+        }
+        assert_eq!(settings, Settings::default());
+        for (right, seconds) in [("1e9", 1_000_000_000), ("2", 2)] {
+            assert!((limit.apply)(&mut settings, right).is_some(), "{right}");
+            assert_eq!(settings.join_limit.as_secs(), seconds);
+        }
     }
 
     #[test]

@@ -160,12 +160,12 @@ pub const KNOWN: &[Known] = &[
     Known {
         name: "BELLWETHER_JOIN_LIMIT",
         meaning: "seconds that a rank of mpirun or srun waits for the others to start, without MPI",
-        values: Values::Described("a number of seconds above 0"),
+        values: Values::Described("a number of seconds above 0 and up to 1e9"),
         default: "300",
         details: "A rank that waits longer ends with an error. MPI has no such limit.",
         public: true,
         apply: |s, v| {
-            let seconds = v.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
+            let seconds = v.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 1e9);
             s.join_limit = std::time::Duration::try_from_secs_f64(seconds?).ok()?;
             Some(())
         },

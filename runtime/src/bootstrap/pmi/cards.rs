@@ -17,6 +17,9 @@ const CARD: usize = 8 << 20;
 /// Bytes of a value that are used, even if more were possible: what Slurm and hydra say is their most counts the zero at the end.
 const VALUE: usize = 1000;
 
+/// Longer would be no time that clocks can hold.
+const LONGEST_WAIT: Duration = Duration::from_secs(1_000_000_000);
+
 /// Carries a meeting over an exchange.
 pub(super) struct Cards<'a> {
     exchange: &'a mut dyn Exchange,
@@ -36,7 +39,7 @@ struct Verdict {
 
 impl<'a> Cards<'a> {
     pub(super) fn new(exchange: &'a mut dyn Exchange, limit: Duration) -> Cards<'a> {
-        Cards { exchange, round: 0, limit }
+        Cards { exchange, round: 0, limit: limit.min(LONGEST_WAIT) }
     }
 
     fn part(&self) -> usize {

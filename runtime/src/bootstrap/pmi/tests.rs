@@ -241,6 +241,16 @@ fn a_rank_that_cannot_join_is_told_to_all() {
 }
 
 #[test]
+fn a_limit_without_end_is_one() {
+    for kind in [Kind::Pmi1, Kind::Pmi2] {
+        job(kind, 2, 1024, |_, exchange| {
+            let mut cards = Cards::new(exchange, Duration::MAX);
+            assert_eq!(cards.hosts(&Machine::here(None)).expect("it is served").local, [0, 1]);
+        });
+    }
+}
+
+#[test]
 fn a_rank_that_does_not_come_is_not_waited_for_longer_than_the_limit() {
     let (wire, theirs) = wire(Kind::Pmi1, LIMIT);
     // The server of two, of which one never comes.
