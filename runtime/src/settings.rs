@@ -183,6 +183,18 @@ impl Settings {
         Ok(settings)
     }
 
+    /// The defaults, changed only by what the environment says about how to join other ranks, where that can be read: for a rank
+    /// that comes to tell the others why it has no settings.
+    pub(crate) fn joining_from_env() -> Settings {
+        let mut settings = Settings::default();
+        for name in ["BELLWETHER_JOIN", "BELLWETHER_JOIN_LIMIT"] {
+            if let (Some(known), Ok(value)) = (known(name), std::env::var(name)) {
+                let _ = (known.apply)(&mut settings, &value);
+            }
+        }
+        settings
+    }
+
     /// Variables that look like ours but are not, each with the nearest name that is; and what a launcher tells its ranks,
     /// where there is none.
     pub fn unknown_in_env() -> Vec<(String, &'static str)> {

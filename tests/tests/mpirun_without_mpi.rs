@@ -204,6 +204,23 @@ fn a_rank_that_never_comes_is_not_waited_for_for_ever() {
     }
 }
 
+/// Told not to end the job, `mpirun` leaves the others waiting for a rank that does not come.
+#[test]
+fn a_rank_with_a_bad_setting_is_told_to_all() {
+    if !MPIRUN.is_here() {
+        return;
+    }
+    for setting in ["BELLWETHER_SPIN=x", "BELLWETHER_JOIN_LIMIT=1e19"] {
+        let mut mpirun = MPIRUN.command();
+        mpirun.args(["--enable-recovery", "-n", "2", RING, ":", "-n", "1", "env", setting, RING]);
+        let outcome = run(&mut mpirun, LIMIT).expect_failure();
+        let (name, value) = setting.split_once('=').expect("it was written above");
+        let told = outcome.stderr.lines().filter(|line| line.starts_with("Error: ") && line.contains(name));
+        assert_eq!(told.filter(|line| line.contains(value)).count(), 3, "{outcome:#?}");
+        assert!(outcome.took < SOON, "{outcome:#?}");
+    }
+}
+
 #[test]
 fn a_setting_that_the_launcher_cannot_serve_names_what_is_missing() {
     for (join, advice) in [("pmi1", "PMI_FD"), ("pmi2", "--mpi=pmi2"), ("pmix", "PMIX_NAMESPACE"), ("mpi", "feature")] {

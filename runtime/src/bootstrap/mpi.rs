@@ -65,15 +65,15 @@ impl Session {
         Ok(session)
     }
 
-    /// Joins the job of all ranks of `MPI_COMM_WORLD`. Collective.
+    /// Joins the job of all ranks of `MPI_COMM_WORLD`. Collective, so a rank without good settings comes too, and brings its error.
     ///
     /// # Errors
     /// [`Error::StartedApart`] if MPI has one rank and the launcher says more; as [`join`].
-    pub fn join(&self, settings: Settings) -> Result<Joined> {
+    pub fn join(&self, settings: Result<Settings>) -> Result<Joined> {
         // SAFETY: a session exists, so MPI is initialised and the world communicator is valid.
         let world = unsafe { Communicator::duplicate(ffi::RSMPI_COMM_WORLD)? };
         surroundings::check_joined(world.size()?)?;
-        meet(world, Ok(settings))
+        meet(world, settings)
     }
 
     /// Leaves MPI as it is: `MPI_Finalize` waits for every rank, so it must not be called where one is gone. The

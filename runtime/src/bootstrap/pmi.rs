@@ -187,15 +187,16 @@ impl Session {
         Ok(None)
     }
 
-    /// Joins the job of all ranks. Collective.
+    /// Joins the job of all ranks. Collective, so a rank without good settings comes too, and brings its error.
     ///
     /// # Errors
     /// [`Error::Start`] if the server closes the connection or its answers make no sense; [`Error::TimedOut`] if it says nothing, or other
     /// ranks do not come within `BELLWETHER_JOIN_LIMIT`; what the other ways of starting may fail with.
-    pub fn join(&mut self, settings: Settings) -> Result<Joined> {
+    pub fn join(&mut self, settings: Result<Settings>) -> Result<Joined> {
         let exchange = self.exchange.as_mut().expect("kept until the session is over");
-        let limit = settings.join_limit;
-        meeting::meet(&mut Cards::new(&mut **exchange, limit), Ok(settings))
+        let limit =
+            settings.as_ref().map_or_else(|_| Settings::joining_from_env().join_limit, |settings| settings.join_limit);
+        meeting::meet(&mut Cards::new(&mut **exchange, limit), settings)
     }
 
     /// Leaves without a word: the launcher then ends the other ranks, as far as it does so, when this process ends.

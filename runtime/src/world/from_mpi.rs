@@ -60,7 +60,7 @@ impl Builder {
         Ok(world)
     }
 
-    pub(super) fn start_over_mpi(self, mut session: Session, settings: Settings) -> Result<World> {
+    pub(super) fn start_over_mpi(self, mut session: Session, settings: Result<Settings>) -> Result<World> {
         match session.join(settings).and_then(|joined| self.enter_joined(joined)) {
             Ok(mut world) => {
                 *world.mpi = Some(session);

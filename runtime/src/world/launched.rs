@@ -12,7 +12,7 @@ use crate::memory::published::PublishedInSlots;
 use crate::settings::Settings;
 
 impl Builder {
-    pub(super) fn start_over_launcher(self, mut session: Session, settings: Settings) -> Result<World> {
+    pub(super) fn start_over_launcher(self, mut session: Session, settings: Result<Settings>) -> Result<World> {
         match session.join(settings).and_then(|joined| self.enter_joined(joined)) {
             Ok(mut world) => {
                 *world.session = Some(session);

@@ -223,8 +223,9 @@ impl Builder {
     /// # Errors
     /// As [`World::start`]; [`Error::RanksDiffer`] if a rank registered other handlers.
     pub fn start(self) -> Result<World> {
-        let mut settings = self.chosen_settings()?;
+        let settings = self.chosen_settings();
         if let Some(place) = &self.place {
+            let settings = settings?;
             if settings.static_data {
                 return Err(Error::InvalidArgument {
                     operation: "starting with symmetric static data",
@@ -234,22 +235,29 @@ impl Builder {
             let place = place.clone();
             return self.enter(place, settings);
         }
-        let way = self.way(settings.join)?;
-        if self.start == Some(StartBy::Copies) {
-            settings.transport = Transport::Auto;
-        }
+        // A rank without good settings goes to meet the others too: they would wait for it.
+        let join = settings.as_ref().map_or_else(|_| Settings::joining_from_env().join, |settings| settings.join);
+        let way = match self.way(join) {
+            Ok(way) => way,
+            Err(error) => return Err(settings.err().unwrap_or(error)),
+        };
+        let settings = settings.map(|settings| match self.start {
+            Some(StartBy::Copies) => Settings { transport: Transport::Auto, ..settings },
+            _ => settings,
+        });
         match way {
             Way::Spawned { rank, job } => {
+                let settings = settings?;
                 let place = Place::of(rank, job, &settings)?;
                 self.enter(place, settings)
             }
-            Way::Spawn(ranks) => bootstrap::spawn_copies(ranks, &settings),
+            Way::Spawn(ranks) => bootstrap::spawn_copies(ranks, &settings?),
             Way::Launched(kind) => match crate::bootstrap::pmi::Session::open(kind)? {
                 Some(session) => self.start_over_launcher(session, settings),
                 None => match self.ranks {
-                    Some(ranks) if ranks > 1 && self.start.is_none() => bootstrap::spawn_copies(ranks, &settings),
+                    Some(ranks) if ranks > 1 && self.start.is_none() => bootstrap::spawn_copies(ranks, &settings?),
                     // What spoke to the launcher may leave threads.
-                    _ => self.start_alone(settings, true),
+                    _ => self.start_alone(settings?, true),
                 },
             },
             #[cfg(feature = "mpi")]
@@ -257,7 +265,7 @@ impl Builder {
                 let session = crate::bootstrap::mpi::Session::initialise()?;
                 self.start_over_mpi(session, settings)
             }
-            Way::Alone => self.start_alone(settings, false),
+            Way::Alone => self.start_alone(settings?, false),
         }
     }
 
