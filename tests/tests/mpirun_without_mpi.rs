@@ -195,6 +195,30 @@ fn ranks_on_two_hosts_meet() {
 }
 
 #[test]
+fn a_child_of_a_rank_is_not_taken_for_it() {
+    for launcher in launchers() {
+        let folder = tempfile::tempdir().expect("room for files");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (over, told) = (path("over"), path("told"));
+        let parent = format!(
+            "{RING} until {over} > {told} & while [ ! -s {told} ]; do sleep 0.05; done; {RING} 5; \
+             BELLWETHER_RANKS=1 {RING} 5; touch {over}; wait $!"
+        );
+        let outcome = launcher.groups(&[(2, &[RING, "until", &over]), (1, &["sh", "-c", &parent])]).expect_success();
+        assert!(outcome.stderr.contains("child of a rank"), "{launcher:?}: {outcome:#?}");
+        assert!(outcome.stdout.contains("1 ranks, 5 rounds, sum 0"), "{launcher:?}: {outcome:#?}");
+        assert!(outcome.took < SOON, "{launcher:?}: {outcome:#?}");
+    }
+    // Programs in turn.
+    if MPIRUN.is_here() {
+        let outcome = MPIRUN.groups(&[(2, &["sh", "-c", &format!("{RING} 5 && {RING} 6")])]).expect_success();
+        for rounds in [5, 6] {
+            assert!(outcome.stdout.contains(&format!("2 ranks, {rounds} rounds, sum 1\n")), "{outcome:#?}");
+        }
+    }
+}
+
+#[test]
 fn a_rank_that_never_comes_is_not_waited_for_for_ever() {
     for launcher in launchers() {
         let late = ["env", "BELLWETHER_JOIN_LIMIT=0.5", RING];

@@ -6,6 +6,7 @@
 //! reads all N of them, and what it makes of them is one card again, so that N ranks send O(N) requests.
 
 mod cards;
+mod place;
 mod pmi1;
 mod pmi2;
 mod pmix;
@@ -13,7 +14,8 @@ mod pmix;
 mod tests;
 pub(super) mod wire;
 
-use std::sync::Mutex;
+use std::os::unix::net::UnixListener;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use self::cards::Cards;
@@ -149,16 +151,19 @@ enum Before {
 
 static BEFORE: Mutex<Before> = Mutex::new(Before::Never);
 
+/// The place among the launcher's ranks, while this process lives.
+static PLACE: OnceLock<UnixListener> = OnceLock::new();
+
 impl Session {
     /// Connects to the launcher's server; `None` if the launcher started no other rank, as often as it is called.
     ///
     /// # Errors
     /// [`Error::StartedApart`] with what is wrong, if the launcher says that it started several; [`Error::Start`] if nobody says how
-    /// many, or this process has joined before.
+    /// many, or this process has joined before, or another one has in its place.
     pub fn open(kind: Kind) -> Result<Option<Session>> {
         let mut before = BEFORE.lock().expect("nothing panics while it is locked");
         match *before {
-            Before::Never => *before = Before::Joined,
+            Before::Never => {}
             Before::Alone => return Ok(None),
             Before::Joined => {
                 return Err(Error::Start(format!(
@@ -167,6 +172,8 @@ impl Session {
                 )));
             }
         }
+        let place = place::take(kind)?;
+        *before = Before::Joined;
         let exchange: Result<Box<dyn Exchange>> = match kind {
             Kind::Pmi1 => pmi1::Pmi1::from_env(ANSWER).map(|it| Box::new(it) as Box<_>),
             Kind::Pmi2 => pmi2::Pmi2::from_env(ANSWER).map(|it| Box::new(it) as Box<_>),
@@ -178,6 +185,9 @@ impl Session {
                 let is_one = exchange.size() == 1;
                 let session = Session { kind, exchange: Some(exchange) };
                 if !is_one {
+                    if let Some(place) = place {
+                        PLACE.get_or_init(|| place);
+                    }
                     return Ok(Some(session));
                 }
             }
