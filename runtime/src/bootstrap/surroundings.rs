@@ -19,8 +19,14 @@ const TASKS: &[(&str, &str)] = &[
     ),
     (
         "SLURM_NTASKS",
-        "inside a job script start with `srun --mpi=pmix`, `srun --mpi=pmi2` or `bellwether run -n N`; under srun give `--mpi=pmix` or \
-         `--mpi=pmi2`, whichever `srun --mpi=list` has; or set BELLWETHER_RANKS=1 for one rank alone",
+        if cfg!(feature = "mpi") {
+            "start with `srun --mpi=pmix`, or with `srun --mpi=pmi2` and BELLWETHER_JOIN=pmi2 (alone it takes an MPI that was built for \
+             it), whichever `srun --mpi=list` has; inside a job script `bellwether run -n N` does too; or set BELLWETHER_RANKS=1 for one \
+             rank alone"
+        } else {
+            "inside a job script start with `srun --mpi=pmix`, `srun --mpi=pmi2` or `bellwether run -n N`; under srun give `--mpi=pmix` or \
+             `--mpi=pmi2`, whichever `srun --mpi=list` has; or set BELLWETHER_RANKS=1 for one rank alone"
+        },
     ),
 ];
 
