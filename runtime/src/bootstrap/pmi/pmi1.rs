@@ -6,7 +6,7 @@
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::wire::{Answer, Wire};
+use super::wire::{Answer, Wire, shown};
 use super::{Exchange, Kind, wrong};
 use crate::error::Result;
 
@@ -112,7 +112,7 @@ fn answer(wire: &mut Wire, expected: &str) -> Result<Answer> {
 
 /// Reads a line as the answer `expected`.
 fn check(wire: &Wire, line: &[u8], expected: &str) -> Result<Answer> {
-    let shown = || String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
+    let shown = || shown(line);
     let answer = parse(line).ok_or_else(|| wire.wrong(format!("the launcher answered {:?}", shown())))?;
     if answer.get("cmd") != Some(expected) {
         return Err(wire.wrong(format!("the launcher answered {:?} instead of {expected}", shown())));

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::pmi1;
-use super::wire::{Answer, LONGEST, Wire};
+use super::wire::{Answer, LONGEST, Wire, shown};
 use super::{Exchange, Kind};
 use crate::error::Result;
 
@@ -37,7 +37,7 @@ impl Pmi2 {
         let Some(line) = wire.line(deadline)? else { return Err(wire.late(wire.limit)) };
         let begun = pmi1::parse(&line).filter(|begun| begun.get("cmd") == Some("response_to_init"));
         if begun.is_none_or(|begun| begun.get("rc") != Some("0") || begun.get("pmi_version") != Some("2")) {
-            let line = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
+            let line = shown(&line);
             return Err(wire.wrong(format!("the launcher does not speak version 2 of PMI: {line:?}")));
         }
         let mut command = String::from("cmd=fullinit;");
@@ -91,7 +91,7 @@ fn message(wire: &mut Wire, deadline: Instant) -> Result<Option<Vec<u8>>> {
 
 /// Reads a message as the answer `expected`.
 fn check(wire: &Wire, message: &[u8], expected: &str) -> Result<Answer> {
-    let shown = || String::from_utf8_lossy(&message[..message.len().min(200)]).into_owned();
+    let shown = || shown(message);
     let answer = parse(message).ok_or_else(|| wire.wrong(format!("the launcher answered {:?}", shown())))?;
     if answer.get("cmd") != Some(expected) {
         return Err(wire.wrong(format!("the launcher answered {:?} instead of {expected}", shown())));

@@ -317,6 +317,24 @@ fn a_server_that_closes_or_says_nothing_is_an_error_in_time() {
     }
 }
 
+/// Answers with values where others are expected, or that say that they fail: errors show them, and not the values.
+#[test]
+fn errors_do_not_show_values() {
+    let init = "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n";
+    for (kind, said) in [
+        (Kind::Pmi1, "cmd=get_result rc=0 msg=success value=5ec2e7\n".to_string()),
+        (Kind::Pmi1, "cmd=response_to_init rc=-1 value=5ec2e7\n".into()),
+        (Kind::Pmi1, "get_result value=5ec2e7 \u{fffd}\n".into()),
+        (Kind::Pmi2, "cmd=get_result value=5ec2e7\n".into()),
+        (Kind::Pmi2, init.to_string() + &long("cmd=kvs-get-response;rc=0;flag=TRUE;value=5ec2e7;")),
+        (Kind::Pmi2, init.to_string() + &long("cmd=fullinit-response;rc=1;value=5ec2e7;")),
+        (Kind::Pmi2, init.to_string() + &long("kvs-get-response;value=5ec2e7;x")),
+    ] {
+        let error = against(kind, said.as_bytes(), true).to_string();
+        assert!(error.contains("value=...") && !error.contains("5ec2e7"), "{error}");
+    }
+}
+
 #[test]
 fn a_server_that_lies_is_told_of() {
     let init1 = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";

@@ -170,6 +170,15 @@ fn os(call: &'static str, error: Errno) -> Error {
     Error::os("talking to the launcher", call, error)
 }
 
+/// The beginning of an answer, as an error shows it: up to where a value begins, which may hold the secret of the job.
+pub(super) fn shown(answer: &[u8]) -> String {
+    const VALUE: &[u8] = b"value=";
+    let value = answer.windows(VALUE.len()).position(|part| part == VALUE);
+    let (end, dots) = value.map_or((answer.len(), ""), |begins| (begins + VALUE.len(), "..."));
+    let dots = if end > 200 { "..." } else { dots };
+    format!("{}{dots}", String::from_utf8_lossy(&answer[..end.min(200)]))
+}
+
 /// The fields of an answer, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer(pub(super) Vec<(String, String)>);
