@@ -216,6 +216,13 @@ fn a_child_of_a_rank_is_not_taken_for_it() {
             assert!(outcome.stdout.contains(&format!("2 ranks, {rounds} rounds, sum 1\n")), "{outcome:#?}");
         }
     }
+    // Hydra's socket serves one.
+    if HYDRA[0].is_here() {
+        let both = format!("{RING} 5; {RING} 6");
+        let outcome = HYDRA[0].groups(&[(2, &["sh", "-c", &both])]).expect_failure();
+        assert!(outcome.stdout.contains("2 ranks, 5 rounds, sum 1\n"), "{outcome:#?}");
+        assert!(outcome.stderr.contains("another program of this task"), "{outcome:#?}");
+    }
 }
 
 #[test]

@@ -149,7 +149,10 @@ impl Wire {
     }
 
     fn closed(&self) -> Error {
-        self.wrong("the launcher closed the connection: it is ending the job, or its own output says why")
+        self.wrong(
+            "the launcher closed the connection: it is ending the job, or its own output says why, or another program of this task has used \
+             the connection before, which can be done once",
+        )
     }
 }
 
