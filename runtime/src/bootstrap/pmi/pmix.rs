@@ -1,5 +1,6 @@
 //! PMIx: a protocol that only its own client library speaks. `libpmix.so.2` is loaded when a launcher speaks PMIx; its major version
-//! covers PMIx 2 to 6. Open MPI's mpirun and Slurm's plug-in `pmix` have it beside them.
+//! covers PMIx 2 to 6. Slurm's plug-in `pmix` and an Open MPI that was built with the system's PMIx have it beside them; Open MPI 4 built with
+//! a PMIx of its own has none.
 //!
 //! Source: the PMIx standard, version 4.2, and `pmix_common.h` for the shapes in memory. A call into the library may wait for the
 //! server. One thread makes these calls and the rank waits for its answers with a time limit; where the server says nothing the
