@@ -431,9 +431,9 @@ impl Wire for VerbsWire {
             self.take_over_changes();
         }
         self.read_completions();
-        // Whatever has read the report that is room for what was refused.
-        let sent = self.room.take() || !self.outcomes.is_empty();
-        if receive && self.has_arrivals() || send && sent || losses != self.losses.count() {
+        // Whatever has read the report that is room for what was refused. It is told once, to who asks for it.
+        let sent = send && (self.room.take() || !self.outcomes.is_empty());
+        if receive && self.has_arrivals() || sent || losses != self.losses.count() {
             return Err(Error::Busy);
         }
         self.sleep.alarm.set(nap)
