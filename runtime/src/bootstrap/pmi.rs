@@ -60,8 +60,9 @@ impl Kind {
         let by_hydra = has("MPI_LOCALNRANKS");
         let at_port = has("PMI_PORT") && has("PMI_ID");
         if has("PMIX_NAMESPACE") && has("PMIX_RANK") {
-            // A launcher inside another one leaves the variables of that, but mpirun closes the socket.
-            let is_inside = by_hydra && get("PMI_FD").map_or(at_port, |fd| inherited(&fd));
+            // A launcher inside another one leaves the variables of that, but mpirun closes the socket. At a port there is none to tell.
+            let of_one = get("OMPI_COMM_WORLD_SIZE").is_none_or(|size| size.trim() == "1");
+            let is_inside = by_hydra && get("PMI_FD").map_or(at_port && of_one, |fd| inherited(&fd));
             return Some(if is_inside { Kind::Pmi1 } else { Kind::Pmix });
         }
         // Hydra may start its tasks through Slurm: they have Slurm's variables too, and speak to hydra.

@@ -23,7 +23,11 @@ fn main() -> bellwether::Result<()> {
                 world.finish()?;
                 return (1..rank.parse().expect("a number")).try_for_each(|_| World::start()?.finish());
             }
-            "copies" if world.rank() == 0 => println!("{} copies", world.size()),
+            "copies" => {
+                if world.rank() == 0 {
+                    println!("{} copies", world.size());
+                }
+            }
             "return" if rank.parse() == Ok(world.rank()) => return Ok(()),
             _ => world.barrier()?,
         }

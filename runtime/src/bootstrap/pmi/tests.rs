@@ -489,6 +489,9 @@ fn the_environment_chooses_the_exchange() {
     assert_eq!(by(&both, false), Some(Kind::Pmix));
     let port = ["PMIX_NAMESPACE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_PORT", "PMI_ID", "MPI_LOCALNRANKS"];
     assert_eq!(found(&port), Some(Kind::Pmi1));
+    let of_three =
+        |name: &str| if name == port[2] { Some("3".into()) } else { port.contains(&name).then(|| "1".into()) };
+    assert_eq!(Kind::found(&of_three, |_| true), Some(Kind::Pmix));
 }
 
 /// Reads from a list of variables with their values.
