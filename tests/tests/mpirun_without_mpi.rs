@@ -56,9 +56,12 @@ impl Launcher {
     }
 }
 
-/// The launchers of this machine.
-fn launchers() -> impl Iterator<Item = Launcher> {
-    std::iter::once(MPIRUN).chain(HYDRA.iter().copied()).filter(|launcher| launcher.is_here())
+/// The launchers of this machine, one at least.
+fn launchers() -> Vec<Launcher> {
+    let all = std::iter::once(MPIRUN).chain(HYDRA.iter().copied());
+    let here: Vec<Launcher> = all.filter(|launcher| launcher.is_here()).collect();
+    assert!(!here.is_empty(), "there is no launcher to test; ci/setup says which packages have them");
+    here
 }
 
 #[test]
@@ -114,15 +117,29 @@ fn one_task_is_as_if_there_were_no_launcher() {
 
 #[test]
 fn a_rank_that_goes_wrong_ends_the_job() {
+    // The launcher may end the others before they can say why.
+    let by_launcher: &[&str] = &["its process ended", "signal 9", "EXIT CODE: 9"];
+    let exited: &[&str] = &["its process ended", "signal 9", "EXIT CODE: 9", "Exit code:    3", "EXIT CODE: 3"];
     for launcher in launchers() {
-        for way in ["kill", "panic", "exit", "leave"] {
+        for (way, causes) in [
+            ("kill", by_launcher),
+            ("panic", &["as I was told to"]),
+            ("exit", exited),
+            ("leave", &["is gone: it left"]),
+        ] {
             for rank in ["0", "2"] {
                 let outcome = launcher.groups(&[(3, &[RING, way, rank])]).expect_failure();
                 assert!(outcome.took < SOON, "{launcher:?}, {way} {rank}: {outcome:#?}");
+                let told = format!("{}{}", outcome.stdout, outcome.stderr);
+                // Hydra says nothing of a status but by its own.
+                let is_told = causes.iter().any(|cause| told.contains(cause))
+                    || way == "exit" && outcome.status.code() == Some(3);
+                assert!(is_told, "{launcher:?}, {way} {rank}: {outcome:#?}");
+                assert!(!told.contains("Error: starting"), "{launcher:?}, {way} {rank}: {outcome:#?}");
             }
         }
         let outcome = launcher.groups(&[(3, &[RING, "panic", "1", "busy"])]).expect_failure();
-        assert!(outcome.took < SOON, "{launcher:?}: {outcome:#?}");
+        assert!(outcome.took < SOON && outcome.stderr.contains("as I was told to"), "{launcher:?}: {outcome:#?}");
     }
 }
 
