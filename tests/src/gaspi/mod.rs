@@ -90,6 +90,7 @@ rows! { $
     g41_memory_of_the_program_is_a_segment: segments::g41;
     g42_deleted_segments_are_gone: segments::g42;
     g42_segments_end_while_threads_use_them: segments::g42_threads;
+    g42_writes_to_oneself_end_with_the_segment: segments::g42_own;
     g43_size_pointer_and_list: segments::g43;
     g44_ranges_stay_inside: segments::g44;
     g45_writes_need_no_call_of_the_target: one_sided::g45;

@@ -97,6 +97,11 @@ impl Default for Shared {
 }
 
 impl Contexts {
+    /// Waits until no context of this rank uses a segment that it found in a mapped table before.
+    pub(super) fn wait_for_users(&self) {
+        self.shared.users.wait();
+    }
+
     pub(super) fn receipts(&self) -> &Receipts {
         &self.shared.receipts
     }

@@ -68,7 +68,7 @@ impl Users {
     }
 
     /// Waits until each use that was under way has ended. One is a copy at most, and waits for nobody.
-    fn wait(&self) {
+    pub(super) fn wait(&self) {
         let all: Vec<Arc<Using>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         if all.is_empty() {
             return;
