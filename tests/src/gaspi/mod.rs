@@ -106,6 +106,7 @@ rows! { $
     g57_lists_are_all_or_nothing: one_sided::g57;
     g58_read_notify_sets_one_here: one_sided::g58;
     g59_atomic_operations_lose_nothing: one_sided::g59;
+    g59_a_thread_that_spins_for_a_lock_lets_messages_in: one_sided::g59_lock;
     g60_values_and_numbers_have_a_range: notifications::g60;
     g61_waitsome_leaves_the_notification: notifications::g61;
     g62_one_thread_gets_the_value: notifications::g62;
