@@ -68,6 +68,7 @@ rows! { $
     g20_the_configuration_is_set_before_the_start: life::g20;
     g20_other_configurations_are_an_error_at_all: life::g20_differ;
     g21_the_start_is_resumable_and_happens_once: life::g21;
+    g21_of_two_threads_one_starts: life::g21_threads;
     g23_life_cycles_follow_each_other: life::g23;
     g24_ranks_are_numbered: life::g24;
     g25_only_another_process_is_killed: life::g25;
@@ -114,6 +115,7 @@ rows! { $
     g65_notifications_need_no_segment_here: notifications::g65;
     g66_segments_have_their_own_notifications: notifications::g66;
     g67_a_passive_message_is_sent_once: passive::g67;
+    g67_a_late_message_is_not_of_the_next_life_cycle: passive::g67_late;
     g68_every_sender_gets_its_turn: passive::g68;
     g69_passive_messages_have_a_size: passive::g69;
 }
