@@ -57,7 +57,7 @@ pub(super) struct Place {
 
 /// Whom a wait is for.
 pub(super) enum Partner<'a> {
-    /// Somebody; if a process is lost, a wait without limit fails.
+    /// Somebody; if all others are lost, a wait without limit fails.
     Any,
     /// These; if one of them is lost, the wait fails.
     Ranks(&'a [usize]),
@@ -323,8 +323,10 @@ impl Place {
             match waited {
                 Ok(()) | Err(Error::TimedOut { .. }) => {}
                 Err(Error::PeerLost { .. }) => {
-                    let anybody = matches!(partner, Partner::Any) && timeout == Timeout::Block;
-                    if state.lose(world, partner).is_some() || anybody {
+                    let is_left = |rank| rank != world.rank() && engine.job.loss(rank).is_none();
+                    let is_alone =
+                        matches!(partner, Partner::Any) && timeout == Timeout::Block && !(0..world.size()).any(is_left);
+                    if state.lose(world, partner).is_some() || is_alone {
                         return Err(Code(codes::ERROR));
                     }
                     nap = true;
