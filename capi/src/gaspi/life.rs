@@ -184,7 +184,14 @@ fn init(timeout: Timeout) -> Result<()> {
 fn term(timeout: Timeout) -> Result<()> {
     waiting(|process| {
         let outcome = process.proc_term(timeout);
-        if outcome != Err(Code(codes::TIMEOUT)) {
+        // Another thread may have ended it, and begun the next working phase. As long as this one has not stored null no one can.
+        let ended = match outcome {
+            Ok(()) => true,
+            Err(Code(codes::NOINIT | codes::TIMEOUT)) => false,
+            // A segment could not be closed, or nothing was done.
+            Err(_) => process.initialized() == Ok(false),
+        };
+        if ended {
             WORKING.store(null_mut(), Ordering::SeqCst);
         }
         outcome

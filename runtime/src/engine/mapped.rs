@@ -40,16 +40,13 @@ impl Engine {
             || self.has_pending()
             || self.tasks.any.get()
             || self.losses.borrow().has_doubts();
-        !wakes_nobody && self.job.sleep_word(self.rank).announce(self.fences(), || self.interface.any_waiting())
+        !wakes_nobody && self.job.sleep_word(self.rank).announce_doze(self.fences(), || self.interface.any_waiting())
     }
 
     /// Sleeps while the announcement of [`Engine::begin_doze`] stands, for at most so long, and takes it back.
     pub(crate) fn dozer(&self) -> impl Fn(std::time::Duration) + Send + Sync + use<> {
         let (job, rank) = (Arc::clone(&self.job), self.rank);
-        move |limit| {
-            job.sleep_word(rank).block(limit);
-            job.wake(rank);
-        }
+        move |limit| job.sleep_word(rank).doze(limit)
     }
 
     /// Wakes mapped ranks that were found asleep on the network.

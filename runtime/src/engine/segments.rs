@@ -28,6 +28,9 @@
 //! Its `REVOKED` goes through a lane, which orders nothing behind what the network carries, so a flush of the network comes
 //! before it. A rank with a copy of its own table sends `REVOKE` to itself.
 //!
+//! A context of the owner sets no word: before it reads the table its count becomes odd, and the owner waits, when it has cleared the
+//! entry, until each count that is odd has changed.
+//!
 //! A close so waits until the ranks that have used segments of this rank make progress; it waits for no other.
 
 use std::cell::RefCell;
@@ -421,6 +424,8 @@ impl Engine {
         table.write(number as usize, &Entry::new(0, 0, 0, [0; KEY_ROOM]), books.changes);
         // Pairs with the fence in `MappedSegments::tell`, and with the order of put and get in `RemoteSegments::refresh`.
         fence(Ordering::SeqCst);
+        // A context of this rank says by its count alone that it uses a segment of this rank.
+        self.contexts.wait_for_users();
         let holds = |rank: &usize| {
             let uses = table.word(*rank).load(Ordering::Acquire) & HOLDS != 0 || table.is_held_by_context(*rank);
             // A rank that is gone uses nothing, and is not missed.

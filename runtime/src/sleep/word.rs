@@ -11,6 +11,8 @@ use super::Fences;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
+/// As ASLEEP, of a thread that leaves the rank to others meanwhile, which may announce sleeps of their own.
+const DOZING: u32 = 2;
 
 /// The word that a rank sleeps on, in memory that all ranks of its host have mapped. Zeros are a rank that is awake.
 ///
@@ -29,7 +31,16 @@ impl SleepWord {
     /// withdrawn and the result is `false`. Else everything stored from now on by a thread that then calls
     /// [`SleepWord::must_wake`] ends the sleep.
     pub fn announce(&self, fences: Fences, anything_there: impl FnOnce() -> bool) -> bool {
-        self.state.store(ASLEEP, Ordering::SeqCst);
+        self.announce_as(ASLEEP, fences, anything_there)
+    }
+
+    /// As [`SleepWord::announce`], for a thread that then sleeps by [`SleepWord::doze`].
+    pub fn announce_doze(&self, fences: Fences, anything_there: impl FnOnce() -> bool) -> bool {
+        self.announce_as(DOZING, fences, anything_there)
+    }
+
+    fn announce_as(&self, state: u32, fences: Fences, anything_there: impl FnOnce() -> bool) -> bool {
+        self.state.store(state, Ordering::SeqCst);
         fences.of_sleeper();
         let sleeps = !anything_there();
         if !sleeps {
@@ -50,6 +61,20 @@ impl SleepWord {
         }
     }
 
+    /// As [`SleepWord::block`], while the announcement of a doze stands; takes that back. Another thread that uses the rank meanwhile wakes this
+    /// one first, which may be before it sleeps: then it must not sleep on what the other one announces, whose end wakes nobody.
+    pub fn doze(&self, limit: Duration) {
+        #[cfg(not(loom))]
+        super::futex::wait(&self.state, DOZING, Some(limit));
+        #[cfg(loom)]
+        while self.state.load(Ordering::SeqCst) == DOZING {
+            let _ = limit;
+            self.queue.wait();
+        }
+        // What another thread has announced stands.
+        let _ = self.state.compare_exchange(DOZING, AWAKE, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
     /// The sleeper is awake again.
     pub fn withdraw(&self) {
         self.state.store(AWAKE, Ordering::SeqCst);
@@ -57,7 +82,7 @@ impl SleepWord {
 
     /// Whether the rank sleeps or is about to. Not ordered after this thread's stores: wakers call [`SleepWord::must_wake`].
     pub fn is_announced(&self) -> bool {
-        self.state.load(Ordering::SeqCst) == ASLEEP
+        self.state.load(Ordering::SeqCst) != AWAKE
     }
 
     /// Whether the rank has to be woken. Called after the store that the rank waits for.

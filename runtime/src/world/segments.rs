@@ -188,7 +188,7 @@ impl Segment {
             return Ok(());
         }
         if self.is_lent.get() {
-            self.engine.quiet_contexts("closing a segment")?;
+            self.engine.end_in_flight("closing a segment")?;
         }
         self.messages.close_segment(self.number, self.generation)?;
         match self.memory {

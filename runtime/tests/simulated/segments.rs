@@ -1,6 +1,6 @@
 //! Segments on simulated networks: reached by number and by address, closed while others use them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bellwether_runtime::transport::Memory;
@@ -296,6 +296,63 @@ fn long_buffers_come_and_go_whole() {
                 own.close()
             });
             results.expect("the job runs").into_iter().for_each(|result| result.expect("runs"));
+        }
+    });
+}
+
+#[test]
+fn contexts_go_on_with_ranks_that_live_when_another_has_died() {
+    const LEN: usize = 1000;
+    const TIMES: usize = 500;
+    check("contexts_go_on_with_ranks_that_live_when_another_has_died", 3, |seed| {
+        for memory in [Memory::Emulated, Memory::Direct, Memory::Posted] {
+            let job = job(Config { memory, ..Config::new(3, seed).wild() });
+            let over = AtomicBool::new(false);
+            let results = job.run(|world: &World| -> Result<()> {
+                let own = world.segment(LEN)?;
+                let numbers = world.allgather(&[own.number()])?;
+                world.barrier()?;
+                match world.rank() {
+                    0 => {
+                        let context = world.context()?;
+                        while context.put_segment(2, numbers[2], 0, &[1]).is_ok() {
+                            world.sleep(Duration::from_micros(10));
+                        }
+                        // More than there is room for.
+                        for _ in 0..TIMES {
+                            context.put_segment(1, numbers[1], 0, &[6; LEN])?;
+                        }
+                        let _ = own.for_threads();
+                        own.close()?;
+                        for _ in 0..TIMES {
+                            context.put_segment(1, numbers[1], 0, &[7; LEN])?;
+                        }
+                        // Waits for them.
+                        drop(context);
+                        over.store(true, Ordering::Relaxed);
+                    }
+                    1 => {
+                        for _ in 0..20_000 {
+                            let _ = world.poll();
+                            world.sleep(Duration::from_micros(5));
+                            if over.load(Ordering::Relaxed) {
+                                break;
+                            }
+                        }
+                        let mut bytes = [0; LEN];
+                        own.read(0, &mut bytes)?;
+                        assert_eq!(bytes, [7; LEN]);
+                    }
+                    _ => {
+                        // The barrier is over for all.
+                        world.sleep(Duration::from_millis(1));
+                        job.network().kill(2);
+                    }
+                }
+                Ok(())
+            });
+            let results = results.expect("the job runs");
+            assert!(results[..2].iter().all(Result::is_ok), "{memory:?}, seed {seed}: {results:?}");
         }
     });
 }

@@ -32,14 +32,20 @@ pub fn two(task: &Task) {
         // Computes, and makes no call.
         std::thread::sleep(Duration::from_secs(4));
     } else {
-        std::thread::sleep(Duration::from_millis(300));
-        let begin = Instant::now();
-        assert_eq!(ok("atomic_fetch_add", p.atomic_fetch_add(BOUND, 0, 1, 5, Block)), 0);
-        assert!(begin.elapsed() < Duration::from_secs(2), "the other process waited {:?}", begin.elapsed());
+        // Of three, one on a machine that others use too.
+        let times = [0, 5, 10].map(|before| {
+            std::thread::sleep(Duration::from_millis(300));
+            let begin = Instant::now();
+            assert_eq!(ok("atomic_fetch_add", p.atomic_fetch_add(BOUND, 0, 1, 5, Block)), before);
+            begin.elapsed()
+        });
+        // The thread looks by itself when it has slept for a second.
+        let shortest = times.iter().min().expect("three");
+        assert!(*shortest < Duration::from_millis(200), "the answers took {times:?}");
     }
     here.barrier();
     ok("segment_delete", p.segment_delete(BOUND));
-    assert_eq!(memory[0], if here.me == 1 { 5 } else { 0 });
+    assert_eq!(memory[0], if here.me == 1 { 15 } else { 0 });
     here.barrier();
     ok("proc_term", p.proc_term(Block));
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{After, Block, Test};
-use bellwether_runtime::vocabulary::gaspi::{Datatype, GROUP_ALL, Operation, State, codes};
+use bellwether_runtime::vocabulary::gaspi::{Config, Datatype, GROUP_ALL, Operation, State, codes};
 
 use super::{FREE, Here, S, Task, fails, note, ok, part};
 
@@ -43,7 +43,13 @@ pub fn one_of_four(task: &Task) {
     g70_state(&here, queue);
     g71_limits(&here);
     group_of_the_others(&here);
+    waits_for_anybody(&here);
     ok("proc_term", p.proc_term(Block));
+    // It needs all, and another call begins anew.
+    for _ in 0..2 {
+        ok("config_set", p.config_set(Config::default()));
+        fails(codes::ERROR, p.proc_init(Block));
+    }
 }
 
 fn g25_kill(here: &Here<'_>) {
@@ -57,7 +63,7 @@ fn g25_kill(here: &Here<'_>) {
     check_states(here);
 }
 
-/// Waits for a notification, and resets it. Without a limit a wait for anybody fails from now on.
+/// Waits for a notification, and resets it.
 fn take(here: &Here<'_>, id: u32) -> u32 {
     assert_eq!(ok("waitsome", here.p.notify_waitsome(S, id, 1, After(SOON))), Some(id));
     ok("reset", here.p.notify_reset(S, id))
@@ -104,7 +110,6 @@ fn g71_limits(here: &Here<'_>) {
     comes_back("allreduce", &mut || p.allreduce(&[0; 8], &mut sum, Operation::Sum, Datatype::Ulong, GROUP_ALL, SHORT));
     comes_back("segment_create", &mut || p.segment_create(90, 64, GROUP_ALL, SHORT));
     comes_back("waitsome", &mut || p.notify_waitsome(S, FREE, 1, SHORT).map(drop));
-    comes_back("waitsome without a limit", &mut || p.notify_waitsome(S, FREE, 1, Block).map(drop));
     comes_back("passive_receive", &mut || p.passive_receive(S, 0, 8, SHORT).map(drop));
 }
 
@@ -131,4 +136,23 @@ fn group_of_the_others(here: &Here<'_>) {
     ok("segment_create", p.segment_create(91, 64, group, Block));
     ok("barrier", p.barrier(group, Block));
     check_states(here);
+}
+
+/// Waits without a limit go on while another process lives.
+fn waits_for_anybody(here: &Here<'_>) {
+    let p = here.p;
+    if here.me == 0 {
+        let mut came: Vec<_> = (0..2).map(|_| ok("passive_receive", p.passive_receive(S, 256, 8, Block)).0).collect();
+        came.sort_unstable();
+        assert_eq!(came, [1, 3]);
+        [1, 3].into_iter().for_each(|rank| here.tell(rank, 4, 1, 0));
+        ok("wait", p.wait(0, Block));
+        // Until the others have ended.
+        fails(codes::ERROR, p.notify_waitsome(S, FREE, 1, Block));
+        fails(codes::ERROR, p.passive_receive(S, 0, 8, Block));
+    } else {
+        std::thread::sleep(Duration::from_millis(100));
+        ok("passive_send", p.passive_send(S, 0, 0, 8, Block));
+        assert_eq!(here.take(4), 1);
+    }
 }

@@ -1,7 +1,7 @@
 //! Rows about time limits, life cycles and the configuration.
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
-use bellwether_runtime::vocabulary::gaspi::{Config, Datatype, GROUP_ALL, Operation, codes};
+use bellwether_runtime::vocabulary::gaspi::{Code, Config, Datatype, GROUP_ALL, Operation, codes};
 
 use super::{S, Task, fails, note, ok, part, test_loop};
 
@@ -255,4 +255,21 @@ pub(super) fn g27(task: &Task) {
         }
         fails(codes::MANY_GRP, here.p.group_create());
     });
+}
+
+pub(super) fn g21_threads(task: &Task) {
+    let p = &task.process;
+    if task.virtual_time {
+        return;
+    }
+    for _ in 0..20 {
+        let outcomes = std::thread::scope(|scope| {
+            let threads = [(); 2].map(|()| scope.spawn(|| p.proc_init(Block)));
+            threads.map(|thread| thread.join().expect("no panic"))
+        });
+        let inited = outcomes.iter().filter(|outcome| **outcome == Err(Code(codes::INITED))).count();
+        assert!(outcomes.contains(&Ok(())) && inited == 1, "{outcomes:?}");
+        ok("barrier", p.barrier(GROUP_ALL, Block));
+        ok("proc_term", p.proc_term(Block));
+    }
 }

@@ -68,6 +68,7 @@ rows! { $
     g20_the_configuration_is_set_before_the_start: life::g20;
     g20_other_configurations_are_an_error_at_all: life::g20_differ;
     g21_the_start_is_resumable_and_happens_once: life::g21;
+    g21_of_two_threads_one_starts: life::g21_threads;
     g23_life_cycles_follow_each_other: life::g23;
     g24_ranks_are_numbered: life::g24;
     g25_only_another_process_is_killed: life::g25;
@@ -90,6 +91,7 @@ rows! { $
     g41_memory_of_the_program_is_a_segment: segments::g41;
     g42_deleted_segments_are_gone: segments::g42;
     g42_segments_end_while_threads_use_them: segments::g42_threads;
+    g42_writes_to_oneself_end_with_the_segment: segments::g42_own;
     g43_size_pointer_and_list: segments::g43;
     g44_ranges_stay_inside: segments::g44;
     g45_writes_need_no_call_of_the_target: one_sided::g45;
@@ -105,6 +107,7 @@ rows! { $
     g57_lists_are_all_or_nothing: one_sided::g57;
     g58_read_notify_sets_one_here: one_sided::g58;
     g59_atomic_operations_lose_nothing: one_sided::g59;
+    g59_a_thread_that_spins_for_a_lock_lets_messages_in: one_sided::g59_lock;
     g60_values_and_numbers_have_a_range: notifications::g60;
     g61_waitsome_leaves_the_notification: notifications::g61;
     g62_one_thread_gets_the_value: notifications::g62;
@@ -112,6 +115,7 @@ rows! { $
     g65_notifications_need_no_segment_here: notifications::g65;
     g66_segments_have_their_own_notifications: notifications::g66;
     g67_a_passive_message_is_sent_once: passive::g67;
+    g67_a_late_message_is_not_of_the_next_life_cycle: passive::g67_late;
     g68_every_sender_gets_its_turn: passive::g68;
     g69_passive_messages_have_a_size: passive::g69;
 }

@@ -1,9 +1,11 @@
 //! Rows about passive messages.
 
-use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
-use bellwether_runtime::vocabulary::gaspi::codes;
+use std::time::Duration;
 
-use super::{Task, fails, ok, pattern, test_loop};
+use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
+use bellwether_runtime::vocabulary::gaspi::{GROUP_ALL, codes};
+
+use super::{Task, WHILE, fails, ok, pattern, test_loop};
 
 pub(super) fn g67(task: &Task) {
     task.works(|here| {
@@ -66,5 +68,29 @@ pub(super) fn g69(task: &Task) {
         assert_eq!(here.p.passive_receive(super::S, 1000, 100, Block), Ok((here.me as u16, 100)));
         assert_eq!(here.bytes(1000, 100), pattern(here.me, 100));
         test_loop("passive_send", |timeout| here.p.passive_send(super::S, 0, here.me as u16, 100, timeout));
+    });
+}
+
+pub(super) fn g67_late(task: &Task) {
+    if task.process.place().1 == 1 {
+        return;
+    }
+    task.works(|here| {
+        here.barrier();
+        if here.me == 0 {
+            ok("proc_term", here.p.proc_term(Block));
+            if !task.virtual_time {
+                std::thread::sleep(Duration::from_millis(150));
+            }
+        } else {
+            if !task.virtual_time {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            fails(codes::TIMEOUT, here.p.passive_send(super::S, 0, 0, 8, WHILE));
+            ok("proc_term", here.p.proc_term(Block));
+        }
+        ok("proc_init", here.p.proc_init(Block));
+        ok("segment_create", here.p.segment_create(super::S, 64, GROUP_ALL, Block));
+        fails(codes::TIMEOUT, here.p.passive_receive(super::S, 0, 8, WHILE));
     });
 }

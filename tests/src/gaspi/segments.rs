@@ -1,6 +1,7 @@
 //! Rows about segments.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
 use bellwether_runtime::vocabulary::gaspi::{Code, Config, GROUP_ALL, Note, Part, codes};
@@ -248,6 +249,45 @@ pub(super) fn g42_threads(task: &Task) {
                 ok("alloc", p.segment_alloc(BRIEF, 4096 + round));
                 std::thread::yield_now();
                 ok("delete", p.segment_delete(BRIEF));
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    });
+}
+
+pub(super) fn g42_own(task: &Task) {
+    const BOUND: u8 = 96;
+    const LEN: usize = 1 << 20;
+    task.works(|here| {
+        if task.virtual_time {
+            return;
+        }
+        let (p, me) = (here.p, here.me as u16);
+        here.fill(0, &vec![0x55; LEN]);
+        let mut memory = vec![0u8; LEN];
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let to = Part { local: (S, 0), remote: (BOUND, 0), size: LEN as u64 };
+                    match p.write(to, me, 0, Block) {
+                        Ok(()) => ok("wait", p.wait(0, Block)),
+                        gone => fails(codes::INV_SEG, gone),
+                    }
+                }
+            });
+            for round in 0..200 {
+                // SAFETY: it stays, and until the segment is deleted only calls touch it.
+                unsafe { ok("bind", p.segment_bind(BOUND, memory.as_mut_ptr(), LEN as u64)) };
+                std::thread::sleep(Duration::from_micros(50 * (round % 8)));
+                ok("delete", p.segment_delete(BOUND));
+                // The program's again.
+                memory.fill(0xCA);
+                let is_whole = memory.iter().all(|byte| *byte == 0xCA);
+                if !is_whole {
+                    over.store(true, Ordering::Relaxed);
+                }
+                assert!(is_whole, "round {round}: the memory of a deleted segment was written to");
             }
             over.store(true, Ordering::Relaxed);
         });

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use super::super::network::Load;
 use super::super::operation::{Get, HeapRange};
 use super::operations::Driving;
+use super::wait::Ends;
 use super::window::Windows;
 use super::{Driven, Stream};
 use crate::error::{Error, Result};
@@ -261,7 +262,7 @@ impl Stream {
                 idle = if done + came == 0 { idle + 1 } else { 0 };
                 if idle > 0 {
                     let nap = self.routes.has_lane(to).then_some(LANE_NAP);
-                    self.pass_time(DOING, idle, home.as_deref(), nap)?;
+                    self.pass_time(DOING, idle, home.as_deref(), Ends::Any, nap)?;
                 }
             }
             return Ok(());

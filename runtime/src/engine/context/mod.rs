@@ -30,6 +30,7 @@ use self::messages::Sendings;
 pub(super) use self::segments::{Flush, Leaving};
 use self::segments::{Users, Using};
 use self::siblings::{Siblings, Uses};
+use self::wait::Ends;
 use super::Engine;
 use super::mapped_segments::MappedSegments;
 use super::networks::{ApartNetworks, Networks};
@@ -97,6 +98,11 @@ impl Default for Shared {
 }
 
 impl Contexts {
+    /// Waits until no context of this rank uses a segment that it found in a mapped table before.
+    pub(super) fn wait_for_users(&self) {
+        self.shared.users.wait();
+    }
+
     pub(super) fn receipts(&self) -> &Receipts {
         &self.shared.receipts
     }
@@ -354,17 +360,25 @@ impl Engine {
     /// [`Error::PeerLost`] if a rank died, [`Error::InsideHandler`].
     #[inline]
     pub(crate) fn quiet_contexts(&self, doing: &'static str) -> Result<()> {
-        if self.networks.is_empty() { Ok(()) } else { self.drain_contexts(doing) }
+        if self.networks.is_empty() { Ok(()) } else { self.drain_contexts(doing, Ends::Any) }
+    }
+
+    /// As [`Engine::quiet_contexts`], where what is in flight to ranks that live has to end though others are lost.
+    ///
+    /// # Errors
+    /// [`Error::InsideHandler`].
+    pub(crate) fn end_in_flight(&self, doing: &'static str) -> Result<()> {
+        if self.networks.is_empty() { Ok(()) } else { self.drain_contexts(doing, Ends::Never) }
     }
 
     #[cold]
-    fn drain_contexts(&self, doing: &'static str) -> Result<()> {
+    fn drain_contexts(&self, doing: &'static str, ends: Ends) -> Result<()> {
         let _happening = self.happening();
         // Each wait makes progress for all of them.
-        self.contexts.shared.siblings.all().iter().try_for_each(|stream| stream.drain(doing, self))?;
+        self.contexts.shared.siblings.all().iter().try_for_each(|stream| stream.drain(doing, self, ends))?;
         let orphans = std::mem::take(&mut *self.contexts.shared.orphans.lock());
         // Dropped here, on the rank's own thread.
-        orphans.iter().try_for_each(|stream| stream.drain(doing, self))
+        orphans.iter().try_for_each(|stream| stream.drain(doing, self, ends))
     }
 }
 
@@ -373,7 +387,7 @@ impl OpenStream {
     fn close(&self) {
         const DOING: &str = "dropping a context";
         // Operations in flight end before the interface closes. Errors are dropped: no call is left that could return them.
-        let outcome = self.wait(DOING, |driven| {
+        let outcome = self.wait_unless(DOING, Ends::Never, |driven| {
             driven.faults.clear();
             match driven.is_quiet(self, DOING) {
                 // The network tells each loss once. Operations on other ranks go on.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use super::super::claim::Claim;
 use super::super::operation::{Atomic, Change, Destination, Get, HeapRange, Issuer, Operation, Post};
 use super::super::remote_access::{Answer, Fetched};
-use super::wait::token;
+use super::wait::{Ends, token};
 use super::{Driven, Engine, Stream};
 use crate::error::{Error, Result};
 use crate::memory::copy;
@@ -79,7 +79,7 @@ impl Stream {
 
     /// Posts all of an operation.
     pub(super) fn perform(&self, doing: &'static str, rank: usize, mut operation: Operation<&[u8]>) -> Result<()> {
-        self.wait(doing, |driven| match operation.post(driven.networks.to(rank), rank) {
+        self.wait_unless(doing, Ends::Of(rank), |driven| match operation.post(driven.networks.to(rank), rank) {
             Ok(sent) => Ok(sent == Sent::Done),
             Err(error) => Err(self.failed(driven, error, rank, doing)),
         })
@@ -106,7 +106,9 @@ impl Stream {
         }
         self.check_reachable(rank, doing)?;
         let mut get = self.begin_get(rank, offset, into.len());
-        self.wait(doing, |driven| get.advance(&mut Driving { stream: self, driven }, doing, into))
+        self.wait_unless(doing, Ends::Of(rank), |driven| {
+            get.advance(&mut Driving { stream: self, driven }, doing, into)
+        })
     }
 
     /// A get of `len` bytes at `offset` of the slot of `rank`, in bounds, which is reached over the network. Nothing is posted yet.
@@ -146,7 +148,7 @@ impl Stream {
         match self.insist(doing, rank, |network| network.atomic_now(rank, offset, change))? {
             Fetched::Now(word) => Ok(word),
             Fetched::Later(answer) => {
-                self.wait(doing, |driven| self.answered(driven, doing, rank, &answer))?;
+                self.wait_unless(doing, Ends::Of(rank), |driven| self.answered(driven, doing, rank, &answer))?;
                 Ok(answer.word.load(Ordering::Relaxed))
             }
         }
@@ -323,7 +325,7 @@ impl Stream {
     }
 
     /// As [`Stream::flush_all`], by the thread that uses the rank's engine: what could not be done is told to the context.
-    pub(super) fn drain(&self, doing: &'static str, engine: &Engine) -> Result<()> {
+    pub(super) fn drain(&self, doing: &'static str, engine: &Engine, ends: Ends) -> Result<()> {
         let Some(network) = &self.network else { return Ok(()) };
         let _draining = Draining::new(&network.draining);
         self.check_own(doing)?;
@@ -337,7 +339,7 @@ impl Stream {
         if is_quiet(&mut self.driven())? {
             return Ok(());
         }
-        self.wait_long(doing, Some(engine), &mut is_quiet)
+        self.wait_long(doing, Some(engine), ends, &mut is_quiet)
     }
 }
 

@@ -12,6 +12,7 @@ use super::super::mapped_segments::{Attached, MappedSegments, Memo};
 use super::super::operation::{Change, Destination, Event, HeapRange, Operation, Step};
 use super::super::remote_access::Answer;
 use super::super::segments::{ADDRESS, Answering, Found};
+use super::wait::Ends;
 use super::{Driven, Engine, Get, Shared, Stream};
 use crate::error::{Error, Result};
 use crate::memory::copy;
@@ -68,7 +69,7 @@ impl Users {
     }
 
     /// Waits until each use that was under way has ended. One is a copy at most, and waits for nobody.
-    fn wait(&self) {
+    pub(super) fn wait(&self) {
         let all: Vec<Arc<Using>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         if all.is_empty() {
             return;
@@ -313,7 +314,7 @@ impl Stream {
         }
         self.check_reachable(rank, doing)?;
         let mut ticket = None;
-        self.wait(doing, |driven| {
+        self.wait_unless(doing, Ends::Of(rank), |driven| {
             let copied = driven.networks.to(rank).refresh(rank, 0, &mut ticket);
             copied.map_err(|error| self.failed(driven, error, rank, doing))
         })?;

@@ -17,6 +17,17 @@ use crate::transport::lock::Guard;
 /// Longest sleep of a wait. Completions of a context need not cause a wake-up, so it polls at least this often. Chosen.
 const NAP: Duration = Duration::from_millis(1);
 
+/// Whose loss ends a wait of a context.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ends {
+    /// Anybody's.
+    Any,
+    /// That of the rank that the wait is for.
+    Of(usize),
+    /// Nobody's: what is waited for ends with those that it is for.
+    Never,
+}
+
 /// A number of this thread that no other living thread has. Not 0.
 pub(super) fn token() -> usize {
     thread_local!(static TOKEN: u8 = const { 0 });
@@ -168,12 +179,25 @@ impl Stream {
     ///
     /// # Errors
     /// Of `ready`; [`Error::InsideHandler`] if it has to wait; as [`Stream::check_own`] and [`Stream::pass_time`].
-    pub(super) fn wait(&self, doing: &'static str, mut ready: impl FnMut(&mut Driven) -> Result<bool>) -> Result<()> {
+    pub(super) fn wait(&self, doing: &'static str, ready: impl FnMut(&mut Driven) -> Result<bool>) -> Result<()> {
+        self.wait_unless(doing, Ends::Any, ready)
+    }
+
+    /// As [`Stream::wait`], but only some losses end it.
+    ///
+    /// # Errors
+    /// As [`Stream::wait`].
+    pub(super) fn wait_unless(
+        &self,
+        doing: &'static str,
+        ends: Ends,
+        mut ready: impl FnMut(&mut Driven) -> Result<bool>,
+    ) -> Result<()> {
         self.check_own(doing)?;
         if ready(&mut self.driven())? {
             return Ok(());
         }
-        self.wait_long(doing, self.home.engine().as_deref(), &mut ready)
+        self.wait_long(doing, self.home.engine().as_deref(), ends, &mut ready)
     }
 
     /// As [`Stream::wait`], but calls `ready` without the context's lock, so `ready` may use this context. The caller has
@@ -198,7 +222,7 @@ impl Stream {
                 continue;
             }
             idle += 1;
-            self.pass_time(doing, idle, home.as_deref(), None)?;
+            self.pass_time(doing, idle, home.as_deref(), Ends::Any, None)?;
         }
         Ok(())
     }
@@ -208,6 +232,7 @@ impl Stream {
         &self,
         doing: &'static str,
         home: Option<&Engine>,
+        ends: Ends,
         ready: &mut dyn FnMut(&mut Driven) -> Result<bool>,
     ) -> Result<()> {
         if let Some(engine) = home {
@@ -230,7 +255,7 @@ impl Stream {
                 continue;
             }
             idle += 1;
-            self.pass_time(doing, idle, home, None)?;
+            self.pass_time(doing, idle, home, ends, None)?;
         }
     }
 
@@ -238,17 +263,26 @@ impl Stream {
     /// sleep in virtual time, for waits that nothing wakes.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if a rank failed or the connection to one is lost; before a sleep [`Error::MemoryLost`]. In virtual
+    /// [`Error::PeerLost`] if a rank failed or the connection to one is lost, one whose loss `ends` the wait; before a sleep [`Error::MemoryLost`]. In virtual
     /// time, if nothing can end the wait, [`Error::PeerLost`] with a rank that left, or [`Error::Standstill`].
     pub(super) fn pass_time(
         &self,
         doing: &'static str,
         idle: u32,
         home: Option<&Engine>,
+        ends: Ends,
         nap: Option<Duration>,
     ) -> Result<()> {
         let mut driven = self.driven();
-        if let Some((rank, cause)) = self.first_lost(&driven) {
+        let lost = self.first_lost(&driven).and_then(|first| match ends {
+            Ends::Any => Some(first),
+            Ends::Of(rank) => {
+                let cut = self.cuts.contains(rank).then_some(Loss::Disconnected);
+                self.job.loss(rank).filter(|cause| *cause != Loss::Left).or(cut).map(|cause| (rank, cause))
+            }
+            Ends::Never => None,
+        });
+        if let Some((rank, cause)) = lost {
             return Err(Error::PeerLost { rank, cause, doing: doing.into() });
         }
         let Patience { spins, yields, .. } = self.patience;
@@ -313,7 +347,7 @@ impl Stream {
     ) -> Result<T> {
         self.check_reachable(rank, doing)?;
         let mut posted = None;
-        self.wait(doing, |driven| {
+        self.wait_unless(doing, Ends::Of(rank), |driven| {
             posted = post(driven.networks.to(rank)).map_err(|error| self.failed(driven, error, rank, doing))?;
             Ok(posted.is_some())
         })?;

@@ -22,7 +22,7 @@
 //! | G59 | atomic operations on words of 8 bytes | [`Process::atomic_fetch_add`] |
 //! | G60 to G66 | notifications: 65,536 of each segment | [`Process::notify_waitsome`], [`Process::notify_reset`] |
 //! | G67 to G69 | passive messages | [`Process::passive_send`] |
-//! | G70, G71 | a lost process: who it is, and calls that come back | [`Process::state_vec_get`] |
+//! | G70, G71 | a lost process: who it is, and calls that come back; waits for anybody go on while another process lives | [`Process::state_vec_get`] |
 //!
 //! What holds in part, and what does not:
 //!
@@ -34,8 +34,9 @@
 //!   `capi/`.
 //!
 //! Time limits (G19) hold for waits, collectives, notifications and passive messages. Posting on mapped memory waits for nobody. Over a network
-//! it waits for room, whatever its limit, and [`Process::segment_delete`], [`Process::queue_delete`] and [`Process::proc_term`] may wait longer than their
-//! limit for a target that is stopped.
+//! it waits for room, whatever its limit, and [`Process::segment_delete`], [`Process::queue_delete`], [`Process::queue_purge`] and
+//! [`Process::proc_term`] may wait longer than their limit for a target that is stopped. A [`Process::wait`] without a limit ends when its queue
+//! is empty, which may be never over a network while another thread posts there all the time.
 //!
 //! # Queues and notifications
 //!

@@ -83,7 +83,8 @@ impl From<Code> for Refused {
 
 impl Process {
     /// Posts a write: `part.size` bytes from here to `rank`, which does nothing for it. What was written may be changed after a
-    /// [`Process::wait`]. Posting waits for no other process, so no time limit ends it.
+    /// [`Process::wait`]. On mapped memory posting waits for no other process; over a network it waits for room, which no time limit
+    /// ends.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_QUEUE`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`]; [`codes::INV_REM_OFF`];

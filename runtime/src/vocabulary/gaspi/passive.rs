@@ -100,8 +100,8 @@ impl Process {
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`]; [`codes::INV_COMMSIZE`] as of [`Process::passive_send`];
-    /// [`codes::INV_SIZE`] if the message is longer: it is not received; [`codes::TIMEOUT`]; [`codes::ERROR`] without a limit if a process
-    /// is lost.
+    /// [`codes::INV_SIZE`] if the message is longer: it is not received; [`codes::TIMEOUT`]; [`codes::ERROR`] without a limit if all
+    /// other processes are lost.
     pub fn passive_receive(&self, segment: SegmentId, offset: u64, size: u64, timeout: Timeout) -> Result<(Rank, u64)> {
         {
             let state = &self.place.enter()?.state;

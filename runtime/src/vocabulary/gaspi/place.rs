@@ -1,5 +1,6 @@
 //! The world of a process, which every thread may use: one at a time, and a thread that waits lets others in.
 
+use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
@@ -56,7 +57,7 @@ pub(super) struct Place {
 
 /// Whom a wait is for.
 pub(super) enum Partner<'a> {
-    /// Somebody; if a process is lost, a wait without limit fails.
+    /// Somebody; if all others are lost, a wait without limit fails.
     Any,
     /// These; if one of them is lost, the wait fails.
     Ranks(&'a [usize]),
@@ -114,8 +115,18 @@ impl Inside {
         }
     }
 
+    /// Waits while another thread is inside.
+    fn contend(&self) -> Entered<'_> {
+        // Before the wake-up: a thread inside that announces its sleep looks here once more.
+        self.contenders.fetch_add(1, Ordering::SeqCst);
+        (self.wake)();
+        let held = lock(&self.lock);
+        self.contenders.fetch_sub(1, Ordering::SeqCst);
+        self.entered(held)
+    }
+
     fn is_contended(&self) -> bool {
-        // Pairs with the SeqCst in `Place::enter`.
+        // Pairs with the SeqCst in `contend`.
         self.contenders.load(Ordering::SeqCst) != 0
     }
 }
@@ -132,10 +143,29 @@ fn turn(world: &World) -> bool {
 /// Longest sleep of the thread that makes progress while no call does. What comes wakes it; this bounds how long it outlives its process.
 const DOZE: Duration = Duration::from_secs(1);
 
+/// How often that thread finds others inside, which make no progress, before it waits to enter. Chosen.
+const TRIES: u32 = 2;
+
 /// Progress while no call makes any.
 struct Idler {
     inside: Weak<Inside>,
     doze: Box<dyn Fn(Duration) + Send>,
+    /// How often it found others inside since calls made progress, and how many had.
+    tries: Cell<(u64, u32)>,
+}
+
+impl Idler {
+    fn enter<'a>(&self, inside: &'a Inside) -> Option<Entered<'a>> {
+        // Another thread inside makes progress, or leaves soon, perhaps to come again at once.
+        let entered = inside.try_enter();
+        let (polls, (before, tries)) = (inside.polls.load(Ordering::Relaxed), self.tries.get());
+        let tries = if polls == before { tries } else { 0 };
+        if entered.is_some() || tries < TRIES {
+            self.tries.set((polls, if entered.is_some() { 0 } else { tries + 1 }));
+            return entered;
+        }
+        Some(inside.contend())
+    }
 }
 
 impl Idle for Idler {
@@ -145,8 +175,7 @@ impl Idle for Idler {
 
     fn advance(&self, over: &AtomicBool) -> bool {
         let Some(inside) = self.inside.upgrade() else { return false };
-        // Another thread inside makes progress, or leaves soon.
-        let Some(held) = inside.try_enter().filter(|_| !over.load(Ordering::Acquire)) else { return false };
+        let Some(held) = self.enter(&inside).filter(|_| !over.load(Ordering::Acquire)) else { return false };
         burst(&held.world, || {});
         let dozes = held.world.engine().begin_doze();
         inside.dozes.store(dozes, Ordering::Relaxed);
@@ -175,7 +204,7 @@ impl Place {
             polls: AtomicU64::new(0),
             own_thread,
         });
-        let idler = Idler { inside: Arc::downgrade(&inside), doze };
+        let idler = Idler { inside: Arc::downgrade(&inside), doze, tries: Cell::default() };
         let interrupts = own_thread.is_none().then(|| Interrupts::start(name, idler));
         let interrupts = interrupts.and_then(|started| {
             started.inspect_err(|error| tracing::warn!(%error, "no thread for progress: calls make progress")).ok()
@@ -219,15 +248,11 @@ impl Place {
         {
             return Err(Code(codes::ERROR));
         }
-        if let Some(entered) = inside.try_enter() {
-            return Ok(entered);
+        if inside.is_contended() {
+            // A thread that leaves and comes again at once would mostly be faster than one that waits.
+            std::thread::yield_now();
         }
-        // Before the wake-up: a thread inside that announces its sleep looks here once more.
-        inside.contenders.fetch_add(1, Ordering::SeqCst);
-        (inside.wake)();
-        let held = lock(&inside.lock);
-        inside.contenders.fetch_sub(1, Ordering::SeqCst);
-        Ok(inside.entered(held))
+        Ok(inside.try_enter().unwrap_or_else(|| inside.contend()))
     }
 
     /// Makes progress once if no other thread is inside.
@@ -256,10 +281,11 @@ impl Place {
         loop {
             let mut entered = self.enter()?;
             let Held { world, state } = &mut *entered;
-            self.inside.polls.fetch_add(1, Ordering::Relaxed);
+            // No progress was made, so this is not counted: the thread that makes progress has to, beside a loop of such calls.
             if let Some(outcome) = ready(world, state) {
                 return outcome;
             }
+            self.inside.polls.fetch_add(1, Ordering::Relaxed);
             let engine = world.engine();
             let left = match timeout {
                 Timeout::Block => None,
@@ -297,8 +323,10 @@ impl Place {
             match waited {
                 Ok(()) | Err(Error::TimedOut { .. }) => {}
                 Err(Error::PeerLost { .. }) => {
-                    let anybody = matches!(partner, Partner::Any) && timeout == Timeout::Block;
-                    if state.lose(world, partner).is_some() || anybody {
+                    let is_left = |rank| rank != world.rank() && engine.job.loss(rank).is_none();
+                    let is_alone =
+                        matches!(partner, Partner::Any) && timeout == Timeout::Block && !(0..world.size()).any(is_left);
+                    if state.lose(world, partner).is_some() || is_alone {
                         return Err(Code(codes::ERROR));
                     }
                     nap = true;

@@ -156,6 +156,8 @@ impl Process {
             state.starts = true;
             let life = state.arrivals.life.get() + 1;
             state.arrivals.life.set(life);
+            // Of the life cycle before, come since its end.
+            state.arrivals.passive.take();
             let digest = crate::hash::of(format!("{:?}", state.config).as_bytes());
             let round = Round::new(mix(INIT, life), Kind::Commit, 0, [self.rank, self.size], &digest.to_ne_bytes());
             let ranks = (0..self.size).map(|rank| rank as Rank).collect();
@@ -163,7 +165,14 @@ impl Process {
         }
         drop(entered);
         let shared = self.shared();
-        self.place.wait("proc_init", timeout, &Partner::Ranks(&all), |world, state| {
+        let outcome = self.place.wait("proc_init", timeout, &Partner::Ranks(&all), |world, state| {
+            // Another thread has ended it.
+            if state.works {
+                return Some(Err(Code(codes::INITED)));
+            }
+            if !state.starts {
+                return Some(Err(Code(codes::ERROR)));
+            }
             let State { groups, arrivals, .. } = state;
             let group = groups.get_mut(&GROUP_ALL)?;
             let same = |mine: &mut [u8], theirs: &[u8]| if mine == theirs { Ok(()) } else { Err(Differ) };
@@ -185,7 +194,16 @@ impl Process {
                 drop(shared.take_queues());
             }
             Some(opened)
-        })
+        });
+        if outcome.is_err_and(|code| !code.is_timeout()) {
+            let state = &mut self.place.enter()?.state;
+            // The next call begins anew.
+            if !state.works {
+                state.starts = false;
+                state.groups.clear();
+            }
+        }
+        outcome
     }
 
     /// Ends the working phase of this process: its segments, queues and groups are gone. Waits for no other process, but for those that

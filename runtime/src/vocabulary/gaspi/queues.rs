@@ -219,7 +219,7 @@ impl Process {
         }
     }
 
-    /// Waits until all requests that were posted on a queue are complete: what was written is in effect at its target and may be changed here,
+    /// Waits until all requests that were posted on a queue are complete, those that other threads post meanwhile too: what was written is in effect at its target and may be changed here,
     /// and what was read is there. Requests on other queues do not delay it. On mapped memory requests are complete when they are posted.
     ///
     /// # Errors
@@ -265,7 +265,8 @@ impl Process {
         outcome
     }
 
-    /// Gives up the requests of a queue, after a failure. Requests to processes that live are complete when it returns.
+    /// Gives up the requests of a queue, after a failure. Requests to processes that live are complete when it returns; for these it waits
+    /// without a limit.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::TIMEOUT`] while another thread waits for the queue; [`codes::ERROR`] as of

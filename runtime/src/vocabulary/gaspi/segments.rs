@@ -246,7 +246,7 @@ impl Process {
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_SEG`], also when the segment is deleted meanwhile; [`codes::INV_NOTIF_ID`];
-    /// [`codes::TIMEOUT`]; [`codes::ERROR`] without a limit if a process is lost.
+    /// [`codes::TIMEOUT`]; [`codes::ERROR`] without a limit if all other processes are lost.
     pub fn notify_waitsome(
         &self,
         segment: SegmentId,
