@@ -15,6 +15,7 @@
  * was begun, which takes effect once. Posting waits for no other rank on one host; over a network it waits for room, whatever its limit.
  * gaspi_queue_purge, gaspi_segment_delete, gaspi_queue_delete and gaspi_proc_term may wait longer than their limit for a rank that is
  * stopped, and gaspi_wait on a queue that another thread posts to all the time may not end.
+ * A gaspi_notify_waitsome over more than 64 notifications with GASPI_TEST may miss one that is just being set.
  *
  * Threads: every call may be made from every thread of the process, but no thread posts while another calls gaspi_proc_term. A forked
  * child is no rank: its calls return GASPI_ERR_NOINIT.

@@ -3,6 +3,7 @@
 #![cfg(not(feature = "mpi"))]
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ impl Launcher {
         command
     }
 
-    /// Runs each group of ranks with its program.
+    /// Runs each group of ranks with its program. Hydra itself dies of SIGPIPE now and then, on a crowded machine: then once more.
     fn groups(self, groups: &[(usize, &[&str])]) -> Outcome {
         let mut command = self.command();
         for (number, (ranks, program)) in groups.iter().enumerate() {
@@ -52,7 +53,8 @@ impl Launcher {
             }
             command.args(["-n", &ranks.to_string()]).args(*program);
         }
-        run(&mut command, LIMIT)
+        let outcome = run(&mut command, LIMIT);
+        if outcome.status.signal() == Some(libc::SIGPIPE) { run(&mut command, LIMIT) } else { outcome }
     }
 }
 
@@ -271,8 +273,12 @@ fn a_setting_that_the_launcher_cannot_serve_names_what_is_missing() {
         assert!(outcome.stderr.contains(advice), "{outcome:#?}");
     }
     for launcher in HYDRA.iter().copied().filter(|launcher| launcher.is_here()) {
-        let outcome = run(launcher.command().env("BELLWETHER_JOIN", "pmi2").args(["-n", "2", RING]), LIMIT);
-        assert!(outcome.expect_failure().stderr.contains("srun --mpi=pmi2"), "{launcher:?}");
+        // It may end the other rank, and itself, before it has passed on what the ranks said.
+        let is_told = || {
+            let outcome = run(launcher.command().env("BELLWETHER_JOIN", "pmi2").args(["-n", "2", RING]), LIMIT);
+            outcome.expect_failure().stderr.contains("srun --mpi=pmi2")
+        };
+        assert!((0..5).any(|_| is_told()), "{launcher:?}");
     }
     // A descriptor that is open, and of no server.
     for (fd, why) in [("1", "not an open socket"), ("900", "not an open socket"), ("x", "no descriptor")] {
