@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use bellwether_tests::process::{command, end, run, wait};
+use bellwether_tests::process::{Outcome, command, end, run, wait};
 
 const RING: &str = env!("CARGO_BIN_EXE_ring");
 const LIMIT: Duration = Duration::from_secs(60);
@@ -34,6 +34,18 @@ fn a_token_goes_round() {
     }
 }
 
+/// Each rank but `rank` failed, and every error holds `cause`. Equal errors are shown once; a rank that was late has another
+/// call in its error.
+fn named_by_all_but(rank: &str, cause: &str, outcome: &Outcome, case: &str) {
+    let mut errors = outcome.stderr.lines().filter(|line| line.starts_with("Error: ")).peekable();
+    assert!(errors.peek().is_some(), "{case}, {rank}: {outcome:#?}");
+    assert!(errors.all(|error| error.contains(cause)), "{case}, {rank}: {outcome:#?}");
+    for other in (0..4).filter(|other| other.to_string() != rank) {
+        let failed = outcome.stderr.contains(&format!("rank {other}: exit 1"));
+        assert!(failed, "rank {other} was not told; {case}, {rank}: {outcome:#?}");
+    }
+}
+
 #[test]
 fn a_rank_that_goes_wrong_is_named_by_all() {
     for (way, cause) in
@@ -41,10 +53,8 @@ fn a_rank_that_goes_wrong_is_named_by_all() {
     {
         for rank in ["0", "2"] {
             let outcome = run(&mut ring(4, &[way, rank]), SOON).expect_failure();
-            // The same error of several ranks is shown once, and their number is told.
-            let told = outcome.stderr.matches(&format!("rank {rank} is gone: {cause}")).count();
-            let others = if rank == "0" { "came on ranks 1-3" } else { "came on ranks 0-1, 3" };
-            assert!(told >= 3 || told >= 1 && outcome.stderr.contains(others), "{way} {rank}: {outcome:#?}");
+            let cause = format!("rank {rank} is gone: {cause}");
+            named_by_all_but(rank, &cause, &outcome, way);
         }
     }
 }
@@ -55,15 +65,9 @@ fn a_rank_killed_in_its_last_barrier_or_in_finish_is_named_by_all() {
         for (call, rank) in [("barrier", "0"), ("barrier", "2"), ("finish", "0"), ("finish", "2")] {
             let mut ring = ring(4, &[call, rank]);
             let outcome = run(ring.env("BELLWETHER_TRANSPORT", transport), SOON).expect_failure();
-            // The late rank may find the barrier done, and be told in finish. Equal errors of several ranks are shown once.
+            // The late rank may find the barrier done, and be told in finish.
             let cause = format!("rank {rank} is gone: signal 9 ended it");
-            let mut errors = outcome.stderr.lines().filter(|line| line.starts_with("Error: ")).peekable();
-            assert!(errors.peek().is_some(), "{transport}, {call}, {rank}: {outcome:#?}");
-            assert!(errors.all(|error| error.contains(&cause)), "{transport}, {call}, {rank}: {outcome:#?}");
-            for other in (0..4).filter(|other| other.to_string() != rank) {
-                let failed = outcome.stderr.contains(&format!("rank {other}: exit 1"));
-                assert!(failed, "rank {other} was not told; {transport}, {call}, {rank}: {outcome:#?}");
-            }
+            named_by_all_but(rank, &cause, &outcome, &format!("{transport}, {call}"));
         }
     }
 }
