@@ -24,6 +24,7 @@ mod pending;
 mod pieces;
 mod remote;
 mod remote_access;
+mod reserved_segments;
 mod routes;
 mod segments;
 mod straight;
@@ -46,6 +47,7 @@ pub(crate) use self::operation::{
     Atomic, Change, Destination, Event, Events, Found, Get, Group, HeapRange, Member, RECEIPT, Ring, Step,
 };
 pub(crate) use self::remote_access::{Answer, Pace, RemoteAccess};
+pub(crate) use self::reserved_segments::{HEAP, STATICS};
 pub(crate) use self::routes::{Mapping, Routes};
 pub(crate) use self::segments::{ADDRESS, Answering, Found as FoundSegment};
 pub(crate) use self::straight::Local;

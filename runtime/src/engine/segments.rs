@@ -41,6 +41,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use super::Engine;
 use super::context::{Flush, Leaving};
 use super::remote_access::Answer;
+use super::reserved_segments::STATICS;
 use super::straight::Local;
 use crate::error::{Error, Loss, Result};
 use crate::memory::layout::{LINE, SEGMENTS_FIRST, SEGMENTS_MAX, SlotLayout};
@@ -51,9 +52,6 @@ use crate::transport::{self, PACKED_KEY_LEN, Region, Width};
 
 /// Added to an address of a peer, it is an offset as [`super::RemoteAccess`] takes them: of the segment in which the address lies.
 pub(crate) const ADDRESS: usize = 1 << 63;
-
-/// The number of the static data.
-const STATICS: u32 = 1;
 
 /// A segment, as a rank that is not its owner knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,6 +21,7 @@ mod posted;
 mod progress;
 mod raw;
 mod receipt;
+mod reserved_segments;
 mod returned;
 mod segment_atomics;
 mod segments;

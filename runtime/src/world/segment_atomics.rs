@@ -7,13 +7,27 @@
 use std::sync::Arc;
 
 use super::operation::{apply, check_one_value};
+use super::segments::Located;
 use super::{AtomicElement, Completion, World};
-use crate::engine::{ADDRESS, Change, Engine, Found};
+use crate::engine::{Change, Engine, Found, HEAP};
 use crate::error::{Error, Result};
 use crate::transport::AtomicOp;
 
+/// The name of the operation in errors.
+pub(super) const ATOMIC: &str = "an atomic on a segment";
+
+/// An atomic on a word of a segment.
+pub(super) enum Begun<T> {
+    /// It was done here; the former value.
+    Done(T),
+    /// The network is to do it at this offset.
+    Network(usize, Change),
+    /// A message is to ask the owner for it.
+    Owner(Change),
+}
+
 /// What does an atomic on a word of a segment.
-pub(super) enum Home {
+enum Home {
     /// The processor, here.
     Here(*mut u8),
     /// The network, which takes this offset.
@@ -84,20 +98,13 @@ impl World {
         self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected])
     }
 
-    fn change_segment<T: AtomicElement>(
-        &self,
-        op: AtomicOp,
-        (rank, number, offset): (usize, u32, usize),
-        [value, compare]: [T; 2],
-    ) -> Result<T> {
-        const NAME: &str = "an atomic on a segment";
-        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-        match self.home_of_word(NAME, (rank, number), offset, size_of::<T>())? {
-            // SAFETY: an aligned word of an open segment, which stays open until this rank, if it is not the owner, has handled a message.
-            Home::Here(at) => Ok(unsafe { apply(op, at.cast(), value, compare) }),
-            Home::Network(offset) => self.engine.remote_atomic(NAME, rank, offset, change).map(T::narrow),
-            Home::Owner => {
-                self.engine.check_outside_handler(NAME)?;
+    fn change_segment<T: AtomicElement>(&self, op: AtomicOp, at: (usize, u32, usize), values: [T; 2]) -> Result<T> {
+        let (rank, number, offset) = at;
+        match self.begin_change(op, at, values)? {
+            Begun::Done(before) => Ok(before),
+            Begun::Network(remote, change) => self.engine.remote_atomic(ATOMIC, rank, remote, change).map(T::narrow),
+            Begun::Owner(change) => {
+                self.engine.check_outside_handler(ATOMIC)?;
                 let (done, found) = (Completion::new(), Arc::<Found>::default());
                 let events = vec![done.event()];
                 self.messages.ask_owner(rank, (number, offset), Some(change), Some(Arc::clone(&found)), events)?;
@@ -107,8 +114,27 @@ impl World {
         }
     }
 
+    /// Does an atomic on a word of a segment, if the processor can do it here. Else tells who is to do it.
+    ///
+    /// # Errors
+    /// As [`World::fetch_segment`].
+    pub(super) fn begin_change<T: AtomicElement>(
+        &self,
+        op: AtomicOp,
+        (rank, number, offset): (usize, u32, usize),
+        [value, compare]: [T; 2],
+    ) -> Result<Begun<T>> {
+        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
+        Ok(match self.home_of_word(ATOMIC, (rank, number), offset, size_of::<T>())? {
+            // SAFETY: an aligned word of an open segment, which stays open until this rank, if it is not the owner, has handled a message.
+            Home::Here(at) => Begun::Done(unsafe { apply(op, at.cast(), value, compare) }),
+            Home::Network(remote) => Begun::Network(remote, change),
+            Home::Owner => Begun::Owner(change),
+        })
+    }
+
     /// Finds what does an atomic on the word of `width` bytes at `offset` of a segment of `rank`.
-    pub(super) fn home_of_word(
+    fn home_of_word(
         &self,
         operation: &'static str,
         (rank, number): (usize, u32),
@@ -116,14 +142,17 @@ impl World {
         width: usize,
     ) -> Result<Home> {
         self.engine.check_rank(rank, operation)?;
-        let by_network = self.engine.network_changes_segments(rank);
+        let by_network = match number {
+            HEAP => !self.engine.routes.all_mapped(),
+            _ => self.engine.network_changes_segments(rank),
+        };
         let find = if by_network { Engine::find_over_network } else { Engine::find_segment };
-        let address = self.find_segment_by(operation, (rank, number), offset, width, find)?;
+        let Located { address, remote } = self.locate_segment_by(operation, (rank, number), offset, width, find)?;
         if !address.is_multiple_of(width) {
             return Err(Error::Misaligned { operation, rank, address, alignment: width });
         }
         Ok(match self.mapped_here(rank, address, width) {
-            _ if by_network => Home::Network(ADDRESS + address),
+            _ if by_network => Home::Network(remote),
             Some(at) => Home::Here(at),
             None => Home::Owner,
         })

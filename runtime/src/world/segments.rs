@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::{AtomicElement, Bell, OneThread, ThreadSegment, World, differ};
-use crate::engine::{ADDRESS, Destination, Engine, FoundSegment, Local};
+use crate::engine::{ADDRESS, Destination, Engine, FoundSegment, HEAP, Local};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
@@ -84,9 +84,8 @@ pub(super) enum Carried {
 }
 
 impl Segment {
-    /// Its number, from 2 on. The symmetric heap is segment 0 and the static data segment 1, but calls that take a number know neither:
-    /// the heap is reached through handles such as [`Symmetric`](crate::Symmetric), static data by address
-    /// ([`World::put_address`](crate::World::put_address)).
+    /// Its number, from 2 on. Number 0 is the symmetric heap and 1 the static data; calls take these two after
+    /// [`World::allow_reserved_segments`].
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -216,6 +215,15 @@ impl std::fmt::Debug for Segment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Segment({} of rank {}: {} bytes at {:p})", self.number, self.engine.rank, self.len, *self.start)
     }
+}
+
+/// Where bytes of a segment are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Located {
+    /// Their address in the owner.
+    pub(crate) address: usize,
+    /// Their offset as a network takes it.
+    pub(crate) remote: usize,
 }
 
 /// How the engine looks a segment up.
@@ -370,10 +378,10 @@ impl World {
     pub(super) fn put_segment_by(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<Carried> {
         const NAME: &str = "put to a segment";
         self.engine.poll()?;
-        let address = self.find_segment(NAME, rank, number, offset, source.len())?;
+        let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, source.len())?;
         if !self.engine.routes.is_mapped(rank) {
             // Each request looks the key up anew, so that none uses it after this rank has forgotten it.
-            return self.put_registered(NAME, rank, ADDRESS + address, source).map(|()| Carried::Network);
+            return self.put_registered(NAME, rank, remote, source).map(|()| Carried::Network);
         }
         match self.mapped_here(rank, address, source.len()) {
             Some(to) => {
@@ -400,12 +408,12 @@ impl World {
     pub fn notify_segment<T: AtomicElement>(&self, rank: usize, number: u32, offset: usize, word: T) -> Result<()> {
         const NAME: &str = "a notification in a segment";
         let word = bytemuck::bytes_of(&word);
-        let address = self.find_segment(NAME, rank, number, offset, word.len())?;
+        let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, word.len())?;
         if !address.is_multiple_of(word.len()) {
             return Err(Error::Misaligned { operation: NAME, rank, address, alignment: word.len() });
         }
         if !self.engine.routes.is_mapped(rank) {
-            return self.engine.remote_put_after(rank, ADDRESS + address, word);
+            return self.engine.remote_put_after(rank, remote, word);
         }
         // What was put before may have gone by message.
         if rank != self.rank() && self.engine.mapped_segments.are_by_message() {
@@ -506,9 +514,9 @@ impl World {
             return Ok(());
         }
         self.engine.poll()?;
-        let address = self.find_segment(NAME, rank, number, offset, into.len())?;
+        let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, into.len())?;
         if !self.engine.routes.is_mapped(rank) {
-            return self.get_registered(NAME, rank, ADDRESS + address, into);
+            return self.get_registered(NAME, rank, remote, into);
         }
         match self.mapped_here(rank, address, into.len()) {
             // SAFETY: as in `put_segment`.
@@ -567,28 +575,45 @@ impl World {
         offset: usize,
         len: usize,
     ) -> Result<usize> {
-        self.find_segment_by(operation, (rank, number), offset, len, Engine::find_segment)
+        self.locate_segment(operation, rank, number, offset, len).map(|located| located.address)
     }
 
-    /// As [`World::find_segment`], by one of the engine's ways to look a segment up.
-    pub(super) fn find_segment_by(
+    /// Where bytes of a segment are.
+    pub(super) fn locate_segment(
+        &self,
+        operation: &'static str,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        len: usize,
+    ) -> Result<Located> {
+        self.locate_segment_by(operation, (rank, number), offset, len, Engine::find_segment)
+    }
+
+    /// As [`World::locate_segment`], by one of the engine's ways to look a segment up.
+    pub(super) fn locate_segment_by(
         &self,
         operation: &'static str,
         (rank, number): (usize, u32),
         offset: usize,
         len: usize,
         find: LookUp,
-    ) -> Result<usize> {
+    ) -> Result<Located> {
         self.engine.check_own(operation)?;
         self.engine.check_rank(rank, operation)?;
-        // Static data, number 1, is for who vouches for what lies there: `World::put_address`, `World::get_address`.
-        let found = match (number as usize) < SEGMENTS_FIRST {
-            true => None,
-            false => find(&self.engine, operation, rank, number)?,
-        };
-        let found = found.ok_or(Error::NoSegment { operation, rank, number })?;
+        let none = Error::NoSegment { operation, rank, number };
+        let segments = &self.engine.mapped_segments;
+        if (number as usize) < SEGMENTS_FIRST && !segments.takes_reserved() {
+            return Err(none);
+        }
+        if number == HEAP {
+            let heap = segments.heap(rank);
+            check(operation, rank, offset, len, heap.len)?;
+            return Ok(Located { address: heap.start + offset, remote: self.engine.layout.heap + offset });
+        }
+        let found = find(&self.engine, operation, rank, number)?.ok_or(none)?;
         check(operation, rank, offset, len, found.len)?;
-        Ok(found.start + offset)
+        Ok(Located { address: found.start + offset, remote: ADDRESS + found.start + offset })
     }
 }
 

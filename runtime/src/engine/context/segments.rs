@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::super::mapped_segments::{Attached, MappedSegments, Memo};
 use super::super::operation::{Change, Destination, Event, HeapRange, Operation, Step};
 use super::super::remote_access::Answer;
+use super::super::reserved_segments::HEAP;
 use super::super::segments::{ADDRESS, Answering, Found};
 use super::wait::Ends;
 use super::{Driven, Engine, Get, Shared, Stream};
@@ -284,19 +285,31 @@ impl Stream {
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
         let none = Error::NoSegment { operation: doing, rank, number };
-        if (number as usize) < SEGMENTS_FIRST {
+        if (number as usize) < SEGMENTS_FIRST && !self.mapped_segments.takes_reserved() {
             return Err(none);
         }
         let check = |available: usize| match offset.checked_add(len).is_some_and(|end| end <= available) {
             true => Ok(()),
             false => Err(Error::OutOfBounds { operation: doing, rank, start: offset, count: len, available }),
         };
-        if !self.is_mapped(rank) {
+        if number == HEAP {
+            check(self.mapped_segments.heap(rank).len)?;
+            if !self.is_mapped(rank) {
+                return Ok(Place::Network(self.mapped_segments.layout.heap + offset));
+            }
+        } else if !self.is_mapped(rank) {
             let found = self.find_over_network(doing, rank, number)?.ok_or(none)?;
             check(found.len)?;
             return Ok(Place::Network(ADDRESS + found.start + offset));
         }
         let using = self.using.begin();
+        if (number as usize) < SEGMENTS_FIRST {
+            if let Some(place) = self.mapped_segments.reach_reserved(rank, number, offset, len) {
+                return Ok(Place::Here(place, using));
+            }
+            check(self.mapped_segments.find(rank, number).ok_or(none)?.len)?;
+            return Err(Error::NoSegment { operation: doing, rank, number });
+        }
         let found = self.mapped_segments.find(rank, number).ok_or(none)?;
         check(found.len)?;
         let address = found.start + offset;
@@ -324,7 +337,10 @@ impl Stream {
     /// What became of an operation at `found`: if the segment was closed between look-up and post, that is why.
     fn unless_closed<T>(&self, doing: &'static str, rank: usize, number: u32, outcome: Result<T>) -> Result<T> {
         match outcome {
-            Err(Error::InvalidArgument { .. }) if self.driven().networks.to(rank).known(rank, number).is_none() => {
+            // The heap is never closed.
+            Err(Error::InvalidArgument { .. })
+                if number != HEAP && self.driven().networks.to(rank).known(rank, number).is_none() =>
+            {
                 Err(Error::NoSegment { operation: doing, rank, number })
             }
             outcome => outcome,
@@ -505,11 +521,18 @@ impl Stream {
         let misaligned = |address: usize| Error::Misaligned { operation: doing, rank, address, alignment: width };
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
-        let by_network = self.network.is_some() && self.driven().networks.to(rank).changes_segments();
-        if by_network {
+        let by_network = |number| match number {
+            HEAP => true,
+            _ => self.driven().networks.to(rank).changes_segments(),
+        };
+        if self.network.is_some() && by_network(number) {
             let none = Error::NoSegment { operation: doing, rank, number };
-            let known = (number as usize) >= SEGMENTS_FIRST;
-            let found = if known { self.find_over_network(doing, rank, number)? } else { None };
+            let is_open = (number as usize) >= SEGMENTS_FIRST || self.mapped_segments.takes_reserved();
+            let found = match number {
+                _ if !is_open => None,
+                HEAP => Some(self.mapped_segments.heap(rank)),
+                _ => self.find_over_network(doing, rank, number)?,
+            };
             let Found { start, len: available } = found.ok_or(none)?;
             if offset > available || width > available - offset {
                 return Err(Error::OutOfBounds { operation: doing, rank, start: offset, count: width, available });
@@ -517,7 +540,8 @@ impl Stream {
             if !(start + offset).is_multiple_of(width) {
                 return Err(misaligned(start + offset));
             }
-            let outcome = self.atomic(doing, rank, ADDRESS + start + offset, change);
+            let at = if number == HEAP { self.mapped_segments.layout.heap + offset } else { ADDRESS + start + offset };
+            let outcome = self.atomic(doing, rank, at, change);
             return self.unless_closed(doing, rank, number, outcome);
         }
         match self.locate(doing, rank, number, offset, width)? {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Fetched, Operation, apply, check_one_value};
+use super::{Fetched, Operation, check_one_value};
 use crate::engine::{ADDRESS, Atomic, Change, Events, Found, Get, HeapRange, Step};
 use crate::error::Result;
 use crate::transport::AtomicOp;
-use crate::world::segment_atomics::Home;
+use crate::world::segment_atomics::{ATOMIC, Begun};
 use crate::world::segments::Carried;
 use crate::world::{AtomicElement, Segment};
 
@@ -108,33 +108,28 @@ impl Operation<'_> {
     fn change_segment<T: AtomicElement>(
         self,
         op: AtomicOp,
-        (rank, number, offset): (usize, u32, usize),
-        [value, compare]: [T; 2],
+        at: (usize, u32, usize),
+        values: [T; 2],
     ) -> Result<Fetched<T>> {
-        const NAME: &str = "an atomic on a segment";
-        let world = self.world;
+        let (world, (rank, number, offset)) = (self.world, at);
         let engine = world.engine();
-        let home = world.home_of_word(NAME, (rank, number), offset, size_of::<T>())?;
         let Events { mut source, mut effect, mut handled } = self.events(engine.identity())?;
         effect.append(&mut handled);
         let found: Arc<Found> = Arc::default();
         let fetched = Fetched { found: Arc::clone(&found), narrow: T::narrow };
-        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-        match home {
-            Home::Here(at) => {
-                // SAFETY: an aligned word of an open segment, which stays open until this rank, if it is not the owner, has handled a
-                // message.
-                found.set(unsafe { apply(op, at.cast::<T>(), value, compare) }.widen());
+        match world.begin_change(op, at, values)? {
+            Begun::Done(before) => {
+                found.set(before.widen());
                 source.append(&mut effect);
                 engine.happened(source, Ok(()));
             }
-            Home::Network(offset) => {
-                let atomic = Atomic::unclaimed(rank, offset, change);
-                engine.track(rank, NAME, Step::Atomic { atomic, found }, effect);
+            Begun::Network(remote, change) => {
+                let atomic = Atomic::unclaimed(rank, remote, change);
+                engine.track(rank, ATOMIC, Step::Atomic { atomic, found }, effect);
                 engine.happened(source, Ok(()));
                 engine.begin_tracked();
             }
-            Home::Owner => {
+            Begun::Owner(change) => {
                 world.messages().ask_owner(rank, (number, offset), Some(change), Some(found), effect)?;
                 engine.happened(source, Ok(()));
             }
