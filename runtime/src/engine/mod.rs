@@ -44,7 +44,7 @@ pub(crate) use self::network::{Network, Surroundings};
 pub(crate) use self::networks::Networks;
 pub(crate) use self::open::open_networks;
 pub(crate) use self::operation::{
-    Atomic, Change, Destination, Event, Events, Found, Get, Group, HeapRange, Member, RECEIPT, Ring, Step,
+    Atomic, Change, Event, Events, Filled, Found, Get, Group, HeapRange, Member, RECEIPT, Ring, Step,
 };
 pub(crate) use self::remote_access::{Answer, Pace, RemoteAccess};
 pub(crate) use self::reserved_segments::{HEAP, STATICS};

@@ -441,12 +441,12 @@ impl Engine {
         }
     }
 
-    /// Whether no rank uses a segment any more that is being closed.
+    /// Whether no rank uses a segment any more that is being closed, and no get of this one fills it.
     pub(crate) fn is_unused(&self, number: u32, generation: u64) -> bool {
         let mut books = self.segments.books.borrow_mut();
         let Some(waiting) = books.closing.get_mut(&(number, generation)) else { return true };
         waiting.retain(|rank| self.job.loss(*rank).is_none());
-        waiting.is_empty()
+        waiting.is_empty() && !self.is_filled(number, generation)
     }
 
     /// Gives the registration and the number back, when nobody uses them any more.

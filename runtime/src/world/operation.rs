@@ -14,9 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::returned::{Lender, Returned};
 use super::{AtomicElement, Bell, PlainData, Symmetric, ThreadBell, World};
-use crate::engine::{
-    self, Atomic, Change, Destination, Events, Found, Get, Group, HeapRange, Identity, Member, Ring, Step,
-};
+use crate::engine::{self, Atomic, Change, Events, Found, Group, HeapRange, Identity, Member, Ring, Step};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::message::{Context, HandlerId};
@@ -396,7 +394,8 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// Reads elements of `rank`, from `start`, into elements `to` of this rank's part of `into`. They are there at the effect event.
+    /// Reads elements of `rank`, from `start`, into elements `to` of this rank's part of `into`. They are there at the effect event. On
+    /// mapped memory they are copied once. Over a network 256 KiB and more are not copied, and fewer bytes once.
     ///
     /// # Errors
     /// As [`Symmetric::get_slice`]; as [`Operation::put`].
@@ -419,23 +418,25 @@ impl Operation<'_> {
         let mut all = events.source;
         all.extend(events.effect);
         all.extend(events.handled);
+        // SAFETY: in bounds of this rank's slot, as just checked.
+        let to = unsafe { engine.node.slot(engine.rank).add(own) };
         if engine.routes.is_mapped(rank) {
-            let mut bytes = vec![0; len];
-            // SAFETY: two ranges of mapped slots, in bounds as just checked. They may overlap, so they are copied through a
-            // buffer.
+            // SAFETY: in bounds of a mapped slot, as just checked.
+            let from = unsafe { engine.node.slot(rank).add(offset) };
+            // SAFETY: both ranges are mapped, and only touched by copies and atomics. Those of one rank may overlap.
             unsafe {
-                copy::get(bytes.as_mut_ptr(), engine.node.slot(rank).add(offset), len);
-                copy::put(engine.node.slot(engine.rank).add(own), bytes.as_ptr(), len);
+                match rank == engine.rank {
+                    true => drop(libc::memmove(to.cast(), from.cast(), len)),
+                    false => copy::copy(to, from, len),
+                }
             }
             engine.happened(all, Ok(()));
             return Ok(());
         }
-        let to = Destination::Heap { offset: own, claim: Some(into.claim()) };
-        let get = Get::new(engine.networks.largest_get(), Some(array.claim()), [HeapRange { rank, offset, len }]);
-        let step = Step::Get { get, bytes: vec![0; len], to };
-        engine.track(rank, DOING, step, all);
-        // Posts it now, if there is room.
-        engine.begin_tracked();
+        let claims = [Some(array.claim()), Some(into.claim())];
+        // SAFETY: this rank's slot is mapped as long as the engine lives. Whoever ends the phase or the allocation of these elements waits
+        // before until nothing of this rank is in flight.
+        unsafe { engine.get_into(DOING, HeapRange { rank, offset, len }, to, claims, None, all) };
         Ok(())
     }
 

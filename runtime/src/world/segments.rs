@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::{AtomicElement, Bell, OneThread, ThreadSegment, World, differ};
-use crate::engine::{ADDRESS, Destination, Engine, FoundSegment, HEAP, Local};
+use crate::engine::{ADDRESS, Engine, Filled, FoundSegment, HEAP, Local};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
@@ -151,13 +151,12 @@ impl Segment {
         engine: &Engine,
         offset: usize,
         len: usize,
-    ) -> Result<Destination> {
+    ) -> Result<(*mut u8, Filled)> {
         let (number, generation) = (self.number, self.generation);
         if self.engine.identity() != engine.identity() {
             return Err(Error::NoSegment { operation, rank: engine.rank, number });
         }
-        self.at(operation, offset, len)?;
-        Ok(Destination::Segment { number, generation, offset })
+        Ok((self.at(operation, offset, len)?, Filled { number, generation }))
     }
 
     /// The segment for threads with a [`ThreadContext`](super::ThreadContext). A close then waits for what contexts of this rank have in flight.
@@ -214,6 +213,20 @@ impl Drop for Segment {
 impl std::fmt::Debug for Segment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Segment({} of rank {}: {} bytes at {:p})", self.number, self.engine.rank, self.len, *self.start)
+    }
+}
+
+/// Copies what a rank has, this one too if it `is_own`: the two ranges may overlap then.
+///
+/// # Safety
+/// Both are valid for `len` bytes; only copies, atomics and peers touch them.
+unsafe fn copy_here(is_own: bool, into: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        match is_own {
+            true => drop(libc::memmove(into.cast(), from.cast(), len)),
+            false => copy::get(into, from, len),
+        }
     }
 }
 
@@ -506,24 +519,44 @@ impl World {
     /// # Errors
     /// As [`World::put_segment`]; [`Error::InsideHandler`].
     pub fn get_segment(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
+        // SAFETY: borrowed until this returns.
+        unsafe { self.get_segment_to(rank, number, offset, into.as_mut_ptr(), into.len()) }
+    }
+
+    /// As [`World::get_segment`], into memory that may be shared, and may overlap what is read.
+    ///
+    /// # Safety
+    /// `into` is valid for writing `len` bytes until this returns; only this, peers and copies of the runtime touch them.
+    pub(super) unsafe fn get_segment_to(
+        &self,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        into: *mut u8,
+        len: usize,
+    ) -> Result<()> {
         const NAME: &str = "get from a segment";
         self.engine.check_outside_handler(NAME)?;
-        if let Some(from) = self.engine.mapped_segments.reach(rank, number, offset, into.len()) {
-            // SAFETY: as in `put_segment`.
-            unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
+        if let Some(from) = self.engine.mapped_segments.reach(rank, number, offset, len) {
+            // SAFETY: inside an open segment, whose owner means it to be read. It stays open until this rank, if it is not the owner, has
+            // handled a message. The caller's for `into`.
+            unsafe { copy_here(rank == self.rank(), into, from, len) };
             return Ok(());
         }
         self.engine.poll()?;
-        let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, into.len())?;
+        let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, len)?;
         if !self.engine.routes.is_mapped(rank) {
-            return self.get_registered(NAME, rank, remote, into);
+            // SAFETY: the caller's. No copy of the runtime touches it while this call lasts.
+            return self.get_registered(NAME, rank, remote, unsafe { std::slice::from_raw_parts_mut(into, len) });
         }
-        match self.mapped_here(rank, address, into.len()) {
-            // SAFETY: as in `put_segment`.
-            Some(from) => unsafe { copy::get(into.as_mut_ptr(), from, into.len()) },
+        match self.mapped_here(rank, address, len) {
+            // SAFETY: as above.
+            Some(from) => unsafe { copy_here(rank == self.rank(), into, from, len) },
             None => {
-                // SAFETY: as in `put_segment`; `into` is ours.
-                if !unsafe { self.attach(NAME, Direction::Get, rank, into.as_mut_ptr(), address, into.len()) }? {
+                // SAFETY: as above.
+                if !unsafe { self.attach(NAME, Direction::Get, rank, into, address, len) }? {
+                    // SAFETY: as above.
+                    let into = unsafe { std::slice::from_raw_parts_mut(into, len) };
                     return self.get_by_message(NAME, rank, number, offset, into);
                 }
             }

@@ -9,7 +9,7 @@ use bytemuck::Pod;
 
 use super::allocate::Block;
 use super::{Bell, OneThread, PlainData, Progress, World};
-use crate::engine::{Claim, Engine};
+use crate::engine::{Claim, Engine, Local};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::LINE;
@@ -201,7 +201,8 @@ impl<T: Pod> Symmetric<T> {
         bell.ring(rank)
     }
 
-    /// Writes `values` at `rank`, from element `start`.
+    /// Writes `values` at `rank`, from element `start`. Over a network 256 KiB and more are not copied: their memory is registered, and
+    /// this waits until the network has read it; inside a handler it copies.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then nothing was written. Over a network [`Error::PeerLost`].
@@ -394,8 +395,14 @@ impl<T: Pod> Symmetric<T> {
     /// For what is not mapped (`is_mapped_range`): an error, or a put over the network.
     #[cold]
     fn put_remote(&self, operation: &'static str, rank: usize, start: usize, values: &[T]) -> Result<()> {
-        let offset = self.range(operation, rank, start, values.len())?;
-        self.engine.remote_put(rank, offset, bytemuck::cast_slice(values))
+        let (offset, bytes) =
+            (self.range(operation, rank, start, values.len())?, bytemuck::cast_slice::<T, u8>(values));
+        let local = Local::From(bytes.as_ptr());
+        // SAFETY: borrowed until this returns.
+        if unsafe { self.engine.remote_straight(operation, rank, offset, local, bytes.len()) }? {
+            return Ok(());
+        }
+        self.engine.remote_put(rank, offset, bytes)
     }
 
     /// As [`Symmetric::put_remote`]. What it takes and gives fits in registers, so that a loop of puts keeps its own there.

@@ -9,12 +9,12 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::super::mapped_segments::{Attached, MappedSegments, Memo};
-use super::super::operation::{Change, Destination, Event, HeapRange, Operation, Step};
+use super::super::operation::{Change, Event, HeapRange, Operation};
 use super::super::remote_access::Answer;
 use super::super::reserved_segments::HEAP;
 use super::super::segments::{ADDRESS, Answering, Found};
 use super::wait::Ends;
-use super::{Driven, Engine, Get, Shared, Stream};
+use super::{Driven, Engine, Shared, Stream};
 use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
@@ -497,10 +497,8 @@ impl Stream {
             }
             Place::Network(at) => {
                 self.check_reachable(rank, doing)?;
-                let range = HeapRange { rank, offset: at, len };
-                let get = Get::new(self.driven().networks.largest_get(), None, [range]);
-                let to = Destination::Memory(into as usize);
-                self.track(rank, doing, Step::Get { get, bytes: vec![0; len], to }, events);
+                // SAFETY: the caller's.
+                unsafe { self.track_get(doing, HeapRange { rank, offset: at, len }, into, events) };
                 Ok(())
             }
         }

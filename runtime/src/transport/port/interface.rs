@@ -249,17 +249,22 @@ impl<W: Wire> Interface<W> {
     fn run_events(&self) -> usize {
         let mut done = 0;
         loop {
-            let events = std::mem::take(&mut *self.events.borrow_mut());
+            let mut events = std::mem::take(&mut *self.events.borrow_mut());
             if events.is_empty() {
                 return done;
             }
-            for event in events {
+            for event in events.drain(..) {
                 done += 1;
                 match event {
                     Event::Complete(completion, outcome) => completion.complete(outcome),
                     Event::Unpack(unpack, bytes) => unpack(&bytes),
                     Event::Failed { endpoint, error } => self.fail(endpoint, error),
                 }
+            }
+            // The next events need no allocation.
+            let mut next = self.events.borrow_mut();
+            if next.capacity() == 0 {
+                *next = events;
             }
         }
     }

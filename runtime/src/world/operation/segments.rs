@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Fetched, Operation, check_one_value};
-use crate::engine::{ADDRESS, Atomic, Change, Events, Found, Get, HeapRange, Step};
+use crate::engine::{Atomic, Events, Found, HeapRange, Step};
 use crate::error::Result;
 use crate::transport::AtomicOp;
 use crate::world::segment_atomics::{ATOMIC, Begun};
@@ -35,8 +35,8 @@ impl Operation<'_> {
 
     /// Copies `len` bytes from byte `offset` of segment `number` of `rank` to byte `at` of `into`, a segment of this rank, where they are at
     /// the effect event. Over a network it does not wait for them, unless it has to look the segment up; on the same node they are
-    /// here on return, as of [`World::get_segment`](crate::World::get_segment). If `into` is closed before they are here, the operation
-    /// ends with [`Error::NoSegment`](crate::Error::NoSegment) and writes nothing.
+    /// here on return, as of [`World::get_segment`](crate::World::get_segment). Closing `into` waits for them. Over a network 256 KiB and more
+    /// are not copied, and fewer bytes once, from memory of the network's.
     ///
     /// # Errors
     /// As [`World::get_segment`](crate::World::get_segment); [`Error::OutOfBounds`](crate::Error::OutOfBounds) and [`Error::NoSegment`](crate::Error::NoSegment) of `into`, the latter if it is
@@ -53,22 +53,20 @@ impl Operation<'_> {
         const NAME: &str = "get from a segment";
         let world = self.world;
         let engine = world.engine();
-        let to = into.destination(NAME, engine, at, len)?;
+        let (to, filled) = into.destination(NAME, engine, at, len)?;
         let Events { source, effect, handled } = self.events(engine.identity())?;
         let all = source.into_iter().chain(effect).chain(handled).collect();
         if engine.routes.is_mapped(rank) {
-            let mut bytes = vec![0; len];
-            world.get_segment(rank, number, offset, &mut bytes)?;
-            into.write(at, &bytes)?;
+            // SAFETY: bytes of an open segment of this rank.
+            unsafe { world.get_segment_to(rank, number, offset, to, len) }?;
             engine.happened(all, Ok(()));
             return Ok(());
         }
-        let address = world.find_segment(NAME, rank, number, offset, len)?;
+        let located = world.locate_segment(NAME, rank, number, offset, len)?;
         // Each request looks the key up anew, so that none uses it after this rank has forgotten it.
-        let range = HeapRange { rank, offset: ADDRESS + address, len };
-        let get = Get::new(engine.networks.largest_get(), None, [range]);
-        engine.track(rank, NAME, Step::Get { get, bytes: vec![0; len], to }, all);
-        engine.begin_tracked();
+        let range = HeapRange { rank, offset: located.remote, len };
+        // SAFETY: in bounds of an open segment, whose close waits for this.
+        unsafe { engine.get_into(NAME, range, to, [None; 2], Some(filled), all) };
         Ok(())
     }
 
