@@ -2,8 +2,12 @@
 
 #[path = "events/contexts.rs"]
 mod contexts;
+#[path = "events/reserved.rs"]
+mod reserved;
 #[path = "events/segments.rs"]
 mod segments;
+#[path = "events/transfers.rs"]
+mod transfers;
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -418,7 +418,8 @@ impl Stream {
                 }
                 Ok(())
             }
-            Place::Network(at) if !(at - ADDRESS).is_multiple_of(word.len()) => Err(misaligned(at - ADDRESS)),
+            // The heap lies on whole pages, so an offset there is aligned as its address is.
+            Place::Network(at) if !(at & !ADDRESS).is_multiple_of(word.len()) => Err(misaligned(at & !ADDRESS)),
             Place::Network(at) => {
                 self.check_reachable(rank, doing)?;
                 let put = Operation::Put { offset: at, bytes: word, done: 0, after: true, tell: true };
