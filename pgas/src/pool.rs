@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bellwether_runtime::{
-    Error, Mapped, Pod, Progress, Result, Symmetric, ThreadArray, ThreadContext, ThreadPosted, World,
+    Error, Mapped, Placed, Pod, Progress, Result, Symmetric, ThreadArray, ThreadContext, ThreadPosted, World,
 };
 
 /// A rayon pool for this rank, with one thread for each core of its equal share of the node's cores, at least one. Threads are
@@ -119,21 +119,26 @@ impl Pool {
     /// # Errors
     /// [`Error::Os`] if the system has no more threads. Over a network [`Error::OutOfMemory`] if it has no interface for even
     /// one context.
+    #[track_caller]
     pub fn new(world: &World) -> Result<Pool> {
-        let (place, ranks) = world.place_on_host();
-        let cores = share(&allowed_cores(), world.cores(), place, ranks);
-        match cores {
-            Share::These(cores) => Self::build(world, cores.len(), Some(cores)),
-            Share::SoMany(threads) => Self::with_threads(world, threads),
-        }
+        (|| -> Result<Pool> {
+            let (place, ranks) = world.place_on_host();
+            let cores = share(&allowed_cores(), world.cores(), place, ranks);
+            match cores {
+                Share::These(cores) => Self::build(world, cores.len(), Some(cores)),
+                Share::SoMany(threads) => Self::with_threads(world, threads),
+            }
+        })()
+        .placed()
     }
 
     /// A pool of so many threads, at least one, which the system places as it likes.
     ///
     /// # Errors
     /// As [`Pool::new`].
+    #[track_caller]
     pub fn with_threads(world: &World, threads: usize) -> Result<Pool> {
-        Self::build(world, threads.max(1), None)
+        Self::build(world, threads.max(1), None).placed()
     }
 
     fn build(world: &World, threads: usize, cores: Option<Vec<usize>>) -> Result<Pool> {
@@ -275,9 +280,9 @@ fn contexts(world: &World, count: usize) -> Result<Vec<ThreadContext>> {
 fn as_asked(error: Error) -> Error {
     const NAME: &str = "get_slice";
     match error {
-        Error::RankOutOfRange { rank, size, .. } => Error::RankOutOfRange { operation: NAME, rank, size },
-        Error::OutOfBounds { rank, start, count, available, .. } => {
-            Error::OutOfBounds { operation: NAME, rank, start, count, available }
+        Error::RankOutOfRange { rank, size, place, .. } => Error::RankOutOfRange { operation: NAME, rank, size, place },
+        Error::OutOfBounds { rank, start, count, available, place, .. } => {
+            Error::OutOfBounds { operation: NAME, rank, start, count, available, place }
         }
         other => other,
     }
@@ -310,43 +315,56 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
     ///
     /// # Errors
     /// As [`Symmetric::get`].
+    #[track_caller]
     pub fn get(&self, rank: usize, index: usize) -> Result<T> {
-        let mut value = [T::zeroed()];
-        self.get_slice(rank, index, &mut value)?;
-        Ok(value[0])
+        (|| -> Result<T> {
+            let mut value = [T::zeroed()];
+            self.get_slice(rank, index, &mut value)?;
+            Ok(value[0])
+        })()
+        .placed()
     }
 
     /// Reads elements of `rank`, from `start`, into `values`.
     ///
     /// # Errors
     /// As [`Symmetric::get_slice`].
+    #[track_caller]
     pub fn get_slice(&self, rank: usize, start: usize, values: &mut [T]) -> Result<()> {
-        if let Some(mapped) = &self.mapped {
-            return mapped.get_slice(rank, start, values);
-        }
-        let posted = self.context()?.get_slice_async(&self.array, rank, start, values.len());
-        values.copy_from_slice(&wait(posted).map_err(as_asked)?);
-        Ok(())
+        (|| -> Result<()> {
+            if let Some(mapped) = &self.mapped {
+                return mapped.get_slice(rank, start, values);
+            }
+            let posted = self.context()?.get_slice_async(&self.array, rank, start, values.len());
+            values.copy_from_slice(&wait(posted).map_err(as_asked)?);
+            Ok(())
+        })()
+        .placed()
     }
 
     /// Writes one element at `rank`. It is visible there when this returns.
     ///
     /// # Errors
     /// As [`Symmetric::put`].
+    #[track_caller]
     pub fn put(&self, rank: usize, index: usize, value: T) -> Result<()> {
-        self.put_slice(rank, index, &[value])
+        self.put_slice(rank, index, &[value]).placed()
     }
 
     /// Writes `values` at `rank`, from element `start`. They are visible there when this returns.
     ///
     /// # Errors
     /// As [`Symmetric::put_slice`].
+    #[track_caller]
     pub fn put_slice(&self, rank: usize, start: usize, values: &[T]) -> Result<()> {
-        if let Some(mapped) = &self.mapped {
-            return mapped.put_slice(rank, start, values);
-        }
-        let posted = self.context()?.put_slice_async(&self.array, rank, start, values);
-        wait(posted)
+        (|| -> Result<()> {
+            if let Some(mapped) = &self.mapped {
+                return mapped.put_slice(rank, start, values);
+            }
+            let posted = self.context()?.put_slice_async(&self.array, rank, start, values);
+            wait(posted)
+        })()
+        .placed()
     }
 
     /// Locks this thread's context. Threads share one if the network has fewer interfaces than threads, and a thread outside a

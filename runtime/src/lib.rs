@@ -29,7 +29,7 @@ pub use bytemuck::{Pod, Zeroable};
 pub use crate::bounds::OneThread;
 pub use crate::bounds::PlainData;
 pub use crate::engine::Background;
-pub use crate::error::{Doing, Error, Loss, Result};
+pub use crate::error::{CalledAt, Doing, Error, Loss, Placed, Result};
 #[doc(hidden)]
 pub use crate::message::code::CodeOffset;
 pub use crate::message::{Announced, Call, Context, HandlerId, Landed, Landing, LandingId};

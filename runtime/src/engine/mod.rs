@@ -57,7 +57,7 @@ pub(crate) use crate::transport::shm::WORDS as LINE_WORDS;
 
 use self::operation::Operation;
 
-use crate::error::{Error, Loss, Result};
+use crate::error::{CalledAt, Error, Loss, Result};
 use crate::membership::JobMemory;
 use crate::membership::liveness::Losses;
 use crate::membership::nodes::Nodes;
@@ -434,7 +434,7 @@ impl Engine {
 
     #[cold]
     fn no_such_rank(&self, rank: usize, operation: &'static str) -> Error {
-        Error::RankOutOfRange { operation, rank, size: self.size }
+        Error::RankOutOfRange { operation, rank, size: self.size, place: CalledAt::default() }
     }
 
     /// # Errors

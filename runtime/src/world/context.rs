@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use super::{AtomicElement, PlainData, ThreadArray, ThreadBell, World};
 use crate::bounds::OneAtATime;
 use crate::engine::{Atomic, Change, Get, OpenStream, Outlet, Stream};
-use crate::error::Result;
+use crate::error::{Placed, Result};
 use crate::memory::copy;
 use crate::message::SealedTable;
 use crate::transport::AtomicOp;
@@ -92,10 +92,14 @@ impl World {
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the network has no further interface: drop contexts that are not in use.
     /// [`Error::Forked`](crate::Error::Forked).
+    #[track_caller]
     pub fn context(&self) -> Result<ThreadContext> {
-        let stream = self.engine().open_context()?;
-        let outlet = OneAtATime::new(RefCell::new(self.engine().open_outlet()));
-        Ok(ThreadContext { stream, outlet, table: self.messages().sealed_table() })
+        (|| -> Result<ThreadContext> {
+            let stream = self.engine().open_context()?;
+            let outlet = OneAtATime::new(RefCell::new(self.engine().open_outlet()));
+            Ok(ThreadContext { stream, outlet, table: self.messages().sealed_table() })
+        })()
+        .placed()
     }
 }
 
@@ -126,8 +130,9 @@ impl ThreadContext {
     ///
     /// # Errors
     /// [`Error::Forked`](crate::Error::Forked).
+    #[track_caller]
     pub fn poll(&self) -> Result<usize> {
-        self.stream.poll("polling")
+        self.stream.poll("polling").placed()
     }
 
     /// Writes one element at `rank`.
@@ -138,6 +143,7 @@ impl ThreadContext {
     /// [`Error::PeerLost`](crate::Error::PeerLost), and [`Error::InsideHandler`](crate::Error::InsideHandler) in a handler, if it has
     /// to wait for room.
     #[inline(always)]
+    #[track_caller]
     pub fn put<T: PlainData>(&self, array: &ThreadArray<'_, T>, rank: usize, index: usize, value: T) -> Result<()> {
         match array.mapped(rank, index, 1) {
             Some(at) => {
@@ -157,6 +163,7 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put`].
     #[inline(always)]
+    #[track_caller]
     pub fn get<T: PlainData>(&self, array: &ThreadArray<'_, T>, rank: usize, index: usize) -> Result<T> {
         match array.mapped(rank, index, 1) {
             // SAFETY: as in `put`.
@@ -175,6 +182,7 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put`]; if the range is wrong nothing was written.
     #[inline]
+    #[track_caller]
     pub fn put_slice<T: PlainData>(
         &self,
         array: &ThreadArray<'_, T>,
@@ -197,6 +205,7 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put`]; if the range is wrong `values` is as before.
     #[inline]
+    #[track_caller]
     pub fn get_slice<T: PlainData>(
         &self,
         array: &ThreadArray<'_, T>,
@@ -216,6 +225,7 @@ impl ThreadContext {
 
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn put_apart<T: PlainData>(
         &self,
         operation: &'static str,
@@ -224,12 +234,16 @@ impl ThreadContext {
         start: usize,
         values: &[T],
     ) -> Result<()> {
-        let offset = array.range(&self.stream, operation, rank, start, values.len())?;
-        self.stream.put(operation, rank, offset, bytemuck::cast_slice(values))
+        (|| -> Result<()> {
+            let offset = array.range(&self.stream, operation, rank, start, values.len())?;
+            self.stream.put(operation, rank, offset, bytemuck::cast_slice(values))
+        })()
+        .placed()
     }
 
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn get_apart<T: PlainData>(
         &self,
         operation: &'static str,
@@ -238,8 +252,11 @@ impl ThreadContext {
         start: usize,
         values: &mut [T],
     ) -> Result<()> {
-        let offset = array.range(&self.stream, operation, rank, start, values.len())?;
-        self.stream.get(operation, rank, offset, bytemuck::cast_slice_mut(values))
+        (|| -> Result<()> {
+            let offset = array.range(&self.stream, operation, rank, start, values.len())?;
+            self.stream.get(operation, rank, offset, bytemuck::cast_slice_mut(values))
+        })()
+        .placed()
     }
 
     /// Adds one to the count of `bell` at `rank`. Whoever sees the ring sees everything that this context has put there before.
@@ -247,8 +264,9 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put`].
     #[inline]
+    #[track_caller]
     pub fn ring(&self, bell: &ThreadBell<'_>, rank: usize) -> Result<()> {
-        bell.ring(&self.stream, "ring", rank)
+        bell.ring(&self.stream, "ring", rank).placed()
     }
 
     /// Writes one element at `rank`, then rings `bell` there.
@@ -256,6 +274,7 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put`].
     #[inline]
+    #[track_caller]
     pub fn put_bell<T: PlainData>(
         &self,
         array: &ThreadArray<'_, T>,
@@ -264,8 +283,11 @@ impl ThreadContext {
         value: T,
         bell: &ThreadBell<'_>,
     ) -> Result<()> {
-        self.put(array, rank, index, value)?;
-        self.ring(bell, rank)
+        (|| -> Result<()> {
+            self.put(array, rank, index, value)?;
+            self.ring(bell, rank)
+        })()
+        .placed()
     }
 
     /// Writes `values` at `rank`, from element `start`, then rings `bell` there.
@@ -273,6 +295,7 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put_slice`]; then the bell is not rung.
     #[inline]
+    #[track_caller]
     pub fn put_slice_bell<T: PlainData>(
         &self,
         array: &ThreadArray<'_, T>,
@@ -281,8 +304,11 @@ impl ThreadContext {
         values: &[T],
         bell: &ThreadBell<'_>,
     ) -> Result<()> {
-        self.put_slice(array, rank, start, values)?;
-        self.ring(bell, rank)
+        (|| -> Result<()> {
+            self.put_slice(array, rank, start, values)?;
+            self.ring(bell, rank)
+        })()
+        .placed()
     }
 
     /// The future form of [`ThreadContext::put_slice`]: done when the elements are in effect at `rank`. `values` may be changed when
@@ -338,9 +364,13 @@ impl ThreadContext {
     /// # Errors
     /// [`Error::RankOutOfRange`](crate::Error::RankOutOfRange), [`Error::PeerLost`](crate::Error::PeerLost),
     /// [`Error::InsideHandler`](crate::Error::InsideHandler).
+    #[track_caller]
     pub fn flush(&self, rank: usize) -> Result<()> {
-        self.stream.check_rank("flush", rank)?;
-        self.stream.flush("flush", rank)
+        (|| -> Result<()> {
+            self.stream.check_rank("flush", rank)?;
+            self.stream.flush("flush", rank)
+        })()
+        .placed()
     }
 
     /// Waits until nothing of this context is in flight: all that it has put and rung is in effect everywhere, and its gets and
@@ -348,16 +378,18 @@ impl ThreadContext {
     ///
     /// # Errors
     /// As [`ThreadContext::flush`].
+    #[track_caller]
     pub fn flush_all(&self) -> Result<()> {
-        self.stream.flush_all("flush_all")
+        self.stream.flush_all("flush_all").placed()
     }
 
     /// Orders this context's puts at each rank: those before are visible there before those after. It does not wait.
     ///
     /// # Errors
     /// [`Error::Forked`](crate::Error::Forked).
+    #[track_caller]
     pub fn fence(&self) -> Result<()> {
-        self.stream.order("fence")
+        self.stream.order("fence").placed()
     }
 }
 
@@ -371,6 +403,7 @@ macro_rules! operations {
             /// # Errors
             /// As [`ThreadContext::put`].
             #[inline(always)]
+            #[track_caller]
             pub fn $operation<T: AtomicElement>(
                 &self,
                 array: &ThreadArray<'_, T>,
@@ -422,6 +455,7 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put`].
     #[inline(always)]
+    #[track_caller]
     pub fn compare_swap<T: AtomicElement>(
         &self,
         array: &ThreadArray<'_, T>,

@@ -73,7 +73,7 @@ use self::allocate::Allocator;
 use self::heaps::Heaps;
 use crate::bounds::{OneThread, PlainData};
 use crate::engine::{Engine, Pace, Running};
-use crate::error::{Error, Loss, Result};
+use crate::error::{Error, Loss, Placed, Result};
 use crate::membership::hosts::Agent;
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::settings::Settings;
@@ -180,9 +180,13 @@ impl World {
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`].
+    #[track_caller]
     pub fn node_of(&self, rank: usize) -> Result<usize> {
-        self.engine.check_rank(rank, "node_of")?;
-        Ok(self.engine.nodes.of(rank))
+        (|| -> Result<usize> {
+            self.engine.check_rank(rank, "node_of")?;
+            Ok(self.engine.nodes.of(rank))
+        })()
+        .placed()
     }
 
     /// How many nodes the job runs on.
@@ -330,8 +334,9 @@ impl World {
     /// # Errors
     /// [`Error::RankOutOfRange`]; [`Error::PeerLost`]; [`Error::OutOfMemory`] for a message that can never fit.
     #[inline]
+    #[track_caller]
     pub fn send(&self, to: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
-        self.messages.send_to_handler(to, handler, payload)
+        self.messages.send_to_handler(to, handler, payload).placed()
     }
 
     /// Largest payload of [`World::send`], and of the serialized arguments of a closure, in bytes.
@@ -360,22 +365,24 @@ impl World {
     ///
     /// # Errors
     /// As [`World::send`]; [`Error::InvalidArgument`] if the arguments cannot be serialised.
+    #[track_caller]
     pub fn invoke<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.messages.invoke(to, arguments, function)
+        self.messages.invoke(to, arguments, function).placed()
     }
 
     /// As [`World::invoke`], with plain-old-data arguments: up to 48 bytes travel in one cache line, and nothing is
     /// allocated.
+    #[track_caller]
     pub fn invoke_plain<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
     where
         A: PlainData,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.messages.invoke_plain(to, arguments, function)
+        self.messages.invoke_plain(to, arguments, function).placed()
     }
 
     /// Runs a closure that captures nothing at rank `to`, and gives a handle to its result.
@@ -395,23 +402,25 @@ impl World {
     ///
     /// # Errors
     /// As [`World::invoke`]. What goes wrong at the target comes from [`Call::wait`].
+    #[track_caller]
     pub fn call<A, R, F>(&self, to: usize, arguments: A, function: F) -> Result<Call<R>>
     where
         A: Serialize + DeserializeOwned,
         R: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
     {
-        self.messages.call(to, arguments, function)
+        self.messages.call(to, arguments, function).placed()
     }
 
     /// As [`World::call`], with plain-old-data arguments and result.
+    #[track_caller]
     pub fn call_plain<A, R, F>(&self, to: usize, arguments: A, function: F) -> Result<Call<R>>
     where
         A: PlainData,
         R: PlainData,
         F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
     {
-        self.messages.call_plain(to, arguments, function)
+        self.messages.call_plain(to, arguments, function).placed()
     }
 
     /// Attaches a value that handlers and remote closures of this rank find by its type ([`Context::state`]).

@@ -15,7 +15,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::returned::{Lender, Returned};
 use super::{AtomicElement, Bell, PlainData, Symmetric, ThreadBell, World};
 use crate::engine::{self, Atomic, Change, Events, Found, Group, HeapRange, Identity, Member, Ring, Step};
-use crate::error::{Error, Result};
+use crate::error::{Error, Placed, Result};
 use crate::memory::copy;
 use crate::message::{Context, HandlerId};
 use crate::transport::AtomicOp;
@@ -305,13 +305,17 @@ impl Operation<'_> {
     /// # Errors
     /// As [`Symmetric::put_slice`]; [`Error::InvalidArgument`] if the array or a bell is of another world. Then no event happens, and a
     /// [`Completion`] that was given to it gets an error.
+    #[track_caller]
     pub fn put<T: PlainData>(self, array: &Symmetric<T>, rank: usize, start: usize, values: &[T]) -> Result<()> {
-        let engine = self.world.engine();
-        array.check_of(engine)?;
-        let events = self.events(engine.identity())?;
-        array.put_slice(rank, start, values)?;
-        engine.track_put(rank, "put", events);
-        Ok(())
+        (|| -> Result<()> {
+            let engine = self.world.engine();
+            array.check_of(engine)?;
+            let events = self.events(engine.identity())?;
+            array.put_slice(rank, start, values)?;
+            engine.track_put(rank, "put", events);
+            Ok(())
+        })()
+        .placed()
     }
 
     /// Writes all that `values` hold, a vector, a box or an `Arc`, at `rank`, from element `start`. The operation owns the buffer until
@@ -338,6 +342,7 @@ impl Operation<'_> {
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn put_owned<T: PlainData, B>(
         self,
         array: &Symmetric<T>,
@@ -348,26 +353,29 @@ impl Operation<'_> {
     where
         B: AsRef<[T]> + Send + 'static,
     {
-        let engine = self.world.engine();
-        array.check_of(engine)?;
-        let (lender, returned) = Lender::new(values);
-        let elements = lender.elements::<T>();
-        let offset = array.range("put", rank, start, elements.len())?;
-        let mut events = self.events(engine.identity())?;
-        // SAFETY: the lender keeps the buffer where it is, and is dropped after the region.
-        match unsafe { engine.register_buffer(rank, elements.as_ptr().cast(), size_of_val(elements)) } {
-            Some(region) => {
-                let source = std::mem::take(&mut events.source);
-                // SAFETY: as above; nobody else reaches the buffer before the lender is dropped.
-                unsafe { engine.put_buffer(rank, offset, region, Box::new(lender), source) }?;
+        (|| -> Result<Returned<B>> {
+            let engine = self.world.engine();
+            array.check_of(engine)?;
+            let (lender, returned) = Lender::new(values);
+            let elements = lender.elements::<T>();
+            let offset = array.range("put", rank, start, elements.len())?;
+            let mut events = self.events(engine.identity())?;
+            // SAFETY: the lender keeps the buffer where it is, and is dropped after the region.
+            match unsafe { engine.register_buffer(rank, elements.as_ptr().cast(), size_of_val(elements)) } {
+                Some(region) => {
+                    let source = std::mem::take(&mut events.source);
+                    // SAFETY: as above; nobody else reaches the buffer before the lender is dropped.
+                    unsafe { engine.put_buffer(rank, offset, region, Box::new(lender), source) }?;
+                }
+                None => {
+                    array.put_slice(rank, start, elements)?;
+                    drop(lender);
+                }
             }
-            None => {
-                array.put_slice(rank, start, elements)?;
-                drop(lender);
-            }
-        }
-        engine.track_put(rank, "put", events);
-        Ok(returned)
+            engine.track_put(rank, "put", events);
+            Ok(returned)
+        })()
+        .placed()
     }
 
     /// Writes elements `from` of this rank's part of `source` at `rank`, from element `start`. Over a network long ranges are not
@@ -375,6 +383,7 @@ impl Operation<'_> {
     ///
     /// # Errors
     /// As [`Symmetric::put_from`]; as [`Operation::put`].
+    #[track_caller]
     pub fn put_from<T: PlainData>(
         self,
         array: &Symmetric<T>,
@@ -383,15 +392,18 @@ impl Operation<'_> {
         source: &Symmetric<T>,
         from: Range<usize>,
     ) -> Result<()> {
-        let engine = self.world.engine();
-        array.check_of(engine)?;
-        let mut events = self.events(engine.identity())?;
-        array.put_from(rank, start, source, from)?;
-        if !engine.routes.is_mapped(rank) {
-            engine.track(rank, "put", Step::Flush { effect: false }, std::mem::take(&mut events.source));
-        }
-        engine.track_put(rank, "put", events);
-        Ok(())
+        (|| -> Result<()> {
+            let engine = self.world.engine();
+            array.check_of(engine)?;
+            let mut events = self.events(engine.identity())?;
+            array.put_from(rank, start, source, from)?;
+            if !engine.routes.is_mapped(rank) {
+                engine.track(rank, "put", Step::Flush { effect: false }, std::mem::take(&mut events.source));
+            }
+            engine.track_put(rank, "put", events);
+            Ok(())
+        })()
+        .placed()
     }
 
     /// Reads elements of `rank`, from `start`, into elements `to` of this rank's part of `into`. They are there at the effect event. On
@@ -399,6 +411,7 @@ impl Operation<'_> {
     ///
     /// # Errors
     /// As [`Symmetric::get_slice`]; as [`Operation::put`].
+    #[track_caller]
     pub fn get_into<T: PlainData>(
         self,
         array: &Symmetric<T>,
@@ -407,37 +420,40 @@ impl Operation<'_> {
         into: &Symmetric<T>,
         to: Range<usize>,
     ) -> Result<()> {
-        const DOING: &str = "get";
-        let engine = self.world.engine();
-        array.check_of(engine)?;
-        into.check_of(engine)?;
-        let (count, len) = (to.len(), to.len() * size_of::<T>());
-        let own = into.range(DOING, engine.rank, to.start, count)?;
-        let offset = array.range(DOING, rank, start, count)?;
-        let events = self.events(engine.identity())?;
-        let mut all = events.source;
-        all.extend(events.effect);
-        all.extend(events.handled);
-        // SAFETY: in bounds of this rank's slot, as just checked.
-        let to = unsafe { engine.node.slot(engine.rank).add(own) };
-        if engine.routes.is_mapped(rank) {
-            // SAFETY: in bounds of a mapped slot, as just checked.
-            let from = unsafe { engine.node.slot(rank).add(offset) };
-            // SAFETY: both ranges are mapped, and only touched by copies and atomics. Those of one rank may overlap.
-            unsafe {
-                match rank == engine.rank {
-                    true => drop(libc::memmove(to.cast(), from.cast(), len)),
-                    false => copy::copy(to, from, len),
+        (|| -> Result<()> {
+            const DOING: &str = "get";
+            let engine = self.world.engine();
+            array.check_of(engine)?;
+            into.check_of(engine)?;
+            let (count, len) = (to.len(), to.len() * size_of::<T>());
+            let own = into.range(DOING, engine.rank, to.start, count)?;
+            let offset = array.range(DOING, rank, start, count)?;
+            let events = self.events(engine.identity())?;
+            let mut all = events.source;
+            all.extend(events.effect);
+            all.extend(events.handled);
+            // SAFETY: in bounds of this rank's slot, as just checked.
+            let to = unsafe { engine.node.slot(engine.rank).add(own) };
+            if engine.routes.is_mapped(rank) {
+                // SAFETY: in bounds of a mapped slot, as just checked.
+                let from = unsafe { engine.node.slot(rank).add(offset) };
+                // SAFETY: both ranges are mapped, and only touched by copies and atomics. Those of one rank may overlap.
+                unsafe {
+                    match rank == engine.rank {
+                        true => drop(libc::memmove(to.cast(), from.cast(), len)),
+                        false => copy::copy(to, from, len),
+                    }
                 }
+                engine.happened(all, Ok(()));
+                return Ok(());
             }
-            engine.happened(all, Ok(()));
-            return Ok(());
-        }
-        let claims = [Some(array.claim()), Some(into.claim())];
-        // SAFETY: this rank's slot is mapped as long as the engine lives. Whoever ends the phase or the allocation of these elements waits
-        // before until nothing of this rank is in flight.
-        unsafe { engine.get_into(DOING, HeapRange { rank, offset, len }, to, claims, None, all) };
-        Ok(())
+            let claims = [Some(array.claim()), Some(into.claim())];
+            // SAFETY: this rank's slot is mapped as long as the engine lives. Whoever ends the phase or the allocation of these elements waits
+            // before until nothing of this rank is in flight.
+            unsafe { engine.get_into(DOING, HeapRange { rank, offset, len }, to, claims, None, all) };
+            Ok(())
+        })()
+        .placed()
     }
 
     /// Does an atomic with `value` on element `index` of `rank`; not [`AtomicOp::CompareSwap`]. At the effect event the result
@@ -445,6 +461,7 @@ impl Operation<'_> {
     ///
     /// # Errors
     /// As [`Symmetric::fetch_add`]; [`Error::InvalidArgument`] for a compare-and-swap; as [`Operation::put`].
+    #[track_caller]
     pub fn fetch<T: AtomicElement>(
         self,
         op: AtomicOp,
@@ -453,14 +470,18 @@ impl Operation<'_> {
         index: usize,
         value: T,
     ) -> Result<Fetched<T>> {
-        check_one_value(op)?;
-        self.change(op, array, rank, index, [value, T::zeroed()])
+        (|| -> Result<Fetched<T>> {
+            check_one_value(op)?;
+            self.change(op, array, rank, index, [value, T::zeroed()])
+        })()
+        .placed()
     }
 
     /// Stores `new` in element `index` of `rank` if the element is `expected`. The result is that of [`Operation::fetch`].
     ///
     /// # Errors
     /// As [`Operation::fetch`].
+    #[track_caller]
     pub fn compare_swap<T: AtomicElement>(
         self,
         array: &Symmetric<T>,
@@ -469,7 +490,7 @@ impl Operation<'_> {
         expected: T,
         new: T,
     ) -> Result<Fetched<T>> {
-        self.change(AtomicOp::CompareSwap, array, rank, index, [new, expected])
+        self.change(AtomicOp::CompareSwap, array, rank, index, [new, expected]).placed()
     }
 
     fn change<T: AtomicElement>(
@@ -512,30 +533,38 @@ impl Operation<'_> {
     ///
     /// # Errors
     /// As [`World::send`]; as [`Operation::put`].
+    #[track_caller]
     pub fn send(self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
-        let (engine, messages) = (self.world.engine(), self.world.messages());
-        let Events { source, effect, handled } = self.events(engine.identity())?;
-        messages.send_to_handler_with(rank, handler, payload, handled)?;
-        engine.happened(source, Ok(()));
-        engine.track_message(rank, effect);
-        Ok(())
+        (|| -> Result<()> {
+            let (engine, messages) = (self.world.engine(), self.world.messages());
+            let Events { source, effect, handled } = self.events(engine.identity())?;
+            messages.send_to_handler_with(rank, handler, payload, handled)?;
+            engine.happened(source, Ok(()));
+            engine.track_message(rank, effect);
+            Ok(())
+        })()
+        .placed()
     }
 
     /// Runs a closure that captures nothing at `rank`. `arguments` travel in serde's form.
     ///
     /// # Errors
     /// As [`World::invoke`]; as [`Operation::put`].
+    #[track_caller]
     pub fn invoke<A, F>(self, rank: usize, arguments: A, function: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        let (engine, messages) = (self.world.engine(), self.world.messages());
-        let Events { source, effect, handled } = self.events(engine.identity())?;
-        messages.invoke_with(rank, arguments, function, handled)?;
-        engine.happened(source, Ok(()));
-        engine.track_message(rank, effect);
-        Ok(())
+        (|| -> Result<()> {
+            let (engine, messages) = (self.world.engine(), self.world.messages());
+            let Events { source, effect, handled } = self.events(engine.identity())?;
+            messages.invoke_with(rank, arguments, function, handled)?;
+            engine.happened(source, Ok(()));
+            engine.track_message(rank, effect);
+            Ok(())
+        })()
+        .placed()
     }
 }
 

@@ -10,7 +10,7 @@ use super::operation::{apply, check_one_value};
 use super::segments::Located;
 use super::{AtomicElement, Completion, World};
 use crate::engine::{Change, Engine, Found, HEAP};
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Placed, Result};
 use crate::transport::AtomicOp;
 
 /// The name of the operation in errors.
@@ -70,6 +70,7 @@ impl World {
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn fetch_segment<T: AtomicElement>(
         &self,
         op: AtomicOp,
@@ -78,8 +79,11 @@ impl World {
         offset: usize,
         value: T,
     ) -> Result<T> {
-        check_one_value(op)?;
-        self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
+        (|| -> Result<T> {
+            check_one_value(op)?;
+            self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
+        })()
+        .placed()
     }
 
     /// Stores `new` in the word at byte `offset` of segment `number` of `rank` if that is `expected`, and returns what it held before. As
@@ -87,6 +91,7 @@ impl World {
     ///
     /// # Errors
     /// As [`World::fetch_segment`].
+    #[track_caller]
     pub fn compare_swap_segment<T: AtomicElement>(
         &self,
         rank: usize,
@@ -95,7 +100,7 @@ impl World {
         expected: T,
         new: T,
     ) -> Result<T> {
-        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected])
+        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]).placed()
     }
 
     fn change_segment<T: AtomicElement>(&self, op: AtomicOp, at: (usize, u32, usize), values: [T; 2]) -> Result<T> {
@@ -149,7 +154,7 @@ impl World {
         let find = if by_network { Engine::find_over_network } else { Engine::find_segment };
         let Located { address, remote } = self.locate_segment_by(operation, (rank, number), offset, width, find)?;
         if !address.is_multiple_of(width) {
-            return Err(Error::Misaligned { operation, rank, address, alignment: width });
+            return Err(Error::Misaligned { operation, rank, address, alignment: width, place: CalledAt::default() });
         }
         Ok(match self.mapped_here(rank, address, width) {
             _ if by_network => Home::Network(remote),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::{AtomicElement, Bell, OneThread, ThreadSegment, World, differ};
 use crate::engine::{ADDRESS, Engine, Filled, FoundSegment, HEAP, Local};
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Placed, Result};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
@@ -114,22 +114,30 @@ impl Segment {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
+    #[track_caller]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        let from = self.at("reading a segment", offset, into.len())?;
-        // SAFETY: in bounds; only copies and peers touch it.
-        unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
-        Ok(())
+        (|| -> Result<()> {
+            let from = self.at("reading a segment", offset, into.len())?;
+            // SAFETY: in bounds; only copies and peers touch it.
+            unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
+            Ok(())
+        })()
+        .placed()
     }
 
     /// Copies bytes to `offset`.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
+    #[track_caller]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        let to = self.at("writing a segment", offset, bytes.len())?;
-        // SAFETY: in bounds; only copies and peers touch it.
-        unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
-        Ok(())
+        (|| -> Result<()> {
+            let to = self.at("writing a segment", offset, bytes.len())?;
+            // SAFETY: in bounds; only copies and peers touch it.
+            unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
+            Ok(())
+        })()
+        .placed()
     }
 
     /// The bytes from `offset` on as the place where a large message lands ([`World::send_large`]), as if its sender put them there.
@@ -154,7 +162,7 @@ impl Segment {
     ) -> Result<(*mut u8, Filled)> {
         let (number, generation) = (self.number, self.generation);
         if self.engine.identity() != engine.identity() {
-            return Err(Error::NoSegment { operation, rank: engine.rank, number });
+            return Err(Error::NoSegment { operation, rank: engine.rank, number, place: CalledAt::default() });
         }
         Ok((self.at(operation, offset, len)?, Filled { number, generation }))
     }
@@ -177,8 +185,9 @@ impl Segment {
     /// [`Error::InsideHandler`], [`Error::Forked`]; [`Error::PeerLost`] if a rank was lost, and another one that lives does not
     /// answer. After an error the memory stays registered and is never freed: memory given to [`World::segment_at`]
     /// must stay as well.
+    #[track_caller]
     pub fn close(mut self) -> Result<()> {
-        self.end()
+        self.end().placed()
     }
 
     fn end(&mut self) -> Result<()> {
@@ -245,7 +254,7 @@ pub(super) type LookUp = fn(&Engine, &'static str, usize, u32) -> Result<Option<
 fn check(operation: &'static str, rank: usize, start: usize, count: usize, available: usize) -> Result<()> {
     match start.checked_add(count).is_some_and(|end| end <= available) {
         true => Ok(()),
-        false => Err(Error::OutOfBounds { operation, rank, start, count, available }),
+        false => Err(Error::OutOfBounds { operation, rank, start, count, available, place: CalledAt::default() }),
     }
 }
 
@@ -257,8 +266,9 @@ impl World {
     /// # Errors
     /// [`Error::InvalidArgument`] for no bytes, or if this rank has 65,536 segments; [`Error::OutOfMemory`] if the system, or the
     /// limit on memory that the network may pin, has not so much; [`Error::InsideHandler`].
+    #[track_caller]
     pub fn segment(&self, bytes: usize) -> Result<Segment> {
-        self.allocate_segment(None, bytes, 1)
+        self.allocate_segment(None, bytes, 1).placed()
     }
 
     /// Makes memory that this rank has a segment: of the heap or the stack, static, or a mapped file. Under `number`, which is
@@ -271,13 +281,27 @@ impl World {
     /// All `len` bytes are valid for reads and writes until the segment is closed without an error. Peers read and write them
     /// at any time: this rank reaches them by atomics or [`Segment::read`] and [`Segment::write`], or keeps peers' accesses
     /// apart from its own by its synchronisation, and holds no reference to them meanwhile.
+    #[track_caller]
     pub unsafe fn segment_at(&self, number: Option<u32>, start: *mut u8, len: usize) -> Result<Segment> {
-        // SAFETY: the caller's.
-        let (number, generation) = unsafe { self.engine.open_segment(number, start, len) }?;
-        let engine = OneThread::new(Rc::clone(&self.engine));
-        let (messages, start) = (OneThread::new(Rc::clone(&self.messages)), OneThread::new(start));
-        let memory = Memory::Program;
-        Ok(Segment { engine, messages, number, generation, start, len, memory, open: true, is_lent: Cell::new(false) })
+        (|| -> Result<Segment> {
+            // SAFETY: the caller's.
+            let (number, generation) = unsafe { self.engine.open_segment(number, start, len) }?;
+            let engine = OneThread::new(Rc::clone(&self.engine));
+            let (messages, start) = (OneThread::new(Rc::clone(&self.messages)), OneThread::new(start));
+            let memory = Memory::Program;
+            Ok(Segment {
+                engine,
+                messages,
+                number,
+                generation,
+                start,
+                len,
+                memory,
+                open: true,
+                is_lent: Cell::new(false),
+            })
+        })()
+        .placed()
     }
 
     /// A segment of `bytes` zeroed bytes at each rank, with the same number at all. Collective; on return every rank may
@@ -375,16 +399,20 @@ impl World {
     /// [`Error::RankOutOfRange`]; [`Error::NoSegment`]; [`Error::OutOfBounds`]; [`Error::PeerLost`]; inside a handler
     /// [`Error::InsideHandler`] for a segment that this rank has not used before, and [`Error::WouldBlock`]. If the segment
     /// is closed while this put waits for room, that is an error of a later call.
+    #[track_caller]
     pub fn put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
-        if self.engine.is_own()
-            && let Some(to) = self.engine.mapped_segments.reach(rank, number, offset, source.len())
-        {
-            // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not
-            // the owner, has handled a message.
-            unsafe { copy::put(to, source.as_ptr(), source.len()) };
-            return Ok(());
-        }
-        self.put_segment_by(rank, number, offset, source).map(drop)
+        (|| -> Result<()> {
+            if self.engine.is_own()
+                && let Some(to) = self.engine.mapped_segments.reach(rank, number, offset, source.len())
+            {
+                // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not
+                // the owner, has handled a message.
+                unsafe { copy::put(to, source.as_ptr(), source.len()) };
+                return Ok(());
+            }
+            self.put_segment_by(rank, number, offset, source).map(drop)
+        })()
+        .placed()
     }
 
     /// As [`World::put_segment`]. Tells how the bytes go.
@@ -418,33 +446,47 @@ impl World {
     ///
     /// # Errors
     /// As [`World::put_segment`]; [`Error::Misaligned`].
+    #[track_caller]
     pub fn notify_segment<T: AtomicElement>(&self, rank: usize, number: u32, offset: usize, word: T) -> Result<()> {
-        const NAME: &str = "a notification in a segment";
-        let word = bytemuck::bytes_of(&word);
-        let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, word.len())?;
-        if !address.is_multiple_of(word.len()) {
-            return Err(Error::Misaligned { operation: NAME, rank, address, alignment: word.len() });
-        }
-        if !self.engine.routes.is_mapped(rank) {
-            return self.engine.remote_put_after(rank, remote, word);
-        }
-        // What was put before may have gone by message.
-        if rank != self.rank() && self.engine.mapped_segments.are_by_message() {
-            return self.put_by_message(NAME, rank, number, offset, word);
-        }
-        if self.put_segment_by(rank, number, offset, word)? == Carried::Copied {
-            self.engine.wake_if_asleep(rank);
-        }
-        Ok(())
+        (|| -> Result<()> {
+            const NAME: &str = "a notification in a segment";
+            let word = bytemuck::bytes_of(&word);
+            let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, word.len())?;
+            if !address.is_multiple_of(word.len()) {
+                return Err(Error::Misaligned {
+                    operation: NAME,
+                    rank,
+                    address,
+                    alignment: word.len(),
+                    place: CalledAt::default(),
+                });
+            }
+            if !self.engine.routes.is_mapped(rank) {
+                return self.engine.remote_put_after(rank, remote, word);
+            }
+            // What was put before may have gone by message.
+            if rank != self.rank() && self.engine.mapped_segments.are_by_message() {
+                return self.put_by_message(NAME, rank, number, offset, word);
+            }
+            if self.put_segment_by(rank, number, offset, word)? == Carried::Copied {
+                self.engine.wake_if_asleep(rank);
+            }
+            Ok(())
+        })()
+        .placed()
     }
 
     /// As [`World::put_segment`], then rings `bell` at `rank`: whoever sees the ring sees the bytes.
     ///
     /// # Errors
     /// As [`World::put_segment`]; then the bell is not rung. As [`Bell::ring`].
+    #[track_caller]
     pub fn put_segment_bell(&self, rank: usize, number: u32, offset: usize, source: &[u8], bell: &Bell) -> Result<()> {
-        self.put_segment(rank, number, offset, source)?;
-        bell.ring(rank)
+        (|| -> Result<()> {
+            self.put_segment(rank, number, offset, source)?;
+            bell.ring(rank)
+        })()
+        .placed()
     }
 
     /// Puts over the network: a long source without a copy.
@@ -518,9 +560,13 @@ impl World {
     ///
     /// # Errors
     /// As [`World::put_segment`]; [`Error::InsideHandler`].
+    #[track_caller]
     pub fn get_segment(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
-        // SAFETY: borrowed until this returns.
-        unsafe { self.get_segment_to(rank, number, offset, into.as_mut_ptr(), into.len()) }
+        (|| -> Result<()> {
+            // SAFETY: borrowed until this returns.
+            unsafe { self.get_segment_to(rank, number, offset, into.as_mut_ptr(), into.len()) }
+        })()
+        .placed()
     }
 
     /// As [`World::get_segment`], into memory that may be shared, and may overlap what is read.
@@ -634,7 +680,7 @@ impl World {
     ) -> Result<Located> {
         self.engine.check_own(operation)?;
         self.engine.check_rank(rank, operation)?;
-        let none = Error::NoSegment { operation, rank, number };
+        let none = Error::NoSegment { operation, rank, number, place: CalledAt::default() };
         let segments = &self.engine.mapped_segments;
         if (number as usize) < SEGMENTS_FIRST && !segments.takes_reserved() {
             return Err(none);

@@ -15,7 +15,7 @@ use super::super::reserved_segments::HEAP;
 use super::super::segments::{ADDRESS, Answering, Found};
 use super::wait::Ends;
 use super::{Driven, Engine, Shared, Stream};
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
@@ -284,13 +284,20 @@ impl Stream {
     ) -> Result<Place<'_>> {
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
-        let none = Error::NoSegment { operation: doing, rank, number };
+        let none = Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() };
         if (number as usize) < SEGMENTS_FIRST && !self.mapped_segments.takes_reserved() {
             return Err(none);
         }
         let check = |available: usize| match offset.checked_add(len).is_some_and(|end| end <= available) {
             true => Ok(()),
-            false => Err(Error::OutOfBounds { operation: doing, rank, start: offset, count: len, available }),
+            false => Err(Error::OutOfBounds {
+                operation: doing,
+                rank,
+                start: offset,
+                count: len,
+                available,
+                place: CalledAt::default(),
+            }),
         };
         if number == HEAP {
             check(self.mapped_segments.heap(rank).len)?;
@@ -308,7 +315,7 @@ impl Stream {
                 return Ok(Place::Here(place, using));
             }
             check(self.mapped_segments.find(rank, number).ok_or(none)?.len)?;
-            return Err(Error::NoSegment { operation: doing, rank, number });
+            return Err(Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() });
         }
         let found = self.mapped_segments.find(rank, number).ok_or(none)?;
         check(found.len)?;
@@ -341,7 +348,7 @@ impl Stream {
             Err(Error::InvalidArgument { .. })
                 if number != HEAP && self.driven().networks.to(rank).known(rank, number).is_none() =>
             {
-                Err(Error::NoSegment { operation: doing, rank, number })
+                Err(Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() })
             }
             outcome => outcome,
         }
@@ -392,7 +399,13 @@ impl Stream {
         offset: usize,
         word: &[u8],
     ) -> Result<()> {
-        let misaligned = |address: usize| Error::Misaligned { operation: doing, rank, address, alignment: word.len() };
+        let misaligned = |address: usize| Error::Misaligned {
+            operation: doing,
+            rank,
+            address,
+            alignment: word.len(),
+            place: CalledAt::default(),
+        };
         match self.locate(doing, rank, number, offset, word.len())? {
             Place::Here(to, using) => {
                 if !to.addr().is_multiple_of(word.len()) {
@@ -517,7 +530,13 @@ impl Stream {
         at_once: impl FnOnce(*mut u8) -> u64,
     ) -> Result<u64> {
         let width = change.width as usize;
-        let misaligned = |address: usize| Error::Misaligned { operation: doing, rank, address, alignment: width };
+        let misaligned = |address: usize| Error::Misaligned {
+            operation: doing,
+            rank,
+            address,
+            alignment: width,
+            place: CalledAt::default(),
+        };
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
         let by_network = |number| match number {
@@ -525,7 +544,7 @@ impl Stream {
             _ => self.driven().networks.to(rank).changes_segments(),
         };
         if self.network.is_some() && by_network(number) {
-            let none = Error::NoSegment { operation: doing, rank, number };
+            let none = Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() };
             let is_open = (number as usize) >= SEGMENTS_FIRST || self.mapped_segments.takes_reserved();
             let found = match number {
                 _ if !is_open => None,
@@ -534,7 +553,14 @@ impl Stream {
             };
             let Found { start, len: available } = found.ok_or(none)?;
             if offset > available || width > available - offset {
-                return Err(Error::OutOfBounds { operation: doing, rank, start: offset, count: width, available });
+                return Err(Error::OutOfBounds {
+                    operation: doing,
+                    rank,
+                    start: offset,
+                    count: width,
+                    available,
+                    place: CalledAt::default(),
+                });
             }
             if !(start + offset).is_multiple_of(width) {
                 return Err(misaligned(start + offset));

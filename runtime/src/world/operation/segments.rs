@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Fetched, Operation, check_one_value};
 use crate::engine::{Atomic, Events, Found, HeapRange, Step};
-use crate::error::Result;
+use crate::error::{Placed, Result};
 use crate::transport::AtomicOp;
 use crate::world::segment_atomics::{ATOMIC, Begun};
 use crate::world::segments::Carried;
@@ -16,21 +16,25 @@ impl Operation<'_> {
     ///
     /// # Errors
     /// As [`World::put_segment`](crate::World::put_segment); as [`Operation::put`].
+    #[track_caller]
     pub fn put_segment(self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
-        let world = self.world;
-        let engine = world.engine();
-        let mut events = self.events(engine.identity())?;
-        if world.put_segment_by(rank, number, offset, source)? == Carried::Message {
-            let mut effect = std::mem::take(&mut events.effect);
-            effect.append(&mut events.handled);
-            if !effect.is_empty() {
-                world.messages().ask_owner(rank, (number, 0), None, None, effect)?;
+        (|| -> Result<()> {
+            let world = self.world;
+            let engine = world.engine();
+            let mut events = self.events(engine.identity())?;
+            if world.put_segment_by(rank, number, offset, source)? == Carried::Message {
+                let mut effect = std::mem::take(&mut events.effect);
+                effect.append(&mut events.handled);
+                if !effect.is_empty() {
+                    world.messages().ask_owner(rank, (number, 0), None, None, effect)?;
+                }
+                engine.happened(events.source, Ok(()));
+            } else {
+                engine.track_put(rank, "put to a segment", events);
             }
-            engine.happened(events.source, Ok(()));
-        } else {
-            engine.track_put(rank, "put to a segment", events);
-        }
-        Ok(())
+            Ok(())
+        })()
+        .placed()
     }
 
     /// Copies `len` bytes from byte `offset` of segment `number` of `rank` to byte `at` of `into`, a segment of this rank, where they are at
@@ -41,6 +45,7 @@ impl Operation<'_> {
     /// # Errors
     /// As [`World::get_segment`](crate::World::get_segment); [`Error::OutOfBounds`](crate::Error::OutOfBounds) and [`Error::NoSegment`](crate::Error::NoSegment) of `into`, the latter if it is
     /// of another world; as [`Operation::put`].
+    #[track_caller]
     pub fn get_segment(
         self,
         rank: usize,
@@ -50,24 +55,27 @@ impl Operation<'_> {
         at: usize,
         len: usize,
     ) -> Result<()> {
-        const NAME: &str = "get from a segment";
-        let world = self.world;
-        let engine = world.engine();
-        let (to, filled) = into.destination(NAME, engine, at, len)?;
-        let Events { source, effect, handled } = self.events(engine.identity())?;
-        let all = source.into_iter().chain(effect).chain(handled).collect();
-        if engine.routes.is_mapped(rank) {
-            // SAFETY: bytes of an open segment of this rank.
-            unsafe { world.get_segment_to(rank, number, offset, to, len) }?;
-            engine.happened(all, Ok(()));
-            return Ok(());
-        }
-        let located = world.locate_segment(NAME, rank, number, offset, len)?;
-        // Each request looks the key up anew, so that none uses it after this rank has forgotten it.
-        let range = HeapRange { rank, offset: located.remote, len };
-        // SAFETY: in bounds of an open segment, whose close waits for this.
-        unsafe { engine.get_into(NAME, range, to, [None; 2], Some(filled), all) };
-        Ok(())
+        (|| -> Result<()> {
+            const NAME: &str = "get from a segment";
+            let world = self.world;
+            let engine = world.engine();
+            let (to, filled) = into.destination(NAME, engine, at, len)?;
+            let Events { source, effect, handled } = self.events(engine.identity())?;
+            let all = source.into_iter().chain(effect).chain(handled).collect();
+            if engine.routes.is_mapped(rank) {
+                // SAFETY: bytes of an open segment of this rank.
+                unsafe { world.get_segment_to(rank, number, offset, to, len) }?;
+                engine.happened(all, Ok(()));
+                return Ok(());
+            }
+            let located = world.locate_segment(NAME, rank, number, offset, len)?;
+            // Each request looks the key up anew, so that none uses it after this rank has forgotten it.
+            let range = HeapRange { rank, offset: located.remote, len };
+            // SAFETY: in bounds of an open segment, whose close waits for this.
+            unsafe { engine.get_into(NAME, range, to, [None; 2], Some(filled), all) };
+            Ok(())
+        })()
+        .placed()
     }
 
     /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on the word at byte `offset` of segment `number` of `rank`, as
@@ -76,6 +84,7 @@ impl Operation<'_> {
     /// # Errors
     /// As [`World::fetch_segment`](crate::World::fetch_segment), and inside a handler [`Error::InsideHandler`](crate::Error::InsideHandler) only for a segment that this rank
     /// has not used before; as [`Operation::put`].
+    #[track_caller]
     pub fn fetch_segment<T: AtomicElement>(
         self,
         op: AtomicOp,
@@ -84,14 +93,18 @@ impl Operation<'_> {
         offset: usize,
         value: T,
     ) -> Result<Fetched<T>> {
-        check_one_value(op)?;
-        self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
+        (|| -> Result<Fetched<T>> {
+            check_one_value(op)?;
+            self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
+        })()
+        .placed()
     }
 
     /// Stores `new` in the word at byte `offset` of segment `number` of `rank` if that is `expected`. As [`Operation::fetch_segment`].
     ///
     /// # Errors
     /// As [`Operation::fetch_segment`].
+    #[track_caller]
     pub fn compare_swap_segment<T: AtomicElement>(
         self,
         rank: usize,
@@ -100,7 +113,7 @@ impl Operation<'_> {
         expected: T,
         new: T,
     ) -> Result<Fetched<T>> {
-        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected])
+        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]).placed()
     }
 
     fn change_segment<T: AtomicElement>(
