@@ -121,15 +121,12 @@ impl Pool {
     /// one context.
     #[track_caller]
     pub fn new(world: &World) -> Result<Pool> {
-        (|| -> Result<Pool> {
-            let (place, ranks) = world.place_on_host();
-            let cores = share(&allowed_cores(), world.cores(), place, ranks);
-            match cores {
-                Share::These(cores) => Self::build(world, cores.len(), Some(cores)),
-                Share::SoMany(threads) => Self::with_threads(world, threads),
-            }
-        })()
-        .placed()
+        let (place, ranks) = world.place_on_host();
+        let cores = share(&allowed_cores(), world.cores(), place, ranks);
+        match cores {
+            Share::These(cores) => Self::build(world, cores.len(), Some(cores)),
+            Share::SoMany(threads) => Self::with_threads(world, threads),
+        }
     }
 
     /// A pool of so many threads, at least one, which the system places as it likes.
@@ -317,12 +314,9 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
     /// As [`Symmetric::get`].
     #[track_caller]
     pub fn get(&self, rank: usize, index: usize) -> Result<T> {
-        (|| -> Result<T> {
-            let mut value = [T::zeroed()];
-            self.get_slice(rank, index, &mut value)?;
-            Ok(value[0])
-        })()
-        .placed()
+        let mut value = [T::zeroed()];
+        self.get_slice(rank, index, &mut value).placed()?;
+        Ok(value[0])
     }
 
     /// Reads elements of `rank`, from `start`, into `values`.
@@ -331,15 +325,12 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
     /// As [`Symmetric::get_slice`].
     #[track_caller]
     pub fn get_slice(&self, rank: usize, start: usize, values: &mut [T]) -> Result<()> {
-        (|| -> Result<()> {
-            if let Some(mapped) = &self.mapped {
-                return mapped.get_slice(rank, start, values);
-            }
-            let posted = self.context()?.get_slice_async(&self.array, rank, start, values.len());
-            values.copy_from_slice(&wait(posted).map_err(as_asked)?);
-            Ok(())
-        })()
-        .placed()
+        if let Some(mapped) = &self.mapped {
+            return mapped.get_slice(rank, start, values);
+        }
+        let posted = self.context().placed()?.get_slice_async(&self.array, rank, start, values.len());
+        values.copy_from_slice(&wait(posted).map_err(as_asked).placed()?);
+        Ok(())
     }
 
     /// Writes one element at `rank`. It is visible there when this returns.
@@ -357,14 +348,11 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
     /// As [`Symmetric::put_slice`].
     #[track_caller]
     pub fn put_slice(&self, rank: usize, start: usize, values: &[T]) -> Result<()> {
-        (|| -> Result<()> {
-            if let Some(mapped) = &self.mapped {
-                return mapped.put_slice(rank, start, values);
-            }
-            let posted = self.context()?.put_slice_async(&self.array, rank, start, values);
-            wait(posted)
-        })()
-        .placed()
+        if let Some(mapped) = &self.mapped {
+            return mapped.put_slice(rank, start, values);
+        }
+        let posted = self.context().placed()?.put_slice_async(&self.array, rank, start, values);
+        wait(posted)
     }
 
     /// Locks this thread's context. Threads share one if the network has fewer interfaces than threads, and a thread outside a

@@ -340,7 +340,7 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
             let post = part.share(None).map_err(bad)?;
             self.post(post)
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Adds an item at `rank`, whence others may take it: now or later, gathered with others that go the same way; one that is
@@ -351,32 +351,29 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     /// message, with both numbers.
     #[track_caller]
     pub fn push_to(&mut self, rank: usize, item: T) -> Result<()> {
-        (|| -> Result<()> {
-            if rank == self.world.rank() {
-                return self.push(item);
-            }
-            self.check_open()?;
-            if rank >= self.world.size() {
-                return Err(Error::RankOutOfRange {
-                    operation: "push_to",
-                    rank,
-                    size: self.world.size(),
-                    place: CalledAt::default(),
-                });
-            }
-            let part = &self.part.object;
-            self.draft.write(|bytes| encode(&item, bytes)).map_err(bad)?;
-            let len = self.draft.body().len();
-            if len > part.room {
-                return Err(bad(format!("an item takes {len} bytes, and a message has room for {}", part.room)));
-            }
-            part.balance.set(part.balance.get() + 1);
-            if len > self.longest {
-                return self.post([(rank, Word::Items(1, Bytes(self.draft.body().to_vec())))]);
-            }
-            self.port.push(rank, self.draft.bytes())
-        })()
-        .placed()
+        if rank == self.world.rank() {
+            return self.push(item);
+        }
+        self.check_open().placed()?;
+        if rank >= self.world.size() {
+            return Err(Error::RankOutOfRange {
+                operation: "push_to",
+                rank,
+                size: self.world.size(),
+                place: CalledAt::default(),
+            });
+        }
+        let part = &self.part.object;
+        self.draft.write(|bytes| encode(&item, bytes)).map_err(bad).placed()?;
+        let len = self.draft.body().len();
+        if len > part.room {
+            return Err(bad(format!("an item takes {len} bytes, and a message has room for {}", part.room)));
+        }
+        part.balance.set(part.balance.get() + 1);
+        if len > self.longest {
+            return self.post([(rank, Word::Items(1, Bytes(self.draft.body().to_vec())))]);
+        }
+        self.port.push(rank, self.draft.bytes())
     }
 
     /// Sends what was pushed to others, as soon as they have taken what came before. Does not wait for that.
@@ -409,7 +406,7 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
             self.port.calm();
             popped
         })()
-        .placed()
+        .placed_here()
     }
 
     fn pop_or_wait(&mut self) -> Result<Option<T>> {

@@ -39,6 +39,10 @@ pub trait Placed {
     /// The same, with the place of the caller in an error that has none. Costs nothing where there is no error.
     #[track_caller]
     fn placed(self) -> Self;
+
+    /// As [`Placed::placed`], also in place of one that is known: of an error that calls of the library have made for this one.
+    #[track_caller]
+    fn placed_here(self) -> Self;
 }
 
 impl<T> Placed for Result<T> {
@@ -50,6 +54,15 @@ impl<T> Placed for Result<T> {
             Err(error) => Err(error.at(Location::caller())),
         }
     }
+
+    #[inline]
+    #[track_caller]
+    fn placed_here(self) -> Result<T> {
+        match self {
+            Ok(value) => Ok(value),
+            Err(error) => Err(error.without_place().at(Location::caller())),
+        }
+    }
 }
 
 impl Placed for Box<Error> {
@@ -57,6 +70,13 @@ impl Placed for Box<Error> {
     #[track_caller]
     fn placed(mut self) -> Box<Error> {
         *self = (*self).at(Location::caller());
+        self
+    }
+
+    #[cold]
+    #[track_caller]
+    fn placed_here(mut self) -> Box<Error> {
+        *self = (*self).without_place().at(Location::caller());
         self
     }
 }
@@ -497,6 +517,29 @@ impl Error {
             Error::Standstill { doing } => Error::Standstill { doing: doing.within(None, place) },
             other => other.with_place(place),
         }
+    }
+
+    /// The error without the place of its call.
+    #[cold]
+    #[inline(never)]
+    fn without_place(mut self) -> Error {
+        match &mut self {
+            Error::PeerLost { doing, .. }
+            | Error::TimedOut { doing, .. }
+            | Error::MemoryLost { doing }
+            | Error::Standstill { doing } => doing.place = None,
+            Error::RankOutOfRange { place, .. }
+            | Error::OutOfBounds { place, .. }
+            | Error::NoSegment { place, .. }
+            | Error::Misaligned { place, .. } => *place = CalledAt::default(),
+            Error::InvalidArgument { why, .. } => {
+                if let Some(end) = why.rfind(&format!(" ({CALLED_AT}")) {
+                    why.truncate(end);
+                }
+            }
+            _ => {}
+        }
+        self
     }
 
     /// The error with the place of its call, where nothing else has it.

@@ -67,7 +67,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
             }
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Folds all elements to one value, the same on every rank. Collective.

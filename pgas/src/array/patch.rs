@@ -24,7 +24,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
             self.get_patch_into(region, &mut values)?;
             Ok(values)
         })()
-        .placed()
+        .placed_here()
     }
 
     /// As [`GlobalArray::get_patch`], into memory that is there.
@@ -44,7 +44,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
                 self.memory.get_slice(rank, start, &mut values[first..first + count])
             })
         })()
-        .placed()
+        .placed_here()
     }
 
     /// The future form of [`GlobalArray::get_patch`]: all rows are under way together. Until it is ready it takes memory for
@@ -86,7 +86,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
             region.check_count(values.len(), "put_patch")?;
             self.put_region(region, values)
         })()
-        .placed()
+        .placed_here()
     }
 
     /// The future form of [`GlobalArray::put_patch`]: ready when all elements are visible at their owners. `values` may be

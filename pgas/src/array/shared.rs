@@ -96,7 +96,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
                 None => Err(self.layout.outside("a pointer", index.position())),
             }
         })()
-        .placed()
+        .placed_here()
     }
 }
 

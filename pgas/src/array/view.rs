@@ -48,7 +48,7 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
             region.check_inside(self.extents(), "view")?;
             Ok(View { array: self, region })
         })()
-        .placed()
+        .placed_here()
     }
 }
 
@@ -143,7 +143,7 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
         (|| -> Result<View<'a, T, D, P>> {
         Ok(View { array: self.array, region: self.inner(region.into(), "view")? })
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Converts an index of the view to one of the array, for operations on one element, such as
@@ -209,7 +209,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
             region.check_inside(self.extents(), "view_mut")?;
             Ok(ViewMut { array: self, region })
         })()
-        .placed()
+        .placed_here()
     }
 }
 

@@ -121,7 +121,7 @@ where
                 Ok(())
             })
         })()
-        .placed()
+        .placed_here()
     }
 
     /// The value of `key`.
@@ -141,7 +141,7 @@ where
             }
             self.fetch(owner, key)
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Takes the entry of `key` out; returns its value.
@@ -163,7 +163,7 @@ where
                 Ok(())
             })
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Runs `change` on the value of `key` where it lies, with an argument: it finds `None` if there is no entry, and what it
@@ -206,7 +206,7 @@ where
             });
             self.lines.end(sent).map(drop)
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Sets the values of many keys. Of several values for one key any may stay.
@@ -249,7 +249,7 @@ where
             }
             Ok(values)
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Entries at this rank. Local.

@@ -163,7 +163,7 @@ impl<T: Pod> GlobalPtr<T> {
                 }
             }
         })()
-        .placed()
+        .placed_here()
     }
 
     /// What it points into, for one call.
@@ -201,10 +201,7 @@ impl<T: Pod> GlobalPtr<T> {
     #[inline]
     #[track_caller]
     pub fn local(&self, world: &World) -> Result<Option<T>> {
-        (|| -> Result<Option<T>> {
-            if self.rank as usize == world.rank() { self.get(world).map(Some) } else { Ok(None) }
-        })()
-        .placed()
+        if self.rank as usize == world.rank() { self.get(world).map(Some) } else { Ok(None) }
     }
 }
 

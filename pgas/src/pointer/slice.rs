@@ -86,7 +86,7 @@ impl<T> GlobalSlice<T> {
             self.check("an element of a slice", index, 1)?;
             Ok(self.start.add(index))
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Some of its elements.
@@ -99,7 +99,7 @@ impl<T> GlobalSlice<T> {
             self.check("a slice of a slice", range.start, range.len())?;
             Ok(self.start.add(range.start).slice(range.len()))
         })()
-        .placed()
+        .placed_here()
     }
 
     /// The elements before `middle`, and the others.
@@ -112,7 +112,7 @@ impl<T> GlobalSlice<T> {
             self.check("splitting a slice", middle, 0)?;
             Ok((self.start.slice(middle), self.start.add(middle).slice(self.len() - middle)))
         })()
-        .placed()
+        .placed_here()
     }
 
     pub(super) fn check(&self, operation: &'static str, start: usize, count: usize) -> Result<()> {
@@ -137,13 +137,10 @@ impl<T: Pod> GlobalSlice<T> {
     /// As [`GlobalSlice::get_into`].
     #[track_caller]
     pub fn get(&self, world: &World) -> Result<Vec<T>> {
-        (|| -> Result<Vec<T>> {
-            let array = self.whole(world, "get")?;
-            let mut values = vec![T::zeroed(); self.len()];
-            array.get_slice(self.start.rank(), self.start.index(), &mut values)?;
-            Ok(values)
-        })()
-        .placed()
+        let array = self.whole(world, "get").placed()?;
+        let mut values = vec![T::zeroed(); self.len()];
+        array.get_slice(self.start.rank(), self.start.index(), &mut values).placed()?;
+        Ok(values)
     }
 
     /// Reads all elements into `values`, which are as many.
@@ -153,11 +150,8 @@ impl<T: Pod> GlobalSlice<T> {
     /// for another number of values. Over a network as [`Symmetric::get_slice`](crate::Symmetric::get_slice).
     #[track_caller]
     pub fn get_into(&self, world: &World, values: &mut [T]) -> Result<()> {
-        (|| -> Result<()> {
-            self.check_count("get_into", values.len())?;
-            self.start.lend(world, "get_into")?.get_slice(self.start.rank(), self.start.index(), values)
-        })()
-        .placed()
+        self.check_count("get_into", values.len()).placed()?;
+        self.start.lend(world, "get_into").placed()?.get_slice(self.start.rank(), self.start.index(), values)
     }
 
     /// Writes all elements.
@@ -166,11 +160,8 @@ impl<T: Pod> GlobalSlice<T> {
     /// As [`GlobalSlice::get_into`]; then nothing was written, but over a network.
     #[track_caller]
     pub fn put(&self, world: &World, values: &[T]) -> Result<()> {
-        (|| -> Result<()> {
-            self.check_count("put", values.len())?;
-            self.start.lend(world, "put")?.put_slice(self.start.rank(), self.start.index(), values)
-        })()
-        .placed()
+        self.check_count("put", values.len()).placed()?;
+        self.start.lend(world, "put").placed()?.put_slice(self.start.rank(), self.start.index(), values)
     }
 
     /// A copy of all elements, if they are this rank's; then nothing is communicated.
@@ -179,10 +170,7 @@ impl<T: Pod> GlobalSlice<T> {
     /// As [`GlobalSlice::get_into`].
     #[track_caller]
     pub fn local(&self, world: &World) -> Result<Option<Vec<T>>> {
-        (|| -> Result<Option<Vec<T>>> {
-            if self.start.rank() == world.rank() { self.get(world).map(Some) } else { Ok(None) }
-        })()
-        .placed()
+        if self.start.rank() == world.rank() { self.get(world).map(Some) } else { Ok(None) }
     }
 
     /// What it points into, if all of it is inside.

@@ -22,7 +22,7 @@ impl<T: Pod> GlobalSlice<T> {
             check_room::<T>("get_strided", count)?;
             self.read(&array, (0..count).map(|step| start + step * stride))
         })()
-        .placed()
+        .placed_here()
     }
 
     /// The future form of [`GlobalSlice::get_strided`].
@@ -52,7 +52,7 @@ impl<T: Pod> GlobalSlice<T> {
             let array = self.strided(world, "put_strided", start, stride, values.len())?;
             self.write(&array, (0..values.len()).map(|step| start + step * stride), values)
         })()
-        .placed()
+        .placed_here()
     }
 
     /// The future form of [`GlobalSlice::put_strided`]: ready when the elements are visible at their rank. `values` may be
@@ -75,7 +75,7 @@ impl<T: Pod> GlobalSlice<T> {
             let array = self.indexed(world, "gather", indices)?;
             self.read(&array, indices.iter().copied())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// The future form of [`GlobalSlice::gather`]. `indices` may be changed when this returns.
@@ -115,7 +115,7 @@ impl<T: Pod> GlobalSlice<T> {
             let array = self.indexed(world, "scatter", indices)?;
             self.write(&array, indices.iter().copied(), values)
         })()
-        .placed()
+        .placed_here()
     }
 
     /// The future form of [`GlobalSlice::scatter`]: ready when the elements are visible at their rank. `indices` and `values`

@@ -36,7 +36,7 @@ impl World {
             let words = unsafe { Words::new(self.engine(), block.offset) };
             Ok(Bell { words: OneThread::new(words), engine: OneThread::new(Rc::clone(self.engine())), block })
         })()
-        .placed()
+        .placed_here()
     }
 }
 
@@ -71,7 +71,7 @@ impl Bell {
             self.engine.poll_alive("counting the rings of a bell")?;
             Ok(self.words.count())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Waits until the bell has been rung at least `target` times in all, and tells how often it has. Delivers

@@ -99,7 +99,7 @@ impl World {
             let outlet = OneAtATime::new(RefCell::new(self.engine().open_outlet()));
             Ok(ThreadContext { stream, outlet, table: self.messages().sealed_table() })
         })()
-        .placed()
+        .placed_here()
     }
 }
 
@@ -238,7 +238,7 @@ impl ThreadContext {
             let offset = array.range(&self.stream, operation, rank, start, values.len())?;
             self.stream.put(operation, rank, offset, bytemuck::cast_slice(values))
         })()
-        .placed()
+        .placed_here()
     }
 
     #[cold]
@@ -256,7 +256,7 @@ impl ThreadContext {
             let offset = array.range(&self.stream, operation, rank, start, values.len())?;
             self.stream.get(operation, rank, offset, bytemuck::cast_slice_mut(values))
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Adds one to the count of `bell` at `rank`. Whoever sees the ring sees everything that this context has put there before.
@@ -283,11 +283,8 @@ impl ThreadContext {
         value: T,
         bell: &ThreadBell<'_>,
     ) -> Result<()> {
-        (|| -> Result<()> {
-            self.put(array, rank, index, value)?;
-            self.ring(bell, rank)
-        })()
-        .placed()
+        self.put(array, rank, index, value).placed()?;
+        self.ring(bell, rank)
     }
 
     /// Writes `values` at `rank`, from element `start`, then rings `bell` there.
@@ -304,11 +301,8 @@ impl ThreadContext {
         values: &[T],
         bell: &ThreadBell<'_>,
     ) -> Result<()> {
-        (|| -> Result<()> {
-            self.put_slice(array, rank, start, values)?;
-            self.ring(bell, rank)
-        })()
-        .placed()
+        self.put_slice(array, rank, start, values).placed()?;
+        self.ring(bell, rank)
     }
 
     /// The future form of [`ThreadContext::put_slice`]: done when the elements are in effect at `rank`. `values` may be changed when
@@ -370,7 +364,7 @@ impl ThreadContext {
             self.stream.check_rank("flush", rank)?;
             self.stream.flush("flush", rank)
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Waits until nothing of this context is in flight: all that it has put and rung is in effect everywhere, and its gets and
@@ -491,6 +485,7 @@ impl ThreadContext {
     #[cold]
     #[inline(never)]
     #[expect(clippy::too_many_arguments, reason = "what an atomic takes")]
+    #[track_caller]
     fn atomic_apart<T: AtomicElement>(
         &self,
         operation: &'static str,
@@ -501,9 +496,12 @@ impl ThreadContext {
         value: T,
         compare: T,
     ) -> Result<T> {
-        let offset = array.range(&self.stream, operation, rank, index, 1)?;
-        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-        self.stream.atomic(operation, rank, offset, change).map(T::narrow)
+        (|| -> Result<T> {
+            let offset = array.range(&self.stream, operation, rank, index, 1)?;
+            let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
+            self.stream.atomic(operation, rank, offset, change).map(T::narrow)
+        })()
+        .placed_here()
     }
 
     #[cold]

@@ -72,7 +72,7 @@ impl<T: Pod> Mapped<'_, T> {
             unsafe { copy::copy(values.as_mut_ptr().cast(), at.cast(), size_of_val(values)) };
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Writes `values` at `rank`, from element `start`.
@@ -88,7 +88,7 @@ impl<T: Pod> Mapped<'_, T> {
             unsafe { copy::copy(at.cast(), values.as_ptr().cast(), size_of_val(values)) };
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Reads one element of `rank`.
@@ -103,7 +103,7 @@ impl<T: Pod> Mapped<'_, T> {
             // SAFETY: in range, as just checked.
             Ok(unsafe { copy::load(at) })
         })()
-        .placed()
+        .placed_here()
     }
 
     #[inline]

@@ -186,7 +186,7 @@ impl World {
             self.engine.check_rank(rank, "node_of")?;
             Ok(self.engine.nodes.of(rank))
         })()
-        .placed()
+        .placed_here()
     }
 
     /// How many nodes the job runs on.

@@ -307,15 +307,12 @@ impl Operation<'_> {
     /// [`Completion`] that was given to it gets an error.
     #[track_caller]
     pub fn put<T: PlainData>(self, array: &Symmetric<T>, rank: usize, start: usize, values: &[T]) -> Result<()> {
-        (|| -> Result<()> {
-            let engine = self.world.engine();
-            array.check_of(engine)?;
-            let events = self.events(engine.identity())?;
-            array.put_slice(rank, start, values)?;
-            engine.track_put(rank, "put", events);
-            Ok(())
-        })()
-        .placed()
+        let engine = self.world.engine();
+        array.check_of(engine).placed()?;
+        let events = self.events(engine.identity()).placed()?;
+        array.put_slice(rank, start, values).placed()?;
+        engine.track_put(rank, "put", events);
+        Ok(())
     }
 
     /// Writes all that `values` hold, a vector, a box or an `Arc`, at `rank`, from element `start`. The operation owns the buffer until
@@ -353,29 +350,26 @@ impl Operation<'_> {
     where
         B: AsRef<[T]> + Send + 'static,
     {
-        (|| -> Result<Returned<B>> {
-            let engine = self.world.engine();
-            array.check_of(engine)?;
-            let (lender, returned) = Lender::new(values);
-            let elements = lender.elements::<T>();
-            let offset = array.range("put", rank, start, elements.len())?;
-            let mut events = self.events(engine.identity())?;
-            // SAFETY: the lender keeps the buffer where it is, and is dropped after the region.
-            match unsafe { engine.register_buffer(rank, elements.as_ptr().cast(), size_of_val(elements)) } {
-                Some(region) => {
-                    let source = std::mem::take(&mut events.source);
-                    // SAFETY: as above; nobody else reaches the buffer before the lender is dropped.
-                    unsafe { engine.put_buffer(rank, offset, region, Box::new(lender), source) }?;
-                }
-                None => {
-                    array.put_slice(rank, start, elements)?;
-                    drop(lender);
-                }
+        let engine = self.world.engine();
+        array.check_of(engine).placed()?;
+        let (lender, returned) = Lender::new(values);
+        let elements = lender.elements::<T>();
+        let offset = array.range("put", rank, start, elements.len()).placed()?;
+        let mut events = self.events(engine.identity()).placed()?;
+        // SAFETY: the lender keeps the buffer where it is, and is dropped after the region.
+        match unsafe { engine.register_buffer(rank, elements.as_ptr().cast(), size_of_val(elements)) } {
+            Some(region) => {
+                let source = std::mem::take(&mut events.source);
+                // SAFETY: as above; nobody else reaches the buffer before the lender is dropped.
+                unsafe { engine.put_buffer(rank, offset, region, Box::new(lender), source) }?;
             }
-            engine.track_put(rank, "put", events);
-            Ok(returned)
-        })()
-        .placed()
+            None => {
+                array.put_slice(rank, start, elements).placed()?;
+                drop(lender);
+            }
+        }
+        engine.track_put(rank, "put", events);
+        Ok(returned)
     }
 
     /// Writes elements `from` of this rank's part of `source` at `rank`, from element `start`. Over a network long ranges are not
@@ -403,7 +397,7 @@ impl Operation<'_> {
             engine.track_put(rank, "put", events);
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Reads elements of `rank`, from `start`, into elements `to` of this rank's part of `into`. They are there at the effect event. On
@@ -453,7 +447,7 @@ impl Operation<'_> {
             unsafe { engine.get_into(DOING, HeapRange { rank, offset, len }, to, claims, None, all) };
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Does an atomic with `value` on element `index` of `rank`; not [`AtomicOp::CompareSwap`]. At the effect event the result
@@ -474,7 +468,7 @@ impl Operation<'_> {
             check_one_value(op)?;
             self.change(op, array, rank, index, [value, T::zeroed()])
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Stores `new` in element `index` of `rank` if the element is `expected`. The result is that of [`Operation::fetch`].
@@ -543,7 +537,7 @@ impl Operation<'_> {
             engine.track_message(rank, effect);
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Runs a closure that captures nothing at `rank`. `arguments` travel in serde's form.
@@ -564,7 +558,7 @@ impl Operation<'_> {
             engine.track_message(rank, effect);
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 }
 

@@ -52,7 +52,7 @@ impl<T: Pod> Symmetric<T> {
             }
             self.copy_pieces(pieces, values)
         })()
-        .placed()
+        .placed_here()
     }
 
     /// The future form of [`Symmetric::get_pieces`].
@@ -87,7 +87,7 @@ impl<T: Pod> Symmetric<T> {
                 self.put_slice(piece.rank, piece.start, these)
             })
         })()
-        .placed()
+        .placed_here()
     }
 
     /// The future form of [`Symmetric::put_pieces`]: ready when all are visible where they belong. `values` may be changed when

@@ -191,7 +191,7 @@ impl World {
             ring(bells.local);
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Puts `source` to address `to` of `rank` without help of that rank, if a system call or a network that needs none reaches the memory.

@@ -10,7 +10,7 @@ use super::operation::{apply, check_one_value};
 use super::segments::Located;
 use super::{AtomicElement, Completion, World};
 use crate::engine::{Change, Engine, Found, HEAP};
-use crate::error::{CalledAt, Error, Placed, Result};
+use crate::error::{CalledAt, Error, Result};
 use crate::transport::AtomicOp;
 
 /// The name of the operation in errors.
@@ -79,11 +79,10 @@ impl World {
         offset: usize,
         value: T,
     ) -> Result<T> {
-        (|| -> Result<T> {
+        self.engine.at(|| {
             check_one_value(op)?;
             self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
-        })()
-        .placed()
+        })
     }
 
     /// Stores `new` in the word at byte `offset` of segment `number` of `rank` if that is `expected`, and returns what it held before. As
@@ -100,7 +99,7 @@ impl World {
         expected: T,
         new: T,
     ) -> Result<T> {
-        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]).placed()
+        self.engine.at(|| self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]))
     }
 
     fn change_segment<T: AtomicElement>(&self, op: AtomicOp, at: (usize, u32, usize), values: [T; 2]) -> Result<T> {

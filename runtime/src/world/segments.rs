@@ -122,7 +122,7 @@ impl Segment {
             unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Copies bytes to `offset`.
@@ -137,7 +137,7 @@ impl Segment {
             unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// The bytes from `offset` on as the place where a large message lands ([`World::send_large`]), as if its sender put them there.
@@ -187,7 +187,8 @@ impl Segment {
     /// must stay as well.
     #[track_caller]
     pub fn close(mut self) -> Result<()> {
-        self.end().placed()
+        let engine = Rc::clone(&self.engine);
+        engine.at(|| self.end())
     }
 
     fn end(&mut self) -> Result<()> {
@@ -301,7 +302,7 @@ impl World {
                 is_lent: Cell::new(false),
             })
         })()
-        .placed()
+        .placed_here()
     }
 
     /// A segment of `bytes` zeroed bytes at each rank, with the same number at all. Collective; on return every rank may
@@ -412,7 +413,7 @@ impl World {
             }
             self.put_segment_by(rank, number, offset, source).map(drop)
         })()
-        .placed()
+        .placed_here()
     }
 
     /// As [`World::put_segment`]. Tells how the bytes go.
@@ -473,7 +474,7 @@ impl World {
             }
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// As [`World::put_segment`], then rings `bell` at `rank`: whoever sees the ring sees the bytes.
@@ -482,11 +483,8 @@ impl World {
     /// As [`World::put_segment`]; then the bell is not rung. As [`Bell::ring`].
     #[track_caller]
     pub fn put_segment_bell(&self, rank: usize, number: u32, offset: usize, source: &[u8], bell: &Bell) -> Result<()> {
-        (|| -> Result<()> {
-            self.put_segment(rank, number, offset, source)?;
-            bell.ring(rank)
-        })()
-        .placed()
+        self.put_segment(rank, number, offset, source).placed()?;
+        bell.ring(rank)
     }
 
     /// Puts over the network: a long source without a copy.
@@ -566,7 +564,7 @@ impl World {
             // SAFETY: borrowed until this returns.
             unsafe { self.get_segment_to(rank, number, offset, into.as_mut_ptr(), into.len()) }
         })()
-        .placed()
+        .placed_here()
     }
 
     /// As [`World::get_segment`], into memory that may be shared, and may overlap what is read.

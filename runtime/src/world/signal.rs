@@ -45,12 +45,9 @@ impl<T: Pod> Symmetric<T> {
         signals: &Symmetric<u64>,
         index: usize,
     ) -> Result<()> {
-        (|| -> Result<()> {
-            signals.range("put_slice_signal", rank, index, 1)?;
-            self.put_slice(rank, start, values)?;
-            signals.signal(rank, index)
-        })()
-        .placed()
+        signals.range("put_slice_signal", rank, index, 1).placed()?;
+        self.put_slice(rank, start, values).placed()?;
+        signals.signal(rank, index)
     }
 }
 
@@ -71,7 +68,7 @@ impl Symmetric<u64> {
             self.engine().interface.wake_if_asleep(rank);
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 
     #[cold]

@@ -271,7 +271,7 @@ impl<T: Pod> Symmetric<T> {
             }
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Writes `values` at `rank`, then rings `bell` there: who sees the ring sees all of them.

@@ -63,7 +63,7 @@ impl ThreadContext {
             let (id, header) = self.heading(rank, handler)?;
             self.stream().send(&self.outlet, rank, id, header, payload)
         })()
-        .placed()
+        .placed_here()
     }
 
     /// As [`ThreadContext::send`], but does not wait. Returns `false`, and has sent nothing, if there is no room.
@@ -78,7 +78,7 @@ impl ThreadContext {
             let sent = self.stream().try_send(&self.outlet, rank, id, header, payload)?;
             Ok(sent == Sent::Done)
         })()
-        .placed()
+        .placed_here()
     }
 
     #[inline(always)]
@@ -131,6 +131,6 @@ impl ThreadContext {
             let (id, header) = plain_closure::<A, F>(function)?;
             self.stream().send(&self.outlet, rank, id, header, bytes_of(&arguments))
         })()
-        .placed()
+        .placed_here()
     }
 }

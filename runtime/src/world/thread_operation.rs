@@ -67,7 +67,7 @@ impl ThreadContext {
             self.stream().wait_events("waiting for a counter", || counter.value() >= target)?;
             Ok(counter.value())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Waits until all operations of a future have ended.
@@ -84,7 +84,7 @@ impl ThreadContext {
             })?;
             outcome.expect("the wait ends with an outcome")
         })()
-        .placed()
+        .placed_here()
     }
 }
 
@@ -117,16 +117,13 @@ impl ThreadOperation<'_> {
     /// rank. Then no event happens.
     #[track_caller]
     pub fn put<T: PlainData>(self, array: &ThreadArray<'_, T>, rank: usize, start: usize, values: &[T]) -> Result<()> {
-        (|| -> Result<()> {
-            const DOING: &str = "put";
-            let stream = self.context.stream();
-            array.range(stream, DOING, rank, start, values.len())?;
-            let events = checked(self.events, stream.identity())?;
-            self.context.put_slice(array, rank, start, values)?;
-            stream.track_put(rank, DOING, events);
-            Ok(())
-        })()
-        .placed()
+        const DOING: &str = "put";
+        let stream = self.context.stream();
+        array.range(stream, DOING, rank, start, values.len()).placed()?;
+        let events = checked(self.events, stream.identity()).placed()?;
+        self.context.put_slice(array, rank, start, values).placed()?;
+        stream.track_put(rank, DOING, events);
+        Ok(())
     }
 
     /// Reads elements of `rank`, from `start`, into elements `to` of this rank's part of `into`. They are there at the effect event.
@@ -151,7 +148,7 @@ impl ThreadOperation<'_> {
             let all = [source, effect, handled].into_iter().flatten().collect();
             stream.get_into(DOING, [rank, offset, own, to.len() * size_of::<T>()], all)
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Sends `payload` to a registered handler of `rank`. Blocks until there is room.
@@ -172,7 +169,7 @@ impl ThreadOperation<'_> {
                 },
             )
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Runs a closure that captures nothing at `rank`. `arguments` travel in serde's form. Blocks until there is room.
@@ -197,7 +194,7 @@ impl ThreadOperation<'_> {
                 },
             )
         })()
-        .placed()
+        .placed_here()
     }
 
     /// A message by `plain`, or, if somebody wants to know when it was handled, by `with_receipt`, which gets its number.
@@ -240,7 +237,7 @@ impl ThreadOperation<'_> {
             check_one_value(op)?;
             self.change(op, array, rank, index, [value, T::zeroed()])
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Stores `new` in element `index` of `rank` if it is `expected`; as [`ThreadOperation::fetch`].

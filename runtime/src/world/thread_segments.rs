@@ -78,7 +78,7 @@ impl ThreadContext {
             let word = bytemuck::bytes_of(&word);
             self.stream().put_segment_after("a notification in a segment", rank, number, offset, word)
         })()
-        .placed()
+        .placed_here()
     }
 
     /// As [`ThreadContext::put_segment`], then rings `bell` at `rank`.
@@ -94,11 +94,8 @@ impl ThreadContext {
         source: &[u8],
         bell: &ThreadBell<'_>,
     ) -> Result<()> {
-        (|| -> Result<()> {
-            self.put_segment(rank, number, offset, source)?;
-            self.ring(bell, rank)
-        })()
-        .placed()
+        self.put_segment(rank, number, offset, source).placed()?;
+        self.ring(bell, rank)
     }
 
     /// Copies bytes from `offset` of segment `number` of `rank` to `into`. Waits for them.
@@ -138,7 +135,7 @@ impl ThreadContext {
             // SAFETY: bytes of an open segment of this rank, whose close waits for what contexts have in flight.
             unsafe { self.stream().post_get_segment(NAME, rank, number, offset, to, len, Vec::new()) }
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on a word of a segment, and returns what it held before. As
@@ -160,7 +157,7 @@ impl ThreadContext {
             check_one_value(op)?;
             self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Stores `new` in a word of a segment if that is `expected`, and returns what it held before.
@@ -210,6 +207,6 @@ impl ThreadContext {
             fence(std::sync::atomic::Ordering::SeqCst);
             self.stream().wait_complete("flush_all", limit)
         })()
-        .placed()
+        .placed_here()
     }
 }

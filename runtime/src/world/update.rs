@@ -16,23 +16,22 @@ impl<T: Word> Symmetric<T> {
     /// As [`Symmetric::compare_swap`].
     #[track_caller]
     pub fn fetch_update(&self, rank: usize, index: usize, mut change: impl FnMut(T) -> T) -> Result<T> {
-        (|| -> Result<T> {
-            self.range("fetch_update", rank, index, 1)?;
-            let mut expected: T::Bits = bytemuck::cast(self.get(rank, index)?);
-            loop {
-                let new: T::Bits = bytemuck::cast(change(bytemuck::cast(expected)));
-                let found = match self.element(rank, index) {
-                    // SAFETY: an element of ours, as long and as aligned, only touched atomically.
-                    Some(at) => unsafe { T::Bits::compare_swap(at.cast(), expected, new) },
-                    None => self.atomic_remote("fetch_update", AtomicOp::CompareSwap, rank, index, new, expected)?,
-                };
-                if found == expected {
-                    return Ok(bytemuck::cast(found));
+        self.range("fetch_update", rank, index, 1).placed()?;
+        let mut expected: T::Bits = bytemuck::cast(self.get(rank, index).placed()?);
+        loop {
+            let new: T::Bits = bytemuck::cast(change(bytemuck::cast(expected)));
+            let found = match self.element(rank, index) {
+                // SAFETY: an element of ours, as long and as aligned, only touched atomically.
+                Some(at) => unsafe { T::Bits::compare_swap(at.cast(), expected, new) },
+                None => {
+                    self.atomic_remote("fetch_update", AtomicOp::CompareSwap, rank, index, new, expected).placed()?
                 }
-                expected = found;
+            };
+            if found == expected {
+                return Ok(bytemuck::cast(found));
             }
-        })()
-        .placed()
+            expected = found;
+        }
     }
 
     /// The future form of [`Symmetric::fetch_update`]. Where memory is mapped it is done when this returns. Over a network

@@ -59,16 +59,13 @@ impl<const D: usize> Layout<D> {
     /// As [`Layout::on_grid`]; as [`near_square`].
     #[track_caller]
     pub fn new(extents: [usize; D], distributions: [Distribution; D], ranks: usize) -> Result<Layout<D>> {
-        (|| -> Result<Layout<D>> {
-            let fixed = std::array::from_fn(|d| match &distributions[d] {
-                Distribution::Uneven(weights) => weights.len(),
-                Distribution::Sizes(sizes) => sizes.len(),
-                _ => 0,
-            });
-            let grid = near_square(ranks, fixed)?;
-            Self::on_grid(extents, distributions, grid, ranks)
-        })()
-        .placed()
+        let fixed = std::array::from_fn(|d| match &distributions[d] {
+            Distribution::Uneven(weights) => weights.len(),
+            Distribution::Sizes(sizes) => sizes.len(),
+            _ => 0,
+        });
+        let grid = near_square(ranks, fixed).placed()?;
+        Self::on_grid(extents, distributions, grid, ranks)
     }
 
     /// Blocks in every dimension, on a grid as near to a square as can be.
@@ -77,20 +74,8 @@ impl<const D: usize> Layout<D> {
     /// As [`Layout::on_grid`].
     #[track_caller]
     pub fn block(extents: [usize; D], ranks: usize) -> Result<Layout<D>> {
-        (|| -> Result<Layout<D>> { Self::new(extents, [const { Distribution::Block }; D], ranks) })().placed()
-    }
-
-    /// Blocks of whole rows: the first dimension alone is distributed.
-    ///
-    /// # Errors
-    /// As [`Layout::on_grid`].
-    #[track_caller]
-    pub fn rows(extents: [usize; D], ranks: usize) -> Result<Layout<D>> {
-        (|| -> Result<Layout<D>> {
-            let grid = std::array::from_fn(|d| if d == 0 { ranks } else { 1 });
-            Self::on_grid(extents, [const { Distribution::Block }; D], grid, ranks)
-        })()
-        .placed()
+        let grid = std::array::from_fn(|d| if d == 0 { ranks } else { 1 });
+        Self::on_grid(extents, [const { Distribution::Block }; D], grid, ranks)
     }
 
     /// Dealt out one by one in every dimension, on a grid as near to a square as can be.
@@ -99,7 +84,7 @@ impl<const D: usize> Layout<D> {
     /// As [`Layout::on_grid`].
     #[track_caller]
     pub fn cyclic(extents: [usize; D], ranks: usize) -> Result<Layout<D>> {
-        (|| -> Result<Layout<D>> { Self::new(extents, [const { Distribution::Cyclic }; D], ranks) })().placed()
+        (|| -> Result<Layout<D>> { Self::new(extents, [const { Distribution::Cyclic }; D], ranks) })().placed_here()
     }
 
     /// A layout of all four facts: the array's `extents`, how the indices of each dimension are dealt out
@@ -184,7 +169,7 @@ impl<const D: usize> Layout<D> {
             });
             Ok(Layout { axes })
         })()
-        .placed()
+        .placed_here()
     }
 
     /// The layout of the transposed array: dimensions in reverse, on the reversed grid.

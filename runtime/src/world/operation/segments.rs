@@ -34,7 +34,7 @@ impl Operation<'_> {
             }
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Copies `len` bytes from byte `offset` of segment `number` of `rank` to byte `at` of `into`, a segment of this rank, where they are at
@@ -75,7 +75,7 @@ impl Operation<'_> {
             unsafe { engine.get_into(NAME, range, to, [None; 2], Some(filled), all) };
             Ok(())
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on the word at byte `offset` of segment `number` of `rank`, as
@@ -97,7 +97,7 @@ impl Operation<'_> {
             check_one_value(op)?;
             self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
         })()
-        .placed()
+        .placed_here()
     }
 
     /// Stores `new` in the word at byte `offset` of segment `number` of `rank` if that is `expected`. As [`Operation::fetch_segment`].
