@@ -94,7 +94,7 @@ struct Token {
     fresh: bool,
 }
 
-/// What ranks tell each other.
+/// A message between ranks.
 #[derive(Serialize, Deserialize)]
 enum Word {
     /// The sender has nothing to do.

@@ -333,7 +333,7 @@ fn lose(rank: usize, port: u64, hop: usize, bytes: &[u8], posts: &mut Vec<Post>)
     posts.extend(passing.into_iter().map(pass));
 }
 
-/// Who sends: the rank by itself, or in a handler.
+/// The sender: the rank outside handlers, or a handler.
 pub(crate) enum By<'a> {
     World(&'a World),
     Handler(&'a Context<'a>),

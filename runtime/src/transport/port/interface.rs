@@ -513,7 +513,7 @@ fn memory(facts: &Facts, options: &InterfaceOptions) -> Memory {
     if options.emulate { Memory::Emulated } else { facts.memory }
 }
 
-/// Who does atomics.
+/// The agent that does atomics.
 fn atomics(facts: &Facts, options: &InterfaceOptions) -> Memory {
     if facts.atomics.is_none() { Memory::Emulated } else { memory(facts, options) }
 }
