@@ -90,12 +90,10 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for an index outside.
     #[track_caller]
     pub fn pointer(&self, index: impl Position<D>) -> Result<GlobalPtr<T>> {
-        (|| -> Result<GlobalPtr<T>> {
-            match self.locate(index.position()) {
-                Some((rank, at)) => GlobalPtr::to(&self.memory, rank, at),
-                None => Err(self.layout.outside("a pointer", index.position())),
-            }
-        })()
+        match self.locate(index.position()) {
+            Some((rank, at)) => GlobalPtr::to(&self.memory, rank, at),
+            None => Err(self.layout.outside("a pointer", index.position())),
+        }
         .placed_here()
     }
 }

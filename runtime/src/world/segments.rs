@@ -560,11 +560,8 @@ impl World {
     /// As [`World::put_segment`]; [`Error::InsideHandler`].
     #[track_caller]
     pub fn get_segment(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
-        (|| -> Result<()> {
-            // SAFETY: borrowed until this returns.
-            unsafe { self.get_segment_to(rank, number, offset, into.as_mut_ptr(), into.len()) }
-        })()
-        .placed_here()
+        // SAFETY: borrowed until this returns.
+        unsafe { self.get_segment_to(rank, number, offset, into.as_mut_ptr(), into.len()) }.placed_here()
     }
 
     /// As [`World::get_segment`], into memory that may be shared, and may overlap what is read.

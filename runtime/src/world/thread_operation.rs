@@ -158,17 +158,15 @@ impl ThreadOperation<'_> {
     /// have happened, with that error.
     #[track_caller]
     pub fn send(self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
-        (|| -> Result<()> {
-            let context = self.context;
-            self.message(
-                rank,
-                || context.send(rank, handler, payload),
-                |receipt| {
-                    let heading = context.table.handler_with_receipt(handler)?;
-                    context.send_message(rank, heading, &[&receipt.to_ne_bytes(), payload].concat())
-                },
-            )
-        })()
+        let context = self.context;
+        self.message(
+            rank,
+            || context.send(rank, handler, payload),
+            |receipt| {
+                let heading = context.table.handler_with_receipt(handler)?;
+                context.send_message(rank, heading, &[&receipt.to_ne_bytes(), payload].concat())
+            },
+        )
         .placed_here()
     }
 
@@ -182,18 +180,16 @@ impl ThreadOperation<'_> {
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        (|| -> Result<()> {
-            let context = self.context;
-            let arguments = &arguments;
-            self.message(
-                rank,
-                || context.invoke_by(rank, arguments, function),
-                |receipt| {
-                    let (heading, bytes) = closure_with_receipt(receipt, arguments, function)?;
-                    context.send_message(rank, heading, &bytes)
-                },
-            )
-        })()
+        let context = self.context;
+        let arguments = &arguments;
+        self.message(
+            rank,
+            || context.invoke_by(rank, arguments, function),
+            |receipt| {
+                let (heading, bytes) = closure_with_receipt(receipt, arguments, function)?;
+                context.send_message(rank, heading, &bytes)
+            },
+        )
         .placed_here()
     }
 

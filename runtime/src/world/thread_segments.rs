@@ -74,11 +74,8 @@ impl ThreadContext {
     /// As [`ThreadContext::put_segment`]; [`Error::Misaligned`].
     #[track_caller]
     pub fn notify_segment<T: AtomicElement>(&self, rank: usize, number: u32, offset: usize, word: T) -> Result<()> {
-        (|| -> Result<()> {
-            let word = bytemuck::bytes_of(&word);
-            self.stream().put_segment_after("a notification in a segment", rank, number, offset, word)
-        })()
-        .placed_here()
+        let word = bytemuck::bytes_of(&word);
+        self.stream().put_segment_after("a notification in a segment", rank, number, offset, word).placed_here()
     }
 
     /// As [`ThreadContext::put_segment`], then rings `bell` at `rank`.
@@ -203,10 +200,7 @@ impl ThreadContext {
     /// As [`ThreadContext::flush_all`]; [`Error::TimedOut`].
     #[track_caller]
     pub fn flush_all_for(&self, limit: Duration) -> Result<()> {
-        (|| -> Result<()> {
-            fence(std::sync::atomic::Ordering::SeqCst);
-            self.stream().wait_complete("flush_all", limit)
-        })()
-        .placed_here()
+        fence(std::sync::atomic::Ordering::SeqCst);
+        self.stream().wait_complete("flush_all", limit).placed_here()
     }
 }

@@ -84,7 +84,7 @@ impl<const D: usize> Layout<D> {
     /// As [`Layout::on_grid`].
     #[track_caller]
     pub fn cyclic(extents: [usize; D], ranks: usize) -> Result<Layout<D>> {
-        (|| -> Result<Layout<D>> { Self::new(extents, [const { Distribution::Cyclic }; D], ranks) })().placed_here()
+        Self::new(extents, [const { Distribution::Cyclic }; D], ranks)
     }
 
     /// A layout of all four facts: the array's `extents`, how the indices of each dimension are dealt out

@@ -31,7 +31,7 @@ pub enum Sink {
     /// A buffer, and then this callback.
     Unpack(Vec<u8>, Unpack),
     /// This takes each part as it comes.
-    Sink(Arc<dyn GetSink>),
+    Taker(Arc<dyn GetSink>),
 }
 
 /// What an operation does.
@@ -375,7 +375,7 @@ fn take(op: &mut Op, reply: &Reply, payload: &[u8]) -> Result<()> {
             }
             match sink {
                 Sink::Unpack(buffer, _) => buffer[offset..offset + payload.len()].copy_from_slice(payload),
-                Sink::Sink(sink) => sink.take(offset, payload),
+                Sink::Taker(sink) => sink.take(offset, payload),
                 Sink::User(pieces) => pieces.range(offset, payload.len(), |piece, at| {
                     // SAFETY: the user's memory, ours to write until the operation completes.
                     unsafe { copy(piece.pointer, payload[at..].as_ptr(), piece.len) };

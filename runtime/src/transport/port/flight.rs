@@ -21,7 +21,7 @@ pub(super) enum Sink {
     /// This callback takes it, when nothing here is borrowed.
     Unpack(Unpack),
     /// This takes it at once.
-    Sink(Arc<dyn GetSink>),
+    Taker(Arc<dyn GetSink>),
     /// A word of this width at this address.
     Word(*mut u8, Width),
 }
@@ -204,7 +204,7 @@ impl Flights {
                 // SAFETY: the user's variable of this width, valid until the operation completes.
                 unsafe { copy(*to, completed.data.as_ptr(), *width as usize) };
             }
-            (Ok(()), Sink::Sink(sink)) => sink.take(0, completed.data),
+            (Ok(()), Sink::Taker(sink)) => sink.take(0, completed.data),
             (Ok(()), Sink::Unpack(_)) => {
                 if let Sink::Unpack(unpack) = std::mem::replace(&mut flight.sink, Sink::Nothing) {
                     events.push(Event::Unpack(unpack, completed.data.to_vec()));

@@ -273,10 +273,10 @@ impl<W: Wire> Endpoint<W> {
         }
         if way == Memory::Posted {
             let post = |ticket| self.interface.wire.post_fetch(slot.peer, key, remote, len, ticket);
-            return self.fly(&slot, Landing::Sink(sink), completion, post);
+            return self.fly(&slot, Landing::Taker(sink), completion, post);
         }
         self.check_room()?;
-        Ok(self.start(&slot, Operation::Get(Sink::Sink(sink)), remote, key, len, completion))
+        Ok(self.start(&slot, Operation::Get(Sink::Taker(sink)), remote, key, len, completion))
     }
 
     pub(super) unsafe fn do_get_zcopy(
