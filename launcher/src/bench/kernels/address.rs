@@ -70,11 +70,15 @@ pub fn put_segment(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let bare = if session.mapped { address(&array, 1, 0) } else { std::ptr::null_mut() };
     let active = world.rank() == 0;
     let count = |n| if active { n } else { 0 };
-    let ours = (world, segment.number());
+    let number = segment.number();
     let measured = session.alternate(
         session.stream(100_000, usize::MAX, size_of::<u64>()),
         |n| {
-            in_quarters([segment_puts::<0>, segment_puts::<1>, segment_puts::<2>, segment_puts::<3>], &ours, count(n))?;
+            let quarter = |place| (count(n) + place) / 4;
+            segment_puts::<0>(world, number, quarter(0))?;
+            segment_puts::<1>(world, number, quarter(1))?;
+            segment_puts::<2>(world, number, quarter(2))?;
+            segment_puts::<3>(world, number, quarter(3))?;
             world.fence();
             Ok(())
         },
@@ -112,8 +116,8 @@ fn puts_by_address<const PLACE: usize>(world: &World, rank: usize, start: usize,
 }
 
 #[inline(never)]
-fn segment_puts<const PLACE: usize>((world, number): &(&World, u32), count: usize) -> Result<()> {
-    let (target, number) = (opaque_index(1), *number);
+fn segment_puts<const PLACE: usize>(world: &World, number: u32, count: usize) -> Result<()> {
+    let target = opaque_index(1);
     further_on::<PLACE>();
     (0..count).try_for_each(|i| {
         world.put_segment(target, number, opaque_index(i % WORDS) * size_of::<u64>(), &(i as u64).to_ne_bytes())

@@ -74,6 +74,15 @@ impl<const D: usize> Layout<D> {
     /// As [`Layout::on_grid`].
     #[track_caller]
     pub fn block(extents: [usize; D], ranks: usize) -> Result<Layout<D>> {
+        Self::new(extents, [const { Distribution::Block }; D], ranks)
+    }
+
+    /// Blocks of whole rows: the first dimension alone is distributed.
+    ///
+    /// # Errors
+    /// As [`Layout::on_grid`].
+    #[track_caller]
+    pub fn rows(extents: [usize; D], ranks: usize) -> Result<Layout<D>> {
         let grid = std::array::from_fn(|d| if d == 0 { ranks } else { 1 });
         Self::on_grid(extents, [const { Distribution::Block }; D], grid, ranks)
     }
