@@ -135,7 +135,7 @@ impl Pool {
     /// As [`Pool::new`].
     #[track_caller]
     pub fn with_threads(world: &World, threads: usize) -> Result<Pool> {
-        Self::build(world, threads.max(1), None).placed()
+        Self::build(world, threads.max(1), None).placed_here()
     }
 
     fn build(world: &World, threads: usize, cores: Option<Vec<usize>>) -> Result<Pool> {
@@ -339,7 +339,7 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
     /// As [`Symmetric::put`].
     #[track_caller]
     pub fn put(&self, rank: usize, index: usize, value: T) -> Result<()> {
-        self.put_slice(rank, index, &[value]).placed()
+        self.put_slice(rank, index, &[value]).placed_here()
     }
 
     /// Writes `values` at `rank`, from element `start`. They are visible there when this returns.

@@ -382,7 +382,7 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     /// [`Error::PeerLost`].
     #[track_caller]
     pub fn flush(&mut self) -> Result<()> {
-        self.port.flush_all().placed()
+        self.port.flush_all().placed_here()
     }
 
     /// Takes an item, waiting while there is none but other ranks still work. `None` when nothing is left at any rank and all

@@ -82,7 +82,7 @@ impl<I: Pod> Push<'_, I> {
     #[inline]
     #[track_caller]
     pub fn push(&mut self, to: usize, item: I) -> Result<()> {
-        self.port.push(to, bytemuck::bytes_of(&item)).placed()
+        self.port.push(to, bytemuck::bytes_of(&item)).placed_here()
     }
 
     /// Takes items that have come, and sends those that have waited for [`Options::age`].
@@ -91,7 +91,7 @@ impl<I: Pod> Push<'_, I> {
     /// As [`World::poll`].
     #[track_caller]
     pub fn progress(&mut self) -> Result<()> {
-        self.port.progress().placed()
+        self.port.progress().placed_here()
     }
 
     /// Sends what waits in buffers, each as soon as its target has taken what came before. Does not wait for that.
@@ -100,7 +100,7 @@ impl<I: Pod> Push<'_, I> {
     /// [`crate::Error::PeerLost`].
     #[track_caller]
     pub fn flush(&mut self) -> Result<()> {
-        self.port.flush_all().placed()
+        self.port.flush_all().placed_here()
     }
 
     /// Waits until every item that any rank has pushed before has been taken. Collective. More may be pushed afterwards.

@@ -123,7 +123,7 @@ impl<T: Word, const D: usize> GlobalArray<T, D, Shared> {
     /// As [`GlobalArray::get`].
     #[track_caller]
     pub fn fetch_update(&self, index: impl Position<D>, change: impl FnMut(T) -> T) -> Result<T> {
-        self.updated("fetch_update", index.position(), change).placed()
+        self.updated("fetch_update", index.position(), change).placed_here()
     }
 
     /// Adds `value` to an element, and returns what it was before: [`GlobalArray::fetch_add`] for floating-point numbers too.
@@ -137,7 +137,7 @@ impl<T: Word, const D: usize> GlobalArray<T, D, Shared> {
     where
         T: Add<Output = T>,
     {
-        self.updated("accumulate", index.position(), |element| element + value).placed()
+        self.updated("accumulate", index.position(), |element| element + value).placed_here()
     }
 
     fn updated(&self, operation: &'static str, index: [usize; D], change: impl FnMut(T) -> T) -> Result<T> {

@@ -153,7 +153,7 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
     /// [`Error::InvalidArgument`], with both sides, for an index outside the view.
     #[track_caller]
     pub fn at(&self, index: impl Position<D>) -> Result<[usize; D]> {
-        self.index(index.position(), "at").placed()
+        self.index(index.position(), "at").placed_here()
     }
 
     /// A region of this view, as a region of the array.
@@ -348,7 +348,7 @@ impl<T: Pod, const D: usize> View<'_, T, D, Shared> {
     /// As [`GlobalArray::get_patch`].
     #[track_caller]
     pub fn get_patch(&self) -> Result<Vec<T>> {
-        self.array.get_patch(self.region).placed()
+        self.array.get_patch(self.region).placed_here()
     }
 
     /// The future form of [`View::get_patch`]; see [`GlobalArray::get_patch_async`].
@@ -373,6 +373,6 @@ impl<T: Pod, const D: usize> View<'_, T, D, Shared> {
     /// As [`GlobalArray::put_patch`].
     #[track_caller]
     pub fn put_patch(&self, values: &[T]) -> Result<()> {
-        self.array.put_patch(self.region, values).placed()
+        self.array.put_patch(self.region, values).placed_here()
     }
 }

@@ -177,7 +177,7 @@ where
         A: Serialize + DeserializeOwned + 'static,
         F: Fn(&mut Option<V>, A) + Copy + Send + 'static,
     {
-        self.alone(self.owner(&key), (key, argument), change).placed()
+        self.alone(self.owner(&key), (key, argument), change).placed_here()
     }
 
     /// As [`DistHashMap::update`], for many keys. What comes for one key is done one after the other, in no promised order.
@@ -215,7 +215,7 @@ where
     /// As [`DistHashMap::update_many`].
     #[track_caller]
     pub fn insert_many(&mut self, items: impl IntoIterator<Item = (K, V)>) -> Result<()> {
-        self.update_many(items, |value, new| *value = Some(new)).placed()
+        self.update_many(items, |value, new| *value = Some(new)).placed_here()
     }
 
     /// The values of many keys, in their order.

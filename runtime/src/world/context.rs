@@ -132,7 +132,7 @@ impl ThreadContext {
     /// [`Error::Forked`](crate::Error::Forked).
     #[track_caller]
     pub fn poll(&self) -> Result<usize> {
-        self.stream.poll("polling").placed()
+        self.stream.poll("polling").placed_here()
     }
 
     /// Writes one element at `rank`.
@@ -266,7 +266,7 @@ impl ThreadContext {
     #[inline]
     #[track_caller]
     pub fn ring(&self, bell: &ThreadBell<'_>, rank: usize) -> Result<()> {
-        bell.ring(&self.stream, "ring", rank).placed()
+        bell.ring(&self.stream, "ring", rank).placed_here()
     }
 
     /// Writes one element at `rank`, then rings `bell` there.
@@ -374,7 +374,7 @@ impl ThreadContext {
     /// As [`ThreadContext::flush`].
     #[track_caller]
     pub fn flush_all(&self) -> Result<()> {
-        self.stream.flush_all("flush_all").placed()
+        self.stream.flush_all("flush_all").placed_here()
     }
 
     /// Orders this context's puts at each rank: those before are visible there before those after. It does not wait.
@@ -383,7 +383,7 @@ impl ThreadContext {
     /// [`Error::Forked`](crate::Error::Forked).
     #[track_caller]
     pub fn fence(&self) -> Result<()> {
-        self.stream.order("fence").placed()
+        self.stream.order("fence").placed_here()
     }
 }
 

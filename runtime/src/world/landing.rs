@@ -89,7 +89,7 @@ impl World {
         header: &[u8],
         data: impl Into<Rc<Vec<u8>>>,
     ) -> Result<Call<()>> {
-        self.messages.send_large(to, handler, header, data.into()).placed()
+        self.messages.send_large(to, handler, header, data.into()).placed_here()
     }
 }
 

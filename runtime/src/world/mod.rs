@@ -336,7 +336,7 @@ impl World {
     #[inline]
     #[track_caller]
     pub fn send(&self, to: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
-        self.messages.send_to_handler(to, handler, payload).placed()
+        self.messages.send_to_handler(to, handler, payload).placed_here()
     }
 
     /// Largest payload of [`World::send`], and of the serialized arguments of a closure, in bytes.
@@ -371,7 +371,7 @@ impl World {
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.messages.invoke(to, arguments, function).placed()
+        self.messages.invoke(to, arguments, function).placed_here()
     }
 
     /// As [`World::invoke`], with plain-old-data arguments: up to 48 bytes travel in one cache line, and nothing is
@@ -382,7 +382,7 @@ impl World {
         A: PlainData,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.messages.invoke_plain(to, arguments, function).placed()
+        self.messages.invoke_plain(to, arguments, function).placed_here()
     }
 
     /// Runs a closure that captures nothing at rank `to`, and gives a handle to its result.
@@ -409,7 +409,7 @@ impl World {
         R: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
     {
-        self.messages.call(to, arguments, function).placed()
+        self.messages.call(to, arguments, function).placed_here()
     }
 
     /// As [`World::call`], with plain-old-data arguments and result.
@@ -420,7 +420,7 @@ impl World {
         R: PlainData,
         F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
     {
-        self.messages.call_plain(to, arguments, function).placed()
+        self.messages.call_plain(to, arguments, function).placed_here()
     }
 
     /// Attaches a value that handlers and remote closures of this rank find by its type ([`Context::state`]).

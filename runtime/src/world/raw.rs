@@ -62,7 +62,7 @@ impl World {
                 .map_or(Ok(()), |error| Err(*error));
         }
         // SAFETY: the caller's guarantees are the same.
-        unsafe { self.put_by_route(rank, to, source, bells) }.placed()
+        unsafe { self.put_by_route(rank, to, source, bells) }.placed_here()
     }
 
     /// A put of a word to any other memory: so far behind the start of a mapped heap, or, of a rank without one, to that address. A loop

@@ -112,7 +112,12 @@ impl World {
                 let (done, found) = (Completion::new(), Arc::<Found>::default());
                 let events = vec![done.event()];
                 self.messages.ask_owner(rank, (number, offset), Some(change), Some(Arc::clone(&found)), events)?;
-                self.wait_completion(&done)?;
+                let mut outcome = None;
+                self.engine.wait_until("waiting for an atomic", None, || {
+                    outcome = done.outcome();
+                    outcome.is_some()
+                })?;
+                outcome.expect("the wait ends with an outcome")?;
                 Ok(T::narrow(found.get().expect("the result comes with the receipt")))
             }
         }

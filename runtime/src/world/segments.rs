@@ -269,7 +269,7 @@ impl World {
     /// limit on memory that the network may pin, has not so much; [`Error::InsideHandler`].
     #[track_caller]
     pub fn segment(&self, bytes: usize) -> Result<Segment> {
-        self.allocate_segment(None, bytes, 1).placed()
+        self.allocate_segment(None, bytes, 1).placed_here()
     }
 
     /// Makes memory that this rank has a segment: of the heap or the stack, static, or a mapped file. Under `number`, which is

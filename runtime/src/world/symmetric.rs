@@ -446,7 +446,7 @@ impl<T: Pod> Symmetric<T> {
             available: self.len,
             place: CalledAt::default(),
         })
-        .placed()
+        .placed_here()
     }
 
     /// As [`Symmetric::put_slice_remote`], for one element.

@@ -98,7 +98,7 @@ impl ThreadContext {
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.invoke_by(rank, &arguments, function).placed()
+        self.invoke_by(rank, &arguments, function).placed_here()
     }
 
     pub(super) fn invoke_by<A, F>(&self, rank: usize, arguments: &A, function: F) -> Result<()>

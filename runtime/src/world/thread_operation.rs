@@ -249,7 +249,7 @@ impl ThreadOperation<'_> {
         expected: T,
         new: T,
     ) -> Result<Fetched<T>> {
-        self.change(AtomicOp::CompareSwap, array, rank, index, [new, expected]).placed()
+        self.change(AtomicOp::CompareSwap, array, rank, index, [new, expected]).placed_here()
     }
 
     fn change<T: AtomicElement>(

@@ -64,7 +64,7 @@ impl ThreadContext {
     #[inline]
     #[track_caller]
     pub fn put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
-        self.stream().put_segment("put to a segment", rank, number, offset, source).placed()
+        self.stream().put_segment("put to a segment", rank, number, offset, source).placed_here()
     }
 
     /// Stores `word` at byte `offset` of segment `number` of `rank`, an aligned place, after all that this context has put to `rank` before:
@@ -102,7 +102,7 @@ impl ThreadContext {
     #[inline]
     #[track_caller]
     pub fn get_segment(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
-        self.stream().get_segment("get from a segment", rank, number, offset, into).placed()
+        self.stream().get_segment("get from a segment", rank, number, offset, into).placed_here()
     }
 
     /// Copies `len` bytes from `offset` of segment `number` of `rank` to byte `at` of `into`. It does not wait for them: they are there when
@@ -170,7 +170,7 @@ impl ThreadContext {
         expected: T,
         new: T,
     ) -> Result<T> {
-        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]).placed()
+        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]).placed_here()
     }
 
     fn change_segment<T: AtomicElement>(
@@ -191,7 +191,7 @@ impl ThreadContext {
     /// As [`ThreadContext::flush_all`].
     #[track_caller]
     pub fn is_complete(&self) -> Result<bool> {
-        self.stream().is_complete("is_complete").placed()
+        self.stream().is_complete("is_complete").placed_here()
     }
 
     /// As [`ThreadContext::flush_all`], for at most `limit`. After [`Error::TimedOut`] what is in flight goes on, and may be waited for again.

@@ -113,7 +113,7 @@ impl Operation<'_> {
         expected: T,
         new: T,
     ) -> Result<Fetched<T>> {
-        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]).placed()
+        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]).placed_here()
     }
 
     fn change_segment<T: AtomicElement>(
