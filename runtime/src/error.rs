@@ -81,6 +81,23 @@ impl Placed for Box<Error> {
     }
 }
 
+/// Checks that `count` elements or bytes from `start` are among those that are there.
+///
+/// # Errors
+/// [`Error::OutOfBounds`].
+pub(crate) fn check_range(
+    operation: &'static str,
+    rank: usize,
+    start: usize,
+    count: usize,
+    available: usize,
+) -> Result<()> {
+    match start.checked_add(count).is_some_and(|end| end <= available) {
+        true => Ok(()),
+        false => Err(Error::OutOfBounds { operation, rank, start, count, available, place: CalledAt::default() }),
+    }
+}
+
 /// Everything that can go wrong in a Bellwether call.
 ///
 /// Errors are values: a dead peer, a full heap or a bad address never panics and never hangs.

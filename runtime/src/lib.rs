@@ -41,8 +41,8 @@ pub use crate::team::{And, Max, Min, Operator, Or, Pending, Product, Sum, Team, 
 pub use crate::transport::AtomicOp;
 pub use crate::world::{
     AtomicElement, Bell, Builder, Completion, Counter, Event, Fetched, Mapped, Operation, Piece, Posted, Progress,
-    RawBells, Returned, Segment, Signalled, Simulated, Symmetric, ThreadArray, ThreadBell, ThreadContext,
-    ThreadOperation, ThreadPosted, ThreadSegment, Threads, Word, World, threads,
+    RawBells, ReservedSegments, Returned, Segment, Signalled, Simulated, Symmetric, ThreadArray, ThreadBell,
+    ThreadContext, ThreadOperation, ThreadPosted, ThreadSegment, Threads, Word, World, threads,
 };
 #[doc(hidden)]
 pub use crate::world::{LargeJob, Lent, Poller, Reach};

@@ -29,8 +29,6 @@ pub(crate) struct MappedSegments {
     attaches: AtomicBool,
     /// A put to a segment of a rank of this node went by message.
     by_message: AtomicBool,
-    /// Calls take the numbers of the heap and of the static data.
-    pub(super) reserved: AtomicBool,
 }
 
 impl std::fmt::Debug for MappedSegments {
@@ -108,7 +106,6 @@ impl MappedSegments {
             told,
             attaches: AtomicBool::new(true),
             by_message: AtomicBool::default(),
-            reserved: AtomicBool::default(),
         }
     }
 
@@ -144,8 +141,9 @@ impl MappedSegments {
         if !self.routes.stores().contains(&rank) {
             return None;
         }
+        // The reserved segments are reached by other calls.
         if (number as usize) < SEGMENTS_FIRST {
-            return self.reach_reserved(rank, number, offset, len);
+            return None;
         }
         let found = self.find(rank, number)?;
         if offset > found.len || len > found.len - offset {
@@ -166,8 +164,7 @@ impl MappedSegments {
         len: usize,
     ) -> Option<*mut u8> {
         let at = self.reach(rank, number, offset, len)?;
-        if (number as usize) >= SEGMENTS_FIRST
-            && let Some(found) = self.find(rank, number)
+        if let Some(found) = self.find(rank, number)
             && let Some(start) = self.place(rank, found.start, found.len)
         {
             let entry = self.table(rank).generation(number as usize);

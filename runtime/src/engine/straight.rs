@@ -40,21 +40,34 @@ impl Local {
     }
 }
 
-/// A transfer of memory of the caller's. Its drop waits until the network uses that no more, whatever else has happened.
-struct Lasting<'a> {
-    networks: &'a Networks,
-    transfer: Transfer,
+/// What makes progress with the requests of a transfer.
+pub(super) trait Drive {
+    /// Makes progress once. Where there is none, a little time passes.
+    fn drive(&self);
 }
 
-impl Drop for Lasting<'_> {
+impl Drive for Networks {
+    fn drive(&self) {
+        if self.progress().0 == 0 {
+            match self.pace() {
+                Some(pace) => pace.pause(PAUSE),
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+}
+
+/// A transfer of memory of the caller's. Its drop waits until the network no longer uses the memory, whatever else has happened. That ends:
+/// a request completes, also by the failure of its peer or of the connection, or the network drops it with the endpoint.
+pub(super) struct Lasting<'a, D: Drive> {
+    pub(super) driver: &'a D,
+    pub(super) transfer: Transfer,
+}
+
+impl<D: Drive> Drop for Lasting<'_, D> {
     fn drop(&mut self) {
         while !self.transfer.is_idle() {
-            if self.networks.progress().0 == 0 {
-                match self.networks.pace() {
-                    Some(pace) => pace.pause(PAUSE),
-                    None => std::thread::yield_now(),
-                }
-            }
+            self.driver.drive();
         }
     }
 }
@@ -191,7 +204,7 @@ impl Engine {
         let remote = HeapRange { rank, offset, len };
         // SAFETY: the caller's; `Lasting` ends with this call, and what uses the memory before.
         let transfer = unsafe { Transfer::new(remote, local, [None; 2], Some(region), None) };
-        let mut lasting = Lasting { networks: &self.networks, transfer };
+        let mut lasting = Lasting { driver: &self.networks, transfer };
         let mut outcome = Ok(false);
         self.wait_together(doing, || {
             outcome = lasting.transfer.advance(&mut &*self, doing);

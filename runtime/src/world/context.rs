@@ -177,7 +177,9 @@ impl ThreadContext {
         }
     }
 
-    /// Writes `values` at `rank`, from element `start`.
+    /// Writes `values` at `rank`, from element `start`. Over a network 256 KiB and more are not copied: their memory is registered, and this
+    /// waits until the network has acknowledged the put. A thread that has more to do meanwhile splits the slice into shorter ones, which
+    /// are copied, and whose puts are in flight on return.
     ///
     /// # Errors
     /// As [`ThreadContext::put`]; if the range is wrong nothing was written.

@@ -56,6 +56,7 @@ pub use self::poller::Poller;
 pub use self::posted::Posted;
 pub use self::progress::Progress;
 pub use self::raw::RawBells;
+pub use self::reserved_segments::ReservedSegments;
 pub use self::returned::Returned;
 pub use self::segments::Segment;
 pub use self::shared::{ThreadArray, ThreadBell};

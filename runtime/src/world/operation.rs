@@ -431,13 +431,8 @@ impl Operation<'_> {
             if engine.routes.is_mapped(rank) {
                 // SAFETY: in bounds of a mapped slot, as just checked.
                 let from = unsafe { engine.node.slot(rank).add(offset) };
-                // SAFETY: both ranges are mapped, and only touched by copies and atomics. Those of one rank may overlap.
-                unsafe {
-                    match rank == engine.rank {
-                        true => drop(libc::memmove(to.cast(), from.cast(), len)),
-                        false => copy::copy(to, from, len),
-                    }
-                }
+                // SAFETY: both ranges are mapped, and only touched by copies and atomics.
+                unsafe { copy::between(to, from, len) };
                 engine.happened(all, Ok(()));
                 return Ok(());
             }

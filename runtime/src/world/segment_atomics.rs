@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::operation::{apply, check_one_value};
-use super::segments::Located;
+use super::segments::{Located, LookUp};
 use super::{AtomicElement, Completion, World};
 use crate::engine::{Change, Engine, Found, HEAP};
 use crate::error::{CalledAt, Error, Result};
@@ -25,6 +25,9 @@ pub(super) enum Begun<T> {
     /// A message is to ask the owner for it.
     Owner(Change),
 }
+
+/// How a word is found: [`World::locate_segment_by`], or, of a reserved segment, `World::locate_reserved`.
+pub(super) type Locate = fn(&World, &'static str, (usize, u32), usize, usize, LookUp) -> Result<Located>;
 
 /// What does an atomic on a word of a segment.
 enum Home {
@@ -81,7 +84,7 @@ impl World {
     ) -> Result<T> {
         self.engine.at(|| {
             check_one_value(op)?;
-            self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
+            self.change_segment(World::locate_segment_by, op, (rank, number, offset), [value, T::zeroed()])
         })
     }
 
@@ -99,12 +102,23 @@ impl World {
         expected: T,
         new: T,
     ) -> Result<T> {
-        self.engine.at(|| self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]))
+        let (at, values) = ((rank, number, offset), [new, expected]);
+        self.engine.at(|| self.change_segment(World::locate_segment_by, AtomicOp::CompareSwap, at, values))
     }
 
-    fn change_segment<T: AtomicElement>(&self, op: AtomicOp, at: (usize, u32, usize), values: [T; 2]) -> Result<T> {
+    /// Does an atomic on a word that `locate` finds, and waits for its result.
+    ///
+    /// # Errors
+    /// As [`World::fetch_segment`].
+    pub(super) fn change_segment<T: AtomicElement>(
+        &self,
+        locate: Locate,
+        op: AtomicOp,
+        at: (usize, u32, usize),
+        values: [T; 2],
+    ) -> Result<T> {
         let (rank, number, offset) = at;
-        match self.begin_change(op, at, values)? {
+        match self.begin_change(locate, op, at, values)? {
             Begun::Done(before) => Ok(before),
             Begun::Network(remote, change) => self.engine.remote_atomic(ATOMIC, rank, remote, change).map(T::narrow),
             Begun::Owner(change) => {
@@ -129,12 +143,13 @@ impl World {
     /// As [`World::fetch_segment`].
     pub(super) fn begin_change<T: AtomicElement>(
         &self,
+        locate: Locate,
         op: AtomicOp,
         (rank, number, offset): (usize, u32, usize),
         [value, compare]: [T; 2],
     ) -> Result<Begun<T>> {
         let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-        Ok(match self.home_of_word(ATOMIC, (rank, number), offset, size_of::<T>())? {
+        Ok(match self.home_of_word(locate, (rank, number), offset, size_of::<T>())? {
             // SAFETY: an aligned word of an open segment, which stays open until this rank, if it is not the owner, has handled a message.
             Home::Here(at) => Begun::Done(unsafe { apply(op, at.cast(), value, compare) }),
             Home::Network(remote) => Begun::Network(remote, change),
@@ -143,20 +158,15 @@ impl World {
     }
 
     /// Finds what does an atomic on the word of `width` bytes at `offset` of a segment of `rank`.
-    fn home_of_word(
-        &self,
-        operation: &'static str,
-        (rank, number): (usize, u32),
-        offset: usize,
-        width: usize,
-    ) -> Result<Home> {
+    fn home_of_word(&self, locate: Locate, (rank, number): (usize, u32), offset: usize, width: usize) -> Result<Home> {
+        let operation = ATOMIC;
         self.engine.check_rank(rank, operation)?;
         let by_network = match number {
             HEAP => !self.engine.routes.all_mapped(),
             _ => self.engine.network_changes_segments(rank),
         };
         let find = if by_network { Engine::find_over_network } else { Engine::find_segment };
-        let Located { address, remote } = self.locate_segment_by(operation, (rank, number), offset, width, find)?;
+        let Located { address, remote } = locate(self, operation, (rank, number), offset, width, find)?;
         if !address.is_multiple_of(width) {
             return Err(Error::Misaligned { operation, rank, address, alignment: width, place: CalledAt::default() });
         }

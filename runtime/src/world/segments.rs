@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::{AtomicElement, Bell, OneThread, ThreadSegment, World, differ};
-use crate::engine::{ADDRESS, Engine, Filled, FoundSegment, HEAP, Local};
-use crate::error::{CalledAt, Error, Placed, Result};
+use crate::engine::{ADDRESS, Engine, Filled, FoundSegment, Local};
+use crate::error::{CalledAt, Error, Placed, Result, check_range};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
@@ -84,8 +84,7 @@ pub(super) enum Carried {
 }
 
 impl Segment {
-    /// Its number, from 2 on. Number 0 is the symmetric heap and 1 the static data; calls take these two after
-    /// [`World::allow_reserved_segments`].
+    /// Its number, from 2 on. Number 0 is the symmetric heap and 1 the static data; [`World::reserved_segments`] reaches these two.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -116,13 +115,10 @@ impl Segment {
     /// [`Error::OutOfBounds`].
     #[track_caller]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        (|| -> Result<()> {
-            let from = self.at("reading a segment", offset, into.len())?;
-            // SAFETY: in bounds; only copies and peers touch it.
-            unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
-            Ok(())
-        })()
-        .placed_here()
+        let from = self.at("reading a segment", offset, into.len()).placed_here()?;
+        // SAFETY: in bounds; only copies and peers touch it.
+        unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
+        Ok(())
     }
 
     /// Copies bytes to `offset`.
@@ -131,13 +127,10 @@ impl Segment {
     /// [`Error::OutOfBounds`].
     #[track_caller]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        (|| -> Result<()> {
-            let to = self.at("writing a segment", offset, bytes.len())?;
-            // SAFETY: in bounds; only copies and peers touch it.
-            unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
-            Ok(())
-        })()
-        .placed_here()
+        let to = self.at("writing a segment", offset, bytes.len()).placed_here()?;
+        // SAFETY: in bounds; only copies and peers touch it.
+        unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
+        Ok(())
     }
 
     /// The bytes from `offset` on as the place where a large message lands ([`World::send_large`]), as if its sender put them there.
@@ -174,7 +167,7 @@ impl Segment {
     }
 
     fn at(&self, operation: &'static str, offset: usize, count: usize) -> Result<*mut u8> {
-        check(operation, self.engine.rank, offset, count, self.len)?;
+        check_range(operation, self.engine.rank, offset, count, self.len)?;
         // SAFETY: in bounds, as just checked.
         Ok(unsafe { self.start.add(offset) })
     }
@@ -226,20 +219,6 @@ impl std::fmt::Debug for Segment {
     }
 }
 
-/// Copies what a rank has, this one too if it `is_own`: the two ranges may overlap then.
-///
-/// # Safety
-/// Both are valid for `len` bytes; only copies, atomics and peers touch them.
-unsafe fn copy_here(is_own: bool, into: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the caller's.
-    unsafe {
-        match is_own {
-            true => drop(libc::memmove(into.cast(), from.cast(), len)),
-            false => copy::get(into, from, len),
-        }
-    }
-}
-
 /// Where bytes of a segment are.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Located {
@@ -251,13 +230,6 @@ pub(crate) struct Located {
 
 /// How the engine looks a segment up.
 pub(super) type LookUp = fn(&Engine, &'static str, usize, u32) -> Result<Option<FoundSegment>>;
-
-fn check(operation: &'static str, rank: usize, start: usize, count: usize, available: usize) -> Result<()> {
-    match start.checked_add(count).is_some_and(|end| end <= available) {
-        true => Ok(()),
-        false => Err(Error::OutOfBounds { operation, rank, start, count, available, place: CalledAt::default() }),
-    }
-}
 
 impl World {
     /// A segment of `bytes` zeroed bytes of this rank. Not collective; peers do nothing. It lies in memory that the ranks of this node have
@@ -402,18 +374,15 @@ impl World {
     /// is closed while this put waits for room, that is an error of a later call.
     #[track_caller]
     pub fn put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
-        (|| -> Result<()> {
-            if self.engine.is_own()
-                && let Some(to) = self.engine.mapped_segments.reach(rank, number, offset, source.len())
-            {
-                // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not
-                // the owner, has handled a message.
-                unsafe { copy::put(to, source.as_ptr(), source.len()) };
-                return Ok(());
-            }
-            self.put_segment_by(rank, number, offset, source).map(drop)
-        })()
-        .placed_here()
+        if self.engine.is_own()
+            && let Some(to) = self.engine.mapped_segments.reach(rank, number, offset, source.len())
+        {
+            // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not
+            // the owner, has handled a message.
+            unsafe { copy::put(to, source.as_ptr(), source.len()) };
+            return Ok(());
+        }
+        self.put_segment_by(rank, number, offset, source).map(drop).placed_here()
     }
 
     /// As [`World::put_segment`]. Tells how the bytes go.
@@ -519,7 +488,7 @@ impl World {
         self.engine.remote_get(operation, rank, offset, into)
     }
 
-    /// Sends pieces, each while the segment is open: the owner gets it before this rank's word that it uses it no more.
+    /// Sends pieces, each while the segment is open: the owner gets it before this rank says that it uses the segment no more.
     fn put_by_message(
         &self,
         operation: &'static str,
@@ -560,76 +529,87 @@ impl World {
     /// As [`World::put_segment`]; [`Error::InsideHandler`].
     #[track_caller]
     pub fn get_segment(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
+        const NAME: &str = "get from a segment";
         // SAFETY: borrowed until this returns.
-        unsafe { self.get_segment_to(rank, number, offset, into.as_mut_ptr(), into.len()) }.placed_here()
+        let copied = unsafe { self.get_mapped::<false>(rank, number, offset, into.as_mut_ptr(), into.len()) };
+        match copied.placed_here()? {
+            Some(remote) => self.get_registered(NAME, rank, remote, into).placed_here(),
+            None => Ok(()),
+        }
     }
 
-    /// As [`World::get_segment`], into memory that may be shared, and may overlap what is read.
+    /// As [`World::get_segment`], if `rank` is mapped. Else the result is where the network finds the bytes, and nothing was copied. `SHARED`:
+    /// peers may touch `into`, too, and it may overlap what is read.
     ///
     /// # Safety
-    /// `into` is valid for writing `len` bytes until this returns; only this, peers and copies of the runtime touch them.
-    pub(super) unsafe fn get_segment_to(
+    /// `into` is valid for writing `len` bytes until this returns; only this touches them, or if they are `SHARED` this, peers and copies of
+    /// the runtime.
+    pub(super) unsafe fn get_mapped<const SHARED: bool>(
         &self,
         rank: usize,
         number: u32,
         offset: usize,
         into: *mut u8,
         len: usize,
-    ) -> Result<()> {
+    ) -> Result<Option<usize>> {
         const NAME: &str = "get from a segment";
+        // SAFETY: `from` is inside an open segment, whose owner means it to be read. It stays open until this rank, if it is not the owner,
+        // has handled a message. The caller's for `into`.
+        let copy_from =
+            |from| unsafe { if SHARED { copy::between(into, from, len) } else { copy::get(into, from, len) } };
         self.engine.check_outside_handler(NAME)?;
         if let Some(from) = self.engine.mapped_segments.reach(rank, number, offset, len) {
-            // SAFETY: inside an open segment, whose owner means it to be read. It stays open until this rank, if it is not the owner, has
-            // handled a message. The caller's for `into`.
-            unsafe { copy_here(rank == self.rank(), into, from, len) };
-            return Ok(());
+            copy_from(from);
+            return Ok(None);
         }
         self.engine.poll()?;
         let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, len)?;
         if !self.engine.routes.is_mapped(rank) {
-            // SAFETY: the caller's. No copy of the runtime touches it while this call lasts.
-            return self.get_registered(NAME, rank, remote, unsafe { std::slice::from_raw_parts_mut(into, len) });
+            return Ok(Some(remote));
         }
         match self.mapped_here(rank, address, len) {
-            // SAFETY: as above.
-            Some(from) => unsafe { copy_here(rank == self.rank(), into, from, len) },
+            Some(from) => copy_from(from),
             None => {
-                // SAFETY: as above.
+                // SAFETY: the kernel writes `into`, which is valid by the caller's guarantees.
                 if !unsafe { self.attach(NAME, Direction::Get, rank, into, address, len) }? {
-                    // SAFETY: as above.
-                    let into = unsafe { std::slice::from_raw_parts_mut(into, len) };
-                    return self.get_by_message(NAME, rank, number, offset, into);
+                    // SAFETY: the caller's.
+                    unsafe { self.get_by_message(NAME, rank, number, offset, into, len) }?;
                 }
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Asks for pieces one after the other, each while the segment is open.
-    fn get_by_message(
+    ///
+    /// # Safety
+    /// As [`World::get_mapped`].
+    unsafe fn get_by_message(
         &self,
         operation: &'static str,
         rank: usize,
         number: u32,
         offset: usize,
-        into: &mut [u8],
+        into: *mut u8,
+        len: usize,
     ) -> Result<()> {
         let step = self.messages.piece_len();
-        for (n, into) in into.chunks_mut(step).enumerate() {
+        for done in (0..len).step_by(step) {
+            let count = step.min(len - done);
             // A handler writes them. Where the wait fails that may happen later, so they are then nobody's.
-            let came: Box<(AtomicI32, Vec<u8>)> = Box::new((AtomicI32::new(0), vec![0; into.len()]));
+            let came: Box<(AtomicI32, Vec<u8>)> = Box::new((AtomicI32::new(0), vec![0; count]));
             let came = Box::into_raw(came);
             // SAFETY: just made, and only freed below, when the bell has rung.
             let (bell, bytes) = unsafe { (&(*came).0, (*came).1.as_mut_ptr() as usize) };
             self.send_piece(operation, rank, || {
-                let address = self.find_segment(operation, rank, number, offset + n * step, into.len())?;
+                let address = self.find_segment(operation, rank, number, offset + done, count)?;
                 // SAFETY: they stay until the bell has rung.
-                unsafe { self.messages.read_piece(rank, address, into.len(), bytes, std::ptr::from_ref(bell) as usize) }
+                unsafe { self.messages.read_piece(rank, address, count, bytes, std::ptr::from_ref(bell) as usize) }
             })?;
             // Acquire pairs with the Release of the handler that rings it.
             self.engine.wait_until(operation, None, || bell.load(Ordering::Acquire) > 0)?;
-            // SAFETY: it has rung: nobody else uses them any more.
-            into.copy_from_slice(&unsafe { Box::from_raw(came) }.1);
+            // SAFETY: it has rung: nobody else uses them any more. The caller's for `into`, of which these bytes are a part.
+            unsafe { copy::put(into.add(done), Box::from_raw(came).1.as_ptr(), count) };
         }
         Ok(())
     }
@@ -676,17 +656,12 @@ impl World {
         self.engine.check_own(operation)?;
         self.engine.check_rank(rank, operation)?;
         let none = Error::NoSegment { operation, rank, number, place: CalledAt::default() };
-        let segments = &self.engine.mapped_segments;
-        if (number as usize) < SEGMENTS_FIRST && !segments.takes_reserved() {
+        // Safe calls do not reach the heap and the static data.
+        if (number as usize) < SEGMENTS_FIRST {
             return Err(none);
         }
-        if number == HEAP {
-            let heap = segments.heap(rank);
-            check(operation, rank, offset, len, heap.len)?;
-            return Ok(Located { address: heap.start + offset, remote: self.engine.layout.heap + offset });
-        }
         let found = find(&self.engine, operation, rank, number)?.ok_or(none)?;
-        check(operation, rank, offset, len, found.len)?;
+        check_range(operation, rank, offset, len, found.len)?;
         Ok(Located { address: found.start + offset, remote: ADDRESS + found.start + offset })
     }
 }

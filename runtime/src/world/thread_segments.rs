@@ -8,7 +8,7 @@ use super::operation::{apply, check_one_value};
 use super::segments::Segment;
 use super::{AtomicElement, ThreadBell, ThreadContext};
 use crate::engine::{Change, Identity};
-use crate::error::{CalledAt, Error, Placed, Result};
+use crate::error::{CalledAt, Error, Placed, Result, check_range};
 use crate::transport::AtomicOp;
 
 /// A [`Segment`] of this rank for all threads of it: the destination of gets by contexts. Made by [`Segment::for_threads`].
@@ -37,17 +37,8 @@ impl<'a> ThreadSegment<'a> {
     }
 
     fn at(&self, operation: &'static str, offset: usize, count: usize) -> Result<*mut u8> {
-        match offset.checked_add(count).is_some_and(|end| end <= self.len) {
-            true => Ok((self.start + offset) as *mut u8),
-            false => Err(Error::OutOfBounds {
-                operation,
-                rank: self.rank,
-                start: offset,
-                count,
-                available: self.len,
-                place: CalledAt::default(),
-            }),
-        }
+        check_range(operation, self.rank, offset, count, self.len)?;
+        Ok((self.start + offset) as *mut u8)
     }
 }
 

@@ -63,32 +63,25 @@ fn read(world: &World, rank: usize, address: usize, len: usize) -> Result<Vec<u8
 /// Puts, gets and changes static data and the heap of rank 1 by the numbers of their segments. It does nothing for that.
 fn by_number(world: &World, statics: bool, (offset, heap): (Option<usize>, usize)) -> Result<()> {
     // SAFETY: all accesses are to `NUMBERED` and to an array of words, of which any bits are valid.
-    unsafe { world.allow_reserved_segments() };
-    let context = world.context()?;
+    let reserved = unsafe { world.reserved_segments() };
     let mut segments = vec![(0, heap)];
     segments.extend(offset.map(|offset| (1, offset)));
     assert_eq!(segments.len(), 1 + usize::from(statics));
     for (number, at) in segments {
-        let put = bytes();
-        let (half, mut came) = (8 * (WORDS / 2), vec![0; 8 * WORDS]);
-        world.put_segment(1, number, at, &put[..half])?;
-        context.put_segment(1, number, at + half, &put[half..])?;
-        context.flush_all()?;
+        let (put, mut came) = (bytes(), vec![0; 8 * WORDS]);
+        reserved.put(1, number, at, &put)?;
         world.fence();
-        world.get_segment(1, number, at, &mut came)?;
+        reserved.get(1, number, at, &mut came)?;
         assert_eq!(came, put, "segment {number}");
-        came.fill(0);
-        context.get_segment(1, number, at, &mut came)?;
-        assert_eq!(came, put, "segment {number}");
-        world.notify_segment(1, number, at + 8, 1u64)?;
+        reserved.put(1, number, at + 8, &1u64.to_ne_bytes())?;
         // Where the owner's program changes words, it would have to run.
         if world.settings().transport == Transport::Auto {
-            let before: u64 = world.fetch_segment(AtomicOp::Add, 1, number, at + 8, 4)?;
+            let before: u64 = reserved.fetch(AtomicOp::Add, 1, number, at + 8, 4)?;
             assert_eq!(before, 1, "segment {number}");
-            let before: u64 = context.fetch_segment(AtomicOp::Add, 1, number, at + 8, 4)?;
+            let before: u64 = reserved.compare_swap(1, number, at + 8, 5, 9)?;
             assert_eq!(before, 5, "segment {number}");
         }
-        let beyond = world.put_segment(1, number, usize::MAX - 2, &put[..8]);
+        let beyond = reserved.put(1, number, usize::MAX - 2, &put[..8]);
         assert!(matches!(beyond, Err(Error::OutOfBounds { .. })), "{beyond:?}");
     }
     Ok(())

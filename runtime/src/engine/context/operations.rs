@@ -105,10 +105,9 @@ impl Stream {
         if into.len() <= self.driven().networks.largest_get() {
             return self.get_short(doing, rank, offset, into);
         }
-        let mut get = self.begin_get(rank, offset, into.len());
-        self.wait_unless(doing, Ends::Of(rank), |driven| {
-            get.advance(&mut Driving { stream: self, driven }, doing, into)
-        })
+        let (remote, local) = (HeapRange { rank, offset, len: into.len() }, Local::Into(into.as_mut_ptr()));
+        // SAFETY: borrowed until this returns.
+        unsafe { self.transfer(doing, remote, local, None) }
     }
 
     /// A get of `len` bytes at `offset` of the slot of `rank`, in bounds, which is reached over the network. Nothing is posted yet.

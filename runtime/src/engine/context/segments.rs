@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 use super::super::mapped_segments::{Attached, MappedSegments, Memo};
 use super::super::operation::{Change, Event, HeapRange, Operation};
 use super::super::remote_access::Answer;
-use super::super::reserved_segments::HEAP;
 use super::super::segments::{ADDRESS, Answering, Found};
 use super::wait::Ends;
 use super::{Driven, Engine, Shared, Stream};
-use crate::error::{CalledAt, Error, Result};
+use crate::error::{CalledAt, Error, Result, check_range};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
@@ -189,7 +188,7 @@ impl Reached<'_> {
         // SAFETY: the caller's. Two ranges of this rank may overlap.
         unsafe {
             match self.is_own {
-                true => drop(libc::memmove(to.cast(), from.cast(), len)),
+                true => copy::between(to, from, len),
                 false => copy::put(to, from, len),
             }
         }
@@ -204,7 +203,7 @@ impl Reached<'_> {
         // SAFETY: as in `put`.
         unsafe {
             match self.is_own {
-                true => drop(libc::memmove(into.cast(), from.cast(), len)),
+                true => copy::between(into, from, len),
                 false => copy::get(into, from, len),
             }
         }
@@ -285,40 +284,17 @@ impl Stream {
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
         let none = Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() };
-        if (number as usize) < SEGMENTS_FIRST && !self.mapped_segments.takes_reserved() {
+        if (number as usize) < SEGMENTS_FIRST {
             return Err(none);
         }
-        let check = |available: usize| match offset.checked_add(len).is_some_and(|end| end <= available) {
-            true => Ok(()),
-            false => Err(Error::OutOfBounds {
-                operation: doing,
-                rank,
-                start: offset,
-                count: len,
-                available,
-                place: CalledAt::default(),
-            }),
-        };
-        if number == HEAP {
-            check(self.mapped_segments.heap(rank).len)?;
-            if !self.is_mapped(rank) {
-                return Ok(Place::Network(self.mapped_segments.layout.heap + offset));
-            }
-        } else if !self.is_mapped(rank) {
+        if !self.is_mapped(rank) {
             let found = self.find_over_network(doing, rank, number)?.ok_or(none)?;
-            check(found.len)?;
+            check_range(doing, rank, offset, len, found.len)?;
             return Ok(Place::Network(ADDRESS + found.start + offset));
         }
         let using = self.using.begin();
-        if (number as usize) < SEGMENTS_FIRST {
-            if let Some(place) = self.mapped_segments.reach_reserved(rank, number, offset, len) {
-                return Ok(Place::Here(place, using));
-            }
-            check(self.mapped_segments.find(rank, number).ok_or(none)?.len)?;
-            return Err(Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() });
-        }
         let found = self.mapped_segments.find(rank, number).ok_or(none)?;
-        check(found.len)?;
+        check_range(doing, rank, offset, len, found.len)?;
         let address = found.start + offset;
         Ok(match self.mapped_segments.place(rank, address, len) {
             Some(place) => Place::Here(place, using),
@@ -344,10 +320,7 @@ impl Stream {
     /// What became of an operation at `found`: if the segment was closed between look-up and post, that is why.
     fn unless_closed<T>(&self, doing: &'static str, rank: usize, number: u32, outcome: Result<T>) -> Result<T> {
         match outcome {
-            // The heap is never closed.
-            Err(Error::InvalidArgument { .. })
-                if number != HEAP && self.driven().networks.to(rank).known(rank, number).is_none() =>
-            {
+            Err(Error::InvalidArgument { .. }) if self.driven().networks.to(rank).known(rank, number).is_none() => {
                 Err(Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() })
             }
             outcome => outcome,
@@ -431,7 +404,6 @@ impl Stream {
                 }
                 Ok(())
             }
-            // The heap lies on whole pages, so an offset there is aligned as its address is.
             Place::Network(at) if !(at & !ADDRESS).is_multiple_of(word.len()) => Err(misaligned(at & !ADDRESS)),
             Place::Network(at) => {
                 self.check_reachable(rank, doing)?;
@@ -497,7 +469,7 @@ impl Stream {
         match self.locate(doing, rank, number, offset, len)? {
             Place::Here(from, using) => {
                 // SAFETY: as in `put_segment`; the caller's. The two may overlap.
-                unsafe { libc::memmove(into.cast(), from.cast(), len) };
+                unsafe { copy::between(into, from, len) };
                 drop(using);
                 self.happened(events);
                 Ok(())
@@ -539,34 +511,18 @@ impl Stream {
         };
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
-        let by_network = |number| match number {
-            HEAP => true,
-            _ => self.driven().networks.to(rank).changes_segments(),
-        };
-        if self.network.is_some() && by_network(number) {
+        if self.network.is_some() && self.driven().networks.to(rank).changes_segments() {
             let none = Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() };
-            let is_open = (number as usize) >= SEGMENTS_FIRST || self.mapped_segments.takes_reserved();
-            let found = match number {
-                _ if !is_open => None,
-                HEAP => Some(self.mapped_segments.heap(rank)),
-                _ => self.find_over_network(doing, rank, number)?,
+            let found = match (number as usize) < SEGMENTS_FIRST {
+                true => None,
+                false => self.find_over_network(doing, rank, number)?,
             };
             let Found { start, len: available } = found.ok_or(none)?;
-            if offset > available || width > available - offset {
-                return Err(Error::OutOfBounds {
-                    operation: doing,
-                    rank,
-                    start: offset,
-                    count: width,
-                    available,
-                    place: CalledAt::default(),
-                });
-            }
+            check_range(doing, rank, offset, width, available)?;
             if !(start + offset).is_multiple_of(width) {
                 return Err(misaligned(start + offset));
             }
-            let at = if number == HEAP { self.mapped_segments.layout.heap + offset } else { ADDRESS + start + offset };
-            let outcome = self.atomic(doing, rank, at, change);
+            let outcome = self.atomic(doing, rank, ADDRESS + start + offset, change);
             return self.unless_closed(doing, rank, number, outcome);
         }
         match self.locate(doing, rank, number, offset, width)? {

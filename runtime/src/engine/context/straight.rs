@@ -1,30 +1,22 @@
 //! Transfers of a context from and to memory of the caller's, without a copy or with one.
 
 use super::super::operation::{HeapRange, Transfer};
-use super::super::straight::{Local, PAUSE, STRAIGHT};
+use super::super::straight::{Drive, Lasting, Local, PAUSE, STRAIGHT};
 use super::Stream;
 use super::operations::Driving;
 use super::wait::Ends;
 use crate::error::Result;
 use crate::transport::Region;
 
-/// A transfer of memory of the caller's. Its drop waits until the network uses that no more, whatever else has happened.
-struct Lasting<'a> {
-    stream: &'a Stream,
-    transfer: Transfer,
-}
-
-impl Drop for Lasting<'_> {
-    fn drop(&mut self) {
-        while !self.transfer.is_idle() {
-            let driven = self.stream.driven();
-            if driven.networks.progress().0 == 0 {
-                match driven.networks.pace() {
-                    Some(pace) => pace.pause(PAUSE),
-                    None => {
-                        drop(driven);
-                        std::thread::yield_now();
-                    }
+impl Drive for Stream {
+    fn drive(&self) {
+        let driven = self.driven();
+        if driven.networks.progress().0 == 0 {
+            match driven.networks.pace() {
+                Some(pace) => pace.pause(PAUSE),
+                None => {
+                    drop(driven);
+                    std::thread::yield_now();
                 }
             }
         }
@@ -66,14 +58,30 @@ impl Stream {
     ) -> Result<bool> {
         // SAFETY: the caller's; the region ends with this call.
         let Some(region) = (unsafe { self.register(rank, local.start(), len) }) else { return Ok(false) };
-        let remote = HeapRange { rank, offset, len };
+        // SAFETY: the caller's.
+        unsafe { self.transfer(doing, HeapRange { rank, offset, len }, local, Some(region)) }.map(|()| true)
+    }
+
+    /// Puts or gets, and waits for that. Without a region it is a get, which the network copies once.
+    ///
+    /// # Safety
+    /// As [`Stream::straight`]; the region, if there is one, covers the memory.
+    ///
+    /// # Errors
+    /// As [`Stream::wait`].
+    pub(super) unsafe fn transfer(
+        &self,
+        doing: &'static str,
+        remote: HeapRange,
+        local: Local,
+        region: Option<Region>,
+    ) -> Result<()> {
         // SAFETY: the caller's; `Lasting` ends with this call, and what uses the memory before.
-        let transfer = unsafe { Transfer::new(remote, local, [None; 2], Some(region), None) };
-        let mut lasting = Lasting { stream: self, transfer };
-        self.wait_unless(doing, Ends::Of(rank), |driven| {
+        let transfer = unsafe { Transfer::new(remote, local, [None; 2], region, None) };
+        let mut lasting = Lasting { driver: self, transfer };
+        self.wait_unless(doing, Ends::Of(remote.rank), |driven| {
             lasting.transfer.advance(&mut Driving { stream: self, driven }, doing)
-        })?;
-        Ok(true)
+        })
     }
 
     /// Reads a few bytes at `offset` of the slot of `rank`, in bounds, which is reached over the network: copied once.

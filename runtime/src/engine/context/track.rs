@@ -33,13 +33,8 @@ impl Stream {
         if self.is_mapped(rank) {
             // SAFETY: in bounds of a mapped slot.
             let from = unsafe { self.node.slot(rank).add(offset) };
-            // SAFETY: both ranges are mapped, and only touched by copies and atomics. Those of one rank may overlap.
-            unsafe {
-                match rank == self.rank {
-                    true => drop(libc::memmove(to.cast(), from.cast(), len)),
-                    false => copy::copy(to, from, len),
-                }
-            }
+            // SAFETY: both ranges are mapped, and only touched by copies and atomics.
+            unsafe { copy::between(to, from, len) };
             self.announce(self.rank);
             self.happened(events);
             return Ok(());

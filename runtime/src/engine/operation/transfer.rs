@@ -9,6 +9,7 @@
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use super::super::claim::Claim;
 use super::super::remote_access::{Answer, Lent};
@@ -31,7 +32,7 @@ pub(crate) struct Filled {
 pub(crate) struct Transfer {
     remote: HeapRange,
     local: Local,
-    /// Of the remote memory, and of the local one. They are checked before each request.
+    /// The claims on the remote and on the local memory. They are checked before each request.
     claims: [Option<Claim>; 2],
     /// The local memory. `None`: it is short, and this is a get.
     region: Option<ManuallyDrop<Region>>,
@@ -83,9 +84,17 @@ impl Transfer {
         Transfer { remote, local, claims, region, filled, posted: 0, in_flight: Vec::new(), error: None }
     }
 
-    /// Whether the network touches the memory no more, unless more is posted.
+    /// Whether the network no longer touches the memory, unless more is posted. What is lent can be taken back at any time.
     pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight.iter().all(|request| request.answer().outcome().is_some())
+        self.in_flight.iter().all(|request| match request {
+            Request::Straight(answer) => {
+                // The network holds the answer as long as it may touch the memory, and drops it with an endpoint that it closes.
+                let is_dropped = Arc::strong_count(answer) == 1;
+                fence(Ordering::Acquire);
+                is_dropped || answer.outcome().is_some()
+            }
+            Request::Copied(_) => true,
+        })
     }
 
     /// Whether a part of it waits for room.
@@ -176,9 +185,10 @@ impl Transfer {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
+        let is_idle = self.is_idle();
         // Else the network may still touch the memory: its registration is leaked.
         if let Some(region) = &mut self.region
-            && self.in_flight.iter().all(|request| request.answer().outcome().is_some())
+            && is_idle
         {
             // SAFETY: the last use of it.
             unsafe { ManuallyDrop::drop(region) };

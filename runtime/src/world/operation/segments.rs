@@ -8,14 +8,14 @@ use crate::error::{Placed, Result};
 use crate::transport::AtomicOp;
 use crate::world::segment_atomics::{ATOMIC, Begun};
 use crate::world::segments::Carried;
-use crate::world::{AtomicElement, Segment};
+use crate::world::{AtomicElement, Segment, World};
 
 impl Operation<'_> {
-    /// Copies `source` to byte `offset` of segment `number` of `rank`, as [`World::put_segment`](crate::World::put_segment). On the same node
+    /// Copies `source` to byte `offset` of segment `number` of `rank`, as [`World::put_segment`]. On the same node
     /// it is in effect on return, unless the kernel allows no cross-memory attach: then when the target has handled a message.
     ///
     /// # Errors
-    /// As [`World::put_segment`](crate::World::put_segment); as [`Operation::put`].
+    /// As [`World::put_segment`]; as [`Operation::put`].
     #[track_caller]
     pub fn put_segment(self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
         (|| -> Result<()> {
@@ -39,11 +39,11 @@ impl Operation<'_> {
 
     /// Copies `len` bytes from byte `offset` of segment `number` of `rank` to byte `at` of `into`, a segment of this rank, where they are at
     /// the effect event. Over a network it does not wait for them, unless it has to look the segment up; on the same node they are
-    /// here on return, as of [`World::get_segment`](crate::World::get_segment). Closing `into` waits for them. Over a network 256 KiB and more
+    /// here on return, as of [`World::get_segment`]. Closing `into` waits for them. Over a network 256 KiB and more
     /// are not copied, and fewer bytes once, from memory of the network's.
     ///
     /// # Errors
-    /// As [`World::get_segment`](crate::World::get_segment); [`Error::OutOfBounds`](crate::Error::OutOfBounds) and [`Error::NoSegment`](crate::Error::NoSegment) of `into`, the latter if it is
+    /// As [`World::get_segment`]; [`Error::OutOfBounds`](crate::Error::OutOfBounds) and [`Error::NoSegment`](crate::Error::NoSegment) of `into`, the latter if it is
     /// of another world; as [`Operation::put`].
     #[track_caller]
     pub fn get_segment(
@@ -64,7 +64,7 @@ impl Operation<'_> {
             let all = source.into_iter().chain(effect).chain(handled).collect();
             if engine.routes.is_mapped(rank) {
                 // SAFETY: bytes of an open segment of this rank.
-                unsafe { world.get_segment_to(rank, number, offset, to, len) }?;
+                unsafe { world.get_mapped::<true>(rank, number, offset, to, len) }?;
                 engine.happened(all, Ok(()));
                 return Ok(());
             }
@@ -79,10 +79,10 @@ impl Operation<'_> {
     }
 
     /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on the word at byte `offset` of segment `number` of `rank`, as
-    /// [`World::fetch_segment`](crate::World::fetch_segment). At the effect event the result has the former value.
+    /// [`World::fetch_segment`]. At the effect event the result has the former value.
     ///
     /// # Errors
-    /// As [`World::fetch_segment`](crate::World::fetch_segment), and inside a handler [`Error::InsideHandler`](crate::Error::InsideHandler) only for a segment that this rank
+    /// As [`World::fetch_segment`], and inside a handler [`Error::InsideHandler`](crate::Error::InsideHandler) only for a segment that this rank
     /// has not used before; as [`Operation::put`].
     #[track_caller]
     pub fn fetch_segment<T: AtomicElement>(
@@ -128,7 +128,7 @@ impl Operation<'_> {
         effect.append(&mut handled);
         let found: Arc<Found> = Arc::default();
         let fetched = Fetched { found: Arc::clone(&found), narrow: T::narrow };
-        match world.begin_change(op, at, values)? {
+        match world.begin_change(World::locate_segment_by, op, at, values)? {
             Begun::Done(before) => {
                 found.set(before.widen());
                 source.append(&mut effect);
